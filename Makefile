@@ -1,0 +1,67 @@
+# `make` alone lists what there is. Everything is installed into .venv, with the versions of constraints.txt.
+
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+# Learning on small networks is quickest on one thread per process, and a test's last bits depend on the thread count.
+THREADS := OMP_NUM_THREADS=1
+TESTS   ?= tests
+JOBS    ?= 2
+EXTRAS  := dev,docs
+
+CORE    := $(VENV)/.installed-core
+ALL     := $(VENV)/.installed-all
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test check format pytest docs bench learn clean
+
+help: ## list the commands
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "marltrain needs Python 3.11 or later; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(CORE): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(ALL): pyproject.toml constraints.txt Makefile | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $(CORE) $@
+
+install: $(ALL) ## install marltrain with all that its tests need
+
+demo: $(CORE) ## train three agents on mpe2/simple_spread_v3 and draw what they learned
+	$(THREADS) $(BIN)/python examples/spread.py
+
+test: check pytest docs ## everything that must pass: format, lint, types, tests, documentation
+
+check: $(ALL) ## format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(ALL) ## put the format right, and what lint can mend by itself
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+pytest: $(ALL) ## the tests; make pytest TESTS=tests/envs JOBS=1
+	$(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
+
+docs: $(ALL) ## the documentation, into docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+bench: $(CORE) ## the rate of training beside the rate of the environments alone
+	$(THREADS) $(BIN)/python benchmarks/python_envs.py
+
+learn: $(CORE) ## how well the tuned settings learn, over seeds
+	$(THREADS) $(BIN)/python benchmarks/learn.py
+
+clean: ## remove what was built and cached, .venv included; runs/ stays
+	rm -rf $(VENV) docs/_build build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

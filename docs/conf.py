@@ -1,0 +1,29 @@
+"""How Sphinx builds this documentation; `make docs` treats every warning as an error."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "extensions"))
+
+import marltrain
+
+project = "marltrain"
+author = "The marltrain authors"
+project_copyright = author
+version = release = marltrain.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "plain_docstrings", "public_names"]
+exclude_patterns = ["_build"]
+
+html_theme = "furo"
+html_title = f"marltrain {version}"
+
+myst_heading_anchors = 3
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True}
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+
+nitpicky = True
+# Other projects' objects have no page here; what belongs to marltrain must be found.
+nitpick_ignore_regex = [(r"py:\w+", r"(?!marltrain\.).*")]

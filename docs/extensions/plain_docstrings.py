@@ -1,0 +1,82 @@
+"""Turns marltrain's docstrings, which are plain text, into what autodoc expects.
+
+A docstring is paragraphs; entries "name: meaning", or "name, name: meaning"; examples that begin with ">>>"; and
+indented blocks, shown as they are. Only backticks mark code, so that shapes like [P, E, *O] are written as such.
+In signatures the names of `marltrain.layout` stand for the types that they abbreviate.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from sphinx.application import Sphinx
+
+import marltrain
+
+_ENTRY = re.compile(r"[A-Za-z_][\w.]*(?:, [A-Za-z_][\w.]*)*: ")
+_NEXT_ENTRY = re.compile(rf"  +(?={_ENTRY.pattern})")
+_CODE = re.compile(r"(`[^`]+`)")
+_SPECIAL = re.compile(r"([\\*|]|_(?!\w))")
+_ARRAY = re.compile(
+    r"~?(?:numpy\.)?ndarray\[tuple\[~?(?:typing\.)?Any, \.\.\.\], ~?(?:numpy\.)?dtype\[~?(?:typing\.)?Any\]\]"
+)
+
+
+def restructured(lines: list[str]) -> list[str]:
+    """Return the lines of a plain docstring as reStructuredText."""
+    blocks = [list(block) for filled, block in groupby(lines, key=lambda line: bool(line.strip())) if filled]
+    return [line for block in blocks for line in (*_block(block), "")]
+
+
+def _block(block: list[str]) -> Iterator[str]:
+    if block[0].startswith(">>>"):
+        yield from block
+    elif block[0].startswith(" "):
+        yield from ("::", "", *(f"  {line}" for line in block))
+    elif _ENTRY.match(block[0]):
+        for line in block:
+            for entry in _NEXT_ENTRY.split(line):
+                yield _entry(entry)
+    else:
+        for line in block:
+            yield _inline(line)
+
+
+def _entry(text: str) -> str:
+    found = _ENTRY.match(text)
+    if found is None:
+        return f"  {_inline(text.strip())}"
+    names = ", ".join(f"``{name}``" for name in found.group()[:-2].split(", "))
+    return f"- {names}: {_inline(text[found.end() :])}"
+
+
+def _inline(text: str) -> str:
+    parts = _CODE.split(text)
+    return "".join(_code(part[1:-1]) if i % 2 else _SPECIAL.sub(r"\\\1", part) for i, part in enumerate(parts))
+
+
+def _code(text: str) -> str:
+    name = text.removeprefix("marltrain.").removeprefix("mt.").removesuffix("()")
+    return f":py:obj:`{text} <marltrain.{name}>`" if name in marltrain.__all__ else f"``{text}``"
+
+
+def _rewrite(_app: Sphinx, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]) -> None:
+    lines[:] = restructured(lines)
+
+
+def _abbreviated(text: str | None) -> str | None:
+    return text and _ARRAY.sub("Array", text).replace("Array | dict[str, Array]", "Obs")
+
+
+def _shorten(
+    _app: Sphinx, _what: str, _name: str, _obj: Any, _options: Any, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    return _abbreviated(signature), _abbreviated(returned)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.connect("autodoc-process-docstring", _rewrite)
+    app.connect("autodoc-process-signature", _shorten)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

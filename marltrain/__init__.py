@@ -1,0 +1,130 @@
+"""Train several agents at once in one environment, each with its own policy.
+
+Every public name is reached as `marltrain.<name>` and loaded on first use: importing the package loads none of torch,
+tensorflow, ray, pandas, pyplot, numba and tianshou.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Acted": "marltrain.policies.batch",
+    "Agent": "marltrain.policies.agent",
+    "AgentError": "marltrain.errors",
+    "AgentState": "marltrain.policies.batch",
+    "Algorithm": "marltrain.policies.algorithm",
+    "Batch": "marltrain.policies.batch",
+    "CNN": "marltrain.policies.networks",
+    "Callback": "marltrain.trainer.hooks",
+    "ConfigError": "marltrain.errors",
+    "CustomAgent": "marltrain.policies.custom",
+    "DQN": "marltrain.policies.algorithms.dqn",
+    "DecentralizedTrainer": "marltrain.trainer.decentralized",
+    "DummyVectorEnv": "marltrain.envs",
+    "EnvError": "marltrain.errors",
+    "EnvSpec": "marltrain.spec",
+    "FrameStack": "marltrain.envs",
+    "FrozenAgent": "marltrain.policies.agent",
+    "FunctionAgent": "marltrain.policies.agent",
+    "Learner": "marltrain.policies.learner",
+    "LearningAgent": "marltrain.policies.learning",
+    "MLP": "marltrain.policies.networks",
+    "MarlTrainError": "marltrain.errors",
+    "MaskError": "marltrain.errors",
+    "Moment": "marltrain.trainer.hooks",
+    "Needs": "marltrain.policies.batch",
+    "NetworkSpec": "marltrain.policies.networks",
+    "OffPolicyAgent": "marltrain.policies.tianshou",
+    "OnPolicyAgent": "marltrain.policies.tianshou",
+    "PPO": "marltrain.policies.algorithms.ppo",
+    "Phase": "marltrain.policies.algorithm",
+    "PlayerSpec": "marltrain.spec",
+    "RandomAgent": "marltrain.policies.agent",
+    "SaveError": "marltrain.errors",
+    "Schedule": "marltrain.policies.schedules",
+    "SpecError": "marltrain.errors",
+    "Step": "marltrain.spec",
+    "SubprocVectorEnv": "marltrain.envs",
+    "TestResult": "marltrain.trainer.evaluation",
+    "WorkerError": "marltrain.errors",
+    "check_env": "marltrain.envs",
+    "cosine": "marltrain.policies.schedules",
+    "exponential": "marltrain.policies.schedules",
+    "linear": "marltrain.policies.schedules",
+    "list_environments": "marltrain.envs",
+    "load": "marltrain.trainer.saving",
+    "make_agents": "marltrain.trainer.roster",
+    "play": "marltrain.trainer.play",
+    "save": "marltrain.trainer.saving",
+    "tuned": "marltrain.trainer.tuned",
+}
+"""Every public name and the module that defines it, sorted."""
+
+__all__ = list(_HOME)  # (type checkers read the imports at the end of the file)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module the first time it is asked for."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'marltrain' has no attribute {name!r}")
+    found = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return sorted([*__all__, "__version__"])
+
+
+if TYPE_CHECKING:
+    from marltrain.envs import (
+        DummyVectorEnv as DummyVectorEnv,
+        FrameStack as FrameStack,
+        SubprocVectorEnv as SubprocVectorEnv,
+        check_env as check_env,
+        list_environments as list_environments,
+    )
+    from marltrain.errors import (
+        AgentError as AgentError,
+        ConfigError as ConfigError,
+        EnvError as EnvError,
+        MarlTrainError as MarlTrainError,
+        MaskError as MaskError,
+        SaveError as SaveError,
+        SpecError as SpecError,
+        WorkerError as WorkerError,
+    )
+    from marltrain.policies.agent import (
+        Agent as Agent,
+        FrozenAgent as FrozenAgent,
+        FunctionAgent as FunctionAgent,
+        RandomAgent as RandomAgent,
+    )
+    from marltrain.policies.algorithm import Algorithm as Algorithm, Phase as Phase
+    from marltrain.policies.algorithms.dqn import DQN as DQN
+    from marltrain.policies.algorithms.ppo import PPO as PPO
+    from marltrain.policies.batch import Acted as Acted, AgentState as AgentState, Batch as Batch, Needs as Needs
+    from marltrain.policies.custom import CustomAgent as CustomAgent
+    from marltrain.policies.learner import Learner as Learner
+    from marltrain.policies.learning import LearningAgent as LearningAgent
+    from marltrain.policies.networks import CNN as CNN, MLP as MLP, NetworkSpec as NetworkSpec
+    from marltrain.policies.schedules import (
+        Schedule as Schedule,
+        cosine as cosine,
+        exponential as exponential,
+        linear as linear,
+    )
+    from marltrain.policies.tianshou import OffPolicyAgent as OffPolicyAgent, OnPolicyAgent as OnPolicyAgent
+    from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
+    from marltrain.trainer.decentralized import DecentralizedTrainer as DecentralizedTrainer
+    from marltrain.trainer.evaluation import TestResult as TestResult
+    from marltrain.trainer.hooks import Callback as Callback, Moment as Moment
+    from marltrain.trainer.play import play as play
+    from marltrain.trainer.roster import make_agents as make_agents
+    from marltrain.trainer.saving import load as load, save as save
+    from marltrain.trainer.tuned import tuned as tuned

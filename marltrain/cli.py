@@ -1,0 +1,406 @@
+"""The command line: `marltrain train | test | play | plot | envs`, also as `python -m marltrain`.
+
+No default is written here: the trainer's come from its signature, an algorithm's from its settings. Everything heavy
+is imported by the command that needs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from marltrain import __version__
+from marltrain.errors import ConfigError, MarlTrainError, SaveError, did_you_mean
+from marltrain.files import plain, read_json, whole_folder, write_json
+
+if TYPE_CHECKING:
+    from marltrain.policies.agent import Agent
+    from marltrain.trainer.evaluation import TestResult
+
+CONFIG = "config.json"
+TRAINER_HELP = {
+    "num_train_envs": "environments to train in",
+    "num_test_envs": "environments to test in",
+    "batch_size": "rows of a minibatch, for agents that set none",
+    "update_freq": "env steps between updates, for agents that set none",
+    "test_freq": "training episodes between tests",
+    "episodes_per_train": "budget in training episodes",
+    "episodes_per_test": "episodes of a test",
+    "shared_memory": "learn from the other seats too (off-policy agents)",
+    "vector": "where environments live: dummy (this process) or subproc (workers)",
+    "num_workers": "worker processes",
+    "seed": "of everything; drawn where none is given",
+    "steps_per_train": "budget in env steps",
+    "updates_per_train": "budget in updates",
+    "team_reward": "one reward for all, in learning only: mean or sum",
+    "run_dir": "folder for everything that is written",
+    "progress": "show a progress bar",
+}
+"""What the options mean that `DecentralizedTrainer` takes; their names, types and defaults are its own."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Reads one command's arguments; what it cannot read is a ConfigError that suggests the nearest option."""
+
+    def __init__(self, **options: Any) -> None:
+        """Take whole option names only: an abbreviation may be a typing error."""
+        formatter = argparse.RawDescriptionHelpFormatter
+        super().__init__(allow_abbrev=False, formatter_class=formatter, argument_default=argparse.SUPPRESS, **options)
+
+    def read(self, words: Sequence[str]) -> dict[str, Any]:
+        """Return the options that were given, by name; raises ConfigError."""
+        known = list(self._option_string_actions)
+        for word in words:
+            option = word.partition("=")[0]
+            if option.startswith("--") and option not in known:
+                raise ConfigError(f"{self.prog} has no option {option!r}.{did_you_mean(option, known)}")
+        return vars(self.parse_args(list(words)))
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse found wrong."""
+        raise ConfigError(f"{self.prog}: {message}")
+
+
+# Values
+
+
+def _value(text: str) -> Any:
+    """Read a value: a Python literal, a schedule or network such as linear(1, 0.05, 20000) or MLP((128, 128)), or text."""
+    if text.lower() in ("true", "false", "none"):
+        return {"true": True, "false": False, "none": None}[text.lower()]
+    try:
+        node = ast.parse(text, mode="eval").body
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return _call(node, node.func.id, text)
+        return ast.literal_eval(node)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _call(node: ast.Call, name: str, text: str) -> Any:
+    from marltrain.policies.networks import CNN, MLP
+    from marltrain.policies.schedules import cosine, exponential, linear
+
+    makers: dict[str, Callable[..., Any]] = {
+        "CNN": CNN, "MLP": MLP, "cosine": cosine, "exponential": exponential, "linear": linear,
+    }  # fmt: skip
+    try:
+        if name not in makers:
+            raise ConfigError(f"{text!r}: there is no {name!r}.{did_you_mean(name, makers)}")
+        arguments = [ast.literal_eval(argument) for argument in node.args]
+        named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+        return makers[name](*arguments, **named)
+    except (TypeError, ValueError) as error:
+        raise error if isinstance(error, ConfigError) else ConfigError(f"{text!r} cannot be made: {error}") from error
+
+
+def _pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Read KEY=VALUE texts; raises ConfigError for one without "=" or with a key given before."""
+    pairs: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"{option} takes KEY=VALUE, got {text!r}")
+        if key in pairs:
+            raise ConfigError(f"{option} names {key!r} twice")
+        pairs[key] = _value(value)
+    return pairs
+
+
+# train
+
+
+def _trainer_parameters() -> dict[str, tuple[type, Any]]:
+    """The arguments of `DecentralizedTrainer` that a command line can give: name -> (type, default)."""
+    from marltrain.trainer.decentralized import DecentralizedTrainer
+
+    kinds: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
+    found: dict[str, tuple[type, Any]] = {}
+    for name, parameter in inspect.signature(DecentralizedTrainer).parameters.items():
+        words = [word.strip() for word in str(parameter.annotation).split("|")]
+        kind = next((kinds[word] for word in words if word in kinds), None)
+        if kind is not None and parameter.default is not parameter.empty:
+            found[name] = (kind, parameter.default)
+    return found
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _add_train(parser: Parser) -> None:
+    parser.add_argument("env", metavar="ENV", help="namespace/name (see `marltrain envs`) or module:attribute")
+    parser.add_argument("--algo", required=True, help="algorithm of every agent: ppo, dqn, ...")
+    parser.add_argument("--tuned", action="store_true", help="begin with the settings known to work for this pair")
+    parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="argument of the environment")
+    parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="setting of the agents, see below")
+    parser.add_argument("--share", action="store_true", help="one agent for all players of equal spaces")
+    parser.add_argument("--self-play", action="store_true", help="--share, and test against random players")
+    parser.add_argument("--backend", help=f"framework (default: {_default_backend()})")
+    group = parser.add_argument_group("the trainer's arguments")
+    for name, (kind, default) in _trainer_parameters().items():
+        told = f"{TRAINER_HELP[name]} (default: {default})" if default is not None else TRAINER_HELP[name]
+        if kind is bool:
+            group.add_argument(_option(name), action=argparse.BooleanOptionalAction, help=told)
+        else:
+            group.add_argument(_option(name), type=kind, metavar=kind.__name__.upper(), help=told)
+    parser.epilog = _settings_help()
+
+
+def _default_backend() -> Any:
+    from marltrain.trainer.roster import make_agents
+
+    return inspect.signature(make_agents).parameters["backend"].default
+
+
+def _settings_help() -> str:
+    """List every algorithm's settings with their defaults."""
+    from marltrain.policies.restore import LEARNING, learning_class
+
+    lines = ["a VALUE is a Python literal, text, a schedule or a network:",
+             "  --set learning_rate=1e-3 --set 'epsilon=linear(1, 0.05, 20000)' --set 'network=MLP((128, 128))'"]  # fmt: skip
+    for algo in LEARNING:
+        lines += ["", f"settings of {algo}:"]
+        for field in fields(learning_class(algo).algorithm_class.Settings):
+            default = "" if field.default is MISSING else f" (default: {_spoken(field.default)})"
+            lines.append(f"  {field.name:<22}{field.metadata.get('doc', '')}{default}")
+    return "\n".join(lines)
+
+
+def _spoken(value: Any) -> str:
+    describe = getattr(value, "describe", None)
+    if describe is None:
+        return str(value)
+    described = dict(describe())
+    kind = described.pop("kind", described.pop("type", type(value).__name__))
+    return f"{kind}({', '.join(map(str, described.values()))})"
+
+
+def _train(given: dict[str, Any]) -> None:
+    from marltrain.policies.agent import RandomAgent
+    from marltrain.random import fresh_seed
+    from marltrain.trainer.decentralized import DecentralizedTrainer
+    from marltrain.trainer.hooks import Callback, Moment
+    from marltrain.trainer.roster import make_agents
+    from marltrain.trainer.tuned import tuned
+
+    algo, env, self_play = given.pop("algo"), given.pop("env"), given.pop("self_play", False)
+    env_args = _pairs("--env-arg", given.pop("env_arg", []))
+    hyper = _pairs("--set", given.pop("set", []))
+    making = {"share": given.pop("share", False) or self_play}
+    making |= {"backend": given.pop("backend")} if "backend" in given else {}
+    known = tuned(algo, env) if given.pop("tuned", False) else {"trainer": {}, "agents": {}}
+    arguments = {**known["trainer"], **given}
+    hyper = {**known["agents"], **hyper}
+    seed = arguments.setdefault("seed", fresh_seed())
+    agents = make_agents(algo, env, env_args=env_args, seed=seed, **making, **hyper)
+    command = plain({"algo": algo, "env": env, "env_args": env_args, "seed": seed, "agents": hyper,
+                     "trainer": arguments, **making, "self_play": self_play})  # fmt: skip
+
+    class Record(Callback):
+        """Adds the command to what the trainer records of the run."""
+
+        def on_train_start(self, moment: Moment) -> None:
+            file = Path(moment.trainer.run_dir) / CONFIG
+            write_json(file, {**(read_json(file) if file.exists() else {}), "command": command})
+
+    trainer = DecentralizedTrainer(env, env_args=env_args, callbacks=[Record()], **arguments)
+    opponents = [agents[0], *(RandomAgent() for _ in agents[1:])] if self_play else None
+    result = trainer.train(agents, [1] * len(agents), test_agents=opponents)
+    _tell_training(result, Path(trainer.run_dir))
+
+
+def _tell_training(result: Mapping[str, Any], run_dir: Path) -> None:
+    metrics = list(result["reward_metric_stats"])
+    print(f"{result['num_collected_episodes']:,} episodes, {result['num_collected_steps']:,} env steps, "
+          f"{result['num_gradient_steps']:,} gradient steps in {result['training_time']:.1f} s")  # fmt: skip
+    if metrics:
+        print(f"metric: {metrics[0]:.4g} at first, {max(metrics):.4g} at best, {metrics[-1]:.4g} at last")
+    for name in ("best", "last", "history.parquet", "episodes.parquet", "metrics.png", CONFIG):
+        if (run_dir / name).exists():
+            print(f"  {run_dir / name}")
+    print(f"next: marltrain test {run_dir}, marltrain play {run_dir}, marltrain plot {run_dir}")
+
+
+# test, play
+
+
+def _add_run(parser: Parser) -> None:
+    parser.add_argument("run", metavar="RUN", help="folder of a run")
+    parser.add_argument(
+        "--agents", choices=("best", "last"), default="best", help="which of its agents (default: best)"
+    )
+    parser.add_argument("--random", action="append", metavar="PLAYER", help="let this player play at random")
+    parser.add_argument("--episodes", type=int, metavar="INT", help="how many")
+    parser.add_argument("--seed", type=int, metavar="INT", help="of the episodes; drawn where none is given")
+
+
+def _add_play(parser: Parser) -> None:
+    _add_run(parser)
+    parser.add_argument("--out", metavar="FILE", help="film it: a .gif or .mp4 (default: show a window)")
+    parser.add_argument("--fps", type=float, metavar="FLOAT", help="pictures a second")
+    parser.add_argument("--explore", action="store_true", help="let agents explore as in training")
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run's folder read back: what it was of, and its agents."""
+
+    env: str
+    env_args: dict[str, Any]
+    agents: list[Agent]
+
+
+def _opened(given: dict[str, Any]) -> _Run:
+    from marltrain.envs import probe, resolve
+    from marltrain.policies.agent import RandomAgent
+    from marltrain.trainer.saving import load
+
+    folder = whole_folder(given.pop("run"))
+    config = read_json(folder / CONFIG)
+    parts = [config, *(config.get(key) for key in ("command", "trainer"))] if isinstance(config, dict) else []
+    part = next((part for part in reversed(parts) if isinstance(part, dict) and isinstance(part.get("env"), str)), {})
+    env, env_args = part.get("env"), part.get("env_args") or {}
+    if not isinstance(env, str) or not isinstance(env_args, dict):
+        raise SaveError(f"{folder / CONFIG}: names no environment")
+    names = probe(resolve(env, env_args)).names
+    agents = load(folder / given.pop("agents"))
+    for player in given.pop("random", []):
+        if player not in names:
+            raise ConfigError(f"--random: {env} has no player {player!r}.{did_you_mean(player, names)}"
+                              f" There are {', '.join(names)}")  # fmt: skip
+        agents[names.index(player)] = RandomAgent()
+    return _Run(env, env_args, agents)
+
+
+def _test(given: dict[str, Any]) -> None:
+    from marltrain.random import fresh_seed
+    from marltrain.trainer.decentralized import DecentralizedTrainer
+
+    run, seed = _opened(given), given.pop("seed", None)
+    seed = fresh_seed() if seed is None else seed
+    trainer = DecentralizedTrainer(run.env, env_args=run.env_args, seed=seed, progress=False)
+    _tell_test(trainer.test(run.agents, **given), seed)
+
+
+def _tell_test(result: TestResult, seed: int) -> None:
+    low, high = result.interval
+    print(f"mean return {result.mean:.4g} (95 % interval {low:.4g} to {high:.4g}), {len(result.lengths):,} episodes "
+          f"of {result.lengths.mean():.1f} env steps, seed {seed}")  # fmt: skip
+    width = max(len("player"), *map(len, result.names))
+    won, lost = result.wins, result.losses
+    print(f"{'player':<{width}}  {'return':>9}" + ("" if won is None else f"  {'won':>7}  {'lost':>7}"))
+    for p, name in enumerate(result.names):
+        shares = (
+            "" if won is None or lost is None else "".join(f"  {n[p] / len(result.lengths):>7.1%}" for n in (won, lost))
+        )
+        print(f"{name:<{width}}  {result.returns[:, p].mean():>9.4g}{shares}")
+
+
+def _play(given: dict[str, Any]) -> None:
+    from marltrain.random import fresh_seed
+    from marltrain.trainer.play import play
+
+    run, seed = _opened(given), given.pop("seed", None)
+    seed = fresh_seed() if seed is None else seed
+    returns = play(
+        run.env, run.agents, env_args=run.env_args, greedy=not given.pop("explore", False), seed=seed, **given
+    )
+    for episode, row in enumerate(returns):
+        print(f"episode {episode}: returns {', '.join(f'{value:.4g}' for value in row)}")
+    print(f"seed {seed}" + (f", filmed to {given['out']}" if "out" in given else ""))
+
+
+# plot, envs
+
+
+def _add_plot(parser: Parser) -> None:
+    from marltrain.trainer.plots import plot_runs
+
+    defaults = {name: p.default for name, p in inspect.signature(plot_runs).parameters.items()}
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs; runs of one kind form a band")
+    parser.add_argument("--x", help=f"horizontal axis: steps, episodes or time (default: {defaults['x']})")
+    parser.add_argument("--smooth", type=int, metavar="INT", help=f"tests averaged (default: {defaults['smooth']})")
+    parser.add_argument("--out", metavar="FILE", help=f"the picture (default: {defaults['out']})")
+
+
+def _plot(given: dict[str, Any]) -> None:
+    from marltrain.trainer.plots import plot_runs
+
+    print(plot_runs(given.pop("runs"), **given))
+
+
+def _add_envs(parser: Parser) -> None:
+    parser.add_argument("filter", nargs="?", metavar="FILTER", help="show only names that contain this")
+
+
+def _envs(given: dict[str, Any]) -> None:
+    from marltrain.envs import list_environments
+
+    names, wanted = list_environments(), given.get("filter", "")
+    found = [name for name in names if wanted.lower() in name.lower()]
+    if not found:
+        raise ConfigError(f"no environment's name contains {wanted!r}.{did_you_mean(wanted, names)}")
+    print("\n".join(found))
+
+
+# The commands
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: what it does, how its arguments are declared, and how it runs on those that were given."""
+
+    summary: str
+    declare: Callable[[Parser], None]
+    run: Callable[[dict[str, Any]], None]
+
+
+COMMANDS = {
+    "train": Command("train agents, one a player, in an environment", _add_train, _train),
+    "test": Command("play test episodes with a run's agents and print what they earn", _add_run, _test),
+    "play": Command("watch or film a run's agents", _add_play, _play),
+    "plot": Command("draw the learning curves of runs", _add_plot, _plot),
+    "envs": Command("list the environments that can be named", _add_envs, _envs),
+}
+
+
+def _overview() -> str:
+    lines = ["usage: marltrain COMMAND ...", "", "Train several agents at once in one environment.", "", "commands:"]
+    lines += [f"  {name:<8}{command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join([*lines, "", "`marltrain COMMAND --help` tells more. `marltrain --version` prints the version."])
+
+
+def _run(words: Sequence[str]) -> None:
+    name, rest = (words[0], words[1:]) if words else ("--help", [])
+    if name in ("-h", "--help"):
+        print(_overview())
+    elif name == "--version":
+        print(f"marltrain {__version__}")
+    elif name not in COMMANDS:
+        raise ConfigError(f"marltrain has no command {name!r}.{did_you_mean(name, COMMANDS)}"
+                          f" It has: {', '.join(COMMANDS)}")  # fmt: skip
+    else:
+        command = COMMANDS[name]
+        parser = Parser(prog=f"marltrain {name}", description=command.summary)
+        command.declare(parser)
+        command.run(parser.read(rest))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0, 1 where something failed, 2 where the arguments are wrong."""
+    try:
+        _run(sys.argv[1:] if words is None else words)
+    except MarlTrainError as error:
+        print(f"marltrain: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ValueError) else 1
+    except KeyboardInterrupt:
+        print("marltrain: interrupted", file=sys.stderr)
+        return 130
+    return 0

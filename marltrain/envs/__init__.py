@@ -1,0 +1,25 @@
+"""Environments as arrays: any PettingZoo or Gymnasium environment, E of them at a time.
+
+`make_vector` builds E environments behind `reset / send / recv`, which speak `marltrain.spec.Step`; `check_env` tells
+whether an environment keeps its contract. This package knows no policy and loads no learning framework.
+"""
+
+from marltrain.envs.check import Report, check_env
+from marltrain.envs.chunk import probe
+from marltrain.envs.frame_stack import FrameStack
+from marltrain.envs.registry import Source, list_environments, resolve
+from marltrain.envs.vector import DummyVectorEnv, SubprocVectorEnv, VectorEnv, make_vector
+
+__all__ = [
+    "DummyVectorEnv",
+    "FrameStack",
+    "Report",
+    "Source",
+    "SubprocVectorEnv",
+    "VectorEnv",
+    "check_env",
+    "list_environments",
+    "make_vector",
+    "probe",
+    "resolve",
+]

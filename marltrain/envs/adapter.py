@@ -1,0 +1,212 @@
+"""What every environment adapter shares: one environment, written into its column of a `Step`.
+
+An adapter drives one PettingZoo or Gymnasium object and knows nothing of episodes to come: `chunk` restarts it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.envs.frame_stack import frames_of
+from marltrain.errors import EnvError, SpecError
+from marltrain.layout import Array, Layout, Obs, Space, arrays_of, without_mask
+from marltrain.spec import EnvSpec, PlayerSpec, Step
+
+PROBE_SEED = 0
+LONE_PLAYER = "player_0"
+Probed = list[tuple[str, Space, Space, bool]]
+"""Of every player: name, observation space, action space, whether an action mask comes with its info."""
+
+
+def metadata_of(env: Any) -> Mapping[str, Any]:
+    """Return an environment's metadata; empty where it has none."""
+    return getattr(env, "metadata", None) or {}
+
+
+class Port:
+    """Where one player's observations, legal moves and actions cross between an environment and the arrays."""
+
+    def __init__(self, spec: EnvSpec, player: int) -> None:
+        """Look up the player's group, its row there, and how its spaces are read."""
+        self.player = spec.players[player]
+        self.group, self.row = spec.place[player]
+        inner, self._mask_in_obs = without_mask(self.player.observation_space)
+        self._nested = self._mask_in_obs and not isinstance(inner, spaces.Dict)
+        self._act = _decoder(self.player.action_space)
+
+    def write(self, observation: Any, info: Any, out: Step, e: int) -> None:
+        """Write what the player sees, and its legal moves, into column `e`."""
+        self._write_obs(observation, out.obs[self.group], e)
+        legal = out.legal[self.group]
+        if legal is not None:
+            mask = self._mask(observation, info, legal)
+            if mask is None:
+                raise EnvError(
+                    f"player {self.player.name!r}: {'its observation' if self._mask_in_obs else 'its info'} has no "
+                    "'action_mask', although it had one when the environment was first reset. Give one at every move."
+                )
+            legal[self.row, e] = mask
+
+    def write_final(self, observation: Any, info: Any, out: Step, e: int) -> None:
+        """Write the last observation of a player whose part ended; where no move is named legal, all of them are."""
+        self._write_obs(observation, out.final_obs[self.group], e)
+        legal = out.final_legal[self.group]
+        if legal is not None:
+            mask = self._mask(observation, info, legal)
+            legal[self.row, e] = True if mask is None or not mask.any() else mask
+
+    def keep_final(self, out: Step, e: int) -> None:
+        """Take the player's latest observation as its last: its environment gave none."""
+        cell = (self.row, e)
+        for last, now in zip(arrays_of(out.final_obs[self.group]), arrays_of(out.obs[self.group]), strict=True):
+            last[cell] = now[cell]
+        legal = out.final_legal[self.group]
+        if legal is not None:
+            legal[cell] = True
+
+    def _write_obs(self, observation: Any, target: Obs, e: int) -> None:
+        try:
+            self.player.layout.write(observation["observation"] if self._nested else observation, target, (self.row, e))
+        except (SpecError, KeyError, IndexError, TypeError, ValueError) as error:
+            raise EnvError(f"player {self.player.name!r}: the observation does not fit its space: {error}") from error
+
+    def _mask(self, observation: Any, info: Any, legal: Array) -> Array | None:
+        source = observation if self._mask_in_obs else info
+        if not isinstance(source, Mapping) or "action_mask" not in source:
+            return None
+        mask = np.asarray(source["action_mask"])
+        if mask.shape != legal.shape[2:]:
+            raise EnvError(
+                f"player {self.player.name!r}: 'action_mask' has shape {mask.shape}, expected {legal.shape[2:]}: "
+                f"one entry for each action of {self.player.action_space}"
+            )
+        return mask
+
+    def enter(self, out: Step, e: int, *, turn: bool) -> None:
+        """Mark the player as alive, and whether it must act now."""
+        out.alive[self.group][self.row, e] = True
+        out.turn[self.group][self.row, e] = turn
+
+    def leave(self, out: Step, e: int) -> None:
+        """Mark the player as neither alive nor to act."""
+        out.alive[self.group][self.row, e] = out.turn[self.group][self.row, e] = False
+
+    def action(self, actions: tuple[Array, ...], e: int) -> Any:
+        """Return the player's action in column `e` as its environment wants it."""
+        return self._act(actions[self.group][self.row, e])
+
+
+def _decoder(space: Space) -> Callable[[Any], Any]:
+    """How one entry of an action array becomes an action of the space; always a copy, never a view."""
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return (lambda value: int(value) + start) if start else int
+    if isinstance(space, spaces.MultiDiscrete):
+        first, dtype, shape = space.start, space.dtype, space.shape
+        return lambda value: (value.reshape(shape) + first).astype(dtype)
+    box_shape, box_dtype = tuple(space.shape or ()), np.dtype(space.dtype)
+    return lambda value: value.reshape(box_shape).astype(box_dtype)
+
+
+class Adapter(ABC):
+    """One environment behind arrays. `e` is always its column in the arrays it is given."""
+
+    turn_based = False
+
+    def __init__(self, env: Any, spec: EnvSpec) -> None:
+        """Take over `env`, an object of the environment that `spec` describes."""
+        self.env = env
+        self.spec = spec
+        self._ports = tuple(Port(spec, p) for p in range(len(spec.players)))
+        self._places = {name: p for p, name in enumerate(spec.names)}
+
+    def place_of(self, name: str) -> int:
+        """Return a player's place in spec order; raises EnvError for a name that the environment never declared."""
+        try:
+            return self._places[name]
+        except KeyError:
+            raise EnvError(f"env.agents holds {name!r}, which is not in possible_agents {self.spec.names}") from None
+
+    @abstractmethod
+    def reset(self, seed: int, out: Step, e: int) -> None:
+        """Start an episode: writes `obs, legal, turn, alive` and `state`."""
+
+    @abstractmethod
+    def step(self, actions: tuple[Array, ...], out: Step, e: int) -> bool:
+        """Take one env step; return True when the episode ended.
+
+        Writes everything but `ended` and `episode`. Finds `reward`, `terminated` and `truncated` zeroed.
+        """
+
+    @classmethod
+    @abstractmethod
+    def probe(cls, env: Any) -> Probed:
+        """Return what one reset shows of every player."""
+
+    def _clear(self, out: Step, e: int) -> None:
+        """Mark everybody as absent, before an episode's players enter."""
+        for flags in (*out.turn, *out.alive):
+            flags[:, e] = False
+
+    def write_state(self, target: Array | None, e: int) -> None:
+        """Write the global state into row `e`, where there is one."""
+        if target is not None:
+            target[e] = _flat_state(self.env)
+
+    def render(self) -> Any:
+        """Return or show one frame, as the environment's render mode says."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Release what the environment holds."""
+        self.env.close()
+
+
+def _flat_state(env: Any) -> Array:
+    return np.asarray(env.state(), np.float32).reshape(-1)
+
+
+def _state_shape(env: Any) -> tuple[int, ...] | None:
+    """Shape of the flattened global state, or None where the environment has none."""
+    if not callable(getattr(getattr(env, "unwrapped", env), "state", None)):
+        return None  # none at all, or, as in several games, an attribute of that name for something else
+    try:
+        return _flat_state(env).shape
+    except (NotImplementedError, AttributeError):
+        return None
+
+
+def describe(
+    kind: type[Adapter], env: Any, name: str, *, reproducible: bool = True, with_state: bool = False
+) -> EnvSpec:
+    """Return what `env` is, by resetting it once.
+
+    Raises SpecError for spaces that marltrain cannot represent, naming the player.
+    """
+    players = []
+    for player, observation_space, action_space, masked_by_info in kind.probe(env):
+        inner, masked_by_obs = without_mask(observation_space)
+        try:
+            layout = Layout(inner, frames_of(env))
+        except SpecError as error:
+            raise SpecError(f"player {player!r}: {error}") from error
+        masked = masked_by_obs or masked_by_info
+        if masked and not isinstance(action_space, spaces.Discrete):
+            raise SpecError(
+                f"player {player!r} has an action_mask, but only Discrete actions can be masked, not {action_space}"
+            )
+        players.append(PlayerSpec(player, observation_space, action_space, layout, masked))
+    if not players:
+        raise SpecError(f"{name}: possible_agents is empty: there is nobody to play")
+    return EnvSpec.of(
+        name,
+        players,
+        state_shape=_state_shape(env) if with_state else None,
+        turn_based=kind.turn_based,
+        reproducible=reproducible,
+    )

@@ -1,0 +1,193 @@
+"""Several frames as one observation, for games that a single picture does not show whole.
+
+`FrameStack(env, num_frames)` goes wherever an environment goes. Gymnasium's own FrameStackObservation is recognised
+too. Either way the stack is known to the memory, which keeps each frame once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+from gymnasium.wrappers import FrameStackObservation, NormalizeObservation, NormalizeReward
+from pettingzoo.utils import BaseParallelWrapper, BaseWrapper
+
+from marltrain.envs.registry import Modifier, Source, api_of, resolve
+from marltrain.errors import ConfigError
+from marltrain.layout import Space, without_mask
+
+
+def _chain(env: Any) -> Iterator[Any]:
+    """The environment and everything that it wraps, outermost first."""
+    while env is not None:
+        yield env
+        env = vars(env).get("env") if hasattr(env, "__dict__") else None
+
+
+def remembers(env: Any) -> bool:
+    """Whether a wrapper carries statistics from one episode to the next, so that no episode can be repeated."""
+    return any(isinstance(layer, NormalizeObservation | NormalizeReward) for layer in _chain(env))
+
+
+def frames_of(env: Any) -> int:
+    """Return how many frames an environment stacks on axis 0, the first repeated at the start; 1 when it does not."""
+    for layer in _chain(env):
+        if isinstance(layer, StackParallel | StackTurns):
+            return layer.num_frames
+        if isinstance(layer, FrameStackObservation):
+            repeats_first = layer.padding_type == "reset"
+            return layer.stack_size if repeats_first and layer.observation_space == env.observation_space else 1
+        if isinstance(layer, gymnasium.ObservationWrapper):
+            return 1  # what it makes of a stack below is no longer a stack
+    return 1
+
+
+class FrameStack(Modifier):
+    """Another environment, in which each player sees its last `num_frames` observations, oldest first, on axis 0.
+
+    At the start of an episode the first observation is repeated. In a turn-based game the frames are those of the
+    player's own turns. Legal moves are not stacked.
+
+    >>> env = FrameStack("pettingzoo/butterfly/pistonball_v6", num_frames=4)
+    """
+
+    def __init__(self, env: Any, num_frames: int) -> None:
+        """Stack `num_frames` >= 2 frames of `env`: a name, a class or a function. Raises ConfigError."""
+        if num_frames < 2:
+            raise ConfigError(f"num_frames must be at least 2, got {num_frames}")
+        self.env = env
+        self.num_frames = num_frames
+
+    def source(self, env_args: Mapping[str, Any]) -> Source:
+        """Return how to build it; `env_args` are the inner environment's."""
+        inner = resolve(self.env, env_args)
+        build = functools.partial(_build_stacked, inner.build, self.num_frames)
+        return dataclasses.replace(inner, name=f"{inner.name} ({self.num_frames} frames)", build=build)
+
+
+def _build_stacked(build: Callable[..., Any], num_frames: int, **arguments: Any) -> Any:
+    env = build(**arguments)
+    api = api_of(env)
+    if api == "gymnasium":
+        return FrameStackObservation(env, num_frames)
+    return StackParallel(env, num_frames) if api == "parallel" else StackTurns(env, num_frames)
+
+
+def _stacked_space(space: Space, num_frames: int) -> Space:
+    if not without_mask(space)[1]:
+        return batch_space(space, num_frames)
+    parts = dict(space.items())  # type: ignore[attr-defined]
+    stacked = {name: part if name == "action_mask" else batch_space(part, num_frames) for name, part in parts.items()}
+    return spaces.Dict(stacked)
+
+
+def _stack(frames: list[Any]) -> Any:
+    """Join observations of one structure along a new axis 0; the newest one's legal moves."""
+    newest = frames[-1]
+    if isinstance(newest, Mapping):
+        return {name: newest[name] if name == "action_mask" else _stack([f[name] for f in frames]) for name in newest}
+    if isinstance(newest, tuple):
+        return tuple(_stack([frame[i] for frame in frames]) for i in range(len(newest)))
+    return np.stack(frames)
+
+
+class _Frames:
+    """The last frames of every player."""
+
+    def __init__(self, num_frames: int) -> None:
+        self._num_frames = num_frames
+        self._kept: dict[str, deque[Any]] = {}
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+    def add(self, player: str, frame: Any) -> Any:
+        """Keep a frame; return the stack."""
+        kept = self._kept.setdefault(player, deque([frame] * self._num_frames, self._num_frames))
+        kept.append(frame)
+        return self.newest(player)
+
+    def newest(self, player: str) -> Any:
+        return _stack(list(self._kept[player]))
+
+    def peek(self, player: str, frame: Any) -> Any:
+        """Return the stack as it would be with `frame`, which is not kept."""
+        kept = self._kept.get(player, [frame] * self._num_frames)
+        return _stack([*list(kept)[1:], frame])
+
+
+class StackParallel(BaseParallelWrapper):  # type: ignore[misc]
+    """A PettingZoo parallel environment with stacked frames."""
+
+    def __init__(self, env: Any, num_frames: int) -> None:
+        """Wrap `env`."""
+        super().__init__(env)
+        self.num_frames = num_frames
+        self._frames = _Frames(num_frames)
+        self._spaces = {name: _stacked_space(env.observation_space(name), num_frames) for name in env.possible_agents}
+
+    def observation_space(self, agent: str) -> Space:
+        """Return the space of a player's stacked frames."""
+        return self._spaces[agent]
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Start an episode: every frame is the first."""
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self._frames.clear()
+        return self._stacked(observations), infos
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        """Step, and keep everybody's new frame."""
+        observations, *rest = self.env.step(actions)
+        return self._stacked(observations), *rest
+
+    def _stacked(self, observations: dict[str, Any]) -> dict[str, Any]:
+        return {player: self._frames.add(player, frame) for player, frame in observations.items()}
+
+
+class StackTurns(BaseWrapper):  # type: ignore[misc]
+    """A PettingZoo AEC environment with stacked frames: a player's are those of its own turns."""
+
+    def __init__(self, env: Any, num_frames: int) -> None:
+        """Wrap `env`."""
+        super().__init__(env)
+        self.num_frames = num_frames
+        self._frames = _Frames(num_frames)
+        self._spaces = {name: _stacked_space(env.observation_space(name), num_frames) for name in env.possible_agents}
+        self._turn: str | None = None
+
+    def observation_space(self, agent: str) -> Space:
+        """Return the space of a player's stacked frames."""
+        return self._spaces[agent]
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """Start an episode: every frame is the first."""
+        self.env.reset(seed=seed, options=options)
+        self._frames.clear()
+        self._keep()
+
+    def step(self, action: Any) -> None:
+        """Move, and keep the frame that the next player moves on."""
+        self.env.step(action)
+        self._keep()
+
+    def observe(self, agent: str) -> Any:
+        """Return what a player sees: its frames up to its turn, or to this moment when it is not its turn."""
+        if agent == self._turn:
+            return self._frames.newest(agent)
+        return self._frames.peek(agent, self.env.observe(agent))
+
+    def _keep(self) -> None:
+        """A dead player's turn adds no frame: its last observation may be asked for more than once."""
+        self._turn = None
+        agent = self.env.agent_selection if self.env.agents else None
+        if agent is not None and not self.env.terminations[agent] and not self.env.truncations[agent]:
+            self._turn = agent
+            self._frames.add(agent, self.env.observe(agent))

@@ -1,0 +1,226 @@
+"""Which environments there are, and how one is built: "namespace/name", "module:attribute", a class or a function."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import re
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import pettingzoo
+from gymnasium import spaces
+from pettingzoo import AECEnv, ParallelEnv
+
+from marltrain.errors import ConfigError, EnvError, did_you_mean
+
+_VERSIONED = re.compile(r"[a-zA-Z_]\w*_v\d+")
+_GYMNASIUM_MAKES = frozenset({"max_episode_steps", "additional_wrappers"})
+"""Arguments of `gymnasium.make` itself."""
+_IMPURE = re.compile(r"knights_archers_zombies_v\d+")
+"""Games whose second episode differs from a fresh object's, although it is reset with the same seed."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """How to build an environment, again and again: what to call, with which arguments.
+
+    name: for messages and records.
+    rebuild: a used object's reset is not the same as a fresh object's, so that every episode needs a fresh one.
+    reproducible: equal seeds and actions give equal episodes.
+    """
+
+    name: str
+    build: Callable[..., Any]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    rebuild: bool = False
+    reproducible: bool = True
+
+    def make(self, render_mode: str | None = None) -> Any:
+        """Build one environment object; `render_mode` is passed on only if one is asked for."""
+        extra = {} if render_mode is None else {"render_mode": render_mode}
+        return self.build(**self.arguments, **extra)
+
+
+class Modifier(ABC):
+    """An environment made from another one; goes wherever an environment goes."""
+
+    @abstractmethod
+    def source(self, env_args: Mapping[str, Any]) -> Source:
+        """Return how to build it; raises ConfigError as `resolve` does."""
+
+
+def resolve(env: Any, env_args: Mapping[str, Any] | None = None) -> Source:
+    """Return how to build `env`: a name, a class, or a function that returns an environment.
+
+    Names are "mpe2/simple_spread_v3", "pettingzoo/classic/tictactoe_v3", "gymnasium/CartPole-v1" and the like (see
+    `list_environments`), or "module:attribute" for anything importable. `env_args` are passed to what is called.
+
+    Raises ConfigError for an unknown name, for arguments that it does not take, and for an environment built already.
+    """
+    if isinstance(env, Source):
+        if env_args:
+            raise ConfigError("env is resolved already; give env_args when resolving it")
+        return env
+    arguments = dict(env_args or {})
+    if isinstance(env, Modifier):
+        return env.source(arguments)
+    if isinstance(env, str):
+        is_name = "/" in env.split(":", 1)[0]
+        return _from_name(env, arguments) if is_name else _from_module(env, arguments)
+    if hasattr(env, "reset") and hasattr(env, "step") and not isinstance(env, type):
+        raise ConfigError(
+            f"env is an object of {type(env).__name__}, but every worker and every environment needs one of its own: "
+            f"pass the class, or a function that builds it, such as lambda: {type(env).__name__}(...)"
+        )
+    if not callable(env):
+        raise ConfigError(f"env must be a name, a class or a function that builds an environment, got {env!r}")
+    name = getattr(env, "__qualname__", type(env).__name__)
+    _check_arguments(name, env, arguments)
+    return Source(name, env, arguments)
+
+
+def list_environments() -> list[str]:
+    """Return every name that `resolve` knows here; some need a package of their own to be installed when built."""
+    return sorted(name for names in _NAMESPACES.values() for name in names())
+
+
+def api_of(env: Any) -> str:
+    """Return "parallel", "turns" or "gymnasium", by type or by behaviour; raises EnvError for anything else."""
+    for kind, name in ((gymnasium.Env, "gymnasium"), (ParallelEnv, "parallel"), (AECEnv, "turns")):
+        if isinstance(env, kind):
+            return name
+    if hasattr(env, "reset") and hasattr(env, "step"):
+        if hasattr(env, "agent_iter") or hasattr(env, "last"):
+            return "turns"
+        if hasattr(env, "possible_agents"):
+            return "parallel"
+        if isinstance(getattr(env, "observation_space", None), spaces.Space):
+            return "gymnasium"
+    raise EnvError(
+        f"expected a PettingZoo ParallelEnv or AECEnv, or a Gymnasium Env, got {type(env).__name__}: {env!r}. "
+        "Pass the environment's class, or a function that builds and returns the environment."
+    )
+
+
+def _modules(package: str, namespace: str) -> list[str]:
+    """The versioned games of a package, found without importing them."""
+    spec = importlib.util.find_spec(package)
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    return [f"{namespace}/{found.name}" for found in pkgutil.iter_modules(folders) if _VERSIONED.fullmatch(found.name)]
+
+
+def _gymnasium_names() -> list[str]:
+    return [f"gymnasium/{name}" for name in gymnasium.registry]
+
+
+def _pettingzoo_families() -> list[str]:
+    return [found.name for found in pkgutil.iter_modules(pettingzoo.__path__) if found.ispkg]
+
+
+_NAMESPACES: dict[str, Callable[[], list[str]]] = {
+    "gymnasium": _gymnasium_names,
+    "mpe2": lambda: _modules("mpe2", "mpe2"),
+    "pettingzoo": lambda: [
+        name for family in _pettingzoo_families() for name in _modules(f"pettingzoo.{family}", f"pettingzoo/{family}")
+    ],
+}
+
+
+def _from_name(name: str, arguments: dict[str, Any]) -> Source:
+    namespace = name.split("/", 1)[0]
+    if namespace == "gymnasium" and ":" in name:
+        _import(name.split("/", 1)[1].split(":", 1)[0], name)  # as in Gymnasium: importing the module registers its own
+        name = f"gymnasium/{name.split(':', 1)[1]}"
+    if namespace not in _NAMESPACES or name not in _NAMESPACES[namespace]():
+        raise _unknown(name)
+    return _from_gymnasium(name, arguments) if namespace == "gymnasium" else _from_pettingzoo(name, arguments)
+
+
+def _unknown(name: str) -> ConfigError:
+    known = list_environments()
+    return ConfigError(
+        f"unknown environment {name!r}.{did_you_mean(name, known)} `marltrain envs` lists all {len(known)}; "
+        'your own are named "module:attribute".'
+    )
+
+
+def _from_gymnasium(name: str, arguments: dict[str, Any]) -> Source:
+    spec = gymnasium.spec(name.split("/", 1)[1])
+    entry = spec.entry_point
+    creator = entry if callable(entry) else gymnasium.envs.registration.load_env_creator(str(entry))
+    _check_arguments(name, creator, arguments, also=_GYMNASIUM_MAKES)
+    return Source(name, functools.partial(_make_gymnasium, spec), arguments)
+
+
+def _make_gymnasium(spec: gymnasium.envs.registration.EnvSpec, **arguments: Any) -> Any:
+    """Build from the specification, not the name: a worker may not have run what registered it."""
+    return gymnasium.make(spec, disable_env_checker=True, **arguments)  # `guard` checks every step
+
+
+def _from_pettingzoo(name: str, arguments: dict[str, Any]) -> Source:
+    module_name = name.replace("/", ".")
+    module = _import(module_name, name)
+    build = "parallel_env" if hasattr(module, "parallel_env") else "env"
+    _check_arguments(name, getattr(module, "raw_env", getattr(module, build)), arguments)
+    impure = _IMPURE.fullmatch(name.rsplit("/", 1)[-1]) is not None
+    return Source(name, functools.partial(_build, module_name, build), arguments, rebuild=impure)
+
+
+def _build(module: str, attribute: str, **arguments: Any) -> Any:
+    """Import and call: what travels to a worker is two names."""
+    return getattr(_import(module, module), attribute)(**arguments)
+
+
+def _import(module: str, name: str) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # PettingZoo's, about its own older way of building
+            return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"environment {name!r} cannot be imported: {error}. Install what it needs.") from error
+
+
+def _from_module(name: str, arguments: dict[str, Any]) -> Source:
+    if ":" not in name:
+        raise _unknown(name)
+    module_name, _, attribute = name.partition(":")
+    module = _import(module_name, name)
+    if not hasattr(module, attribute):
+        names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise ConfigError(f"module {module_name!r} has no {attribute!r}.{did_you_mean(attribute, names)}")
+    _check_arguments(name, getattr(module, attribute), arguments)
+    return Source(name, functools.partial(_build, module_name, attribute), arguments)
+
+
+def _names_of(function: Callable[..., Any]) -> set[str] | None:
+    """The keyword arguments that a callable takes; None when it takes any, or does not say."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
+
+
+def _check_arguments(
+    name: str, function: Callable[..., Any], arguments: dict[str, Any], also: frozenset[str] = frozenset()
+) -> None:
+    accepted = _names_of(function)
+    if accepted is None:
+        return
+    known = accepted | also
+    for argument in arguments:
+        if argument not in known:
+            raise ConfigError(
+                f"environment {name!r} takes no argument {argument!r}.{did_you_mean(argument, known)} "
+                f"It takes: {', '.join(sorted(accepted)) or 'none'}."
+            )

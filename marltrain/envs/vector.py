@@ -1,0 +1,203 @@
+"""E environments behind one `reset / send / recv`: in this process, or spread over worker processes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from marltrain.envs.chunk import Chunk, probe
+from marltrain.envs.crew import Crew, worker_context
+from marltrain.envs.registry import Source, resolve
+from marltrain.envs.worker import RESET, STEP, Task, shared_arrays, shared_size
+from marltrain.errors import ConfigError, did_you_mean
+from marltrain.layout import Array
+from marltrain.spec import EnvSpec, Step
+
+
+class VectorEnv(ABC):
+    """E environments as arrays. Close it when done, or use it in a `with` statement.
+
+    spec: what the environments are.  num_envs: E.  source: how one is built.
+    """
+
+    def __init__(self, source: Source, num_envs: int, *, with_state: bool = False) -> None:
+        """Look at what `source` builds. Raises ConfigError, EnvError or SpecError."""
+        if num_envs < 1:
+            raise ConfigError(f"num_envs must be at least 1, got {num_envs}")
+        self.source = source
+        self.num_envs = num_envs
+        self.spec: EnvSpec = probe(source, with_state=with_state)
+
+    @abstractmethod
+    def reset(self, seed: int) -> Step:
+        """Start episode 0 of a run everywhere and return its first Step. Equal seeds give equal episodes."""
+
+    @abstractmethod
+    def send(self, actions: tuple[Array, ...]) -> None:
+        """Start one env step everywhere; `recv` ends it.
+
+        actions: per group [P, E] int64 (Discrete, from 0), [P, E, D] int64 (MultiDiscrete) or [P, E, A] float32 (Box);
+        rows whose player need not act are ignored. Leave the arrays as they are until `recv`.
+        """
+
+    @abstractmethod
+    def recv(self) -> Step:
+        """Return the Step that `send` started: views that the next `send` or `reset` overwrites.
+
+        Raises EnvError when an environment raised or broke its contract, WorkerError when a worker died.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close every environment and end every worker; closing twice is harmless."""
+
+    def step(self, actions: tuple[Array, ...]) -> Step:
+        """`send`, then `recv`."""
+        self.send(actions)
+        return self.recv()
+
+    def __enter__(self) -> VectorEnv:
+        """Return the vector environment itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+
+class DummyVectorEnv(VectorEnv):
+    """All environments in this process, stepped one after another."""
+
+    def __init__(
+        self,
+        source: Any,
+        num_envs: int,
+        *,
+        role: str = "train",
+        with_state: bool = False,
+        render_mode: str | None = None,
+    ) -> None:
+        """Build `num_envs` environments of `source` (anything that `resolve` takes); see VectorEnv."""
+        super().__init__(resolve(source), num_envs, with_state=with_state)
+        self._step = Step.empty(self.spec, num_envs)
+        self._chunk = Chunk(self.source, self.spec, self._step, num_envs=num_envs, role=role, render_mode=render_mode)
+        self._sent: tuple[Array, ...] | None = None
+
+    def reset(self, seed: int) -> Step:
+        """See VectorEnv."""
+        self._sent = None
+        self._chunk.reset(seed)
+        return self._step
+
+    def send(self, actions: tuple[Array, ...]) -> None:
+        """See VectorEnv."""
+        self._sent = actions
+
+    def recv(self) -> Step:
+        """See VectorEnv."""
+        if self._sent is None:
+            raise RuntimeError("recv() without a send() before it")
+        actions, self._sent = self._sent, None
+        self._chunk.step(actions)
+        return self._step
+
+    def render(self, e: int = 0) -> Any:
+        """Return or show one frame of environment `e`, as the render mode says."""
+        return self._chunk.render(e)
+
+    def close(self) -> None:
+        """See VectorEnv."""
+        self._chunk.close()
+
+
+class SubprocVectorEnv(VectorEnv):
+    """The environments in worker processes, each of which holds many and writes into shared memory.
+
+    Gives the same episodes as DummyVectorEnv, bit for bit, with any number of workers.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        num_envs: int,
+        *,
+        num_workers: int | None = None,
+        role: str = "train",
+        with_state: bool = False,
+    ) -> None:
+        """Start `num_workers` processes (default: one for each core, at most one for each environment)."""
+        if num_workers is None:
+            num_workers = min(num_envs, _cores())
+        if not 1 <= num_workers <= max(num_envs, 1):
+            raise ConfigError(f"num_workers must be between 1 and num_envs ({num_envs}), got {num_workers}")
+        super().__init__(resolve(source), num_envs, with_state=with_state)
+        memory = worker_context().RawArray("B", shared_size(self.spec, num_envs))
+        self._step, self._actions = shared_arrays(self.spec, num_envs, memory)
+        cuts = [num_envs * w // num_workers for w in range(num_workers + 1)]
+        self._crew = Crew(
+            [Task(self.source, self.spec, num_envs, low, high, role) for low, high in itertools.pairwise(cuts)], memory
+        )
+        self._sent = False
+
+    def reset(self, seed: int) -> Step:
+        """See VectorEnv."""
+        self._sent = False
+        self._crew.tell(RESET + str(seed).encode())
+        self._crew.wait()
+        return self._step
+
+    def send(self, actions: tuple[Array, ...]) -> None:
+        """See VectorEnv."""
+        for shared, array in zip(self._actions, actions, strict=True):
+            shared[...] = array
+        self._crew.tell(STEP)
+        self._sent = True
+
+    def recv(self) -> Step:
+        """See VectorEnv."""
+        if not self._sent:
+            raise RuntimeError("recv() without a send() before it")
+        self._sent = False
+        self._crew.wait()
+        return self._step
+
+    def close(self) -> None:
+        """See VectorEnv."""
+        self._crew.close()
+
+
+VECTORS = ("dummy", "subproc")
+
+
+def make_vector(
+    env: Any,
+    env_args: Mapping[str, Any] | None = None,
+    num_envs: int = 1,
+    *,
+    vector: str = "dummy",
+    num_workers: int | None = None,
+    role: str = "train",
+    with_state: bool = False,
+) -> VectorEnv:
+    """Build `num_envs` environments of `env`, in this process ("dummy") or in worker processes ("subproc").
+
+    env, env_args: see `resolve`.  role: "train" or "test"; they never share a seed.
+    with_state: also publish the global state, where the environment has one.
+
+    Raises ConfigError, EnvError and SpecError.
+    """
+    source = resolve(env, env_args)
+    if vector == "dummy":
+        if num_workers is not None:
+            raise ConfigError(f'num_workers={num_workers} has no meaning with vector="dummy"; use vector="subproc"')
+        return DummyVectorEnv(source, num_envs, role=role, with_state=with_state)
+    if vector == "subproc":
+        return SubprocVectorEnv(source, num_envs, num_workers=num_workers, role=role, with_state=with_state)
+    raise ConfigError(f"unknown vector {vector!r}; expected one of {VECTORS}.{did_you_mean(vector, VECTORS)}")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,221 @@
+"""Safe reading and writing: whole files or none, whole folders or none, JSON and arrays without unpickling.
+
+A file or folder is written beside its place, flushed to the disk and moved there, so that a reader never sees half of
+one and a crash leaves the old one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from marltrain.errors import SaveError
+from marltrain.layout import Array
+
+JSON_LIMIT = 64 * 2**20
+"""Largest JSON file that is read, in bytes."""
+DEPTH_LIMIT = 64
+"""Deepest nesting of a JSON file that is read."""
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """Give a path to write a file to; it takes the place of `path` at the end, and is removed after an error."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = _beside(path)
+    try:
+        yield beside
+        _flush(beside)
+        os.replace(beside, path)
+        _flush(path.parent)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: str | Path) -> Iterator[Path]:
+    """Give an empty folder to fill; it takes the place of the folder `path` at the end, and is removed after an error.
+
+    Between two moves neither stands in place; `whole_folder` finds the old one where a crash fell between them.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside, previous = _beside(path), _previous(path)
+    beside.mkdir()
+    try:
+        yield beside
+        for inner in beside.rglob("*"):
+            _flush(inner)
+        _flush(beside)
+        if path.exists():
+            shutil.rmtree(previous, ignore_errors=True)
+            os.replace(path, previous)
+        os.replace(beside, path)
+        _flush(path.parent)
+        shutil.rmtree(previous, ignore_errors=True)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def whole_folder(path: str | Path) -> Path:
+    """Return the folder that `replacing_folder` last completed at `path`; raises SaveError where there is none."""
+    path = Path(path)
+    for found in (path, _previous(path)):
+        if found.is_dir():
+            return found
+    raise SaveError(f"{path}: there is no such folder")
+
+
+def inside(folder: str | Path, name: str) -> Path:
+    """Return the path of `name` in `folder`; raises SaveError for a name that leads out of it."""
+    root = Path(folder).resolve()
+    found = (root / name).resolve()
+    if not found.is_relative_to(root) or found == root:
+        raise SaveError(f"{folder}: the name {name!r} leads out of the folder")
+    return found
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write JSON values; raises SaveError for anything else (nan included): `plain` turns most things into some."""
+    try:
+        text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise SaveError(f"{path}: cannot be written as JSON: {error}") from error
+    with replacing(path) as beside:
+        beside.write_text(text + "\n", encoding="utf-8")
+
+
+def read_json(path: str | Path) -> Any:
+    """Read a JSON file strictly: raises SaveError, naming it, when missing, too large, too deep, or not plain JSON."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(JSON_LIMIT + 1)
+    except OSError as error:
+        raise SaveError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(data) > JSON_LIMIT:
+        raise SaveError(f"{path}: larger than {JSON_LIMIT} bytes, which no marltrain file is")
+    try:
+        value = json.loads(data.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_object)
+    except RecursionError as error:
+        raise SaveError(f"{path}: nested deeper than {DEPTH_LIMIT} levels") from error
+    except ValueError as error:
+        raise SaveError(f"{path}: not a JSON file: {error}") from error
+    if _depth(value) > DEPTH_LIMIT:
+        raise SaveError(f"{path}: nested deeper than {DEPTH_LIMIT} levels")
+    return value
+
+
+def plain(value: Any) -> Any:
+    """Return a JSON value that tells what `value` is, for records: what has no such form is told by its name.
+
+    Anything with `describe()` describes itself; nan and infinities become strings.
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if np.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(inner) for inner in (sorted(value, key=repr) if isinstance(value, set | frozenset) else value)]
+    if isinstance(value, np.generic | np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    describe: Callable[[], Any] | None = None if isinstance(value, type) else getattr(value, "describe", None)
+    if callable(describe):
+        return plain(describe())
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def write_arrays(path: str | Path, arrays: Mapping[str, Array]) -> None:
+    """Write named arrays as safetensors, of any numeric dtype and shape; raises SaveError for other dtypes."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save
+
+    # Its writer copies memory as it lies, so the order and the byte order must be right before.
+    straight = {name: np.asarray(a, a.dtype.newbyteorder("<"), order="C") for name, a in arrays.items()}
+    try:
+        data = save(straight)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        kinds = {name: str(a.dtype) for name, a in arrays.items()}
+        raise SaveError(f"{path}: cannot be written: {error}. The arrays are {kinds}") from error
+    with replacing(path) as beside:
+        beside.write_bytes(data)
+
+
+def read_arrays(path: str | Path) -> dict[str, Array]:
+    """Read what `write_arrays` wrote; raises SaveError, naming the file, when it is missing or damaged."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(path)
+    except OSError as error:
+        raise SaveError(f"{path}: cannot be read: {error}") from error
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise SaveError(f"{path}: not a safetensors file, or damaged: {error}") from error
+
+
+def sha256(path: str | Path) -> str:
+    """Return a file's SHA-256 in hexadecimal; raises SaveError when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise SaveError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name(f".{path.name}.previous")
+
+
+def _flush(path: Path) -> None:
+    """Ask the disk to hold a file, or a folder's entries, before going on."""
+    if os.name == "nt" and path.is_dir():
+        return  # Windows opens no folders
+    handle = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not a JSON value")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(n for n in names if names.count(n) > 1)!r} stands twice in one object")
+    return made
+
+
+def _depth(value: Any) -> int:
+    deepest, level = 0, [value]
+    while level:
+        deepest += 1
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return deepest

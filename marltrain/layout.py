@@ -1,0 +1,341 @@
+"""How a space becomes arrays: observations as one float32 vector and uint8 images, spaces as JSON.
+
+Everything that is not an image is flattened into one float32 vector with named parts (Discrete one-hot).
+An image is a uint8 Box of rank 2 or 3, kept as it is; with frames stacked on axis 0 its rank is one higher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from marltrain.errors import SpecError
+
+Array = NDArray[Any]
+Obs = NDArray[Any] | dict[str, NDArray[Any]]
+"""One array, or a mapping part -> array where image parts stand beside others. Leading axes are shared."""
+Space = spaces.Space[Any]
+Allocate = Callable[[tuple[int, ...], Any], Array]
+
+VECTOR = "vector"
+
+
+def map_obs(function: Callable[[Array], Array], obs: Obs) -> Obs:
+    """Apply a function to the array, or to each array of the mapping."""
+    if isinstance(obs, dict):
+        return {name: function(array) for name, array in obs.items()}
+    return function(obs)
+
+
+def arrays_of(obs: Obs) -> list[Array]:
+    """Return the arrays an observation is made of, in their fixed order."""
+    return list(obs.values()) if isinstance(obs, dict) else [obs]
+
+
+def assign_obs(target: Obs, index: Any, value: Obs) -> None:
+    """Write `target[index] = value`, array by array, in place."""
+    for into, array in zip(arrays_of(target), arrays_of(value), strict=True):
+        into[index] = array
+
+
+def without_mask(space: Space) -> tuple[Space, bool]:
+    """Return the space of what is observed, less "action_mask", and whether there was a mask.
+
+    A mapping left with nothing but "observation" is that observation: PettingZoo's classic games are of this kind.
+    """
+    if not isinstance(space, spaces.Dict) or "action_mask" not in space.spaces:
+        return space, False
+    rest = {name: inner for name, inner in space.items() if name != "action_mask"}
+    return (rest["observation"] if list(rest) == ["observation"] else spaces.Dict(rest)), True
+
+
+@dataclass(frozen=True)
+class Part:
+    """One leaf of an observation space and where it lies in the arrays.
+
+    name: its path in the space, joined by dots ("" for a space that is a single leaf).
+    start, stop: its columns in the vector; 0, 0 for an image.
+    stack: how many frames an image holds on axis 0; 1 when it is a single frame.
+    """
+
+    name: str
+    path: tuple[str | int, ...]
+    space: Space
+    image: bool
+    start: int = 0
+    stop: int = 0
+    stack: int = 1
+
+    @property
+    def where(self) -> str:
+        """The part's name for messages."""
+        return f" part {self.name!r}" if self.name else ""
+
+
+def _leaves(space: Space, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], Space]]:
+    if isinstance(space, spaces.Dict):
+        return [leaf for key, inner in space.items() for leaf in _leaves(inner, (*path, key))]
+    if isinstance(space, spaces.Tuple):
+        return [leaf for i, inner in enumerate(space.spaces) for leaf in _leaves(inner, (*path, i))]
+    return [(path, space)]
+
+
+def _is_image(space: Space, stack: int) -> bool:
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
+        return False
+    return len(space.shape) in (2, 3) or (stack > 1 and len(space.shape) == 4 and space.shape[0] == stack)
+
+
+def _width(space: Space, path: tuple[str | int, ...]) -> int:
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return int(np.prod(space.shape, dtype=int))
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.sum())
+    raise SpecError(
+        f"observation space{' part ' + repr(path) if path else ''} is a {type(space).__name__}; marltrain takes Box, "
+        "Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these. Wrap the environment to give one of them."
+    )
+
+
+def _one_hot(value: Array, n: int) -> Array:
+    return (value[..., None] == np.arange(n)).astype(np.float32)
+
+
+class Layout:
+    """The arrays that observations of one space become.
+
+    shapes: array name -> (shape without leading axes, dtype). A single array carries no name outside.
+    """
+
+    def __init__(self, space: Space, stack: int = 1) -> None:
+        """Lay out `space`; `stack` is the number of frames on axis 0 of its images."""
+        parts: list[Part] = []
+        column = 0
+        for path, leaf in _leaves(space):
+            name = ".".join(map(str, path))
+            if _is_image(leaf, stack):
+                frames = stack if stack > 1 and leaf.shape is not None and leaf.shape[0] == stack else 1
+                parts.append(Part(name, path, leaf, True, stack=frames))
+            else:
+                width = _width(leaf, path)
+                parts.append(Part(name, path, leaf, False, column, column + width))
+                column += width
+        if not parts:
+            raise SpecError(f"observation space {space} has no parts: there is nothing to observe")
+        self.space = space
+        self.stack = stack
+        self.parts = tuple(parts)
+        self.vector_size = column
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[tuple[int, ...], type]]:
+        """Array name -> (shape, dtype): the vector first, then the images."""
+        found: dict[str, tuple[tuple[int, ...], type]] = {}
+        if self.vector_size:
+            found[VECTOR] = ((self.vector_size,), np.float32)
+        for part in self.images:
+            found[part.name or "image"] = (tuple(part.space.shape or ()), np.uint8)
+        return found
+
+    @cached_property
+    def images(self) -> tuple[Part, ...]:
+        """The image parts, in order."""
+        return tuple(part for part in self.parts if part.image)
+
+    @property
+    def single(self) -> bool:
+        """True when the observation is one array and not a mapping."""
+        return len(self.shapes) == 1
+
+    @cached_property
+    def bounds(self) -> tuple[Array, Array] | None:
+        """Lowest and highest values of the vector, [V] float32; None when nothing is bounded."""
+        low = np.full(self.vector_size, -np.inf, np.float32)
+        high = np.full(self.vector_size, np.inf, np.float32)
+        for part in self.parts:
+            if not part.image and isinstance(part.space, spaces.Box):
+                low[part.start : part.stop] = part.space.low.reshape(-1)
+                high[part.start : part.stop] = part.space.high.reshape(-1)
+        return None if np.isneginf(low).all() and np.isposinf(high).all() else (low, high)
+
+    def empty(self, leading: tuple[int, ...], allocate: Allocate = np.zeros) -> Obs:
+        """Allocate arrays for `leading` axes of observations."""
+        made = {name: allocate((*leading, *shape), dtype) for name, (shape, dtype) in self.shapes.items()}
+        return next(iter(made.values())) if self.single else made
+
+    def encode(self, observation: Any) -> tuple[Obs, bool]:
+        """Turn one observation, or a batch with one leading axis, into arrays; say whether it was a batch.
+
+        Raises SpecError when a part is missing or has another shape than its space.
+        """
+        vectors: list[Array] = []
+        images: dict[str, Array] = {}
+        batched: bool | None = None
+        for part in self.parts:
+            value, has_batch = self._leaf(part, _take(observation, part))
+            if batched is not None and has_batch != batched:
+                raise SpecError(f"observation{part.where}: some parts carry a batch axis and some do not")
+            batched = has_batch
+            if part.image:
+                images[part.name or "image"] = value
+            else:
+                vectors.append(value)
+        made: dict[str, Array] = {}
+        if vectors:
+            made[VECTOR] = vectors[0] if len(vectors) == 1 else np.concatenate(vectors, -1)
+        made.update(images)
+        return (next(iter(made.values())) if self.single else made), bool(batched)
+
+    def write(self, observation: Any, target: Obs, index: Any) -> None:
+        """Write one observation into `target[index]`; raises SpecError when it does not fit the space."""
+        if self._plain:  # by far the most common case, on the path of every environment step
+            value = np.asarray(observation)
+            if value.shape != self.parts[0].space.shape:
+                raise SpecError(_misfit(self.parts[0], value.shape))
+            target[index] = value if value.ndim == 1 else value.reshape(-1)  # type: ignore[index]
+            return
+        encoded, batched = self.encode(observation)
+        if batched:
+            raise SpecError(f"observation has one axis more than its space {self.space}")
+        assign_obs(target, index, encoded)
+
+    def decode(self, obs: Obs) -> Any:
+        """Turn arrays [B, ...] back into the structure of the space, with leading axis B."""
+        arrays = obs if isinstance(obs, dict) else {next(iter(self.shapes)): obs}
+        values = {part.path: self._unpack(part, arrays) for part in self.parts}
+        return _assemble(self.space, values)
+
+    @cached_property
+    def _plain(self) -> bool:
+        return len(self.parts) == 1 and not self.parts[0].image and isinstance(self.parts[0].space, spaces.Box)
+
+    def _leaf(self, part: Part, value: Any) -> tuple[Array, bool]:
+        array, shape = np.asarray(value), tuple(part.space.shape or ())
+        if array.shape == shape:
+            batched = False
+        elif array.shape[1:] == shape and array.ndim == len(shape) + 1:
+            batched = True
+        else:
+            raise SpecError(_misfit(part, array.shape))
+        if part.image:
+            return array.astype(np.uint8, copy=False), batched
+        lead = array.shape[:1] if batched else ()
+        if isinstance(part.space, spaces.Discrete):
+            return _one_hot(array - part.space.start, int(part.space.n)), batched
+        if isinstance(part.space, spaces.MultiDiscrete):
+            start = part.space.start.reshape(-1)
+            flat = array.reshape(*lead, -1) - start
+            hot = [_one_hot(flat[..., i], int(n)) for i, n in enumerate(part.space.nvec.reshape(-1))]
+            return np.concatenate(hot, -1), batched
+        return array.reshape(*lead, -1).astype(np.float32, copy=False), batched
+
+    def _unpack(self, part: Part, arrays: dict[str, Array]) -> Array:
+        if part.image:
+            return arrays[part.name or "image"]
+        flat = arrays[VECTOR][..., part.start : part.stop]
+        if isinstance(part.space, spaces.Discrete):
+            return flat.argmax(-1) + part.space.start
+        if isinstance(part.space, spaces.MultiDiscrete):
+            cuts = np.cumsum(part.space.nvec.reshape(-1))[:-1]
+            index = np.stack([hot.argmax(-1) for hot in np.split(flat, cuts, -1)], -1)
+            return index.reshape(*flat.shape[:-1], *part.space.shape) + part.space.start
+        return flat.reshape(*flat.shape[:-1], *(part.space.shape or ())).astype(part.space.dtype, copy=False)
+
+
+def _misfit(part: Part, shape: tuple[int, ...]) -> str:
+    return f"observation{part.where} has shape {shape}, its space says {part.space.shape}"
+
+
+def _take(observation: Any, part: Part) -> Any:
+    value = observation
+    for key in part.path:
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError) as error:
+            raise SpecError(f"observation has no part {part.name!r}, which its space {part.space} promises") from error
+    return value
+
+
+def _assemble(space: Space, values: dict[tuple[str | int, ...], Array], path: tuple[str | int, ...] = ()) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _assemble(inner, values, (*path, key)) for key, inner in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_assemble(inner, values, (*path, i)) for i, inner in enumerate(space.spaces))
+    return values[path]
+
+
+def _bounds_json(values: Array) -> Any:
+    """A single number when all are equal, else nested lists; infinities as strings, since JSON has none."""
+    flat = values.reshape(-1).tolist()
+    listed = flat[:1] if flat and all(v == flat[0] for v in flat) else flat
+    return [v if np.isfinite(v) else ("inf" if v > 0 else "-inf") for v in listed]
+
+
+def _bounds_array(listed: list[Any], shape: tuple[int, ...], dtype: Any) -> Array:
+    values = np.array([float(v) if isinstance(v, str) else v for v in listed])
+    return np.ascontiguousarray(np.broadcast_to(values.astype(dtype), shape) if len(values) == 1 else values.astype(dtype).reshape(shape))
+
+
+def describe_space(space: Space) -> dict[str, Any]:
+    """Return a space as JSON values; equal spaces give equal descriptions. Raises SpecError for other kinds."""
+    if isinstance(space, spaces.Box):
+        low, high = _bounds_json(space.low), _bounds_json(space.high)
+        return {"type": "Box", "shape": list(space.shape), "dtype": str(space.dtype), "low": low, "high": high}
+    if isinstance(space, spaces.Discrete):
+        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+    if isinstance(space, spaces.MultiDiscrete):
+        return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+    if isinstance(space, spaces.MultiBinary):
+        return {"type": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.n)}
+    if isinstance(space, spaces.Dict):
+        return {"type": "Dict", "spaces": [[key, describe_space(inner)] for key, inner in space.items()]}
+    if isinstance(space, spaces.Tuple):
+        return {"type": "Tuple", "spaces": [describe_space(inner) for inner in space.spaces]}
+    raise SpecError(f"space {space} of type {type(space).__name__} has no description; see marltrain.layout")
+
+
+def space_from(description: Mapping[str, Any]) -> Space:
+    """Build the space that `describe_space` described; raises SpecError for anything else."""
+    try:
+        kind = description["type"]
+        if kind == "Box":
+            shape, dtype = tuple(description["shape"]), np.dtype(description["dtype"])
+            low, high = (_bounds_array(description[side], shape, dtype) for side in ("low", "high"))
+            return spaces.Box(low, high, shape, dtype.type)
+        if kind == "Discrete":
+            return spaces.Discrete(description["n"], start=description["start"])
+        if kind == "MultiDiscrete":
+            return spaces.MultiDiscrete(np.array(description["nvec"]), start=np.array(description["start"]))
+        if kind == "MultiBinary":
+            return spaces.MultiBinary(description["n"])
+        if kind == "Dict":
+            return spaces.Dict({key: space_from(inner) for key, inner in description["spaces"]})
+        if kind == "Tuple":
+            return spaces.Tuple([space_from(inner) for inner in description["spaces"]])
+    except (KeyError, TypeError, ValueError) as error:
+        raise SpecError(f"not the description of a space: {description!r}") from error
+    raise SpecError(f"not the description of a space: unknown type {kind!r}")
+
+
+def acting_space(space: Space) -> Space:
+    """Return an observation space without its "action_mask"; what is left alone in a Dict stands by itself."""
+    if not isinstance(space, spaces.Dict) or "action_mask" not in space.spaces:
+        return space
+    rest = {key: inner for key, inner in space.items() if key != "action_mask"}
+    return next(iter(rest.values())) if len(rest) == 1 else spaces.Dict(rest)
+
+
+def split_mask(observation: Any) -> tuple[Any, Any]:
+    """Part an observation from its "action_mask": (observation as in `acting_space`, mask or None)."""
+    if not isinstance(observation, Mapping) or "action_mask" not in observation:
+        return observation, None
+    rest = {key: value for key, value in observation.items() if key != "action_mask"}
+    return next(iter(rest.values())) if len(rest) == 1 else rest, observation["action_mask"]

@@ -1,0 +1,303 @@
+"""Agent: what a user puts in a seat, and the agents that never learn."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.errors import AgentError, SpecError
+from marltrain.layout import (
+    Array,
+    Layout,
+    Obs,
+    Space,
+    acting_space,
+    arrays_of,
+    describe_space,
+    map_obs,
+    space_from,
+    split_mask,
+)
+from marltrain.policies.batch import Acted, AgentState, Experience
+from marltrain.random import fresh_seed, generator
+from marltrain.spec import PlayerSpec
+
+if TYPE_CHECKING:
+    from marltrain.policies.learner import Learner
+
+
+class Agent:
+    """Base of every agent. Subclass it for anything of your own: define `act`, and `observe` and `update` to learn.
+
+    observation_space, action_space: as the environment declares them; None until an agent that fits any seat is seated.
+    """
+
+    observation_space: Space | None = None
+    action_space: Space | None = None
+    layout: Layout | None = None
+    seed: int | None = None
+
+    def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
+        """Return the action for one observation, or one action a row for a batch with a leading axis B.
+
+        observation: as the environment gives it: the whole mapping (its "action_mask" fills `legal` by itself), or
+        its observation part.  legal: [A] or [B, A] bool.  explore: bool, or [B] bool.
+        """
+        raise TypeError(f"{type(self).__name__} must define act(observation, legal=None, explore=False)")
+
+    def observe(self, batch: Experience) -> None:
+        """Take in transitions; called just before `update`. Only agents that learn define it."""
+
+    def update(self, env_steps: int) -> Mapping[str, float]:
+        """Learn, `env_steps` env steps after the last update; return metrics. Only agents that learn define it."""
+        return {}
+
+    @property
+    def learns(self) -> bool:
+        """Whether this kind of agent can learn at all."""
+        return type(self).update is not Agent.update
+
+    def sit(self, player: PlayerSpec, seed: int) -> None:
+        """Take a seat: adopt the player's spaces if it has none, else check that they fit; raises AgentError.
+
+        seed: what an agent without a seed of its own draws from.
+        """
+        if self.action_space is None or self.observation_space is None:
+            self.observation_space, self.action_space = player.observation_space, player.action_space
+            self.layout = player.layout
+        self.seed = seed if self.seed is None else self.seed
+        for what, mine, theirs in (
+            ("observation", acting_space(self.observation_space), acting_space(player.observation_space)),
+            ("action", self.action_space, player.action_space),
+        ):
+            if describe_space(mine) != describe_space(theirs):
+                raise AgentError(
+                    f"player {player.name!r}: its {what} space is {theirs}, but the {type(self).__name__} given for it "
+                    f"was made for {mine}. Make the agent with this player's spaces"
+                )
+
+    def decide(
+        self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
+    ) -> Acted:
+        """Decide for Step arrays [B, ...]; by default `act` is asked for the rows that have their turn."""
+        layout, space = self._seated()
+        rows = np.flatnonzero(turn)
+        action = np.zeros((len(turn), *_action_shape(space)), _action_dtype(space))
+        if len(rows):
+            observation = layout.decode(map_obs(lambda array: array[rows], obs))
+            chosen = self.act(observation, None if legal is None else legal[rows], explore[rows])
+            action[rows] = _indexed(space, np.asarray(chosen).reshape(len(rows), *_action_shape(space)))
+        return Acted(action, carry)
+
+    def _seated(self) -> tuple[Layout, Space]:
+        if self.layout is None or self.action_space is None:
+            raise AgentError(
+                f"this {type(self).__name__} has no seat yet: it learns its spaces from the trainer, or give them with "
+                "observation_space= and action_space="
+            )
+        return self.layout, self.action_space
+
+    def frozen_copy(self) -> Agent:
+        """Return an independent copy, for `FrozenAgent`."""
+        return copy.deepcopy(self)
+
+    def learner(self) -> Learner:
+        """Return what the loop talks to for this agent alone."""
+        from marltrain.policies.solo import SoloLearner
+
+        return SoloLearner(self)
+
+    def state(self) -> AgentState:
+        """Return everything it is, for saving. A class of your own that learns extends this, and defines `from_state`.
+
+        What a file cannot hold (code) is named by its class and must be supplied again when it is loaded.
+        """
+        return AgentState({"type": type(self).__name__}, {})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return `state` as one flat mapping."""
+        state = self.state()
+        return {**state.arrays, "info": state.info}
+
+    def save(self, path: Any) -> None:
+        """Write this agent to a folder that `marltrain.load` reads."""
+        from marltrain.trainer.saving import save
+
+        save(path, self)
+
+
+def encoded(layout: Layout, observation: Any, legal: Any) -> tuple[Obs, Array | None, bool]:
+    """Turn what `act` was given into arrays [B, ...] and [B, A]; say whether there was a batch axis."""
+    observation, mask = split_mask(observation)
+    legal = mask if legal is None else legal
+    obs, batched = layout.encode(observation)
+    if not batched:
+        obs = map_obs(lambda array: array[None], obs)
+    if legal is None:
+        return obs, None, batched
+    legal = np.asarray(legal).astype(bool)
+    legal = legal if batched else legal[None]
+    if not legal.any(-1).all():
+        raise SpecError("legal says that no action is legal: an agent must be able to act")
+    return obs, legal, batched
+
+
+def _action_shape(space: Space) -> tuple[int, ...]:
+    return () if isinstance(space, spaces.Discrete) else (int(np.prod(space.shape or (), dtype=int)),)
+
+
+def _action_dtype(space: Space) -> type:
+    return np.float32 if isinstance(space, spaces.Box) else np.int64
+
+
+def in_units(space: Space, action: Array) -> Array:
+    """Turn the loop's action arrays (indices from 0, flat) into what the environment takes."""
+    if isinstance(space, spaces.Discrete):
+        return action + space.start
+    if isinstance(space, spaces.MultiDiscrete):
+        return action.reshape(*action.shape[:-1], *space.shape) + space.start
+    return action.reshape(*action.shape[:-1], *(space.shape or ()))
+
+
+def _indexed(space: Space, action: Array) -> Array:
+    """Turn the environment's actions [B, ...] into the loop's arrays."""
+    if isinstance(space, spaces.Discrete):
+        return action - space.start
+    if isinstance(space, spaces.MultiDiscrete):
+        return action - space.start.reshape(-1)
+    return action
+
+
+class RandomAgent(Agent):
+    """Plays a uniformly random legal action; in an unbounded Box a standard normal one. Fits any seat."""
+
+    def __init__(
+        self, observation_space: Space | None = None, action_space: Space | None = None, *, seed: int | None = None
+    ) -> None:
+        """Take spaces now, or from the seat; without a seed the run's is used."""
+        self.observation_space, self.action_space, self.seed = observation_space, action_space, seed
+        if observation_space is not None:
+            self.layout = Layout(acting_space(observation_space))
+        self._rng: np.random.Generator | None = None
+
+    def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
+        """Return a random legal action, or one a row for a batch."""
+        layout, space = self._seated()
+        obs, mask, batched = encoded(layout, observation, legal)
+        if self._rng is None:
+            self._rng = generator(fresh_seed() if self.seed is None else self.seed, "act")
+        rows = len(arrays_of(obs)[0])
+        action = in_units(space, _random_actions(space, mask, rows, self._rng))
+        return action if batched else action[0]
+
+    def decide(
+        self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
+    ) -> Acted:
+        """Draw for every row, whoever has its turn, so that the stream does not depend on turns."""
+        return Acted(_random_actions(self._seated()[1], legal, len(turn), rng), carry)
+
+    def state(self) -> AgentState:
+        """Return its spaces and seed."""
+        layout, _ = self._seated()
+        return AgentState({"type": "random", **described_spaces(self), "seed": self.seed, "stack": layout.stack}, {})
+
+
+def _random_actions(space: Space, legal: Array | None, rows: int, rng: np.random.Generator) -> Array:
+    if isinstance(space, spaces.Discrete):
+        score = rng.random((rows, int(space.n)))
+        return (score if legal is None else np.where(legal, score, -1.0)).argmax(-1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return (rng.random((rows, space.nvec.size)) * space.nvec.reshape(-1)).astype(np.int64)
+    if isinstance(space, spaces.Box):
+        low, high = space.low.reshape(-1), space.high.reshape(-1)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        uniform, normal = rng.random((rows, len(low))), rng.standard_normal((rows, len(low)))
+        spread = np.where(bounded, high, 1.0) - np.where(bounded, low, 0.0)
+        drawn = np.where(bounded, np.where(bounded, low, 0.0) + uniform * spread, normal)
+        return np.clip(drawn, low, high).astype(np.float32)
+    raise SpecError(f"no random actions for action space {space}")
+
+
+class FunctionAgent(Agent):
+    """Plays a plain function: called with one observation (and its legal moves, where there are any), gives one action."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        observation_space: Space | None = None,
+        action_space: Space | None = None,
+    ) -> None:
+        """Take the function, and spaces now or from the seat."""
+        if not callable(function):
+            raise AgentError(f"FunctionAgent needs a function, got {function!r}")
+        self.function = function
+        self.observation_space, self.action_space = observation_space, action_space
+        if observation_space is not None:
+            self.layout = Layout(acting_space(observation_space))
+
+    def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
+        """Call the function for the observation, or for each row of a batch."""
+        layout, _ = self._seated()
+        obs, mask, batched = encoded(layout, observation, legal)
+        answers = []
+        for row in range(len(arrays_of(obs)[0])):
+            one = _first(layout.decode(map_obs(lambda array, row=row: array[row : row + 1], obs)))
+            answers.append(self.function(one) if mask is None else self.function(one, mask[row]))
+        return np.asarray(answers) if batched else answers[0]
+
+
+def _first(observation: Any) -> Any:
+    """Drop the leading axis from every leaf of a decoded observation."""
+    if isinstance(observation, dict):
+        return {key: _first(value) for key, value in observation.items()}
+    if isinstance(observation, tuple):
+        return tuple(_first(value) for value in observation)
+    return observation[0]
+
+
+class FrozenAgent(Agent):
+    """A copy of an agent that never learns and never explores."""
+
+    def __init__(self, agent: Agent) -> None:
+        """Copy the agent as it is now; what it learns later does not reach the copy."""
+        self.inner: Agent = agent.inner if isinstance(agent, FrozenAgent) else agent.frozen_copy()
+        self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
+        self.layout = self.inner.layout
+
+    def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
+        """Act as the copied agent does when it does not explore."""
+        return self.inner.act(observation, legal, False)
+
+    def sit(self, player: PlayerSpec, seed: int) -> None:
+        """Seat the copy."""
+        self.inner.sit(player, seed)
+        self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
+        self.layout, self.seed = self.inner.layout, self.inner.seed
+
+    def decide(
+        self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
+    ) -> Acted:
+        """Decide as the copy does, without exploring."""
+        return self.inner.decide(obs, legal, carry, turn=turn, explore=np.zeros_like(explore), rng=rng)
+
+    def state(self) -> AgentState:
+        """Return the copy's state, marked as frozen."""
+        inner = self.inner.state()
+        return AgentState({"type": "frozen", "inner": inner.info}, inner.arrays)
+
+
+def described_spaces(agent: Agent) -> dict[str, Any]:
+    """Return an agent's spaces as JSON values, or nothing when it has none yet."""
+    if agent.observation_space is None or agent.action_space is None:
+        return {}
+    sides = {"observation_space": agent.observation_space, "action_space": agent.action_space}
+    return {name: describe_space(space) for name, space in sides.items()}
+
+
+def spaces_from(info: Mapping[str, Any]) -> tuple[Space, Space]:
+    """Build (observation space, action space) from a saved agent's description."""
+    return space_from(info["observation_space"]), space_from(info["action_space"])

@@ -1,0 +1,130 @@
+"""What an algorithm is: its networks, how it acts, and the phases it learns by. It imports no framework.
+
+A user's own algorithm subclasses `Algorithm` and is held by a `LearningAgent`; see `algorithms/` for two to copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from marltrain.config import setting
+from marltrain.layout import Array, Layout, Space
+from marltrain.policies.batch import Batch, Needs
+from marltrain.policies.networks import Head
+from marltrain.policies.schedules import Schedule
+
+Number = float | int | Schedule
+Networks = Mapping[str, Callable[..., Any]]
+Loss = Callable[[Any, Networks, Any, Mapping[str, Any]], tuple[Any, dict[str, Any]]]
+
+
+class TensorBatch(SimpleNamespace):
+    """A batch in the framework's tensors: `obs, legal, action, reward, discount, weight`, and what `prepare` added.
+
+    Every value is [K, B, ...], a mapping of such, or None.
+    """
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One part of an update, run in order; each sees the weights that the last one left.
+
+    trains: names of the networks that it moves.
+    loss: (ops, networks, batch, hyper) -> (loss [K], metrics {name: [K]}); hyper maps names to [K, 1].
+    every: run it on every n-th gradient pass only.
+    """
+
+    name: str
+    trains: tuple[str, ...]
+    loss: Loss
+    every: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What every algorithm can be told. None of batch_size, update_freq: the trainer's value."""
+
+    learning_rate: float | Schedule = setting(3e-4, doc="step size of every network without one of its own", low=0,
+                                              per_row=True)  # fmt: skip
+    gamma: float | Schedule = setting(0.99, doc="discount a decision", low=0, high=1, per_row=True)
+    max_grad_norm: float | None = setting(0.5, doc="largest gradient norm of an agent; None: not clipped", above=0,
+                                          per_row=True)  # fmt: skip
+    batch_size: int | None = setting(None, doc="rows of a minibatch", low=1)
+    update_freq: int | None = setting(None, doc="env steps between updates", low=1)
+    network: Any = setting(None, doc="NetworkSpec or a model of your own; None: MLP, or CNN where there are images")
+    optimizer: str = setting("adam", doc="rule that moves weights", choices=("adam", "rmsprop", "sgd"))
+
+
+class Algorithm:
+    """One agent's way to act and learn, over arrays with a leading axis K so that K agents run as one.
+
+    Class attributes: `name`, `Settings` (a frozen dataclass), `on_policy`, `optimizer_epsilon`.
+    """
+
+    name: ClassVar[str]
+    Settings: ClassVar[type[Any]] = Settings
+    on_policy: ClassVar[bool]
+    optimizer_epsilon: ClassVar[float] = 1e-8
+
+    def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
+        """Bind structural settings and spaces; raises SpecError for an action space it cannot serve."""
+        self.settings, self.layout, self.action_space = settings, layout, action_space
+
+    def networks(self) -> dict[str, tuple[Any, Sequence[Head]]]:
+        """Return name -> (NetworkSpec or the user's model, heads), in the order in which weights are drawn."""
+        raise _missing(self, "networks")
+
+    def targets(self) -> tuple[str, ...]:
+        """Name the networks that have a slowly following copy, reachable as "target_<name>"."""
+        return ()
+
+    def target_share(self, updates: Array, hyper: Mapping[str, Array]) -> Array:
+        """Return by how much [K] the targets follow after an agent's n-th update (`updates` [K]); 1 copies."""
+        return np.zeros(len(updates))
+
+    def needs(self) -> Needs:
+        """Return what the memory must keep for it."""
+        raise _missing(self, "needs")
+
+    def rate_name(self, network: str) -> str:
+        """Name the setting that holds a network's learning rate."""
+        return "learning_rate"
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases of one gradient pass."""
+        raise _missing(self, "phases")
+
+    def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
+        """Draw the randomness of one act for all rows: arrays [K, rows, ...]."""
+        raise _missing(self, "noise")
+
+    def act(
+        self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return (action, extras), [K, B, ...]; explore: [K, B] bool."""
+        raise _missing(self, "act")
+
+    def to_units(self, action: Array) -> Array:
+        """Turn the network's actions into the environment's units (identity unless overridden)."""
+        return action
+
+    def prepare(
+        self, ops: Any, nets: Networks, batch: Batch, tensors: TensorBatch, hyper: Mapping[str, Any]
+    ) -> TensorBatch:
+        """Add what the phases need (values, advantages, targets), without gradients, once per update."""
+        return tensors
+
+
+def _missing(algorithm: Algorithm, what: str) -> TypeError:
+    return TypeError(f"algorithm {type(algorithm).__name__} must define {what}; see marltrain.policies.algorithm.Algorithm")
+
+
+def weighted_mean(ops: Any, x: Any, weight: Any) -> Any:
+    """Return the mean of x [K, B] over B, counting each row by its weight [K, B] -> [K]."""
+    return ops.sum(x * weight, -1) / ops.maximum(ops.sum(weight, -1), ops.ones_like(x[:, 0]) * 1e-8)

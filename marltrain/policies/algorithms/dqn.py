@@ -1,0 +1,123 @@
+"""Deep Q-learning: Mnih et al. 2015, double (arXiv:1509.06461), dueling (arXiv:1511.06581), n-step (Sutton 1988)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.config import setting
+from marltrain.errors import ConfigError, SpecError
+from marltrain.layout import Array, Layout, Space
+from marltrain.policies.algorithm import Algorithm, Networks, Phase, Settings, TensorBatch, weighted_mean
+from marltrain.policies.batch import Batch, Needs
+from marltrain.policies.distributions import masked
+from marltrain.policies.exploration import epsilon_greedy, epsilon_noise
+from marltrain.policies.learning import LearningAgent
+from marltrain.policies.losses import huber
+from marltrain.policies.networks import Head, NetworkSpec
+from marltrain.policies.schedules import Schedule, linear
+
+
+@dataclass(frozen=True, kw_only=True)
+class DQNSettings(Settings):
+    """Settings of DQN; the defaults suit small games."""
+
+    learning_rate: float | Schedule = setting(5e-4, doc="step size", low=0, per_row=True)
+    max_grad_norm: float | None = setting(10.0, doc="largest gradient norm of an agent; None: not clipped", above=0,
+                                          per_row=True)  # fmt: skip
+    epsilon: float | Schedule = setting(linear(1.0, 0.05, 20_000), doc="share of random legal actions when exploring",
+                                        low=0, high=1, per_row=True)  # fmt: skip
+    capacity: int = setting(50_000, doc="env steps that the replay memory holds", low=1)
+    learning_starts: int = setting(1_000, doc="env steps before the first update", low=0)
+    update_per_step: float = setting(0.25, doc="gradient passes an env step; fractions are carried over", above=0)
+    n_step: int = setting(1, doc="rewards summed before bootstrapping", low=1)
+    double: bool = setting(True, doc="choose the next action by the online network, value it by the target")
+    dueling: bool = setting(False, doc="separate streams for the state's value and the actions' advantages")
+    target_sync: int = setting(250, doc="updates between copies to the target network (tau is None)", low=1)
+    tau: float | None = setting(None, doc="share by which the target follows after every update; None: hard copies",
+                                above=0, high=1, per_row=True)  # fmt: skip
+
+
+class DQNAlgorithm(Algorithm):
+    """One Q-network and its target."""
+
+    name = "dqn"
+    Settings: ClassVar[type[DQNSettings]] = DQNSettings
+    on_policy = False
+
+    def __init__(self, settings: DQNSettings, layout: Layout, action_space: Space) -> None:
+        """Check that the actions are discrete and that a model of one's own is not asked to duel."""
+        super().__init__(settings, layout, action_space)
+        if not isinstance(action_space, spaces.Discrete):
+            raise SpecError(f"DQN needs a Discrete action space, got {action_space}; PPO takes all three kinds")
+        if settings.dueling and not isinstance(settings.network, NetworkSpec):
+            raise ConfigError("DQN: dueling=True needs a NetworkSpec; a model of your own gives its Q-values directly")
+        self.choices = int(action_space.n)
+
+    def networks(self) -> dict[str, tuple[Any, Sequence[Head]]]:
+        """Return the Q-network: one head of A values, or a value and A advantages when dueling."""
+        heads = (Head(1), Head(self.choices)) if self.settings.dueling else (Head(self.choices),)
+        return {"q": (self.settings.network, heads)}
+
+    def targets(self) -> tuple[str, ...]:
+        """Return that the Q-network has a target."""
+        return ("q",)
+
+    def target_share(self, updates: Array, hyper: Mapping[str, Array]) -> Array:
+        """Follow softly by tau, or copy every `target_sync` updates."""
+        if self.settings.tau is not None:
+            return hyper["tau"]
+        return (updates % self.settings.target_sync == 0).astype(np.float64)
+
+    def needs(self) -> Needs:
+        """Return how much it replays."""
+        return Needs(on_policy=False, capacity=self.settings.capacity, n_step=self.settings.n_step)
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase."""
+        return (Phase("q", ("q",), self._loss),)
+
+    def values(self, ops: Any, outputs: Sequence[Any]) -> Any:
+        """Return Q [K, B, A] from the heads' outputs; dueling: V + A - mean A (Wang et al. 2016, eq. 9)."""
+        if not self.settings.dueling:
+            return outputs[0]
+        value, advantage = outputs
+        return value + advantage - ops.mean(advantage, -1)[..., None]
+
+    def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
+        """Draw the coins and the random choices of epsilon-greedy."""
+        return epsilon_noise(rngs, rows, self.choices)
+
+    def act(
+        self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Take the best legal action, or where exploring a random legal one with probability epsilon."""
+        q = masked(ops, self.values(ops, nets["q"](obs)), legal)
+        return epsilon_greedy(ops, q, legal, noise, explore, hyper["epsilon"]), {}
+
+    def prepare(
+        self, ops: Any, nets: Networks, batch: Batch, tensors: TensorBatch, hyper: Mapping[str, Any]
+    ) -> TensorBatch:
+        """Add `target`: r + discount * Q_target(s', a'), a' legal and best by the online (double) or target network."""
+        following = self.values(ops, nets["target_q"](tensors.next_obs))
+        judge = self.values(ops, nets["q"](tensors.next_obs)) if self.settings.double else following
+        best = ops.argmax(masked(ops, judge, tensors.next_legal), -1)
+        tensors.target = tensors.reward + tensors.discount * ops.take(following, best)
+        return tensors
+
+    def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return the mean Huber loss of the temporal-difference error."""
+        q = ops.take(self.values(ops, nets["q"](batch.obs)), batch.action)
+        loss = weighted_mean(ops, huber(ops, q - batch.target), batch.weight)
+        return loss, {"loss/total": loss, "q_mean": weighted_mean(ops, q, batch.weight)}
+
+
+class DQN(LearningAgent):
+    """An agent that learns by DQN; settings are those of `DQNSettings`."""
+
+    algorithm_class = DQNAlgorithm

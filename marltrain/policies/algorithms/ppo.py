@@ -1,0 +1,150 @@
+"""Proximal policy optimisation: Schulman et al. 2017 (arXiv:1707.06347), with GAE (arXiv:1506.02438)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from marltrain.config import setting
+from marltrain.layout import Array, Layout, Space
+from marltrain.policies.algorithm import Algorithm, Networks, Phase, Settings, TensorBatch, weighted_mean
+from marltrain.policies.batch import Batch, Column, Needs, Rollout
+from marltrain.policies.distributions import Gaussian, distribution_of
+from marltrain.policies.learning import LearningAgent
+from marltrain.policies.losses import approx_kl, clipped_surrogate, clipped_value_loss
+from marltrain.policies.networks import Head
+from marltrain.policies.schedules import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOSettings(Settings):
+    """Settings of PPO; the defaults suit small games."""
+
+    critic_learning_rate: float | Schedule | None = setting(None, doc="the critic's own step size", low=0, per_row=True)
+    gae_lambda: float | Schedule = setting(0.95, doc="decay of the advantage's trace", low=0, high=1, per_row=True)
+    clip: float | Schedule = setting(0.2, doc="how far the ratio may leave 1", above=0, per_row=True)
+    value_clip: float | None = setting(None, doc="how far a value may move in an update; None: any", above=0,
+                                       per_row=True)  # fmt: skip
+    entropy_coef: float | Schedule = setting(0.01, doc="weight of the entropy bonus", low=0, per_row=True)
+    value_coef: float | Schedule = setting(0.5, doc="weight of the critic's loss", low=0, per_row=True)
+    epochs: int = setting(4, doc="passes over each rollout", low=1)
+    minibatches: int | None = setting(None, doc="minibatches an epoch; None: rollout / batch_size", low=1)
+    normalize_advantage: bool = setting(True, doc="advantages of a minibatch to mean 0 and deviation 1")
+    critic_network: Any = setting(None, doc="the critic's network; None: as the actor's")
+    log_std: float = setting(0.0, doc="start of the log standard deviations of continuous actions")
+
+
+class PPOAlgorithm(Algorithm):
+    """Actor and critic as separate networks, trained by one clipped loss."""
+
+    name = "ppo"
+    Settings: ClassVar[type[PPOSettings]] = PPOSettings
+    on_policy = True
+    optimizer_epsilon = 1e-5
+
+    def __init__(self, settings: PPOSettings, layout: Layout, action_space: Space) -> None:
+        """Choose the distribution that fits the action space."""
+        super().__init__(settings, layout, action_space)
+        self.distribution = distribution_of(action_space, settings.log_std)
+
+    def networks(self) -> dict[str, tuple[Any, Sequence[Head]]]:
+        """Return the actor and the critic."""
+        critic = self.settings.critic_network or self.settings.network
+        return {
+            "actor": (self.settings.network, (self.distribution.head(0.01),)),
+            "critic": (critic, (Head(1),)),
+        }
+
+    def needs(self) -> Needs:
+        """Return that it learns whole rollouts, with the behaviour's log-probabilities."""
+        columns = {"log_prob": Column()}
+        if isinstance(self.distribution, Gaussian):
+            columns["raw"] = Column((self.distribution.dims,))
+        return Needs(on_policy=True, columns=columns)
+
+    def rate_name(self, network: str) -> str:
+        """Let the critic have its own learning rate."""
+        own = network == "critic" and self.settings.critic_learning_rate is not None
+        return "critic_learning_rate" if own else "learning_rate"
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase that trains both networks."""
+        return (Phase("policy", ("actor", "critic"), self._loss),)
+
+    def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
+        """Draw the sampling noise of the distribution."""
+        return {"sample": self.distribution.noise(rngs, rows)}
+
+    def act(
+        self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Sample where exploring, else take the mode; keep the log-probability of what was taken."""
+        (out,) = nets["actor"](obs)
+        action, raw, log_prob = self.distribution.sample(ops, out, legal, noise["sample"], explore)
+        extras = {"log_prob": log_prob}
+        if isinstance(self.distribution, Gaussian):
+            extras["raw"] = raw
+        return action, extras
+
+    def to_units(self, action: Array) -> Array:
+        """Scale and clip continuous actions."""
+        return self.distribution.to_units(action) if isinstance(self.distribution, Gaussian) else action
+
+    def prepare(
+        self, ops: Any, nets: Networks, batch: Batch, tensors: TensorBatch, hyper: Mapping[str, Any]
+    ) -> TensorBatch:
+        """Add `value`, `advantage` (GAE) and the critic's `target`, and the explained variance of the old values."""
+        from marltrain.policies.returns import explained_variance, gae
+
+        if not isinstance(batch, Rollout):
+            raise TypeError(f"PPO learns from a Rollout, got {type(batch).__name__}")
+        value = tensors.to_numpy(nets["critic"](tensors.obs)[0][..., 0])
+        boot = tensors.to_numpy(nets["critic"](tensors.boot_obs)[0][..., 0])
+        following = np.concatenate([value[:, 1:], value[:, :1]], 1)
+        follows = np.where(batch.boot < 0, following, np.take_along_axis(boot, np.maximum(batch.boot, 0), 1))
+        lam = tensors.to_numpy(hyper["gae_lambda"])[:, 0]
+        advantage = gae(batch.reward, batch.discount, value, follows, batch.cut, lam)
+        target = advantage + value
+        tensors.value, tensors.advantage, tensors.target = map(tensors.to_tensor, (value, advantage, target))
+        tensors.raw = tensors.extras.get("raw", tensors.action)
+        tensors.log_prob = tensors.extras["log_prob"]
+        tensors.metrics["explained_variance"] = explained_variance(value, target, batch.weight)
+        return tensors
+
+    def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return L = -L_clip + c_v L_value - c_e entropy (Schulman et al. 2017, eq. 9, signs for descent)."""
+
+        def mean(x: Any) -> Any:
+            return weighted_mean(ops, x, batch.weight)
+
+        (out,) = nets["actor"](batch.obs)
+        log_prob, entropy = self.distribution.evaluate(ops, out, batch.legal, batch.raw)
+        advantage = batch.advantage
+        if self.settings.normalize_advantage:
+            centred = advantage - mean(advantage)[:, None]
+            advantage = centred / (ops.sqrt(mean(ops.square(centred))) + 1e-8)[:, None]
+        log_ratio = log_prob - batch.log_prob
+        ratio = ops.exp(log_ratio)
+        actor_loss = -mean(clipped_surrogate(ops, ratio, advantage, hyper["clip"]))
+        value = nets["critic"](batch.obs)[0][..., 0]
+        critic_loss = 0.5 * mean(clipped_value_loss(ops, value, batch.value, batch.target, hyper["value_clip"]))
+        bonus = mean(entropy)
+        total = actor_loss + hyper["value_coef"][:, 0] * critic_loss - hyper["entropy_coef"][:, 0] * bonus
+        return total, {
+            "loss/actor": actor_loss,
+            "loss/critic": critic_loss,
+            "loss/total": total,
+            "entropy": bonus,
+            "approx_kl": mean(approx_kl(ops, ops.stop_gradient(log_ratio))),
+            "clip_share": mean(ops.flag(ops.absolute(ratio - 1.0) > hyper["clip"])),
+        }
+
+
+class PPO(LearningAgent):
+    """An agent that learns by PPO; settings are those of `PPOSettings`."""
+
+    algorithm_class = PPOAlgorithm

@@ -1,0 +1,132 @@
+"""K networks as one: their weights in one flat buffer, and a user's own module behind the same face."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from marltrain.errors import AgentError, SaveError
+from marltrain.layout import Array
+from marltrain.policies.backends.torch import ops
+from marltrain.policies.networks import Head, Plan
+
+
+class Network:
+    """K networks whose weights are views of one buffer `flat` [K, N], so that an optimiser steps them as one array."""
+
+    flat: Tensor
+    weights: list[Tensor]
+    names: list[str]
+
+    def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
+        """Return each head's output [K, B, width]; with `row`, of that one agent only, [1, B, width]."""
+        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModuleNetwork")
+
+    def arrays(self, row: int) -> dict[str, Array]:
+        """Return one agent's weights by name."""
+        return {n: w.detach()[row].cpu().numpy().copy() for n, w in zip(self.names, self.weights, strict=True)}
+
+    def load(self, row: int, arrays: Mapping[str, Array]) -> None:
+        """Take over one agent's weights; raises SaveError when names or shapes differ."""
+        if sorted(arrays) != sorted(self.names):
+            raise SaveError(f"weights {sorted(arrays)} do not fit a network with {sorted(self.names)}")
+        for name, weight in zip(self.names, self.weights, strict=True):
+            value = torch.from_numpy(np.ascontiguousarray(arrays[name]))
+            if value.shape != weight.shape[1:]:
+                raise SaveError(f"weight {name!r} has shape {tuple(value.shape)}, expected {tuple(weight.shape[1:])}")
+            weight.data[row].copy_(value)
+
+    def copy(self) -> Network:
+        """Return an independent network with equal weights (a target network)."""
+        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModuleNetwork")
+
+    def follow(self, online: Network, share: Tensor) -> None:
+        """Move each row by its share [K] towards the online network: 1 copies it, 0 leaves it."""
+        rows = torch.nonzero(share).flatten()
+        if len(rows) == share.numel():
+            self.flat.lerp_(online.flat, share.unsqueeze(1))
+        elif len(rows):
+            self.flat[rows] = self.flat[rows].lerp(online.flat[rows], share[rows].unsqueeze(1))
+
+
+class StackedNetwork(Network):
+    """A `Plan` with weights [K, *shape] for K agents."""
+
+    def __init__(self, plan: Plan, num_agents: int, device: torch.device) -> None:
+        """Allocate zero weights; `draw` or `load` fills them."""
+        self.plan, self.num_agents, self.device = plan, num_agents, device
+        self.names = [parameter.name for parameter in plan.parameters]
+        self.flat = torch.zeros(num_agents, sum(p.size for p in plan.parameters), device=device)
+        self.weights, start = [], 0
+        for parameter in plan.parameters:
+            view = self.flat[:, start : start + parameter.size].view(num_agents, *parameter.shape)
+            self.weights.append(view.detach().requires_grad_())
+            start += parameter.size
+
+    def draw(self, rngs: Sequence[np.random.Generator]) -> None:
+        """Draw initial weights, each agent's from its own stream."""
+        for row, rng in enumerate(rngs):
+            for parameter, weight in zip(self.plan.parameters, self.weights, strict=True):
+                weight.data[row].copy_(torch.from_numpy(parameter.draw(rng)))
+
+    def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
+        """Return each head's output; see `Network`."""
+        weights = self.weights if row is None else [weight[row : row + 1] for weight in self.weights]
+        return self.plan.forward(ops, weights, obs)
+
+    def copy(self) -> StackedNetwork:
+        """Return an independent stack with equal weights."""
+        made = StackedNetwork(self.plan, self.num_agents, self.device)
+        made.flat.copy_(self.flat)
+        return made
+
+
+class ModuleNetwork(Network):
+    """One agent's own `torch.nn.Module`, its parameters moved into the flat buffer (K = 1)."""
+
+    def __init__(self, module: nn.Module, heads: Sequence[Head], device: torch.device) -> None:
+        """Take the module over: it keeps working, and its parameters become views of the buffer."""
+        self.module, self.heads, self.device = module.to(device), tuple(heads), device
+        named = list(module.named_parameters())
+        if not named:
+            raise AgentError(f"module {type(module).__name__} has no parameters: there is nothing to train")
+        self.names = [name for name, _ in named]
+        self.flat = torch.cat([p.detach().reshape(-1).to(torch.float32) for _, p in named]).unsqueeze(0)
+        self.weights, start = [], 0
+        for _, parameter in named:
+            parameter.data = self.flat[0, start : start + parameter.numel()].view(parameter.shape)
+            self.weights.append(parameter)
+            start += parameter.numel()
+
+    def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
+        """Return the module's output, cut into the heads' widths, with the leading axis K = 1 put back."""
+        rows = {name: value[0] for name, value in obs.items()} if isinstance(obs, dict) else obs[0]
+        out = self.module(rows)
+        widths = [head.width + head.free for head in self.heads]
+        batch = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
+        if out.shape != (batch, sum(widths)):
+            raise AgentError(
+                f"module {type(self.module).__name__} gave an output of shape {tuple(out.shape)} for {batch} rows, "
+                f"expected ({batch}, {sum(widths)})"
+            )
+        return list(out.unsqueeze(0).split(widths, -1))
+
+    def arrays(self, row: int) -> dict[str, Array]:
+        """Return the module's parameters and buffers by name."""
+        return {name: value.detach().cpu().numpy().copy() for name, value in self.module.state_dict().items()}
+
+    def load(self, row: int, arrays: Mapping[str, Array]) -> None:
+        """Take over parameters and buffers; raises SaveError when names or shapes differ."""
+        try:
+            self.module.load_state_dict({name: torch.from_numpy(np.array(a)) for name, a in arrays.items()})
+        except RuntimeError as error:
+            raise SaveError(f"weights do not fit module {type(self.module).__name__}: {error}") from error
+
+    def copy(self) -> ModuleNetwork:
+        """Return an independent copy of the module."""
+        return ModuleNetwork(copy.deepcopy(self.module), self.heads, self.device)

@@ -1,0 +1,108 @@
+"""The names that algorithms are written in, for PyTorch.
+
+Arrays carry a leading axis K (agents). Most names are plain aliases; `axis` arguments are positional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+exp, log, sqrt, square, absolute = torch.exp, torch.log, torch.sqrt, torch.square, torch.abs
+tanh, relu, elu, silu, gelu = torch.tanh, functional.relu, functional.elu, functional.silu, functional.gelu
+softplus, minimum, maximum, where, clip = functional.softplus, torch.minimum, torch.maximum, torch.where, torch.clamp
+logsumexp, log_softmax, softmax = torch.logsumexp, functional.log_softmax, functional.softmax
+zeros_like, ones_like = torch.zeros_like, torch.ones_like
+
+
+def sum(x: Tensor, axis: int) -> Tensor:
+    """Sum over one axis."""
+    return x.sum(axis)
+
+
+def mean(x: Tensor, axis: int) -> Tensor:
+    """Mean over one axis."""
+    return x.mean(axis)
+
+
+def max(x: Tensor, axis: int) -> Tensor:
+    """Largest value along one axis."""
+    return x.amax(axis)
+
+
+def argmax(x: Tensor, axis: int) -> Tensor:
+    """Place of the (first) largest value along one axis."""
+    return x.argmax(axis)
+
+
+def take(x: Tensor, index: Tensor) -> Tensor:
+    """Pick x[..., index] along the last axis; index has one axis less than x."""
+    return x.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+
+
+def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
+    """Join along an axis."""
+    return torch.cat(list(parts), axis)
+
+
+def split(x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
+    """Cut the last axis into pieces of the given sizes."""
+    return x.split(list(sizes), -1)
+
+
+def stack(parts: Sequence[Tensor], axis: int) -> Tensor:
+    """Join along a new axis."""
+    return torch.stack(list(parts), axis)
+
+
+def stop_gradient(x: Tensor) -> Tensor:
+    """Return the values without their history."""
+    return x.detach()
+
+
+def flag(x: Tensor) -> Tensor:
+    """Turn booleans into 0.0 and 1.0."""
+    return x.to(torch.float32)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return x @ weight + bias for K layers at once: [K, B, in], [K, in, out], [K, out] -> [K, B, out]."""
+    return torch.baddbmm(bias.unsqueeze(1), x, weight)
+
+
+def append_constants(x: Tensor, constants: Tensor) -> Tensor:
+    """Append [K, F] constants to every row of [K, B, N]."""
+    return torch.cat([x, constants.unsqueeze(1).expand(-1, x.shape[1], -1)], -1)
+
+
+def scaled_image(x: Tensor) -> Tensor:
+    """Turn uint8 pixels into float32 in [0, 1]."""
+    return x.to(torch.float32) / 255.0
+
+
+def channels_first(x: Tensor, order: str) -> Tensor:
+    """Bring images to [K, B, C, H, W]; `order` says where the channels are ("none", "first", "last", "stacked")."""
+    if order == "none":
+        return x.unsqueeze(2)
+    if order == "last":
+        return x.movedim(-1, 2)
+    if order == "stacked":  # [K, B, frames, H, W, C]
+        return x.movedim(-1, 3).flatten(2, 3)
+    return x
+
+
+def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
+    """Convolve K stacks: [K, B, C, H, W] with [K, O, C, h, w] -> [K, B, O, H', W'].
+
+    A loop over K: a grouped convolution takes as long on a CPU and needs both operands copied.
+    """
+    rows = [functional.conv2d(x[k], weight[k], bias[k], stride) for k in range(x.shape[0])]
+    return torch.stack(rows) if len(rows) > 1 else rows[0].unsqueeze(0)
+
+
+def flatten(x: Tensor) -> Tensor:
+    """Flatten everything behind [K, B]."""
+    return x.flatten(2)

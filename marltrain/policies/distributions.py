@@ -1,0 +1,149 @@
+"""Distributions over actions, written once over `ops`: what a policy network's outputs mean.
+
+A distribution turns the network's output [K, B, size] into actions, their log-probability and its entropy. Randomness
+comes in as arrays (`noise`), drawn with numpy from each agent's own stream.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.errors import SpecError
+from marltrain.layout import Array, Space
+from marltrain.policies.networks import Head
+
+ILLEGAL = -1e9
+"""Added to the logits of illegal actions: exp() of it is exactly 0 in float32."""
+
+
+def masked(ops: Any, logits: Any, legal: Any) -> Any:
+    """Return the logits with illegal actions (legal [..., A] False) ruled out."""
+    return logits if legal is None else ops.where(legal, logits, ops.zeros_like(logits) + ILLEGAL)
+
+
+def gumbel(rngs: Sequence[np.random.Generator], shape: tuple[int, ...]) -> Array:
+    """Draw Gumbel(0, 1) noise [K, *shape] float32: argmax(logits + noise) is a sample of the softmax."""
+    # 1 - U lies in (0, 1]; the floor keeps log(0) out after rounding to float32
+    uniform = np.stack([rng.random(shape, np.float32) for rng in rngs])
+    return -np.log(-np.log(np.clip(uniform, 1e-12, 1.0 - 1e-7)))
+
+
+class Categorical:
+    """One choice among A: the outputs are logits. Action [K, B] int64."""
+
+    def __init__(self, space: spaces.Discrete) -> None:
+        """Take the number of choices from the space."""
+        self.choices = int(space.n)
+
+    def head(self, gain: float) -> Head:
+        """Return the head that a policy network needs."""
+        return Head(self.choices, gain)
+
+    def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> Array:
+        """Draw what one round of sampling uses: [K, rows, A]."""
+        return gumbel(rngs, (rows, self.choices))
+
+    def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
+        """Return (action, raw action, its log-probability): sampled where `explore` [K, B], else the mode."""
+        logits = masked(ops, out, legal)
+        raw = ops.argmax(logits + ops.where(explore[..., None], noise, ops.zeros_like(noise)), -1)
+        return raw, raw, ops.take(logits, raw) - ops.logsumexp(logits, -1)
+
+    def evaluate(self, ops: Any, out: Any, legal: Any, raw: Any) -> tuple[Any, Any]:
+        """Return (log-probability of `raw`, entropy), each [K, B]."""
+        log_probs = ops.log_softmax(masked(ops, out, legal), -1)
+        return ops.take(log_probs, raw), -ops.sum(ops.exp(log_probs) * log_probs, -1)
+
+
+class MultiCategorical:
+    """D independent choices: the outputs are their logits side by side. Action [K, B, D] int64."""
+
+    def __init__(self, space: spaces.MultiDiscrete) -> None:
+        """Take the numbers of choices from the space (flattened)."""
+        self.sizes = [int(n) for n in space.nvec.reshape(-1)]
+
+    def head(self, gain: float) -> Head:
+        """Return the head that a policy network needs."""
+        return Head(sum(self.sizes), gain)
+
+    def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> Array:
+        """Draw what one round of sampling uses: [K, rows, sum of sizes]."""
+        return gumbel(rngs, (rows, sum(self.sizes)))
+
+    def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
+        """Return (action, raw action, its log-probability); see `Categorical.sample`."""
+        nudged = out + ops.where(explore[..., None], noise, ops.zeros_like(noise))
+        raw = ops.stack([ops.argmax(piece, -1) for piece in ops.split(nudged, self.sizes)], -1)
+        return raw, raw, self.evaluate(ops, out, legal, raw)[0]
+
+    def evaluate(self, ops: Any, out: Any, legal: Any, raw: Any) -> tuple[Any, Any]:
+        """Return (log-probability of `raw`, entropy), each [K, B]: sums over the D choices."""
+        log_prob: Any = 0.0
+        entropy: Any = 0.0
+        for d, piece in enumerate(ops.split(out, self.sizes)):
+            log_probs = ops.log_softmax(piece, -1)
+            log_prob = log_prob + ops.take(log_probs, raw[..., d])
+            entropy = entropy - ops.sum(ops.exp(log_probs) * log_probs, -1)
+        return log_prob, entropy
+
+
+class Gaussian:
+    """A diagonal normal: the outputs are A means and A log standard deviations that see no observation.
+
+    `raw` is the normal's sample. Where a dimension is bounded, raw -1 and 1 stand for its ends and the action is
+    clipped to them; an unbounded dimension takes raw as it is. Action [K, B, A] float32.
+    """
+
+    def __init__(self, space: spaces.Box, log_std: float = 0.0) -> None:
+        """Take bounds from the space; `log_std` is where the log standard deviations start."""
+        low, high = space.low.reshape(-1).astype(np.float64), space.high.reshape(-1).astype(np.float64)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        self.dims, self.log_std = len(low), log_std
+        self.centre = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0.0)
+        self.reach = np.where(bounded, (np.where(bounded, high, 1) - np.where(bounded, low, -1)) / 2, 1.0)
+        self.low, self.high = low.astype(np.float32), high.astype(np.float32)
+
+    def head(self, gain: float) -> Head:
+        """Return the head that a policy network needs."""
+        return Head(self.dims, gain, free=self.dims, free_start=self.log_std)
+
+    def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> Array:
+        """Draw what one round of sampling uses: [K, rows, A]."""
+        return np.stack([rng.standard_normal((rows, self.dims), np.float32) for rng in rngs])
+
+    def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
+        """Return (raw action, raw action, its log-probability); `to_units` makes the action of raw."""
+        mean, log_std = ops.split(out, [self.dims, self.dims])
+        raw = mean + ops.where(explore[..., None], ops.exp(log_std) * noise, ops.zeros_like(noise))
+        return raw, raw, self.evaluate(ops, out, legal, raw)[0]
+
+    def evaluate(self, ops: Any, out: Any, legal: Any, raw: Any) -> tuple[Any, Any]:
+        """Return (log-density of `raw`, entropy), each [K, B]: sums over the dimensions."""
+        mean, log_std = ops.split(out, [self.dims, self.dims])
+        z = (raw - mean) * ops.exp(-log_std)
+        log_prob = -0.5 * ops.square(z) - log_std - 0.5 * math.log(2 * math.pi)
+        return ops.sum(log_prob, -1), ops.sum(log_std + 0.5 * (1.0 + math.log(2 * math.pi)), -1)
+
+    def to_units(self, raw: Array) -> Array:
+        """Scale raw actions to the environment's units and clip them to its bounds."""
+        scaled = (self.centre + self.reach * raw).astype(np.float32)
+        return np.clip(scaled, self.low, self.high)
+
+
+Distribution = Categorical | MultiCategorical | Gaussian
+
+
+def distribution_of(space: Space, log_std: float = 0.0) -> Distribution:
+    """Return the distribution that fits an action space: Discrete, MultiDiscrete or Box."""
+    if isinstance(space, spaces.Discrete):
+        return Categorical(space)
+    if isinstance(space, spaces.MultiDiscrete):
+        return MultiCategorical(space)
+    if isinstance(space, spaces.Box):
+        return Gaussian(space, log_std)
+    raise SpecError(f"action space {space} has no distribution; marltrain takes Discrete, MultiDiscrete and Box")

@@ -1,0 +1,343 @@
+"""Learner: K agents as one. It alone owns weights, targets, optimiser moments and random streams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from marltrain.config import check
+from marltrain.errors import ConfigError, SaveError, did_you_mean
+from marltrain.layout import Array, Obs
+from marltrain.policies.algorithm import Algorithm, TensorBatch
+from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout
+from marltrain.policies.memory.readers import Reader
+from marltrain.policies.memory.streams import Streams
+from marltrain.policies.minibatches import Minibatches
+from marltrain.policies.schedules import Schedule
+from marltrain.random import generator, restored, state_of
+
+PURPOSES = ("act", "sample", "update")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """When a learner wants to learn, in env steps; None: the trainer's value.
+
+    update_per_step, learning_starts: off-policy only: gradient passes an env step, and how long none are made.
+    minibatches: on-policy only: minibatches an epoch, in place of a batch size.
+    """
+
+    update_freq: int | None = None
+    batch_size: int | None = None
+    update_per_step: float = 1.0
+    learning_starts: int = 0
+    minibatches: int | None = None
+
+
+class Learner:
+    """K agents computed together; row k is agent k. What the loop talks to.
+
+    needs: what it must be given to learn, or None when it never learns.
+    gradient_steps: [K] int64, gradient passes so far.
+    """
+
+    num_agents: int = 1
+    needs: Needs | None = None
+    pace: Pace = Pace()
+    gradient_steps: Array
+
+    def act(
+        self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any
+    ) -> Acted:
+        """Decide for [K, B, ...] observations; rows without `turn` [K, B] may be anything. explore: [K, B] bool."""
+        raise TypeError(f"{type(self).__name__} must define act")
+
+    def rngs(self, purpose: str) -> Any:
+        """Return K generators for "act", "sample" or "update", or for "test": those start anew at every call."""
+        return ()
+
+    def gammas(self) -> Array:
+        """Return each agent's discount a decision, [K] float64."""
+        return np.full(self.num_agents, 0.99)
+
+    def at(self, env_steps: int) -> None:
+        """Set whatever follows a schedule to its value after `env_steps` env steps of the run."""
+
+    def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:
+        """Return how it reads what happened; row k learns from the players `seats[k]`."""
+        if self.needs is None:
+            raise TypeError(f"{type(self).__name__} never learns: it needs no reader")
+        return streams.reader(seats, self.needs)
+
+    def update(self, batch: Any, *, learn: Array, batch_size: int) -> dict[str, Array]:
+        """Learn from a batch [K, B, ...]; only rows where `learn` [K] change. Returns metrics [K]."""
+        raise TypeError(f"{type(self).__name__} never learns")
+
+
+class AlgorithmLearner(Learner):
+    """K agents of one `Algorithm` on one backend, their networks stacked."""
+
+    def __init__(self, algorithm: Algorithm, backend: Any, seeds: Sequence[int], *, draw: bool) -> None:
+        """Build for K = len(seeds) agents; `draw` initial weights, or leave them to `load`."""
+        self.algorithm, self.backend, self.seeds = algorithm, backend, list(seeds)
+        self.num_agents = len(seeds)
+        self.needs = algorithm.needs()
+        settings = algorithm.settings
+        self.pace = Pace(**{f.name: getattr(settings, f.name) for f in fields(Pace) if hasattr(settings, f.name)})
+        self.gradient_steps = np.zeros(self.num_agents, np.int64)
+        self.updates = np.zeros(self.num_agents, np.int64)
+        self._streams = {p: [generator(seed, p) for seed in seeds] for p in PURPOSES}
+        self._build_networks(draw)
+        self._per_row = {f.name: f for f in fields(settings) if f.metadata.get("per_row")}
+        self._hyper = {name: np.zeros(self.num_agents) for name in self._per_row}
+        self._optional = {name: np.zeros(self.num_agents, bool) for name in self._per_row}
+        self.schedules: list[dict[str, Schedule]] = [{} for _ in seeds]
+        for row in range(self.num_agents):
+            for name in self._per_row:
+                self.set_hyper(row, name, getattr(settings, name))
+
+    def _build_networks(self, draw: bool) -> None:
+        make, layout = self.backend.network, self.algorithm.layout
+        self.online, self.target = {}, {}
+        for name, (spec, heads) in self.algorithm.networks().items():
+            rngs = [generator(seed, "weights", name) for seed in self.seeds] if draw else None
+            self.online[name] = make(spec, layout, heads, rngs, self.num_agents)
+        for name in self.algorithm.targets():
+            self.target[name] = self.online[name].copy()
+        self.nets = {**self.online, **{f"target_{name}": net for name, net in self.target.items()}}
+        settings, epsilon = self.algorithm.settings, self.algorithm.optimizer_epsilon
+        self.optimisers = {n: self.backend.optimiser(settings.optimizer, net, epsilon) for n, net in self.online.items()}
+
+    # numbers that may differ between rows
+
+    def hyper_names(self) -> tuple[str, ...]:
+        """Return the names of the numbers that may be set for each agent."""
+        return tuple(self._per_row)
+
+    def get_hyper(self, row: int, name: str) -> float | None:
+        """Return the present value of one agent's number; None where it is switched off."""
+        self._known(name)
+        return None if self._optional[name][row] else float(self._hyper[name][row])
+
+    def set_hyper(self, row: int, name: str, value: Any) -> None:
+        """Set one agent's number, or the schedule it follows; raises ConfigError for what may not change or be."""
+        self._known(name)
+        check(self._per_row[name], value, type(self.algorithm.settings), self.algorithm.name)
+        self.schedules[row].pop(name, None)
+        if isinstance(value, Schedule):
+            self.schedules[row][name] = value
+            value = value(0)
+            check(self._per_row[name], value, type(self.algorithm.settings), self.algorithm.name)
+        self._optional[name][row] = value is None
+        self._hyper[name][row] = np.inf if value is None else value  # an infinite limit limits nothing
+        self._tensors: dict[str, Any] | None = None
+
+    def _known(self, name: str) -> None:
+        if name in self._per_row:
+            return
+        fixed = [f.name for f in fields(self.algorithm.settings)]
+        why = (
+            "is structural: make a new agent to change it" if name in fixed
+            else f"does not exist.{did_you_mean(name, self._per_row)}"
+        )  # fmt: skip
+        raise ConfigError(f"{self.algorithm.name}: setting {name!r} {why} (numbers: {', '.join(self._per_row)})")
+
+    def at(self, env_steps: int) -> None:
+        """Evaluate the schedules."""
+        for row, schedules in enumerate(self.schedules):
+            for name, schedule in schedules.items():
+                value = schedule(env_steps)
+                if value != self._hyper[name][row]:
+                    self._hyper[name][row] = value
+                    self._tensors = None
+
+    def gammas(self) -> Array:
+        """Return each agent's discount, [K]."""
+        return self._hyper["gamma"]
+
+    def hyper(self) -> dict[str, Any]:
+        """Return every number as a tensor [K, 1]."""
+        if self._tensors is None:
+            self._tensors = {n: self.backend.tensor(v.astype(np.float32)[:, None]) for n, v in self._hyper.items()}
+        return self._tensors
+
+    # acting
+
+    def rngs(self, purpose: str) -> list[np.random.Generator]:
+        """Return K generators; those for "test" start anew at every call, so testing moves no other stream."""
+        if purpose == "test":
+            return [generator(seed, "test") for seed in self.seeds]
+        return self._streams[purpose]
+
+    def act(
+        self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any
+    ) -> Acted:
+        """Decide for all rows; noise is drawn for every row, whatever `turn` and `explore` say."""
+        noise = self.algorithm.noise(rngs, explore.shape[1])
+        return self._act(self.nets, self.hyper(), obs, legal, noise, explore)
+
+    def act_row(self, row: int, obs: Obs, legal: Array | None, explore: Array, rng: np.random.Generator) -> Acted:
+        """Decide for one agent only: [1, B, ...]."""
+        noise = self.algorithm.noise([rng], explore.shape[1])
+        nets = {name: _one_row(net, row) for name, net in self.nets.items()}
+        hyper = {name: value[row : row + 1] for name, value in self.hyper().items()}
+        return self._act(nets, hyper, obs, legal, noise, explore)
+
+    def _act(self, nets: Any, hyper: Any, obs: Obs, legal: Array | None, noise: Any, explore: Array) -> Acted:
+        tensor, backend = self.backend.tensor, self.backend
+        with backend.no_gradient():
+            action, extras = self.algorithm.act(
+                backend.ops, nets, tensor(obs), tensor(legal), tensor(noise), tensor(explore), hyper
+            )
+        kept = {name: backend.numpy(value) for name, value in extras.items()}
+        return Acted(self.algorithm.to_units(backend.numpy(action)), None, kept)
+
+    # learning
+
+    def update(self, batch: Batch, *, learn: Array, batch_size: int) -> dict[str, Array]:
+        """Learn: one gradient pass off-policy, epochs x minibatches of a whole rollout on-policy."""
+        metrics = _Means(self.num_agents, self.backend)
+        tensors = self._tensors_of(batch)
+        with self.backend.no_gradient():
+            tensors = self.algorithm.prepare(self.backend.ops, self.nets, batch, tensors, self.hyper())
+        learn = learn & (batch.weight.sum(1) > 0)
+        with self._foreign_randomness():
+            if isinstance(batch, Rollout):
+                cut = Minibatches(batch.weight, self.pace.minibatches, self.pace.batch_size or batch_size)
+                for minibatch, present in cut.epochs(self.algorithm.settings.epochs, self.rngs("update"), tensors,
+                                                     self.backend):  # fmt: skip
+                    self._pass(minibatch, learn & present, metrics)
+            else:
+                self._pass(tensors, learn, metrics)
+        self.updates[learn] += 1
+        self._follow(learn)
+        return {**metrics.result(), **tensors.metrics, **self._reported()}
+
+    def _tensors_of(self, batch: Batch) -> TensorBatch:
+        kept = {f.name: getattr(batch, f.name) for f in fields(batch)}
+        tensors = {name: self.backend.tensor(value) for name, value in kept.items()}
+        return TensorBatch(**tensors, metrics={}, to_numpy=self.backend.numpy, to_tensor=self.backend.tensor)
+
+    def _pass(self, batch: Any, active: Array, metrics: _Means) -> None:
+        """One gradient pass: every phase whose turn it is, in order."""
+        if not active.any():
+            return
+        hyper, backend = self.hyper(), self.backend
+        rows = None if active.all() else backend.tensor(np.flatnonzero(active))
+        passes = int(self.gradient_steps[active].max())
+        for phase in self.algorithm.phases:
+            if passes % phase.every:
+                continue
+            trained = [self.online[name] for name in phase.trains]
+            loss = phase.loss
+            _, measured, grads = backend.gradients(lambda loss=loss: loss(backend.ops, self.nets, batch, hyper), trained)
+            limit = hyper["max_grad_norm"][:, 0]
+            norm = backend.clip(grads, limit)
+            measured[f"grad_norm/{phase.name}"] = norm
+            measured[f"grad_norm_clipped/{phase.name}"] = backend.ops.minimum(norm, limit)
+            for name, grad in zip(phase.trains, grads, strict=True):
+                rate = hyper[self.algorithm.rate_name(name)][:, 0]
+                self.optimisers[name].step(self.online[name].flat, grad, rate, rows)
+            metrics.add(measured, active)
+        self.gradient_steps[active] += 1
+
+    def _follow(self, learn: Array) -> None:
+        if not self.target or not learn.any():
+            return
+        share = np.where(learn, self.algorithm.target_share(self.updates, self._hyper), 0.0)
+        if share.any():
+            moved = self.backend.tensor(share.astype(np.float32))
+            for name, target in self.target.items():
+                target.follow(self.online[name], moved)
+
+    def _reported(self) -> dict[str, Array]:
+        rates = {f"learning_rate/{name}": self._hyper[self.algorithm.rate_name(name)].copy() for name in self.online}
+        return {**rates, **({"epsilon": self._hyper["epsilon"].copy()} if "epsilon" in self._hyper else {})}
+
+    def _foreign_randomness(self) -> Any:
+        """Seed the framework's global generator around a user's own model, which may draw from it."""
+        foreign = any(self.backend.is_module(spec) for spec, _ in self.algorithm.networks().values())
+        return self.backend.seeded(self.rngs("update")[0]) if foreign else nullcontext()
+
+    # saving
+
+    def export(self, row: int) -> AgentState:
+        """Return everything that one agent is, as numpy arrays and JSON values."""
+        arrays: dict[str, Array] = {}
+        for name, net in self.nets.items():
+            arrays.update({f"net/{name}/{key}": value for key, value in net.arrays(row).items()})
+        for name, optimiser in self.optimisers.items():
+            arrays.update({f"optimiser/{name}/{key}": value for key, value in optimiser.arrays(row).items()})
+        info = {
+            "seed": self.seeds[row],
+            "updates": int(self.updates[row]),
+            "gradient_steps": int(self.gradient_steps[row]),
+            "hyper": {name: self.get_hyper(row, name) for name in self._per_row},
+            "schedules": {name: schedule.describe() for name, schedule in self.schedules[row].items()},
+            "rngs": {purpose: state_of(rngs[row]) for purpose, rngs in self._streams.items()},
+        }
+        return AgentState(info, arrays)
+
+    def load(self, row: int, state: AgentState) -> None:
+        """Become, in one row, the agent that was exported; raises SaveError when it is of another kind."""
+        info = state.info
+        groups = _grouped(state.arrays)
+        expected = {*(f"net/{n}" for n in self.nets), *(f"optimiser/{n}" for n in self.optimisers)}
+        if set(groups) != expected:
+            raise SaveError(f"saved agent holds {sorted(groups)}, a {self.algorithm.name} agent {sorted(expected)}")
+        for name, net in self.nets.items():
+            net.load(row, groups[f"net/{name}"])
+        for name, optimiser in self.optimisers.items():
+            optimiser.load(row, groups[f"optimiser/{name}"])
+        self.seeds[row] = int(info["seed"])
+        self.updates[row], self.gradient_steps[row] = info["updates"], info["gradient_steps"]
+        for name, value in info["hyper"].items():
+            self.set_hyper(row, name, value)
+        for name, schedule in info["schedules"].items():
+            now = self._hyper[name][row]
+            self.set_hyper(row, name, Schedule(**schedule))
+            self._hyper[name][row] = now
+        for purpose in PURPOSES:
+            self._streams[purpose][row] = restored(info["rngs"][purpose])
+
+
+def _one_row(net: Any, row: int) -> Any:
+    return lambda obs: net(obs, row)
+
+
+def _grouped(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
+    """Split names "kind/network/key" into {"kind/network": {key: array}}."""
+    groups: dict[str, dict[str, Array]] = {}
+    for name, array in arrays.items():
+        kind, network, key = (*name.split("/", 2), "", "")[:3]
+        groups.setdefault(f"{kind}/{network}", {})[key] = array
+    return groups
+
+
+class _Means:
+    """Running means of metrics [K] over gradient passes, each row over the passes it took part in."""
+
+    def __init__(self, rows: int, backend: Any) -> None:
+        self.rows, self.backend = rows, backend
+        self.values: dict[str, list[Any]] = {}
+        self.active: dict[str, list[Array]] = {}
+
+    def add(self, metrics: Mapping[str, Any], active: Array) -> None:
+        for name, value in metrics.items():
+            self.values.setdefault(name, []).append(value)
+            self.active.setdefault(name, []).append(active)
+
+    def result(self) -> dict[str, Array]:
+        """Return the means [K]; NaN for a row that took part in no pass."""
+        made = {}
+        for name, values in self.values.items():
+            stacked = self.backend.numpy(self.backend.ops.stack(values, 0)).astype(np.float64)
+            active = np.stack(self.active[name])
+            count = active.sum(0)
+            total = np.where(active, stacked, 0.0).sum(0)
+            made[name] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        return made

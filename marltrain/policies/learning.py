@@ -1,0 +1,223 @@
+"""LearningAgent: a handle on one row of a learner that runs an `Algorithm`."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from marltrain.config import build
+from marltrain.errors import AgentError, SaveError
+from marltrain.layout import Array, Layout, Obs, Space, acting_space, arrays_of, describe_space, map_obs
+from marltrain.policies.agent import Agent, described_spaces, encoded, in_units, spaces_from
+from marltrain.policies.algorithm import Algorithm
+from marltrain.policies.backends import make_backend
+from marltrain.policies.batch import Acted, AgentState
+from marltrain.policies.learner import AlgorithmLearner
+from marltrain.policies.networks import CNN, MLP, NetworkSpec, spec_from
+from marltrain.policies.schedules import Schedule
+from marltrain.random import fresh_seed
+from marltrain.spec import PlayerSpec
+
+
+class Hyper:
+    """An agent's settings: read any, set the numbers. `agent.hyper.epsilon = 0.1`; a schedule may be set too."""
+
+    def __init__(self, agent: LearningAgent) -> None:
+        """Look at one agent."""
+        object.__setattr__(self, "_agent", agent)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the present value of a number, or a structural setting."""
+        agent: LearningAgent = object.__getattribute__(self, "_agent")
+        if name in agent.learner_.hyper_names():
+            return agent.learner_.get_hyper(agent.row, name)
+        return getattr(agent.settings, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a number; raises ConfigError for a structural or unknown one."""
+        agent: LearningAgent = object.__getattribute__(self, "_agent")
+        agent.learner_.set_hyper(agent.row, name, value)
+
+    def __dir__(self) -> list[str]:
+        """List the settings."""
+        return [f.name for f in fields(object.__getattribute__(self, "_agent").settings)]
+
+
+class LearningAgent(Agent):
+    """An agent that learns by an `Algorithm`. Built alone it is a learner of one; a trainer stacks equal kinds."""
+
+    algorithm_class: ClassVar[type[Algorithm]]
+
+    def __init__(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        *,
+        backend: str = "torch",
+        device: str = "auto",
+        seed: int | None = None,
+        frame_stack: int = 1,
+        **settings: Any,
+    ) -> None:
+        """Build the agent with weights drawn from `seed`.
+
+        frame_stack: how many frames its images hold on axis 0, where the environment stacks them.
+        settings: those of the algorithm; a wrong name or value raises ConfigError.
+        """
+        name = type(self).__name__
+        self.observation_space, self.action_space = observation_space, action_space
+        self.layout = Layout(acting_space(observation_space), frame_stack)
+        self.seed = fresh_seed() if seed is None else seed
+        made = build(self.algorithm_class.Settings, settings, name)
+        self.settings = _with_network(made, self.layout)
+        self.backend = make_backend(backend, device)
+        self.algorithm = self.algorithm_class(self.settings, self.layout, action_space)
+        for network, (spec, _) in self.algorithm.networks().items():
+            if not isinstance(spec, NetworkSpec) and not self.backend.is_module(spec):
+                raise AgentError(
+                    f"{name}: network {network!r} must be a NetworkSpec (MLP, CNN) or a model of backend {backend!r}, "
+                    f"got {type(spec).__name__}"
+                )
+        self.attach(AlgorithmLearner(self.algorithm, self.backend, [self.seed], draw=True), 0)
+
+    def attach(self, learner: AlgorithmLearner, row: int) -> None:
+        """Point this handle at one row of a learner."""
+        self.learner_, self.row = learner, row
+
+    @property
+    def hyper(self) -> Any:
+        """The settings; numbers may be set, at any time."""
+        return Hyper(self)
+
+    @property
+    def learns(self) -> bool:
+        """Every such agent can learn."""
+        return True
+
+    @property
+    def stackable(self) -> bool:
+        """Whether it can share a learner with others; a model of the user's own cannot."""
+        return all(isinstance(spec, NetworkSpec) for spec, _ in self.algorithm.networks().values())
+
+    @property
+    def kind(self) -> str:
+        """Equal for two agents exactly when one learner can hold both."""
+        structure = {
+            f.name: _plain(getattr(self.settings, f.name))
+            for f in fields(self.settings)
+            if not f.metadata.get("per_row") or getattr(self.settings, f.name) is None
+        }
+        parts = [type(self).__name__, self.backend.name, str(self.backend.device), structure]
+        sides = [describe_space(self._spaces()[0]), describe_space(self._spaces()[1]), self.layout.stack]
+        own = [] if self.stackable else [id(self)]
+        return json.dumps([*parts, *sides, *own], sort_keys=True, default=repr)
+
+    def _spaces(self) -> tuple[Space, Space]:
+        layout, action_space = self._seated()
+        return layout.space, action_space
+
+    def sit(self, player: PlayerSpec, seed: int) -> None:
+        """Check that the spaces fit, and that frame stacks are understood alike."""
+        super().sit(player, seed)
+        if player.layout.stack != self.layout.stack:
+            raise AgentError(
+                f"player {player.name!r}: its images hold {player.layout.stack} frames, the agent was made with "
+                f"frame_stack={self.layout.stack}"
+            )
+
+    def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
+        """Return the action; see `Agent.act`."""
+        layout, space = self._seated()
+        obs, mask, batched = encoded(layout, observation, legal)
+        rows = len(arrays_of(obs)[0])
+        coin = np.broadcast_to(np.asarray(explore, bool), (rows,))
+        rng = self.learner_.rngs("act")[self.row]
+        acted = self.decide(obs, mask, None, turn=np.ones(rows, bool), explore=coin, rng=rng)
+        action = in_units(space, acted.action)
+        return action if batched else action[0]
+
+    def decide(
+        self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
+    ) -> Acted:
+        """Decide for Step arrays [B, ...] with this agent's row of the learner."""
+        lifted = map_obs(lambda array: array[None], obs)
+        mask = None if legal is None else legal[None]
+        acted = self.learner_.act_row(self.row, lifted, mask, explore[None], rng)
+        return Acted(acted.action[0], None, {name: value[0] for name, value in acted.extras.items()})
+
+    def frozen_copy(self) -> LearningAgent:
+        """Return an independent copy with a learner of its own."""
+        twin = copy.copy(self)
+        twin.algorithm = copy.deepcopy(self.algorithm)
+        twin.settings = twin.algorithm.settings
+        twin.attach(AlgorithmLearner(twin.algorithm, self.backend, [self.learner_.seeds[self.row]], draw=False), 0)
+        twin.learner_.load(0, self.learner_.export(self.row))
+        return twin
+
+    def learner(self) -> AlgorithmLearner:
+        """Return the learner it stands in."""
+        return self.learner_
+
+    def state(self) -> AgentState:
+        """Return everything it is: kind, spaces, settings, weights, moments, streams."""
+        inner = self.learner_.export(self.row)
+        info = {
+            "type": self.algorithm.name,
+            **described_spaces(self),
+            "frame_stack": self.layout.stack,
+            "backend": self.backend.name,
+            "settings": {f.name: _plain(getattr(self.settings, f.name)) for f in fields(self.settings)},
+            "learner": inner.info,
+        }
+        return AgentState(info, inner.arrays)
+
+    @classmethod
+    def from_state(cls, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> LearningAgent:
+        """Build the agent that `state` described; `supply` gives the models of the user's own, by class name."""
+        info = state.info
+        settings = {name: _restored(value, supply) for name, value in info["settings"].items()}
+        agent = cls(
+            *spaces_from(info), backend=backend or info["backend"], seed=int(info["learner"]["seed"]),
+            frame_stack=info["frame_stack"], **settings,
+        )  # fmt: skip
+        agent.learner_.load(0, AgentState(info["learner"], state.arrays))
+        return agent
+
+
+def _with_network(settings: Any, layout: Layout) -> Any:
+    if settings.network is not None:
+        return settings
+    return replace(settings, network=CNN() if layout.images else MLP())
+
+
+def _plain(value: Any) -> Any:
+    """Turn a setting into JSON values; a user's own model is named by its class."""
+    if isinstance(value, Schedule):
+        return {"schedule": value.describe()}
+    if isinstance(value, NetworkSpec):
+        return {"network": value.describe()}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return {"model": type(value).__name__}
+
+
+def _restored(value: Any, supply: Mapping[str, Any]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "schedule" in value:
+        return Schedule(**value["schedule"])
+    if "network" in value:
+        return spec_from(value["network"])
+    name = value.get("model")
+    if name not in supply:
+        raise SaveError(
+            f"the saved agent uses a model of your own, {name!r}: give it with supply={{{name!r}: the model or a "
+            "function that makes it}"
+        )
+    given = supply[name]
+    return given() if isinstance(given, type) or not hasattr(given, "parameters") else given

@@ -1,0 +1,60 @@
+"""What players saw when their part of an episode ended: a table beside the ring, since no row of it belongs to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from marltrain.layout import Array
+
+START = 64
+
+
+class Ends:
+    """Observations and legal actions at ends; entries are handed out by `add` and given back by `free`.
+
+    obs: array name -> [N, ...] as the ring stores it.  legal: [N, A] bool or None.
+    time: [N] int64, the batch step at which the end arrived.
+    """
+
+    def __init__(self, obs: Mapping[str, Array], legal: Array | None) -> None:
+        """Lay out entries like the given ring columns [P, C, E, ...]."""
+        self.obs = {name: np.zeros((START, *column.shape[3:]), column.dtype) for name, column in obs.items()}
+        self.legal = None if legal is None else np.zeros((START, legal.shape[-1]), bool)
+        self.time = np.zeros(START, np.int64)
+        self._unused = list(range(START))
+
+    @property
+    def used(self) -> int:
+        """Number of entries handed out and not given back."""
+        return len(self.time) - len(self._unused)
+
+    def add(self, obs: Mapping[str, Array], legal: Array | None, player: Array, env: Array, time: int) -> Array:
+        """Copy `obs[player, env]` and `legal[player, env]` into new entries and return their numbers, [n] int64."""
+        while len(self._unused) < len(player):
+            self._grow()
+        split = len(self._unused) - len(player)
+        entries = np.array(self._unused[split:], np.int64)
+        del self._unused[split:]
+        for name, column in self.obs.items():
+            column[entries] = obs[name][player, env]
+        if self.legal is not None and legal is not None:
+            self.legal[entries] = legal[player, env]
+        self.time[entries] = time
+        return entries
+
+    def free(self, entries: Array) -> None:
+        """Take entries back: no row points to them any more."""
+        self._unused.extend(entries.tolist())
+
+    def _grow(self) -> None:
+        held = len(self.time)
+
+        def doubled(column: Array) -> Array:
+            return np.concatenate([column, np.zeros_like(column)])
+
+        self.obs = {name: doubled(column) for name, column in self.obs.items()}
+        self.legal = None if self.legal is None else doubled(self.legal)
+        self.time = doubled(self.time)
+        self._unused.extend(range(held, 2 * held))

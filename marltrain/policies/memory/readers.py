@@ -1,0 +1,191 @@
+"""What a learner reads of the streams: uniform samples of the past, or each row once, as a rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from marltrain.errors import AgentError, ConfigError
+from marltrain.layout import Array, Obs
+from marltrain.policies.batch import Needs, Rollout, Transitions
+from marltrain.policies.memory.ring import Ring
+
+SCAN_BELOW = 32  # times the batch size: with fewer rows to draw, listing them is cheaper than trying cells
+
+
+class Reader:
+    """A view of one group's ring for K agents; agent k reads the players `seats[k]` (rows within the group)."""
+
+    def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
+        """Read `needs.columns` beside what every batch holds."""
+        self.ring, self.needs = ring, needs
+        self.seats = [np.array(row, np.int64) for row in seats]
+
+    def size(self) -> Array:
+        """Return how many rows are to be had now, [K] int64."""
+        return np.array([self.ring.whole[row].sum() for row in self.seats], np.int64)
+
+    def _extras(self, cells: Array) -> dict[str, Array]:
+        return {name: self.ring.read(self.ring.extras[name], cells) for name in self.needs.columns}
+
+
+class UniformReader(Reader):
+    """Transitions of up to n steps, drawn with replacement, uniformly over the whole rows of each agent's players."""
+
+    def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
+        """Raise ConfigError unless at least one step is asked for."""
+        if needs.n_step < 1:
+            raise ConfigError(f"n_step must be at least 1, got {needs.n_step}")
+        super().__init__(ring, seats, needs)
+
+    def sample(self, rngs: Sequence[np.random.Generator], gamma: Array, batch_size: int) -> Transitions:
+        """Draw [K, batch_size] transitions, agent k's with `rngs[k]`; gamma is [K].
+
+        A transition sums up to n rewards of its player, and stops early at an end or where a decision's outcome is not
+        known yet. Raises AgentError when an agent has no row to draw.
+        """
+        ring, available = self.ring, self.size()
+        cells = np.empty((len(self.seats), batch_size), np.int64)
+        for k, rng in enumerate(rngs):
+            cells[k] = self._draw(k, rng, batch_size, int(available[k]))
+        last, pointers, reward, discount = self._walk(cells, np.asarray(gamma, np.float64)[:, None])
+        next_obs, next_legal = ring.after(last, pointers)
+        inner = cells // ring.num_envs
+        rows = np.stack([inner // ring.capacity, inner % ring.capacity, cells % ring.num_envs], -1)
+        return Transitions(
+            obs=ring.obs_at(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
+            reward=reward, discount=discount, weight=np.ones(cells.shape, np.float32), extras=self._extras(cells),
+            next_obs=next_obs, next_legal=next_legal, rows=rows,
+        )  # fmt: skip
+
+    def _draw(self, k: int, rng: np.random.Generator, count: int, available: int) -> Array:
+        """Return `count` cells, uniform over agent k's rows that can be drawn."""
+        ring, seats = self.ring, self.seats[k]
+        if available == 0:
+            raise AgentError(f"agent {k} of the learner has no whole row to learn from yet; ask `size()` first")
+        filled = min(ring.now + 1, ring.capacity) * ring.num_envs  # the cells in use of one player lie side by side
+        starts = seats * (ring.capacity * ring.num_envs)
+        if available < SCAN_BELOW * count:
+            tried = (starts[:, None] + np.arange(filled)).reshape(-1)
+            return tried[ring.drawable(tried)][rng.integers(available, size=count)]
+        found = np.empty(0, np.int64)
+        while len(found) < count:
+            tries = int(1.1 * (count - len(found)) * filled * len(seats) / available) + 8
+            seat, place = np.divmod(rng.integers(filled * len(seats), size=tries), filled)
+            tried = starts[seat] + place
+            found = np.concatenate([found, tried[ring.drawable(tried)]])
+        return found[:count]
+
+    def _walk(self, cells: Array, gamma: Array) -> tuple[Array, Array, Array, Array]:
+        """Follow n decisions; return the last cells, their `next`, summed rewards and discounts, each [K, B]."""
+        ring = self.ring
+        pointers, reward = ring.read(ring.next, cells), ring.read(ring.reward, cells)
+        steps = np.ones(cells.shape, np.int64)
+        for i in range(1, self.needs.n_step):
+            onward = ring.moved(cells, pointers)
+            following = ring.read(ring.next, onward)
+            go = (pointers >= 0) & (following != -1)
+            if not go.any():
+                break
+            cells, pointers = np.where(go, onward, cells), np.where(go, following, pointers)
+            reward = np.where(go, reward + gamma**i * ring.read(ring.reward, cells), reward)
+            steps += go
+        discount = np.where(ring.read(ring.terminated, cells), 0.0, gamma**steps)
+        return cells, pointers, reward.astype(np.float32), discount.astype(np.float32)
+
+
+class RolloutReader(Reader):
+    """Every row of the agents' players exactly once: those that became whole since the last rollout."""
+
+    def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
+        """Start with the decisions that come next."""
+        super().__init__(ring, seats, needs)
+        self._players = np.concatenate(self.seats)
+        self._agent = np.repeat(np.arange(len(seats)), [len(row) for row in seats])
+        self._since = np.full(len(self._players), ring.coming, np.int64)  # no earlier row of the seat will be taken
+        self._taken = ring.now  # rows that were whole by then have been taken
+        ring.holders.add(self)
+
+    def size(self) -> Array:
+        """Return how many rows the next rollout would hold now, [K] int64."""
+        seat, _ = self._fresh()
+        return np.bincount(self._agent[seat], minlength=len(self.seats))
+
+    def take(self, gamma: Array) -> Rollout:
+        """Hand out the rollout and count its rows as taken; gamma is [K].
+
+        Raises AgentError when it would be empty.
+        """
+        ring = self.ring
+        seat, found = self._fresh()
+        if len(found) == 0:
+            raise AgentError("no row has become whole since the last rollout; ask `size()` first")
+        counts = np.bincount(self._agent[seat], minlength=len(self.seats))
+        valid = np.arange(counts.max()) < counts[:, None]
+        cells = np.full(valid.shape, found[0])
+        cells[valid] = found
+        self._taken = ring.now
+        waiting = ring.open[self._players]
+        self._since = np.maximum(self._since, np.where(waiting >= 0, waiting, ring.coming).min(1))
+        return self._rollout(cells, valid, np.asarray(gamma, np.float64)[:, None])
+
+    def drop(self, k: int) -> None:
+        """Forget what agent k's players have decided so far: none of it will be in a rollout.
+
+        While an agent does not learn, call this every batch step (it is cheap): its rows are protected otherwise.
+        """
+        self._since[self._agent == k] = self.ring.coming
+
+    def holds(self, time: int) -> bool:
+        """Whether a row of batch step `time` is still to be taken, or holds a frame of one that is."""
+        ring = self.ring
+        depth = ring.frames.deepest
+        if depth == 1 and time < self._since.min():
+            return False
+        times = np.full((len(self._players), ring.num_envs), time)
+        starts = self._players[:, None] * ring.capacity
+        for _ in range(depth):
+            cells = (starts + times % ring.capacity) * ring.num_envs + np.arange(ring.num_envs)
+            pointers = ring.read(ring.next, cells)
+            unknown = (ring.open[self._players] == times) | (times > ring.now)
+            fresh = (pointers != -1) & (ring.whole_since(pointers) > self._taken)
+            if ((times >= self._since[:, None]) & (unknown | fresh)).any():
+                return True
+            times = np.where((times >= 0) & (pointers >= 0), pointers, -1)
+        return False
+
+    def _fresh(self) -> tuple[Array, Array]:
+        """Return (seat, cell) of the rows to take: seat by seat, environment by environment, forward in time."""
+        ring = self.ring
+        times = np.arange(max(self._since.min(), ring.oldest), ring.now)
+        pointers = ring.next[self._players[:, None], times % ring.capacity]
+        fresh = (pointers != -1) & (ring.whole_since(pointers) > self._taken)
+        fresh &= (times >= self._since[:, None])[:, :, None]
+        seat, env, i = np.nonzero(fresh.transpose(0, 2, 1))
+        return seat, (self._players[seat] * ring.capacity + times[i] % ring.capacity) * ring.num_envs + env
+
+    def _rollout(self, cells: Array, valid: Array, gamma: Array) -> Rollout:
+        ring = self.ring
+        pointers = ring.read(ring.next, cells)
+        linked = np.zeros(cells.shape, bool)
+        linked[:, :-1] = (pointers[:, :-1] >= 0) & (ring.moved(cells, pointers)[:, :-1] == cells[:, 1:]) & valid[:, 1:]
+        wanted = valid & ~linked
+        boot_obs, boot_legal = self._boots(cells, pointers, wanted)
+        terminated = ring.read(ring.terminated, cells)
+        return Rollout(
+            obs=ring.obs_at(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
+            reward=np.where(valid, ring.read(ring.reward, cells), np.float32(0)),
+            discount=np.where(valid & ~terminated, gamma, 0.0).astype(np.float32), weight=valid.astype(np.float32),
+            extras=self._extras(cells), cut=~linked, truncated=valid & (pointers < -1) & ~terminated,
+            boot=np.where(wanted, np.cumsum(wanted, 1) - 1, -linked.astype(np.int64)),
+            boot_obs=boot_obs, boot_legal=boot_legal,
+        )  # fmt: skip
+
+    def _boots(self, cells: Array, pointers: Array, wanted: Array) -> tuple[Obs, Array | None]:
+        """Return what followed the rows that are `wanted`, [K, M, ...]; padded with copies of the first."""
+        counts = wanted.sum(1)
+        places = np.arange(counts.max()) < counts[:, None]
+        asked, links = np.full(places.shape, cells[wanted][0]), np.full(places.shape, pointers[wanted][0])
+        asked[places], links[places] = cells[wanted], pointers[wanted]
+        return self.ring.after(asked, links)

@@ -1,0 +1,277 @@
+"""One group's ring: what its players saw, decided and received, each batch step stored once.
+
+A row's time is its batch step, counted from the first one recorded; it lies in slot `time % C`. Pointers between rows
+are times, so they stay right when the ring grows. A cell numbers one row of one player in one environment: the place in
+a column's first three axes taken as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+from weakref import WeakSet
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.errors import AgentError, MarlTrainError
+from marltrain.layout import Array, Obs
+from marltrain.policies.batch import Column
+from marltrain.policies.memory.ends import Ends
+from marltrain.policies.memory.frames import Frames, History
+from marltrain.spec import EnvSpec, Step
+
+
+class Holder(Protocol):
+    """Whoever still needs rows that are not open."""
+
+    def holds(self, time: int) -> bool:
+        """Whether the row of batch step `time` must not be overwritten yet."""
+
+
+class Ring:
+    """The rows of one group, in columns [P, C, E, ...]: obs, legal, action, extras, reward, acted, next, terminated.
+
+    now: time of the newest row, -1 before the first.  coming: time of the next decisions (`now` until they are made).
+    oldest: time of the oldest row that is still there.
+    next: int64: time of the player's next decision; -1 while open; -2-k when its part ended, see entry k of `ends`.
+    open: [P, E] int64: time of each player's decision that waits for what follows; -1 for none.
+    whole: [P] int64: how many rows of each player can be drawn.
+    """
+
+    def __init__(self, spec: EnvSpec, index: int, num_envs: int, rows: int, columns: Mapping[str, Column]) -> None:
+        """Allocate room for `rows` whole rows of a simultaneous game, the row that begins, and frames before them."""
+        self.index, self.group, self.num_envs = index, spec.groups[index], num_envs
+        group = self.group
+        self.names = [spec.names[player] for player in group.players]
+        self.frames = Frames(group.layout)
+        self.capacity = rows + self.frames.deepest
+        self.now, self.coming, self.oldest = -1, 0, 0
+        self.obs = {name: self._column(shape, dtype) for name, (shape, dtype) in self.frames.shapes.items()}
+        space = group.action_space
+        masked = group.masked and isinstance(space, spaces.Discrete)
+        self.legal = self._column((int(space.n),), bool) if masked else None  # type: ignore[attr-defined]
+        self.action = self._column(group.action_shape, group.action_dtype)
+        self.extras = {name: self._column(column.shape, column.dtype) for name, column in columns.items()}
+        self.reward = self._column((), np.float32)
+        self.acted = self._column((), bool)
+        self.terminated = self._column((), bool)
+        self.next = np.full(self.axes, -1, np.int64)
+        self.history = History(self) if self.frames.depths else None
+        self.ends = Ends(self.obs, self.legal)
+        self.open = np.full((group.size, num_envs), -1, np.int64)
+        self.whole = np.zeros(group.size, np.int64)
+        self.holders: WeakSet[Holder] = WeakSet()
+        self._turn = np.zeros((group.size, num_envs), bool)
+        self._everyone_open = False
+        low, high = group.players[0], group.players[-1] + 1
+        self._players = slice(low, high) if high - low == group.size else np.array(group.players)
+
+    @property
+    def axes(self) -> tuple[int, int, int]:
+        """(P, C, E), the leading axes of every column."""
+        return self.group.size, self.capacity, self.num_envs
+
+    # Writing, in the order of a batch step.
+
+    def arrived(self, step: Step, reward: Array, event: Array | None) -> None:
+        """Give rewards and ends to open rows, link them to the players' next decisions; then the next row begins.
+
+        reward, event: [P_all, E] of all players; event is None when nobody's part ended.
+        """
+        time, turn = self.now + 1, step.turn[self.index]
+        everyone = bool(turn.all())
+        ended = None if event is None else event[self._players]
+        before = self.open
+        if everyone and self._everyone_open:  # a simultaneous game: the open rows are the last ones
+            last = self.now % self.capacity
+            self.reward[:, last] = reward[self._players]
+            self.next[:, last] = time
+            self.whole += self.num_envs if self.history is None else self.history.complete[:, last].sum(1)
+            self.open = np.full_like(self.open, -1)
+        else:
+            self._settle(time, turn if ended is None else turn | ended, reward[self._players])
+        if ended is not None:
+            before = self._end(time, step, ended, before)
+        self._begin(time, step, np.where(turn, before, -1) if self.history is not None else before)
+        self._turn[...] = turn
+        self._everyone_turn = everyone
+        self._everyone_open = False
+
+    def decided(self, action: Array, extras: Mapping[str, Array]) -> None:
+        """Fill the newest row: what was decided by whoever had the turn."""
+        if self.coming != self.now:
+            raise MarlTrainError(
+                f"decisions of group {self.index} came twice for batch step {self.now}, or before any Step arrived; "
+                "call arrived, then decided once for each recorded group, then step the environments"
+            )
+        slot = self.now % self.capacity
+        self.action[:, slot] = action
+        for name, column in self.extras.items():
+            if name not in extras:
+                raise AgentError(f"group {self.index}: the decision lacks the column {name!r}, which a learner needs")
+            column[:, slot] = extras[name]
+        self.acted[:, slot] = self._turn
+        np.copyto(self.open, self.now, where=self._turn)
+        self._everyone_open = self._everyone_turn
+        self.coming = self.now + 1
+
+    def abandon(self) -> None:
+        """Give up the running episodes: rows still open stay so for ever."""
+        self.open.fill(-1)
+        self._everyone_open = False
+
+    def _settle(self, time: int, settled: Array, reward: Array) -> None:
+        """The general case of `arrived`: `settled` [P, E] says whose open row becomes whole."""
+        player, env = np.nonzero(self.open >= 0)
+        cells = self.cells(self.open)[player, env]
+        self.reward.reshape(-1)[cells] += reward[player, env]
+        done = settled[player, env]
+        player, env, cells = player[done], env[done], cells[done]
+        self.next.reshape(-1)[cells] = time  # `_end` puts its own pointer over this where a part ended
+        counted = player if self.history is None else player[self.read(self.history.complete, cells)]
+        self.whole += np.bincount(counted, minlength=len(self.whole))
+        self.open = np.where(settled, -1, self.open)
+
+    def _end(self, time: int, step: Step, ended: Array, before: Array) -> Array:
+        """Point rows of players whose part ended to what they saw last; return the decisions that live on, [P, E]."""
+        player, env = np.nonzero(ended & (before >= 0))
+        if len(player) == 0:
+            return before
+        obs, legal = step.final_obs[self.index], step.final_legal[self.index]
+        entries = self.ends.add(self.frames.newest(obs), legal, player, env, time)
+        cells = self.cells(before)
+        closed = cells[player, env]
+        self.next.reshape(-1)[closed] = -2 - entries
+        self.terminated.reshape(-1)[closed] = step.terminated[self._players][player, env]
+        if self.history is not None:
+            numbers = np.zeros_like(before)
+            numbers[player, env] = entries
+            self.history.check(obs, ended & (before >= 0), cells, "at the end", numbers)
+        return np.where(ended, -1, before)
+
+    def _begin(self, time: int, step: Step, before: Array) -> None:
+        if time >= self.capacity:
+            if self._must_stay(time - self.capacity):
+                self._grow()
+            else:
+                self._forget(time % self.capacity)
+        slot = time % self.capacity
+        self.now = self.coming = time
+        self.oldest = max(self.oldest, time - self.capacity + 1)
+        obs, legal = step.obs[self.index], step.legal[self.index]
+        for name, array in self.frames.newest(obs).items():
+            self.obs[name][:, slot] = array
+        if self.legal is not None:
+            self.legal[:, slot] = legal
+        if self.history is not None:
+            self.history.begin(before)
+            cells = self.cells(np.full_like(before, time))
+            self.history.check(obs, step.turn[self.index], cells, "at a decision")
+
+    def _must_stay(self, time: int) -> bool:
+        return bool((self.open == time).any()) or any(holder.holds(time) for holder in self.holders)
+
+    def _forget(self, slot: int) -> None:
+        """Empty the slot for a new row, and free what only its old one pointed to."""
+        pointers = self.next[:, slot]
+        known = pointers != -1
+        if self.history is None:
+            self.whole -= known.sum(1)
+        else:
+            self.whole -= (known & self.history.complete[:, slot]).sum(1) + self.history.forget(slot)
+        ended = pointers[pointers < -1]
+        if len(ended):
+            self.ends.free(-2 - ended)
+            self.terminated[:, slot] = False
+        self.reward[:, slot] = 0.0
+        self.acted[:, slot] = False
+        self.next[:, slot] = -1
+
+    def _grow(self) -> None:
+        """Double the capacity; every row keeps its time."""
+        held = np.arange(self.oldest, self.now + 1)
+        old, self.capacity = self.capacity, 2 * self.capacity
+
+        def larger(column: Array, fill: int = 0) -> Array:
+            made = self._column(column.shape[3:], column.dtype)
+            if fill:
+                made.fill(fill)
+            made[:, held % self.capacity] = column[:, held % old]
+            return made
+
+        self.obs = {name: larger(column) for name, column in self.obs.items()}
+        self.legal = None if self.legal is None else larger(self.legal)
+        self.action = larger(self.action)
+        self.extras = {name: larger(column) for name, column in self.extras.items()}
+        self.reward, self.acted, self.terminated = larger(self.reward), larger(self.acted), larger(self.terminated)
+        self.next = larger(self.next, -1)
+        if self.history is not None:
+            self.history.previous = larger(self.history.previous, -1)
+            self.history.complete = larger(self.history.complete, 1)
+
+    def _column(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        return np.zeros((*self.axes, *shape), dtype)
+
+    # Reading, by cells.
+
+    def cells(self, times: Array) -> Array:
+        """Return the cells of [P, E] times (of any row where the time is -1)."""
+        players, envs = np.arange(self.group.size)[:, None], np.arange(self.num_envs)
+        cells: Array = (players * self.capacity + times % self.capacity) * self.num_envs + envs
+        return cells
+
+    def moved(self, cells: Array, times: Array) -> Array:
+        """Return the cells of the same players in the same environments at other times."""
+        slots = cells // self.num_envs % self.capacity
+        there: Array = cells + (times % self.capacity - slots) * self.num_envs
+        return there
+
+    def read(self, column: Array, cells: Array) -> Array:
+        """Return a column's values at cells, [*cells.shape, ...]."""
+        values: Array = column.reshape(-1, *column.shape[3:]).take(cells, axis=0)
+        return values
+
+    def drawable(self, cells: Array) -> Array:
+        """Whether the rows at cells are whole, with all their frames."""
+        known: Array = self.read(self.next, cells) != -1
+        return known if self.history is None else known & self.read(self.history.complete, cells)
+
+    def whole_since(self, pointers: Array) -> Array:
+        """Return the batch step with which rows of these `next` pointers became whole (meaningless while open)."""
+        ended = pointers < -1
+        if not ended.any():
+            return pointers
+        return np.where(ended, self.ends.time.take(np.where(ended, -2 - pointers, 0)), pointers)
+
+    def obs_at(self, cells: Array) -> Obs:
+        """Return observations [*cells.shape, *O]."""
+        return self.frames.joined(self._arrays_at(cells))
+
+    def legal_at(self, cells: Array) -> Array | None:
+        """Return legal actions [*cells.shape, A], or None."""
+        return None if self.legal is None else self.read(self.legal, cells)
+
+    def after(self, cells: Array, pointers: Array) -> tuple[Obs, Array | None]:
+        """Return what followed rows whose `next` is `pointers`: observations and legal actions, [*cells.shape, ...]."""
+        ended = pointers < -1
+        there = np.where(ended, cells, self.moved(cells, pointers))
+        arrays, legal = self._arrays_at(there), self.legal_at(there)
+        if ended.any():
+            entries = -2 - pointers[ended]
+            for name, final in self.ends.obs.items():
+                newest = final[entries]
+                if name in self.frames.depths:  # the row that ended holds the frames before the last one
+                    newest = np.concatenate([arrays[name][ended][:, 1:], newest[:, None]], 1)
+                arrays[name][ended] = newest
+            if legal is not None and self.ends.legal is not None:
+                legal[ended] = self.ends.legal[entries]
+        return self.frames.joined(arrays), legal
+
+    def _arrays_at(self, cells: Array) -> dict[str, Array]:
+        chain = None if self.history is None else self.history.chain(cells)
+        found: dict[str, Array] = {}
+        for name, column in self.obs.items():
+            depth = self.frames.depths.get(name)
+            found[name] = self.read(column, cells if depth is None or chain is None else chain[..., -depth:])
+        return found

@@ -1,0 +1,108 @@
+"""What happened, stored once: the trainer's record of every step, from which each learner reads its own players' part.
+
+A player's row opens with its decision, gathers every reward until its own next decision or its end, whoever moved
+meanwhile, and is whole from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from marltrain.errors import AgentError, ConfigError, EnvError
+from marltrain.layout import Array
+from marltrain.policies.batch import Column, Needs
+from marltrain.policies.memory.readers import RolloutReader, UniformReader
+from marltrain.policies.memory.ring import Ring
+from marltrain.spec import EnvSpec, Step
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to keep of one group.
+
+    rows: batch steps that stay readable at least.  columns: extras to keep of each decision.
+    """
+
+    rows: int
+    columns: Mapping[str, Column] = field(default_factory=dict)
+
+
+class Streams:
+    """The record of E environments: one ring for each group that has a plan; the others are not recorded.
+
+    Every batch step goes `arrived`, then reading, then `decided` for each recorded group, then the environments step.
+    Row t of every group is batch step t.
+    """
+
+    def __init__(self, spec: EnvSpec, num_envs: int, plans: Mapping[int, Plan]) -> None:
+        """Allocate the rings; raises ConfigError for an unknown group or a plan of less than one row."""
+        self.spec, self.num_envs = spec, num_envs
+        for group, plan in plans.items():
+            if not 0 <= group < len(spec.groups) or plan.rows < 1:
+                raise ConfigError(
+                    f"a plan keeps at least 1 row of one of the groups 0 to {len(spec.groups) - 1}, got group {group} "
+                    f"with rows={plan.rows}"
+                )
+        self.rings = {g: Ring(spec, g, num_envs, plan.rows, plan.columns) for g, plan in plans.items()}
+
+    def arrived(self, step: Step, reward: Array | None = None) -> None:
+        """Give rewards and ends to each player's open row; then the next row begins with what `step` shows.
+
+        reward: [P, E] float32 of all players, in place of `step.reward`.
+        Raises EnvError when an episode ended without saying so of every player that waited for something.
+        """
+        reward = step.reward if reward is None else reward
+        event: Array | None = step.terminated | step.truncated
+        if step.ended.any():
+            self._check_ended(step)
+        if event is not None and not event.any():
+            event = None
+        for ring in self.rings.values():
+            ring.arrived(step, reward, event)
+
+    def decided(self, group: int, action: Array, extras: Mapping[str, Array]) -> None:
+        """Fill the newest row of a group: action [P, E, ...] and extras [P, E, ...], kept where it was the turn."""
+        if group not in self.rings:
+            raise AgentError(f"group {group} is not recorded: the plans name {sorted(self.rings)}")
+        self.rings[group].decided(action, extras)
+
+    def abandon(self) -> None:
+        """Give up the running episodes, since the environments will be reset: their open rows never become whole."""
+        for ring in self.rings.values():
+            ring.abandon()
+
+    def reader(self, seats: Sequence[Sequence[int]], needs: Needs) -> UniformReader | RolloutReader:
+        """Return the view of a learner whose row k learns from the players `seats[k]`, all of one recorded group.
+
+        An on-policy reader's rows are those decided from now on; it protects them until they are taken.
+        Raises AgentError for seats of no or several groups, or columns that are not kept.
+        """
+        if needs.joint:
+            raise ConfigError("streams keep no joint rows: needs.joint must be False")
+        players = [player for row in seats for player in row]
+        groups = {self.spec.place[player][0] for player in players}
+        if len(groups) != 1 or not all(seats):
+            raise AgentError(f"every row of a learner must read from players of one and the same group, got {seats}")
+        ring = self.rings.get(groups.pop())
+        if ring is None:
+            raise AgentError(f"the group of players {players} is not recorded; give it a plan")
+        missing = sorted(set(needs.columns) - set(ring.extras))
+        if missing:
+            raise AgentError(f"columns {missing} are needed but not kept; the group's plan keeps {sorted(ring.extras)}")
+        rows = [[self.spec.place[player][1] for player in row] for row in seats]
+        return RolloutReader(ring, rows, needs) if needs.on_policy else UniformReader(ring, rows, needs)
+
+    def _check_ended(self, step: Step) -> None:
+        for ring in self.rings.values():
+            players = list(ring.group.players)
+            told = step.terminated[players] | step.truncated[players]
+            silent = (ring.open >= 0) & step.ended & ~told
+            if silent.any():
+                row, env = np.argwhere(silent)[0]
+                raise EnvError(
+                    f"the episode of environment {env} ended, but nothing said that player {ring.names[row]!r}, who "
+                    "waits for the outcome of its last decision, was terminated or truncated; a Step must say so"
+                )

@@ -1,0 +1,57 @@
+"""Cuts a rollout [K, B] into minibatches: each agent's own permutation, shares as even as they can be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from marltrain.layout import Array
+from marltrain.policies.algorithm import TensorBatch
+
+
+class Minibatches:
+    """Minibatch m of M takes each agent's own m-th share of its rows, padded with weight 0.
+
+    With a fixed number M every agent is cut into M; with a batch size, an agent of n rows into ceil(n / batch_size),
+    and one with fewer than the others sits out the last of an epoch.
+    """
+
+    def __init__(self, weight: Array, minibatches: int | None, batch_size: int) -> None:
+        """Count each agent's rows from `weight` [K, B]; real rows come first."""
+        self.counts = (weight > 0).sum(1)
+        per_agent = [minibatches or max(1, math.ceil(n / batch_size)) for n in self.counts]
+        self.shares = np.array([min(m, max(1, int(n))) for m, n in zip(per_agent, self.counts, strict=True)])
+
+    def epochs(
+        self, epochs: int, rngs: Sequence[np.random.Generator], tensors: TensorBatch, backend: Any
+    ) -> Iterator[tuple[TensorBatch, Array]]:
+        """Yield (minibatch, which agents have rows in it [K] bool), epochs x M times."""
+        kept = {k: v for k, v in vars(tensors).items() if k not in ("metrics", "to_numpy", "to_tensor", "extras")}
+        rows = {name: v for name, v in kept.items() if not name.startswith("boot") and name != "cut"}
+        for _ in range(epochs):
+            index, weight, edges = self._deal(rngs)
+            place = backend.tensor(index)
+            dealt = {name: backend.rows(value, place) for name, value in rows.items() if name != "weight"}
+            dealt["weight"] = backend.tensor(weight)
+            for m, (start, stop) in enumerate(edges):
+                yield TensorBatch(**{n: backend.columns(v, start, stop) for n, v in dealt.items()}), m < self.shares
+
+    def _deal(self, rngs: Sequence[np.random.Generator]) -> tuple[Array, Array, list[tuple[int, int]]]:
+        """Return row numbers [K, sum of widths], their weights, and each minibatch's columns."""
+        parts = [
+            np.array_split(rng.permutation(int(n)), int(m))
+            for rng, n, m in zip(rngs, self.counts, self.shares, strict=True)
+        ]
+        widths = [max(len(own[m]) if m < len(own) else 0 for own in parts) for m in range(int(self.shares.max()))]
+        stops = np.cumsum(widths)
+        edges = [(int(stop - width), int(stop)) for stop, width in zip(stops, widths, strict=True)]
+        index = np.zeros((len(parts), int(stops[-1])), np.int64)
+        weight = np.zeros(index.shape, np.float32)
+        for k, own in enumerate(parts):
+            for (start, _), share in zip(edges, own, strict=False):
+                index[k, start : start + len(share)] = share
+                weight[k, start : start + len(share)] = 1.0
+        return index, weight, edges

@@ -1,0 +1,213 @@
+"""What a network is, before a framework builds it: its specification, parameters and forward pass over `ops`.
+
+K networks of one specification are one stack: weights [K, in, out], batched matrix products. Initial weights are drawn
+with numpy from each agent's own stream, so equal seeds mean equal weights in every framework.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from marltrain.errors import ConfigError, SpecError, did_you_mean
+from marltrain.layout import VECTOR, Array, Layout
+
+ACTIVATIONS = ("tanh", "relu", "elu", "silu", "gelu")
+
+
+@dataclass(frozen=True)
+class Head:
+    """One output of a network: its width, the gain of its initial weights, and parameters that see no observation.
+
+    free: that many trained constants are appended to the output (a Gaussian's log standard deviations), each starting
+    at `free_start`.
+    """
+
+    width: int
+    gain: float = 1.0
+    free: int = 0
+    free_start: float = 0.0
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One array of a network (without the K axis), and how it starts: orthogonal with `gain`, or `constant`."""
+
+    name: str
+    shape: tuple[int, ...]
+    gain: float = 1.0
+    constant: float | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return int(np.prod(self.shape, dtype=int))
+
+    def draw(self, rng: np.random.Generator) -> Array:
+        """Return initial values: orthogonal rows or columns (Saxe et al. 2014), or the constant."""
+        if self.constant is not None:
+            return np.full(self.shape, self.constant, np.float32)
+        fan_in_first = self.shape if len(self.shape) == 2 else (self.shape[0], int(np.prod(self.shape[1:])))
+        rows, columns = fan_in_first
+        normal = rng.standard_normal((max(rows, columns), min(rows, columns)))
+        q, r = np.linalg.qr(normal)
+        q = q * np.sign(np.diag(r))
+        return (self.gain * (q if rows >= columns else q.T)).reshape(self.shape).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """Base of the specifications: what every network says of itself."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for widths below 1 or an unknown activation."""
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        if any(not isinstance(width, int) or width < 1 for width in self.hidden):
+            raise ConfigError(f"{type(self).__name__}: hidden widths must be integers of at least 1, got {self.hidden}")
+        if self.activation not in ACTIVATIONS:
+            near = did_you_mean(self.activation, ACTIVATIONS)
+            raise ConfigError(f"{type(self).__name__}: activation must be one of {', '.join(ACTIVATIONS)}, got "
+                              f"{self.activation!r}.{near}")  # fmt: skip
+
+    def describe(self) -> dict[str, Any]:
+        """Return the specification as JSON values."""
+        return {"type": type(self).__name__, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class MLP(NetworkSpec):
+    """Fully connected layers. Images are flattened and scaled to [0, 1]."""
+
+
+@dataclass(frozen=True)
+class CNN(NetworkSpec):
+    """Convolutions over the images, then fully connected layers over them and the vector part.
+
+    filters: (channels, kernel, stride) of each convolution, without padding.
+    """
+
+    hidden: tuple[int, ...] = (128,)
+    activation: str = "relu"
+    filters: tuple[tuple[int, int, int], ...] = ((16, 3, 2), (32, 3, 2))
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for filters that are not triples of positive integers."""
+        super().__post_init__()
+        object.__setattr__(self, "filters", tuple(tuple(f) for f in self.filters))
+        if not self.filters or any(len(f) != 3 or min(f) < 1 for f in self.filters):
+            raise ConfigError(f"CNN: filters must be triples (channels, kernel, stride) of at least 1, got {self.filters}")
+
+
+def spec_from(description: dict[str, Any]) -> NetworkSpec:
+    """Build the specification that `describe` described; raises ConfigError for another type."""
+    kinds = {"MLP": MLP, "CNN": CNN}
+    values = dict(description)
+    kind = values.pop("type", None)
+    if kind not in kinds:
+        raise ConfigError(f"network type must be one of {', '.join(kinds)}, got {kind!r}")
+    return kinds[kind](**values)
+
+
+def _image_axes(shape: tuple[int, ...], stack: int) -> tuple[int, int, int, str]:
+    """Return (channels, height, width, order of axes) of an image part."""
+    if stack > 1:
+        channels = shape[3] if len(shape) == 4 else 1
+        return stack * channels, shape[1], shape[2], "stacked" if len(shape) == 4 else "first"
+    if len(shape) == 2:
+        return 1, shape[0], shape[1], "none"
+    if shape[0] < shape[2]:  # the shortest of the outer axes holds the channels
+        return shape[0], shape[1], shape[2], "first"
+    return shape[2], shape[0], shape[1], "last"
+
+
+class Plan:
+    """A specification laid out for one observation layout: its parameters and its forward pass.
+
+    With several heads the last hidden layer is split between them, one full-width copy each (Wang et al. 2016's
+    dueling streams are two heads).
+    """
+
+    def __init__(self, spec: NetworkSpec, layout: Layout, heads: Sequence[Head]) -> None:
+        """Lay out `spec`; raises SpecError when an image is too small for the convolutions."""
+        self.spec, self.layout, self.heads = spec, layout, tuple(heads)
+        self.parameters: list[Parameter] = []
+        self.convolutions = spec.filters if isinstance(spec, CNN) else ()
+        width = self._lay_inputs()
+        trunk, own = (spec.hidden[:-1], spec.hidden[-1:]) if len(self.heads) > 1 else (spec.hidden, ())
+        self.trunk_depth, self.own_depth = len(trunk), len(own)
+        for i, size in enumerate(trunk):
+            self._linear(f"hidden{i}", width, size, math.sqrt(2))
+            width = size
+        for h, head in enumerate(self.heads):
+            inner = width
+            for size in own:
+                self._linear(f"head{h}.hidden", inner, size, math.sqrt(2))
+                inner = size
+            self._linear(f"head{h}", inner, head.width, head.gain)
+            if head.free:
+                self.parameters.append(Parameter(f"head{h}.free", (head.free,), constant=head.free_start))
+
+    def _linear(self, name: str, width: int, size: int, gain: float) -> None:
+        self.parameters.append(Parameter(f"{name}.weight", (width, size), gain))
+        self.parameters.append(Parameter(f"{name}.bias", (size,), constant=0.0))
+
+    def _lay_inputs(self) -> int:
+        """Add the convolutions' parameters; return the width of what reaches the first hidden layer."""
+        width = self.layout.vector_size
+        for part in self.layout.images:
+            shape = tuple(part.space.shape or ())
+            if not self.convolutions:
+                width += int(np.prod(shape))
+                continue
+            channels, height, breadth, _ = _image_axes(shape, part.stack)
+            for i, (filters, kernel, stride) in enumerate(self.convolutions):
+                name = f"{part.name or 'image'}.conv{i}"
+                self.parameters.append(Parameter(f"{name}.weight", (filters, channels, kernel, kernel), math.sqrt(2)))
+                self.parameters.append(Parameter(f"{name}.bias", (filters,), constant=0.0))
+                channels, height, breadth = filters, (height - kernel) // stride + 1, (breadth - kernel) // stride + 1
+                if height < 1 or breadth < 1:
+                    raise SpecError(
+                        f"image{part.where} of shape {shape} is too small for the convolutions {self.convolutions}: "
+                        f"nothing is left after number {i + 1}. Give CNN(filters=...) that fit"
+                    )
+            width += channels * height * breadth
+        return width
+
+    def forward(self, ops: Any, weights: Sequence[Any], obs: Any) -> list[Any]:
+        """Return each head's output, [K, B, width]; `weights` are the parameters in order, each [K, *shape]."""
+        remaining = iter(weights)
+        activate = getattr(ops, self.spec.activation)
+
+        def linear(x: Any) -> Any:
+            return ops.linear(x, next(remaining), next(remaining))
+
+        x = self._inputs(ops, remaining, activate, obs)
+        for _ in range(self.trunk_depth):
+            x = activate(linear(x))
+        outputs = []
+        for head in self.heads:
+            inner = x
+            for _ in range(self.own_depth):
+                inner = activate(linear(inner))
+            out = linear(inner)
+            outputs.append(ops.append_constants(out, next(remaining)) if head.free else out)
+        return outputs
+
+    def _inputs(self, ops: Any, remaining: Any, activate: Any, obs: Any) -> Any:
+        arrays = obs if isinstance(obs, dict) else {next(iter(self.layout.shapes)): obs}
+        pieces = [arrays[VECTOR]] if self.layout.vector_size else []
+        for part in self.layout.images:
+            image = ops.scaled_image(arrays[part.name or "image"])
+            if self.convolutions:
+                image = ops.channels_first(image, _image_axes(tuple(part.space.shape or ()), part.stack)[3])
+                for _, _, stride in self.convolutions:
+                    image = activate(ops.convolve(image, next(remaining), next(remaining), stride))
+            pieces.append(ops.flatten(image))
+        return pieces[0] if len(pieces) == 1 else ops.concat(pieces, -1)

@@ -1,0 +1,55 @@
+"""From a saved state back to an agent: which class each saved type is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from marltrain.errors import SaveError, did_you_mean
+from marltrain.policies.agent import Agent, FrozenAgent, RandomAgent, spaces_from
+from marltrain.policies.batch import AgentState
+
+LEARNING = {
+    "dqn": ("marltrain.policies.algorithms.dqn", "DQN"),
+    "ppo": ("marltrain.policies.algorithms.ppo", "PPO"),
+}
+"""Algorithm name -> (module, agent class). Saved files name only the key, never a class path."""
+
+
+def learning_class(name: str) -> Any:
+    """Return the agent class of a named algorithm; raises SaveError for an unknown one."""
+    if name not in LEARNING:
+        raise SaveError(f"no algorithm is called {name!r}; there are {', '.join(LEARNING)}.{did_you_mean(name, LEARNING)}")
+    module, attribute = LEARNING[name]
+    return getattr(import_module(module), attribute)
+
+
+def restore(state: AgentState, *, supply: Mapping[str, Any] | None = None, backend: str | None = None) -> Agent:
+    """Build the agent that `Agent.state` described; raises SaveError when it cannot.
+
+    supply: class name -> the user's own agent class or model, for what a file may name but not hold.
+    """
+    kind, supply = state.info.get("type"), supply or {}
+    if kind == "frozen":
+        return FrozenAgent(restore(AgentState(state.info["inner"], state.arrays), supply=supply, backend=backend))
+    if kind == "random":
+        return RandomAgent(*spaces_from(state.info), seed=state.info["seed"])
+    if isinstance(kind, str) and kind in supply:
+        return _supplied(supply[kind], state, supply, backend)
+    if isinstance(kind, str) and kind in LEARNING:
+        agent: Agent = learning_class(kind).from_state(state, supply, backend)
+        return agent
+    raise SaveError(f"a saved agent is of type {kind!r}, which is none of marltrain's: give its class with supply=")
+
+
+def _supplied(given: Any, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> Agent:
+    """Use what the caller supplied: an agent as it is, a class with `from_state`, or a function that makes one."""
+    made = given
+    if hasattr(given, "from_state") and isinstance(given, type):
+        made = given.from_state(state, supply, backend)
+    elif not isinstance(given, Agent) and callable(given):
+        made = given()
+    if not isinstance(made, Agent):
+        raise SaveError(f"supply[{state.info['type']!r}] must be an Agent or make one, got {type(made).__name__}")
+    return made

@@ -1,0 +1,89 @@
+"""SoloLearner: an agent that computes for itself, seen by the loop as a learner of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from marltrain.layout import Array, Layout, Obs, map_obs
+from marltrain.policies.agent import Agent, in_units
+from marltrain.policies.batch import Acted, Experience, Needs, Rollout
+from marltrain.policies.learner import Learner
+from marltrain.random import generator
+
+
+class SoloLearner(Learner):
+    """One agent of the user's own, or one that never learns (K = 1)."""
+
+    def __init__(self, agent: Agent) -> None:
+        """Wrap a seated agent."""
+        self.agent = agent
+        self.needs = Needs(on_policy=True) if agent.learns else None
+        self.gradient_steps = np.zeros(1, np.int64)
+        self._seed = int(agent.seed or 0)
+        self._act_rng = [generator(self._seed, "act")]
+        self._seen_steps, self._env_steps = 0, 0
+
+    def rngs(self, purpose: str) -> Any:
+        """Return the agent's one stream, or for "test" a new one at every call."""
+        return [generator(self._seed, "test")] if purpose == "test" else self._act_rng
+
+    def at(self, env_steps: int) -> None:
+        """Note the run's env steps, which `update` is told the increase of."""
+        self._env_steps = env_steps
+
+    def gammas(self) -> Array:
+        """Return 1: whatever discounts is the agent's own business."""
+        return np.ones(1)
+
+    def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
+        """Ask the agent, without the axis K."""
+        acted = self.agent.decide(
+            map_obs(lambda array: array[0], obs), None if legal is None else legal[0], carry,
+            turn=turn[0], explore=explore[0], rng=rngs[0],
+        )  # fmt: skip
+        extras = {name: value[None] for name, value in acted.extras.items()}
+        return Acted(acted.action[None], acted.carry, extras)
+
+    def update(self, batch: Rollout, *, learn: Array, batch_size: int) -> dict[str, Array]:
+        """Hand the agent what happened and let it learn."""
+        if not learn[0]:
+            return {}
+        layout, space = self.agent._seated()
+        self.agent.observe(experience_of(batch, layout, space))
+        metrics = self.agent.update(self._env_steps - self._seen_steps)
+        self._seen_steps = self._env_steps
+        self.gradient_steps += 1
+        return {name: np.array([value], np.float64) for name, value in metrics.items()}
+
+
+def experience_of(batch: Rollout, layout: Layout, space: Any) -> Experience:
+    """Turn row 0 of a rollout into transitions in the environment's own structure."""
+    rows = np.flatnonzero(batch.weight[0] > 0)
+    boot = batch.boot[0, rows]
+
+    def following(now: Array, boots: Array) -> Array:
+        chained = now[np.minimum(rows + 1, len(now) - 1)]
+        picked = boots[np.maximum(boot, 0)]
+        return np.where((boot < 0).reshape(-1, *[1] * (now.ndim - 1)), chained, picked)
+
+    def next_of(now: Obs, boots: Obs) -> Obs:
+        if isinstance(now, dict) and isinstance(boots, dict):
+            return {name: following(now[name][0], boots[name][0]) for name in now}
+        return following(now[0], boots[0])  # type: ignore[index]
+
+    next_legal = None
+    if batch.legal is not None and batch.boot_legal is not None:
+        next_legal = following(batch.legal[0], batch.boot_legal[0])
+    terminated = batch.discount[0, rows] == 0
+    return Experience(
+        observation=layout.decode(map_obs(lambda array: array[0][rows], batch.obs)),
+        legal=None if batch.legal is None else batch.legal[0][rows],
+        action=in_units(space, batch.action[0][rows]),
+        reward=batch.reward[0][rows],
+        next_observation=layout.decode(next_of(batch.obs, batch.boot_obs)),
+        next_legal=next_legal,
+        terminated=terminated,
+        truncated=batch.truncated[0, rows],
+    )

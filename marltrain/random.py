@@ -1,0 +1,50 @@
+"""The seed tree: every stream of random numbers and where it hangs.
+
+One integer seeds a run. Every stream is named by its path from there, so that adding one moves no other:
+
+    (seed, "episode", role, environment, episode)   one environment's one episode; role is "train" or "test"
+    (seed, "agent", player)                         an agent made by `make_agents`
+    (agent seed, "weights", network)                initial weights
+    (agent seed, purpose)                           "act", "sample", "update", "test"
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+Key = int | str
+SEED_LIMIT = 2**31 - 1  # legacy generators inside environments take no more than 31 bits
+
+
+def _words(path: tuple[Key, ...]) -> tuple[int, ...]:
+    return tuple(zlib.crc32(key.encode()) if isinstance(key, str) else int(key) for key in path)
+
+
+def generator(seed: int, *path: Key) -> np.random.Generator:
+    """Return the stream at `path` below `seed`; equal arguments give equal streams."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=_words(path)))
+
+
+def child_seed(seed: int, *path: Key) -> int:
+    """Return an integer seed in [0, 2**31 - 1) for whatever hangs at `path` below `seed`."""
+    return int(np.random.SeedSequence(seed, spawn_key=_words(path)).generate_state(1)[0]) % SEED_LIMIT
+
+
+def fresh_seed() -> int:
+    """Return a seed drawn from the operating system's entropy, for runs that name none."""
+    return int(np.random.SeedSequence().generate_state(1)[0]) % SEED_LIMIT
+
+
+def state_of(rng: np.random.Generator) -> dict[str, Any]:
+    """Return a generator's state as plain Python values that JSON can hold."""
+    return dict(rng.bit_generator.state)
+
+
+def restored(state: dict[str, Any]) -> np.random.Generator:
+    """Return a generator that continues where `state_of` was taken."""
+    rng = np.random.default_rng(0)
+    rng.bit_generator.state = state
+    return rng

@@ -1,0 +1,202 @@
+"""What an environment is, and one step of E of them, as arrays.
+
+Axis letters, used in every docstring: E environments, P players (of a group), K agents of a learner, T time,
+C capacity of a ring, B rows of a batch, N n-step length, O... observation axes, A discrete actions or action dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.errors import SpecError
+from marltrain.layout import Allocate, Array, Layout, Obs, Space, describe_space, map_obs
+
+
+@dataclass(frozen=True, eq=False)
+class PlayerSpec:
+    """One player: its name and its spaces, as the environment declares them.
+
+    layout: how its observations (less "action_mask") become arrays.
+    masked: whether the environment says which of its actions are legal.
+    """
+
+    name: str
+    observation_space: Space
+    action_space: Space
+    layout: Layout
+    masked: bool = False
+
+    @cached_property
+    def kind(self) -> str:
+        """Equal for two players exactly when their spaces (and masks) are: they form one group."""
+        sides = describe_space(self.observation_space), describe_space(self.action_space)
+        return repr((*sides, self.layout.stack, self.masked))
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The named parts of its observation; see `layout.Part`."""
+        return self.layout.parts
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Players with equal spaces, computed together; `players` are their places in spec order."""
+
+    players: tuple[int, ...]
+    layout: Layout
+    action_space: Space
+    masked: bool
+
+    @property
+    def size(self) -> int:
+        """P, the number of players."""
+        return len(self.players)
+
+    @cached_property
+    def action_shape(self) -> tuple[int, ...]:
+        """Shape of one action: () for Discrete, [D] for MultiDiscrete, [A] for Box (flattened)."""
+        if isinstance(self.action_space, spaces.Discrete):
+            return ()
+        return (int(np.prod(self.action_space.shape or (), dtype=int)),)
+
+    @property
+    def action_dtype(self) -> type:
+        """np.float32 for Box, np.int64 otherwise."""
+        return np.float32 if isinstance(self.action_space, spaces.Box) else np.int64
+
+
+def check_action_space(space: Space, player: str) -> None:
+    """Raise SpecError unless the space is Discrete, MultiDiscrete or a floating Box."""
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        return
+    raise SpecError(f"player {player!r}: action space {space} is not one of Discrete, MultiDiscrete, Box of floats")
+
+
+@dataclass(frozen=True, eq=False)
+class EnvSpec:
+    """What an environment is: its players in order and the groups they form.
+
+    state_shape: shape of the flattened global state for central critics, or None.
+    turn_based: whether players move one after another.
+    reproducible: whether equal seeds and actions give equal episodes; if not, runs say so.
+    """
+
+    name: str
+    players: tuple[PlayerSpec, ...]
+    groups: tuple[Group, ...]
+    state_shape: tuple[int, ...] | None = None
+    turn_based: bool = False
+    reproducible: bool = True
+
+    @classmethod
+    def of(cls, name: str, players: Sequence[PlayerSpec], **rest: Any) -> EnvSpec:
+        """Form the groups: players of equal kind, in the order in which kinds first appear."""
+        kinds: dict[str, list[int]] = {}
+        for i, player in enumerate(players):
+            check_action_space(player.action_space, player.name)
+            kinds.setdefault(player.kind, []).append(i)
+        groups = tuple(
+            Group(tuple(seats), players[seats[0]].layout, players[seats[0]].action_space, players[seats[0]].masked)
+            for seats in kinds.values()
+        )
+        return cls(name, tuple(players), groups, **rest)
+
+    @cached_property
+    def place(self) -> tuple[tuple[int, int], ...]:
+        """For each player (group, row within the group)."""
+        where = {p: (g, row) for g, group in enumerate(self.groups) for row, p in enumerate(group.players)}
+        return tuple(where[p] for p in range(len(self.players)))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The players' names in order."""
+        return tuple(player.name for player in self.players)
+
+
+@dataclass(eq=False)
+class Step:
+    """One step of E environments: views into arrays that the vector environment owns and overwrites.
+
+    `reward, terminated, truncated, final_*, ended` speak of the episode that was; `obs, legal, turn, alive, state` of
+    the one that is (a finished environment restarts at once).
+
+    obs, legal: per group [P, E, *O] and [P, E, A] bool or None: what to act on now; valid where `turn`.
+    turn, alive: per group [P, E] bool: must this player act now; is it in the episode at all.
+    reward: [P, E] float32, all players in spec order: received since the previous Step, whoever moved.
+    terminated, truncated: [P, E] bool, all players: true on one Step only, when that player's part ended.
+    final_obs, final_legal: per group, of a player whose part just ended; valid where the event is.
+    state, final_state: [E, S] float32 or None: the global state now, and at the end of the episode that ended.
+    ended: [E] bool: the environment's episode ended with this Step.  episode: [E] int64: the running episode's number.
+    """
+
+    obs: tuple[Obs, ...]
+    legal: tuple[Array | None, ...]
+    turn: tuple[Array, ...]
+    alive: tuple[Array, ...]
+    reward: Array
+    terminated: Array
+    truncated: Array
+    final_obs: tuple[Obs, ...]
+    final_legal: tuple[Array | None, ...]
+    state: Array | None
+    final_state: Array | None
+    ended: Array
+    episode: Array
+
+    @classmethod
+    def empty(cls, spec: EnvSpec, num_envs: int, allocate: Allocate = np.zeros) -> Step:
+        """Allocate the arrays for `num_envs` environments; `allocate(shape, dtype)` may take them from shared memory."""
+
+        def legal() -> tuple[Array | None, ...]:
+            return tuple(allocate((g.size, num_envs, _choices(g)), bool) if g.masked else None for g in spec.groups)
+
+        def obs() -> tuple[Obs, ...]:
+            return tuple(g.layout.empty((g.size, num_envs), allocate) for g in spec.groups)
+
+        def flags() -> tuple[Array, ...]:
+            return tuple(allocate((g.size, num_envs), bool) for g in spec.groups)
+
+        def state() -> Array | None:
+            return None if spec.state_shape is None else allocate((num_envs, *spec.state_shape), np.float32)
+
+        everyone = (len(spec.players), num_envs)
+        return cls(
+            obs(), legal(), flags(), flags(),
+            allocate(everyone, np.float32), allocate(everyone, bool), allocate(everyone, bool),
+            obs(), legal(), state(), state(), allocate((num_envs,), bool), allocate((num_envs,), np.int64),
+        )  # fmt: skip
+
+    def part(self, low: int, high: int) -> Step:
+        """Return views of environments low to high, for a worker that owns these."""
+
+        def cut(value: Any, axis: int) -> Any:
+            if value is None:
+                return None
+            if isinstance(value, tuple):
+                return tuple(cut(inner, axis) for inner in value)
+            return map_obs(lambda array: array[low:high] if axis == 0 else array[:, low:high], value)
+
+        by_env = {"state", "final_state", "ended", "episode"}
+        return Step(**{f.name: cut(getattr(self, f.name), 0 if f.name in by_env else 1) for f in fields(self)})
+
+
+def _choices(group: Group) -> int:
+    if not isinstance(group.action_space, spaces.Discrete):
+        raise SpecError(f"legal moves are given for action space {group.action_space}; only Discrete actions can be masked")
+    return int(group.action_space.n)
+
+
+def empty_actions(spec: EnvSpec, num_envs: int, allocate: Allocate = np.zeros) -> tuple[Array, ...]:
+    """Allocate one action array per group: [P, E] int64, [P, E, D] int64 or [P, E, A] float32.
+
+    Discrete actions count from 0 in these arrays; an environment's own `start` is added when it is stepped.
+    """
+    return tuple(allocate((g.size, num_envs, *g.action_shape), g.action_dtype) for g in spec.groups)

@@ -1,0 +1,147 @@
+"""When a unit learns and from what: its reader, how many env steps have gathered, and the updates that are due."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from marltrain.errors import ConfigError
+from marltrain.layout import Array
+from marltrain.policies.batch import Column
+from marltrain.policies.learner import Pace
+from marltrain.policies.memory.readers import Reader, RolloutReader
+from marltrain.policies.memory.streams import Plan, Streams
+from marltrain.spec import EnvSpec
+from marltrain.trainer.roster import Unit
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """The trainer's values, for learners that set none of their own."""
+
+    batch_size: int
+    update_freq: int
+    shared_memory: bool
+
+
+def pace_of(unit: Unit, defaults: Defaults) -> Pace:
+    """Return a unit's pace with the trainer's values filled in."""
+    own = unit.learner.pace
+    return replace(own, update_freq=own.update_freq or defaults.update_freq,
+                   batch_size=own.batch_size or defaults.batch_size)  # fmt: skip
+
+
+def check_pace(unit: Unit, spec: EnvSpec, num_envs: int, defaults: Defaults) -> None:
+    """Raise ConfigError for a batch larger than a rollout of fixed size, or shared memory asked of on-policy learners."""
+    needs, pace, who = unit.learner.needs, pace_of(unit, defaults), " and ".join(unit.labels)
+    if needs is None or not needs.on_policy:
+        return
+    if defaults.shared_memory:
+        raise ConfigError(
+            f"shared_memory=True, but the agent of {who} learns on-policy: what others did is not its own behaviour. "
+            "Share memory among off-policy agents (DQN), or one agent between the seats"
+        )
+    if spec.turn_based or unit.learner.pace.minibatches:
+        return
+    rows = _batch_steps(pace, num_envs) * num_envs * unit.players.shape[1]
+    if pace.batch_size is not None and pace.batch_size > rows:
+        raise ConfigError(
+            f"batch_size={pace.batch_size} exceeds one rollout of the agent of {who}: {_batch_steps(pace, num_envs)} "
+            f"batch steps x {num_envs} environments x {unit.players.shape[1]} seats = {rows} rows. Raise update_freq "
+            f"(now {pace.update_freq} env steps) or lower batch_size"
+        )
+
+
+def _batch_steps(pace: Pace, num_envs: int) -> int:
+    return -(-(pace.update_freq or 1) // num_envs)
+
+
+def plans_for(units: list[Unit], spec: EnvSpec, num_envs: int, defaults: Defaults) -> dict[int, Plan]:
+    """Return what the streams must keep of each group that a learner may read: the most that any of them needs."""
+    rows: dict[int, int] = {}
+    columns: dict[int, dict[str, Column]] = {}
+    for unit in units:
+        needs, pace = unit.learner.needs, pace_of(unit, defaults)
+        if needs is None:
+            continue
+        slack = len(spec.players) if spec.turn_based else 0  # a row stays open while the others move
+        kept = _batch_steps(pace, num_envs) if needs.on_policy else -(-needs.capacity // num_envs)
+        rows[unit.group] = max(rows.get(unit.group, 0), kept + 1 + slack)
+        columns.setdefault(unit.group, {}).update(needs.columns)
+    return {group: Plan(rows[group], columns[group]) for group in rows}
+
+
+class Course:
+    """One unit's learning. It owns the reader and the counts since the last update; the learner owns the rest."""
+
+    def __init__(self, unit: Unit, streams: Streams, num_envs: int, defaults: Defaults) -> None:
+        """Start with nobody learning; `learning` says who does."""
+        self.unit, self.streams, self.num_envs = unit, streams, num_envs
+        self.pace = pace_of(unit, defaults)
+        self.shared = defaults.shared_memory
+        self.learn = np.zeros(len(unit.agents), bool)
+        self._seats: list[list[int]] = []
+        self._reader: Reader | None = None
+        self._gathered, self._credit = 0, 0.0
+        self.updates = 0
+
+    def learning(self, mask: Array) -> None:
+        """Say which players learn, [P] bool; an open rollout of a seat that stops is dropped."""
+        unit = self.unit
+        self.learn = mask[unit.players].any(1) & ~unit.frozen
+        seats = []
+        for agent, held in enumerate(unit.players):
+            learning = [int(p) for p in held if mask[p]] if self.learn[agent] else [int(p) for p in held]
+            seats.append(list(self.streams.spec.groups[unit.group].players) if self.shared else learning)
+        if seats != self._seats and self.learn.any():
+            self._seats, self._reader = seats, unit.learner.reader(self.streams, seats)
+        if not self.learn.any():
+            self._seats, self._reader = [], None
+
+    def gathered(self, env_steps: int) -> bool:
+        """Count one batch step, `env_steps` being the run's; say whether an update is due."""
+        if isinstance(self._reader, RolloutReader):
+            for agent in np.flatnonzero(~self.learn):
+                self._reader.drop(int(agent))
+        self._gathered += self.num_envs
+        return self._reader is not None and self._gathered >= (self.pace.update_freq or 1)
+
+    def update(self, env_steps: int) -> dict[str, dict[str, float]]:
+        """Make the updates that are due; return each learning agent's mean metrics by label."""
+        gathered, self._gathered = self._gathered, 0
+        learner, reader = self.unit.learner, self._reader
+        learner.at(env_steps)
+        if reader is None:
+            return {}
+        ready = self.learn & (reader.size() > 0)
+        if not ready.any():
+            return {}
+        batch_size = self.pace.batch_size or 1
+        if isinstance(reader, RolloutReader):
+            self.updates += 1
+            rounds = [learner.update(reader.take(learner.gammas()), learn=ready, batch_size=batch_size)]
+        else:
+            rounds = []
+            for _ in range(self._due(gathered, env_steps)):
+                batch = reader.sample(learner.rngs("sample"), learner.gammas(), batch_size)
+                rounds.append(learner.update(batch, learn=ready, batch_size=batch_size))
+            self.updates += len(rounds)
+        return self._by_agent(rounds, ready)
+
+    def _due(self, gathered: int, env_steps: int) -> int:
+        """Return how many off-policy updates the gathered env steps pay for; the fraction is carried over."""
+        if env_steps < self.pace.learning_starts:
+            return 0
+        self._credit += self.pace.update_per_step * gathered
+        due = int(self._credit)
+        self._credit -= due
+        return due
+
+    def _by_agent(self, rounds: list[dict[str, Array]], ready: Array) -> dict[str, dict[str, float]]:
+        if not rounds:
+            return {}
+        means = {name: np.mean([r[name] for r in rounds if name in r], 0) for name in rounds[-1]}
+        return {
+            self.unit.labels[k]: {name: float(value[k]) for name, value in means.items()} for k in np.flatnonzero(ready)
+        }

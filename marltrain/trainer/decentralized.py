@@ -1,0 +1,258 @@
+"""DecentralizedTrainer: the only loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from marltrain import config
+from marltrain.envs import Source, VectorEnv, make_vector, resolve
+from marltrain.errors import ConfigError
+from marltrain.layout import Array
+from marltrain.policies.agent import Agent
+from marltrain.policies.memory.streams import Plan, Streams
+from marltrain.random import child_seed, fresh_seed
+from marltrain.spec import EnvSpec
+from marltrain.trainer.course import Course, Defaults, check_pace, plans_for
+from marltrain.trainer.evaluation import Evaluation, TestResult
+from marltrain.trainer.hooks import Callback, CallbackList, FunctionHooks, Paced
+from marltrain.trainer.record import record
+from marltrain.trainer.roster import Roster, as_mask, check_learners
+from marltrain.trainer.run import Parts, Run
+from marltrain.trainer.settings import (
+    EPISODES,
+    RewardMetric,
+    TeamReward,
+    TrainerSettings,
+    check_team_reward,
+    run_folder,
+)
+
+
+class DecentralizedTrainer:
+    """Trains several agents at once in one environment, each with its own policy.
+
+    env: "namespace/name", a class or a factory.  env_args: its keyword arguments.
+    batch_size, update_freq: for learners that set none of their own.  test_freq: episodes between tests.
+    episodes_per_train, steps_per_train, updates_per_train: budgets; the first reached ends training.
+    train_fn(episodes, steps), test_fn(episodes, steps): called at the start of training (a test), and whenever the
+    finished episodes pass a multiple of the environments.
+    save_best_fn(episode): after a test whose metric is the best so far.  save_last_fn(): once, at the end.
+    stop_fn(metric, episode) -> bool: after every test.  reward_metric(rewards [episodes, players]) -> float.
+    shared_memory: a learner also reads the other seats' streams of the same spaces (off-policy).
+    team_reward: None, "mean", "sum" or f(rewards [P]): one reward for all, in learning only.
+    vector, num_workers: "dummy" (this process) or "subproc" (worker processes).
+    run_dir: where tables, picture and agents go; runs/<name>-<time> by default.
+
+    Raises ConfigError for a wrong argument, before anything runs.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        env_args: Mapping[str, Any] | None = None,
+        num_train_envs: int = 16,
+        num_test_envs: int = 16,
+        batch_size: int = 64,
+        update_freq: int = 100,
+        test_freq: int = 100,
+        episodes_per_train: int = EPISODES,
+        episodes_per_test: int = 50,
+        train_fn: Callable[[int, int], Any] | None = None,
+        test_fn: Callable[[int, int], Any] | None = None,
+        save_best_fn: Callable[[int], Any] | None = None,
+        save_last_fn: Callable[[], Any] | None = None,
+        stop_fn: Callable[[float, int], bool] | None = None,
+        reward_metric: RewardMetric = None,
+        shared_memory: bool = False,
+        *,
+        vector: str = "dummy",
+        num_workers: int | None = None,
+        seed: int | None = None,
+        steps_per_train: int | None = None,
+        updates_per_train: int | None = None,
+        team_reward: TeamReward = None,
+        callbacks: Iterable[Callback] = (),
+        run_dir: str | Path | None = None,
+        progress: bool = True,
+    ) -> None:
+        """Check every argument; nothing runs yet."""
+        self.settings = TrainerSettings(
+            num_train_envs=num_train_envs, num_test_envs=num_test_envs, batch_size=batch_size, update_freq=update_freq,
+            test_freq=test_freq, episodes_per_train=episodes_per_train, episodes_per_test=episodes_per_test,
+            shared_memory=shared_memory, vector=vector, num_workers=num_workers, seed=seed,
+            steps_per_train=steps_per_train, updates_per_train=updates_per_train, progress=progress,
+        )  # fmt: skip
+        config.validate(self.settings, "DecentralizedTrainer")
+        check_team_reward(team_reward)
+        if reward_metric is not None and not callable(reward_metric):
+            raise ConfigError(f"reward_metric must be a function or None, got {reward_metric!r}")
+        self.source: Source = resolve(env, env_args)
+        self.seed = fresh_seed() if seed is None else seed
+        self.reward_metric, self.team_reward = reward_metric, team_reward
+        self.hooks = FunctionHooks(
+            Paced("train_fn", train_fn, num_train_envs), Paced("test_fn", test_fn, num_test_envs),
+            save_best_fn, save_last_fn, stop_fn,
+        )  # fmt: skip
+        self.callbacks = CallbackList(callbacks).callbacks
+        self.run_dir = None if run_dir is None else Path(run_dir)
+        self.stop_reason = ""
+        self.run: Run | None = None
+        self._trained = 0
+        self._streams: Streams | None = None
+        self._streams_of: tuple[Any, ...] = ()
+
+    def train(
+        self,
+        agents: Sequence[Agent],
+        learning_mask: Sequence[Any],
+        exploration_mask: Sequence[Any] | None = None,
+        plot: bool = True,
+        *,
+        test_agents: Sequence[Agent] | None = None,
+    ) -> dict[str, Any]:
+        """Train; return what was collected, measured and written.
+
+        agents: one a player, in the players' order; one object may sit in several seats.
+        learning_mask, exploration_mask: a truth value a seat; exploration_mask=None: all explore.
+        test_agents: the line-up that plays the tests, moving on one seat an episode.
+
+        Returns a mapping with `reward_metric_stats` (a metric a test), `num_collected_steps` (env steps),
+        `num_collected_episodes`, `num_gradient_steps`, `num_updates`, `training_time` (s, tests included),
+        `stop_reason`, `run_dir`, `history` and `episodes` (pandas). Ctrl-C returns the result so far; an exception is
+        raised again after the last agents are saved. Raises AgentError, MaskError or ConfigError before anything runs.
+        """
+        self.stop_reason = ""
+        run, learning, exploring = self._prepare(agents, learning_mask, exploration_mask, test_agents)
+        self.run = run
+        try:
+            run.start(learning, exploring)
+            while not run.over():
+                run.collect()
+                run.learn()
+                run.test_if_due()
+            run.last_test()
+        except KeyboardInterrupt:
+            run.reason = "interrupted"
+        except BaseException as error:
+            run.reason = f"{type(error).__name__}"
+            raise
+        finally:
+            run.finish(plot)
+        return run.result()
+
+    def test(self, agents: Sequence[Agent], episodes: int | None = None) -> TestResult:
+        """Play a test with these agents in these seats (no rotation); nothing is learned or moved."""
+        episodes = self.settings.episodes_per_test if episodes is None else episodes
+        if episodes < 1:
+            raise ConfigError(f"episodes must be at least 1, got {episodes}")
+        with self._vector(min(self.settings.num_test_envs, episodes), "test") as envs:
+            roster = Roster(envs.spec, agents, self.seed, stack=False)
+            return Evaluation(envs, self.seed).play(roster.units, episodes)
+
+    def stop(self, reason: str) -> None:
+        """End training after the current batch step."""
+        self.stop_reason = self.stop_reason or reason
+
+    @property
+    def learning_mask(self) -> list[bool]:
+        """Which seats learn. May be set in a hook: checked at once, counts from the next batch step on."""
+        return [bool(value) for value in self._running("learning_mask").masks()[0]]
+
+    @learning_mask.setter
+    def learning_mask(self, values: Sequence[Any]) -> None:
+        run = self._running("learning_mask")
+        mask = as_mask(values, run.parts.envs.spec, "learning_mask", some=True)
+        check_learners(run.parts.envs.spec, run.parts.roster.agents, mask)
+        run.set_masks(learning=mask)
+
+    @property
+    def exploration_mask(self) -> list[bool]:
+        """Which seats explore. May be set in a hook: checked at once, counts from the next batch step on."""
+        return [bool(value) for value in self._running("exploration_mask").masks()[1]]
+
+    @exploration_mask.setter
+    def exploration_mask(self, values: Sequence[Any]) -> None:
+        run = self._running("exploration_mask")
+        run.set_masks(exploring=as_mask(values, run.parts.envs.spec, "exploration_mask", some=False))
+
+    def save(self, folder: Path, agents: Sequence[Agent]) -> None:
+        """Write agents to a folder of the run."""
+        from marltrain.trainer.saving import save
+
+        save(folder, list(agents))
+
+    def _running(self, what: str) -> Run:
+        if self.run is None:
+            raise ConfigError(f"{what} is given to train(); it can be set here only while training runs")
+        return self.run
+
+    def _vector(self, num_envs: int, role: str) -> VectorEnv:
+        workers = self.settings.num_workers
+        return make_vector(
+            self.source, None, num_envs, vector=self.settings.vector, role=role,
+            num_workers=None if workers is None else min(workers, num_envs),
+        )  # fmt: skip
+
+    def _prepare(
+        self,
+        agents: Sequence[Agent],
+        learning_mask: Sequence[Any],
+        exploration_mask: Sequence[Any] | None,
+        test_agents: Sequence[Agent] | None,
+    ) -> tuple[Run, Array, Array]:
+        """Build and check everything a run needs; environments are closed again when a check fails."""
+        settings = self.settings
+        with ExitStack() as stack:
+            envs = stack.enter_context(self._vector(settings.num_train_envs, "train"))
+            spec = envs.spec
+            learning = as_mask(learning_mask, spec, "learning_mask", some=True)
+            exploring = as_mask(
+                np.ones(len(spec.players)) if exploration_mask is None else exploration_mask, spec,
+                "exploration_mask", some=False,
+            )  # fmt: skip
+            roster = Roster(spec, agents, self.seed, stack=True)
+            check_learners(spec, agents, learning)
+            line_up = roster if test_agents is None else Roster(spec, test_agents, self.seed, stack=False)
+            defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory)
+            for unit in roster.units:
+                check_pace(unit, spec, envs.num_envs, defaults)
+            test_envs = stack.enter_context(
+                self._vector(min(settings.num_test_envs, settings.episodes_per_test), "test")
+            )
+            streams = self._streams_for(spec, roster, plans_for(roster.units, spec, envs.num_envs, defaults), envs.num_envs)
+            courses = [
+                Course(unit, streams, envs.num_envs, defaults) for unit in roster.units if unit.learner.needs is not None
+            ]
+            folder = run_folder(self.run_dir, self.source.name, time.strftime("%Y%m%d-%H%M%S"))
+            env_seed = self.seed if self._trained == 0 else child_seed(self.seed, "train", self._trained)
+            self._trained += 1
+            parts = Parts(
+                envs, Evaluation(test_envs, self.seed), roster, line_up, test_agents is not None, streams, courses,
+                folder, env_seed, self.hooks, CallbackList([*self._watchers(folder), *self.callbacks]), stack.pop_all(),
+            )  # fmt: skip
+        record(folder, self, spec, agents, (learning, exploring))
+        return Run(self, parts), learning, exploring
+
+    def _streams_for(self, spec: EnvSpec, roster: Roster, plans: Mapping[int, Plan], num_envs: int) -> Streams:
+        """Return the streams of the last `train` when the same agents sit in the same seats, else new ones."""
+        who = (*(id(agent) for agent in roster.agents), repr(plans))
+        if self._streams is None or self._streams_of != who:
+            self._streams, self._streams_of = Streams(spec, num_envs, plans), who
+        return self._streams
+
+    def _watchers(self, folder: Path) -> list[Callback]:
+        """The callbacks that every run has: TensorBoard files, and a progress bar if it is wanted."""
+        from marltrain.trainer.progress import Progress
+        from marltrain.trainer.tensorboard import TensorBoard
+
+        watchers: list[Callback] = [TensorBoard(folder)]
+        if self.settings.progress:
+            s = self.settings
+            watchers.append(Progress(episodes=s.episode_budget, steps=s.steps_per_train, updates=s.updates_per_train))
+        return watchers

@@ -1,0 +1,182 @@
+"""Test episodes -> returns [episodes, players]: always the same seeds, no exploration, each environment its share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from marltrain.envs import VectorEnv
+from marltrain.layout import Array
+from marltrain.random import generator
+from marltrain.spec import EnvSpec
+from marltrain.trainer.rollout import Actors
+from marltrain.trainer.roster import Unit
+
+RESAMPLES = 2_000
+
+
+@dataclass(frozen=True, eq=False)
+class TestResult:
+    """What a test measured.
+
+    returns: [episodes, players] float64, undiscounted sums; with a line-up, columns are its entries wherever they sat.
+    lengths: [episodes] int64, env steps.
+    seats: [episodes, players] int64, the player that each column's agent was.
+    names: the players' names.
+    """
+
+    __test__ = False  # for pytest: a result, not a test class
+
+    returns: Array
+    lengths: Array
+    seats: Array
+    names: tuple[str, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean return over episodes and players."""
+        return float(self.returns.mean())
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """95 % bootstrap interval of `mean`, over episodes."""
+        return bootstrap(self.returns.mean(1))
+
+    @cached_property
+    def outcomes(self) -> Array | None:
+        """[episodes, players]: 1 for the one winner, -1 for those who lost to one, 0 for a draw.
+
+        None where games have no winner: one player, or returns that do not sum to zero.
+        """
+        if self.returns.shape[1] < 2 or np.abs(self.returns.sum(1)).max(initial=0.0) > 1e-6:
+            return None
+        best = self.returns.max(1, keepdims=True)
+        top = self.returns == best
+        won = top & (top.sum(1, keepdims=True) == 1)
+        return np.where(won, 1, np.where(won.any(1, keepdims=True), -1, 0))
+
+    @property
+    def wins(self) -> Array | None:
+        """[players] int64: episodes that each column won; None where games have no winner."""
+        return None if self.outcomes is None else (self.outcomes == 1).sum(0)
+
+    @property
+    def losses(self) -> Array | None:
+        """[players] int64: episodes that each column lost; None where games have no winner."""
+        return None if self.outcomes is None else (self.outcomes == -1).sum(0)
+
+    def in_seat(self, column: int, player: str) -> TestResult:
+        """Return the episodes in which a column's agent was that player."""
+        chosen = self.seats[:, column] == self.names.index(player)
+        return TestResult(self.returns[chosen], self.lengths[chosen], self.seats[chosen], self.names)
+
+
+def bootstrap(values: Array, level: float = 0.95) -> tuple[float, float]:
+    """Return the percentile bootstrap interval of the mean of `values` (Efron 1979), resampled with a fixed seed."""
+    if len(values) < 2:
+        return float("-inf"), float("inf")
+    rng = generator(0, "bootstrap")
+    means = np.array([values[rng.integers(len(values), size=len(values))].mean() for _ in range(RESAMPLES)])
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def rotations(spec: EnvSpec, unit: Unit, numbers: Array) -> Array:
+    """Return where a unit's agents sit, [K, S, E] rows of their group, when environment e plays episode numbers[e].
+
+    Episode j moves everyone j places on among the seats of equal spaces.
+    """
+    size = spec.groups[unit.group].size
+    return (unit.rows[:, :, None] + numbers[None, None, :]) % size
+
+
+class Evaluation:
+    """Plays tests in environments of its own, on the same seeds every time."""
+
+    def __init__(self, envs: VectorEnv, seed: int) -> None:
+        """Use `envs` (role "test"); `seed` is the run's."""
+        self.envs, self.seed = envs, seed
+
+    def play(
+        self,
+        units: Sequence[Unit],
+        episodes: int,
+        *,
+        rotate: bool = False,
+        on_episodes: Callable[[int, int], Any] | None = None,
+    ) -> TestResult:
+        """Play exactly `episodes` episodes: number j in environment j mod E, as the j // E-th there.
+
+        on_episodes: called with (episodes, env steps) so far, at the start and by multiples of E episodes.
+        """
+        envs, spec = self.envs, self.envs.spec
+        num_envs, players = envs.num_envs, len(spec.players)
+        actors = Actors(spec, units, num_envs, "test")
+        tally = _Tally(spec, num_envs, episodes, rotate)
+        step = envs.reset(self.seed)
+        steps, announced = 0, 0
+        if on_episodes:
+            on_episodes(0, 0)
+        tables = np.arange(num_envs)
+        if rotate:
+            actors.rotate([rotations(spec, unit, tables) for unit in units])
+        while tally.open:
+            actors.decide(step)
+            envs.send(actors.actions)
+            step = envs.recv()
+            steps += num_envs
+            if tally.add(step.reward, step.ended) and rotate:
+                tables = step.episode * num_envs + np.arange(num_envs)
+                actors.rotate([rotations(spec, unit, tables) for unit in units])
+            if on_episodes and tally.finished // num_envs > announced:
+                announced = tally.finished // num_envs
+                on_episodes(tally.finished, steps)
+        return tally.result(players)
+
+
+class _Tally:
+    """Adds up the returns of the episodes that count, and who sat where in them."""
+
+    def __init__(self, spec: EnvSpec, num_envs: int, episodes: int, rotate: bool) -> None:
+        self.spec, self.num_envs, self.episodes, self.rotate = spec, num_envs, episodes, rotate
+        self.running = np.zeros((len(spec.players), num_envs))
+        self.lengths = np.zeros(num_envs, np.int64)
+        self.number = np.arange(num_envs)
+        self.returns = np.zeros((episodes, len(spec.players)))
+        self.episode_lengths = np.zeros(episodes, np.int64)
+        self.finished = 0
+
+    @property
+    def open(self) -> bool:
+        return self.finished < self.episodes
+
+    def add(self, reward: Array, ended: Array) -> bool:
+        """Take one Step; say whether an episode ended."""
+        self.running += reward
+        self.lengths += 1
+        for e in np.flatnonzero(ended):
+            j = self.number[e]
+            if j < self.episodes:
+                self.returns[j] = self.running[self._seats(j), e]
+                self.episode_lengths[j] = self.lengths[e]
+                self.finished += 1
+            self.number[e] += self.num_envs
+            self.running[:, e], self.lengths[e] = 0.0, 0
+        return bool(ended.any())
+
+    def _seats(self, j: int) -> Array:
+        """The player that each line-up entry is in episode j."""
+        seats = np.arange(len(self.spec.players))
+        if self.rotate:
+            for group in self.spec.groups:
+                players = np.array(group.players)
+                seats[players] = np.roll(players, -j)
+        return seats
+
+    def result(self, players: int) -> TestResult:
+        seats = np.array([self._seats(j) for j in range(self.episodes)]).reshape(-1, players)
+        return TestResult(self.returns, self.episode_lengths, seats, self.spec.names)

@@ -1,0 +1,194 @@
+"""What happens besides collecting and learning: callbacks, and the functions that a trainer is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from marltrain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from marltrain.trainer.decentralized import DecentralizedTrainer
+
+EVENTS = (
+    "on_train_start",
+    "on_step",
+    "on_episode_end",
+    "on_update_end",
+    "on_test_end",
+    "on_checkpoint",
+    "on_train_end",
+)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a callback is given: when in the run it is, and what happened.
+
+    episodes: finished training episodes.  env_steps, updates, gradient_steps: taken so far.
+    seconds: since training started.
+    data, by event:
+      on_train_start   "agents": list, "line_up": list: who plays the tests
+      on_step          "step": Step, the batch step just received (views: copy what you keep)
+      on_episode_end   "env": int, "episode": int, "returns": [P] float64, "length": env steps, "names": players' names
+      on_update_end    "metrics": {agent: {metric: float}}
+      on_test_end      "metric": float, "result": TestResult, "best": bool
+      on_checkpoint    "path": Path
+      on_train_end     "reason": str
+    """
+
+    trainer: DecentralizedTrainer
+    event: str
+    episodes: int
+    env_steps: int
+    updates: int
+    gradient_steps: int
+    seconds: float
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def stop(self, reason: str) -> None:
+        """End training after the current batch step; the reason is kept with the result."""
+        self.trainer.stop(reason)
+
+
+class Callback:
+    """Base of everything that happens in time. Override the events you want; the others cost nothing.
+
+    Return values are ignored. `on_train_end` is called even after an error, if `on_train_start` was.
+    """
+
+    def on_train_start(self, moment: Moment) -> None:
+        """Before the first test."""
+
+    def on_step(self, moment: Moment) -> None:
+        """After every batch step of training."""
+
+    def on_episode_end(self, moment: Moment) -> None:
+        """After every finished training episode."""
+
+    def on_update_end(self, moment: Moment) -> None:
+        """After every round of updates."""
+
+    def on_test_end(self, moment: Moment) -> None:
+        """After every test, before the best agents are saved."""
+
+    def on_checkpoint(self, moment: Moment) -> None:
+        """After a checkpoint was written."""
+
+    def on_train_end(self, moment: Moment) -> None:
+        """At the end of training, for whatever reason."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what must be saved to go on where the run stopped, as JSON values."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+
+
+class CallbackList:
+    """The callbacks of a run, called in the given order, each for the events that it overrides."""
+
+    def __init__(self, callbacks: Iterable[Callback]) -> None:
+        """Find who listens to what. Raises ConfigError for what is no Callback."""
+        self.callbacks = tuple(callbacks)
+        for callback in self.callbacks:
+            if not isinstance(callback, Callback):
+                raise ConfigError(f"callbacks must hold objects of subclasses of marltrain.Callback, got {callback!r}")
+        self._listeners = {
+            event: tuple(c for c in self.callbacks if getattr(type(c), event) is not getattr(Callback, event))
+            for event in EVENTS
+        }
+
+    def listens(self, event: str) -> bool:
+        """Return whether any callback overrides `event`: if none does, no Moment need be made."""
+        return bool(self._listeners[event])
+
+    def call(self, moment: Moment) -> None:
+        """Give the moment to all who listen to its event. An exception gains a note naming the callback.
+
+        The end of training reaches every callback even where one raises: each closes what it opened.
+        """
+        errors: list[BaseException] = []
+        for callback in self._listeners[moment.event]:
+            try:
+                getattr(callback, moment.event)(moment)
+            except BaseException as error:
+                error.add_note(f"in {type(callback).__name__}.{moment.event}, at env step {moment.env_steps}")
+                if moment.event != "on_train_end":
+                    raise
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+@dataclass
+class Paced:
+    """Calls `function(episodes, steps)` at the start, and whenever the episodes reach or pass a multiple of `every`.
+
+    Passing several multiples at once is one call. `name` is the trainer's argument, for messages.
+    """
+
+    name: str
+    function: Callable[[int, int], Any] | None
+    every: int
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError unless the function is a function or None."""
+        self._passed = 0
+        _check_callable(self.name, self.function)
+
+    def start(self) -> None:
+        """Call with (0, 0) and count from there."""
+        self._passed = 0
+        _call(self.name, self.function, 0, 0)
+
+    def at(self, episodes: int, steps: int) -> None:
+        """Call if `episodes` reached a multiple that the last call had not."""
+        if episodes // self.every > self._passed:
+            self._passed = episodes // self.every
+            _call(self.name, self.function, episodes, steps)
+
+
+@dataclass(frozen=True)
+class FunctionHooks:
+    """The functions given to the trainer by name; the loop calls these methods where the events fall."""
+
+    train: Paced
+    test: Paced
+    save_best_fn: Callable[[int], Any] | None = None
+    save_last_fn: Callable[[], Any] | None = None
+    stop_fn: Callable[[float, int], bool] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError unless each is a function or None."""
+        for name in ("save_best_fn", "save_last_fn", "stop_fn"):
+            _check_callable(name, getattr(self, name))
+
+    def save_best(self, episode: int) -> None:
+        """Call `save_best_fn(episode)`."""
+        _call("save_best_fn", self.save_best_fn, episode)
+
+    def save_last(self) -> None:
+        """Call `save_last_fn()`."""
+        _call("save_last_fn", self.save_last_fn)
+
+    def stops(self, metric: float, episode: int) -> bool:
+        """Return whether `stop_fn(metric, episode)` says that training is over."""
+        return bool(_call("stop_fn", self.stop_fn, metric, episode))
+
+
+def _check_callable(name: str, function: Any) -> None:
+    if function is not None and not callable(function):
+        raise ConfigError(f"{name} must be a function or None, got {function!r}")
+
+
+def _call(name: str, function: Callable[..., Any] | None, *arguments: Any) -> Any:
+    if function is None:
+        return None
+    try:
+        return function(*arguments)
+    except BaseException as error:
+        error.add_note(f"in {name}({', '.join(map(repr, arguments))})")
+        raise

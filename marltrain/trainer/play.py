@@ -1,0 +1,205 @@
+"""Watch or film a game."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marltrain.envs.adapter import Adapter, metadata_of
+from marltrain.envs.chunk import ADAPTERS, probe
+from marltrain.envs.guard import Guard
+from marltrain.envs.registry import Source, api_of, resolve
+from marltrain.errors import ConfigError, EnvError, MarlTrainError
+from marltrain.files import replacing
+from marltrain.layout import Array
+from marltrain.random import child_seed
+from marltrain.spec import EnvSpec, Step
+from marltrain.trainer.rollout import Actors
+from marltrain.trainer.roster import Roster
+
+if TYPE_CHECKING:
+    from marltrain.policies.agent import Agent
+
+FILMS = (".gif", ".mp4")
+HOLD = 1.0
+"""Seconds for which an episode's last picture stays."""
+Show = Callable[[Adapter, bool], None]
+
+
+def play(
+    env: Any,
+    agents: Sequence[Agent],
+    *,
+    env_args: Mapping[str, Any] | None = None,
+    episodes: int = 1,
+    out: str | Path | None = None,
+    greedy: bool = True,
+    seed: int = 0,
+    fps: float | None = None,
+) -> Array:
+    """Play whole episodes in a window, or film them; return the returns, [episodes, players] float64.
+
+    env, env_args: as for `DecentralizedTrainer`.  agents: one a player.
+    out: a path that ends in .gif or .mp4 to film; None shows a window.
+    greedy: agents do not explore.  seed: of the episodes.
+    fps: pictures a second; None: what the environment says, else 2 for turn-based games and 10 for others.
+    Raises ConfigError for other paths, EnvError for environments that cannot be shown that way.
+    """
+    if episodes < 1:
+        raise ConfigError(f"episodes must be at least 1, got {episodes}")
+    if fps is not None and not fps > 0:
+        raise ConfigError(f"fps must be greater than 0, got {fps}")
+    target = None if out is None else Path(out)
+    if target is not None and target.suffix.lower() not in FILMS:
+        raise ConfigError(f"out must end in {' or '.join(FILMS)}, got {str(out)!r}")
+    source = resolve(env, env_args)
+    spec = probe(source)
+    table = _Table(source, spec, "human" if target is None else "rgb_array")
+    rate = fps or float(table.metadata.get("render_fps") or (2 if spec.turn_based else 10))
+    actors = Actors(spec, Roster(spec, agents, seed, stack=False).units, 1, "test")
+    actors.explore(np.full(len(spec.players), not greedy))
+    with contextlib.ExitStack() as opened:
+        if target is None:
+            show: Show = _Window(rate)
+        else:
+            opened.enter_context(_without_window())
+            show = opened.enter_context(_film(target, rate))
+        opened.callback(table.close)
+        return np.array(
+            [table.episode(actors, show, child_seed(seed, "episode", "play", 0, k)) for k in range(episodes)]
+        )
+
+
+class _Table:
+    """One environment that is shown: a new object for each episode, which no impure reset can spoil."""
+
+    def __init__(self, source: Source, spec: EnvSpec, render_mode: str) -> None:
+        self.source, self.spec, self.render_mode = source, spec, render_mode
+        self.guard, self.step = Guard(spec), Step.empty(spec, 1)
+        self.adapter = self._build()
+        self.used = False
+        modes = self.metadata.get("render_modes")
+        if modes is not None and render_mode not in modes:
+            self.close()
+            raise EnvError(
+                f"environment {source.name!r} has no render mode {render_mode!r}; it has {', '.join(modes) or 'none'}"
+            )
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return metadata_of(self.adapter.env)
+
+    def episode(self, actors: Actors, show: Show, seed: int) -> Array:
+        """Play one episode and return its undiscounted sums of rewards, [P] float64."""
+        if self.used:
+            self.close()
+            self.adapter = self._build()
+        self.used, step = True, self.step
+        returns, ended = np.zeros(len(self.spec.players)), False
+        with self._told(f"seed {seed}, at its start"):
+            self.adapter.reset(seed, step, 0)
+            show(self.adapter, False)
+        moves = 0
+        while not ended:
+            actors.decide(step)
+            if fault := self.guard.sent(actors.actions, step):
+                raise EnvError(f"environment {self.source.name!r} (seed {seed}), step {moves}: {fault.message}")
+            step.reward[...] = 0
+            step.terminated[...] = step.truncated[...] = False
+            with self._told(f"seed {seed}, step {moves}"):
+                step.ended[0] = ended = self.adapter.step(actors.actions, step, 0)
+                show(self.adapter, ended)
+            returns += step.reward[:, 0]
+            moves += 1
+        return returns
+
+    def close(self) -> None:
+        self.adapter.close()
+
+    def _build(self) -> Adapter:
+        with self._told(f"built with render_mode={self.render_mode!r}"):
+            env = self.source.make(self.render_mode)
+            return ADAPTERS[api_of(env)](env, self.spec)
+
+    @contextmanager
+    def _told(self, where: str) -> Iterator[None]:
+        try:
+            yield
+        except MarlTrainError:
+            raise
+        except Exception as error:
+            hint = "" if self.render_mode == "rgb_array" else ". Without a display, film it: out='game.gif'"
+            raise EnvError(
+                f"environment {self.source.name!r}, {where}: {type(error).__name__}: {error}{hint}"
+            ) from error
+
+
+class _Window:
+    """Shows each picture for its time; Gymnasium's environments draw by themselves in this mode."""
+
+    def __init__(self, fps: float) -> None:
+        self.seconds, self.due = 1.0 / fps, 0.0
+
+    def __call__(self, adapter: Adapter, ended: bool) -> None:
+        if api_of(adapter.env) != "gymnasium":
+            adapter.render()
+        time.sleep(max(0.0, self.due - time.perf_counter()))
+        self.due = time.perf_counter() + (HOLD if ended else self.seconds)
+
+
+@contextmanager
+def _film(path: Path, fps: float) -> Iterator[Show]:
+    """Give a function that adds the present picture to the film; the film takes its place when it is whole."""
+    import imageio.v2
+
+    with replacing(path) as beside:
+        if path.suffix.lower() == ".gif":
+            writer = imageio.v2.get_writer(beside, format="GIF-PIL", mode="I", duration=1000 / fps, loop=0)
+        else:
+            writer = imageio.v2.get_writer(
+                beside,
+                format="FFMPEG",
+                mode="I",
+                fps=fps,
+                macro_block_size=1,
+                output_params=["-f", "mp4"],
+            )
+
+        def show(adapter: Adapter, ended: bool) -> None:
+            picture = _picture(adapter.render())
+            for _ in range(max(1, round(HOLD * fps)) if ended else 1):
+                writer.append_data(picture)
+
+        with writer:
+            yield show
+
+
+def _picture(frame: Any) -> Array:
+    """Check a frame, and cut it to even sides, which films need."""
+    picture = np.asarray(frame)
+    if picture.ndim != 3 or picture.shape[2] not in (3, 4) or picture.dtype != np.uint8:
+        raise EnvError(
+            f"render() gave {type(frame).__name__} of shape {picture.shape} and dtype {picture.dtype}; a film needs "
+            "pictures of shape [height, width, 3], uint8"
+        )
+    height, width = (side - side % 2 for side in picture.shape[:2])
+    return np.ascontiguousarray(picture[:height, :width, :3])
+
+
+@contextmanager
+def _without_window() -> Iterator[None]:
+    """Let pygame draw where there is no display, unless the user chose a driver."""
+    chosen = os.environ.get("SDL_VIDEODRIVER")
+    os.environ["SDL_VIDEODRIVER"] = chosen or "dummy"
+    try:
+        yield
+    finally:
+        if chosen is None:
+            del os.environ["SDL_VIDEODRIVER"]

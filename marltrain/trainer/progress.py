@@ -1,0 +1,128 @@
+"""How far training is: a bar in a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, TextIO
+
+from marltrain.trainer.hooks import Callback, Moment
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+BAR = "{percentage:3.0f}%|{bar:20}| {desc} [{elapsed}<{remaining}]"
+BAR_INTERVAL = 0.1
+LINE_INTERVAL = 30.0
+SMOOTHING = 0.3
+"""Weight of the newest interval in the shown rate."""
+
+
+class Progress(Callback):
+    """Shows episodes, env steps, env steps a second, the metric (and the best), the loss and the time left.
+
+    episodes, steps, updates: the run's budgets; the one that is nearest to its end counts. All None: no end is known.
+    file: where to show it (stderr); a terminal gets a bar, anything else a line every 30 seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        episodes: int | None = None,
+        steps: int | None = None,
+        updates: int | None = None,
+        file: TextIO | None = None,
+    ) -> None:
+        """Take the budgets."""
+        self._budgets = {"episodes": episodes, "env_steps": steps, "updates": updates}
+        self._file = sys.stderr if file is None else file
+        self._terminal = self._file.isatty()
+        self._interval = BAR_INTERVAL if self._terminal else LINE_INTERVAL
+        self._bar: tqdm[Any] | None = None
+        self._metric: float | None = None
+        self._best: float | None = None
+        self._loss: float | None = None
+        self._rate: float | None = None
+        self._shown = (0, 0.0)
+        self._shown_at = 0.0
+
+    def on_train_start(self, moment: Moment) -> None:
+        """Open the bar."""
+        self._metric = self._best = self._loss = self._rate = None
+        self._shown_at = time.perf_counter()
+        self._shown = (moment.env_steps, moment.seconds)
+        if self._terminal:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=1.0, bar_format=BAR, file=self._file, dynamic_ncols=True, mininterval=0.0)
+
+    def on_step(self, moment: Moment) -> None:
+        """Show the present state, if the last one is old enough."""
+        if time.perf_counter() - self._shown_at >= self._interval:
+            self._show(moment)
+
+    def on_update_end(self, moment: Moment) -> None:
+        """Note the mean loss over agents."""
+        losses = [values["loss/total"] for values in moment.data["metrics"].values() if "loss/total" in values]
+        if losses:
+            self._loss = sum(losses) / len(losses)
+
+    def on_test_end(self, moment: Moment) -> None:
+        """Note the metric, and show it."""
+        self._metric = float(moment.data["metric"])
+        if moment.data["best"] or self._best is None:
+            self._best = self._metric
+        if self._terminal:
+            self._show(moment)
+
+    def on_train_end(self, moment: Moment) -> None:
+        """Show the end state and close the bar."""
+        self._show(moment)
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+        self._file.write(f"training ended: {moment.data['reason']}\n")
+        self._file.flush()
+
+    def _show(self, moment: Moment) -> None:
+        self._measure(moment)
+        done = self._done(moment)
+        text = self._text(moment)
+        if self._bar is not None:
+            self._bar.n = done or 0.0
+            self._bar.set_description_str(text, refresh=True)
+        else:
+            share = "" if done is None else f"{done:4.0%}  "
+            self._file.write(f"{share}{text}  {_clock(moment.seconds)}{self._left(done, moment.seconds)}\n")
+            self._file.flush()
+        self._shown_at = time.perf_counter()
+
+    def _measure(self, moment: Moment) -> None:
+        steps, seconds = moment.env_steps - self._shown[0], moment.seconds - self._shown[1]
+        if steps > 0 and seconds > 0:
+            newest = steps / seconds
+            self._rate = newest if self._rate is None else self._rate + SMOOTHING * (newest - self._rate)
+            self._shown = (moment.env_steps, moment.seconds)
+
+    def _done(self, moment: Moment) -> float | None:
+        shares = [getattr(moment, counter) / budget for counter, budget in self._budgets.items() if budget]
+        return min(max(shares), 1.0) if shares else None
+
+    def _text(self, moment: Moment) -> str:
+        parts = [f"{moment.episodes:,} episodes", f"{moment.env_steps:,} env steps"]
+        if self._rate is not None:
+            parts.append(f"{self._rate:,.0f}/s")
+        if self._metric is not None and self._best is not None:
+            parts.append(f"metric {self._metric:.4g} (best {self._best:.4g})")
+        if self._loss is not None:
+            parts.append(f"loss {self._loss:.3g}")
+        return ", ".join(parts)
+
+    def _left(self, done: float | None, seconds: float) -> str:
+        return f" < {_clock(seconds / done - seconds)}" if done else ""
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

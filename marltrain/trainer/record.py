@@ -1,0 +1,56 @@
+"""What is about to run, written down: config.json in the run's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from marltrain.files import plain, write_json
+from marltrain.layout import Array
+from marltrain.policies.agent import Agent, FrozenAgent
+from marltrain.policies.learning import LearningAgent
+from marltrain.spec import EnvSpec
+
+if TYPE_CHECKING:
+    from marltrain.trainer.decentralized import DecentralizedTrainer
+
+LIBRARIES = ("marltrain", "gymnasium", "numpy", "pettingzoo", "tianshou", "torch")
+
+
+def record(
+    folder: Path, trainer: DecentralizedTrainer, spec: EnvSpec, agents: Sequence[Agent], masks: tuple[Array, Array]
+) -> None:
+    """Write the environment, the trainer's settings, each seat's agent, the seed, versions and thread count."""
+    import torch
+
+    learning, exploring = masks
+    seats = [
+        {"player": name, "agent": _described(agent), "learns": bool(learns), "explores": bool(explores)}
+        for name, agent, learns, explores in zip(spec.names, agents, learning, exploring, strict=True)
+    ]
+    write_json(
+        folder / "config.json",
+        {
+            "env": spec.name,
+            "env_args": plain(dict(trainer.source.arguments)),
+            "algo": "+".join(dict.fromkeys(seat["agent"]["type"] for seat in seats)),
+            "seed": trainer.seed,
+            "reproducible": spec.reproducible,
+            "trainer": {**plain(asdict(trainer.settings)), "team_reward": plain(trainer.team_reward)},
+            "seats": seats,
+            "versions": {name: version(name) for name in LIBRARIES},
+            "threads": torch.get_num_threads(),
+        },
+    )
+
+
+def _described(agent: Agent) -> dict[str, Any]:
+    inner = agent.inner if isinstance(agent, FrozenAgent) else agent
+    if not isinstance(inner, LearningAgent):
+        return {"type": type(agent).__name__, "seed": agent.seed}
+    settings = {name: plain(getattr(inner.settings, name)) for name in dir(inner.hyper)}
+    kind = inner.algorithm.name if inner is agent else f"frozen {inner.algorithm.name}"
+    return {"type": kind, "seed": inner.seed, "backend": inner.backend.name, "settings": settings}

@@ -1,0 +1,119 @@
+"""Act, step, remember: what happens in one batch step, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from marltrain.layout import Array, map_obs
+from marltrain.policies.batch import Acted
+from marltrain.policies.memory.streams import Streams
+from marltrain.spec import EnvSpec, Step, empty_actions
+from marltrain.trainer.roster import Unit
+
+
+class Actors:
+    """Decides for every unit in E environments, and owns their recurrent carries.
+
+    purpose: whose random streams are drawn from: "act" in training, "test" in tests (those start anew here).
+    """
+
+    def __init__(self, spec: EnvSpec, units: Sequence[Unit], num_envs: int, purpose: str) -> None:
+        """Prepare arrays for the actions."""
+        self.spec, self.units, self.num_envs = spec, units, num_envs
+        self.actions = empty_actions(spec, num_envs)
+        self._rngs = [unit.learner.rngs(purpose) for unit in units]
+        self._carries: list[Any] = [None] * len(units)
+        self.views = [_View(unit.rows, num_envs) for unit in units]
+        self.explore(np.zeros(len(spec.players), bool))
+
+    def explore(self, mask: Array) -> None:
+        """Say which players explore, [P] bool."""
+        self._explore = []
+        for unit in self.units:
+            seats = mask[unit.players] & ~unit.frozen[:, None]
+            self._explore.append(np.repeat(seats, self.num_envs, 1))
+
+    def rotate(self, tables: Sequence[Array]) -> None:
+        """Say where each unit's agents sit in each environment: [K, S, E] rows of their group (tests only)."""
+        self.views = [_View(table, self.num_envs) for table in tables]
+
+    def decide(self, step: Step) -> list[Acted]:
+        """Fill `actions` for this Step; return each unit's decisions, [K, S * E, ...]."""
+        decided = []
+        for i, unit in enumerate(self.units):
+            view, group = self.views[i], unit.group
+            legal = step.legal[group]
+            self._forget_ended(i, step)
+            acted = unit.learner.act(
+                map_obs(view.take, step.obs[group]), None if legal is None else view.take(legal), self._carries[i],
+                turn=view.take(step.turn[group]), explore=self._explore[i], rngs=self._rngs[i],
+            )  # fmt: skip
+            self._carries[i] = acted.carry
+            view.put(self.actions[group], acted.action)
+            decided.append(acted)
+        return decided
+
+    def _forget_ended(self, i: int, step: Step) -> None:
+        """Zero the carry of every seat whose part of an episode just ended."""
+        if self._carries[i] is None:
+            return
+        players = list(self.spec.groups[self.units[i].group].players)
+        over = self.views[i].take((step.terminated | step.truncated)[players] | step.ended)
+        self._carries[i] = _zeroed(self._carries[i], over)
+
+
+def _zeroed(carry: Any, over: Array) -> Any:
+    if isinstance(carry, dict):
+        return {name: _zeroed(value, over) for name, value in carry.items()}
+    if isinstance(carry, tuple):
+        return tuple(_zeroed(value, over) for value in carry)
+    return np.where(over.reshape(*over.shape, *[1] * (carry.ndim - 2)), 0, carry)
+
+
+class _View:
+    """Takes [P, E, ...] arrays of a group as [K, S * E, ...] and puts them back; a plain view where seats are in order."""
+
+    def __init__(self, where: Array, num_envs: int) -> None:
+        """`where`: rows of the group, [K, S], or [K, S, E] when they differ between environments."""
+        self.agents, self.seats = where.shape[:2]
+        flat = where.reshape(self.agents * self.seats, -1)
+        first = int(flat[0, 0])
+        in_order = flat.shape[1] == 1 and np.array_equal(flat[:, 0], first + np.arange(len(flat)))
+        self.index: Any = (
+            slice(first, first + len(flat)) if in_order
+            else (flat, np.arange(num_envs)[None, :])
+        )  # fmt: skip
+
+    def take(self, array: Array) -> Array:
+        picked = array[self.index]
+        return picked.reshape(self.agents, self.seats * array.shape[1], *array.shape[2:])
+
+    def put(self, into: Array, values: Array) -> None:
+        into[self.index] = values.reshape(self.agents * self.seats, into.shape[1], *into.shape[2:])
+
+
+class Collector:
+    """The training side of a batch step: units act, the streams remember."""
+
+    def __init__(self, actors: Actors, streams: Streams) -> None:
+        """Allocate the extras of each group that the streams record."""
+        self.actors, self.streams = actors, streams
+        self._extras: dict[int, dict[str, Array]] = {
+            g: {name: np.zeros((column.shape[0], *column.shape[2:]), column.dtype) for name, column in ring.extras.items()}
+            for g, ring in streams.rings.items()
+        }
+
+    def decide(self, step: Step) -> tuple[Array, ...]:
+        """Act on a Step and remember what was decided; return the actions to send."""
+        for unit, view, acted in zip(
+            self.actors.units, self.actors.views, self.actors.decide(step), strict=True
+        ):
+            kept = self._extras.get(unit.group, {})
+            for name in kept.keys() & acted.extras.keys():
+                view.put(kept[name], acted.extras[name])
+        for group in self._extras:
+            self.streams.decided(group, self.actors.actions[group], self._extras[group])
+        return self.actors.actions

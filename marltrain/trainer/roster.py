@@ -1,0 +1,189 @@
+"""Who sits where: agents and masks become seats and learners; `make_agents` makes one agent a player."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from marltrain.errors import AgentError, ConfigError, MaskError, did_you_mean
+from marltrain.layout import Array
+from marltrain.policies.agent import Agent, FrozenAgent
+from marltrain.policies.learner import AlgorithmLearner, Learner
+from marltrain.policies.learning import LearningAgent
+from marltrain.policies.restore import LEARNING, learning_class
+from marltrain.policies.solo import SoloLearner
+from marltrain.random import child_seed, fresh_seed
+from marltrain.spec import EnvSpec
+
+
+@dataclass(eq=False)
+class Unit:
+    """One learner and the seats its agents hold.
+
+    agents: the K agents.  players: [K, S] places in spec order.  rows: [K, S] places within their group.
+    frozen: [K] bool: rows that neither learn nor explore whatever the masks say.
+    """
+
+    learner: Learner
+    group: int
+    agents: list[Agent]
+    players: Array
+    rows: Array
+    names: tuple[str, ...]
+    frozen: Array = field(default_factory=lambda: np.zeros(1, bool))
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """Each agent's name in tables and plots: its players' names joined by "+"."""
+        return ["+".join(self.names[p] for p in seats) for seats in self.players]
+
+
+class Roster:
+    """The line-up of a run: one unit a learner, in the order of their first seats."""
+
+    def __init__(self, spec: EnvSpec, agents: Sequence[Agent], seed: int, *, stack: bool) -> None:
+        """Seat the agents; raises AgentError when their number or spaces do not fit.
+
+        stack: move agents of equal kind into one learner. Otherwise each computes for itself and nothing is moved.
+        """
+        self.spec, self.agents = spec, list(agents)
+        self._check_count()
+        for i, (agent, player) in enumerate(zip(agents, spec.players, strict=True)):
+            if not isinstance(agent, Agent):
+                raise AgentError(f"player {player.name!r}: expected an Agent, got {type(agent).__name__} ({agent!r})")
+            agent.sit(player, child_seed(seed, "agent", i))
+        self.units = [self._unit(members, stack) for members in self._gathered(stack)]
+
+    def _check_count(self) -> None:
+        names = self.spec.names
+        if len(self.agents) != len(names):
+            raise AgentError(
+                f"{self.spec.name} has {len(names)} players ({', '.join(names)}), {len(self.agents)} agents were given. "
+                "Give one a player; the same object may sit in several seats"
+            )
+
+    def _gathered(self, stack: bool) -> list[list[tuple[Agent, list[int]]]]:
+        """Return, for each learner to be, its agents with their seats."""
+        seats: dict[int, list[int]] = {}
+        for player, agent in enumerate(self.agents):
+            seats.setdefault(id(agent), []).append(player)
+        kinds: dict[Any, list[tuple[Agent, list[int]]]] = {}
+        for held in seats.values():
+            agent = self.agents[held[0]]
+            groups = {self.spec.place[p][0] for p in held}
+            if len(groups) > 1:
+                players = ", ".join(self.spec.names[p] for p in held)
+                raise AgentError(f"one agent sits in seats of different kinds ({players}): some mask their actions")
+            inner = agent.inner if isinstance(agent, FrozenAgent) else agent
+            shared = stack and isinstance(inner, LearningAgent) and inner.stackable
+            key = (inner.kind, groups.pop(), len(held)) if shared and isinstance(inner, LearningAgent) else id(agent)
+            kinds.setdefault(key, []).append((agent, held))
+        return list(kinds.values())
+
+    def _unit(self, members: list[tuple[Agent, list[int]]], stack: bool) -> Unit:
+        agents = [agent for agent, _ in members]
+        players = np.array([held for _, held in members])
+        rows = np.array([[self.spec.place[p][1] for p in held] for _, held in members])
+        frozen = np.array([isinstance(agent, FrozenAgent) for agent in agents])
+        inner = [agent.inner if isinstance(agent, FrozenAgent) else agent for agent in agents]
+        learner = _stacked(inner) if stack else SoloLearner(agents[0])
+        return Unit(learner, self.spec.place[players[0, 0]][0], agents, players, rows, self.spec.names, frozen)
+
+
+def _stacked(agents: Sequence[Agent]) -> Learner:
+    """Return the learner these agents are the rows of, moving them into a new one unless they already are."""
+    first = agents[0]
+    if not isinstance(first, LearningAgent):
+        return first.learner()
+    handles = [agent for agent in agents if isinstance(agent, LearningAgent)]
+    learner = first.learner_
+    at_home = learner.num_agents == len(handles) and all(
+        agent.learner_ is learner and agent.row == row for row, agent in enumerate(handles)
+    )
+    if at_home:
+        return learner
+    seeds = [agent.learner_.seeds[agent.row] for agent in handles]
+    made = AlgorithmLearner(first.algorithm, first.backend, seeds, draw=False)
+    for row, agent in enumerate(handles):
+        made.load(row, agent.learner_.export(agent.row))
+    for row, agent in enumerate(handles):
+        agent.attach(made, row)
+    return made
+
+
+def as_mask(values: Any, spec: EnvSpec, what: str, *, some: bool) -> Array:
+    """Return a mask as [P] bool; raises MaskError for a wrong length, values that are no truth values, or all False.
+
+    `some`: at least one must be True.
+    """
+    names = ", ".join(spec.names)
+    try:
+        listed = list(values)
+    except TypeError as error:
+        raise MaskError(f"{what} must hold one truth value a player ({names}), got {values!r}") from error
+    if len(listed) != len(spec.players):
+        raise MaskError(f"{what} has {len(listed)} entries, {spec.name} has {len(spec.players)} players: {names}")
+    for name, value in zip(spec.names, listed, strict=True):
+        if value not in (0, 1):
+            raise MaskError(f"{what}: the entry of player {name!r} must be 0 or 1, got {value!r}")
+    mask = np.array([bool(value) for value in listed])
+    if some and not mask.any():
+        raise MaskError(f"{what} is False for every player ({names}): at least one must be True")
+    return mask
+
+
+def check_learners(spec: EnvSpec, agents: Sequence[Agent], mask: Array) -> None:
+    """Raise MaskError where the mask lets an agent learn that cannot."""
+    for player, agent, learns in zip(spec.names, agents, mask, strict=True):
+        if learns and not agent.learns:
+            raise MaskError(
+                f"learning_mask is True for player {player!r}, but a {type(agent).__name__} never learns: set 0 there"
+            )
+
+
+def make_agents(
+    name: str,
+    env: Any,
+    *,
+    env_args: Mapping[str, Any] | None = None,
+    share: bool = False,
+    backend: str = "torch",
+    seed: int | None = None,
+    **hyper: Any,
+) -> list[Agent]:
+    """Make one agent a player of an environment, in the players' order.
+
+    name: "ppo", "dqn" or "random".  share: players with equal spaces get the same agent.
+    seed: each agent's own seed hangs below it.  hyper: the algorithm's settings.
+    Raises ConfigError for an unknown algorithm or setting.
+    """
+    from marltrain.envs import probe, resolve
+    from marltrain.policies.agent import RandomAgent
+
+    known = [*LEARNING, "random"]
+    if name not in known:
+        raise ConfigError(f"no algorithm is called {name!r}.{did_you_mean(name, known)} There are {', '.join(known)}")
+    spec = probe(resolve(env, env_args))
+    seed = fresh_seed() if seed is None else seed
+    made: dict[int, Agent] = {}
+    agents: list[Agent] = []
+    for i, player in enumerate(spec.players):
+        group = spec.place[i][0]
+        if share and group in made:
+            agents.append(made[group])
+            continue
+        own = child_seed(seed, "agent", i)
+        if name == "random":
+            agent: Agent = RandomAgent(player.observation_space, player.action_space, seed=own)
+        else:
+            agent = learning_class(name)(
+                player.observation_space, player.action_space, backend=backend, seed=own,
+                frame_stack=player.layout.stack, **hyper,
+            )  # fmt: skip
+        made[group] = agent
+        agents.append(agent)
+    return agents

@@ -1,0 +1,283 @@
+"""One call of `train`: its environments, seats, streams, counters and hooks, and the parts that the loop is made of."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marltrain.envs import VectorEnv
+from marltrain.layout import Array
+from marltrain.policies.memory.streams import Streams
+from marltrain.spec import Step
+from marltrain.trainer.course import Course
+from marltrain.trainer.evaluation import Evaluation, TestResult
+from marltrain.trainer.history import History
+from marltrain.trainer.hooks import CallbackList, FunctionHooks, Moment
+from marltrain.trainer.rollout import Actors, Collector
+from marltrain.trainer.roster import Roster
+from marltrain.trainer.settings import measured, team_rewards
+
+if TYPE_CHECKING:
+    from marltrain.trainer.decentralized import DecentralizedTrainer
+
+
+@dataclass
+class Counters:
+    """What has been done so far in this run."""
+
+    episodes: int = 0
+    env_steps: int = 0
+    updates: int = 0
+    gradient_steps: int = 0
+
+
+@dataclass
+class Parts:
+    """What a run is built of, made and checked before it starts."""
+
+    envs: VectorEnv
+    evaluation: Evaluation
+    roster: Roster
+    line_up: Roster
+    rotate: bool
+    streams: Streams
+    courses: list[Course]
+    folder: Path
+    env_seed: int
+    hooks: FunctionHooks
+    callbacks: CallbackList
+    closing: ExitStack
+
+
+class Run:
+    """The state of one `train` call; `DecentralizedTrainer.train` drives it."""
+
+    def __init__(self, trainer: DecentralizedTrainer, parts: Parts) -> None:
+        """Start the clock and reset the environments."""
+        self.trainer, self.parts = trainer, parts
+        self.counters, self.history = Counters(), History(parts.envs.spec.names)
+        self.metrics: list[float] = []
+        self.best = float("-inf")
+        self.tested_at = (-1, -1)
+        self.reason = ""
+        self._tests_passed = 0
+        self._gradient_base = self._gradient_total()
+        spec, num_envs = parts.envs.spec, parts.envs.num_envs
+        self._actors = Actors(spec, parts.roster.units, num_envs, "act")
+        self._collector = Collector(self._actors, parts.streams)
+        self._returns = np.zeros((len(spec.players), num_envs))
+        self._lengths = np.zeros(num_envs, np.int64)
+        self._started_at = time.perf_counter()
+        self._started = False
+        self._masks: tuple[Array, Array] | None = None
+
+    # the loop's steps, in order
+
+    def start(self, learning: Array, exploring: Array) -> None:
+        """Reset, tell the callbacks, play the first test, call `train_fn(0, 0)`."""
+        self.set_masks(learning, exploring)
+        self._started = True
+        self.tell("on_train_start", agents=self.parts.roster.agents, line_up=self.parts.line_up.agents)
+        self.test()
+        self.parts.hooks.train.start()
+        for unit in self.parts.roster.units:
+            unit.learner.at(0)
+        self._step = self.parts.envs.reset(self.parts.env_seed)
+        self._remember(self._step, None)
+
+    def collect(self) -> None:
+        """One batch step: act, step every environment, remember, tell what ended."""
+        self._apply_masks()
+        envs = self.parts.envs
+        envs.send(self._collector.decide(self._step))
+        step = self._step = envs.recv()
+        self.counters.env_steps += envs.num_envs
+        self._remember(step, team_rewards(self.trainer.team_reward, step.reward))
+        self.tell("on_step", step=step)
+        self._tally(step)
+        self.parts.hooks.train.at(self.counters.episodes, self.counters.env_steps)
+
+    def learn(self) -> None:
+        """Make the updates that are due."""
+        metrics: dict[str, dict[str, float]] = {}
+        for course in self.parts.courses:
+            if course.gathered(self.counters.env_steps):
+                metrics.update(course.update(self.counters.env_steps))
+        if not metrics:
+            return
+        self.counters.updates = max(course.updates for course in self.parts.courses)
+        self.counters.gradient_steps = self._gradient_total() - self._gradient_base
+        self.history.add_update(metrics)
+        self.tell("on_update_end", metrics=metrics)
+
+    def test_if_due(self) -> None:
+        """Play a test when the finished episodes have passed another multiple of `test_freq`."""
+        passed = self.counters.episodes // self.trainer.settings.test_freq
+        if passed > self._tests_passed:
+            self._tests_passed = passed
+            self.test()
+
+    def test(self) -> None:
+        """Play a test, and all that hangs on it: history, best agents, `stop_fn`."""
+        parts, settings = self.parts, self.trainer.settings
+        parts.hooks.test.start()
+        result = parts.evaluation.play(
+            parts.line_up.units, settings.episodes_per_test, rotate=parts.rotate, on_episodes=parts.hooks.test.at
+        )
+        metric = measured(self.trainer.reward_metric, result.returns, self._judged())
+        best = not self.metrics or metric > self.best
+        self.metrics.append(metric)
+        self.best = max(self.best, metric)
+        self.tested_at = (self.counters.episodes, self.counters.env_steps)
+        self._record(metric, result)
+        self.tell("on_test_end", metric=metric, result=result, best=best)
+        if best:
+            self.trainer.save(parts.folder / "best", parts.roster.agents)
+            parts.hooks.save_best(self.counters.episodes)
+        if parts.hooks.stops(metric, self.counters.episodes):
+            self.trainer.stop("stop_fn")
+        if best:
+            self.tell("on_checkpoint", path=parts.folder / "best")
+
+    def over(self) -> bool:
+        """Say whether a budget is used up or somebody asked to stop."""
+        settings, counters = self.trainer.settings, self.counters
+        budgets = (
+            ("episodes_per_train", counters.episodes, settings.episode_budget),
+            ("steps_per_train", counters.env_steps, settings.steps_per_train),
+            ("updates_per_train", counters.updates, settings.updates_per_train),
+        )
+        self.reason = self.trainer.stop_reason or next(
+            (name for name, done, budget in budgets if budget is not None and done >= budget), ""
+        )
+        return bool(self.reason)
+
+    def last_test(self) -> None:
+        """Play the test at the end, unless the last one saw the same agents."""
+        if self.tested_at != (self.counters.episodes, self.counters.env_steps):
+            self.test()
+
+    def finish(self, plot: bool) -> None:
+        """Save the last agents, tell the callbacks, write the tables and the picture, close the environments."""
+        folder = self.parts.folder
+        with self.parts.closing:
+            if not self._started:
+                return
+            try:
+                self.trainer.save(folder / "last", self.parts.roster.agents)
+                self.parts.hooks.save_last()
+                self.tell("on_checkpoint", path=folder / "last")
+            finally:
+                self.parts.streams.abandon()
+                self.history.write(folder, now=True)
+                if plot:
+                    self._plot()
+                self.tell("on_train_end", reason=self.reason)
+
+    def result(self) -> dict[str, Any]:
+        """Return what `train` returns."""
+        return {
+            "reward_metric_stats": list(self.metrics),
+            "num_collected_steps": self.counters.env_steps,
+            "num_collected_episodes": self.counters.episodes,
+            "num_gradient_steps": self.counters.gradient_steps,
+            "num_updates": self.counters.updates,
+            "training_time": self.seconds,
+            "stop_reason": self.reason,
+            "run_dir": str(self.parts.folder),
+            "history": self.history.tests,
+            "episodes": self.history.episodes,
+        }
+
+    # what the steps are made of
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since this run started, tests included."""
+        return time.perf_counter() - self._started_at
+
+    def set_masks(self, learning: Array | None = None, exploring: Array | None = None) -> None:
+        """Take masks [P] bool; they count from the next batch step on."""
+        now = self._masks or (learning, exploring)
+        new = (now[0] if learning is None else learning, now[1] if exploring is None else exploring)
+        self._masks = new  # type: ignore[assignment]
+
+    def masks(self) -> tuple[Array, Array]:
+        """Return (learning, exploring), each [P] bool."""
+        if self._masks is None:
+            raise RuntimeError("the run has not started")
+        return self._masks
+
+    def _apply_masks(self) -> None:
+        applied = getattr(self, "_applied", None)
+        if applied is self._masks:
+            return
+        self._applied = self._masks
+        learning, exploring = self.masks()
+        self._actors.explore(exploring)
+        for course in self.parts.courses:
+            course.learning(learning)
+
+    def tell(self, event: str, **data: Any) -> None:
+        """Give the callbacks a Moment, if any listens."""
+        if not self.parts.callbacks.listens(event):
+            return
+        counters = self.counters
+        self.parts.callbacks.call(
+            Moment(
+                self.trainer, event, counters.episodes, counters.env_steps, counters.updates,
+                counters.gradient_steps, self.seconds, data,
+            )  # fmt: skip
+        )
+
+    def _remember(self, step: Step, reward: Array | None) -> None:
+        self.parts.streams.arrived(step, reward)
+
+    def _tally(self, step: Step) -> None:
+        """Add up returns; write down and tell every episode that ended."""
+        self._returns += step.reward
+        self._lengths += 1
+        for e in np.flatnonzero(step.ended):
+            returns, length = self._returns[:, e].copy(), int(self._lengths[e])
+            self._returns[:, e], self._lengths[e] = 0.0, 0
+            self.counters.episodes += 1
+            self.history.add_episode(
+                env=int(e), env_steps=self.counters.env_steps, length=length, seconds=self.seconds, returns=returns
+            )
+            self.tell(
+                "on_episode_end", env=int(e), episode=int(step.episode[e]) - 1, returns=returns, length=length,
+                names=self.parts.envs.spec.names,
+            )  # fmt: skip
+
+    def _record(self, metric: float, result: TestResult) -> None:
+        self.history.add_test(
+            episodes=self.counters.episodes, env_steps=self.counters.env_steps, updates=self.counters.updates,
+            gradient_steps=self.counters.gradient_steps, seconds=self.seconds, metric=metric,
+            interval=result.interval, returns=result.returns.mean(0),
+        )  # fmt: skip
+        self.history.write(self.parts.folder)
+
+    def _judged(self) -> Array | None:
+        """With a line-up for tests: which of its columns have an agent that learns."""
+        if not self.parts.rotate:
+            return None
+        learning, _ = self.masks()
+        roster = self.parts.roster
+        learners = {id(agent) for agent, learns in zip(roster.agents, learning, strict=True) if learns}
+        judged = np.array([id(agent) in learners for agent in self.parts.line_up.agents])
+        return judged if judged.any() else None
+
+    def _gradient_total(self) -> int:
+        totals = (unit.learner.gradient_steps.sum() for unit in self.parts.roster.units if unit.learner.needs)
+        return int(sum(totals))
+
+    def _plot(self) -> None:
+        from marltrain.trainer.plots import draw_run
+
+        title = self.parts.envs.spec.name
+        draw_run(self.history.tests, self.history.episodes, self.parts.folder / "metrics.png", title=title)

@@ -1,0 +1,139 @@
+"""Agents in a folder: what they are as JSON, their numbers as safetensors, nothing that must be unpickled.
+
+agents.json          format, schema, marltrain's version, one entry a distinct agent, who sits where, checksum
+agents.safetensors   every agent's arrays, named "0/...", "1/..." after its entry
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from marltrain import __version__
+from marltrain.errors import AgentError, MarlTrainError, SaveError
+from marltrain.files import read_arrays, read_json, replacing_folder, sha256, whole_folder, write_arrays, write_json
+from marltrain.layout import Array
+from marltrain.policies.batch import AgentState
+
+if TYPE_CHECKING:
+    from marltrain.policies.agent import Agent
+
+FORMAT = "marltrain-agents"
+SCHEMA = 1
+DESCRIPTION = "agents.json"
+WEIGHTS = "agents.safetensors"
+KEYS = {"format", "schema", "marltrain", "agents", "seats", "sha256"}
+
+
+def save(path: str | Path, agents: Agent | Sequence[Agent]) -> None:
+    """Write agents to the folder `path`, taking the place of agents saved there before; all or nothing.
+
+    An agent that sits in several seats is written once. Raises AgentError for what is no agent, SaveError where `path`
+    holds something else.
+    """
+    from marltrain.policies.agent import Agent
+
+    path = Path(path)
+    seated = [agents] if isinstance(agents, Agent) else list(agents)
+    for i, agent in enumerate(seated):
+        if not isinstance(agent, Agent):
+            raise AgentError(f"agents[{i}] must be an Agent, got {type(agent).__name__} ({agent!r})")
+    if not seated:
+        raise AgentError("there are no agents to save: the list is empty")
+    _check_free(path)
+    distinct = list({id(agent): agent for agent in seated}.values())
+    place = {id(agent): i for i, agent in enumerate(distinct)}
+    states = [agent.state() for agent in distinct]
+    with replacing_folder(path) as folder:
+        write_arrays(folder / WEIGHTS, {f"{i}/{name}": a for i, s in enumerate(states) for name, a in s.arrays.items()})
+        description = {
+            "format": FORMAT,
+            "schema": SCHEMA,
+            "marltrain": __version__,
+            "agents": [{"info": state.info, "arrays": _shapes(state.arrays)} for state in states],
+            "seats": [place[id(agent)] for agent in seated],
+            "sha256": sha256(folder / WEIGHTS),
+        }
+        write_json(folder / DESCRIPTION, description)
+
+
+def load(path: str | Path, *, supply: Mapping[str, Any] | None = None, backend: str | None = None) -> list[Agent]:
+    """Read the agents that `save` wrote: one a seat, the same object in every seat that one agent had.
+
+    supply: class name -> the agent classes and models of your own that the agents were made of.
+    backend: "torch" or another to compute with; None: the one they were saved with.
+    Raises SaveError, naming the file, for anything but exactly what `save` writes.
+    """
+    from marltrain.policies.restore import restore
+
+    folder = whole_folder(path)
+    file = folder / DESCRIPTION
+    description = _description(file)
+    if sha256(folder / WEIGHTS) != description["sha256"]:
+        raise SaveError(f"{folder / WEIGHTS}: its checksum is not the one in {DESCRIPTION}: it was changed or damaged")
+    parts = _parts(folder / WEIGHTS, [entry["arrays"] for entry in description["agents"]])
+    agents = []
+    for i, (entry, arrays) in enumerate(zip(description["agents"], parts, strict=True)):
+        try:
+            agents.append(restore(AgentState(entry["info"], arrays), supply=supply, backend=backend))
+        except (MarlTrainError, KeyError, TypeError, ValueError, IndexError) as error:
+            told = str(error) if isinstance(error, MarlTrainError) else f"{type(error).__name__}: {error}"
+            raise SaveError(f"{file}: agent {i} cannot be restored: {told}") from error
+    return [agents[i] for i in description["seats"]]
+
+
+def _check_free(path: Path) -> None:
+    """Refuse to take the place of anything but saved agents."""
+    if path.is_dir() and any(path.iterdir()) and not (path / DESCRIPTION).is_file():
+        raise SaveError(
+            f"{path}: holds other things than agents ({DESCRIPTION} is not there); name a folder of its own"
+        )
+    if path.exists() and not path.is_dir():
+        raise SaveError(f"{path}: is a file, and agents are saved as a folder")
+
+
+def _shapes(arrays: Mapping[str, Array]) -> dict[str, Any]:
+    return {name: [str(array.dtype), list(array.shape)] for name, array in arrays.items()}
+
+
+def _description(file: Path) -> dict[str, Any]:
+    """Read and check everything in agents.json but the agents' own descriptions."""
+    found = read_json(file)
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise SaveError(f"{file}: does not describe saved agents: its format is not {FORMAT!r}")
+    if found.get("schema") != SCHEMA:
+        schema, version = found.get("schema"), found.get("marltrain")
+        raise SaveError(
+            f"{file}: schema {schema!r}, written by marltrain {version}; {__version__} reads schema {SCHEMA}"
+        )
+    if set(found) != KEYS:
+        raise SaveError(f"{file}: keys missing or unknown: {', '.join(sorted(set(found) ^ KEYS))}")
+    entries, seats = found["agents"], found["seats"]
+    if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
+        raise SaveError(f'{file}: "agents" must list objects with "info" and "arrays"')
+    if not isinstance(seats, list) or not all(type(i) is int for i in seats) or set(seats) != set(range(len(entries))):
+        raise SaveError(f'{file}: "seats" must name each of the {len(entries)} agents by number, got {seats!r}')
+    return found
+
+
+def _is_entry(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and set(entry) == {"info", "arrays"}
+        and all(isinstance(v, dict) for v in entry.values())
+    )
+
+
+def _parts(file: Path, expected: Sequence[Mapping[str, Any]]) -> list[dict[str, Array]]:
+    """Split the arrays by agent; raises SaveError unless they are exactly the expected ones."""
+    arrays = read_arrays(file)
+    named = {f"{i}/{name}": what for i, shapes in enumerate(expected) for name, what in shapes.items()}
+    if missing := sorted(named.keys() - arrays.keys()):
+        raise SaveError(f"{file}: arrays are missing: {', '.join(missing)}")
+    if extra := sorted(arrays.keys() - named.keys()):
+        raise SaveError(f"{file}: holds arrays that {DESCRIPTION} does not name: {', '.join(extra)}")
+    for name, array in arrays.items():
+        if [str(array.dtype), list(array.shape)] != named[name]:
+            raise SaveError(f"{file}: {name} is {array.dtype} {list(array.shape)}, {DESCRIPTION} says {named[name]}")
+    return [{name: arrays[f"{i}/{name}"] for name in shapes} for i, shapes in enumerate(expected)]

@@ -1,0 +1,116 @@
+"""What is measured, as TensorBoard event files. Steps are env steps.
+
+<agent>/<metric>                  means over the updates since the last point
+train/return/<player>             mean over the training episodes since the last point
+train/env_steps_per_second
+test/metric, test/return/<player>
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from marltrain.trainer.history import Means
+from marltrain.trainer.hooks import Callback, Moment
+
+
+class EventFile:
+    """A TensorBoard event file of scalars, written without TensorFlow or torch."""
+
+    def __init__(self, folder: str | Path) -> None:
+        """Create the file in `folder`."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        now = time.time()
+        self.path = folder / f"events.out.tfevents.{int(now)}.{socket.gethostname()}.{os.getpid()}.{time.time_ns()}"
+        self._records = RecordWriter(self.path.open("xb"))
+        self._records.write(Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
+
+    def write(self, scalars: Mapping[str, float], step: int) -> None:
+        """Write all scalars of one step as one record."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()])
+        self._records.write(Event(wall_time=time.time(), step=step, summary=summary).SerializeToString())
+
+    def flush(self) -> None:
+        """Hand what was written to the operating system."""
+        self._records.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._records.close()
+
+
+class TensorBoard(Callback):
+    """Writes event files into a folder.
+
+    every: seconds between two points of training, each the mean of what came between; tests are written as they come.
+    """
+
+    def __init__(self, folder: str | Path, *, every: float = 1.0) -> None:
+        """Take the folder; the file is created when training starts."""
+        self.folder, self.every = Path(folder), every
+        self._file: EventFile | None = None
+        self._means = Means()
+        self._last = (0, 0.0)
+
+    def on_train_start(self, moment: Moment) -> None:
+        """Create the file."""
+        self._file = EventFile(self.folder)
+        self._last = (moment.env_steps, moment.seconds)
+
+    def on_episode_end(self, moment: Moment) -> None:
+        """Count the returns."""
+        names, returns = moment.data["names"], moment.data["returns"]
+        self._means.add({"train": {f"return/{name}": float(value) for name, value in zip(names, returns, strict=True)}})
+
+    def on_update_end(self, moment: Moment) -> None:
+        """Count the metrics; write a point when one is due."""
+        self._means.add(moment.data["metrics"])
+        if moment.seconds - self._last[1] >= self.every:
+            self._point(moment)
+
+    def on_test_end(self, moment: Moment) -> None:
+        """Write the test, and the training that led to it."""
+        self._point(moment)
+        result: Any = moment.data["result"]
+        means = {
+            f"test/return/{name}": float(mean) for name, mean in zip(result.names, result.returns.mean(0), strict=True)
+        }
+        self._write({"test/metric": float(moment.data["metric"]), **means}, moment)
+        self._flush()
+
+    def on_train_end(self, moment: Moment) -> None:
+        """Write what is left, and close."""
+        self._point(moment)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _point(self, moment: Moment) -> None:
+        scalars = self._means.take()
+        steps, seconds = moment.env_steps - self._last[0], moment.seconds - self._last[1]
+        if steps > 0 and seconds > 0:
+            scalars["train/env_steps_per_second"] = steps / seconds
+        self._last = (moment.env_steps, moment.seconds)
+        if scalars:
+            self._write(scalars, moment)
+            self._flush()
+
+    def _write(self, scalars: Mapping[str, float], moment: Moment) -> None:
+        if self._file is not None:
+            self._file.write(scalars, moment.env_steps)
+
+    def _flush(self) -> None:
+        if self._file is not None:
+            self._file.flush()

@@ -1,0 +1,17 @@
+"""What holds for every test: one thread, no window, and a working directory of its own."""
+
+import os
+from pathlib import Path
+
+# Before anything imports torch, numba, pygame or matplotlib. Workers and other child processes inherit them.
+os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="Agg", SDL_VIDEODRIVER="dummy", PYGAME_HIDE_SUPPORT_PROMPT="1")
+ROOT = Path(__file__).parents[1]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+import pytest  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run in an empty folder, so that `runs/` of a test never lands in the repository."""
+    monkeypatch.chdir(tmp_path)

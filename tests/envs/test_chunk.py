@@ -1,0 +1,191 @@
+"""Autoreset, episode seeds, rebuilding, and what is refused, with the words that say where."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from marltrain.envs import DummyVectorEnv, probe, resolve
+from marltrain.errors import ConfigError, EnvError
+from marltrain.random import child_seed
+from tests.envs.driving import act, random_run, same, snapshot
+from tests.toys import Broken, Crowd, Forgetful, Identity, Relay
+
+
+class Diary(Identity):
+    """Writes down the seeds of its episodes."""
+
+    seeds: list[int] = []  # noqa: RUF012
+
+    def reset(self, seed=None, options=None):
+        Diary.seeds.append(seed)
+        return super().reset(seed=seed)
+
+
+def diary(num_envs, role="train", run=7):
+    """Seeds of two episodes per environment."""
+    vector = DummyVectorEnv(resolve(Diary, {"length": 2}), num_envs, role=role)
+    Diary.seeds = []
+    vector.reset(run)
+    for _ in range(2):
+        vector.step(act(vector.spec, num_envs))
+    return Diary.seeds
+
+
+def test_episode_seeds_come_from_run_role_environment_and_episode():
+    expected = [child_seed(7, "episode", "train", e, k) for k in (0, 1) for e in (0, 1, 2)]
+    assert diary(3) == expected and len(set(expected)) == 6
+
+
+def test_episode_seeds_do_not_depend_on_how_many_environments_there_are():
+    three, five = diary(3), diary(5)
+    assert three[:3] == five[:3] and three[3:] == five[5:8]
+
+
+def test_test_episodes_are_never_training_episodes():
+    assert not set(diary(4)) & set(diary(4, role="test"))
+
+
+def test_resetting_starts_the_same_episodes_again():
+    vector = DummyVectorEnv(Identity, 3)
+    one = random_run(vector, 25)
+    assert all(same(a, b) for a, b in zip(one, random_run(vector, 25), strict=True))
+    assert not same(one[0], random_run(vector, 0, seed=1)[0])
+
+
+def test_finished_environments_restart_at_once_and_alone():
+    vector = DummyVectorEnv(lambda: Lengths(), 3)
+    step = vector.reset(0)
+    ended, episodes = [], []
+    for _ in range(6):
+        step = vector.step(act(vector.spec, 3))
+        ended.append(step.ended.tolist())
+        episodes.append(step.episode.tolist())
+    lengths = [child_seed(0, "episode", "train", e, 0) % 3 + 1 for e in range(3)]
+    for e in range(3):
+        assert ended[lengths[e] - 1][e] and not any(ended[t][e] for t in range(lengths[e] - 1))
+        assert episodes[lengths[e] - 1][e] == 1
+
+
+class Lengths(Identity):
+    """Episodes of 1 to 3 steps, by their seed."""
+
+    def reset(self, seed=None, options=None):
+        self.length = (seed or 0) % 3 + 1
+        return super().reset(seed=seed)
+
+
+def test_impure_environments_are_rebuilt_for_every_episode():
+    fresh = DummyVectorEnv(resolve(Forgetful, {"flaw": "impure", "declared": True}), 1)
+    pure = DummyVectorEnv(resolve(Forgetful, {"flaw": ""}), 1)
+    undeclared = DummyVectorEnv(resolve(Forgetful, {"flaw": "impure"}), 1)
+    runs = [random_run(vector, 12) for vector in (fresh, pure, undeclared)]
+    assert all(same(a, b) for a, b in zip(runs[0], runs[1], strict=True))
+    assert not all(same(a, b) for a, b in zip(runs[0], runs[2], strict=True))
+
+
+def test_an_environment_that_cannot_be_repeated_says_so():
+    assert probe(Forgetful).reproducible
+    assert not probe(Forgetful, {"flaw": "random", "declared": True}).reproducible
+    assert not probe(lambda: gymnasium.wrappers.NormalizeObservation(gymnasium.make("CartPole-v1"))).reproducible
+
+
+FAULTS = [
+    ("raise", r"ZeroDivisionError: a fault of the environment's own"),
+    ("outside", r"player 'right': observation leaves its space .*entry 1 is 1\.5"),
+    ("nan", r"player 'right': observation leaves its space .*entry 1 is nan"),
+    ("reward", r"player 'right': reward inf is not finite"),
+    ("shape", r"player 'right': .*has shape \(3,\), its space says \(2,\)"),
+    ("missing", r"player 'right' is in env\.agents but was given no observation"),
+    ("truncated", r"player 'right' was truncated without a last observation"),
+    ("stranger", r"env\.agents holds 'nobody', which is not in possible_agents"),
+    ("no moves", r"player 'right' must move, but its action_mask allows no action"),
+    ("no mask", r"player 'right': its observation has no 'action_mask'"),
+]
+
+
+@pytest.mark.parametrize(("fault", "message"), FAULTS)
+def test_a_fault_is_named_with_its_environment_episode_seed_and_step(fault, message):
+    vector = DummyVectorEnv(resolve(Broken, {"fault": fault, "at": 3, "episode": 1}), 2)
+    vector.reset(5)
+    for _ in range(12):
+        vector.step(act(vector.spec, 2))
+    seed = child_seed(5, "episode", "train", 0, 1)
+    where = rf"environment 0 \(Broken\), episode 1 \(seed {seed}\), step 3: "
+    with pytest.raises(EnvError, match=where + message) as raised:
+        vector.step(act(vector.spec, 2))
+    if fault == "raise":
+        assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("fault", ["outside", "nan"])
+def test_a_fault_in_a_last_observation_is_named_in_the_episode_that_was(fault):
+    vector = DummyVectorEnv(resolve(Broken, {"fault": fault, "at": 10}), 1)
+    vector.reset(5)
+    with pytest.raises(EnvError, match=r"episode 0 \(seed \d+\), step 10: player 'right'"):
+        for _ in range(10):
+            vector.step(act(vector.spec))
+
+
+def test_a_fault_at_a_reset_is_step_0():
+    vector = DummyVectorEnv(resolve(Broken, {"fault": "raise", "at": 0, "episode": 2}), 1)
+    vector.reset(5)
+    with pytest.raises(EnvError, match=r"episode 1 \(seed \d+\), step 0: ZeroDivisionError"):
+        for _ in range(10):
+            vector.step(act(vector.spec))
+
+
+def test_an_environment_that_cannot_be_built_says_why():
+    with pytest.raises(EnvError, match=r"cannot be built: ZeroDivisionError"):
+        probe(lambda: 1 // 0)
+    with pytest.raises(EnvError, match=r"expected a PettingZoo .* got dict"):
+        probe(dict)
+
+
+@pytest.mark.parametrize(
+    ("env", "actions", "message"),
+    [
+        (Crowd, {"red_0": 3}, r"player 'red_0': action 3 is not legal; expected Discrete\(3\), counted from 0"),
+        (Crowd, {"blue": -1}, r"player 'blue': action -1 is not legal"),
+        (Relay, {"ann": 3}, r"player 'ann': action 3 is not legal; expected one of \[0, 1, 2\]"),
+    ],
+)
+def test_actions_outside_their_space_are_refused(env, actions, message):
+    vector = DummyVectorEnv(env, 1)
+    vector.reset(0)
+    with pytest.raises(EnvError, match=message):
+        vector.step(act(vector.spec, **actions))
+
+
+def test_actions_that_are_not_finite_are_refused():
+    vector = DummyVectorEnv("gymnasium/Pendulum-v1", 1)
+    vector.reset(0)
+    with pytest.raises(EnvError, match=r"player 'player_0': action \[nan\] is not legal"):
+        vector.step((np.full((1, 1, 1), np.nan, np.float32),))
+
+
+def test_dead_players_stale_observations_are_not_checked():
+    """Their cells hold what they saw last, or zeros that their space may not contain."""
+
+    class Far(Crowd):
+        def observation_space(self, agent):
+            box = super().observation_space(agent)
+            return gymnasium.spaces.Box(50, 200, box.shape, np.float32)
+
+        def _observations(self, names):
+            return {name: seen + 50 for name, seen in super()._observations(names).items()}
+
+    vector = DummyVectorEnv(Far, 3)
+    assert len(random_run(vector, 20)) == 21
+
+
+def test_there_must_be_an_environment():
+    with pytest.raises(ConfigError, match="num_envs must be at least 1, got 0"):
+        DummyVectorEnv(Crowd, 0)
+
+
+def test_snapshots_are_copies():
+    vector = DummyVectorEnv(Identity, 1)
+    first = snapshot(vector.reset(0))
+    kept = {name: array.copy() for name, array in first.items()}
+    vector.step(act(vector.spec))
+    assert same(first, kept)

@@ -1,0 +1,225 @@
+"""Turn-based environments as arrays: every number of these games is worked out by hand (see tests.toys.Relay)."""
+
+import numpy as np
+import pytest
+
+from marltrain.envs import DummyVectorEnv, resolve
+from marltrain.envs.check import random_actions
+from marltrain.errors import EnvError
+from marltrain.spec import Step
+from tests.envs.driving import act, column, rewards, run_seed
+from tests.toys import Relay
+
+MOVES = [("ann", 2), ("bob", 1), ("cat", 0), ("ann", 1), ("bob", 2), ("cat", 1), ("ann", 0), ("cat", 1)]
+# What each move brings ann, bob and cat: the mover its action, the others 10, 20 or 30; move 5 kills bob; the end pays.
+BROUGHT = [
+    [2, 10, 10],
+    [20, 1, 20],
+    [30, 30, 0],
+    [1, 10, 10],
+    [20, 2, 20],
+    [30, 30 - 1000, 1],
+    [0, 0, 10],
+    [30 + 500, 0, 1 + 502],
+]
+
+
+def relay(parities=(0, 0), **arguments):
+    vector = DummyVectorEnv(resolve(Relay, arguments), 1)
+    return vector, vector.spec, vector.reset(run_seed(list(parities)))
+
+
+def test_first_step_gives_the_first_mover_its_observation_and_legal_moves():
+    vector, spec, step = relay()
+    assert spec.turn_based and spec.names == ("ann", "bob", "cat") and len(spec.groups) == 1
+    assert column(spec, step) == {
+        "reward": {"ann": 0, "bob": 0, "cat": 0},
+        "turn": {"ann": True},
+        "alive": {"ann": True, "bob": True, "cat": True},
+        "obs": {"ann": [0, 0, -1]},
+        "legal": {"ann": [0, 1, 2]},
+    }
+    assert not step.ended[0] and step.episode[0] == 0
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+def test_every_step_of_an_episode_by_hand(truncate):
+    vector, spec, step = relay(truncate=truncate)
+    seen = []
+    for name, action in MOVES:
+        assert list(column(spec, step)["turn"]) == [name]
+        step = vector.step(act(spec, **{name: action}))
+        seen.append(column(spec, step))
+        assert bool(step.ended[0]) == (len(seen) == 8)
+    assert [list(said["reward"].values()) for said in seen] == BROUGHT
+
+    # Observations are [t, place, the action before]; action 2 is legal when t is even.
+    assert [said["obs"] for said in seen[:7]] == [
+        {"bob": [1, 1, 2]},
+        {"cat": [2, 2, 1]},
+        {"ann": [3, 0, 0]},
+        {"bob": [4, 1, 1]},
+        {"cat": [5, 2, 2]},
+        {"ann": [6, 0, 1]},  # bob's turn is skipped: he is dead
+        {"cat": [7, 2, 0]},
+    ]
+    assert [list(said["legal"].values()) for said in seen[:7]] == [[[0, 1]], [[0, 1, 2]]] * 3 + [[[0, 1]]]
+
+    # Bob's part is closed at move 5, by cat; his last observation is read then.
+    assert [list(said.get("terminated", ())) for said in seen[:7]] == [[], [], [], [], [], ["bob"], []]
+    assert all("truncated" not in said for said in seen[:7])
+    assert seen[5]["final_obs"] == {"bob": [6, 1, 1]} and seen[5]["final_legal"] == {"bob": [0, 1, 2]}
+    assert list(seen[4]["alive"]) == ["ann", "bob", "cat"] and list(seen[5]["alive"]) == ["ann", "cat"]
+
+    # The end closes the mover's part and the waiting player's; the next episode is already there.
+    event = "truncated" if truncate else "terminated"
+    assert seen[7] == {
+        "reward": {"ann": 530, "bob": 0, "cat": 503},
+        event: {"ann": True, "cat": True},
+        "final_obs": {"ann": [8, 0, 1], "cat": [8, 2, 1]},
+        "final_legal": {"ann": [0, 1, 2], "cat": [0, 1, 2]},
+        "turn": {"ann": True},
+        "alive": {"ann": True, "bob": True, "cat": True},
+        "obs": {"ann": [0, 0, -1]},
+        "legal": {"ann": [0, 1, 2]},
+    }
+    assert step.episode[0] == 1
+
+    # Events stand on one Step only.
+    step = vector.step(act(spec, ann=0))
+    assert not step.terminated.any() and not step.truncated.any() and not step.ended.any()
+    assert rewards(spec, step) == [0, 10, 10]
+
+
+def test_absent_for_an_episode_and_back_in_the_next():
+    vector, spec, step = relay(parities=(1, 0))
+    assert list(column(spec, step)["alive"]) == ["ann", "cat"]
+    movers = []
+    for t in range(8):
+        (mover,) = column(spec, step)["turn"]
+        movers.append(mover)
+        step = vector.step(act(spec, **{mover: 0}))
+        said = column(spec, step)
+        assert said["reward"]["bob"] == 0
+        if t < 7:
+            assert "terminated" not in said and list(said["alive"]) == ["ann", "cat"]
+    assert movers == ["ann", "cat"] * 4
+    assert list(said["terminated"]) == ["ann", "cat"] and list(said["alive"]) == ["ann", "bob", "cat"]
+    assert said["reward"] == {"ann": 530, "bob": 0, "cat": 502}
+
+
+def test_rewards_between_two_turns_are_what_last_reports():
+    """Against PettingZoo's own loop, over random games of every kind."""
+    for seed in range(20):
+        env = Relay()
+        reported: dict[str, list[float]] = {name: [] for name in env.possible_agents}
+        moves = []
+        rng = np.random.default_rng(seed)
+        env.reset(seed=seed)
+        for name in env.agent_iter():
+            seen, reward, terminated, truncated, _ = env.last()
+            reported[name].append(reward)
+            over = terminated or truncated
+            moves.append(None if over else int(rng.choice(np.flatnonzero(seen["action_mask"]))))
+            env.step(moves[-1])
+
+        vector, spec, step = relay(parities=(seed % 2,))
+        gathered = {name: 0.0 for name in spec.names}
+        told: dict[str, list[float]] = {name: [] for name in spec.names}
+        for move in [move for move in moves if move is not None]:
+            (mover,) = column(spec, step)["turn"]
+            told[mover].append(gathered[mover])
+            gathered[mover] = 0.0
+            step = vector.step(act(spec, **{mover: move}))
+            for p, name in enumerate(spec.names):
+                gathered[name] += float(step.reward[p, 0])
+                if step.terminated[p, 0]:
+                    told[name].append(gathered[name])
+        assert step.ended[0] and told == reported
+
+
+class Lingering(Relay):
+    """Bob, once dead, takes his dead step at his own turn, after another move that pays him."""
+
+    def step(self, action):
+        mover = self.agent_selection
+        dead = self.terminations[mover] or self.truncations[mover]
+        if dead:
+            self._was_dead_step(action)
+            if self.agents:
+                self.agent_selection = self.after
+            return
+        self.t, self.before = self.t + 1, int(action)
+        self.rewards = {name: 1.0 for name in self.agents}
+        if self.t == 2:  # bob's own move kills him, but cat and ann move before his dead step
+            self.terminations["bob"] = True
+        if self.t == 6:
+            self.terminations = dict.fromkeys(self.agents, True)
+        order = self.agents
+        self.agent_selection = order[(order.index(mover) + 1) % len(order)]
+        self.after = "cat" if "cat" in self.agents else self.agents[0]
+        self._cumulative_rewards[mover] = 0.0
+        self._accumulate_rewards()
+
+
+def test_a_part_is_closed_at_the_dead_step_with_what_was_received_until_then():
+    vector = DummyVectorEnv(resolve(Lingering, {"absences": False}), 1)
+    spec, step = vector.spec, vector.reset(0)
+    closed = []
+    total = 0.0
+    for name in ("ann", "bob", "cat", "ann"):
+        assert list(column(spec, step)["turn"]) == [name]
+        step = vector.step(act(spec, **{name: 0}))
+        total += rewards(spec, step)[1]
+        closed.append(bool(step.terminated[1, 0]))
+    assert closed == [False, False, False, True] and total == 4
+    assert column(spec, step)["final_obs"] == {"bob": [4, 1, 0]}
+    assert list(column(spec, step)["turn"]) == ["cat"]
+
+
+class Stuck(Relay):
+    """Never lets go of its dead."""
+
+    def _was_dead_step(self, action):
+        pass
+
+
+def test_dead_steps_that_remove_nobody_are_an_error_and_no_endless_loop():
+    vector, spec, step = DummyVectorEnv(Stuck, 1), None, None
+    spec, step = vector.spec, vector.reset(run_seed([0]))
+    with pytest.raises(EnvError, match=r"'bob' is dead, but step\(None\) did not remove it"):
+        for name, action in MOVES:
+            vector.step(act(spec, **{name: action}))
+
+
+def test_an_illegal_move_is_an_error_that_names_player_environment_and_step():
+    vector, spec, step = relay()
+    vector.step(act(spec, ann=0))
+    with pytest.raises(EnvError, match=r"environment 0 .*step 1: player 'bob': action 2 is not legal; .* \[0, 1\]"):
+        vector.step(act(spec, bob=2))
+
+
+def test_actions_of_those_who_need_not_act_are_ignored():
+    vector, spec, step = relay()
+    step = vector.step(act(spec, ann=2, bob=99, cat=-5))
+    assert rewards(spec, step) == BROUGHT[0]
+
+
+class NoMask(Relay):
+    """The mask of whoever does not move is all zeros, as in PettingZoo's classic games."""
+
+    def observe(self, agent):
+        seen = super().observe(agent)
+        if agent != self.agent_selection:
+            seen["action_mask"][:] = 0
+        return seen
+
+
+def test_a_waiting_players_last_legal_moves_are_never_empty():
+    vector = DummyVectorEnv(resolve(NoMask, {"truncate": True, "absences": False}), 1)
+    step: Step = vector.reset(0)
+    rng = np.random.default_rng(0)
+    while not step.ended[0]:
+        step = vector.step(random_actions(vector.spec, step, rng))
+    for p in (0, 2):
+        assert step.truncated[p, 0] and step.final_legal[0] is not None and step.final_legal[0][p, 0].all()

@@ -1,0 +1,140 @@
+"""Imports run one way, and nothing heavy is loaded before it is used."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.house.repository import PACKAGE, ROOT, parsed, place, python_files
+
+BASE = {"errors", "layout", "spec", "files", "random", "config"}
+MAY_IMPORT = {
+    "base": {"base"},
+    "envs": {"base", "envs"},
+    "policies": {"base", "policies"},
+    "trainer": {"base", "envs", "policies", "trainer"},
+    "cli": {"base", "envs", "policies", "trainer", "cli", "marltrain"},
+    "marltrain": {"base", "envs", "policies", "trainer", "cli", "marltrain"},
+}
+FRAMEWORKS = {"torch", "tensorflow", "keras", "tianshou"}
+WITHOUT_FRAMEWORK = ("envs", "policies/algorithms", "policies/memory")
+WITHOUT_FRAMEWORK_FILES = ("algorithm", "distributions", "exploration", "losses", "networks", "returns", "schedules")
+
+
+def room(module: str) -> str:
+    """Return the part of the house that a module of marltrain belongs to; "marltrain" is the package itself."""
+    parts = module.split(".")
+    if len(parts) == 1 or parts[1] == "__main__":
+        return "marltrain"
+    return "base" if parts[1] in BASE else parts[1]
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports(tree: ast.Module, package: str) -> Iterator[tuple[ast.stmt, str]]:
+    """Yield every import of a module, wherever it stands, as absolute dotted names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
+            source = ".".join(filter(None, [base, node.module]))
+            if source == "marltrain":  # `from marltrain import errors` names a module, not a name inside one
+                yield from ((node, f"marltrain.{alias.name}") for alias in node.names if alias.name != "__version__")
+            else:
+                yield node, source
+
+
+def wrong_way(tree: ast.Module, module: str, is_package: bool) -> Iterator[tuple[ast.stmt, str]]:
+    """Yield the imports that `module` may not make."""
+    package = module if is_package else module.rpartition(".")[0]
+    for node, imported in imports(tree, package):
+        if imported.split(".")[0] == "marltrain" and room(imported) not in MAY_IMPORT[room(module)]:
+            yield node, imported
+
+
+def test_imports_run_one_way() -> None:
+    found = [
+        f"{place(path, node)} imports {imported}"
+        for path in python_files("marltrain")
+        for node, imported in wrong_way(parsed(path), module_of(path), path.name == "__init__.py")
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "wrong"),
+    [
+        ("marltrain.envs.turns", "from marltrain.policies.batch import Batch", True),
+        ("marltrain.envs.turns", "def f():\n    import marltrain.policies", True),
+        ("marltrain.envs.turns", "from ..policies import batch", True),
+        ("marltrain.envs.turns", "from . import chunk", False),
+        ("marltrain.policies.agent", "from marltrain import envs", True),
+        ("marltrain.policies.agent", "import marltrain", True),
+        ("marltrain.policies.agent", "from marltrain import __version__", False),
+        ("marltrain.spec", "from marltrain.envs import DummyVectorEnv", True),
+        ("marltrain.spec", "from marltrain.layout import Layout", False),
+        ("marltrain.trainer.rollout", "from marltrain.envs import DummyVectorEnv", False),
+        ("marltrain.trainer.rollout", "from marltrain.cli import main", True),
+        ("marltrain.cli", "import marltrain", False),
+    ],
+)
+def test_a_wrong_import_is_seen(module: str, line: str, wrong: bool) -> None:
+    assert bool(list(wrong_way(ast.parse(line), module, is_package=False))) is wrong
+
+
+def test_every_module_belongs_to_a_room() -> None:
+    rooms = {room(module_of(path)) for path in python_files("marltrain")}
+    assert rooms <= set(MAY_IMPORT), f"say what {rooms - set(MAY_IMPORT)} may import, in docs/architecture.md and here"
+
+
+def test_algorithms_and_environments_import_no_framework() -> None:
+    files = [path for folder in WITHOUT_FRAMEWORK for path in (PACKAGE / folder).rglob("*.py")]
+    files += [path for name in WITHOUT_FRAMEWORK_FILES for path in PACKAGE.glob(f"policies/{name}.py")]
+    assert len(files) > len(WITHOUT_FRAMEWORK)
+    found = [
+        f"{place(path, node)} imports {imported}"
+        for path in files
+        for node, imported in imports(parsed(path), module_of(path))
+        if imported.split(".")[0] in FRAMEWORKS
+    ]
+    assert not found, "\n".join(found)
+
+
+def in_a_fresh_process(code: str) -> dict[str, object]:
+    """Run code in a new interpreter; return what it leaves in `seen`, with the modules loaded and the seconds taken."""
+    report = "json.dumps({**seen, 'modules': sorted(sys.modules), 'seconds': time.process_time() - start})"
+    program = f"import json, sys, time\nseen = {{}}\nstart = time.process_time()\n{code}\nprint({report})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+HEAVY = {"torch", "tensorflow", "keras", "ray", "pandas", "matplotlib.pyplot", "numba", "tianshou"}
+
+
+@pytest.mark.parametrize(
+    ("code", "banned"),
+    [
+        ("import marltrain", HEAVY),
+        ("import marltrain; dir(marltrain); marltrain.SpecError; marltrain.EnvSpec", HEAVY),
+        ("import marltrain.envs", FRAMEWORKS | {"ray", "pandas", "matplotlib.pyplot"}),
+        ("import marltrain; marltrain.DecentralizedTrainer; marltrain.PPO", {"tensorflow", "keras", "ray"}),
+    ],
+)
+def test_nothing_heavy_is_loaded_unasked(code: str, banned: set[str]) -> None:
+    loaded = in_a_fresh_process(code)["modules"]
+    assert isinstance(loaded, list)
+    assert not banned & set(loaded)
+
+
+def test_import_is_quick() -> None:
+    seconds = in_a_fresh_process("import marltrain")["seconds"]
+    assert isinstance(seconds, float)
+    assert seconds < 0.25, "the package itself should import little more than importlib"

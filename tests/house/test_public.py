@@ -1,0 +1,55 @@
+"""The public names: sorted, found, explained, documented, and seen by type checkers."""
+
+import ast
+import inspect
+import re
+
+import pytest
+
+import marltrain
+from tests.house.repository import PACKAGE, ROOT, parsed
+
+
+def test_names_are_sorted_and_there_once() -> None:
+    assert list(marltrain.__all__) == sorted(set(marltrain.__all__))
+
+
+@pytest.mark.parametrize("name", marltrain.__all__)
+def test_name_is_found_and_explained(name: str) -> None:
+    found = getattr(marltrain, name)
+    home = marltrain._HOME[name]
+    assert f"{found.__module__}.".startswith(f"{home}."), f"{name} is defined in {found.__module__}, not in {home}"
+    assert found.__doc__, f"{name} has no docstring"
+    inherited = inspect.isclass(found) and any(found.__doc__ is base.__doc__ for base in found.__mro__[1:])
+    assert not inherited, f"{name} has no docstring of its own"
+
+
+def test_api_page_documents_each_name_once() -> None:
+    page = (ROOT / "docs" / "api.rst").read_text(encoding="utf-8")
+    documented = re.findall(r"^\.\. auto\w+:: (\w+)$", page, re.MULTILINE)
+    assert sorted(documented) == list(marltrain.__all__)
+
+
+def test_type_checkers_see_the_same_names_from_the_same_modules() -> None:
+    guarded = next(node for node in parsed(PACKAGE / "__init__.py").body if isinstance(node, ast.If))
+    imported = {
+        alias.asname: node.module
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name == alias.asname
+    }
+    assert imported == marltrain._HOME
+
+
+def test_dir_lists_the_public_names() -> None:
+    assert set(marltrain.__all__) | {"__version__"} == set(dir(marltrain))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'marltrain' has no attribute 'PPPO'"):
+        _ = marltrain.PPPO
+
+
+def test_types_are_shipped() -> None:
+    assert (PACKAGE / "py.typed").exists()

@@ -1,0 +1,175 @@
+"""Habits of the sources: size, errors, safe reading, nothing unfinished, tests that mirror the package."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.house.repository import PACKAGE, ROOT, dotted, parsed, place, python_files
+
+MAX_LINES = 600
+CODE = ("marltrain", "examples", "benchmarks")
+EVERYTHING = (*CODE, "tests", "docs")
+MIRRORS_NOTHING = {"house": "rules of the repository", "whole": "runs of the whole library"}
+RUN_ELSEWHERE = {"spread.py": "make demo"}
+READS_ITS_PARENT = "marltrain/envs/worker.py"  # unpickles bytes from the process that started it, not from files
+
+READERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "torch", "numpy.lib.format"}
+
+
+def unsafe(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+    """Yield calls that would run code found in a file: unpickling, eval, exec."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = dotted(node.func)
+        module, _, name = called.rpartition(".")
+        if called in ("eval", "exec") or (module in READERS and name in ("load", "loads", "open", "Unpickler")):
+            yield node, called
+        for keyword in node.keywords:
+            wanted = {"allow_pickle": True, "weights_only": False}.get(keyword.arg or "")
+            if wanted is not None and isinstance(keyword.value, ast.Constant) and keyword.value.value is wanted:
+                yield node, f"{called}({keyword.arg}={wanted})"
+
+
+def silent(handler: ast.ExceptHandler) -> bool:
+    """Say whether a handler catches everything, or drops whatever went wrong without a word."""
+    if handler.type is None:
+        return True
+    does_nothing = all(isinstance(line, ast.Pass) for line in handler.body)
+    return does_nothing and dotted(handler.type) in ("Exception", "BaseException")
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {place(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files(*EVERYTHING)}
+    assert not {name: lines for name, lines in lengths.items() if lines > MAX_LINES}
+
+
+def test_no_exception_is_swallowed() -> None:
+    found = [
+        place(path, node)
+        for path in python_files(*EVERYTHING)
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ExceptHandler) and silent(node)
+    ]
+    assert not found, found
+
+
+@pytest.mark.parametrize(
+    ("body", "seen"),
+    [
+        ("except:\n    raise", True),
+        ("except Exception:\n    pass", True),
+        ("except KeyError:\n    pass", False),
+        ("except Exception as error:\n    report(error)", False),
+    ],
+)
+def test_a_swallowed_exception_is_seen(body: str, seen: bool) -> None:
+    (handler,) = (node for node in ast.walk(ast.parse(f"try:\n    f()\n{body}")) if isinstance(node, ast.ExceptHandler))
+    assert silent(handler) is seen
+
+
+def test_the_package_asserts_nothing() -> None:
+    """`python -O` drops assertions, and a user's mistake deserves an error of `marltrain.errors`."""
+    found = [
+        place(path, node)
+        for path in python_files("marltrain")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Assert)
+    ]
+    assert not found, found
+
+
+def test_no_file_is_read_by_running_it() -> None:
+    found = [
+        f"{place(path, node)} {what}"
+        for path in python_files(*CODE)
+        for node, what in unsafe(parsed(path))
+        if (place(path), what) != (READS_ITS_PARENT, "cloudpickle.loads")
+    ]
+    assert not found, found
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "pickle.load(file)",
+        "cloudpickle.loads(data)",
+        "torch.load(path)",
+        "np.load(path, allow_pickle=True)",
+        "read(path, weights_only=False)",
+        "eval(text)",
+    ],
+)
+def test_an_unsafe_read_is_seen(call: str) -> None:
+    assert list(unsafe(ast.parse(call)))
+
+
+@pytest.mark.parametrize("call", ["json.load(file)", "np.load(path)", "mt.load(path)", "network.eval()"])
+def test_a_safe_read_is_let_pass(call: str) -> None:
+    assert not list(unsafe(ast.parse(call)))
+
+
+def test_nothing_is_left_unfinished() -> None:
+    """No notes to oneself anywhere, no stubs in the package."""
+    note = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+    found = [
+        f"{place(path)}:{number}"
+        for path in python_files(*EVERYTHING)
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if note.search(line)
+    ]
+    found += [
+        place(path, node)
+        for path in python_files("marltrain")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Raise) and node.exc and "'NotImplementedError'" in ast.dump(node.exc)
+    ]
+    assert not found, found
+
+
+def test_no_test_is_skipped() -> None:
+    skips = ("pytest.skip", "pytest.xfail", "pytest.importorskip", "pytest.mark.skip", "pytest.mark.skipif")
+    found = [
+        place(path, node)
+        for path in python_files("tests")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute) and dotted(node) in (*skips, "pytest.mark.xfail")
+    ]
+    assert not found, found
+
+
+def mirrored(test: Path) -> bool:
+    """Say whether tests/a/test_b_more.py has a subject: a module or folder marltrain/a/b, or examples/b."""
+    inside = test.relative_to(ROOT / "tests")
+    if inside.parts[0] in MIRRORS_NOTHING:
+        return True
+    folder = ROOT / inside.parent if inside.parts[0] in ("examples", "benchmarks") else PACKAGE / inside.parent
+    words = test.stem.removeprefix("test_").split("_")
+    subjects = [folder / "_".join(words[:n]) for n in range(1, len(words) + 1)]
+    return any(subject.with_suffix(".py").exists() or subject.is_dir() for subject in subjects)
+
+
+def test_tests_mirror_the_package() -> None:
+    found = [place(path) for path in python_files("tests") if path.name.startswith("test_") and not mirrored(path)]
+    assert not found, f"{found}: name each after what it tests, or put it in tests/whole"
+
+
+def test_a_test_without_a_subject_is_seen() -> None:
+    tests = ROOT / "tests"
+    assert mirrored(tests / "test_spec.py")
+    assert mirrored(tests / "envs" / "test_turns_by_hand.py")
+    assert not mirrored(tests / "envs" / "test_nothing_there.py")
+
+
+def test_every_example_is_run() -> None:
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in python_files("tests") if path != Path(__file__))
+    found = [
+        place(path)
+        for path in python_files("examples")
+        if path.name not in RUN_ELSEWHERE and path.name not in sources and f"examples.{path.stem}" not in sources
+    ]
+    assert not found, f"no test runs {found}"

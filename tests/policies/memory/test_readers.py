@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from marltrain.errors import AgentError, ConfigError
+from marltrain.policies.batch import Column
+from marltrain.policies.memory import Plan, Streams
+from tests.policies.memory.worlds import (
+    Record,
+    World,
+    at,
+    blank,
+    drive,
+    one_group,
+    rollouts,
+    same,
+    seeing,
+    two_groups,
+    uniform,
+)
+
+COLUMNS = {"log_prob": Column()}
+WORLDS = [  # spec, environments, rows, dense, seats of a reader with several rows, all of group 0
+    pytest.param(two_groups, 3, 7, False, [[0], [2], [2, 0]], id="ragged"),
+    pytest.param(two_groups, 2, 40, False, [[2], [0]], id="ragged, long ring"),
+    pytest.param(one_group, 3, 7, True, [[2], [0, 1]], id="dense"),
+    pytest.param(seeing, 2, 6, False, [[1], [0], [0, 1]], id="stacked frames, ragged"),
+    pytest.param(seeing, 3, 9, True, [[1], [0]], id="stacked frames, dense"),
+]
+
+
+def expected_reward(row, gamma, n):
+    """Follow the record n decisions ahead; return reward, discount, what is seen then and what is legal."""
+    total, factor = 0.0, 1.0
+    for _ in range(n):
+        total += factor * row.reward
+        factor *= gamma
+        if row.end is not None:
+            terminated, obs, legal = row.end
+            return total, 0.0 if terminated else factor, obs, legal
+        row = row.next
+        if row.whole_at is None:
+            break
+    return total, factor, row.obs, row.legal
+
+
+def check_transitions(batch, streams, record, players, gamma, n):
+    """Compare every row of agent 0's batch with the record, row by row."""
+    ring = streams.rings[0]
+    times = {t % ring.capacity: t for t in range(ring.oldest, ring.now + 1)}
+    for b, (row, slot, env) in enumerate(batch.rows[0].tolist()):
+        p = ring.group.players[row]
+        assert p in players
+        found = next(r for r in record.rows[p] if (r.time, r.env) == (times[slot], env))
+        reward, discount, obs, legal = expected_reward(found, gamma, n)
+        assert same(at(batch.obs, 0, b), found.obs) and same(at(batch.legal, 0, b), found.legal)
+        assert batch.action[0, b] == found.action and batch.extras["log_prob"][0, b] == found.log_prob
+        assert batch.reward[0, b] == pytest.approx(reward, abs=1e-5)
+        assert batch.discount[0, b] == pytest.approx(discount, abs=1e-6)
+        assert same(at(batch.next_obs, 0, b), obs) and same(at(batch.next_legal, 0, b), legal)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize(("make", "envs", "rows", "dense", "seats"), WORLDS)
+def test_transitions_equal_a_record_kept_in_lists(make, envs, rows, dense, seats, n, seed):
+    spec = make()
+    streams = Streams(spec, envs, {g: Plan(rows, COLUMNS) for g in range(len(spec.groups))})
+    record = Record(spec, envs)
+    readers = [uniform(streams, [row], COLUMNS, n) for row in seats]
+    rng = np.random.default_rng(seed)
+
+    def compare(t):
+        ring = streams.rings[0]
+        for reader, players in zip(readers, seats, strict=True):
+            size = sum(len(record.whole(p, ring.oldest)) for p in players)
+            assert reader.size().tolist() == [size]
+            if size and t % 5 == 0:
+                check_transitions(reader.sample([rng], np.array([0.9]), 7), streams, record, players, 0.9, n)
+
+    drive(World(spec, envs, seed, dense), streams, record, compare, 70, resets=[31])
+    assert streams.rings[0].ends.used <= envs * streams.rings[0].capacity * streams.rings[0].group.size
+
+
+def test_ends_are_given_back():
+    spec = one_group()
+    streams = Streams(spec, 4, {0: Plan(5, COLUMNS)})
+    drive(World(spec, 4, 0, dense=True, end_chance=0.5), streams, Record(spec, 4), lambda t: None, 300)
+    ring = streams.rings[0]
+    assert ring.ends.used == (ring.next < -1).sum() > 0
+    assert len(ring.ends.time) == 64
+
+
+def check_rollout(rollout, expected, gamma):
+    """expected[k]: agent k's rows in order, from the record."""
+    assert rollout.weight.sum(1).tolist() == [len(rows) for rows in expected]
+    assert rollout.weight.shape[1] == max(len(rows) for rows in expected)
+    most = 0
+    for k, rows in enumerate(expected):
+        boots = 0
+        for b, row in enumerate(rows):
+            assert same(at(rollout.obs, k, b), row.obs) and same(at(rollout.legal, k, b), row.legal)
+            assert rollout.action[k, b] == row.action and rollout.extras["log_prob"][k, b] == row.log_prob
+            assert rollout.reward[k, b] == row.reward
+            terminated, obs, legal = row.end or (False, row.next.obs, row.next.legal)
+            assert rollout.discount[k, b] == np.float32(0 if terminated else gamma[k])
+            assert rollout.truncated[k, b] == (row.end is not None and not terminated)
+            linked = b + 1 < len(rows) and row.next is rows[b + 1]
+            assert rollout.cut[k, b] == (not linked)
+            if linked:
+                assert rollout.boot[k, b] == -1
+                continue
+            assert rollout.boot[k, b] == boots
+            assert same(at(rollout.boot_obs, k, boots), obs) and same(at(rollout.boot_legal, k, boots), legal)
+            boots += 1
+        most = max(most, boots)
+        pad = slice(len(rows), None)
+        assert rollout.cut[k, pad].all() and not rollout.truncated[k, pad].any()
+        for column in (rollout.weight, rollout.discount, rollout.reward, rollout.boot):
+            assert not column[k, pad].any()
+    assert len(rollout.boot_obs["vector"][0] if isinstance(rollout.boot_obs, dict) else rollout.boot_obs[0]) == most
+    for obs in (rollout.obs, rollout.boot_obs):
+        assert all(np.isfinite(array).all() for array in (obs.values() if isinstance(obs, dict) else [obs]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("make", "envs", "rows", "dense", "seats"), WORLDS)
+def test_rollouts_equal_a_record_kept_in_lists(make, envs, rows, dense, seats, seed):
+    """Every row is taken once, in order, whatever happens between; agent 1 is dropped at times."""
+    spec = make()
+    streams = Streams(spec, envs, {g: Plan(rows, COLUMNS) for g in range(len(spec.groups))})
+    record = Record(spec, envs)
+    reader = rollouts(streams, seats, COLUMNS)
+    gamma = np.linspace(0.5, 0.9, len(seats))
+    taken, since = -1, [0] * len(seats)
+    rng = np.random.default_rng(seed)
+
+    def fresh(k):
+        rows = [
+            [row for row in record.rows.get(p, []) if row.whole_at is not None and row.whole_at > taken]
+            for p in seats[k]
+        ]
+        return [row for own in rows for row in sorted(own, key=lambda r: (r.env, r.time)) if row.time >= since[k]]
+
+    def act(t):
+        nonlocal taken
+        if rng.random() < 0.04 or 50 <= t <= 60:
+            reader.drop(1)
+            since[1] = t
+        expected = [fresh(k) for k in range(len(seats))]
+        assert reader.size().tolist() == [len(rows) for rows in expected]
+        if rng.random() < 0.1 and any(expected):
+            check_rollout(reader.take(gamma), expected, gamma)
+            taken = t
+
+    drive(World(spec, envs, seed, dense), streams, record, act, 120, resets=[40])
+
+
+def test_each_row_is_taken_exactly_once_over_a_run():
+    spec = one_group()
+    streams = Streams(spec, 3, {0: Plan(4, COLUMNS)})
+    record = Record(spec, 3)
+    reader = rollouts(streams, [[0], [1], [2]], COLUMNS)
+    seen: list[list[float]] = [[], [], []]
+
+    def take(t):
+        if t % 7 == 6 and reader.size().any():
+            rollout = reader.take(np.full(3, 0.9))
+            for k in range(3):
+                seen[k] += rollout.obs[k, rollout.weight[k] > 0, 0].tolist()
+
+    drive(World(spec, 3, 5), streams, record, take, 210)
+    for k in range(3):
+        assert len(seen[k]) > 100
+        assert sorted(seen[k]) == sorted(row.obs[0] for row in record.whole(k) if row.whole_at <= 209)
+
+
+def chain(rewards, ends=(), rows=16):
+    """One player, one environment, a decision each batch step; ends: batch step -> "terminated" or "truncated"."""
+    spec = one_group("a", masked=False)
+    streams = Streams(spec, 1, {0: Plan(rows)})
+    for t, reward in enumerate([0.0, *rewards]):
+        step = blank(spec, 1)
+        step.turn[0][:], step.obs[0][:], step.reward[:] = True, t, reward
+        if t in dict(ends):
+            getattr(step, dict(ends)[t])[:] = step.ended[:] = True
+            step.final_obs[0][:] = 100 + t
+        streams.arrived(step)
+        streams.decided(0, np.zeros((1, 1), np.int64), {})
+    return streams
+
+
+def transitions(streams, n, gamma=0.5):
+    reader = uniform(streams, [[0]], n_step=n)
+    batch = reader.sample([np.random.default_rng(1)], np.array([gamma]), 100)
+    columns = batch.obs[0, :, 0], batch.reward[0], batch.discount[0], batch.next_obs[0, :, 0]
+    return sorted(set(zip(*(column.tolist() for column in columns), strict=True)))
+
+
+def test_three_steps_by_hand():
+    """Rewards 1, 2, 4, 8, 16 follow decisions 0 to 4; decision 5 is open."""
+    assert transitions(chain([1, 2, 4, 8, 16]), 3) == [
+        (0, 1 + 2 / 2 + 4 / 4, 0.125, 3),
+        (1, 2 + 4 / 2 + 8 / 4, 0.125, 4),
+        (2, 4 + 8 / 2 + 16 / 4, 0.125, 5),
+        (3, 8 + 16 / 2, 0.25, 5),
+        (4, 16, 0.5, 5),
+    ]
+
+
+@pytest.mark.parametrize(("how", "kept"), [("terminated", 0.0), ("truncated", 1.0)])
+def test_three_steps_across_an_end_by_hand(how, kept):
+    """The end arrives with reward 4, after decision 2."""
+    assert transitions(chain([1, 2, 4, 8, 16], {3: how}.items()), 3) == [
+        (0, 3, 0.125 * kept, 103),
+        (1, 4, 0.25 * kept, 103),
+        (2, 4, 0.5 * kept, 103),
+        (3, 16, 0.25, 5),
+        (4, 16, 0.5, 5),
+    ]
+
+
+def test_gamma_is_each_agents_own():
+    spec = one_group()
+    streams = Streams(spec, 2, {0: Plan(8, COLUMNS)})
+    drive(World(spec, 2, 0, dense=True, end_chance=0), streams, Record(spec, 2), lambda t: None, 6)
+    reader = uniform(streams, [[0], [1], [2]])
+    rngs = [np.random.default_rng(7) for _ in range(3)]
+    batch = reader.sample(rngs, np.array([0.5, 0.25, 0.75]), 4)
+    assert batch.discount.tolist() == [[0.5] * 4, [0.25] * 4, [0.75] * 4]
+    assert (batch.rows[0, :, 1:] == batch.rows[2, :, 1:]).all()  # equal streams draw equal places
+    assert batch.rows[:, :, 0].tolist() == [[0] * 4, [1] * 4, [2] * 4]
+
+
+def test_an_agents_draws_do_not_depend_on_who_else_learns():
+    spec = two_groups()
+    streams = Streams(spec, 3, {0: Plan(40, COLUMNS)})
+    drive(World(spec, 3, 0), streams, Record(spec, 3), lambda t: None, 60)
+    alone = uniform(streams, [[2]]).sample([np.random.default_rng(7)], np.array([0.9]), 5)
+    both = uniform(streams, [[0], [2]]).sample(
+        [np.random.default_rng(8), np.random.default_rng(7)], np.array([0.9, 0.9]), 5
+    )
+    assert (alone.rows[0] == both.rows[1]).all() and (alone.reward[0] == both.reward[1]).all()
+
+
+@pytest.mark.parametrize("batch_size", [1, 3000], ids=["by trying cells", "by listing rows"])
+def test_draws_are_uniform_over_the_rows_of_all_seats(batch_size):
+    """Seats 0 and 2 hold different numbers of rows: each row, not each seat, is equally likely."""
+    spec = two_groups()
+    streams = Streams(spec, 3, {0: Plan(50, COLUMNS)})
+    record = Record(spec, 3)
+    drive(World(spec, 3, 3), streams, record, lambda t: None, 90)
+    reader = uniform(streams, [[0, 2]])
+    ring = streams.rings[0]
+    available = int(reader.size()[0])
+    assert available == sum(len(record.whole(p, ring.oldest)) for p in (0, 2)) > 64
+    rng, draws = np.random.default_rng(0), 3000
+    batches = [reader.sample([rng], np.array([0.9]), batch_size).rows[0] for _ in range(draws // batch_size)]
+    _, counts = np.unique(np.concatenate(batches), axis=0, return_counts=True)
+    mean = draws / available
+    chi_square = (np.square(counts - mean) / mean).sum() + (available - len(counts)) * mean
+    assert abs(chi_square - available) < 4 * np.sqrt(2 * available)
+
+
+def test_nothing_to_learn_from_is_an_error():
+    streams = Streams(one_group(), 2, {0: Plan(4, COLUMNS)})
+    with pytest.raises(AgentError, match="no whole row"):
+        uniform(streams, [[0]]).sample([np.random.default_rng(0)], np.array([0.9]), 4)
+    with pytest.raises(AgentError, match="no row has become whole"):
+        rollouts(streams, [[0]]).take(np.array([0.9]))
+    with pytest.raises(ConfigError, match="n_step"):
+        uniform(streams, [[0]], n_step=0)
+
+
+def test_a_rollout_reader_begins_with_the_next_decisions():
+    """What was decided before it existed belongs to whoever learned then."""
+    streams = chain([1, 2, 4])
+    reader = rollouts(streams, [[0]])
+    step = blank(streams.spec, 1)
+    step.turn[0][:] = True
+    for value in (10, 11, 12):
+        step.obs[0][:] = value
+        streams.arrived(step)
+        streams.decided(0, np.zeros((1, 1), np.int64), {})
+    assert reader.take(np.array([0.9])).obs[0, :, 0].tolist() == [10, 11]

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from marltrain.policies.returns import explained_variance, gae
+
+
+def test_gae_by_hand():
+    """Two pieces of 2 and 1 rows: the first goes on beyond its cut, the second terminated; then padding."""
+    reward = np.array([[1.0, 2.0, 4.0, 0.0]])
+    discount = np.array([[0.5, 0.5, 0.0, 0.0]])
+    value = np.array([[3.0, 5.0, 1.0, 7.0]])
+    next_value = np.array([[5.0, 8.0, 9.0, 9.0]])
+    cut = np.array([[False, True, True, True]])
+    # delta: 1 + 2.5 - 3 = 0.5;  2 + 4 - 5 = 1;  4 - 1 = 3;  -7.  A_0 = 0.5 + 0.5 * 0.5 * 1
+    advantage = gae(reward, discount, value, next_value, cut, np.array([0.5]))
+    assert advantage.dtype == np.float32
+    assert advantage.tolist() == [[0.75, 1.0, 3.0, -7.0]]
+
+
+def test_the_last_row_needs_no_cut():
+    ones = np.ones((1, 1))
+    assert gae(ones, ones, ones, ones, np.array([[False]]), np.array([0.9])).tolist() == [[1.0]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gae_equals_a_plain_loop(seed):
+    rng = np.random.default_rng(seed)
+    agents, rows = 3, 37
+    reward, value, next_value = rng.normal(size=(3, agents, rows))
+    discount, cut = rng.choice([0.0, 0.9, 0.99], (agents, rows)), rng.random((agents, rows)) < 0.2
+    lam = np.array([0.0, 0.95, 1.0])
+    expected = np.zeros((agents, rows))
+    for k in range(agents):
+        for i in reversed(range(rows)):
+            expected[k, i] = reward[k, i] + discount[k, i] * next_value[k, i] - value[k, i]
+            if i + 1 < rows and not cut[k, i]:
+                expected[k, i] += discount[k, i] * lam[k] * expected[k, i + 1]
+    # a view that is not contiguous gives the same
+    found = gae(np.asfortranarray(reward), discount, value, next_value, cut, lam)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_lambda_one_gives_the_discounted_return_less_the_value():
+    reward, zeros = np.array([[1.0, 1.0, 1.0]]), np.zeros((1, 3))
+    value = np.array([[2.0, 3.0, 4.0]])
+    next_value = np.array([[3.0, 4.0, 10.0]])
+    cut = np.array([[False, False, True]])
+    advantage = gae(reward, zeros + 0.5, value, next_value, cut, np.array([1.0]))
+    # returns: 1 + 0.5 + 0.25 + 10/8 = 3;  1 + 0.5 + 10/4 = 4;  1 + 5 = 6
+    assert (advantage + value).tolist() == [[3.0, 4.0, 6.0]]
+
+
+def test_explained_variance_by_hand():
+    target = np.array([[0.0, 2.0, 4.0, 99.0], [1.0, 1.0, 1.0, 99.0], [0.0, 2.0, 4.0, 99.0]])
+    prediction = np.array([[1.0, 3.0, 5.0, 0.0], [0.0, 5.0, 2.0, 0.0], [2.0, 2.0, 2.0, 0.0]])
+    weight = np.array([[1.0, 1.0, 1.0, 0.0]] * 3)
+    # a constant error explains everything; without variance there is nothing to explain; a constant explains nothing
+    found = explained_variance(prediction, target, weight)
+    assert found[0] == 1.0 and np.isnan(found[1]) and found[2] == pytest.approx(0.0)
+
+
+def test_explained_variance_without_rows_is_nan():
+    nothing = np.zeros((1, 3))
+    assert np.isnan(explained_variance(nothing, nothing, nothing)).all()

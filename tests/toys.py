@@ -1,0 +1,387 @@
+"""Small environments whose every number can be worked out by hand, and some that break their contract on purpose."""
+
+import os
+import signal
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import AECEnv, ParallelEnv
+
+# Turn-based -----------------------------------------------------------------------------------------------------------
+
+
+class Relay(AECEnv):  # type: ignore[misc]
+    """Three players move in a circle, `length` moves an episode; nothing is random.
+
+    Move t by a player with action a (0, 1 or 2; 2 is legal only when t is even):
+      the mover receives a; everybody else in the game receives 10 (ann moved), 20 (bob) or 30 (cat).
+      Move 5 also kills bob, if he is there and not the mover: he terminates and receives -1000.
+      The last move also gives everybody left 500, 501, 502 (ann, bob, cat), and ends the game for all of them:
+      they terminate, or are truncated if `truncate`.
+    An observation is [t, the player's place, the action before (-1: none)], its mask says which actions are legal at t.
+    When the episode's seed is odd and `absences`, bob is not there: ann and cat alternate.
+
+    ann 0, bob 1, cat 2, ann 3, bob 4, cat 5 (bob dies), ann 6, cat 7 (the end).
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "relay", "render_modes": ["rgb_array"]}
+
+    def __init__(
+        self, truncate: bool = False, absences: bool = True, length: int = 8, render_mode: str | None = None
+    ) -> None:
+        self.truncate, self.absences, self.length, self.render_mode = truncate, absences, length, render_mode
+        self.possible_agents = ["ann", "bob", "cat"]
+        seen = spaces.Dict(
+            {"observation": spaces.Box(-1, 1000, (3,), np.float32), "action_mask": spaces.Box(0, 1, (3,), np.int8)}
+        )
+        self._seen = dict.fromkeys(self.possible_agents, seen)
+        self._acts = {name: spaces.Discrete(3) for name in self.possible_agents}
+
+    def observation_space(self, agent):
+        return self._seen[agent]
+
+    def action_space(self, agent):
+        return self._acts[agent]
+
+    def reset(self, seed=None, options=None):
+        odd = self.absences and seed is not None and seed % 2 == 1
+        self.agents = [name for name in self.possible_agents if not (odd and name == "bob")]
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
+        self.infos: dict[str, dict[str, Any]] = {name: {} for name in self.agents}
+        self.t, self.before = 0, -1
+        self.agent_selection = self.agents[0]
+        self._skip_agent_selection = None
+
+    def observe(self, agent):
+        seen = np.array([self.t, self.possible_agents.index(agent), self.before], np.float32)
+        return {"observation": seen, "action_mask": np.array([1, 1, self.t % 2 == 0], np.int8)}
+
+    def step(self, action):
+        mover = self.agent_selection
+        if self.terminations[mover] or self.truncations[mover]:
+            self._was_dead_step(action)
+            return
+        given = 10.0 * (self.possible_agents.index(mover) + 1)
+        self.rewards = {name: float(action) if name == mover else given for name in self.agents}
+        living = list(self.agents)
+        if self.t == 5 and "bob" in living and mover != "bob":
+            self.rewards["bob"] -= 1000.0
+            self.terminations["bob"] = True
+            living.remove("bob")
+        self.t, self.before = self.t + 1, int(action)
+        if self.t == self.length:
+            for name in living:
+                self.rewards[name] += 500.0 + self.possible_agents.index(name)
+                (self.truncations if self.truncate else self.terminations)[name] = True
+        self.agent_selection = living[(living.index(mover) + 1) % len(living)]
+        self._cumulative_rewards[mover] = 0.0
+        self._accumulate_rewards()
+        self._deads_step_first()
+
+    def render(self):
+        return np.full((4, 4, 3), self.t, np.uint8)
+
+
+# Simultaneous ---------------------------------------------------------------------------------------------------------
+
+
+class Crowd(ParallelEnv):  # type: ignore[misc]
+    """Three players of two kinds; nothing is random. red_0 and red_1: Box(2), Discrete(3). blue: Box(3), 5 or 6.
+
+    Step t (from 0) with action a: red_0 and red_1 receive a, blue receives 10 a. An observation is [t, place] for the
+    reds, and [t, 2, the sum of the reds' actions before] for blue.
+    red_1 terminates with step 1 and is gone. With step `length` - 1 (default 4) the rest end: truncated, or terminated
+    if not `truncate`. When the episode's seed is odd, blue is absent.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "crowd"}
+
+    def __init__(self, length: int = 4, truncate: bool = True) -> None:
+        self.length, self.truncate = length, truncate
+        self.possible_agents = ["red_0", "blue", "red_1"]
+        red, blue = spaces.Box(0, 100, (2,), np.float32), spaces.Box(0, 100, (3,), np.float32)
+        self._seen = {"red_0": red, "red_1": red, "blue": blue}
+        self._acts = {"red_0": spaces.Discrete(3), "red_1": spaces.Discrete(3), "blue": spaces.Discrete(2, start=5)}
+        self.state_space = spaces.Box(0, 100, (2,), np.float32)
+
+    def observation_space(self, agent):
+        return self._seen[agent]
+
+    def action_space(self, agent):
+        return self._acts[agent]
+
+    def reset(self, seed=None, options=None):
+        self.agents = [n for n in self.possible_agents if not (n == "blue" and seed is not None and seed % 2 == 1)]
+        self.t, self.reds = 0, 0
+        return self._observations(self.agents), {name: {} for name in self.agents}
+
+    def step(self, actions):
+        acting = list(self.agents)
+        self.reds = sum(int(a) for name, a in actions.items() if name != "blue")
+        rewards = {name: 10.0 * actions[name] if name == "blue" else float(actions[name]) for name in acting}
+        self.t += 1
+        over = self.t == self.length
+        terminated = {n: (n == "red_1" and self.t == 2) or (over and not self.truncate) for n in acting}
+        truncated = dict.fromkeys(acting, over and self.truncate)
+        observations = self._observations(acting)
+        self.agents = [n for n in acting if not terminated[n] and not truncated[n]]
+        return observations, rewards, terminated, truncated, {n: {} for n in acting}
+
+    def state(self):
+        return np.array([self.t, self.reds], np.float32)
+
+    def _observations(self, names):
+        own = {"red_0": [self.t, 0], "blue": [self.t, 2, self.reds], "red_1": [self.t, 1]}
+        return {name: np.array(own[name], np.float32) for name in names}
+
+
+class Identity(ParallelEnv):  # type: ignore[misc]
+    """Every player sees a random symbol and receives 1 for naming it; `length` steps, then truncation."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "identity"}
+
+    def __init__(self, players: int = 2, choices: int = 3, length: int = 10) -> None:
+        self.choices, self.length = choices, length
+        self.possible_agents = [f"player_{i}" for i in range(players)]
+        self._space = spaces.Discrete(choices)
+
+    def observation_space(self, agent):
+        return self._space
+
+    def action_space(self, agent):
+        return self._space
+
+    def reset(self, seed=None, options=None):
+        self.rng = np.random.default_rng(seed)
+        self.agents, self.t = list(self.possible_agents), 0
+        return self._draw(), {name: {} for name in self.agents}
+
+    def step(self, actions):
+        rewards = {name: float(actions[name] == self.symbols[name]) for name in self.agents}
+        self.t += 1
+        names, over = self.agents, self.t == self.length
+        self.agents = [] if over else names
+        observations = self._draw(names)
+        return observations, rewards, dict.fromkeys(names, False), dict.fromkeys(names, over), {n: {} for n in names}
+
+    def _draw(self, names=None):
+        self.symbols = {name: int(self.rng.integers(self.choices)) for name in names or self.agents}
+        return dict(self.symbols)
+
+
+class Motley(ParallelEnv):  # type: ignore[misc]
+    """Every kind of space. `mixed` sees a picture beside other things and moves three wheels; `steered` has a Box.
+
+    Rewards: `mixed` receives the sum of its wheels (they count from 1), `steered` the sum of its levers.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "motley"}
+
+    def __init__(self, length: int = 5) -> None:
+        self.length = length
+        self.possible_agents = ["mixed", "steered"]
+        tail = spaces.Tuple((spaces.MultiBinary(2), spaces.MultiDiscrete([2, 3])))
+        self._seen: dict[str, Any] = {
+            "mixed": spaces.Dict(
+                {"screen": spaces.Box(0, 255, (4, 5), np.uint8), "digit": spaces.Discrete(3, start=-1), "tail": tail}
+            ),
+            "steered": spaces.Box(-1, 1, (2, 2), np.float64),
+        }
+        self._acts: dict[str, Any] = {
+            "mixed": spaces.MultiDiscrete([2, 3, 4], start=[1, 1, 1]),
+            "steered": spaces.Box(-2, 2, (2, 1), np.float32),
+        }
+
+    def observation_space(self, agent):
+        return self._seen[agent]
+
+    def action_space(self, agent):
+        return self._acts[agent]
+
+    def reset(self, seed=None, options=None):
+        self.rng = np.random.default_rng(seed)
+        self.agents, self.t = list(self.possible_agents), 0
+        return self._observations(), {name: {} for name in self.agents}
+
+    def step(self, actions):
+        assert all(self._acts[name].contains(action) for name, action in actions.items()), actions
+        self.t += 1
+        rewards = {name: float(np.sum(action)) for name, action in actions.items()}
+        observations, names = self._observations(), self.agents
+        self.agents = [] if self.t == self.length else names
+        over = self.t == self.length
+        return observations, rewards, dict.fromkeys(names, over), dict.fromkeys(names, False), {n: {} for n in names}
+
+    def _observations(self):
+        mixed = {
+            "screen": np.full((4, 5), 10 + self.t, np.uint8),
+            "digit": self.t % 3 - 1,
+            "tail": (np.array([1, 0], np.int8), np.array([self.t % 2, self.t % 3])),
+        }
+        return {"mixed": mixed, "steered": self.rng.uniform(-1, 1, (2, 2))}
+
+
+# One player -----------------------------------------------------------------------------------------------------------
+
+
+class Film(gymnasium.Env):
+    """Shows what AtariPreprocessing would: uint8 frames, all of whose pixels say how many steps were taken.
+
+    The reward is 1 for action 1. An episode is truncated after `length` steps.
+    """
+
+    def __init__(self, length: int = 6, size: int = 84) -> None:
+        self.observation_space = spaces.Box(0, 255, (size, size), np.uint8)
+        self.action_space = spaces.Discrete(2)
+        self.length = length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._frame(), {}
+
+    def step(self, action):
+        self.t += 1
+        return self._frame(), float(action), False, self.t == self.length, {}
+
+    def _frame(self):
+        return np.full(self.observation_space.shape, self.t + 1, np.uint8)
+
+
+class MaskedByInfo(gymnasium.Env):
+    """One player whose legal moves come with the info: all actions but t mod 3."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(0, 10, (1,), np.float32)
+        self.action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._seen()
+
+    def step(self, action):
+        self.t += 1
+        observation, info = self._seen()
+        return observation, 0.0, self.t == 4, False, info
+
+    def _seen(self):
+        return np.array([self.t], np.float32), {"action_mask": np.arange(3) != self.t % 3}
+
+
+# Broken on purpose ----------------------------------------------------------------------------------------------------
+
+
+class Broken(ParallelEnv):  # type: ignore[misc]
+    """Two players, ten steps, one fault: it appears with step number `at` (0: with the reset).
+
+    fault: "raise", "kill" (its process), "exit", "outside", "nan", "reward", "shape", "missing", "truncated",
+    "stranger", "no moves", "no mask", "hang".
+    Nothing is wrong in an episode before `episode`, counted in this object.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "broken"}
+
+    def __init__(self, fault: str = "", at: int = 3, episode: int = 0) -> None:
+        self.fault, self.at, self.episode = fault, at, episode - 1
+        self.possible_agents = ["left", "right"]
+        box = spaces.Box(-1, 1, (2,), np.float32)
+        masked = spaces.Dict({"observation": box, "action_mask": spaces.Box(0, 1, (2,), np.int8)})
+        self._space = masked if fault in ("no moves", "no mask") else box
+        self._acts = spaces.Discrete(2)
+        self._resets = 0
+
+    def observation_space(self, agent):
+        return self._space
+
+    def action_space(self, agent):
+        return self._acts
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.t = list(self.possible_agents), 0
+        self._resets += 1
+        return self._observations(), {name: {} for name in self.agents}
+
+    def step(self, actions):
+        self.t += 1
+        names = self.agents
+        rewards = {"left": 1.0, "right": float("inf") if self._now("reward") else 1.0}
+        over = self.t == 10
+        truncated = {name: over or (self._now("truncated") and name == "right") for name in names}
+        self.agents = [name for name in names if not truncated[name]]
+        if self._now("stranger"):
+            self.agents = [*self.agents, "nobody"]
+        return self._observations(), rewards, dict.fromkeys(names, False), truncated, {name: {} for name in names}
+
+    def _now(self, fault):
+        return self.fault == fault and self.t == self.at and self._resets > self.episode
+
+    def _observations(self):
+        if self._now("raise"):
+            raise ZeroDivisionError("a fault of the environment's own")
+        if self._now("kill"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._now("exit"):
+            os._exit(7)
+        seen: dict[str, Any] = {name: np.full(2, self.t / 10, np.float32) for name in self.possible_agents}
+        if self._now("outside"):
+            seen["right"][1] = 1.5
+        if self._now("nan"):
+            seen["right"][1] = np.nan
+        if self._now("shape"):
+            seen["right"] = np.zeros(3, np.float32)
+        if self._now("missing") or self._now("truncated"):
+            del seen["right"]
+        if isinstance(self._space, spaces.Dict):
+            seen = {name: {"observation": o, "action_mask": np.ones(2, np.int8)} for name, o in seen.items()}
+            if self._now("no moves"):
+                seen["right"]["action_mask"][:] = 0
+            if self._now("no mask"):
+                del seen["right"]["action_mask"]
+        return seen
+
+
+class Forgetful(ParallelEnv):  # type: ignore[misc]
+    """Breaks what only comparing episodes shows. flaw: "impure" (counts episodes) or "random" (ignores seeds)."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "forgetful"}
+
+    def __init__(self, flaw: str = "", declared: bool = False) -> None:
+        self.flaw = flaw
+        if declared:
+            self.metadata = {  # type: ignore[misc]
+                "name": "forgetful",
+                "pure_reset": flaw != "impure",
+                "reproducible": flaw != "random",
+            }
+        self.possible_agents = ["only"]
+        self._space = spaces.Box(0, 1000, (1,), np.float32)
+        self._acts = spaces.Discrete(2)
+        self._resets = -1
+
+    def observation_space(self, agent):
+        return self._space
+
+    def action_space(self, agent):
+        return self._acts
+
+    def reset(self, seed=None, options=None):
+        self._resets += 1
+        self.rng = np.random.default_rng(None if self.flaw == "random" else seed)
+        self.agents, self.t = ["only"], 0
+        return self._observations(), {"only": {}}
+
+    def step(self, actions):
+        self.t += 1
+        over = self.t == 3
+        self.agents = [] if over else ["only"]
+        return self._observations(), {"only": 1.0}, {"only": over}, {"only": False}, {"only": {}}
+
+    def _observations(self):
+        shift = self._resets if self.flaw == "impure" and self.t == 2 else 0
+        return {"only": np.array([self.rng.integers(100) + shift], np.float32)}
