@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -17,32 +18,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from marltrain import __version__
 from marltrain.errors import ConfigError, MarlTrainError, SaveError, did_you_mean
-from marltrain.files import plain, read_json, whole_folder, write_json
+from marltrain.files import read_json, whole_folder
 
 if TYPE_CHECKING:
     from marltrain.policies.agent import Agent
     from marltrain.trainer.evaluation import TestResult
 
 CONFIG = "config.json"
-TRAINER_HELP = {
-    "num_train_envs": "environments to train in",
-    "num_test_envs": "environments to test in",
-    "batch_size": "rows of a minibatch, for agents that set none",
-    "update_freq": "env steps between updates, for agents that set none",
-    "test_freq": "training episodes between tests",
-    "episodes_per_train": "budget in training episodes",
-    "episodes_per_test": "episodes of a test",
-    "shared_memory": "learn from the other seats too (off-policy agents)",
-    "vector": "where environments live: dummy (this process) or subproc (workers)",
-    "num_workers": "worker processes",
-    "seed": "of everything; drawn where none is given",
-    "steps_per_train": "budget in env steps",
-    "updates_per_train": "budget in updates",
-    "team_reward": "one reward for all, in learning only: mean or sum",
-    "run_dir": "folder for everything that is written",
-    "progress": "show a progress bar",
-}
-"""What the options mean that `DecentralizedTrainer` takes; their names, types and defaults are its own."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -71,7 +53,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _value(text: str) -> Any:
-    """Read a value: a Python literal, a schedule or network such as linear(1, 0.05, 20000) or MLP((128, 128)), or text."""
+    """Read a value: a Python literal, a schedule or a network such as MLP((128, 128)), or the text itself."""
     if text.lower() in ("true", "false", "none"):
         return {"true": True, "false": False, "none": None}[text.lower()]
     try:
@@ -116,25 +98,24 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:
 # train
 
 
-def _trainer_parameters() -> dict[str, tuple[type, Any]]:
-    """The arguments of `DecentralizedTrainer` that a command line can give: name -> (type, default)."""
-    from marltrain.trainer.decentralized import DecentralizedTrainer
-
+def _add_settings(group: Any, settings: type) -> None:
+    """Declare an option for every field of a settings dataclass, with its type, meaning and default."""
     kinds: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
-    found: dict[str, tuple[type, Any]] = {}
-    for name, parameter in inspect.signature(DecentralizedTrainer).parameters.items():
-        words = [word.strip() for word in str(parameter.annotation).split("|")]
-        kind = next((kinds[word] for word in words if word in kinds), None)
-        if kind is not None and parameter.default is not parameter.empty:
-            found[name] = (kind, parameter.default)
-    return found
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    for field in fields(settings):
+        kind = next(kinds[word] for word in str(field.type).split(" | ") if word in kinds)
+        choices = field.metadata["choices"]
+        told = field.metadata["doc"] + (f": {' or '.join(choices)}" if choices else "")
+        told += "" if field.default is None else f" (default: {field.default})"
+        option = "--" + field.name.replace("_", "-")
+        if kind is bool:
+            group.add_argument(option, action=argparse.BooleanOptionalAction, help=told)
+        else:
+            group.add_argument(option, type=kind, metavar=kind.__name__.upper(), help=told)
 
 
 def _add_train(parser: Parser) -> None:
+    from marltrain.trainer.settings import TrainerSettings
+
     parser.add_argument("env", metavar="ENV", help="namespace/name (see `marltrain envs`) or module:attribute")
     parser.add_argument("--algo", required=True, help="algorithm of every agent: ppo, dqn, ...")
     parser.add_argument("--tuned", action="store_true", help="begin with the settings known to work for this pair")
@@ -143,13 +124,9 @@ def _add_train(parser: Parser) -> None:
     parser.add_argument("--share", action="store_true", help="one agent for all players of equal spaces")
     parser.add_argument("--self-play", action="store_true", help="--share, and test against random players")
     parser.add_argument("--backend", help=f"framework (default: {_default_backend()})")
-    group = parser.add_argument_group("the trainer's arguments")
-    for name, (kind, default) in _trainer_parameters().items():
-        told = f"{TRAINER_HELP[name]} (default: {default})" if default is not None else TRAINER_HELP[name]
-        if kind is bool:
-            group.add_argument(_option(name), action=argparse.BooleanOptionalAction, help=told)
-        else:
-            group.add_argument(_option(name), type=kind, metavar=kind.__name__.upper(), help=told)
+    parser.add_argument("--run-dir", metavar="FOLDER", help="where all files go (default: a new one in runs/)")
+    parser.add_argument("--team-reward", help="one reward for all, in learning only: mean or sum")
+    _add_settings(parser.add_argument_group("the trainer's settings"), TrainerSettings)
     parser.epilog = _settings_help()
 
 
@@ -163,8 +140,10 @@ def _settings_help() -> str:
     """List every algorithm's settings with their defaults."""
     from marltrain.policies.restore import LEARNING, learning_class
 
-    lines = ["a VALUE is a Python literal, text, a schedule or a network:",
-             "  --set learning_rate=1e-3 --set 'epsilon=linear(1, 0.05, 20000)' --set 'network=MLP((128, 128))'"]  # fmt: skip
+    lines = [
+        "a VALUE is a Python literal, text, a schedule or a network:",
+        "  --set learning_rate=1e-3 --set 'epsilon=linear(1, 0.05, 20000)' --set 'network=MLP((128, 128))'",
+    ]
     for algo in LEARNING:
         lines += ["", f"settings of {algo}:"]
         for field in fields(learning_class(algo).algorithm_class.Settings):
@@ -186,7 +165,6 @@ def _train(given: dict[str, Any]) -> None:
     from marltrain.policies.agent import RandomAgent
     from marltrain.random import fresh_seed
     from marltrain.trainer.decentralized import DecentralizedTrainer
-    from marltrain.trainer.hooks import Callback, Moment
     from marltrain.trainer.roster import make_agents
     from marltrain.trainer.tuned import tuned
 
@@ -196,36 +174,26 @@ def _train(given: dict[str, Any]) -> None:
     making = {"share": given.pop("share", False) or self_play}
     making |= {"backend": given.pop("backend")} if "backend" in given else {}
     known = tuned(algo, env) if given.pop("tuned", False) else {"trainer": {}, "agents": {}}
-    arguments = {**known["trainer"], **given}
-    hyper = {**known["agents"], **hyper}
-    seed = arguments.setdefault("seed", fresh_seed())
-    agents = make_agents(algo, env, env_args=env_args, seed=seed, **making, **hyper)
-    command = plain({"algo": algo, "env": env, "env_args": env_args, "seed": seed, "agents": hyper,
-                     "trainer": arguments, **making, "self_play": self_play})  # fmt: skip
-
-    class Record(Callback):
-        """Adds the command to what the trainer records of the run."""
-
-        def on_train_start(self, moment: Moment) -> None:
-            file = Path(moment.trainer.run_dir) / CONFIG
-            write_json(file, {**(read_json(file) if file.exists() else {}), "command": command})
-
-    trainer = DecentralizedTrainer(env, env_args=env_args, callbacks=[Record()], **arguments)
-    opponents = [agents[0], *(RandomAgent() for _ in agents[1:])] if self_play else None
-    result = trainer.train(agents, [1] * len(agents), test_agents=opponents)
-    _tell_training(result, Path(trainer.run_dir))
+    arguments = {"seed": fresh_seed(), **known["trainer"], **given}
+    trainer = DecentralizedTrainer(env, env_args=env_args, **arguments)
+    agents = make_agents(algo, env, env_args=env_args, seed=trainer.seed, **making, **{**known["agents"], **hyper})
+    line_up = [agents[0], *(RandomAgent() for _ in agents[1:])] if self_play else None
+    _tell_training(trainer.train(agents, [1] * len(agents), test_agents=line_up))
 
 
-def _tell_training(result: Mapping[str, Any], run_dir: Path) -> None:
-    metrics = list(result["reward_metric_stats"])
-    print(f"{result['num_collected_episodes']:,} episodes, {result['num_collected_steps']:,} env steps, "
-          f"{result['num_gradient_steps']:,} gradient steps in {result['training_time']:.1f} s")  # fmt: skip
+def _tell_training(result: Mapping[str, Any]) -> None:
+    metrics, folder = list(result["reward_metric_stats"]), Path(result["run_dir"])
+    print(
+        f"{result['num_collected_episodes']:,} episodes, {result['num_collected_steps']:,} env steps, "
+        f"{result['num_gradient_steps']:,} gradient steps in {result['training_time']:.1f} s; "
+        f"ended by {result['stop_reason']}"
+    )
     if metrics:
         print(f"metric: {metrics[0]:.4g} at first, {max(metrics):.4g} at best, {metrics[-1]:.4g} at last")
     for name in ("best", "last", "history.parquet", "episodes.parquet", "metrics.png", CONFIG):
-        if (run_dir / name).exists():
-            print(f"  {run_dir / name}")
-    print(f"next: marltrain test {run_dir}, marltrain play {run_dir}, marltrain plot {run_dir}")
+        if (folder / name).exists():
+            print(f"  {folder / name}")
+    print(f"next: marltrain test {folder}, marltrain play {folder}, marltrain plot {folder}")
 
 
 # test, play
@@ -237,6 +205,7 @@ def _add_run(parser: Parser) -> None:
         "--agents", choices=("best", "last"), default="best", help="which of its agents (default: best)"
     )
     parser.add_argument("--random", action="append", metavar="PLAYER", help="let this player play at random")
+    parser.add_argument("--env", help="namespace/name or module:attribute, for a run whose environment had no name")
     parser.add_argument("--episodes", type=int, metavar="INT", help="how many")
     parser.add_argument("--seed", type=int, metavar="INT", help="of the episodes; drawn where none is given")
 
@@ -264,9 +233,8 @@ def _opened(given: dict[str, Any]) -> _Run:
 
     folder = whole_folder(given.pop("run"))
     config = read_json(folder / CONFIG)
-    parts = [config, *(config.get(key) for key in ("command", "trainer"))] if isinstance(config, dict) else []
-    part = next((part for part in reversed(parts) if isinstance(part, dict) and isinstance(part.get("env"), str)), {})
-    env, env_args = part.get("env"), part.get("env_args") or {}
+    env, env_args = (config.get("env"), config.get("env_args")) if isinstance(config, dict) else (None, None)
+    env = given.pop("env", env)
     if not isinstance(env, str) or not isinstance(env_args, dict):
         raise SaveError(f"{folder / CONFIG}: names no environment")
     names = probe(resolve(env, env_args)).names
@@ -346,7 +314,8 @@ def _envs(given: dict[str, Any]) -> None:
     names, wanted = list_environments(), given.get("filter", "")
     found = [name for name in names if wanted.lower() in name.lower()]
     if not found:
-        raise ConfigError(f"no environment's name contains {wanted!r}.{did_you_mean(wanted, names)}")
+        words = {word for name in names for word in re.split(r"[/_-]", name)}
+        raise ConfigError(f"no environment's name contains {wanted!r}.{did_you_mean(wanted, words)}")
     print("\n".join(found))
 
 

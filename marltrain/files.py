@@ -178,7 +178,8 @@ def sha256(path: str | Path) -> str:
 
 
 def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    """A name of its own for what is not whole yet; it keeps the ending, which some writers go by."""
+    return path.with_name(f".{path.stem}.{secrets.token_hex(4)}.part{path.suffix}")
 
 
 def _previous(path: Path) -> Path:

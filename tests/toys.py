@@ -288,7 +288,7 @@ class Broken(ParallelEnv):  # type: ignore[misc]
     metadata: ClassVar[dict[str, Any]] = {"name": "broken"}
 
     def __init__(self, fault: str = "", at: int = 3, episode: int = 0) -> None:
-        self.fault, self.at, self.episode = fault, at, episode - 1
+        self.fault, self.at, self.episode = fault, at, episode
         self.possible_agents = ["left", "right"]
         box = spaces.Box(-1, 1, (2,), np.float32)
         masked = spaces.Dict({"observation": box, "action_mask": spaces.Box(0, 1, (2,), np.int8)})

@@ -33,9 +33,10 @@ def probe(env: Any, env_args: Mapping[str, Any] | None = None, *, with_state: bo
     """
     source = resolve(env, env_args)
     built = _make(source, f"environment {source.name!r}")
+    adapter = ADAPTERS[api_of(built)]
     try:
         reproducible = source.reproducible and metadata_of(built).get("reproducible", True) and not remembers(built)
-        return describe(ADAPTERS[api_of(built)], built, source.name, reproducible=reproducible, with_state=with_state)
+        return describe(adapter, built, source.name, reproducible=reproducible, with_state=with_state)
     except MarlTrainError:
         raise
     except Exception as error:

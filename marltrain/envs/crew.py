@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import cloudpickle
 
 from marltrain.envs import worker
-from marltrain.envs.worker import DONE, Failure, Task
+from marltrain.envs.worker import STARTED, Answer, Failure, Order, Task
 from marltrain.errors import EnvError, WorkerError
 
 _PATIENCE = 5.0
@@ -32,13 +32,14 @@ def worker_context() -> Any:
 
 
 class Crew:
-    """Worker processes, one for each task. All are told the same thing, and then all are waited for."""
+    """Worker processes, one for each task. All are given the same orders, and then all are waited for."""
 
     def __init__(self, tasks: Sequence[Task], memory: Any) -> None:
         """Start the workers and wait until their environments are built. Raises EnvError or WorkerError."""
         self._tasks = list(tasks)
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
+        self._number = STARTED
         self._finish = weakref.finalize(self, _finish, self._processes, self._pipes)
         try:
             for task in self._tasks:
@@ -48,13 +49,14 @@ class Crew:
             self.close()
             raise
 
-    def tell(self, message: bytes) -> None:
-        """Send every worker a message; raises WorkerError when one is gone."""
+    def order(self, seed: int | None = None) -> None:
+        """Have every worker reset to a seed, or step; raises WorkerError when one is gone."""
         if not self._processes:
             raise WorkerError("the worker processes are closed; build a new vector environment")
+        self._number += 1
         for w, pipe in enumerate(self._pipes):
             try:
-                pipe.send_bytes(message)
+                pipe.send(Order(self._number, seed))
             except OSError:
                 self._died(w)
 
@@ -65,15 +67,16 @@ class Crew:
         while waiting:
             ready = wait([*waiting.values(), *(self._processes[w].sentinel for w in waiting)])
             for w in list(waiting):
-                if waiting[w] in ready or self._processes[w].sentinel in ready:
-                    answer = self._answer(w)
+                if waiting[w] not in ready and self._processes[w].sentinel not in ready:
+                    continue
+                answer = self._answer(w)
+                if answer.number == self._number:
                     del waiting[w]
-                    if answer != DONE:
-                        failures[w] = Failure.from_bytes(answer)
+                    if answer.failure is not None:
+                        failures[w] = answer.failure
         if failures:
             w = min(failures)
-            told = failures[w]
-            raise EnvError(f"{told.message}\n\nThe traceback of worker {w}:\n{told.traceback}")
+            raise EnvError(f"{failures[w].message}\n\nThe traceback of worker {w}:\n{failures[w].traceback}")
 
     def close(self) -> None:
         """End every worker."""
@@ -89,11 +92,12 @@ class Crew:
         self._processes.append(process)
         self._pipes.append(ours)
 
-    def _answer(self, w: int) -> bytes:
+    def _answer(self, w: int) -> Answer:
         """Read one answer; a worker whose sentinel fired may have left a last one in the pipe."""
         try:
             if self._pipes[w].poll(0):
-                return self._pipes[w].recv_bytes()
+                answer: Answer = self._pipes[w].recv()
+                return answer
         except (EOFError, OSError):
             pass
         self._died(w)

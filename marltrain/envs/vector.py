@@ -11,7 +11,7 @@ from typing import Any
 from marltrain.envs.chunk import Chunk, probe
 from marltrain.envs.crew import Crew, worker_context
 from marltrain.envs.registry import Source, resolve
-from marltrain.envs.worker import RESET, STEP, Task, shared_arrays, shared_size
+from marltrain.envs.worker import Task, shared_arrays, shared_size
 from marltrain.errors import ConfigError, did_you_mean
 from marltrain.layout import Array
 from marltrain.spec import EnvSpec, Step
@@ -145,7 +145,7 @@ class SubprocVectorEnv(VectorEnv):
     def reset(self, seed: int) -> Step:
         """See VectorEnv."""
         self._sent = False
-        self._crew.tell(RESET + str(seed).encode())
+        self._crew.order(seed)
         self._crew.wait()
         return self._step
 
@@ -153,7 +153,7 @@ class SubprocVectorEnv(VectorEnv):
         """See VectorEnv."""
         for shared, array in zip(self._actions, actions, strict=True):
             shared[...] = array
-        self._crew.tell(STEP)
+        self._crew.order()
         self._sent = True
 
     def recv(self) -> Step:

@@ -1,19 +1,18 @@
 """One worker process: a chunk of the environments, driven over a pipe, written into memory shared with the parent.
 
-The pipe carries only short messages: the parent sends RESET with a seed, or STEP; the worker answers DONE when all went
-well and a `Failure` when not. Observations and actions never pass through it. A closed pipe ends the worker, whether
-the parent closed it or died.
+The pipe carries only short messages: the parent sends a numbered `Order`; the worker answers with that number, and with
+a `Failure` where something went wrong. Observations and actions never pass through it. A closed pipe ends the worker,
+whether the parent closed it or died.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import traceback as tracebacks
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
@@ -23,25 +22,35 @@ from marltrain.envs.registry import Source
 from marltrain.layout import Allocate, Array
 from marltrain.spec import EnvSpec, Step, empty_actions
 
-RESET, STEP, DONE = b"r", b"s", b""
+STARTED = 0
+"""The number of the answer that a worker gives when its environments are built."""
 _ALIGNMENT = 64
 
 
-@dataclass(frozen=True)
-class Failure:
+class Order(NamedTuple):
+    """What a worker is to do: reset its environments to a run's seed, or step them (no seed)."""
+
+    number: int
+    seed: int | None = None
+
+
+class Failure(NamedTuple):
     """What went wrong in a worker: the error's message and the worker's own traceback."""
 
     message: str
     traceback: str
 
-    def to_bytes(self) -> bytes:
-        """Return the message for the pipe."""
-        return json.dumps(asdict(self)).encode()
-
     @classmethod
-    def from_bytes(cls, message: bytes) -> Failure:
-        """Read a message from the pipe."""
-        return cls(**json.loads(message))
+    def of(cls, error: Exception) -> Failure:
+        """Describe an exception that was just caught."""
+        return cls(str(error), "".join(tracebacks.format_exception(error)))
+
+
+class Answer(NamedTuple):
+    """What a worker says of one order; the parent may have given that order up, and then skips the answer."""
+
+    number: int
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True)
@@ -108,10 +117,10 @@ def run(pipe: Connection, memory: Any, task_bytes: bytes) -> None:
             role=task.role,
         )
     except Exception as error:
-        pipe.send_bytes(_failure(error))
+        pipe.send(Answer(STARTED, Failure.of(error)))
         return
-    pipe.send_bytes(DONE)
     try:
+        pipe.send(Answer(STARTED))
         _serve(pipe, chunk, tuple(array[:, task.low : task.high] for array in actions))
     except (EOFError, OSError):
         pass  # the parent is gone or has closed the pipe: there is nobody left to serve
@@ -121,17 +130,13 @@ def run(pipe: Connection, memory: Any, task_bytes: bytes) -> None:
 
 def _serve(pipe: Connection, chunk: Chunk, actions: tuple[Array, ...]) -> None:
     while True:
-        message = pipe.recv_bytes()
+        order: Order = pipe.recv()
+        failure = None
         try:
-            if message == STEP:
+            if order.seed is None:
                 chunk.step(actions)
             else:
-                chunk.reset(int(message.removeprefix(RESET)))
-            answer = DONE
+                chunk.reset(order.seed)
         except Exception as error:
-            answer = _failure(error)
-        pipe.send_bytes(answer)
-
-
-def _failure(error: Exception) -> bytes:
-    return Failure(str(error), "".join(tracebacks.format_exception(error))).to_bytes()
+            failure = Failure.of(error)
+        pipe.send(Answer(order.number, failure))

@@ -160,17 +160,9 @@ def _film(path: Path, fps: float) -> Iterator[Show]:
     import imageio.v2
 
     with replacing(path) as beside:
-        if path.suffix.lower() == ".gif":
-            writer = imageio.v2.get_writer(beside, format="GIF-PIL", mode="I", duration=1000 / fps, loop=0)
-        else:
-            writer = imageio.v2.get_writer(
-                beside,
-                format="FFMPEG",
-                mode="I",
-                fps=fps,
-                macro_block_size=1,
-                output_params=["-f", "mp4"],
-            )
+        gif = path.suffix.lower() == ".gif"
+        options: dict[str, Any] = {"duration": 1000 / fps, "loop": 0} if gif else {"fps": fps, "macro_block_size": 1}
+        writer = imageio.v2.get_writer(beside, mode="I", **options)
 
         def show(adapter: Adapter, ended: bool) -> None:
             picture = _picture(adapter.render())

@@ -93,9 +93,8 @@ def _group(folder: Path) -> str:
     """What runs of different seeds share: algorithm and environment, or the folder's name without time and seed."""
     config = folder / "config.json"
     found: Any = read_json(config) if config.is_file() else {}
-    command = found.get("command", {}) if isinstance(found, dict) else {}
-    if isinstance(command, dict) and "algo" in command and "env" in command:
-        return f"{command['algo']} on {command['env']}"
+    if isinstance(found, dict) and {"algo", "env"} <= found.keys():
+        return f"{found['algo']} on {found['env']}"
     return re.sub(r"[-_](seed)?[-_]?\d[\d\-_T]*$", "", folder.resolve().name) or folder.name
 
 

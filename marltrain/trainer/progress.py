@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from typing import TYPE_CHECKING, Any, TextIO
@@ -54,7 +55,7 @@ class Progress(Callback):
         if self._terminal:
             from tqdm import tqdm
 
-            self._bar = tqdm(total=1.0, bar_format=BAR, file=self._file, dynamic_ncols=True, mininterval=0.0)
+            self._bar = tqdm(total=1.0, bar_format=BAR, file=self._file, mininterval=0.0, nrows=24)
 
     def on_step(self, moment: Moment) -> None:
         """Show the present state, if the last one is old enough."""
@@ -90,6 +91,9 @@ class Progress(Callback):
         text = self._text(moment)
         if self._bar is not None:
             self._bar.n = done or 0.0
+            self._bar.ncols = (
+                shutil.get_terminal_size().columns - 1
+            )  # tqdm's own shows nothing where a size of 0 is told
             self._bar.set_description_str(text, refresh=True)
         else:
             share = "" if done is None else f"{done:4.0%}  "

@@ -6,6 +6,7 @@ import pytest
 
 from marltrain.envs import DummyVectorEnv, probe, resolve
 from marltrain.errors import SpecError
+from marltrain.random import child_seed
 from tests.envs.driving import act, column, rewards, run_seed
 from tests.toys import Crowd, Film, Identity, MaskedByInfo, Motley
 
@@ -121,8 +122,6 @@ def test_gymnasium_is_one_player_and_truncation_is_not_termination():
     vector = DummyVectorEnv("gymnasium/CartPole-v1", 1)
     step = vector.reset(run := run_seed([0]))
     env = gymnasium.make("CartPole-v1")
-    from marltrain.random import child_seed
-
     seen, _ = env.reset(seed=child_seed(run, "episode", "train", 0, 0))
     terminated = False
     while not terminated:
@@ -177,6 +176,9 @@ class Folded(Film):
     def __init__(self):
         super().__init__()
         self.observation_space = gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(2))
+
+    def _frame(self):
+        return ()
 
 
 def test_a_space_that_arrays_cannot_hold_names_the_player():

@@ -30,7 +30,7 @@ def relay(parities=(0, 0), **arguments):
 
 
 def test_first_step_gives_the_first_mover_its_observation_and_legal_moves():
-    vector, spec, step = relay()
+    _, spec, step = relay()
     assert spec.turn_based and spec.names == ("ann", "bob", "cat") and len(spec.groups) == 1
     assert column(spec, step) == {
         "reward": {"ann": 0, "bob": 0, "cat": 0},
@@ -124,7 +124,7 @@ def test_rewards_between_two_turns_are_what_last_reports():
             env.step(moves[-1])
 
         vector, spec, step = relay(parities=(seed % 2,))
-        gathered = {name: 0.0 for name in spec.names}
+        gathered = dict.fromkeys(spec.names, 0.0)
         told: dict[str, list[float]] = {name: [] for name in spec.names}
         for move in [move for move in moves if move is not None]:
             (mover,) = column(spec, step)["turn"]
@@ -150,7 +150,7 @@ class Lingering(Relay):
                 self.agent_selection = self.after
             return
         self.t, self.before = self.t + 1, int(action)
-        self.rewards = {name: 1.0 for name in self.agents}
+        self.rewards = dict.fromkeys(self.agents, 1.0)
         if self.t == 2:  # bob's own move kills him, but cat and ann move before his dead step
             self.terminations["bob"] = True
         if self.t == 6:
@@ -185,22 +185,22 @@ class Stuck(Relay):
 
 
 def test_dead_steps_that_remove_nobody_are_an_error_and_no_endless_loop():
-    vector, spec, step = DummyVectorEnv(Stuck, 1), None, None
-    spec, step = vector.spec, vector.reset(run_seed([0]))
+    vector = DummyVectorEnv(Stuck, 1)
+    vector.reset(run_seed([0]))
     with pytest.raises(EnvError, match=r"'bob' is dead, but step\(None\) did not remove it"):
         for name, action in MOVES:
-            vector.step(act(spec, **{name: action}))
+            vector.step(act(vector.spec, **{name: action}))
 
 
 def test_an_illegal_move_is_an_error_that_names_player_environment_and_step():
-    vector, spec, step = relay()
+    vector, spec, _ = relay()
     vector.step(act(spec, ann=0))
     with pytest.raises(EnvError, match=r"environment 0 .*step 1: player 'bob': action 2 is not legal; .* \[0, 1\]"):
         vector.step(act(spec, bob=2))
 
 
 def test_actions_of_those_who_need_not_act_are_ignored():
-    vector, spec, step = relay()
+    vector, spec, _ = relay()
     step = vector.step(act(spec, ann=2, bob=99, cat=-5))
     assert rewards(spec, step) == BROUGHT[0]
 

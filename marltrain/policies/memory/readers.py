@@ -43,27 +43,30 @@ class UniformReader(Reader):
         """Draw [K, batch_size] transitions, agent k's with `rngs[k]`; gamma is [K].
 
         A transition sums up to n rewards of its player, and stops early at an end or where a decision's outcome is not
-        known yet. Raises AgentError when an agent has no row to draw.
+        known yet. An agent that has no row to draw gets padding; AgentError when none of them has any.
         """
         ring, available = self.ring, self.size()
+        if not available.any():
+            raise AgentError("no agent of the learner has a whole row to learn from yet; ask `size()` first")
         cells = np.empty((len(self.seats), batch_size), np.int64)
         for k, rng in enumerate(rngs):
-            cells[k] = self._draw(k, rng, batch_size, int(available[k]))
+            if available[k]:
+                cells[k] = self._draw(k, rng, batch_size, int(available[k]))
+        have = available > 0
+        if not have.all():
+            cells[~have] = cells[have][0]
         last, pointers, reward, discount = self._walk(cells, np.asarray(gamma, np.float64)[:, None])
         next_obs, next_legal = ring.after(last, pointers)
-        inner = cells // ring.num_envs
-        rows = np.stack([inner // ring.capacity, inner % ring.capacity, cells % ring.num_envs], -1)
         return Transitions(
             obs=ring.obs_at(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
-            reward=reward, discount=discount, weight=np.ones(cells.shape, np.float32), extras=self._extras(cells),
-            next_obs=next_obs, next_legal=next_legal, rows=rows,
+            reward=reward, discount=discount, weight=np.repeat(have[:, None].astype(np.float32), batch_size, 1),
+            extras=self._extras(cells), next_obs=next_obs, next_legal=next_legal,
+            rows=np.stack(np.unravel_index(cells, ring.axes), -1),
         )  # fmt: skip
 
     def _draw(self, k: int, rng: np.random.Generator, count: int, available: int) -> Array:
         """Return `count` cells, uniform over agent k's rows that can be drawn."""
         ring, seats = self.ring, self.seats[k]
-        if available == 0:
-            raise AgentError(f"agent {k} of the learner has no whole row to learn from yet; ask `size()` first")
         filled = min(ring.now + 1, ring.capacity) * ring.num_envs  # the cells in use of one player lie side by side
         starts = seats * (ring.capacity * ring.num_envs)
         if available < SCAN_BELOW * count:

@@ -263,9 +263,27 @@ def test_draws_are_uniform_over_the_rows_of_all_seats(batch_size):
     assert abs(chi_square - available) < 4 * np.sqrt(2 * available)
 
 
+def test_an_agent_without_rows_gets_padding():
+    """Player 0 alone decides: agent 1 has nothing to learn from, and moves agent 0's draws by nothing."""
+    spec = one_group()
+    streams = Streams(spec, 2, {0: Plan(4)})
+    for _ in range(3):
+        step = blank(spec, 2)
+        step.turn[0][0] = True
+        streams.arrived(step)
+        streams.decided(0, np.ones((3, 2), np.int64), {})
+    rngs = [np.random.default_rng(0), np.random.default_rng(1)]
+    batch = uniform(streams, [[1], [0]]).sample(rngs, np.array([0.9, 0.9]), 5)
+    assert batch.weight.tolist() == [[0.0] * 5, [1.0] * 5]
+    assert (batch.action == 1).all()
+    assert rngs[0].random() == np.random.default_rng(0).random()
+    alone = uniform(streams, [[0]]).sample([np.random.default_rng(1)], np.array([0.9]), 5)
+    assert (alone.rows[0] == batch.rows[1]).all()
+
+
 def test_nothing_to_learn_from_is_an_error():
     streams = Streams(one_group(), 2, {0: Plan(4, COLUMNS)})
-    with pytest.raises(AgentError, match="no whole row"):
+    with pytest.raises(AgentError, match="no agent of the learner has a whole row"):
         uniform(streams, [[0]]).sample([np.random.default_rng(0)], np.array([0.9]), 4)
     with pytest.raises(AgentError, match="no row has become whole"):
         rollouts(streams, [[0]]).take(np.array([0.9]))

@@ -202,7 +202,8 @@ class Record:
             self.open.pop((p, e), None)
             waiting = None
         if step.turn[g][row, e]:
-            begun = Row(self.now, e, *self._seen(step.obs[g], step.legal[g], row, e), waiting)
+            obs, legal = self._seen(step.obs[g], step.legal[g], row, e)
+            begun = Row(self.now, e, obs, legal, before=waiting)
             if waiting is not None:
                 waiting.next, waiting.whole_at = begun, self.now
                 del self.open[p, e]

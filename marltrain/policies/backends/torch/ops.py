@@ -6,16 +6,48 @@ Arrays carry a leading axis K (agents). Most names are plain aliases; `axis` arg
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 exp, log, sqrt, square, absolute = torch.exp, torch.log, torch.sqrt, torch.square, torch.abs
-tanh, relu, elu, silu, gelu = torch.tanh, functional.relu, functional.elu, functional.silu, functional.gelu
+relu, elu, silu, gelu = functional.relu, functional.elu, functional.silu, functional.gelu
 softplus, minimum, maximum, where, clip = functional.softplus, torch.minimum, torch.maximum, torch.where, torch.clamp
-logsumexp, log_softmax, softmax = torch.logsumexp, functional.log_softmax, functional.softmax
+logsumexp, softmax = torch.logsumexp, functional.softmax
 zeros_like, ones_like = torch.zeros_like, torch.ones_like
+
+
+class _Tanh(torch.autograd.Function):
+    """tanh by numpy: torch's goes through MKL, which takes seven times as long on processors that are not Intel's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = torch.from_numpy(np.tanh(x.detach().numpy()))
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (y,) = ctx.saved_tensors
+        return torch.ops.aten.tanh_backward(grads[0], y)
+
+
+def tanh(x: Tensor) -> Tensor:
+    """Hyperbolic tangent."""
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return torch.tanh(x)
+    if not x.requires_grad:
+        return torch.from_numpy(np.tanh(x.numpy()))
+    result: Tensor = _Tanh.apply(x)
+    return result
+
+
+def log_softmax(x: Tensor, axis: int) -> Tensor:
+    """Logarithm of the softmax; over few choices faster as two steps than as torch's one."""
+    return x - x.logsumexp(axis, keepdim=True)
 
 
 def sum(x: Tensor, axis: int) -> Tensor:
