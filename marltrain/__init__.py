@@ -44,6 +44,8 @@ _HOME = {
     "Phase": "marltrain.policies.algorithm",
     "PlayerSpec": "marltrain.spec",
     "RandomAgent": "marltrain.policies.agent",
+    "Replay": "marltrain.policies.memory.choices",
+    "Rollouts": "marltrain.policies.memory.choices",
     "SaveError": "marltrain.errors",
     "Schedule": "marltrain.policies.schedules",
     "SpecError": "marltrain.errors",
@@ -112,6 +114,7 @@ if TYPE_CHECKING:
     from marltrain.policies.custom import CustomAgent as CustomAgent
     from marltrain.policies.learner import Learner as Learner
     from marltrain.policies.learning import LearningAgent as LearningAgent
+    from marltrain.policies.memory.choices import Replay as Replay, Rollouts as Rollouts
     from marltrain.policies.networks import CNN as CNN, MLP as MLP, NetworkSpec as NetworkSpec
     from marltrain.policies.schedules import (
         Schedule as Schedule,

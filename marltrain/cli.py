@@ -30,10 +30,16 @@ CONFIG = "config.json"
 class Parser(argparse.ArgumentParser):
     """Reads one command's arguments; what it cannot read is a ConfigError that suggests the nearest option."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, command: str, summary: str) -> None:
         """Take whole option names only: an abbreviation may be a typing error."""
-        formatter = argparse.RawDescriptionHelpFormatter
-        super().__init__(allow_abbrev=False, formatter_class=formatter, argument_default=argparse.SUPPRESS, **options)
+        super().__init__(
+            prog=f"marltrain {command}",
+            description=summary,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            argument_default=argparse.SUPPRESS,  # what is not given is not passed on: defaults live elsewhere
+        )
+        self.command = command
 
     def read(self, words: Sequence[str]) -> dict[str, Any]:
         """Return the options that were given, by name; raises ConfigError."""
@@ -41,12 +47,12 @@ class Parser(argparse.ArgumentParser):
         for word in words:
             option = word.partition("=")[0]
             if option.startswith("--") and option not in known:
-                raise ConfigError(f"{self.prog} has no option {option!r}.{did_you_mean(option, known)}")
+                raise ConfigError(f"{self.command} has no option {option!r}.{did_you_mean(option, known)}")
         return vars(self.parse_args(list(words)))
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse found wrong."""
-        raise ConfigError(f"{self.prog}: {message}")
+        raise ConfigError(f"{self.command}: {message}")
 
 
 # Values
@@ -58,11 +64,11 @@ def _value(text: str) -> Any:
         return {"true": True, "false": False, "none": None}[text.lower()]
     try:
         node = ast.parse(text, mode="eval").body
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            return _call(node, node.func.id, text)
-        return ast.literal_eval(node)
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            return ast.literal_eval(node)
     except (ValueError, SyntaxError):
         return text
+    return _call(node, node.func.id, text)
 
 
 def _call(node: ast.Call, name: str, text: str) -> Any:
@@ -72,14 +78,14 @@ def _call(node: ast.Call, name: str, text: str) -> Any:
     makers: dict[str, Callable[..., Any]] = {
         "CNN": CNN, "MLP": MLP, "cosine": cosine, "exponential": exponential, "linear": linear,
     }  # fmt: skip
+    if name not in makers:
+        raise ConfigError(f"{text!r}: there is no {name!r}.{did_you_mean(name, makers)}")
     try:
-        if name not in makers:
-            raise ConfigError(f"{text!r}: there is no {name!r}.{did_you_mean(name, makers)}")
         arguments = [ast.literal_eval(argument) for argument in node.args]
         named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
         return makers[name](*arguments, **named)
     except (TypeError, ValueError) as error:
-        raise error if isinstance(error, ConfigError) else ConfigError(f"{text!r} cannot be made: {error}") from error
+        raise ConfigError(f"{text!r} cannot be made: {error}") from error
 
 
 def _pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:
@@ -353,11 +359,11 @@ def _run(words: Sequence[str]) -> None:
     elif name == "--version":
         print(f"marltrain {__version__}")
     elif name not in COMMANDS:
-        raise ConfigError(f"marltrain has no command {name!r}.{did_you_mean(name, COMMANDS)}"
-                          f" It has: {', '.join(COMMANDS)}")  # fmt: skip
+        raise ConfigError(f"no command is called {name!r}.{did_you_mean(name, COMMANDS)}"
+                          f" There are {', '.join(COMMANDS)}")  # fmt: skip
     else:
         command = COMMANDS[name]
-        parser = Parser(prog=f"marltrain {name}", description=command.summary)
+        parser = Parser(name, command.summary)
         command.declare(parser)
         command.run(parser.read(rest))
 

@@ -144,8 +144,7 @@ def write_arrays(path: str | Path, arrays: Mapping[str, Array]) -> None:
     from safetensors import SafetensorError
     from safetensors.numpy import save
 
-    # Its writer copies memory as it lies, so the order and the byte order must be right before.
-    straight = {name: np.asarray(a, a.dtype.newbyteorder("<"), order="C") for name, a in arrays.items()}
+    straight = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # it writes memory as it lies
     try:
         data = save(straight)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:

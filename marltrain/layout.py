@@ -281,7 +281,9 @@ def _bounds_json(values: Array) -> Any:
 
 def _bounds_array(listed: list[Any], shape: tuple[int, ...], dtype: Any) -> Array:
     values = np.array([float(v) if isinstance(v, str) else v for v in listed])
-    return np.ascontiguousarray(np.broadcast_to(values.astype(dtype), shape) if len(values) == 1 else values.astype(dtype).reshape(shape))
+    return np.ascontiguousarray(
+        np.broadcast_to(values.astype(dtype), shape) if len(values) == 1 else values.astype(dtype).reshape(shape)
+    )
 
 
 def describe_space(space: Space) -> dict[str, Any]:
@@ -325,17 +327,9 @@ def space_from(description: Mapping[str, Any]) -> Space:
     raise SpecError(f"not the description of a space: unknown type {kind!r}")
 
 
-def acting_space(space: Space) -> Space:
-    """Return an observation space without its "action_mask"; what is left alone in a Dict stands by itself."""
-    if not isinstance(space, spaces.Dict) or "action_mask" not in space.spaces:
-        return space
-    rest = {key: inner for key, inner in space.items() if key != "action_mask"}
-    return next(iter(rest.values())) if len(rest) == 1 else spaces.Dict(rest)
-
-
 def split_mask(observation: Any) -> tuple[Any, Any]:
-    """Part an observation from its "action_mask": (observation as in `acting_space`, mask or None)."""
+    """Part an observation from its "action_mask": (observation as in `without_mask`, mask or None)."""
     if not isinstance(observation, Mapping) or "action_mask" not in observation:
         return observation, None
     rest = {key: value for key, value in observation.items() if key != "action_mask"}
-    return next(iter(rest.values())) if len(rest) == 1 else rest, observation["action_mask"]
+    return (rest["observation"] if list(rest) == ["observation"] else rest), observation["action_mask"]

@@ -190,7 +190,9 @@ class Step:
 
 def _choices(group: Group) -> int:
     if not isinstance(group.action_space, spaces.Discrete):
-        raise SpecError(f"legal moves are given for action space {group.action_space}; only Discrete actions can be masked")
+        raise SpecError(
+            f"legal moves are given for action space {group.action_space}; only Discrete actions can be masked"
+        )
     return int(group.action_space.n)
 
 

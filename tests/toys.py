@@ -230,7 +230,7 @@ class Motley(ParallelEnv):  # type: ignore[misc]
 
 
 class Film(gymnasium.Env):
-    """Shows what AtariPreprocessing would: uint8 frames, all of whose pixels say how many steps were taken.
+    """Shows what AtariPreprocessing would: uint8 frames, all of whose pixels count the frames: 1, 2, 3 ... 200, 1.
 
     The reward is 1 for action 1. An episode is truncated after `length` steps.
     """
@@ -250,7 +250,7 @@ class Film(gymnasium.Env):
         return self._frame(), float(action), False, self.t == self.length, {}
 
     def _frame(self):
-        return np.full(self.observation_space.shape, self.t + 1, np.uint8)
+        return np.full(self.observation_space.shape, self.t % 200 + 1, np.uint8)
 
 
 class MaskedByInfo(gymnasium.Env):

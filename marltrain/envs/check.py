@@ -84,7 +84,8 @@ def _play_watched(source: Source, spec: EnvSpec, report: Report, findings: Findi
     for episode in range(episodes):
         if episode and source.rebuild:
             player = _Player(source, spec, findings)
-        steps = len(player.play(child_seed(seed, "check", episode))) - 1
+        episode_seed = child_seed(seed, "check", episode)
+        steps = len(player.play(episode_seed, action_seed=episode_seed)) - 1
         report.episodes += 1
         report.steps += steps
         if steps == LONGEST:
@@ -96,12 +97,12 @@ def _compare(source: Source, spec: EnvSpec, report: Report, seed: int) -> None:
     """Play one seed in a fresh object, in another fresh one, and in a used one."""
     first, second = child_seed(seed, "check", 0), child_seed(seed, "check", 1)
     fresh = _Player(source, spec)
-    reference = fresh.play(second)
+    reference = fresh.play(second, seed)
     again = _Player(source, spec)
-    repeated = again.play(second)
+    repeated = again.play(second, seed)
     used = _Player(source, spec)
-    before = used.play(first)
-    after = used.play(second)
+    before = used.play(first, seed)
+    after = used.play(second, seed)
     metadata = metadata_of(used.adapter.env)
     for player in (fresh, again, used):
         player.adapter.close()
@@ -134,9 +135,9 @@ class _Player:
         self._spec = spec
         self._guard = Guard(spec)
 
-    def play(self, seed: int) -> list[dict[str, Array]]:
+    def play(self, seed: int, action_seed: int) -> list[dict[str, Array]]:
         """Play one episode; return what every step published."""
-        spec, rng = self._spec, generator(seed, "check actions")
+        spec, rng = self._spec, generator(action_seed, "check actions")
         step = Step.empty(spec, 1)
         frames: list[dict[str, Array]] = []
         self._call("reset", 0, self.adapter.reset, seed, step, 0)

@@ -6,7 +6,7 @@ import itertools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from marltrain.envs.chunk import Chunk, probe
 from marltrain.envs.crew import Crew, worker_context
@@ -59,7 +59,7 @@ class VectorEnv(ABC):
         self.send(actions)
         return self.recv()
 
-    def __enter__(self) -> VectorEnv:
+    def __enter__(self) -> Self:
         """Return the vector environment itself."""
         return self
 

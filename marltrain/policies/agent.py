@@ -15,12 +15,12 @@ from marltrain.layout import (
     Layout,
     Obs,
     Space,
-    acting_space,
     arrays_of,
     describe_space,
     map_obs,
     space_from,
     split_mask,
+    without_mask,
 )
 from marltrain.policies.batch import Acted, AgentState, Experience
 from marltrain.random import fresh_seed, generator
@@ -71,7 +71,7 @@ class Agent:
             self.layout = player.layout
         self.seed = seed if self.seed is None else self.seed
         for what, mine, theirs in (
-            ("observation", acting_space(self.observation_space), acting_space(player.observation_space)),
+            ("observation", without_mask(self.observation_space)[0], without_mask(player.observation_space)[0]),
             ("action", self.action_space, player.action_space),
         ):
             if describe_space(mine) != describe_space(theirs):
@@ -86,12 +86,24 @@ class Agent:
         """Decide for Step arrays [B, ...]; by default `act` is asked for the rows that have their turn."""
         layout, space = self._seated()
         rows = np.flatnonzero(turn)
-        action = np.zeros((len(turn), *_action_shape(space)), _action_dtype(space))
+        action = np.zeros((len(turn), *action_shape(space)), action_dtype(space))
         if len(rows):
             observation = layout.decode(map_obs(lambda array: array[rows], obs))
             chosen = self.act(observation, None if legal is None else legal[rows], explore[rows])
-            action[rows] = _indexed(space, np.asarray(chosen).reshape(len(rows), *_action_shape(space)))
+            action[rows] = _indexed(space, self._checked(space, chosen, len(rows)))
         return Acted(action, carry)
+
+    def _checked(self, space: Space, chosen: Any, rows: int) -> Array:
+        """Return what `act` gave as an array [rows, ...]; raises AgentError when it is not one action a row."""
+        actions = np.asarray(chosen)
+        whole = isinstance(space, spaces.Box) or np.issubdtype(actions.dtype, np.integer)
+        shape = (rows, *action_shape(space))
+        if actions.shape not in (shape, (rows, *(space.shape or ()))) or not whole or actions.dtype.kind not in "iuf":
+            raise AgentError(
+                f"{type(self).__name__}.act gave {actions.dtype} of shape {actions.shape} for {rows} observations, "
+                f"expected one action of {space} a row, shape {(rows, *(space.shape or ()))}"
+            )
+        return actions.reshape(shape)
 
     def _seated(self) -> tuple[Layout, Space]:
         if self.layout is None or self.action_space is None:
@@ -130,7 +142,7 @@ class Agent:
         save(path, self)
 
 
-def encoded(layout: Layout, observation: Any, legal: Any) -> tuple[Obs, Array | None, bool]:
+def encoded(layout: Layout, observation: Any, legal: Any, space: Space) -> tuple[Obs, Array | None, bool]:
     """Turn what `act` was given into arrays [B, ...] and [B, A]; say whether there was a batch axis."""
     observation, mask = split_mask(observation)
     legal = mask if legal is None else legal
@@ -141,16 +153,19 @@ def encoded(layout: Layout, observation: Any, legal: Any) -> tuple[Obs, Array | 
         return obs, None, batched
     legal = np.asarray(legal).astype(bool)
     legal = legal if batched else legal[None]
+    expected = (len(arrays_of(obs)[0]), int(space.n) if isinstance(space, spaces.Discrete) else None)
+    if legal.shape != expected:
+        raise SpecError(f"legal has shape {legal.shape[not batched :]}, expected one truth value an action of {space}")
     if not legal.any(-1).all():
         raise SpecError("legal says that no action is legal: an agent must be able to act")
     return obs, legal, batched
 
 
-def _action_shape(space: Space) -> tuple[int, ...]:
+def action_shape(space: Space) -> tuple[int, ...]:
     return () if isinstance(space, spaces.Discrete) else (int(np.prod(space.shape or (), dtype=int)),)
 
 
-def _action_dtype(space: Space) -> type:
+def action_dtype(space: Space) -> type:
     return np.float32 if isinstance(space, spaces.Box) else np.int64
 
 
@@ -181,13 +196,13 @@ class RandomAgent(Agent):
         """Take spaces now, or from the seat; without a seed the run's is used."""
         self.observation_space, self.action_space, self.seed = observation_space, action_space, seed
         if observation_space is not None:
-            self.layout = Layout(acting_space(observation_space))
+            self.layout = Layout(without_mask(observation_space)[0])
         self._rng: np.random.Generator | None = None
 
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
         """Return a random legal action, or one a row for a batch."""
         layout, space = self._seated()
-        obs, mask, batched = encoded(layout, observation, legal)
+        obs, mask, batched = encoded(layout, observation, legal, space)
         if self._rng is None:
             self._rng = generator(fresh_seed() if self.seed is None else self.seed, "act")
         rows = len(arrays_of(obs)[0])
@@ -237,12 +252,12 @@ class FunctionAgent(Agent):
         self.function = function
         self.observation_space, self.action_space = observation_space, action_space
         if observation_space is not None:
-            self.layout = Layout(acting_space(observation_space))
+            self.layout = Layout(without_mask(observation_space)[0])
 
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
         """Call the function for the observation, or for each row of a batch."""
-        layout, _ = self._seated()
-        obs, mask, batched = encoded(layout, observation, legal)
+        layout, space = self._seated()
+        obs, mask, batched = encoded(layout, observation, legal, space)
         answers = []
         for row in range(len(arrays_of(obs)[0])):
             one = _first(layout.decode(map_obs(lambda array, row=row: array[row : row + 1], obs)))

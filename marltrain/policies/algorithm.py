@@ -56,7 +56,7 @@ class Settings:
                                           per_row=True)  # fmt: skip
     batch_size: int | None = setting(None, doc="rows of a minibatch", low=1)
     update_freq: int | None = setting(None, doc="env steps between updates", low=1)
-    network: Any = setting(None, doc="NetworkSpec or a model of your own; None: MLP, or CNN where there are images")
+    network: Any = setting(None, doc="NetworkSpec, or a model of your own (it is copied); None: MLP, or CNN for images")
     optimizer: str = setting("adam", doc="rule that moves weights", choices=("adam", "rmsprop", "sgd"))
 
 
@@ -122,7 +122,9 @@ class Algorithm:
 
 
 def _missing(algorithm: Algorithm, what: str) -> TypeError:
-    return TypeError(f"algorithm {type(algorithm).__name__} must define {what}; see marltrain.policies.algorithm.Algorithm")
+    return TypeError(
+        f"algorithm {type(algorithm).__name__} must define {what}; see marltrain.policies.algorithm.Algorithm"
+    )
 
 
 def weighted_mean(ops: Any, x: Any, weight: Any) -> Any:

@@ -50,9 +50,7 @@ class Learner:
     pace: Pace = Pace()
     gradient_steps: Array
 
-    def act(
-        self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any
-    ) -> Acted:
+    def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
         """Decide for [K, B, ...] observations; rows without `turn` [K, B] may be anything. explore: [K, B] bool."""
         raise TypeError(f"{type(self).__name__} must define act")
 
@@ -94,7 +92,6 @@ class AlgorithmLearner(Learner):
         self._build_networks(draw)
         self._per_row = {f.name: f for f in fields(settings) if f.metadata.get("per_row")}
         self._hyper = {name: np.zeros(self.num_agents) for name in self._per_row}
-        self._optional = {name: np.zeros(self.num_agents, bool) for name in self._per_row}
         self.schedules: list[dict[str, Schedule]] = [{} for _ in seeds]
         for row in range(self.num_agents):
             for name in self._per_row:
@@ -110,7 +107,10 @@ class AlgorithmLearner(Learner):
             self.target[name] = self.online[name].copy()
         self.nets = {**self.online, **{f"target_{name}": net for name, net in self.target.items()}}
         settings, epsilon = self.algorithm.settings, self.algorithm.optimizer_epsilon
-        self.optimisers = {n: self.backend.optimiser(settings.optimizer, net, epsilon) for n, net in self.online.items()}
+        self._foreign = any(self.backend.is_module(spec) for spec, _ in self.algorithm.networks().values())
+        self.optimisers = {
+            n: self.backend.optimiser(settings.optimizer, net, epsilon) for n, net in self.online.items()
+        }
 
     # numbers that may differ between rows
 
@@ -121,18 +121,25 @@ class AlgorithmLearner(Learner):
     def get_hyper(self, row: int, name: str) -> float | None:
         """Return the present value of one agent's number; None where it is switched off."""
         self._known(name)
-        return None if self._optional[name][row] else float(self._hyper[name][row])
+        return None if getattr(self.algorithm.settings, name) is None else float(self._hyper[name][row])
 
     def set_hyper(self, row: int, name: str, value: Any) -> None:
         """Set one agent's number, or the schedule it follows; raises ConfigError for what may not change or be."""
         self._known(name)
-        check(self._per_row[name], value, type(self.algorithm.settings), self.algorithm.name)
-        self.schedules[row].pop(name, None)
+        settings, rule = self.algorithm.settings, self._per_row[name]
+        check(rule, value, type(settings), self.algorithm.name)
+        if (value is None) != (getattr(settings, name) is None):
+            made = "without it (None)" if value is not None else f"with {name}={getattr(settings, name)!r}"
+            raise ConfigError(
+                f"{self.algorithm.name}: {name} cannot become {value!r}: the agent was made {made}. Make a new agent"
+            )
         if isinstance(value, Schedule):
+            for end in (value.start, value.stop):
+                check(rule, end, type(settings), self.algorithm.name)
             self.schedules[row][name] = value
             value = value(0)
-            check(self._per_row[name], value, type(self.algorithm.settings), self.algorithm.name)
-        self._optional[name][row] = value is None
+        else:
+            self.schedules[row].pop(name, None)
         self._hyper[name][row] = np.inf if value is None else value  # an infinite limit limits nothing
         self._tensors: dict[str, Any] | None = None
 
@@ -173,19 +180,19 @@ class AlgorithmLearner(Learner):
             return [generator(seed, "test") for seed in self.seeds]
         return self._streams[purpose]
 
-    def act(
-        self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any
-    ) -> Acted:
+    def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
         """Decide for all rows; noise is drawn for every row, whatever `turn` and `explore` say."""
         noise = self.algorithm.noise(rngs, explore.shape[1])
-        return self._act(self.nets, self.hyper(), obs, legal, noise, explore)
+        with self._foreign_randomness(rngs[0]):
+            return self._act(self.nets, self.hyper(), obs, legal, noise, explore)
 
     def act_row(self, row: int, obs: Obs, legal: Array | None, explore: Array, rng: np.random.Generator) -> Acted:
         """Decide for one agent only: [1, B, ...]."""
         noise = self.algorithm.noise([rng], explore.shape[1])
         nets = {name: _one_row(net, row) for name, net in self.nets.items()}
         hyper = {name: value[row : row + 1] for name, value in self.hyper().items()}
-        return self._act(nets, hyper, obs, legal, noise, explore)
+        with self._foreign_randomness(rng):
+            return self._act(nets, hyper, obs, legal, noise, explore)
 
     def _act(self, nets: Any, hyper: Any, obs: Obs, legal: Array | None, noise: Any, explore: Array) -> Acted:
         tensor, backend = self.backend.tensor, self.backend
@@ -202,10 +209,10 @@ class AlgorithmLearner(Learner):
         """Learn: one gradient pass off-policy, epochs x minibatches of a whole rollout on-policy."""
         metrics = _Means(self.num_agents, self.backend)
         tensors = self._tensors_of(batch)
-        with self.backend.no_gradient():
-            tensors = self.algorithm.prepare(self.backend.ops, self.nets, batch, tensors, self.hyper())
         learn = learn & (batch.weight.sum(1) > 0)
-        with self._foreign_randomness():
+        with self._foreign_randomness(self.rngs("update")[0]):
+            with self.backend.no_gradient():
+                tensors = self.algorithm.prepare(self.backend.ops, self.nets, batch, tensors, self.hyper())
             if isinstance(batch, Rollout):
                 cut = Minibatches(batch.weight, self.pace.minibatches, self.pace.batch_size or batch_size)
                 for minibatch, present in cut.epochs(self.algorithm.settings.epochs, self.rngs("update"), tensors,
@@ -234,7 +241,9 @@ class AlgorithmLearner(Learner):
                 continue
             trained = [self.online[name] for name in phase.trains]
             loss = phase.loss
-            _, measured, grads = backend.gradients(lambda loss=loss: loss(backend.ops, self.nets, batch, hyper), trained)
+            _, measured, grads = backend.gradients(
+                lambda loss=loss: loss(backend.ops, self.nets, batch, hyper), trained
+            )
             limit = hyper["max_grad_norm"][:, 0]
             norm = backend.clip(grads, limit)
             measured[f"grad_norm/{phase.name}"] = norm
@@ -258,10 +267,9 @@ class AlgorithmLearner(Learner):
         rates = {f"learning_rate/{name}": self._hyper[self.algorithm.rate_name(name)].copy() for name in self.online}
         return {**rates, **({"epsilon": self._hyper["epsilon"].copy()} if "epsilon" in self._hyper else {})}
 
-    def _foreign_randomness(self) -> Any:
+    def _foreign_randomness(self, rng: np.random.Generator) -> Any:
         """Seed the framework's global generator around a user's own model, which may draw from it."""
-        foreign = any(self.backend.is_module(spec) for spec, _ in self.algorithm.networks().values())
-        return self.backend.seeded(self.rngs("update")[0]) if foreign else nullcontext()
+        return self.backend.seeded(rng) if self._foreign else nullcontext()
 
     # saving
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from marltrain.config import build
 from marltrain.errors import AgentError, SaveError
-from marltrain.layout import Array, Layout, Obs, Space, acting_space, arrays_of, describe_space, map_obs
+from marltrain.layout import Array, Layout, Obs, Space, arrays_of, describe_space, map_obs, without_mask
 from marltrain.policies.agent import Agent, described_spaces, encoded, in_units, spaces_from
 from marltrain.policies.algorithm import Algorithm
 from marltrain.policies.backends import make_backend
@@ -71,7 +71,7 @@ class LearningAgent(Agent):
         """
         name = type(self).__name__
         self.observation_space, self.action_space = observation_space, action_space
-        self.layout = Layout(acting_space(observation_space), frame_stack)
+        self.layout = Layout(without_mask(observation_space)[0], frame_stack)
         self.seed = fresh_seed() if seed is None else seed
         made = build(self.algorithm_class.Settings, settings, name)
         self.settings = _with_network(made, self.layout)
@@ -133,9 +133,9 @@ class LearningAgent(Agent):
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
         """Return the action; see `Agent.act`."""
         layout, space = self._seated()
-        obs, mask, batched = encoded(layout, observation, legal)
+        obs, mask, batched = encoded(layout, observation, legal, space)
         rows = len(arrays_of(obs)[0])
-        coin = np.broadcast_to(np.asarray(explore, bool), (rows,))
+        coin = np.array(np.broadcast_to(explore, rows), bool)
         rng = self.learner_.rngs("act")[self.row]
         acted = self.decide(obs, mask, None, turn=np.ones(rows, bool), explore=coin, rng=rng)
         action = in_units(space, acted.action)

@@ -37,7 +37,8 @@ class Minibatches:
             dealt = {name: backend.rows(value, place) for name, value in rows.items() if name != "weight"}
             dealt["weight"] = backend.tensor(weight)
             for m, (start, stop) in enumerate(edges):
-                yield TensorBatch(**{n: backend.columns(v, start, stop) for n, v in dealt.items()}), m < self.shares
+                present = m < np.minimum(self.shares, self.counts)
+                yield TensorBatch(**{n: backend.columns(v, start, stop) for n, v in dealt.items()}), present
 
     def _deal(self, rngs: Sequence[np.random.Generator]) -> tuple[Array, Array, list[tuple[int, int]]]:
         """Return row numbers [K, sum of widths], their weights, and each minibatch's columns."""

@@ -102,7 +102,9 @@ class CNN(NetworkSpec):
         super().__post_init__()
         object.__setattr__(self, "filters", tuple(tuple(f) for f in self.filters))
         if not self.filters or any(len(f) != 3 or min(f) < 1 for f in self.filters):
-            raise ConfigError(f"CNN: filters must be triples (channels, kernel, stride) of at least 1, got {self.filters}")
+            raise ConfigError(
+                f"CNN: filters must be triples (channels, kernel, stride) of at least 1, got {self.filters}"
+            )
 
 
 def spec_from(description: dict[str, Any]) -> NetworkSpec:

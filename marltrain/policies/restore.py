@@ -16,11 +16,20 @@ LEARNING = {
 }
 """Algorithm name -> (module, agent class). Saved files name only the key, never a class path."""
 
+FOREIGN = {
+    "custom": ("marltrain.policies.custom", "CustomAgent"),
+    "tianshou-off-policy": ("marltrain.policies.tianshou", "OffPolicyAgent"),
+    "tianshou-on-policy": ("marltrain.policies.tianshou", "OnPolicyAgent"),
+}
+"""The same for agents around a user's own model or algorithm, which `supply` has to give."""
+
 
 def learning_class(name: str) -> Any:
     """Return the agent class of a named algorithm; raises SaveError for an unknown one."""
     if name not in LEARNING:
-        raise SaveError(f"no algorithm is called {name!r}; there are {', '.join(LEARNING)}.{did_you_mean(name, LEARNING)}")
+        raise SaveError(
+            f"no algorithm is called {name!r}; there are {', '.join(LEARNING)}.{did_you_mean(name, LEARNING)}"
+        )
     module, attribute = LEARNING[name]
     return getattr(import_module(module), attribute)
 
@@ -40,6 +49,10 @@ def restore(state: AgentState, *, supply: Mapping[str, Any] | None = None, backe
     if isinstance(kind, str) and kind in LEARNING:
         agent: Agent = learning_class(kind).from_state(state, supply, backend)
         return agent
+    if isinstance(kind, str) and kind in FOREIGN:
+        module, attribute = FOREIGN[kind]
+        foreign: Agent = getattr(import_module(module), attribute).from_state(state, supply, backend)
+        return foreign
     raise SaveError(f"a saved agent is of type {kind!r}, which is none of marltrain's: give its class with supply=")
 
 

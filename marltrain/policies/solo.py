@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,11 +41,11 @@ class SoloLearner(Learner):
     def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
         """Ask the agent, without the axis K."""
         acted = self.agent.decide(
-            map_obs(lambda array: array[0], obs), None if legal is None else legal[0], carry,
-            turn=turn[0], explore=explore[0], rng=rngs[0],
+            map_obs(lambda array: array[0], obs), None if legal is None else legal[0],
+            _each(carry, lambda array: array[0]), turn=turn[0], explore=explore[0], rng=rngs[0],
         )  # fmt: skip
         extras = {name: value[None] for name, value in acted.extras.items()}
-        return Acted(acted.action[None], acted.carry, extras)
+        return Acted(acted.action[None], _each(acted.carry, lambda array: array[None]), extras)
 
     def update(self, batch: Rollout, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Hand the agent what happened and let it learn."""
@@ -58,32 +59,45 @@ class SoloLearner(Learner):
         return {name: np.array([value], np.float64) for name, value in metrics.items()}
 
 
+def _each(carry: Any, change: Callable[[Array], Array]) -> Any:
+    """Change every array of a recurrent carry: one array, or mappings and tuples of them, or None."""
+    if isinstance(carry, dict):
+        return {name: _each(value, change) for name, value in carry.items()}
+    if isinstance(carry, tuple):
+        return tuple(_each(value, change) for value in carry)
+    return None if carry is None else change(carry)
+
+
 def experience_of(batch: Rollout, layout: Layout, space: Any) -> Experience:
     """Turn row 0 of a rollout into transitions in the environment's own structure."""
     rows = np.flatnonzero(batch.weight[0] > 0)
-    boot = batch.boot[0, rows]
-
-    def following(now: Array, boots: Array) -> Array:
-        chained = now[np.minimum(rows + 1, len(now) - 1)]
-        picked = boots[np.maximum(boot, 0)]
-        return np.where((boot < 0).reshape(-1, *[1] * (now.ndim - 1)), chained, picked)
-
-    def next_of(now: Obs, boots: Obs) -> Obs:
-        if isinstance(now, dict) and isinstance(boots, dict):
-            return {name: following(now[name][0], boots[name][0]) for name in now}
-        return following(now[0], boots[0])  # type: ignore[index]
-
-    next_legal = None
-    if batch.legal is not None and batch.boot_legal is not None:
-        next_legal = following(batch.legal[0], batch.boot_legal[0])
+    next_obs, next_legal = what_followed(batch, rows)
     terminated = batch.discount[0, rows] == 0
     return Experience(
         observation=layout.decode(map_obs(lambda array: array[0][rows], batch.obs)),
         legal=None if batch.legal is None else batch.legal[0][rows],
         action=in_units(space, batch.action[0][rows]),
         reward=batch.reward[0][rows],
-        next_observation=layout.decode(next_of(batch.obs, batch.boot_obs)),
+        next_observation=layout.decode(next_obs),
         next_legal=next_legal,
         terminated=terminated,
         truncated=batch.truncated[0, rows],
     )
+
+
+def what_followed(batch: Rollout, rows: Array) -> tuple[Obs, Array | None]:
+    """Return the observations and legal actions after some rows [B] of agent 0's rollout, [B, ...] each."""
+    boot = batch.boot[0, rows]
+
+    def following(now: Array, boots: Array) -> Array:
+        chained = now[np.minimum(rows + 1, len(now) - 1)]
+        picked = boots[np.maximum(boot, 0)]
+        after: Array = np.where((boot < 0).reshape(-1, *[1] * (now.ndim - 1)), chained, picked)
+        return after
+
+    next_legal = None
+    if batch.legal is not None and batch.boot_legal is not None:
+        next_legal = following(batch.legal[0], batch.boot_legal[0])
+    if isinstance(batch.obs, dict) and isinstance(batch.boot_obs, dict):
+        return {name: following(batch.obs[name][0], batch.boot_obs[name][0]) for name in batch.obs}, next_legal
+    return following(batch.obs[0], batch.boot_obs[0]), next_legal  # type: ignore[index]

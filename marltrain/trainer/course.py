@@ -35,21 +35,22 @@ def pace_of(unit: Unit, defaults: Defaults) -> Pace:
 def check_pace(unit: Unit, spec: EnvSpec, num_envs: int, defaults: Defaults) -> None:
     """Raise ConfigError for a batch larger than a rollout of fixed size, or shared memory asked of on-policy learners."""
     needs, pace, who = unit.learner.needs, pace_of(unit, defaults), " and ".join(unit.labels)
-    if needs is None or not needs.on_policy:
+    if needs is None or not needs.on_policy or unit.frozen.all():
         return
     if defaults.shared_memory:
         raise ConfigError(
             f"shared_memory=True, but the agent of {who} learns on-policy: what others did is not its own behaviour. "
             "Share memory among off-policy agents (DQN), or one agent between the seats"
         )
-    if spec.turn_based or unit.learner.pace.minibatches:
+    if spec.turn_based:
         return
-    rows = _batch_steps(pace, num_envs) * num_envs * unit.players.shape[1]
-    if pace.batch_size is not None and pace.batch_size > rows:
+    asked = "batch_size" if pace.minibatches is None else "minibatches"
+    value, rows = getattr(pace, asked), _batch_steps(pace, num_envs) * num_envs * unit.players.shape[1]
+    if value > rows:
         raise ConfigError(
-            f"batch_size={pace.batch_size} exceeds one rollout of the agent of {who}: {_batch_steps(pace, num_envs)} "
-            f"batch steps x {num_envs} environments x {unit.players.shape[1]} seats = {rows} rows. Raise update_freq "
-            f"(now {pace.update_freq} env steps) or lower batch_size"
+            f"{asked}={value} exceeds one rollout of the agent of {who}: {_batch_steps(pace, num_envs)} batch steps x "
+            f"{num_envs} environments x {unit.players.shape[1]} seats = {rows} rows. Raise update_freq (now "
+            f"{pace.update_freq} env steps) or lower {asked}"
         )
 
 
@@ -81,31 +82,43 @@ class Course:
         self.pace = pace_of(unit, defaults)
         self.shared = defaults.shared_memory
         self.learn = np.zeros(len(unit.agents), bool)
+        self._silent: list[tuple[int, int]] = []
         self._seats: list[list[int]] = []
         self._reader: Reader | None = None
+        self._idle = np.random.default_rng(0)
         self._gathered, self._credit = 0, 0.0
         self.updates = 0
 
     def learning(self, mask: Array) -> None:
         """Say which players learn, [P] bool; an open rollout of a seat that stops is dropped."""
         unit = self.unit
-        self.learn = mask[unit.players].any(1) & ~unit.frozen
-        seats = []
-        for agent, held in enumerate(unit.players):
-            learning = [int(p) for p in held if mask[p]] if self.learn[agent] else [int(p) for p in held]
-            seats.append(list(self.streams.spec.groups[unit.group].players) if self.shared else learning)
-        if seats != self._seats and self.learn.any():
-            self._seats, self._reader = seats, unit.learner.reader(self.streams, seats)
+        seats_learn = mask[unit.players] & ~unit.frozen[:, None]
+        self.learn = seats_learn.any(1)
+        self._silent = [(int(k), int(seat)) for k, seat in np.argwhere(~seats_learn)]
         if not self.learn.any():
             self._seats, self._reader = [], None
+            return
+        seats = [self._read_from(held, learns) for held, learns in zip(unit.players, seats_learn, strict=True)]
+        if self._reader is None:
+            self._gathered = 0
+        if seats != self._seats:
+            self._seats, self._reader = seats, unit.learner.reader(self.streams, seats)
+
+    def _read_from(self, held: Array, learns: Array) -> list[int]:
+        """Return the players that one agent reads: on-policy all it holds, for its reader drops those that are silent."""
+        if self.shared:
+            return list(self.streams.spec.groups[self.unit.group].players)
+        needs = self.unit.learner.needs
+        everyone = not learns.any() or (needs is not None and needs.on_policy)
+        return [int(p) for p in (held if everyone else held[learns])]
 
     def gathered(self, env_steps: int) -> bool:
         """Count one batch step, `env_steps` being the run's; say whether an update is due."""
         if isinstance(self._reader, RolloutReader):
-            for agent in np.flatnonzero(~self.learn):
-                self._reader.drop(int(agent))
+            for agent, seat in self._silent:
+                self._reader.drop(agent, seat)
         self._gathered += self.num_envs
-        return self._reader is not None and self._gathered >= (self.pace.update_freq or 1)
+        return self._gathered >= (self.pace.update_freq or 1)
 
     def update(self, env_steps: int) -> dict[str, dict[str, float]]:
         """Make the updates that are due; return each learning agent's mean metrics by label."""
@@ -124,10 +137,15 @@ class Course:
         else:
             rounds = []
             for _ in range(self._due(gathered, env_steps)):
-                batch = reader.sample(learner.rngs("sample"), learner.gammas(), batch_size)
+                batch = reader.sample(self._rngs(ready), learner.gammas(), batch_size)
                 rounds.append(learner.update(batch, learn=ready, batch_size=batch_size))
             self.updates += len(rounds)
         return self._by_agent(rounds, ready)
+
+    def _rngs(self, ready: Array) -> list[np.random.Generator]:
+        """Return the streams that rows are sampled with: an agent that does not learn moves none of its own."""
+        rngs = self.unit.learner.rngs("sample")
+        return [rng if on else self._idle for rng, on in zip(rngs, ready, strict=True)]
 
     def _due(self, gathered: int, env_steps: int) -> int:
         """Return how many off-policy updates the gathered env steps pay for; the fraction is carried over."""

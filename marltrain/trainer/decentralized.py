@@ -105,7 +105,7 @@ class DecentralizedTrainer:
         self.run: Run | None = None
         self._trained = 0
         self._streams: Streams | None = None
-        self._streams_of: tuple[Any, ...] = ()
+        self._streams_of: tuple[tuple[Agent, ...], str] | None = None
 
     def train(
         self,
@@ -188,7 +188,7 @@ class DecentralizedTrainer:
         save(folder, list(agents))
 
     def _running(self, what: str) -> Run:
-        if self.run is None:
+        if self.run is None or self.run.finished:
             raise ConfigError(f"{what} is given to train(); it can be set here only while training runs")
         return self.run
 
@@ -232,17 +232,17 @@ class DecentralizedTrainer:
             folder = run_folder(self.run_dir, self.source.name, time.strftime("%Y%m%d-%H%M%S"))
             env_seed = self.seed if self._trained == 0 else child_seed(self.seed, "train", self._trained)
             self._trained += 1
+            record(folder, self, spec, agents, (learning, exploring))
             parts = Parts(
                 envs, Evaluation(test_envs, self.seed), roster, line_up, test_agents is not None, streams, courses,
                 folder, env_seed, self.hooks, CallbackList([*self._watchers(folder), *self.callbacks]), stack.pop_all(),
             )  # fmt: skip
-        record(folder, self, spec, agents, (learning, exploring))
         return Run(self, parts), learning, exploring
 
     def _streams_for(self, spec: EnvSpec, roster: Roster, plans: Mapping[int, Plan], num_envs: int) -> Streams:
         """Return the streams of the last `train` when the same agents sit in the same seats, else new ones."""
-        who = (*(id(agent) for agent in roster.agents), repr(plans))
-        if self._streams is None or self._streams_of != who:
+        who = tuple(roster.agents), repr(plans)  # the agents themselves: an id may come back after its object is gone
+        if self._streams is None or self._streams_of is None or not _same(self._streams_of, who):
             self._streams, self._streams_of = Streams(spec, num_envs, plans), who
         return self._streams
 
@@ -256,3 +256,8 @@ class DecentralizedTrainer:
             s = self.settings
             watchers.append(Progress(episodes=s.episode_budget, steps=s.steps_per_train, updates=s.updates_per_train))
         return watchers
+
+
+def _same(before: tuple[tuple[Agent, ...], str], now: tuple[tuple[Agent, ...], str]) -> bool:
+    """Whether the very same agents sit in the same seats, with the same plans."""
+    return before[1] == now[1] and all(old is new for old, new in zip(before[0], now[0], strict=True))

@@ -74,6 +74,7 @@ class Run:
         self._lengths = np.zeros(num_envs, np.int64)
         self._started_at = time.perf_counter()
         self._started = False
+        self.finished = False
         self._masks: tuple[Array, Array] | None = None
 
     # the loop's steps, in order
@@ -178,6 +179,7 @@ class Run:
                 if plot:
                     self._plot()
                 self.tell("on_train_end", reason=self.reason)
+                self.finished = True
 
     def result(self) -> dict[str, Any]:
         """Return what `train` returns."""

@@ -166,6 +166,35 @@ def test_actions_that_are_not_finite_are_refused():
         vector.step((np.full((1, 1, 1), np.nan, np.float32),))
 
 
+class OffTheScale(Identity):
+    """Sees a symbol that its space does not have."""
+
+    def _draw(self, names=None):
+        drawn = super()._draw(names)
+        return {name: 3 if self.t == 2 and name == "player_1" else symbol for name, symbol in drawn.items()}
+
+
+def test_a_symbol_outside_its_space_is_refused():
+    vector = DummyVectorEnv(OffTheScale, 1)
+    vector.reset(0)
+    with pytest.raises(EnvError, match=r"step 2: player 'player_1': observation leaves its space Discrete\(3\)"):
+        for _ in range(4):
+            vector.step(act(vector.spec))
+
+
+class Lost(Crowd):
+    def state(self):
+        return np.array([self.t, np.nan if self.t == self.length else 0], np.float32)
+
+
+def test_a_global_state_that_is_not_finite_is_refused():
+    vector = DummyVectorEnv(Lost, 1, with_state=True)
+    vector.reset(0)
+    with pytest.raises(EnvError, match=r"episode 0 .*step 4: the global state .* holds NaN"):
+        for _ in range(4):
+            vector.step(act(vector.spec))
+
+
 def test_dead_players_stale_observations_are_not_checked():
     """Their cells hold what they saw last, or zeros that their space may not contain."""
 

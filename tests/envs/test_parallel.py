@@ -94,6 +94,23 @@ class Latecomer(Crowd):
         return observations, rewards, terminated, truncated, infos
 
 
+class BothFlags(Crowd):
+    """Flags the end in both ways."""
+
+    def step(self, actions):
+        observations, rewards, terminated, truncated, infos = super().step(actions)
+        return observations, rewards, {n: terminated[n] or truncated[n] for n in terminated}, truncated, infos
+
+
+def test_who_is_flagged_in_both_ways_has_terminated():
+    vector = DummyVectorEnv(BothFlags, 1)
+    step = vector.reset(run_seed([0]))
+    for _ in range(4):
+        step = vector.step(act(vector.spec))
+        assert not step.truncated.any()
+    assert step.terminated[:, 0].tolist() == [True, True, False]
+
+
 def test_players_may_join_late_and_be_dropped_without_a_word():
     vector = DummyVectorEnv(Latecomer, 1)
     spec, step = vector.spec, vector.reset(0)
@@ -129,8 +146,9 @@ def test_gymnasium_is_one_player_and_truncation_is_not_termination():
         step = vector.step(act(vector.spec, player_0=1))
         seen, reward, terminated, _, _ = env.step(1)
         assert step.reward[0, 0] == reward
-    assert step.terminated[0, 0] and isinstance(step.final_obs[0], np.ndarray)
-    assert np.array_equal(step.final_obs[0][0, 0], seen) and not np.array_equal(step.obs[0], step.final_obs[0])
+    (obs,), (final_obs,) = step.obs, step.final_obs
+    assert step.terminated[0, 0] and isinstance(obs, np.ndarray) and isinstance(final_obs, np.ndarray)
+    assert np.array_equal(final_obs[0, 0], seen) and not np.array_equal(obs, final_obs)
 
 
 def test_legal_moves_from_the_info():

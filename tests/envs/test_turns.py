@@ -141,6 +141,8 @@ def test_rewards_between_two_turns_are_what_last_reports():
 class Lingering(Relay):
     """Bob, once dead, takes his dead step at his own turn, after another move that pays him."""
 
+    after = ""
+
     def step(self, action):
         mover = self.agent_selection
         dead = self.terminations[mover] or self.truncations[mover]
@@ -203,6 +205,24 @@ def test_actions_of_those_who_need_not_act_are_ignored():
     vector, spec, _ = relay()
     step = vector.step(act(spec, ann=2, bob=99, cat=-5))
     assert rewards(spec, step) == BROUGHT[0]
+
+
+class BothFlags(Relay):
+    """Flags the end in both ways, as PettingZoo does after an illegal move."""
+
+    def step(self, action):
+        super().step(action)
+        for name, over in self.terminations.items():
+            self.truncations[name] = over
+
+
+def test_who_is_flagged_in_both_ways_has_terminated():
+    vector = DummyVectorEnv(BothFlags, 1)
+    step = vector.reset(run_seed([0]))
+    for name, action in MOVES:
+        step = vector.step(act(vector.spec, **{name: action}))
+        assert not step.truncated.any()
+    assert step.terminated[:, 0].tolist() == [True, False, True]
 
 
 class NoMask(Relay):

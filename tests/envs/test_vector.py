@@ -64,8 +64,8 @@ def test_workers_are_even_and_as_many_as_asked():
         assert [(task.low, task.high) for task in vector._crew._tasks] == [(0, 1), (1, 3), (3, 5)]
 
 
-def faulty(fault: str, at: int = 3, **rest) -> VectorEnv:
-    return make_vector(Broken, {"fault": fault, "at": at, **rest}, 4, vector="subproc", num_workers=2)
+def faulty(fault: str, at: int = 3, **rest) -> SubprocVectorEnv:
+    return SubprocVectorEnv(resolve(Broken, {"fault": fault, "at": at, **rest}), 4, num_workers=2)
 
 
 def run_until_it_fails(vector: VectorEnv) -> None:
@@ -97,7 +97,7 @@ def test_dummy_and_subproc_say_the_same_of_a_broken_environment():
 @pytest.mark.parametrize(("fault", "fate"), [("kill", r"killed by signal 9 \(SIGKILL\)"), ("exit", "exit code 7")])
 def test_a_worker_that_dies_is_reported_and_nothing_hangs(fault, fate):
     vector = faulty(fault)
-    pids = [process.pid for process in vector._crew._processes]  # type: ignore[attr-defined]
+    pids = [process.pid for process in vector._crew._processes]
     started = time.monotonic()
     with pytest.raises(
         WorkerError, match=rf"worker [01], which held environments (0 to 1|2 to 3) \(Broken\), .*{fate}"

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from marltrain.config import setting
+from marltrain.errors import ConfigError
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.algorithm import Algorithm, Networks, Phase, Settings, TensorBatch, weighted_mean
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
 from marltrain.policies.distributions import Gaussian, distribution_of
 from marltrain.policies.learning import LearningAgent
 from marltrain.policies.losses import approx_kl, clipped_surrogate, clipped_value_loss
-from marltrain.policies.networks import Head
+from marltrain.policies.networks import Head, NetworkSpec
 from marltrain.policies.schedules import Schedule
 
 
@@ -46,8 +47,13 @@ class PPOAlgorithm(Algorithm):
     optimizer_epsilon = 1e-5
 
     def __init__(self, settings: PPOSettings, layout: Layout, action_space: Space) -> None:
-        """Choose the distribution that fits the action space."""
+        """Choose the distribution that fits the action space; a model of one's own needs a critic beside it."""
         super().__init__(settings, layout, action_space)
+        if settings.critic_network is None and not isinstance(settings.network, NetworkSpec):
+            raise ConfigError(
+                f"PPO: network={type(settings.network).__name__} is a model of your own and only the actor; give the "
+                "critic's too with critic_network= (a model with one output, or MLP() or CNN())"
+            )
         self.distribution = distribution_of(action_space, settings.log_std)
 
     def networks(self) -> dict[str, tuple[Any, Sequence[Head]]]:

@@ -12,9 +12,7 @@ BACKENDS = ("torch",)
 def make_backend(name: str, device: str = "auto") -> Any:
     """Return the named backend on a device; raises ConfigError for an unknown name."""
     if name not in BACKENDS:
-        raise ConfigError(
-            f"backend must be one of {', '.join(BACKENDS)}, got {name!r}.{did_you_mean(name, BACKENDS)}"
-        )
+        raise ConfigError(f"backend must be one of {', '.join(BACKENDS)}, got {name!r}.{did_you_mean(name, BACKENDS)}")
     from marltrain.policies.backends.torch import Backend
 
     return Backend(device)

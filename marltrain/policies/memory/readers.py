@@ -120,25 +120,34 @@ class RolloutReader(Reader):
 
         Raises AgentError when it would be empty.
         """
+        agent, found = self.claim()
+        counts = np.bincount(agent, minlength=len(self.seats))
+        valid = np.arange(counts.max()) < counts[:, None]
+        cells = np.full(valid.shape, found[0])
+        cells[valid] = found
+        return self._rollout(cells, valid, np.asarray(gamma, np.float64)[:, None])
+
+    def claim(self) -> tuple[Array, Array]:
+        """Count the rollout's rows as taken; return (agent, cell) of each, in the rollout's order.
+
+        Raises AgentError when there are none.
+        """
         ring = self.ring
         seat, found = self._fresh()
         if len(found) == 0:
             raise AgentError("no row has become whole since the last rollout; ask `size()` first")
-        counts = np.bincount(self._agent[seat], minlength=len(self.seats))
-        valid = np.arange(counts.max()) < counts[:, None]
-        cells = np.full(valid.shape, found[0])
-        cells[valid] = found
         self._taken = ring.now
         waiting = ring.open[self._players]
         self._since = np.maximum(self._since, np.where(waiting >= 0, waiting, ring.coming).min(1))
-        return self._rollout(cells, valid, np.asarray(gamma, np.float64)[:, None])
+        return self._agent[seat], found
 
-    def drop(self, k: int) -> None:
-        """Forget what agent k's players have decided so far: none of it will be in a rollout.
+    def drop(self, k: int, seat: int | None = None) -> None:
+        """Forget what agent k's players (or the one in `seats[k][seat]`) have decided so far: no rollout will hold it.
 
-        While an agent does not learn, call this every batch step (it is cheap): its rows are protected otherwise.
+        While a seat does not learn, call this every batch step (it is cheap): its rows are protected otherwise.
         """
-        self._since[self._agent == k] = self.ring.coming
+        own = np.flatnonzero(self._agent == k)
+        self._since[own if seat is None else own[seat]] = self.ring.coming
 
     def holds(self, time: int) -> bool:
         """Whether a row of batch step `time` is still to be taken, or holds a frame of one that is."""
@@ -165,6 +174,8 @@ class RolloutReader(Reader):
         pointers = ring.next[self._players[:, None], times % ring.capacity]
         fresh = (pointers != -1) & (ring.whole_since(pointers) > self._taken)
         fresh &= (times >= self._since[:, None])[:, :, None]
+        if ring.history is not None:  # frames may have gone before this reader began to protect them
+            fresh &= ring.history.complete[self._players[:, None], times % ring.capacity]
         seat, env, i = np.nonzero(fresh.transpose(0, 2, 1))
         return seat, (self._players[seat] * ring.capacity + times[i] % ring.capacity) * ring.num_envs + env
 
@@ -172,7 +183,7 @@ class RolloutReader(Reader):
         ring = self.ring
         pointers = ring.read(ring.next, cells)
         linked = np.zeros(cells.shape, bool)
-        linked[:, :-1] = (pointers[:, :-1] >= 0) & (ring.moved(cells, pointers)[:, :-1] == cells[:, 1:]) & valid[:, 1:]
+        linked[:, :-1] = (pointers[:, :-1] >= 0) & (ring.moved(cells, pointers)[:, :-1] == cells[:, 1:])
         wanted = valid & ~linked
         boot_obs, boot_legal = self._boots(cells, pointers, wanted)
         terminated = ring.read(ring.terminated, cells)

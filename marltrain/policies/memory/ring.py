@@ -93,7 +93,7 @@ class Ring:
             self._settle(time, turn if ended is None else turn | ended, reward[self._players])
         if ended is not None:
             before = self._end(time, step, ended, before)
-        self._begin(time, step, np.where(turn, before, -1) if self.history is not None else before)
+        self._begin(time, step, before)
         self._turn[...] = turn
         self._everyone_turn = everyone
         self._everyone_open = False
@@ -207,8 +207,8 @@ class Ring:
         self.reward, self.acted, self.terminated = larger(self.reward), larger(self.acted), larger(self.terminated)
         self.next = larger(self.next, -1)
         if self.history is not None:
-            self.history.previous = larger(self.history.previous, -1)
-            self.history.complete = larger(self.history.complete, 1)
+            self.history.previous = larger(self.history.previous)
+            self.history.complete = larger(self.history.complete)
 
     def _column(self, shape: tuple[int, ...], dtype: Any) -> Array:
         return np.zeros((*self.axes, *shape), dtype)

@@ -6,7 +6,7 @@ meanwhile, and is whole from then on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,8 @@ from marltrain.policies.batch import Column, Needs
 from marltrain.policies.memory.readers import RolloutReader, UniformReader
 from marltrain.policies.memory.ring import Ring
 from marltrain.spec import EnvSpec, Step
+
+MakeReader = Callable[[Ring, Sequence[Sequence[int]], Needs], UniformReader | RolloutReader]
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,12 @@ class Streams:
         for ring in self.rings.values():
             ring.abandon()
 
-    def reader(self, seats: Sequence[Sequence[int]], needs: Needs) -> UniformReader | RolloutReader:
+    def reader(
+        self, seats: Sequence[Sequence[int]], needs: Needs, make: MakeReader | None = None
+    ) -> UniformReader | RolloutReader:
         """Return the view of a learner whose row k learns from the players `seats[k]`, all of one recorded group.
 
+        make: makes the reader, where a learner has a kind of its own.
         An on-policy reader's rows are those decided from now on; it protects them until they are taken.
         Raises AgentError for seats of no or several groups, or columns that are not kept.
         """
@@ -93,7 +98,8 @@ class Streams:
         if missing:
             raise AgentError(f"columns {missing} are needed but not kept; the group's plan keeps {sorted(ring.extras)}")
         rows = [[self.spec.place[player][1] for player in row] for row in seats]
-        return RolloutReader(ring, rows, needs) if needs.on_policy else UniformReader(ring, rows, needs)
+        make = make or (RolloutReader if needs.on_policy else UniformReader)
+        return make(ring, rows, needs)
 
     def _check_ended(self, step: Step) -> None:
         for ring in self.rings.values():

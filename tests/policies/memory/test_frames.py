@@ -64,6 +64,64 @@ def test_a_row_whose_frames_are_gone_is_not_drawn():
     assert read(streams) == [((6, 7, 8), (7, 8, 9)), ((7, 8, 9), (8, 9, 10))]
 
 
+def run_b(when, rows=1, each_step=lambda t, streams: None):
+    """b decides at some batch steps, seeing frames 1, 2, 3, ...; a at all, seeing the same always."""
+    spec = seeing()
+    streams = Streams(spec, 1, {0: Plan(rows)})
+    frame = 0
+    for t in range(when[-1] + 1):
+        step = show(spec, [1, 1, 1])
+        step.turn[0][1] = t in when
+        if t in when:
+            frame += 1
+            stack = np.array([max(frame - 2, 1), max(frame - 1, 1), frame], np.uint8)
+            step.obs[0]["camera"][1, 0] = stack[:, None, None]
+        streams.arrived(step)
+        streams.decided(0, np.zeros((2, 1), np.int64), {})
+        each_step(t, streams)
+    return streams
+
+
+def stacks_of(rollout):
+    """Agent 0's stacks, by their frames."""
+    return rollout.obs["camera"][0, :, :, 0, 0].tolist()
+
+
+def test_frames_before_a_drop_are_kept_for_the_rows_after():
+    """The row of batch step 5 begins where that of 1 would be overwritten, and needs its frame."""
+    readers: list[Any] = []
+
+    def each_step(t, streams):
+        if t == 0:
+            readers.append(rollouts(streams, [[1]]))
+        if t == 3:
+            readers[0].take(np.array([0.9]))
+            readers[0].drop(0)
+
+    run_b([0, 1, 2, 5, 6, 7], each_step=each_step)
+    assert stacks_of(readers[0].take(np.array([0.9]))) == [[2, 3, 4], [3, 4, 5]]
+
+
+def test_rows_without_their_frames_are_in_no_rollout():
+    """Nobody protected frame 1 when it was overwritten: the row of batch step 7 is left out, that of 8 is whole."""
+    readers: list[Any] = []
+
+    def each_step(t, streams):
+        if t == 6:
+            readers.append(rollouts(streams, [[1]]))
+
+    run_b([0, 1, 2, 7, 8, 9], each_step=each_step)
+    assert readers[0].size().tolist() == [1]
+    assert stacks_of(readers[0].take(np.array([0.9]))) == [[3, 4, 5]]
+
+
+def test_frames_lost_before_the_ring_grew_stay_lost():
+    """b decides at batch steps 0 to 2 and waits till 7: its open row makes the ring grow when frame 1 has gone."""
+    streams = run_b([0, 1, 2, 7, 8, 9, 10, 11])
+    assert streams.rings[0].capacity == 8
+    assert read(streams) == [((4, 5, 6), (5, 6, 7)), ((5, 6, 7), (6, 7, 8))]
+
+
 @pytest.mark.parametrize("shown", [
     [[0, 0, 1]],  # filled up with zeros, not with the first frame
     [[1, 1, 1], [1, 2, 3]],  # a frame came between two decisions

@@ -27,6 +27,7 @@ WORLDS = [  # spec, environments, rows, dense, seats of a reader with several ro
     pytest.param(one_group, 3, 7, True, [[2], [0, 1]], id="dense"),
     pytest.param(seeing, 2, 6, False, [[1], [0], [0, 1]], id="stacked frames, ragged"),
     pytest.param(seeing, 3, 9, True, [[1], [0]], id="stacked frames, dense"),
+    pytest.param(seeing, 2, 1, False, [[1], [0]], id="stacked frames, hardly any room"),
 ]
 
 
@@ -76,11 +77,26 @@ def test_transitions_equal_a_record_kept_in_lists(make, envs, rows, dense, seats
         for reader, players in zip(readers, seats, strict=True):
             size = sum(len(record.whole(p, ring.oldest)) for p in players)
             assert reader.size().tolist() == [size]
+            slots = range(ring.oldest, t + 1)
+            for p in players:
+                decided = sum(row.decided and row.time >= ring.oldest for row in record.rows.get(p, []))
+                assert (
+                    ring.acted[ring.group.players.index(p)][[time % ring.capacity for time in slots]].sum() == decided
+                )
             if size and t % 5 == 0:
                 check_transitions(reader.sample([rng], np.array([0.9]), 7), streams, record, players, 0.9, n)
 
     drive(World(spec, envs, seed, dense), streams, record, compare, 70, resets=[31])
-    assert streams.rings[0].ends.used <= envs * streams.rings[0].capacity * streams.rings[0].group.size
+
+
+def test_many_ends_at_once():
+    """120 parts end at every third batch step or so: the table of ends grows."""
+    spec = one_group()
+    streams, record = Streams(spec, 40, {0: Plan(5, COLUMNS)}), Record(spec, 40)
+    drive(World(spec, 40, 0, dense=True, end_chance=0.3), streams, record, lambda t: None, 30)
+    assert streams.rings[0].ends.used > 64
+    batch = uniform(streams, [[1]], COLUMNS).sample([np.random.default_rng(0)], np.array([0.9]), 200)
+    check_transitions(batch, streams, record, [1], 0.9, 1)
 
 
 def test_ends_are_given_back():
@@ -264,20 +280,20 @@ def test_draws_are_uniform_over_the_rows_of_all_seats(batch_size):
 
 
 def test_an_agent_without_rows_gets_padding():
-    """Player 0 alone decides: agent 1 has nothing to learn from, and moves agent 0's draws by nothing."""
+    """Player 1 alone decides: agent 0 has nothing to learn from, and agent 1 draws as if it were alone."""
     spec = one_group()
     streams = Streams(spec, 2, {0: Plan(4)})
     for _ in range(3):
         step = blank(spec, 2)
-        step.turn[0][0] = True
+        step.turn[0][1] = True
         streams.arrived(step)
-        streams.decided(0, np.ones((3, 2), np.int64), {})
+        streams.decided(0, np.array([[0, 0], [1, 1], [0, 0]]), {})
     rngs = [np.random.default_rng(0), np.random.default_rng(1)]
-    batch = uniform(streams, [[1], [0]]).sample(rngs, np.array([0.9, 0.9]), 5)
+    batch = uniform(streams, [[0], [1]]).sample(rngs, np.array([0.9, 0.9]), 5)
     assert batch.weight.tolist() == [[0.0] * 5, [1.0] * 5]
     assert (batch.action == 1).all()
     assert rngs[0].random() == np.random.default_rng(0).random()
-    alone = uniform(streams, [[0]]).sample([np.random.default_rng(1)], np.array([0.9]), 5)
+    alone = uniform(streams, [[1]]).sample([np.random.default_rng(1)], np.array([0.9]), 5)
     assert (alone.rows[0] == batch.rows[1]).all()
 
 
@@ -291,14 +307,67 @@ def test_nothing_to_learn_from_is_an_error():
         uniform(streams, [[0]], n_step=0)
 
 
+def decided(streams, values):
+    """One player decides at each batch step, seeing the values one after another."""
+    for value in values:
+        step = blank(streams.spec)
+        step.turn[0][:], step.obs[0][:] = True, value
+        streams.arrived(step)
+        streams.decided(0, np.zeros((1, 1), np.int64), {})
+
+
+def test_what_was_decided_before_a_drop_is_never_taken():
+    streams = chain([])
+    reader = rollouts(streams, [[0]])
+    decided(streams, [1, 2, 3])
+    reader.drop(0)  # forgets 1 and 2, which are whole, and 3, which is open
+    assert reader.size().tolist() == [0]
+    decided(streams, [4, 5, 6])
+    assert reader.take(np.array([0.9])).obs[0, :, 0].tolist() == [4, 5]
+
+
+def test_one_seat_of_an_agent_can_be_dropped():
+    """Agent 1 sits in seats 2 and 0; dropping its second seat leaves its first, and agent 0, alone."""
+    spec = one_group()
+    streams = Streams(spec, 1, {0: Plan(8)})
+    reader = rollouts(streams, [[1], [2, 0]])
+    for t in range(4):
+        step = blank(spec)
+        step.turn[0][:], step.obs[0][:, 0, 0] = True, [t, 10 + t, 20 + t]
+        streams.arrived(step)
+        streams.decided(0, np.zeros((3, 1), np.int64), {})
+        if t == 1:
+            reader.drop(1, seat=1)
+    rollout = reader.take(np.array([0.9, 0.9]))
+    assert rollout.obs[0, :3, 0].tolist() == [10, 11, 12]
+    assert rollout.obs[1, :, 0].tolist() == [20, 21, 22, 2]
+
+
+def test_an_agent_dropped_all_the_time_costs_no_room():
+    streams = chain([], rows=4)
+    reader = rollouts(streams, [[0]])
+    for _ in range(40):
+        decided(streams, [1])
+        reader.drop(0)
+    assert streams.rings[0].capacity == 5
+
+
+def test_who_never_decides_does_not_protect_what_another_dropped():
+    spec = one_group()
+    streams = Streams(spec, 1, {0: Plan(4)})
+    reader = rollouts(streams, [[0], [1]])
+    for _ in range(40):
+        step = blank(spec)
+        step.turn[0][1] = True
+        streams.arrived(step)
+        streams.decided(0, np.zeros((3, 1), np.int64), {})
+        reader.drop(1)
+    assert streams.rings[0].capacity == 5
+
+
 def test_a_rollout_reader_begins_with_the_next_decisions():
     """What was decided before it existed belongs to whoever learned then."""
     streams = chain([1, 2, 4])
     reader = rollouts(streams, [[0]])
-    step = blank(streams.spec, 1)
-    step.turn[0][:] = True
-    for value in (10, 11, 12):
-        step.obs[0][:] = value
-        streams.arrived(step)
-        streams.decided(0, np.zeros((1, 1), np.int64), {})
+    decided(streams, [10, 11, 12])
     assert reader.take(np.array([0.9])).obs[0, :, 0].tolist() == [10, 11]

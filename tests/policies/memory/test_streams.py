@@ -218,6 +218,20 @@ def test_rows_before_a_step_without_decisions_stay_apart():
     assert rollout.boot_obs[0, :, 0].tolist() == [2, 12] * 2
 
 
+def test_a_row_that_nobody_decided_is_nobodys():
+    """Two Steps without a decision between: what comes with the second rewards nothing."""
+    streams, reader = simultaneous(2, rows=6)
+    for _ in range(2):
+        step = blank(streams.spec, 2)
+        step.turn[0][:], step.reward[:] = True, 50
+        streams.arrived(step)
+        assert (streams.rings[0].open == -1).all()
+    more(streams, 9)
+    rollout = reader.take(GAMMA[:1])
+    assert rollout.obs[0, :, 0].tolist() == [0, 1, 0, 1]
+    assert rollout.reward[0].tolist() == [1, 50, 1, 50]
+
+
 def test_what_is_wrong_is_said():
     streams = Streams(two_groups(), 2, {0: Plan(2)})
     with pytest.raises(ConfigError, match="group 5"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -35,12 +36,13 @@ class Backend:
             raise ConfigError(f"device {device!r} cannot be used: {error}") from error
 
     def tensor(self, array: Any) -> Any:
-        """Turn a numpy array, or a mapping of them, into tensors on the device (no copy on a CPU)."""
+        """Turn a numpy array, or a mapping of them, into tensors on the device (no copy on a CPU, if it is writable)."""
         if isinstance(array, dict):
             return {name: self.tensor(inner) for name, inner in array.items()}
         if array is None:
             return None
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+        contiguous = np.ascontiguousarray(array)
+        return torch.from_numpy(contiguous if contiguous.flags.writeable else contiguous.copy()).to(self.device)
 
     def numpy(self, tensor: Tensor) -> Array:
         """Turn a tensor into a numpy array."""
@@ -57,13 +59,19 @@ class Backend:
     def network(
         self, spec: Any, layout: Any, heads: Sequence[Head], rngs: Sequence[np.random.Generator] | None, rows: int
     ) -> Network:
-        """Build K = `rows` networks: drawn from `rngs`, or zero until loaded when there are none."""
+        """Build K = `rows` networks: drawn from `rngs`, or zero until loaded when there are none.
+
+        A user's own module is copied, so that every agent given it has one of its own; raises AgentError when it does
+        not fit the observations or the heads.
+        """
         if isinstance(spec, NetworkSpec):
             made = StackedNetwork(Plan(spec, layout, heads), rows, self.device)
             if rngs is not None:
                 made.draw(rngs)
             return made
-        return ModuleNetwork(spec, heads, self.device)
+        own = ModuleNetwork(copy.deepcopy(spec), heads, self.device)
+        own.try_out(layout)
+        return own
 
     def optimiser(self, name: str, network: Network, epsilon: float) -> Optimiser:
         """Make the named optimiser for one network's weights."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from marltrain.errors import AgentError, SaveError
-from marltrain.layout import Array
+from marltrain.layout import Array, Layout
 from marltrain.policies.backends.torch import ops
 from marltrain.policies.networks import Head, Plan
 
@@ -87,14 +87,17 @@ class StackedNetwork(Network):
 
 
 class ModuleNetwork(Network):
-    """One agent's own `torch.nn.Module`, its parameters moved into the flat buffer (K = 1)."""
+    """One agent's own `torch.nn.Module`, its trained parameters moved into the flat buffer (K = 1).
+
+    It is in evaluation mode wherever no gradient is recorded (acting, targets), else in training mode.
+    """
 
     def __init__(self, module: nn.Module, heads: Sequence[Head], device: torch.device) -> None:
-        """Take the module over: it keeps working, and its parameters become views of the buffer."""
+        """Take the module over: its parameters become views of the buffer."""
         self.module, self.heads, self.device = module.to(device), tuple(heads), device
-        named = list(module.named_parameters())
+        named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
         if not named:
-            raise AgentError(f"module {type(module).__name__} has no parameters: there is nothing to train")
+            raise AgentError(f"module {type(module).__name__} has no parameters that learn: there is nothing to train")
         self.names = [name for name, _ in named]
         self.flat = torch.cat([p.detach().reshape(-1).to(torch.float32) for _, p in named]).unsqueeze(0)
         self.weights, start = [], 0
@@ -105,16 +108,36 @@ class ModuleNetwork(Network):
 
     def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
         """Return the module's output, cut into the heads' widths, with the leading axis K = 1 put back."""
+        if self.module.training != torch.is_grad_enabled():
+            self.module.train(torch.is_grad_enabled())
         rows = {name: value[0] for name, value in obs.items()} if isinstance(obs, dict) else obs[0]
         out = self.module(rows)
         widths = [head.width + head.free for head in self.heads]
         batch = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
-        if out.shape != (batch, sum(widths)):
+        if not isinstance(out, Tensor) or out.shape != (batch, sum(widths)):
+            came = f"an output of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
             raise AgentError(
-                f"module {type(self.module).__name__} gave an output of shape {tuple(out.shape)} for {batch} rows, "
-                f"expected ({batch}, {sum(widths)})"
+                f"module {type(self.module).__name__} gave {came} for {batch} rows, expected a tensor of shape "
+                f"({batch}, {sum(widths)})"
             )
         return list(out.unsqueeze(0).split(widths, -1))
+
+    def try_out(self, layout: Layout) -> None:
+        """Run it once on observations of zeros; raises AgentError when it cannot take them or answers wrongly."""
+        shapes = {name: (2, *shape) for name, (shape, _) in layout.shapes.items()}
+        try:
+            with torch.no_grad():
+                self(layout.empty((1, 2), self._zeros))
+        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+            if isinstance(error, AgentError):
+                raise
+            raise AgentError(
+                f"module {type(self.module).__name__} cannot take this player's observations, arrays of shape {shapes}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return torch.from_numpy(np.zeros(shape, dtype)).to(self.device)
 
     def arrays(self, row: int) -> dict[str, Array]:
         """Return the module's parameters and buffers by name."""

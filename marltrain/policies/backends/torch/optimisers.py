@@ -5,6 +5,7 @@ Rows that do not learn are skipped, not multiplied by zero: Adam moves a row who
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -70,8 +71,9 @@ class Adam(Optimiser):
         first, second = slots["first"], slots["second"]
         first.lerp_(grad, 0.1)
         second.mul_(0.999).addcmul_(grad, grad, value=0.001)
-        spread = (second / (1.0 - 0.999**count)).sqrt_().add_(self.epsilon)
-        flat.sub_(first.mul(rate / (1.0 - 0.9**count)).div_(spread))
+        # 1 - beta**count, without the digits that the difference loses in float32 while count is small
+        spread = (second / -torch.expm1(count * math.log(0.999))).sqrt_().add_(self.epsilon)
+        flat.sub_(first.mul(rate / -torch.expm1(count * math.log(0.9))).div_(spread))
 
 
 class RMSprop(Optimiser):

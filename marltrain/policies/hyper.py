@@ -1,0 +1,69 @@
+"""Numbers: the settings of one agent that may change in training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from marltrain.config import check
+from marltrain.errors import ConfigError, did_you_mean
+from marltrain.policies.schedules import Schedule
+
+
+class Numbers:
+    """The numbers of a settings dataclass: read as attributes, set at any time, a schedule as well.
+
+    `agent.hyper.epsilon = 0.1`. Raises ConfigError for an unknown or structural setting, or a value out of range.
+    """
+
+    def __init__(self, settings: Any, who: str) -> None:
+        """Start with the values of `settings`; the numbers are its fields declared with per_row=True."""
+        kept = {
+            "_settings": settings, "_who": who, "_schedules": {}, "_values": {},
+            "_rules": {f.name: f for f in fields(settings) if f.metadata.get("per_row")},
+        }  # fmt: skip
+        for name, value in kept.items():
+            object.__setattr__(self, name, value)
+        for name in kept["_rules"]:
+            setattr(self, name, getattr(settings, name))
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a number's present value, or a structural setting."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._values[name] if name in self._values else getattr(self._settings, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a number, or the schedule it follows."""
+        if name not in self._rules:
+            known = [f.name for f in fields(self._settings)]
+            why = "is structural: make a new agent" if name in known else f"does not exist.{did_you_mean(name, known)}"
+            raise ConfigError(f"{self._who}: setting {name!r} {why} (numbers: {', '.join(self._rules)})")
+        for each in (value, value.start, value.stop) if isinstance(value, Schedule) else (value,):
+            check(self._rules[name], each, type(self._settings), self._who)
+        self._schedules.pop(name, None)
+        if isinstance(value, Schedule):
+            self._schedules[name] = value
+        self._values[name] = value(0) if isinstance(value, Schedule) else value
+
+    def __dir__(self) -> list[str]:
+        """List the settings."""
+        return [f.name for f in fields(self._settings)]
+
+    def follow(self, env_steps: int) -> None:
+        """Move along the schedules to `env_steps` env steps of the run."""
+        for name, schedule in self._schedules.items():
+            self._values[name] = schedule(env_steps)
+
+    def describe(self) -> dict[str, Any]:
+        """Return values and schedules as JSON values."""
+        return {"values": dict(self._values), "schedules": {n: s.describe() for n, s in self._schedules.items()}}
+
+    def restore(self, info: Mapping[str, Any]) -> None:
+        """Become what was described."""
+        for name, value in info["values"].items():
+            setattr(self, name, value)
+        for name, schedule in info["schedules"].items():
+            setattr(self, name, Schedule(**schedule))
+            self._values[name] = info["values"][name]

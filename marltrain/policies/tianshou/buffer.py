@@ -1,0 +1,174 @@
+"""A tianshou buffer that is a view of the streams: tianshou reads the ring's own arrays.
+
+An index is a cell of the ring (see `memory.ring`): one decision of one player in one environment. What tianshou asks of
+its buffers, a next transition and where a trace stops, the ring answers for each player by itself: whoever else moved,
+died or stayed away in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tianshou.data import Batch, ReplayBuffer
+
+from marltrain.layout import Array, Obs
+from marltrain.policies.batch import Needs
+from marltrain.policies.memory.readers import RolloutReader, UniformReader
+from marltrain.policies.memory.ring import Ring
+
+Draw = Callable[[int | None], Array]
+ToRaw = Callable[[Array], Array]
+
+
+def observed(obs: Obs, legal: Array | None) -> Any:
+    """Return observations as tianshou takes them: an array or a Batch of parts; masked ones in Batch(obs=, mask=)."""
+    seen = Batch(obs) if isinstance(obs, dict) else obs
+    return seen if legal is None else Batch(obs=seen, mask=legal)
+
+
+class StreamBuffer(ReplayBuffer):
+    """One group's ring as tianshou reads it; only whole rows are ever given out, and none can be added.
+
+    `look` is called for each update: it names the rows, and takes the columns anew, since a ring that grew moved them.
+    """
+
+    def __init__(self, ring: Ring, to_raw: ToRaw) -> None:
+        """View a ring; `to_raw` turns the environment's actions back into the policy's, where no raw ones are kept."""
+        super().__init__(0)
+        self.ring, self.to_raw = ring, to_raw
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StreamBuffer:
+        """Stay the view it is: some algorithms keep their last buffer, and copying them must not copy the ring."""
+        return self
+
+    def look(self, draw: Draw) -> StreamBuffer:
+        """Serve one update, whose rows are `draw(how many)`; None or 0 asks for all there are, in order."""
+        ring = self.ring
+        arrays = {name: _flat(column) for name, column in ring.obs.items()}
+        obs = next(iter(arrays.values())) if len(arrays) == 1 else arrays
+        self._meta = Batch(
+            obs=observed(obs, None if ring.legal is None else _flat(ring.legal)),
+            act=_flat(ring.extras.get("raw", ring.action)), rew=_flat(ring.reward), terminated=_flat(ring.terminated),
+        )  # fmt: skip
+        self.maxsize = ring.reward.size
+        self._draw = draw
+        self._named: list[Array] = []
+        return self
+
+    def __len__(self) -> int:
+        """Return how many rows are whole."""
+        return int(self.ring.whole.sum())
+
+    @property
+    def done(self) -> Array:
+        """[P * C * E] bool: this row was its player's last one of the episode."""
+        done: Array = _flat(self.ring.next) < -1
+        return done
+
+    @property
+    def truncated(self) -> Array:
+        """[P * C * E] bool: ended by a limit."""
+        return self.done & ~_flat(self.ring.terminated)
+
+    def sample_indices(self, batch_size: int | None) -> Array:
+        """Return the rows of this update."""
+        self._named = [self._draw(batch_size)]
+        return self._named[0]
+
+    def next(self, index: Any) -> Array:
+        """Return the same player's next decision, or the row itself where it ended or that one is not whole yet."""
+        index = np.asarray(index)
+        following, whole = self._following(index)
+        onward = np.where(whole, following, index)
+        self._named.append(onward.reshape(-1))
+        return onward
+
+    def prev(self, index: Any) -> Array:
+        """Return the same player's decision before, or the row itself where it was the first of its episode."""
+        ring, index = self.ring, np.asarray(index)
+        inner, env = np.divmod(index, ring.num_envs)
+        player, slot = np.divmod(inner, ring.capacity)
+        time = ring.now - (ring.now - slot) % ring.capacity
+        leads_here = ring.next[player, :, env] == time[..., None]
+        before = (player * ring.capacity + leads_here.argmax(-1)) * ring.num_envs + env
+        found: Array = np.where(leads_here.any(-1), before, index)
+        return found
+
+    def unfinished_index(self) -> Array:
+        """Return the rows, of those that this update has named, whose player has not decided again in a whole row.
+
+        tianshou marks them in a column of flags for the whole buffer, and then reads only the rows it has named.
+        """
+        named = np.unique(np.concatenate(self._named))
+        _, whole = self._following(named)
+        return named[~whole & (self.ring.read(self.ring.next, named) >= 0)]
+
+    def __getitem__(self, index: Any) -> Batch:
+        """Return rows as a Batch; what followed an end is read from the table of ends."""
+        ring = self.ring
+        cells = self._draw(None)[index] if isinstance(index, slice) else np.asarray(index)
+        pointers = ring.read(ring.next, cells)
+        terminated, done = ring.read(ring.terminated, cells), pointers < -1
+        raw = ring.extras.get("raw")
+        return Batch(
+            obs=observed(ring.obs_at(cells), ring.legal_at(cells)),
+            act=self.to_raw(ring.read(ring.action, cells)) if raw is None else ring.read(raw, cells),
+            # tianshou compiles its return kernels for rewards of this type when a policy is made
+            rew=ring.read(ring.reward, cells).astype(np.float64),
+            terminated=terminated, truncated=done & ~terminated, done=done,
+            obs_next=observed(*ring.after(cells, pointers)), info=Batch(), policy=Batch(),
+        )  # fmt: skip
+
+    def _following(self, cells: Array) -> tuple[Array, Array]:
+        """Return the cells of the next decisions, and whether there is one and its row is whole."""
+        ring = self.ring
+        pointers = ring.read(ring.next, cells)
+        following = ring.moved(cells, pointers)
+        return following, (pointers >= 0) & (ring.read(ring.next, following) != -1)
+
+
+def _flat(column: Array) -> Array:
+    """Return a ring column [P, C, E, ...] as a view [P * C * E, ...]."""
+    return column.reshape(-1, *column.shape[3:])
+
+
+class ReplayView(UniformReader):
+    """Gives tianshou rows drawn uniformly, through a `StreamBuffer`."""
+
+    def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs, to_raw: ToRaw) -> None:
+        """Read for one agent; `to_raw` is its policy's, see `StreamBuffer`."""
+        super().__init__(ring, seats, needs)
+        self.buffer = StreamBuffer(ring, to_raw)
+
+    def sample(  # type: ignore[override]  # what tianshou's learner takes in place of Transitions
+        self, rngs: Sequence[np.random.Generator], gamma: Array, batch_size: int
+    ) -> StreamBuffer:
+        """Return the buffer, set to draw with `rngs[0]`; tianshou itself says when, and discounts."""
+
+        def draw(count: int | None) -> Array:
+            return self._draw(0, rngs[0], count, int(self.size()[0])) if count else self._all()
+
+        return self.buffer.look(draw)
+
+    def _all(self) -> Array:
+        ring, seats = self.ring, self.seats[0]
+        times = np.arange(ring.oldest, ring.now + 1)
+        cells = (seats[:, None] * ring.capacity + times % ring.capacity) * ring.num_envs
+        every = (cells[:, None, :] + np.arange(ring.num_envs)[:, None]).reshape(-1)
+        return every[ring.drawable(every)]
+
+
+class RolloutView(RolloutReader):
+    """Gives tianshou each row once, through a `StreamBuffer`."""
+
+    def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs, to_raw: ToRaw) -> None:
+        """Read for one agent; `to_raw` is its policy's, see `StreamBuffer`."""
+        super().__init__(ring, seats, needs)
+        self.buffer = StreamBuffer(ring, to_raw)
+
+    def take(self, gamma: Array) -> StreamBuffer:  # type: ignore[override]  # in place of a Rollout
+        """Return the buffer, set to give the rows that became whole since the last one; tianshou discounts."""
+        _, cells = self.claim()
+        return self.buffer.look(lambda _: cells)

@@ -1,0 +1,115 @@
+"""Names, classes and functions become environments; everything else is refused with the nearest name."""
+
+import functools
+import os
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+
+from marltrain.envs import DummyVectorEnv, SubprocVectorEnv, list_environments, probe, resolve
+from marltrain.errors import ConfigError
+from tests.envs.driving import act
+from tests.toys import Crowd, Film, Relay
+
+
+@pytest.mark.parametrize(
+    ("name", "players", "turn_based"),
+    [
+        ("mpe2/simple_spread_v3", 3, False),
+        ("pettingzoo/classic/tictactoe_v3", 2, True),
+        ("gymnasium/CartPole-v1", 1, False),
+        ("tests.toys:Relay", 3, True),
+        ("mpe2.simple_spread_v3:env", 3, True),
+        (Crowd, 3, False),
+        (lambda: Relay(truncate=True), 3, True),
+        (functools.partial(Film, length=3), 1, False),
+    ],
+)
+def test_everything_that_can_be_resolved(name, players, turn_based):
+    spec = probe(name)
+    assert len(spec.players) == players and spec.turn_based == turn_based
+
+
+def test_arguments_reach_the_environment_and_are_not_touched():
+    arguments = {"N": 2, "max_cycles": 4}
+    spec = probe("mpe2/simple_spread_v3", arguments)
+    assert spec.names == ("agent_0", "agent_1") and arguments == {"N": 2, "max_cycles": 4}
+    source = resolve(Crowd, arguments := {"length": 2})
+    arguments["length"] = 99
+    assert source.make().length == 2
+    assert resolve("gymnasium/CartPole-v1", {"max_episode_steps": 3}).make().spec.max_episode_steps == 3
+
+
+def test_a_resolved_source_resolves_to_itself():
+    source = resolve(Crowd)
+    assert resolve(source) is source
+    with pytest.raises(ConfigError, match="resolved already"):
+        resolve(source, {"length": 2})
+
+
+def test_knights_archers_zombies_is_known_to_need_rebuilding():
+    (name,) = [name for name in list_environments() if "knights" in name]
+    assert resolve(name).rebuild and not resolve("mpe2/simple_spread_v3").rebuild
+
+
+@pytest.mark.parametrize(
+    ("env", "env_args", "message"),
+    [
+        ("mpe2/simple_spred_v3", None, r"unknown environment .* Did you mean 'mpe2/simple_spread_v3'\?"),
+        ("mpe/simple_spread_v3", None, r"Did you mean 'mpe2/simple_spread_v3'\?"),
+        ("gymnasium/CartPole-v9", None, r"Did you mean 'gymnasium/CartPole-v[01]'\?"),
+        ("pettingzoo/classic/tictactoe", None, r"Did you mean 'pettingzoo/classic/tictactoe_v3'\?"),
+        ("simple_spread_v3", None, r"unknown environment .* Did you mean 'mpe2/simple_spread_v3'\?"),
+        ("tests.toys:Crowds", None, r"'tests.toys' has no 'Crowds'. Did you mean 'Crowd'\?"),
+        ("tests.toyz:Crowd", None, r"'tests.toyz:Crowd' cannot be imported: No module named 'tests.toyz'"),
+        ("mpe2/simple_spread_v3", {"n": 3}, r"takes no argument 'n'.* It takes: .*N.*max_cycles"),
+        ("gymnasium/CartPole-v1", {"max_steps": 3}, r"takes no argument 'max_steps'. Did you mean 'max_episode_steps'"),
+        (Crowd, {"lenght": 3}, r"environment 'Crowd' takes no argument 'lenght'. Did you mean 'length'"),
+        (lambda: Crowd(), {"length": 3}, r"takes no argument 'length'. It takes: none"),
+        (Crowd(), None, r"env is an object of Crowd.*pass the class, or a function.*lambda: Crowd"),
+        (gymnasium.make("CartPole-v1"), None, r"env is an object of TimeLimit"),
+        (3, None, "env must be a name, a class or a function"),
+    ],
+)
+def test_what_cannot_be_resolved_says_what_to_do(env, env_args, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve(env, env_args)
+
+
+def test_listing_finds_every_family_without_importing_games():
+    code = (
+        "import sys; from marltrain.envs import list_environments; names = list_environments();"
+        "print('mpe2/simple_tag_v3' in names, 'pettingzoo/classic/chess_v6' in names, 'gymnasium/CartPole-v1' in names,"
+        "any(m.startswith(('mpe2.', 'pettingzoo.classic.')) for m in sys.modules))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
+    assert said.stdout == "True True True False\n", said.stderr
+
+
+def test_names_bring_no_warnings_of_their_own():
+    """PettingZoo 1.27 deprecates the import that every earlier version needs."""
+    code = "from marltrain.envs import resolve; resolve('pettingzoo/classic/tictactoe_v3')"
+    said = subprocess.run([sys.executable, "-W", "always", "-c", code], capture_output=True, text=True)
+    assert "old environment creation API" not in said.stderr and said.returncode == 0
+
+
+def test_an_environment_registered_by_the_script_works_in_workers():
+    gymnasium.register("Film-v7", entry_point="tests.toys:Film")
+    try:
+        with SubprocVectorEnv(resolve("gymnasium/Film-v7", {"size": 9}), 2) as vector:
+            (obs,) = vector.reset(0).obs
+            assert isinstance(obs, np.ndarray) and obs.shape == (1, 2, 9, 9)
+    finally:
+        del gymnasium.registry["Film-v7"]
+
+
+def test_render_mode_is_passed_only_when_asked_for():
+    vector = DummyVectorEnv("gymnasium/CartPole-v1", 1, render_mode="rgb_array")
+    vector.reset(0)
+    vector.step(act(vector.spec))
+    assert vector.render().shape[-1] == 3
+    vector.close()
+    assert resolve(Crowd).make() is not None  # takes no render_mode

@@ -1,0 +1,113 @@
+"""Batches as the memory would give them, made up: ragged, padded, with ends of both kinds."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.layout import Layout, Obs, map_obs
+from marltrain.policies.batch import Batch, Rollout, Transitions
+
+VECTOR = spaces.Box(-1, 1, (5,), np.float32)
+IMAGE = spaces.Box(0, 255, (9, 8, 3), np.uint8)
+PICTURE_AND_VECTOR = spaces.Dict({"place": spaces.Box(-1, 1, (2,), np.float32), "view": spaces.Box(0, 255, (8, 9), np.uint8)})
+
+
+def some_obs(rng: np.random.Generator, space: Any, leading: tuple[int, ...]) -> Obs:
+    """Draw observations [*leading, *O] as arrays."""
+    made = {
+        name: rng.integers(256, size=(*leading, *shape)).astype(np.uint8) if dtype == np.uint8
+        else rng.uniform(-1, 1, (*leading, *shape)).astype(np.float32)
+        for name, (shape, dtype) in Layout(space).shapes.items()
+    }  # fmt: skip
+    return made if len(made) > 1 else next(iter(made.values()))
+
+
+def some_actions(rng: np.random.Generator, space: Any, leading: tuple[int, ...]) -> np.ndarray:
+    """Draw actions [*leading, ...] as the loop holds them."""
+    if isinstance(space, spaces.Discrete):
+        return rng.integers(space.n, size=leading)
+    if isinstance(space, spaces.MultiDiscrete):
+        return rng.integers(space.nvec.reshape(-1), size=(*leading, space.nvec.size))
+    return rng.uniform(-1, 1, (*leading, int(np.prod(space.shape)))).astype(np.float32)
+
+
+def some_legal(rng: np.random.Generator, action: np.ndarray, choices: int) -> np.ndarray:
+    """Draw masks that allow at least `action`."""
+    return (rng.random((*action.shape, choices)) < 0.6) | (action[..., None] == np.arange(choices))
+
+
+def some_rollout(
+    rng: np.random.Generator, space: Any, action_space: Any, counts: list[int], *, gamma: float = 0.97, masked: bool = False
+) -> Rollout:
+    """Make a rollout of `counts[k]` rows for agent k: pieces of about 4 rows, ended, cut by a limit or still open."""
+    agents, rows, boots = len(counts), max(counts), max(counts)
+    valid = np.arange(rows) < np.array(counts)[:, None]
+    last = np.arange(rows) == np.array(counts)[:, None] - 1
+    cut = (rng.random((agents, rows)) < 0.25) | last | ~valid
+    fate = rng.integers(3, size=(agents, rows))  # of a cut row: terminated, truncated, open
+    terminated, truncated = cut & (fate == 0), cut & (fate == 1)
+    number = np.cumsum(cut & valid, 1) - 1
+    action = some_actions(rng, action_space, (agents, rows))
+    discrete = isinstance(action_space, spaces.Discrete)
+    log_prob = -np.log(float(action_space.n)) if discrete else -1.5
+    extras = {"log_prob": (log_prob + 0.3 * rng.standard_normal((agents, rows))).astype(np.float32)}
+    if isinstance(action_space, spaces.Box):
+        extras["raw"] = rng.standard_normal(action.shape).astype(np.float32)
+    return Rollout(
+        obs=some_obs(rng, space, (agents, rows)),
+        legal=some_legal(rng, action, int(action_space.n)) if masked else None,
+        action=action,
+        reward=(rng.standard_normal((agents, rows)) * valid).astype(np.float32),
+        discount=np.where(valid & ~terminated, gamma, 0.0).astype(np.float32),
+        weight=valid.astype(np.float32),
+        extras=extras,
+        cut=cut,
+        truncated=truncated & valid,
+        boot=np.where(cut & valid, number, np.where(valid, -1, 0)),
+        boot_obs=some_obs(rng, space, (agents, boots)),
+        boot_legal=np.ones((agents, boots, int(action_space.n)), bool) if masked else None,
+    )
+
+
+def some_transitions(
+    rng: np.random.Generator, space: Any, choices: int, agents: int, rows: int, *, n_step: int = 1, masked: bool = False
+) -> Transitions:
+    """Make `rows` n-step transitions for each agent, a fifth of them terminated."""
+    action = rng.integers(choices, size=(agents, rows))
+    steps = rng.integers(1, n_step + 1, size=(agents, rows))
+    following = rng.integers(choices, size=(agents, rows))
+    return Transitions(
+        obs=some_obs(rng, space, (agents, rows)),
+        legal=some_legal(rng, action, choices) if masked else None,
+        action=action,
+        reward=(2 * rng.standard_normal((agents, rows))).astype(np.float32),
+        discount=np.where(rng.random((agents, rows)) < 0.2, 0.0, 0.97**steps).astype(np.float32),
+        weight=np.ones((agents, rows), np.float32),
+        extras={},
+        next_obs=some_obs(rng, space, (agents, rows)),
+        next_legal=some_legal(rng, following, choices) if masked else None,
+        rows=np.zeros((agents, rows, 3), np.int64),
+    )
+
+
+def of_agent(batch: Any, k: int, rows: int | None = None) -> Any:
+    """Return agent k's part of a batch, [1, rows, ...]: without its padding when `rows` is its number of rows."""
+
+    def part(name: str, value: Any) -> Any:
+        if value is None:
+            return None
+        stop = None if name.startswith("boot_") else rows
+        if isinstance(value, dict):
+            return {key: inner[k : k + 1, :stop] for key, inner in value.items()}
+        return map_obs(lambda array: array[k : k + 1, :stop], value)
+
+    return replace(batch, **{f.name: part(f.name, getattr(batch, f.name)) for f in fields(batch)})
+
+
+def weight_of(batch: Batch, weight: np.ndarray) -> Any:
+    """Return the batch with other weights."""
+    return replace(batch, weight=weight)

@@ -1,0 +1,54 @@
+"""Loss terms, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from marltrain.policies.algorithm import weighted_mean
+from marltrain.policies.backends.torch import ops
+from marltrain.policies.losses import approx_kl, clipped_surrogate, clipped_value_loss, huber
+
+
+def row(*values):
+    return torch.tensor([values])
+
+
+def test_the_surrogate_is_pessimistic_on_both_sides():
+    ratio, advantage = row(0.5, 1.5, 0.5, 1.5, 1.1), row(1.0, 1.0, -1.0, -1.0, 2.0)
+    made = clipped_surrogate(ops, ratio, advantage, torch.tensor([[0.2]]))
+    assert made.tolist() == [pytest.approx([0.5, 1.2, -0.8, -1.5, 2.2])]
+
+
+def test_each_agent_has_its_own_clip():
+    made = clipped_surrogate(ops, torch.full((2, 1), 3.0), torch.ones(2, 1), torch.tensor([[0.2], [1.0]]))
+    assert made.tolist() == [pytest.approx([1.2]), pytest.approx([2.0])]
+
+
+def test_value_clipping():
+    value, old, target = row(2.0, 2.0, 0.1), row(0.0, 0.0, 0.0), row(1.0, 3.0, 1.0)
+    made = clipped_value_loss(ops, value, old, target, torch.tensor([[0.5]]))
+    assert made.tolist() == [pytest.approx([1.0, 6.25, 0.81])]  # |2-1| > |.5-1|; |.5-3| > |2-3|; not clipped
+    free = clipped_value_loss(ops, value, old, target, torch.tensor([[math.inf]]))
+    assert free.tolist() == [pytest.approx([1.0, 1.0, 0.81])]
+
+
+def test_huber_equals_torchs_with_its_gradient():
+    error = torch.tensor([[-3.0, -1.0, -0.25, 0.0, 0.5, 2.0]], requires_grad=True)
+    made = huber(ops, error)
+    torch.testing.assert_close(made, torch.nn.functional.huber_loss(error, torch.zeros_like(error), reduction="none"))
+    (grad,) = torch.autograd.grad(made.sum(), error)
+    assert grad.tolist() == [[-1.0, -1.0, -0.25, 0.0, 0.5, 1.0]]
+
+
+def test_approximate_kl():
+    made = approx_kl(ops, row(0.0, math.log(2.0), -1.0))
+    assert made.tolist() == [pytest.approx([0.0, 1.0 - math.log(2.0), math.exp(-1.0)], abs=1e-6)]
+
+
+def test_a_mean_counts_rows_by_their_weight():
+    x = torch.tensor([[1.0, 2.0, 9.0], [4.0, 5.0, 6.0], [1.0, 1.0, 1.0]])
+    weight = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 2.0], [0.0, 0.0, 0.0]])
+    assert weighted_mean(ops, x, weight).tolist() == [1.5, 5.25, 0.0]

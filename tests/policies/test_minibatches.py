@@ -1,0 +1,62 @@
+"""Minibatches: every row of every agent exactly once an epoch, in shares as even as they can be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from marltrain.policies.algorithm import TensorBatch
+from marltrain.policies.backends import make_backend
+from marltrain.policies.minibatches import Minibatches
+from marltrain.random import generator
+
+BACKEND = make_backend("torch", "cpu")
+
+
+def dealt(counts, minibatches, batch_size, epochs=1):
+    """Return for each minibatch (rows of each agent, which agents are in it)."""
+    weight = (np.arange(max(counts)) < np.array(counts)[:, None]).astype(np.float32)
+    number = np.broadcast_to(np.arange(max(counts)), weight.shape) + 100 * np.arange(len(counts))[:, None]
+    tensors = TensorBatch(
+        number=BACKEND.tensor(number), weight=BACKEND.tensor(weight), obs={"vector": BACKEND.tensor(number * 1.0)},
+        legal=None, boot_obs=None, cut=None, extras={}, metrics={}, to_numpy=None, to_tensor=None,
+    )  # fmt: skip
+    made = []
+    rngs = [generator(k, "update") for k in range(len(counts))]
+    for batch, present in Minibatches(weight, minibatches, batch_size).epochs(epochs, rngs, tensors, BACKEND):
+        assert (batch.obs["vector"] == batch.number).all()
+        assert batch.legal is None
+        rows = [batch.number[k][batch.weight[k] > 0].tolist() for k in range(len(counts))]
+        assert [len(own) > 0 for own in rows] == present.tolist()
+        made.append(rows)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("counts", "minibatches", "batch_size", "shares"),
+    [
+        ([10, 7], 3, 64, [[4, 3], [3, 2], [3, 2]]),
+        ([10, 2], 3, 64, [[4, 1], [3, 1], [3, 0]]),  # no agent is cut finer than its rows
+        ([10, 7], None, 4, [[4, 4], [3, 3], [3, 0]]),  # 10 rows are 3 batches of at most 4, 7 rows are 2
+        ([5], None, 64, [[5]]),
+        ([4, 0], 2, 64, [[2, 0], [2, 0]]),
+    ],
+)
+def test_shares(counts, minibatches, batch_size, shares):
+    made = dealt(counts, minibatches, batch_size, epochs=3)
+    assert [[len(own) for own in rows] for rows in made] == shares * 3
+    for epoch in range(3):
+        piece = made[epoch * len(shares) : (epoch + 1) * len(shares)]
+        for k, count in enumerate(counts):
+            seen = sorted(row for rows in piece for row in rows[k])
+            assert seen == [100 * k + i for i in range(count)]
+
+
+def test_the_order_is_each_agents_own_and_new_every_epoch():
+    both = dealt([8, 8], 2, 64, epochs=2)
+    alone = dealt([8], 2, 64, epochs=2)
+    assert [rows[0] for rows in both] == [rows[0] for rows in alone]
+    assert both[0][0] != both[2][0]
+    assert [row - 100 for row in both[0][1]] != both[0][0]
+    permutation = generator(0, "update").permutation(8)
+    assert alone[0][0] + alone[1][0] == permutation.tolist()

@@ -1,0 +1,41 @@
+"""Schedules: values at given env steps."""
+
+from __future__ import annotations
+
+import pytest
+
+import marltrain as mt
+from marltrain.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("schedule", "values"),
+    [
+        (mt.linear(1.0, 0.2, 80), {0: 1.0, 20: 0.8, 80: 0.2, 1000: 0.2}),
+        (mt.linear(0.0, 1.0, 3), {1: 1 / 3, 2: 2 / 3, 3: 1.0}),
+        (mt.cosine(1.0, 0.0, 100), {0: 1.0, 25: 0.85355339, 50: 0.5, 100: 0.0, 101: 0.0}),
+        (mt.exponential(1.0, 0.01, 100), {0: 1.0, 50: 0.1, 100: 0.01, 500: 0.01}),
+    ],
+    ids=["down", "up", "cosine", "exponential"],
+)
+def test_values(schedule, values):
+    for env_steps, value in values.items():
+        assert schedule(env_steps) == pytest.approx(value)
+
+
+def test_a_description_builds_it_again():
+    made = mt.exponential(1e-3, 1e-5, 700)
+    assert mt.Schedule(**made.describe()) == made
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: mt.linear(1, 0, 0), "at least 1 env step, got steps=0"),
+        (lambda: mt.exponential(1.0, 0.0, 10), "needs positive ends, got 1 and 0"),
+        (lambda: mt.Schedule("sine", 1, 0, 10), "one of linear, cosine, exponential, got 'sine'"),
+    ],
+)
+def test_what_is_no_schedule(make, words):
+    with pytest.raises(ConfigError, match=words):
+        make()

@@ -1,0 +1,269 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from marltrain.cli import COMMANDS, _value, main
+from marltrain.errors import ConfigError
+from marltrain.policies.networks import CNN, MLP
+from marltrain.policies.schedules import linear
+from marltrain.trainer.settings import TrainerSettings
+
+RELAY, SYMBOLS = "tests.toys:Relay", "tests.toys:Identity"
+
+
+def said(capsys, *words):
+    """Run a command that must succeed; return what it printed."""
+    assert main([str(word) for word in words]) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def refused(capsys, *words, code=2):
+    """Run a command that must fail; return its one line on stderr."""
+    assert main([str(word) for word in words]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert line.startswith("marltrain: ")
+    return line
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A short run, made by the command line."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    words = ["train", SYMBOLS, "--algo", "ppo", "--env-arg", "players=2", "--env-arg=length=7", "--seed", "0"]
+    words += ["--set", "learning_rate=linear(0.01, 0, 500)", "--set", "network=MLP((8,))", "--set", "epochs=2"]
+    words += ["--num-train-envs", "3", "--num-test-envs", "2", "--update-freq", "42", "--batch-size", "21"]
+    words += ["--episodes-per-train", "20", "--test-freq", "10", "--episodes-per-test", "5", "--no-progress"]
+    assert main([*words, "--run-dir", str(folder)]) == 0
+    return folder
+
+
+def test_a_run_leaves_everything(run):
+    names = {path.name for path in run.iterdir()}
+    assert names >= {"best", "last", "history.parquet", "episodes.parquet", "metrics.png", "config.json"}
+    config = json.loads((run / "config.json").read_text())
+    assert (config["env"], config["env_args"], config["algo"]) == (SYMBOLS, {"players": 2, "length": 7}, "ppo")
+    assert (config["seed"], config["trainer"]["update_freq"], config["trainer"]["progress"]) == (0, 42, False)
+    settings = config["seats"][0]["agent"]["settings"]
+    assert settings["learning_rate"] == {"kind": "linear", "start": 0.01, "stop": 0, "steps": 500}
+    assert settings["network"] == {"type": "MLP", "hidden": [8], "activation": "tanh"}
+    assert settings["epochs"] == 2
+
+
+def test_training_says_what_came_of_it(capsys, tmp_path):
+    words = [
+        SYMBOLS,
+        "--algo",
+        "dqn",
+        "--steps-per-train",
+        100,
+        "--run-dir",
+        tmp_path / "r",
+        "--share",
+        "--no-progress",
+    ]
+    out = said(capsys, "train", *words, "--set", "learning_starts=10", "--test-freq", 5, "--num-train-envs", 2)
+    assert "10 episodes, 100 env steps" in out
+    assert "ended by steps_per_train" in out
+    assert "at best" in out
+    for name in ("best", "last", "metrics.png"):
+        assert f"  {tmp_path / 'r' / name}\n" in out
+    config = json.loads((tmp_path / "r" / "config.json").read_text())
+    assert isinstance(config["seed"], int)  # drawn, and written down
+    assert json.loads((tmp_path / "r" / "best" / "agents.json").read_text())["seats"] == [0, 0]  # shared
+
+
+def test_self_play_is_tested_against_random_players(capsys, tmp_path):
+    words = ["--algo", "dqn", "--self-play", "--episodes-per-train", 4, "--run-dir", tmp_path / "r", "--no-progress"]
+    said(capsys, "train", RELAY, *words, "--seed", 0)
+    assert json.loads((tmp_path / "r" / "best" / "agents.json").read_text())["seats"] == [0, 0, 0]
+
+
+def test_tuned_settings_are_a_beginning(capsys, tmp_path):
+    words = ["--algo", "ppo", "--tuned", "--set", "gamma=0.5", "--steps-per-train", 64, "--episodes-per-test", 2]
+    said(capsys, "train", "gymnasium/CartPole-v1", *words, "--run-dir", tmp_path / "r", "--no-progress")
+    config = json.loads((tmp_path / "r" / "config.json").read_text())
+    settings = config["seats"][0]["agent"]["settings"]
+    assert settings["gamma"] == 0.5
+    assert settings["epochs"] == 10  # as tuned
+    assert config["trainer"]["steps_per_train"] == 64
+    assert config["trainer"]["num_train_envs"] == 8  # as tuned
+
+
+def test_a_run_is_tested(capsys, run):
+    out = said(capsys, "test", run, "--episodes", 9, "--seed", 5)
+    assert "9 episodes of 7.0 env steps, seed 5" in out
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["player", "player_0", "player_1"]
+    assert said(capsys, "test", run, "--episodes", 9, "--seed", 5) == out
+    assert said(capsys, "test", run, "--episodes", 9, "--seed", 6) != out
+    assert "seed " in said(capsys, "test", run, "--agents", "last", "--random", "player_1")
+
+
+def test_winners_are_counted(capsys, tmp_path):
+    words = ["--algo", "dqn", "--self-play", "--episodes-per-train", 1, "--run-dir", tmp_path / "r", "--no-progress"]
+    said(capsys, "train", "pettingzoo/classic/tictactoe_v3", *words, "--episodes-per-test", 4)
+    out = said(
+        capsys, "test", tmp_path / "r", "--episodes", 20, "--seed", 0, "--random", "player_1", "--random", "player_2"
+    )
+    head, *players = [line.split() for line in out.splitlines()[1:]]
+    assert head == ["player", "return", "won", "lost"]
+    assert players[0][2] == players[1][3]
+    assert players[0][3] == players[1][2]
+
+
+def test_a_run_is_filmed(capsys, tmp_path):
+    folder = tmp_path / "r"
+    words = ["--algo", "random", "--episodes-per-train", 1, "--run-dir", folder, "--no-progress"]
+    assert "RandomAgent never learns" in refused(capsys, "train", RELAY, *words)
+    words[1] = "dqn"
+    said(capsys, "train", RELAY, *words)
+    out = said(
+        capsys, "play", folder, "--out", tmp_path / "r.gif", "--episodes", 2, "--seed", 1, "--fps", 20, "--explore"
+    )
+    assert [line.partition(":")[0] for line in out.splitlines()] == [
+        "episode 0",
+        "episode 1",
+        f"seed 1, filmed to {tmp_path}/r.gif",
+    ]
+    assert (tmp_path / "r.gif").stat().st_size > 0
+
+
+def test_runs_are_plotted(capsys, run, tmp_path):
+    assert said(capsys, "plot", run, "--x", "time", "--smooth", 2, "--out", tmp_path / "a.png") == f"{tmp_path}/a.png\n"
+    assert said(capsys, "plot", run, run) == "runs.png\n"
+    assert Path("runs.png").exists()
+
+
+def test_environments_are_listed(capsys):
+    everything = said(capsys, "envs").splitlines()
+    assert {"mpe2/simple_spread_v3", "pettingzoo/classic/tictactoe_v3", "gymnasium/CartPole-v1"} <= set(everything)
+    assert said(capsys, "envs", "SPREAD") == "mpe2/simple_spread_v3\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("evns", "'envs'"),
+        ("train mpe2/simple_spred_v3 --algo ppo", "'mpe2/simple_spread_v3'"),
+        ("train mpe2/simple_spread_v3 --algo dpo", "'ppo'"),
+        ("train mpe2/simple_spread_v3 --algo ppo --num-train-env 3", "'--num-train-envs'"),
+        ("train mpe2/simple_spread_v3 --algo ppo --num-train-env=3", "'--num-train-envs'"),
+        ("train mpe2/simple_spread_v3 --algo ppo --set gama=0.9", "'gamma'"),
+        ("train mpe2/simple_spread_v3 --algo ppo --set network=MPL((8,))", "'MLP'"),
+        ("train mpe2/simple_spread_v3 --algo ppo --env-arg max_cycle=9", "'max_cycles'"),
+        ("train mpe2/simple_spread_v3 --algo ppo --vector subprc", "'subproc'"),
+        ("train mpe2/simple_spread_v3 --algo ppo --team-reward men", "'mean'"),
+        ("train mpe2/simple_spread_v2 --algo ppo --tuned", "'ppo on mpe2/simple_spread_v3'"),
+        ("train tests.toys:Rely --algo ppo", "'Relay'"),
+        ("plot RUN --x step", "'steps'"),
+        ("test RUN --random player_7", "'player_"),
+        ("test RUN --episode 3", "'--episodes'"),
+        ("envs sprd", "'spread'"),
+    ],
+)
+def test_a_wrong_name_suggests_the_nearest(capsys, run, words, hint):
+    line = refused(capsys, *words.replace("RUN", str(run)).split())
+    assert f"Did you mean {hint}" in line
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train", "required: ENV, --algo"),
+        ("train gymnasium/CartPole-v1 --algo", "expected one argument"),
+        ("train gymnasium/CartPole-v1 --algo ppo --seed x", "invalid int value: 'x'"),
+        ("train gymnasium/CartPole-v1 --algo ppo --seed -1", "seed must be at least 0"),
+        ("train gymnasium/CartPole-v1 --algo ppo --set gamma", "KEY=VALUE, got 'gamma'"),
+        ("train gymnasium/CartPole-v1 --algo ppo --set gamma=1 --set gamma=0.9", "'gamma' twice"),
+        ("train gymnasium/CartPole-v1 --algo ppo --set gamma=2", "at most 1"),
+        ("train gymnasium/CartPole-v1 --algo ppo --set network=MLP(8)", "cannot be made"),
+        ("train gymnasium/CartPole-v1 --algo ppo extra", "unrecognized arguments: extra"),
+        ("train gymnasium/CartPole-v1 --algo ppo --set batch_size=5000", "exceeds one rollout"),
+        ("play RUN --out film.avi", ".gif or .mp4"),
+        ("test RUN --episodes 0", "episodes must be at least 1"),
+        ("test RUN --agents worst", "invalid choice"),
+    ],
+)
+def test_wrong_arguments_are_one_line(capsys, run, words, said):
+    assert said in refused(capsys, *words.replace("RUN", str(run)).split())
+
+
+def test_what_fails_on_the_way_is_one_line_too(capsys, run, tmp_path):
+    assert "there is no such folder" in refused(capsys, "test", tmp_path / "nothing", code=1)
+    assert "config.json: cannot be read" in refused(capsys, "test", tmp_path, code=1)
+    assert "is not a run's folder" in refused(capsys, "plot", tmp_path, code=1)
+    (tmp_path / "config.json").write_text("{}")
+    assert "names no environment" in refused(capsys, "play", tmp_path, code=1)
+    assert "render_mode" in refused(capsys, "play", run, "--out", "film.gif", code=1)  # this one draws nothing
+
+
+def test_a_run_of_an_unnamed_environment_is_told_its_name(capsys, run, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "best").symlink_to(run / "best")
+    config = json.loads((run / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "env": "Identity"}))
+    assert "unknown environment 'Identity'" in refused(capsys, "test", copy)
+    assert "mean return" in said(capsys, "test", copy, "--env", SYMBOLS)
+
+
+def test_interrupting_is_no_traceback(capsys, monkeypatch):
+    def interrupted(given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(COMMANDS, "envs", type(COMMANDS["envs"])("", lambda parser: None, interrupted))
+    assert main(["envs"]) == 130
+    assert capsys.readouterr().err == "marltrain: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3), ("-1e-3", -1e-3), ("true", True), ("None", None), ("[1, 'a']", [1, "a"]), ("adam", "adam"),
+        ("linear(1, 0.05, 20)", linear(1, 0.05, 20)), ("MLP((8, 4), activation='relu')", MLP((8, 4), "relu")),
+        ("CNN(hidden=(8,))", CNN(hidden=(8,))), ("a/b c", "a/b c"), ("", ""),
+    ],
+)  # fmt: skip
+def test_values_are_read(text, value):
+    assert _value(text) == value
+    assert type(_value(text)) is type(value)
+
+
+@pytest.mark.parametrize("text", ["print(1)", "__import__('os')", "linear(1)", "MLP(hidden=(0,))", "MLP(x)"])
+def test_values_run_no_code(text):
+    with pytest.raises(ConfigError):
+        _value(text)
+
+
+def test_every_setting_of_the_trainer_is_an_option(capsys):
+    with pytest.raises(SystemExit) as done:
+        main(["train", "--help"])
+    assert done.value.code == 0
+    out = capsys.readouterr().out
+    for name in TrainerSettings.__dataclass_fields__:
+        assert f"--{name.replace('_', '-')}" in out
+    assert "epsilon" in out
+    assert "linear(1.0, 0.05, 20000)" in out
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_the_overview_names_the_commands(capsys, words):
+    out = said(capsys, *words)
+    assert all(f"  {name} " in out for name in COMMANDS)
+
+
+def test_help_is_quick_and_the_module_runs():
+    code = (
+        "import sys, runpy\nsys.argv = ['marltrain', '--help']\n"
+        "try:\n    runpy.run_module('marltrain', run_name='__main__')\n"
+        "finally:\n    heavy = {'torch', 'pandas', 'matplotlib', 'numba', 'pettingzoo'}\n"
+        "    print(heavy & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("usage: marltrain COMMAND")
+    assert done.stderr.strip() == "set()"

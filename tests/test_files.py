@@ -1,0 +1,216 @@
+import json
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+from marltrain import files
+from marltrain.errors import SaveError
+from marltrain.files import (
+    inside,
+    plain,
+    read_arrays,
+    read_json,
+    replacing,
+    replacing_folder,
+    sha256,
+    whole_folder,
+    write_arrays,
+    write_json,
+)
+from marltrain.policies.networks import MLP
+from marltrain.policies.schedules import linear
+
+
+def names(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "deep" / "a.txt"
+    with replacing(target) as beside:
+        beside.write_text("old")
+        assert beside.suffix == ".txt"
+        assert not target.exists()
+    with pytest.raises(RuntimeError, match="half"), replacing(target) as beside:
+        beside.write_text("new, but")
+        raise RuntimeError("half way")
+    assert target.read_text() == "old"
+    assert names(target.parent) == ["a.txt"]
+
+
+def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "agents"
+    for text in ("first", "second"):
+        with replacing_folder(target) as beside:
+            (beside / "inner").mkdir()
+            (beside / "inner" / text).write_text(text)
+    assert names(target / "inner") == ["second"]  # nothing of the first is left
+    with pytest.raises(RuntimeError), replacing_folder(target) as beside:
+        (beside / "third").write_text("x")
+        raise RuntimeError
+    assert names(tmp_path) == ["agents"]
+    assert names(target / "inner") == ["second"]
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_crash_between_the_moves_loses_nothing(tmp_path, monkeypatch, failing):
+    target = tmp_path / "agents"
+    with replacing_folder(target) as beside:
+        (beside / "a").write_text("old")
+    moves, move = [], os.replace
+
+    def crashing(source, to):
+        moves.append(to)
+        if len(moves) == failing:
+            raise KeyboardInterrupt
+        move(source, to)
+
+    monkeypatch.setattr(os, "replace", crashing)
+    with pytest.raises(KeyboardInterrupt), replacing_folder(target) as beside:
+        (beside / "a").write_text("new")
+    monkeypatch.undo()
+    assert (whole_folder(target) / "a").read_text() == "old"
+    with replacing_folder(target) as beside:
+        (beside / "a").write_text("newest")
+    assert (whole_folder(target) / "a").read_text() == "newest"
+    assert names(tmp_path) == ["agents"]
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(SaveError, match="nowhere: there is no such folder"):
+        whole_folder(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["../b", "/etc/passwd", ".", "", "a/../../b"])
+def test_no_name_leads_out_of_a_folder(tmp_path, name):
+    with pytest.raises(SaveError, match="leads out"):
+        inside(tmp_path / "a", name)
+
+
+def test_a_name_inside_is_a_path(tmp_path):
+    assert inside(tmp_path, "a/b") == tmp_path.resolve() / "a" / "b"
+
+
+def test_json_comes_back(tmp_path):
+    value = {"a": [1, 2.5, None, True, "ü"], "big": 2**127, "b": {}}
+    write_json(tmp_path / "v.json", value)
+    assert read_json(tmp_path / "v.json") == value
+
+
+@pytest.mark.parametrize("value", [float("nan"), {"a": float("inf")}, {1, 2}, object()])
+def test_what_is_not_json_is_not_written(tmp_path, value):
+    with pytest.raises(SaveError, match=r"v\.json: cannot be written"):
+        write_json(tmp_path / "v.json", value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "not a JSON file"),
+        ("", "not a JSON file"),
+        ('{"a": NaN}', "NaN is not a JSON value"),
+        ('{"a": 1, "a": 2}', "the key 'a' stands twice"),
+        ("[" * 65 + "]" * 65, "deeper than 64"),
+        ("[" * 100_000 + "]" * 100_000, "deeper than 64"),
+        ('{"a": "\udce4"}', "not a JSON file"),
+    ],
+)
+def test_a_wrong_json_file_is_named(tmp_path, text, said):
+    path = tmp_path / "v.json"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(SaveError, match=said) as raised:
+        read_json(path)
+    assert str(path) in str(raised.value)
+
+
+def test_json_of_the_deepest_kind_is_read(tmp_path):
+    (tmp_path / "v.json").write_text("[" * 64 + "]" * 64)
+    assert read_json(tmp_path / "v.json")
+
+
+def test_a_large_or_missing_json_file_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(SaveError, match="cannot be read: No such file"):
+        read_json(tmp_path / "v.json")
+    monkeypatch.setattr(files, "JSON_LIMIT", 10)
+    (tmp_path / "v.json").write_text(json.dumps("123456789"))
+    with pytest.raises(SaveError, match="larger than 10 bytes"):
+        read_json(tmp_path / "v.json")
+    (tmp_path / "v.json").write_text(json.dumps("12345678"))
+    assert read_json(tmp_path / "v.json") == "12345678"
+
+
+def test_anything_is_told_plainly(tmp_path):
+    value = {
+        "numbers": (np.float32(0.5), np.int64(3), np.arange(2), np.bool_(True)),
+        "odd": (float("nan"), float("-inf")),
+        "made": [linear(1, 0, 10), MLP(hidden=(8,))],
+        "code": [test_json_comes_back, MLP, object()],
+        "path": tmp_path,
+        3: {"b", "a"},
+    }
+    told = plain(value)
+    assert told["numbers"] == [0.5, 3, [0, 1], True]
+    assert told["odd"] == ["nan", "-inf"]
+    assert told["made"][0] == {"kind": "linear", "start": 1, "stop": 0, "steps": 10}
+    assert told["made"][1] == {"type": "MLP", "hidden": [8], "activation": "tanh"}
+    assert told["code"][0].endswith("test_files:test_json_comes_back")
+    assert told["code"][1:] == ["marltrain.policies.networks:MLP", "builtins:object"]
+    assert told["path"] == str(tmp_path)
+    assert told["3"] == ["a", "b"]
+    write_json(tmp_path / "told.json", told)
+
+
+def test_arrays_come_back(tmp_path):
+    whole = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    arrays: dict[str, Any] = {
+        "plain": whole,
+        "turned": whole.transpose(2, 0, 1),
+        "part": whole[:, ::2, 1:3],
+        "scalar": np.array(7, np.int64),
+        "empty": np.zeros((0, 5), np.float64),
+        "flags": np.array([True, False]),
+        "image": np.arange(256, dtype=np.uint8),
+        "foreign order": np.arange(3, dtype=">i4"),
+    }
+    write_arrays(tmp_path / "a.safetensors", arrays)
+    found = read_arrays(tmp_path / "a.safetensors")
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array)
+        assert found[name].shape == array.shape
+        assert found[name].dtype == array.dtype.newbyteorder("=")
+
+
+def test_no_arrays_come_back_as_none(tmp_path):
+    write_arrays(tmp_path / "a.safetensors", {})
+    assert read_arrays(tmp_path / "a.safetensors") == {}
+
+
+def test_objects_are_not_written(tmp_path):
+    with pytest.raises(SaveError, match="cannot be written"):
+        write_arrays(tmp_path / "a.safetensors", {"a": np.array([object()])})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("damage", ["cut", "header", "missing"])
+def test_a_damaged_array_file_is_named(tmp_path, damage):
+    path = tmp_path / "a.safetensors"
+    write_arrays(path, {"a": np.arange(100)})
+    data = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(data[:-8] if damage == "cut" else b"\xff" * 8 + data[8:])
+    with pytest.raises(SaveError) as raised:
+        read_arrays(path)
+    assert str(path) in str(raised.value)
+
+
+def test_checksums(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    assert sha256(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    with pytest.raises(SaveError, match="cannot be read"):
+        sha256(tmp_path / "b")

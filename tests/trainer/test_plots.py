@@ -1,0 +1,162 @@
+import json
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from marltrain.errors import ConfigError, SaveError
+from marltrain.trainer.history import TESTS_FILE, History
+from marltrain.trainer.plots import COLORS, _group, _merged, _read, draw_run, plot_runs
+
+BLUE = [int(COLORS[0][i : i + 2], 16) / 255 for i in (1, 3, 5)]
+
+
+def history(tests=5, *, episodes=30, shift=0.0, every=10, losses=True):
+    made = History(["left", "right"])
+    for i in range(tests):
+        if losses and i:
+            made.add_update({"left": {"loss/total": 1.0 / i}})
+        made.add_test(
+            episodes=2 * i, env_steps=every * i, updates=i, gradient_steps=i, seconds=i / 2, metric=i + shift,
+            interval=(i - 0.5, i + 0.5), returns=np.array([i, -i]),
+        )  # fmt: skip
+    for i in range(episodes):
+        made.add_episode(env=0, env_steps=i, length=1, seconds=0.0, returns=np.array([i, -i]))
+    return made
+
+
+def written(folder, *, config=None, **kind):
+    history(**kind).write(folder, now=True)
+    if config:
+        (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def drawn(path):
+    """Whether the first colour is anywhere in the picture."""
+    return bool((np.abs(matplotlib.image.imread(path)[..., :3] - BLUE).max(-1) < 0.02).any())
+
+
+@pytest.mark.parametrize(
+    "made",
+    [history(), history(1, episodes=1), history(losses=False), history(3, episodes=0), history(40, episodes=3000)],
+)
+def test_a_run_is_drawn(tmp_path, made):
+    draw_run(made.tests, made.episodes, tmp_path / "metrics.png", title="a run")
+    assert drawn(tmp_path / "metrics.png")
+
+
+def test_a_run_without_anything_is_drawn_empty(tmp_path):
+    made = History(["left"])
+    draw_run(made.tests, made.episodes, tmp_path / "metrics.png")
+    assert not drawn(tmp_path / "metrics.png")
+
+
+def test_no_window_and_nothing_shared(tmp_path):
+    """Pyplot keeps every figure it made; none of ours is there."""
+    import matplotlib.pyplot as plt
+
+    made = history()
+    draw_run(made.tests, made.episodes, tmp_path / "metrics.png")
+    assert plt.get_fignums() == []
+
+
+def test_unknown_intervals_are_drawn_as_none(tmp_path):
+    made = History(["left"])
+    for i in range(3):
+        made.add_test(episodes=i, env_steps=i, updates=0, gradient_steps=0, seconds=0.0, metric=1.0,
+                      interval=(-np.inf, np.inf), returns=np.zeros(1))  # fmt: skip
+    draw_run(made.tests, made.episodes, tmp_path / "metrics.png")
+    assert drawn(tmp_path / "metrics.png")
+
+
+def test_another_kind_of_picture_is_an_error(tmp_path):
+    with pytest.raises(ConfigError, match=r"must end in one of .*png"):
+        draw_run(history().tests, history().episodes, tmp_path / "metrics.pmg")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("x", ["steps", "episodes", "time"])
+def test_runs_are_drawn(tmp_path, x):
+    folders = [written(tmp_path / f"run-{i}", shift=i) for i in range(3)]
+    assert plot_runs(folders, x=x, smooth=2, out=tmp_path / "runs.png") == tmp_path / "runs.png"
+    assert drawn(tmp_path / "runs.png")
+
+
+def test_smoothing_is_a_mean_of_tests(tmp_path):
+    folder = written(tmp_path / "run")
+    assert _read(folder, "env_steps", 1).middle.tolist() == [0, 1, 2, 3, 4]
+    assert _read(folder, "env_steps", 2).middle.tolist() == [0, 0.5, 1.5, 2.5, 3.5]
+    assert _read(folder, "episodes", 1).x.tolist() == [0, 2, 4, 6, 8]
+    assert _read(folder, "seconds", 3).low.tolist() == [-0.5, 0, 0.5, 1.5, 2.5]
+
+
+def test_the_mean_of_runs_is_where_all_are_known(tmp_path):
+    """Runs tested at 0, 10, .., 40 and at 0, 15, 30: x = 0, 10, 15, 20, 30; the second's metric is x / 15 + 1."""
+    curves = [
+        _read(written(tmp_path / "a"), "env_steps", 1),
+        _read(written(tmp_path / "b", tests=3, every=15, shift=1.0), "env_steps", 1),
+    ]
+    merged = _merged(curves)
+    assert merged.x.tolist() == [0, 10, 15, 20, 30]
+    first, second = merged.x / 10, merged.x / 15 + 1
+    np.testing.assert_allclose(merged.middle, (first + second) / 2)
+    # A resample of two runs is one of them twice with probability 1/2, so the interval is from run to run.
+    np.testing.assert_allclose(merged.low, np.minimum(first, second))
+    np.testing.assert_allclose(merged.high, np.maximum(first, second))
+
+
+def test_runs_without_a_common_stretch_have_no_mean(tmp_path):
+    late = written(tmp_path / "run-2")
+    import pandas as pd
+
+    tests = pd.read_parquet(late / TESTS_FILE)
+    tests["env_steps"] += 1000
+    tests.to_parquet(late / TESTS_FILE)
+    with pytest.raises(ConfigError, match="no stretch of the axis"):
+        plot_runs([written(tmp_path / "run-1"), late], out=tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [
+        ("spread-20250101-120000", "spread"),
+        ("spread-seed3", "spread"),
+        ("spread_7", "spread"),
+        ("spread", "spread"),
+        ("simple_spread_v3-20250101-120000-2", "simple_spread_v3"),
+        ("20250101", "20250101"),
+    ],
+)
+def test_runs_are_grouped_by_name_without_time_and_seed(tmp_path, name, group):
+    assert _group(tmp_path / name) == group
+
+
+def test_runs_are_grouped_by_what_they_record(tmp_path):
+    one = written(tmp_path / "x", config={"algo": "ppo", "env": "mpe2/simple_spread_v3"})
+    assert _group(one) == "ppo on mpe2/simple_spread_v3"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"x": "step"}, "Did you mean 'steps'"),
+        ({"smooth": 0}, "smooth"),
+        ({"run_dirs": []}, "at least one"),
+        ({"out": "runs"}, "must end in"),
+    ],
+)
+def test_wrong_arguments(tmp_path, changed, said):
+    given = {"run_dirs": [written(tmp_path / "run")], "out": tmp_path / "runs.png"}
+    with pytest.raises(ConfigError, match=said):
+        plot_runs(**{**given, **changed})
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path):
+    with pytest.raises(SaveError, match=r"is not a run's folder: history\.parquet is not there"):
+        plot_runs([tmp_path])
+    (tmp_path / TESTS_FILE).write_text("no table")
+    with pytest.raises(SaveError, match=r"history\.parquet: not a table of tests"):
+        plot_runs([tmp_path])
+    with pytest.raises(SaveError, match="holds no test"):
+        plot_runs([written(tmp_path / "empty", tests=0)])

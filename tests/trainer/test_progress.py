@@ -1,0 +1,103 @@
+import io
+from typing import Any
+
+import pytest
+
+from marltrain.trainer import progress
+from marltrain.trainer.hooks import CallbackList, Moment
+from marltrain.trainer.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def moment(event, *, episodes=0, env_steps=0, updates=0, seconds=0.0, **data):
+    trainer: Any = None
+    return Moment(trainer, event, episodes, env_steps, updates, 0, seconds, data)
+
+
+def run(shown, *, seconds=10.0):
+    """A short run: a test, a step, an update, a test, the end."""
+    callbacks = CallbackList([shown])
+    callbacks.call(moment("on_train_start"))
+    callbacks.call(moment("on_test_end", metric=-26.0, best=True))
+    callbacks.call(moment("on_step", episodes=3, env_steps=1000, updates=0, seconds=seconds / 2))
+    metrics = {"a": {"loss/total": 1.0, "entropy": 9.0}, "b": {"loss/total": 2.0}, "c": {"entropy": 1.0}}
+    callbacks.call(moment("on_update_end", episodes=3, env_steps=1000, updates=1, seconds=seconds / 2, metrics=metrics))
+    callbacks.call(
+        moment("on_test_end", episodes=5, env_steps=2000, updates=1, seconds=seconds, metric=-27.5, best=False)
+    )
+    callbacks.call(moment("on_train_end", episodes=5, env_steps=2000, updates=1, seconds=seconds, reason="stop_fn"))
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr(progress, "BAR_INTERVAL", 0.0)
+    monkeypatch.setattr(progress, "LINE_INTERVAL", 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_elsewhere_than_in_a_terminal_it_is_lines():
+    file = io.StringIO()
+    run(Progress(steps=4000, file=file))
+    assert file.getvalue().splitlines() == [
+        " 25%  3 episodes, 1,000 env steps, 200/s, metric -26 (best -26)  0:05 < 0:15",
+        " 50%  5 episodes, 2,000 env steps, 200/s, metric -27.5 (best -26), loss 1.5  0:10 < 0:10",
+        "training ended: stop_fn",
+    ]
+
+
+def test_lines_are_rare():
+    file = io.StringIO()
+    shown = Progress(steps=4000, file=file)
+    shown.on_train_start(moment("on_train_start"))
+    for i in range(1000):
+        shown.on_step(moment("on_step", env_steps=i, seconds=i / 1000))
+    assert file.getvalue() == ""
+
+
+@pytest.mark.usefixtures("at_once")
+def test_in_a_terminal_it_is_a_bar(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    file = Terminal()
+    run(Progress(episodes=10, file=file))
+    lines = [line.strip() for line in file.getvalue().split("\r")]
+    assert any(line.startswith("30%|######    ") and "1,000 env steps, 200/s, metric -26" in line for line in lines)
+    assert any(line.startswith("50%|##########    ") and "loss 1.5" in line for line in lines)
+    assert file.getvalue().endswith("\ntraining ended: stop_fn\n")
+
+
+@pytest.mark.usefixtures("at_once")
+def test_the_bar_is_closed_after_an_early_end():
+    file = Terminal()
+    shown = Progress(file=file)
+    shown.on_train_start(moment("on_train_start"))
+    shown.on_train_end(moment("on_train_end", reason="ValueError"))
+    assert file.getvalue().endswith("training ended: ValueError\n")
+    shown.on_train_start(moment("on_train_start"))  # and can be opened again
+    shown.on_train_end(moment("on_train_end", reason="again"))
+
+
+@pytest.mark.parametrize(
+    ("budgets", "share"),
+    [
+        ({"episodes": 10}, " 50%"),
+        ({"steps": 8000}, " 25%"),
+        ({"updates": 2}, " 50%"),
+        ({"episodes": 100, "steps": 8000, "updates": 1}, "100%"),
+        ({"steps": 100}, "100%"),
+        ({}, "5 episodes"),
+    ],
+)
+@pytest.mark.usefixtures("at_once")
+def test_the_budget_nearest_to_its_end_counts(budgets, share):
+    file = io.StringIO()
+    run(Progress(**budgets, file=file))
+    assert file.getvalue().splitlines()[-2].startswith(share)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (61, "1:01"), (3661, "1:01:01")])
+def test_the_clock(seconds, text):
+    assert progress._clock(seconds) == text

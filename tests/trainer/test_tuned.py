@@ -1,0 +1,33 @@
+from dataclasses import fields
+from inspect import signature
+
+import pytest
+
+from marltrain.envs import list_environments
+from marltrain.errors import ConfigError
+from marltrain.trainer.decentralized import DecentralizedTrainer
+from marltrain.trainer.roster import make_agents
+from marltrain.trainer.tuned import _TABLE, tuned
+
+
+@pytest.mark.parametrize(("algo", "env"), list(_TABLE))
+def test_what_is_tuned_can_be_given(algo, env):
+    settings = tuned(algo, env)
+    assert set(settings) == {"trainer", "agents"}
+    assert env in list_environments()
+    assert settings["trainer"].keys() <= signature(DecentralizedTrainer).parameters.keys()
+    DecentralizedTrainer(env, **settings["trainer"])
+    (agent, *_) = make_agents(algo, env, **settings["agents"])
+    made = {f.name: getattr(agent.settings, f.name) for f in fields(agent.settings)}  # type: ignore[attr-defined]
+    assert settings["agents"].items() <= made.items()
+
+
+def test_what_is_given_is_a_copy():
+    (algo, env), *_ = _TABLE
+    tuned(algo, env)["trainer"].clear()
+    assert tuned(algo, env)["trainer"]
+
+
+def test_an_unknown_pair_names_the_nearest():
+    with pytest.raises(ConfigError, match="Did you mean 'ppo on gymnasium/CartPole-v1'"):
+        tuned("ppo", "gymnasium/CartPole-v0")
