@@ -58,6 +58,7 @@ docs: $(ALL) ## the documentation, into docs/_build/html
 
 bench: $(CORE) ## the rate of training beside the rate of the environments alone
 	$(THREADS) $(BIN)/python benchmarks/python_envs.py
+	$(THREADS) $(BIN)/python benchmarks/stacking.py
 
 learn: $(CORE) ## how well the tuned settings learn, over seeds
 	$(THREADS) $(BIN)/python benchmarks/learn.py

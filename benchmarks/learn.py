@@ -17,7 +17,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
+sys.path.insert(0, str(ROOT))
 
 import numpy as np
 
@@ -81,7 +81,7 @@ def cartpole(folder: str) -> tuple[str, Rows]:
 
 def apples(folder: str) -> tuple[str, Rows]:
     """The game of images in examples/apples.py, by PPO and by DQN, seeds 0 to 2."""
-    from apples import SETTINGS, Apples
+    from examples.apples import SETTINGS, Apples
 
     rows: Rows = []
     for algo, settings in SETTINGS.items():
@@ -99,7 +99,8 @@ def apples(folder: str) -> tuple[str, Rows]:
             print(rows[-1], flush=True)
     gains = {algo: min(r["apples trained"] - r["apples untrained"] for r in rows if r["algorithm"] == algo)
              for algo in SETTINGS}  # fmt: skip
-    return "Apples (images, CNN), smallest gain of a seed: " + ", ".join(f"{a} {g:+.2f}" for a, g in gains.items()), rows
+    said = ", ".join(f"{algo} {gain:+.2f}" for algo, gain in gains.items())
+    return f"Apples (images, CNN), smallest gain of a seed: {said}", rows
 
 
 TASKS = {"tictactoe": tictactoe, "cartpole": cartpole, "apples": apples}

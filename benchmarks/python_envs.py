@@ -2,8 +2,8 @@
 
     python benchmarks/python_envs.py [--seconds 10] [--rounds 3]
 
-Floor: 16 environments step with random actions and nothing else. Training: PPO, 3 separate agents, 16 environments x 128
-steps, 4 epochs x 4 minibatches, 2x64 networks, learning included, tests and progress left out. Everything runs in turn,
+Floor: 16 environments step with random actions and nothing else. Training: PPO, 3 separate agents, 16 environments x
+128 steps, 4 epochs x 4 minibatches, 2x64 networks, learning included, tests and progress left out. Everything runs in turn,
 several rounds, and ratios are of neighbours in time; torch uses one thread.
 """
 
@@ -47,7 +47,8 @@ class Stopwatch(Callback):
     """Measures env steps a second from the end of the first update on, for so many seconds."""
 
     def __init__(self, seconds: float) -> None:
-        self.seconds, self.start, self.rate = seconds, None, 0.0
+        self.seconds, self.rate = seconds, 0.0
+        self.start: tuple[float, int] | None = None
 
     def on_update_end(self, moment: Moment) -> None:
         """Start after the first update; stop when the time is over."""

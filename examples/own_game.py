@@ -1,4 +1,4 @@
-"""A PettingZoo game of one's own: two players on a ring of nine fields who are rewarded for standing on the same one."""
+"""A PettingZoo game of one's own: two players on a ring of nine fields, rewarded for standing on the same one."""
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete

@@ -58,10 +58,10 @@ _HOME = {
     "exponential": "marltrain.policies.schedules",
     "linear": "marltrain.policies.schedules",
     "list_environments": "marltrain.envs",
-    "load": "marltrain.trainer.saving",
+    "load": "marltrain.policies.saving",
     "make_agents": "marltrain.trainer.roster",
     "play": "marltrain.trainer.play",
-    "save": "marltrain.trainer.saving",
+    "save": "marltrain.policies.saving",
     "tuned": "marltrain.trainer.tuned",
 }
 """Every public name and the module that defines it, sorted."""
@@ -116,6 +116,7 @@ if TYPE_CHECKING:
     from marltrain.policies.learning import LearningAgent as LearningAgent
     from marltrain.policies.memory.choices import Replay as Replay, Rollouts as Rollouts
     from marltrain.policies.networks import CNN as CNN, MLP as MLP, NetworkSpec as NetworkSpec
+    from marltrain.policies.saving import load as load, save as save
     from marltrain.policies.schedules import (
         Schedule as Schedule,
         cosine as cosine,
@@ -129,5 +130,4 @@ if TYPE_CHECKING:
     from marltrain.trainer.hooks import Callback as Callback, Moment as Moment
     from marltrain.trainer.play import play as play
     from marltrain.trainer.roster import make_agents as make_agents
-    from marltrain.trainer.saving import load as load, save as save
     from marltrain.trainer.tuned import tuned as tuned

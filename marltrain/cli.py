@@ -235,7 +235,7 @@ class _Run:
 def _opened(given: dict[str, Any]) -> _Run:
     from marltrain.envs import probe, resolve
     from marltrain.policies.agent import RandomAgent
-    from marltrain.trainer.saving import load
+    from marltrain.policies.saving import load
 
     folder = whole_folder(given.pop("run"))
     config = read_json(folder / CONFIG)

@@ -215,7 +215,7 @@ class Layout:
 
     @cached_property
     def _plain(self) -> bool:
-        return len(self.parts) == 1 and not self.parts[0].image and isinstance(self.parts[0].space, spaces.Box)
+        return isinstance(self.space, spaces.Box) and not self.parts[0].image  # (not a mapping with a single part)
 
     def _leaf(self, part: Part, value: Any) -> tuple[Array, bool]:
         array, shape = np.asarray(value), tuple(part.space.shape or ())

@@ -1,7 +1,8 @@
 """What an environment is, and one step of E of them, as arrays.
 
 Axis letters, used in every docstring: E environments, P players (of a group), K agents of a learner, T time,
-C capacity of a ring, B rows of a batch, N n-step length, O... observation axes, A discrete actions or action dimensions.
+C capacity of a ring, B rows of a batch, N n-step length, O... observation axes, A discrete actions or action
+dimensions.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ class Step:
 
     @classmethod
     def empty(cls, spec: EnvSpec, num_envs: int, allocate: Allocate = np.zeros) -> Step:
-        """Allocate the arrays for `num_envs` environments; `allocate(shape, dtype)` may take them from shared memory."""
+        """Allocate arrays for `num_envs` environments; `allocate(shape, dtype)` may take them from shared memory."""
 
         def legal() -> tuple[Array | None, ...]:
             return tuple(allocate((g.size, num_envs, _choices(g)), bool) if g.masked else None for g in spec.groups)

@@ -86,7 +86,7 @@ class Agent:
         """Decide for Step arrays [B, ...]; by default `act` is asked for the rows that have their turn."""
         layout, space = self._seated()
         rows = np.flatnonzero(turn)
-        action = np.zeros((len(turn), *action_shape(space)), action_dtype(space))
+        action: Array = np.zeros((len(turn), *action_shape(space)), action_dtype(space))
         if len(rows):
             observation = layout.decode(map_obs(lambda array: array[rows], obs))
             chosen = self.act(observation, None if legal is None else legal[rows], explore[rows])
@@ -137,7 +137,7 @@ class Agent:
 
     def save(self, path: Any) -> None:
         """Write this agent to a folder that `marltrain.load` reads."""
-        from marltrain.trainer.saving import save
+        from marltrain.policies.saving import save
 
         save(path, self)
 
@@ -238,7 +238,7 @@ def _random_actions(space: Space, legal: Array | None, rows: int, rng: np.random
 
 
 class FunctionAgent(Agent):
-    """Plays a plain function: called with one observation (and its legal moves, where there are any), gives one action."""
+    """Plays a plain function of one observation (and its legal moves, where there are any) that gives one action."""
 
     def __init__(
         self,

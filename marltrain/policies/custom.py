@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from marltrain.config import build, setting
 from marltrain.errors import AgentError, SaveError
-from marltrain.layout import Array, Layout, Obs, Space, map_obs, without_mask
-from marltrain.policies.agent import action_dtype, action_shape, described_spaces
+from marltrain.layout import Array, Layout, Obs, Space, without_mask
+from marltrain.policies.agent import action_dtype, action_shape
 from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout, Transitions
 from marltrain.policies.foreign import ForeignAgent, check_legal, seeded
 from marltrain.policies.hyper import Numbers
@@ -236,7 +236,7 @@ class CustomAgent(ForeignAgent):
             norm = nn.utils.clip_grad_norm_(phase.parameters, float("inf") if limit is None else limit)
             phase.optimizer.step()
             phase.optimizer.zero_grad(set_to_none=True)
-            metrics[f"loss/{phase.name}"] = float(loss)
+            metrics[f"loss/{phase.name}"] = float(loss.detach())
             metrics[f"grad_norm/{phase.name}"] = float(norm)
         metrics["loss/total"] = sum(metrics[f"loss/{phase.name}"] for phase in self._phases)
         return metrics
@@ -277,7 +277,7 @@ class CustomAgent(ForeignAgent):
         arrays: dict[str, Array] = {}
         optimizers = [phase.optimizer.state_dict() for phase in self._phases]
         info = {
-            "type": "custom", **described_spaces(self), "model": type(self.model).__name__,
+            "type": "custom", **self.described(), "model": type(self.model).__name__,
             "weights": packed(dict(self.model.state_dict()), "weights", arrays),
             "optimizers": packed(optimizers, "optimizers", arrays),
             "hyper": self.hyper.describe(), "learner": self.learner().describe(),
@@ -306,6 +306,7 @@ class CustomAgent(ForeignAgent):
             raise SaveError(f"the saved {name} does not fit the one supplied: {error}") from error
         agent.hyper.restore(info["hyper"])
         agent.seed = int(info["learner"]["seed"])
+        agent.adopt(info)
         agent.learner().restore(info["learner"])
         return agent
 
@@ -326,8 +327,8 @@ def _checked_model(model: Any) -> nn.Module:
 
 def _phases(model: nn.Module, losses: Any, optimizers: Any) -> list[_Phase]:
     """Pair losses with optimizers; raises AgentError for unequal numbers or an optimizer of foreign parameters."""
-    losses = list(losses) if isinstance(losses, Sequence) else [losses]
-    optimizers = list(optimizers) if isinstance(optimizers, Sequence) else [optimizers]
+    losses = list(losses) if isinstance(losses, list | tuple) else [losses]
+    optimizers = list(optimizers) if isinstance(optimizers, list | tuple) else [optimizers]
     if len(losses) != len(optimizers) or not losses:
         raise AgentError(f"CustomAgent: {len(losses)} losses and {len(optimizers)} optimizers were given: one each")
     mine = {id(parameter) for parameter in model.parameters()}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from marltrain.errors import AgentError
-from marltrain.layout import Array, Obs, arrays_of, map_obs
-from marltrain.policies.agent import Agent, encoded, in_units
+from marltrain.layout import Array, Layout, Obs, arrays_of, map_obs, without_mask
+from marltrain.policies.agent import Agent, described_spaces, encoded, in_units, spaces_from
 from marltrain.policies.backends import make_backend
 from marltrain.policies.batch import Acted, Needs
 from marltrain.policies.learner import PURPOSES, Learner, Pace
@@ -46,6 +46,16 @@ class ForeignAgent(Agent):
 
     def at(self, env_steps: int) -> None:
         """Set whatever follows a schedule to its value after `env_steps` env steps of the run."""
+
+    def described(self) -> dict[str, Any]:
+        """Return its spaces, as far as they are known, as JSON values."""
+        return {**described_spaces(self), "frame_stack": 1 if self.layout is None else self.layout.stack}
+
+    def adopt(self, info: Mapping[str, Any]) -> None:
+        """Take the spaces that `described` returned."""
+        if "observation_space" in info:
+            self.observation_space, self.action_space = spaces_from(info)
+            self.layout = Layout(without_mask(self.observation_space)[0], info["frame_stack"])
 
     @property
     def learns(self) -> bool:

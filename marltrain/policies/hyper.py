@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import Field, fields
 from typing import Any
 
 from marltrain.config import check
@@ -19,14 +19,14 @@ class Numbers:
 
     def __init__(self, settings: Any, who: str) -> None:
         """Start with the values of `settings`; the numbers are its fields declared with per_row=True."""
-        kept = {
-            "_settings": settings, "_who": who, "_schedules": {}, "_values": {},
-            "_rules": {f.name: f for f in fields(settings) if f.metadata.get("per_row")},
-        }  # fmt: skip
+        kept: dict[str, Any] = {"_settings": settings, "_who": who, "_schedules": {}, "_values": {}}
         for name, value in kept.items():
             object.__setattr__(self, name, value)
-        for name in kept["_rules"]:
+        for name in self._rules():
             setattr(self, name, getattr(settings, name))
+
+    def _rules(self) -> dict[str, Field[Any]]:
+        return {f.name: f for f in fields(self._settings) if f.metadata.get("per_row")}
 
     def __getattr__(self, name: str) -> Any:
         """Return a number's present value, or a structural setting."""
@@ -36,12 +36,13 @@ class Numbers:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a number, or the schedule it follows."""
-        if name not in self._rules:
+        rules = self._rules()
+        if name not in rules:
             known = [f.name for f in fields(self._settings)]
             why = "is structural: make a new agent" if name in known else f"does not exist.{did_you_mean(name, known)}"
-            raise ConfigError(f"{self._who}: setting {name!r} {why} (numbers: {', '.join(self._rules)})")
+            raise ConfigError(f"{self._who}: setting {name!r} {why} (numbers: {', '.join(rules)})")
         for each in (value, value.start, value.stop) if isinstance(value, Schedule) else (value,):
-            check(self._rules[name], each, type(self._settings), self._who)
+            check(rules[name], each, type(self._settings), self._who)
         self._schedules.pop(name, None)
         if isinstance(value, Schedule):
             self._schedules[name] = value

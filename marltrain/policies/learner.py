@@ -244,11 +244,10 @@ class AlgorithmLearner(Learner):
             _, measured, grads = backend.gradients(
                 lambda loss=loss: loss(backend.ops, self.nets, batch, hyper), trained
             )
-            limit = hyper["max_grad_norm"][:, 0]
-            norm = backend.clip(grads, limit)
-            measured[f"grad_norm/{phase.name}"] = norm
-            measured[f"grad_norm_clipped/{phase.name}"] = backend.ops.minimum(norm, limit)
-            for name, grad in zip(phase.trains, grads, strict=True):
+            norms, factor = backend.clip(grads, hyper["max_grad_norm"][:, 0])
+            for name, norm, grad in zip(phase.trains, norms, grads, strict=True):
+                measured[f"grad_norm/{name}"] = norm
+                measured[f"grad_norm_clipped/{name}"] = norm * factor
                 rate = hyper[self.algorithm.rate_name(name)][:, 0]
                 self.optimisers[name].step(self.online[name].flat, grad, rate, rows)
             metrics.add(measured, active)

@@ -58,9 +58,9 @@ def restore(state: AgentState, *, supply: Mapping[str, Any] | None = None, backe
 
 def _supplied(given: Any, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> Agent:
     """Use what the caller supplied: an agent as it is, a class with `from_state`, or a function that makes one."""
-    made = given
-    if hasattr(given, "from_state") and isinstance(given, type):
-        made = given.from_state(state, supply, backend)
+    made, reads = given, getattr(given, "from_state", None)
+    if reads is not None and isinstance(given, type):
+        made = reads(state, supply, backend)
     elif not isinstance(given, Agent) and callable(given):
         made = given()
     if not isinstance(made, Agent):

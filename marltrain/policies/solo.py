@@ -10,12 +10,14 @@ import numpy as np
 from marltrain.layout import Array, Layout, Obs, map_obs
 from marltrain.policies.agent import Agent, in_units
 from marltrain.policies.batch import Acted, Experience, Needs, Rollout
-from marltrain.policies.learner import Learner
+from marltrain.policies.learner import Learner, Pace
 from marltrain.random import generator
 
 
 class SoloLearner(Learner):
     """One agent of the user's own, or one that never learns (K = 1)."""
+
+    pace = Pace(batch_size=1)  # it is handed whole rollouts: no batch can be too large for one
 
     def __init__(self, agent: Agent) -> None:
         """Wrap a seated agent."""

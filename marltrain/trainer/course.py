@@ -33,7 +33,7 @@ def pace_of(unit: Unit, defaults: Defaults) -> Pace:
 
 
 def check_pace(unit: Unit, spec: EnvSpec, num_envs: int, defaults: Defaults) -> None:
-    """Raise ConfigError for a batch larger than a rollout of fixed size, or shared memory asked of on-policy learners."""
+    """Raise ConfigError for a batch larger than a rollout of fixed size, or on-policy learners sharing memory."""
     needs, pace, who = unit.learner.needs, pace_of(unit, defaults), " and ".join(unit.labels)
     if needs is None or not needs.on_policy or unit.frozen.all():
         return
@@ -92,7 +92,7 @@ class Course:
     def learning(self, mask: Array) -> None:
         """Say which players learn, [P] bool; an open rollout of a seat that stops is dropped."""
         unit = self.unit
-        seats_learn = mask[unit.players] & ~unit.frozen[:, None]
+        seats_learn: Array = mask[unit.players] & ~unit.frozen[:, None]
         self.learn = seats_learn.any(1)
         self._silent = [(int(k), int(seat)) for k, seat in np.argwhere(~seats_learn)]
         if not self.learn.any():
@@ -105,7 +105,7 @@ class Course:
             self._seats, self._reader = seats, unit.learner.reader(self.streams, seats)
 
     def _read_from(self, held: Array, learns: Array) -> list[int]:
-        """Return the players that one agent reads: on-policy all it holds, for its reader drops those that are silent."""
+        """Return the players that one agent reads; on-policy all it holds: its reader drops those that do not learn."""
         if self.shared:
             return list(self.streams.spec.groups[self.unit.group].players)
         needs = self.unit.learner.needs

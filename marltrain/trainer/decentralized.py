@@ -183,7 +183,7 @@ class DecentralizedTrainer:
 
     def save(self, folder: Path, agents: Sequence[Agent]) -> None:
         """Write agents to a folder of the run."""
-        from marltrain.trainer.saving import save
+        from marltrain.policies.saving import save
 
         save(folder, list(agents))
 
@@ -225,10 +225,10 @@ class DecentralizedTrainer:
             test_envs = stack.enter_context(
                 self._vector(min(settings.num_test_envs, settings.episodes_per_test), "test")
             )
-            streams = self._streams_for(spec, roster, plans_for(roster.units, spec, envs.num_envs, defaults), envs.num_envs)
-            courses = [
-                Course(unit, streams, envs.num_envs, defaults) for unit in roster.units if unit.learner.needs is not None
-            ]
+            plans = plans_for(roster.units, spec, envs.num_envs, defaults)
+            streams = self._streams_for(spec, roster, plans, envs.num_envs)
+            learners = [unit for unit in roster.units if unit.learner.needs is not None]
+            courses = [Course(unit, streams, envs.num_envs, defaults) for unit in learners]
             folder = run_folder(self.run_dir, self.source.name, time.strftime("%Y%m%d-%H%M%S"))
             env_seed = self.seed if self._trained == 0 else child_seed(self.seed, "train", self._trained)
             self._trained += 1

@@ -27,7 +27,7 @@ def record(
     import torch
 
     learning, exploring = masks
-    seats = [
+    seats: list[dict[str, Any]] = [
         {"player": name, "agent": _described(agent), "learns": bool(learns), "explores": bool(explores)}
         for name, agent, learns, explores in zip(spec.names, agents, learning, exploring, strict=True)
     ]

@@ -74,7 +74,7 @@ def _zeroed(carry: Any, over: Array) -> Any:
 
 
 class _View:
-    """Takes [P, E, ...] arrays of a group as [K, S * E, ...] and puts them back; a plain view where seats are in order."""
+    """Takes [P, E, ...] arrays of a group as [K, S * E, ...] and puts them back; a view where seats are in order."""
 
     def __init__(self, where: Array, num_envs: int) -> None:
         """`where`: rows of the group, [K, S], or [K, S, E] when they differ between environments."""
@@ -88,7 +88,7 @@ class _View:
         )  # fmt: skip
 
     def take(self, array: Array) -> Array:
-        picked = array[self.index]
+        picked: Array = array[self.index]
         return picked.reshape(self.agents, self.seats * array.shape[1], *array.shape[2:])
 
     def put(self, into: Array, values: Array) -> None:
@@ -102,15 +102,13 @@ class Collector:
         """Allocate the extras of each group that the streams record."""
         self.actors, self.streams = actors, streams
         self._extras: dict[int, dict[str, Array]] = {
-            g: {name: np.zeros((column.shape[0], *column.shape[2:]), column.dtype) for name, column in ring.extras.items()}
-            for g, ring in streams.rings.items()
+            g: {name: np.zeros((column.shape[0], *column.shape[2:]), column.dtype) for name, column in r.extras.items()}
+            for g, r in streams.rings.items()
         }
 
     def decide(self, step: Step) -> tuple[Array, ...]:
         """Act on a Step and remember what was decided; return the actions to send."""
-        for unit, view, acted in zip(
-            self.actors.units, self.actors.views, self.actors.decide(step), strict=True
-        ):
+        for unit, view, acted in zip(self.actors.units, self.actors.views, self.actors.decide(step), strict=True):
             kept = self._extras.get(unit.group, {})
             for name in kept.keys() & acted.extras.keys():
                 view.put(kept[name], acted.extras[name])

@@ -62,7 +62,7 @@ class Roster:
         names = self.spec.names
         if len(self.agents) != len(names):
             raise AgentError(
-                f"{self.spec.name} has {len(names)} players ({', '.join(names)}), {len(self.agents)} agents were given. "
+                f"{self.spec.name} has {len(names)} players ({', '.join(names)}), got {len(self.agents)} agents. "
                 "Give one a player; the same object may sit in several seats"
             )
 
@@ -128,7 +128,7 @@ def as_mask(values: Any, spec: EnvSpec, what: str, *, some: bool) -> Array:
     if len(listed) != len(spec.players):
         raise MaskError(f"{what} has {len(listed)} entries, {spec.name} has {len(spec.players)} players: {names}")
     for name, value in zip(spec.names, listed, strict=True):
-        if value not in (0, 1):
+        if not isinstance(value, int | float | np.bool_ | np.number) or value not in (0, 1):
             raise MaskError(f"{what}: the entry of player {name!r} must be 0 or 1, got {value!r}")
     mask = np.array([bool(value) for value in listed])
     if some and not mask.any():
@@ -167,6 +167,8 @@ def make_agents(
     known = [*LEARNING, "random"]
     if name not in known:
         raise ConfigError(f"no algorithm is called {name!r}.{did_you_mean(name, known)} There are {', '.join(known)}")
+    if name == "random" and hyper:
+        raise ConfigError(f"a random agent has no settings, got {', '.join(hyper)}")
     spec = probe(resolve(env, env_args))
     seed = fresh_seed() if seed is None else seed
     made: dict[int, Agent] = {}

@@ -15,7 +15,7 @@ from marltrain.layout import Array
 from marltrain.policies.memory.streams import Streams
 from marltrain.spec import Step
 from marltrain.trainer.course import Course
-from marltrain.trainer.evaluation import Evaluation, TestResult
+from marltrain.trainer.evaluation import Evaluation, TestResult, bootstrap
 from marltrain.trainer.history import History
 from marltrain.trainer.hooks import CallbackList, FunctionHooks, Moment
 from marltrain.trainer.rollout import Actors, Collector
@@ -232,9 +232,15 @@ class Run:
         counters = self.counters
         self.parts.callbacks.call(
             Moment(
-                self.trainer, event, counters.episodes, counters.env_steps, counters.updates,
-                counters.gradient_steps, self.seconds, data,
-            )  # fmt: skip
+                self.trainer,
+                event,
+                counters.episodes,
+                counters.env_steps,
+                counters.updates,
+                counters.gradient_steps,
+                self.seconds,
+                data,
+            )
         )
 
     def _remember(self, step: Step, reward: Array | None) -> None:
@@ -260,9 +266,16 @@ class Run:
         self.history.add_test(
             episodes=self.counters.episodes, env_steps=self.counters.env_steps, updates=self.counters.updates,
             gradient_steps=self.counters.gradient_steps, seconds=self.seconds, metric=metric,
-            interval=result.interval, returns=result.returns.mean(0),
+            interval=self._interval(result), returns=result.returns.mean(0),
         )  # fmt: skip
         self.history.write(self.parts.folder)
+
+    def _interval(self, result: TestResult) -> tuple[float, float]:
+        """Return the metric's 95 % interval over episodes; nan for a metric of the user's own, which may be anything."""
+        if self.trainer.reward_metric is not None:
+            return float("nan"), float("nan")
+        judged = self._judged()
+        return bootstrap((result.returns if judged is None else result.returns[:, judged]).mean(1))
 
     def _judged(self) -> Array | None:
         """With a line-up for tests: which of its columns have an agent that learns."""

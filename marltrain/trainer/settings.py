@@ -58,7 +58,7 @@ def check_team_reward(team_reward: Any) -> None:
     if team_reward is None or callable(team_reward) or team_reward in TEAM_REWARDS:
         return
     near = did_you_mean(team_reward, TEAM_REWARDS) if isinstance(team_reward, str) else ""
-    raise ConfigError(f'team_reward must be None, "mean", "sum" or a function of rewards [P], got {team_reward!r}.{near}')
+    raise ConfigError(f'team_reward must be None, "mean", "sum" or a function of rewards, got {team_reward!r}.{near}')
 
 
 def team_rewards(team_reward: TeamReward, rewards: Array) -> Array | None:
@@ -90,7 +90,7 @@ def measured(reward_metric: RewardMetric, returns: Array, learning: Array | None
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
         shape = f" of shape {value.shape}" if hasattr(value, "shape") else ""
         raise ConfigError(
-            f"reward_metric must return one number for rewards [episodes, players], got a {type(value).__name__}{shape}. "
+            f"reward_metric must return one number for rewards [episodes, players], got {type(value).__name__}{shape}. "
             "The default is rewards.mean()"
         )
     if np.isnan(value):

@@ -70,7 +70,7 @@ class DQNAlgorithm(Algorithm):
     def target_share(self, updates: Array, hyper: Mapping[str, Array]) -> Array:
         """Follow softly by tau, or copy every `target_sync` updates."""
         if self.settings.tau is not None:
-            return hyper["tau"]
+            return np.asarray(hyper["tau"])
         return (updates % self.settings.target_sync == 0).astype(np.float64)
 
     def needs(self) -> Needs:

@@ -116,6 +116,7 @@ def _masked(policy: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
     if not isinstance(dist, Categorical) or not isinstance(seen, Batch) or "mask" not in seen:
         return out
     legal = torch.as_tensor(seen.mask, dtype=torch.bool, device=dist.logits.device)
+    legal = legal | ~legal.any(-1, keepdim=True)  # after an end nothing may be legal, and nothing is used
     allowed = Categorical(logits=dist.logits.masked_fill(~legal, ILLEGAL))
     deterministic = getattr(policy, "deterministic_eval", False) and not policy.is_within_training_step
     out.dist, out.act = allowed, allowed.mode if deterministic else allowed.sample()  # type: ignore[no-untyped-call]

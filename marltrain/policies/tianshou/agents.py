@@ -19,7 +19,6 @@ from tianshou.utils.torch_utils import policy_within_training_step
 from marltrain.config import build, setting
 from marltrain.errors import AgentError, ConfigError, SaveError
 from marltrain.layout import Array, Layout, Obs, without_mask
-from marltrain.policies.agent import described_spaces
 from marltrain.policies.batch import Acted, AgentState, Column, Needs
 from marltrain.policies.foreign import ForeignAgent, check_legal, seeded
 from marltrain.policies.learner import Pace
@@ -118,7 +117,7 @@ class _TianshouAgent(ForeignAgent):
         """
         arrays: dict[str, Array] = {}
         info = {
-            "type": self.type_name, **described_spaces(self), "algorithm": type(self.algorithm).__name__,
+            "type": self.type_name, **self.described(), "algorithm": type(self.algorithm).__name__,
             "settings": dataclasses.asdict(self.settings), "memory": dataclasses.asdict(self.memory),
             "state": packed(self.algorithm.state_dict(), "state", arrays),
             "rest": packed(_rest(self.algorithm), "rest", arrays), "learner": self.learner().describe(),
@@ -138,6 +137,7 @@ class _TianshouAgent(ForeignAgent):
         algorithm: Any = copy.deepcopy(given) if isinstance(given, Algorithm) else given()
         memory, make = cls.memory_type(**info["memory"]), cast(Any, cls)
         agent = make(algorithm, memory=memory, seed=int(info["learner"]["seed"]), **info["settings"])
+        agent.adopt(info)
         try:
             algorithm.load_state_dict(unpacked(info["state"], state.arrays))
         except (RuntimeError, ValueError, KeyError) as error:
@@ -239,7 +239,7 @@ class OnPolicyAgent(_TianshouAgent):
 
     def needs(self) -> Needs:
         """Return that it learns whole rollouts, of raw actions where the environment's are scaled and clipped."""
-        space = self._seated()[1]
+        space = self.action_space
         raw = {"raw": Column((int(np.prod(space.shape)),))} if isinstance(space, spaces.Box) else {}
         return Needs(on_policy=True, columns=raw)
 

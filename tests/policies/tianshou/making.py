@@ -20,7 +20,7 @@ from torch.distributions import Independent, Normal
 from marltrain.policies.memory.streams import Plan, Streams
 from tests.policies.memory.worlds import Record, World, drive, one_group
 
-HIDDEN = [32]
+HIDDEN = [16]
 
 
 def adam(rate=1e-2):
@@ -102,7 +102,9 @@ def places(ring, cells):
     """(player, environment, time) of each cell."""
     inner, env = np.divmod(np.asarray(cells), ring.num_envs)
     player, slot = np.divmod(inner, ring.capacity)
-    return list(zip(player.tolist(), env.tolist(), (ring.now - (ring.now - slot) % ring.capacity).tolist(), strict=True))
+    return list(
+        zip(player.tolist(), env.tolist(), (ring.now - (ring.now - slot) % ring.capacity).tolist(), strict=True)
+    )
 
 
 def row_at(record, player, env, time):

@@ -36,7 +36,7 @@ class Backend:
             raise ConfigError(f"device {device!r} cannot be used: {error}") from error
 
     def tensor(self, array: Any) -> Any:
-        """Turn a numpy array, or a mapping of them, into tensors on the device (no copy on a CPU, if it is writable)."""
+        """Turn a numpy array, or a mapping of them, into tensors on the device (no copy on a CPU, if writable)."""
         if isinstance(array, dict):
             return {name: self.tensor(inner) for name, inner in array.items()}
         if array is None:
@@ -95,13 +95,16 @@ class Backend:
             start += len(network.weights)
         return value.detach(), {name: metric.detach() for name, metric in metrics.items()}, made
 
-    def clip(self, grads: Sequence[Tensor], limit: Tensor) -> Tensor:
-        """Scale each row of the gradients in place to a joint norm of at most `limit` [K]; return the norms [K]."""
-        norm = torch.stack([grad.square().sum(1) for grad in grads]).sum(0).sqrt()
-        factor = (limit / (norm + 1e-6)).clamp(max=1.0).unsqueeze(1)
+    def clip(self, grads: Sequence[Tensor], limit: Tensor) -> tuple[Tensor, Tensor]:
+        """Scale each row of the gradients in place to a joint norm of at most `limit` [K].
+
+        Returns the networks' own norms before, [networks, K], and the factors [K].
+        """
+        norms = torch.stack([grad.norm(dim=1) for grad in grads])
+        factor = (limit / (norms.norm(dim=0) + 1e-6)).clamp(max=1.0)
         for grad in grads:
-            grad.mul_(factor)
-        return norm
+            grad.mul_(factor.unsqueeze(1))
+        return norms, factor
 
     def rows(self, value: Any, index: Tensor) -> Any:
         """Pick rows of [K, B, ...] by each agent's own index [K, N] -> [K, N, ...]."""

@@ -10,7 +10,7 @@ from marltrain.files import read_arrays, sha256, write_arrays
 from marltrain.policies.agent import Agent, FrozenAgent, FunctionAgent, RandomAgent
 from marltrain.policies.batch import AgentState
 from marltrain.trainer.roster import make_agents
-from marltrain.trainer.saving import DESCRIPTION, WEIGHTS, load, save
+from marltrain.policies.saving import DESCRIPTION, WEIGHTS, load, save
 from tests.toys import Identity, Motley
 
 

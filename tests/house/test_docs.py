@@ -1,0 +1,143 @@
+"""What the pages and the README say runs: every block of Python and every command, page by page, as a reader would.
+
+A page's blocks run in order, as one script in an empty folder. Above a block, `<!-- test: a => b; c => d -->` makes its
+run small: the test, not the reader, sees b in place of a. Below a block, a text block after `<!-- printed -->` is what
+the block prints, word for word.
+"""
+
+import contextlib
+import io
+import re
+import shlex
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from marltrain.cli import main
+from tests.house.repository import ROOT
+
+PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(
+    r"(?:^<!-- test: (?P<mark>[^\n]*) -->\n)?^```(?P<kind>python|bash|\{literalinclude\} (?P<file>\S+))\n(?P<code>.*?)^```$"
+    r"(?:\n\n<!-- printed -->\n```text\n(?P<printed>.*?)^```$)?",
+    re.MULTILINE | re.DOTALL,
+)
+ELSEWHERE = ("cd ", "git clone ", "pip install ", "tensorboard ")
+"""What a reader runs and a test does not."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of a page that runs. line: where its code begins, counted from 1."""
+
+    kind: str
+    code: str
+    line: int
+    printed: str | None
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Return what runs on a page, made small as the page's marks say."""
+    text, found = page.read_text(encoding="utf-8"), []
+    for match in BLOCK.finditer(text):
+        code = (page.parent / match["file"]).read_text(encoding="utf-8") if match["file"] else match["code"]
+        for change in (match["mark"] or "").split("; ") if match["mark"] else ():
+            shown, run = change.split(" => ")
+            assert shown in code, f"{page.name}: the mark names {shown!r}, which its block does not hold"
+            code = code.replace(shown, run)
+        kind = "python" if match["file"] else match["kind"]
+        found.append(Block(kind, code, text[: match.start("kind")].count("\n") + 2, match["printed"]))
+    return found
+
+
+def run_commands(block: Block) -> None:
+    """Run the `marltrain` commands of a block; check that other commands name what is there."""
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    for line in block.code.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if not words or line.startswith(ELSEWHERE):
+            continue
+        if words[0] == "make":
+            assert words[1] in targets, line
+        elif words[0] == "python" and words[1] != "-m":
+            assert (ROOT / words[1]).exists(), line
+        else:
+            assert words[0] == "marltrain", f"{line}: not a command that a page should hold"
+            try:
+                assert main(words[1:]) == 0, line
+            except SystemExit as done:  # --help
+                assert done.code == 0, line
+
+
+def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> int:
+    """Run a page's blocks as one script in an empty folder; return how many there are."""
+    script = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", script)  # what a script defines travels to workers by value
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    monkeypatch.chdir(folder)
+    blocks = blocks_of(page)
+    for block in blocks:
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            if block.kind == "bash":
+                run_commands(block)
+            else:
+                place = "\n" * (block.line - 1)  # so that a traceback names the page's own line
+                exec(compile(place + block.code, str(page), "exec"), script.__dict__)  # noqa: S102
+        if block.printed is not None:
+            assert said.getvalue().rstrip() == block.printed.rstrip(), f"{page.name}:{block.line} prints something else"
+    return len(blocks)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_runs(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run_page(ROOT / page, monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("```python\nraise LookupError\n```\n", LookupError),
+        ("```python\nprint(1)\n```\n\n<!-- printed -->\n```text\n2\n```\n", AssertionError),
+        ("<!-- test: 100 => 1 -->\n```python\nx = 200\n```\n", AssertionError),
+        ("```bash\nmarltrain train nowhere --algo ppo\n```\n", AssertionError),
+        ("```bash\nmake nothing\n```\n", AssertionError),
+        ("```bash\nrm -rf x\n```\n", AssertionError),
+    ],
+)
+def test_a_block_that_fails_is_seen(
+    text: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    with pytest.raises(error):
+        run_page(page, monkeypatch, tmp_path)
+
+
+def test_marks_make_a_block_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- test: 100 => 1; 20 => 2 -->\n```python\nx = 100 + 20\n```\n\n"
+        "```python\nprint(x)\n```\n\n<!-- printed -->\n```text\n3\n```\n"
+    )
+    assert run_page(page, monkeypatch, tmp_path) == 2
+
+
+def test_every_fenced_block_of_code_is_found() -> None:
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        fenced = re.findall(r"^```(?:python|bash|\{literalinclude\})", text, re.MULTILINE)
+        assert len(blocks_of(ROOT / page)) == len(fenced), page
+
+
+def test_the_newcomers_files_are_short_and_shown_as_they_are() -> None:
+    script = (ROOT / "examples" / "first_run.py").read_text(encoding="utf-8")
+    game = (ROOT / "examples" / "own_game.py").read_text(encoding="utf-8")
+    assert len(script.splitlines()) <= 15
+    assert len(game.splitlines()) <= 45
+    assert script in (ROOT / "README.md").read_text(encoding="utf-8")
+    included = re.findall(r"\{literalinclude\} \.\./(\S+)", (ROOT / "docs" / "quickstart.md").read_text("utf-8"))
+    assert included == ["examples/own_game.py", "examples/first_run.py"]

@@ -1,0 +1,193 @@
+"""Agents that a user holds: acting, spaces, and those that never learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import marltrain as mt
+from marltrain.envs import probe, resolve
+from marltrain.errors import AgentError, SpecError
+from marltrain.layout import Layout
+from tests.toys import Crowd, Motley, Relay
+from tests.trainer.running import trainer
+
+BOX = spaces.Box(-1, 1, (3,), np.float32)
+ACTIONS = [
+    spaces.Discrete(3, start=-1),
+    spaces.MultiDiscrete([[2, 3], [4, 5]]),
+    spaces.Box(-2, 3, (2, 2), np.float32),
+    spaces.Box(-np.inf, np.inf, (2,), np.float32),
+    spaces.Box(np.array([0.0, -np.inf], np.float32), np.array([np.inf, 1.0], np.float32)),
+]
+
+
+@pytest.mark.parametrize("space", ACTIONS, ids=str)
+def test_random_actions_lie_in_the_space(space):
+    agent = mt.RandomAgent(BOX, space, seed=0)
+    batch = agent.act(np.zeros((200, 3), np.float32))
+    assert all(space.contains(space.dtype.type(a) if isinstance(space, spaces.Discrete) else a) for a in batch)
+    assert np.shape(agent.act(np.zeros(3, np.float32))) == (space.shape or ())
+    if isinstance(space, spaces.Discrete):
+        assert set(batch) == {-1, 0, 1}
+
+
+def test_random_legal_actions_are_uniform():
+    agent = mt.RandomAgent(BOX, spaces.Discrete(4), seed=0)
+    taken = agent.act(np.zeros((3000, 3), np.float32), np.tile([True, False, True, True], (3000, 1)))
+    shares = np.bincount(taken, minlength=4) / 3000
+    assert shares[1] == 0
+    assert np.abs(shares[[0, 2, 3]] - 1 / 3).max() < 0.044  # five standard deviations
+
+
+def test_a_random_agents_seed_is_its_stream():
+    def actions(seed):
+        return mt.RandomAgent(BOX, spaces.Discrete(9), seed=seed).act(np.zeros((30, 3))).tolist()
+
+    assert actions(0) == actions(0)
+    assert actions(0) != actions(1)
+    assert actions(None) != actions(None)
+
+
+def test_a_function_is_given_one_observation_and_its_legal_moves_where_there_are_any():
+    seen = []
+    agent = mt.FunctionAgent(lambda *given: seen.append(given) or 1, spaces.Dict({"a": BOX, "b": spaces.Discrete(2)}), spaces.Discrete(2))
+    observation = {"a": np.array([0.5, 0.0, -1.0], np.float32), "b": 1}
+    assert agent.act(observation) == 1
+    (given,) = seen.pop()
+    assert given["a"].tolist() == [0.5, 0.0, -1.0]
+    assert given["b"] == 1
+    assert agent.act(observation, [True, True]) == 1
+    assert seen.pop()[1].tolist() == [True, True]
+    batch = {"a": np.zeros((3, 3), np.float32), "b": np.array([0, 1, 1])}
+    assert agent.act(batch).tolist() == [1, 1, 1]
+    assert [one["b"] for (one,) in seen] == [0, 1, 1]
+    with pytest.raises(AgentError, match="needs a function, got 3"):
+        mt.FunctionAgent(3)
+
+
+def test_without_a_seat_there_are_no_spaces():
+    for agent in (mt.RandomAgent(), mt.FunctionAgent(lambda o: 0)):
+        with pytest.raises(AgentError, match="has no seat yet"):
+            agent.act(np.zeros(3))
+
+
+def test_observations_that_do_not_fit():
+    agent = mt.PPO(BOX, spaces.Discrete(2), seed=0)
+    for wrong in (np.zeros(4), np.zeros((2, 4)), np.zeros((2, 2, 3)), 0.0):
+        with pytest.raises(SpecError, match="has shape"):
+            agent.act(wrong)
+    mapped = mt.PPO(spaces.Dict({"a": BOX, "b": BOX}), spaces.Discrete(2), seed=0)
+    with pytest.raises(SpecError, match="has no part 'b'"):
+        mapped.act({"a": np.zeros(3)})
+
+
+def test_an_agent_must_define_act():
+    class Empty(mt.Agent):
+        pass
+
+    with pytest.raises(TypeError, match="Empty must define act"):
+        Empty().act(np.zeros(3))
+    assert not Empty().learns
+
+
+@pytest.mark.parametrize("key", ["observation", "board"])
+def test_a_mask_beside_one_part_leaves_that_part_alone_for_layout_and_agent_alike(key):
+    """What an environment's layout decodes is what an agent made for its space encodes."""
+
+    class Named(Relay):
+        def __init__(self):
+            super().__init__()
+            seen = spaces.Dict({key: spaces.Box(-1, 1000, (3,), np.float32), "action_mask": spaces.Box(0, 1, (3,), np.int8)})
+            self._seen = dict.fromkeys(self.possible_agents, seen)
+
+        def observe(self, agent):
+            observation = super().observe(agent)
+            return {key: observation["observation"], "action_mask": observation["action_mask"]}
+
+    seen = []
+
+    class Asking(mt.Agent):
+        def act(self, observation, legal=None, explore=False):
+            seen.append(observation)
+            return legal.argmax(-1)
+
+    agent = mt.make_agents("ppo", Named, seed=0)[2]
+    run = trainer(Named, steps_per_train=12)
+    run.train([Asking(), mt.RandomAgent(), agent], [0, 0, 1], plot=False)
+    player = probe(resolve(Named, {})).players[0]
+    assert list(player.layout.shapes) == list(agent.layout.shapes)
+    told = seen[0] if key == "observation" else seen[0].pop(key)
+    assert told.shape[1:] == (3,)
+    assert key == "observation" or not seen[0]
+
+
+# Frozen copies ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [mt.PPO, mt.DQN])
+def test_a_frozen_copy_acts_as_the_agent_did_and_stays_so(make):
+    agent = make(BOX, spaces.Discrete(4), seed=0)
+    observation = np.random.default_rng(0).uniform(-1, 1, (30, 3)).astype(np.float32)
+    frozen, before = mt.FrozenAgent(agent), agent.act(observation).tolist()
+    again = mt.FrozenAgent(frozen)
+    state = agent.learner_.export(0)
+    for name, array in state.arrays.items():
+        if "net/" in name:
+            array[...] = -array
+    agent.learner_.load(0, state)
+    assert agent.act(observation).tolist() != before
+    assert frozen.act(observation).tolist() == before
+    assert frozen.act(observation, explore=True).tolist() == before
+    assert again.act(observation).tolist() == before
+    assert not frozen.learns
+
+
+def test_freezing_takes_any_agent():
+    class Growing(mt.Agent):
+        number = 0
+
+        def act(self, observation, legal=None, explore=False):
+            return np.full(len(observation), self.number)
+
+        def update(self, env_steps):
+            self.number += 1
+            return {}
+
+    agent = Growing()
+    assert agent.learns
+    frozen = mt.FrozenAgent(agent)
+    agent.update(5)
+    assert agent.act(np.zeros((2, 3))).tolist() == [1, 1]
+    assert frozen.act(np.zeros((2, 3))).tolist() == [0, 0]
+    assert not frozen.learns
+
+
+# States ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_state_is_everything_in_plain_values():
+    agent = mt.DQN(BOX, spaces.Discrete(2), seed=3, epsilon=mt.linear(1.0, 0.1, 50), network=mt.MLP(hidden=(4,)))
+    state = agent.state()
+    assert state.info["type"] == "dqn"
+    assert state.info["settings"]["network"] == {"network": {"type": "MLP", "hidden": (4,), "activation": "tanh"}}
+    assert {"net/q/hidden0.weight", "net/target_q/head0.bias", "optimiser/q/first"} <= set(state.arrays)
+    flat = agent.state_dict()
+    assert flat["info"] == state.info
+    assert (flat["net/q/hidden0.weight"] == state.arrays["net/q/hidden0.weight"]).all()
+    twin = mt.DQN.from_state(state, {}, None)
+    observation = np.random.default_rng(0).uniform(-1, 1, (30, 3)).astype(np.float32)
+    assert twin.act(observation, explore=True).tolist() == agent.act(observation, explore=True).tolist()
+    assert twin.hyper.epsilon == agent.hyper.epsilon
+
+
+def test_every_kind_of_player_can_be_random():
+    for env in (Crowd, Motley, Relay):
+        spec = probe(resolve(env, {}))
+        for player in spec.players:
+            agent = mt.RandomAgent()
+            agent.sit(player, 7)
+            assert agent.layout is player.layout
+            assert isinstance(agent.layout, Layout)
+            assert agent.seed == 7

@@ -1,0 +1,152 @@
+"""Spaces as arrays and back, and as JSON and back."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from marltrain.errors import SpecError
+from marltrain.layout import Layout, describe_space, space_from, split_mask, without_mask
+
+TREE = spaces.Dict({
+    "digit": spaces.Discrete(3, start=-1),
+    "tail": spaces.Tuple((spaces.MultiBinary(2), spaces.MultiDiscrete([2, 3], start=[1, 5]))),
+    "grid": spaces.Box(-1, 1, (2, 2), np.float64),
+    "view": spaces.Box(0, 255, (4, 5, 3), np.uint8),
+})  # fmt: skip
+ALL = [
+    TREE,
+    spaces.Discrete(4),
+    spaces.Discrete(4, start=-2),
+    spaces.MultiDiscrete([[2, 3], [4, 5]]),
+    spaces.MultiBinary((2, 3)),
+    spaces.Box(-np.inf, np.inf, (3,), np.float32),
+    spaces.Box(np.array([0.0, -1.5]), np.array([np.inf, 2.25]), dtype=np.float64),
+    spaces.Box(0, 255, (5, 4), np.uint8),
+    spaces.Box(0, 255, (3,), np.uint8),
+    spaces.Box(-3, 7, (2, 3, 4, 1), np.int16),
+    spaces.Box(-1, 1, (), np.float32),
+    spaces.Tuple((spaces.Discrete(2), spaces.Dict({"a": spaces.Box(0, 1, (1,))}))),
+    spaces.Dict({"board": spaces.Box(-1, 1, (3,), np.float32)}),
+]
+
+
+def same(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return np.shape(one) == np.shape(other) and np.allclose(one, other)
+
+
+def batch_of(values):
+    if isinstance(values[0], dict):
+        return {key: batch_of([value[key] for value in values]) for key in values[0]}
+    if isinstance(values[0], tuple):
+        return tuple(batch_of([value[i] for value in values]) for i in range(len(values[0])))
+    return np.stack([np.asarray(value) for value in values])
+
+
+@pytest.mark.parametrize("space", ALL, ids=str)
+def test_what_is_encoded_or_written_is_decoded_again(space):
+    layout = Layout(space)
+    space.seed(0)
+    values = [space.sample() for _ in range(4)]
+    target = layout.empty((2, 4))
+    for i, value in enumerate(values):
+        layout.write(value, target, (1, i))
+        obs, batched = layout.encode(value)
+        assert not batched
+    row = {name: array[1] for name, array in target.items()} if isinstance(target, dict) else target[1]
+    assert same(layout.decode(row), batch_of(values))
+    obs, batched = layout.encode(batch_of(values))
+    assert batched
+    assert same(layout.decode(obs), batch_of(values))
+    assert same(obs, row)
+
+
+def test_parts_lie_where_they_say():
+    layout = Layout(TREE)
+    assert [(p.name, p.start, p.stop, p.image) for p in layout.parts] == [
+        ("digit", 0, 3, False), ("tail.0", 3, 5, False), ("tail.1", 5, 10, False), ("grid", 10, 14, False), ("view", 0, 0, True),
+    ]  # fmt: skip
+    assert {name: shape for name, (shape, _) in layout.shapes.items()} == {"vector": (14,), "view": (4, 5, 3)}
+    value = {"digit": 1, "tail": (np.array([1, 0]), np.array([2, 5])), "grid": np.array([[0.5, 0], [1, -1]]),
+             "view": np.full((4, 5, 3), 9, np.uint8)}  # fmt: skip
+    obs, _ = layout.encode(value)
+    assert obs["vector"].tolist() == [0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 0.5, 0, 1, -1]
+    assert obs["vector"].dtype == np.float32
+    assert obs["view"].dtype == np.uint8
+    low, high = layout.bounds
+    assert low.tolist() == [-np.inf] * 10 + [-1] * 4
+    assert high[-4:].tolist() == [1] * 4
+
+
+@pytest.mark.parametrize(
+    ("space", "stack", "image"),
+    [
+        (spaces.Box(0, 255, (8, 8), np.uint8), 1, True),
+        (spaces.Box(0, 255, (8, 8, 3), np.uint8), 1, True),
+        (spaces.Box(0, 255, (4, 8, 8, 3), np.uint8), 1, False),
+        (spaces.Box(0, 255, (4, 8, 8, 3), np.uint8), 4, True),
+        (spaces.Box(0, 255, (8,), np.uint8), 1, False),
+        (spaces.Box(0, 255, (8, 8), np.float32), 1, False),
+        (spaces.Box(0, 255, (8, 8), np.int16), 1, False),
+    ],
+)
+def test_what_is_an_image(space, stack, image):
+    (part,) = Layout(space, stack).parts
+    assert part.image == image
+    assert part.stack == (stack if image else 1)
+
+
+def test_misfits_name_the_part():
+    layout = Layout(spaces.Dict({"a": spaces.Box(0, 1, (2,)), "b": spaces.Dict({"c": spaces.Discrete(2)})}))
+    for wrong, words in (
+        ({"a": np.zeros(3), "b": {"c": 0}}, r"part 'a' has shape \(3,\), its space says \(2,\)"),
+        ({"a": np.zeros(2), "b": {}}, "no part 'b.c'"),
+        ({"a": np.zeros(2)}, "no part 'b.c'"),
+        ({"a": np.zeros((4, 2)), "b": {"c": 0}}, "some parts carry a batch axis"),
+    ):
+        with pytest.raises(SpecError, match=words):
+            layout.encode(wrong)
+    with pytest.raises(SpecError, match="one axis more"):
+        layout.write({"a": np.zeros((1, 2)), "b": {"c": np.zeros(1, int)}}, layout.empty((1,)), 0)
+    with pytest.raises(SpecError, match="is a Text"):
+        Layout(spaces.Text(3))
+    with pytest.raises(SpecError, match="nothing to observe"):
+        Layout(spaces.Dict({}))
+
+
+@pytest.mark.parametrize("space", ALL, ids=str)
+def test_a_description_is_json_and_builds_the_space_again(space):
+    described = json.loads(json.dumps(describe_space(space)))
+    assert space_from(described) == space
+    assert describe_space(space_from(described)) == describe_space(space)
+
+
+def test_different_spaces_have_different_descriptions():
+    texts = [json.dumps(describe_space(space)) for space in ALL]
+    assert len(set(texts)) == len(ALL)
+
+
+@pytest.mark.parametrize("wrong", [{}, {"type": "Ball"}, {"type": "Box", "shape": [2]}, {"type": "Discrete", "n": "x"}])
+def test_what_is_no_description(wrong):
+    with pytest.raises(SpecError, match="not the description of a space"):
+        space_from(wrong)
+
+
+def test_masks_leave_the_observation():
+    box, mask = spaces.Box(0, 1, (2,)), spaces.Box(0, 1, (3,), np.int8)
+    assert without_mask(spaces.Dict(observation=box, action_mask=mask)) == (box, True)
+    assert without_mask(spaces.Dict(board=box, action_mask=mask)) == (spaces.Dict(board=box), True)
+    assert without_mask(spaces.Dict(observation=box)) == (spaces.Dict(observation=box), False)
+    assert without_mask(box) == (box, False)
+    assert split_mask({"observation": 1, "action_mask": 2}) == (1, 2)
+    assert split_mask({"board": 1, "action_mask": 2}) == ({"board": 1}, 2)
+    assert split_mask({"observation": 1, "more": 3, "action_mask": 2}) == ({"observation": 1, "more": 3}, 2)
+    assert split_mask({"observation": 1}) == ({"observation": 1}, None)
+    assert split_mask(5) == (5, None)

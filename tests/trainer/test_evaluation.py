@@ -1,0 +1,232 @@
+"""Tests: exactly so many episodes, each environment its share, the same seeds, line-ups that rotate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+
+import marltrain as mt
+from marltrain.errors import AgentError, ConfigError
+from marltrain.random import child_seed
+from marltrain.trainer.evaluation import TestResult, bootstrap
+from tests.toys import Crowd, Identity, Relay
+from tests.trainer.running import changed, dqn, ppo, tables, trainer, weights
+
+
+class Auction(ParallelEnv):
+    """Three players bid 0 to 4; the highest bid takes 1 from each of the others. 1 or 2 steps, by the seed's parity.
+
+    Each sees its own place. In the game's log: the seed of every episode started.
+    """
+
+    metadata = {"name": "auction"}  # noqa: RUF012
+    started: list[int] = []  # noqa: RUF012
+
+    def __init__(self, players=3):
+        self.possible_agents = [f"bidder_{i}" for i in range(players)]
+
+    def observation_space(self, agent):
+        return SPACE
+
+    def action_space(self, agent):
+        return BIDS
+
+    def reset(self, seed=None, options=None):
+        Auction.started.append(seed)
+        self.agents, self.left = list(self.possible_agents), 1 + seed % 2
+        return self._seen(), {name: {} for name in self.agents}
+
+    def step(self, actions):
+        self.left -= 1
+        best = max(actions, key=actions.__getitem__)
+        rewards = {name: len(actions) - 1.0 if name == best else -1.0 for name in actions}
+        over = dict.fromkeys(self.agents, self.left == 0)
+        self.agents = [] if self.left == 0 else self.agents
+        return self._seen(), rewards, over, dict.fromkeys(over, False), {name: {} for name in over}
+
+    def _seen(self):
+        return {name: np.array([i], np.float32) for i, name in enumerate(self.possible_agents)}
+
+
+SPACE, BIDS = spaces.Box(0, 9, (1,), np.float32), spaces.Discrete(5)
+
+
+def bidding(number):
+    return mt.FunctionAgent(lambda observation: number)
+
+
+@pytest.fixture
+def auction():
+    Auction.started = []
+    return Auction
+
+
+def seeds(run_seed, role, env, count):
+    return [child_seed(run_seed, "episode", role, env, k) for k in range(count)]
+
+
+def test_exactly_the_episodes_asked_for_each_environment_its_share(auction):
+    """7 episodes in 3 environments: environment 0 plays 0, 3 and 6, environment 1 plays 1 and 4, 2 plays 2 and 5."""
+    run = trainer(auction, num_test_envs=3, seed=5)
+    result = run.test([bidding(0), bidding(4), bidding(2)], episodes=7)
+    own = [seeds(5, "test", e, 3) for e in range(3)]
+    lengths = [1 + own[j % 3][j // 3] % 2 for j in range(7)]
+    assert len(set(lengths)) == 2
+    assert result.lengths.tolist() == lengths
+    assert result.returns.tolist() == [[-n, 2 * n, -n] for n in lengths]
+    assert result.seats.tolist() == [[0, 1, 2]] * 7
+    assert result.wins.tolist() == [0, 7, 0]
+    assert result.losses.tolist() == [7, 0, 7]
+    assert result.mean == 0.0
+    assert set(own[0] + own[1][:2] + own[2][:2]) <= set(auction.started)
+    assert run.test([bidding(0), bidding(4), bidding(2)], episodes=2).lengths.tolist() == lengths[:2]
+    assert len(run.test([bidding(0)] * 3).returns) == run.settings.episodes_per_test
+
+
+def test_every_test_is_played_on_the_same_seeds_and_never_on_those_of_training(auction):
+    run = trainer(auction, num_test_envs=2, num_train_envs=2, seed=5, episodes_per_test=3, test_freq=4, episodes_per_train=11)
+    lengths = []
+
+    def metric(rewards):
+        lengths.append(np.abs(rewards).max(1).tolist())
+        return 0.0
+
+    run.reward_metric = metric
+    run.train(ppo(auction), [1, 1, 1], plot=False)
+    assert len(lengths) == 4
+    assert all(played == lengths[0] for played in lengths)
+    training = set(seeds(5, "train", 0, 20) + seeds(5, "train", 1, 20))
+    testing = set(seeds(5, "test", 0, 20) + seeds(5, "test", 1, 20))
+    assert not training & testing
+    assert set(auction.started) - {0} <= training | testing  # 0: the look at the spaces before anything runs
+
+
+@pytest.mark.parametrize("make", [ppo, dqn])
+def test_testing_moves_no_training_stream(make):
+    """More tests, longer ones, in more environments: the same weights and episodes, bit for bit."""
+    results, states = [], []
+    for often in ({}, {"test_freq": 3, "episodes_per_test": 7, "num_test_envs": 5}):
+        agents = make()
+        results.append(trainer(steps_per_train=60, **often).train([*agents], [1, 1], plot=False))
+        states.append((weights(agents), [agent.learner_.export(agent.row).info for agent in agents]))
+    assert len(results[1]["history"]) > len(results[0]["history"])
+    assert changed(states[0][0], states[1][0]) == [False, False]
+    assert states[0][1] == states[1][1]
+    assert tables(results[0])[1] == tables(results[1])[1]
+
+
+def test_a_random_agent_in_a_test_moves_nothing_either():
+    results = []
+    for often in ({}, {"test_freq": 3, "episodes_per_test": 7}):
+        agents = [ppo()[0], mt.RandomAgent(seed=3)]
+        results.append(tables(trainer(steps_per_train=60, **often).train(agents, [1, 0], plot=False))[1])
+    assert results[0] == results[1]
+
+
+# Line-ups --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_up_moves_on_one_seat_an_episode(auction):
+    """Entries A, B and C; in episode j entry i sits in seat (i + j) mod 3. Columns stay with the entries.
+
+    A bids the place it sees, so the seats can be read from the result: it wins only against 1 and 0 from place 2.
+    """
+    line_up = [mt.FunctionAgent(lambda observation: 2 * int(observation[0])), bidding(3), bidding(1)]
+    results = []
+
+    class Keep(mt.Callback):
+        def on_test_end(self, moment):
+            results.append(moment.data["result"])
+
+    run = trainer(auction, num_test_envs=2, episodes_per_test=7, steps_per_train=3, callbacks=[Keep()])
+    run.train(ppo(auction), [1, 1, 1], plot=False, test_agents=line_up)
+    result = results[0]
+    assert result.seats.tolist() == [[(i + j) % 3 for i in range(3)] for j in range(7)]
+    n = result.lengths
+    winner = [0 if j % 3 == 2 else 1 for j in range(7)]  # A bids 0, 2, 4, 0, ... against 3 and 1
+    assert result.returns.tolist() == [[2 * n[j] if i == w else -n[j] for i in range(3)] for j, w in enumerate(winner)]
+    assert result.wins.tolist() == [2, 5, 0]
+    assert result.in_seat(0, "bidder_2").wins.tolist() == [2, 0, 0]
+    assert result.in_seat(0, "bidder_2").seats.tolist() == [[2, 0, 1]] * 2
+    assert len(result.in_seat(1, "bidder_0").returns) == 2  # episodes 2 and 5
+
+
+def test_entries_move_only_among_seats_of_equal_spaces():
+    """Crowd's seats are red, blue, red: blue's entry stays."""
+    results = []
+
+    class Keep(mt.Callback):
+        def on_test_end(self, moment):
+            results.append(moment.data["result"])
+
+    agents = ppo(Crowd)
+    trainer(Crowd, episodes_per_test=4, steps_per_train=3, callbacks=[Keep()]).train(
+        agents, [1, 1, 1], plot=False, test_agents=[agents[0], agents[1], mt.RandomAgent()]
+    )
+    assert results[0].seats.tolist() == [[0, 1, 2], [2, 1, 0], [0, 1, 2], [2, 1, 0]]
+
+
+def test_the_default_metric_of_a_line_up_is_that_of_the_agents_that_learn(auction):
+    agents = ppo(auction)
+    run = trainer(auction, episodes_per_test=6, steps_per_train=3)
+    stats = run.train(agents, [1, 0, 0], plot=False, test_agents=[bidding(4), agents[0], agents[1]])["reward_metric_stats"]
+    assert stats[0] < 0  # agents[0] loses to the bid of 4 wherever it sits; the mean over all columns would be 0
+    lengths = run.test([bidding(0)] * 3, episodes=6).lengths
+    assert stats[0] >= -lengths.mean()
+
+
+def test_a_line_up_rotates_in_a_turn_based_game_and_plays_legal_moves():
+    agents = ppo(Relay)
+    run = trainer(Relay, episodes_per_test=5, steps_per_train=6)
+    result = run.train(agents, [1, 1, 1], plot=False, test_agents=[agents[0], mt.RandomAgent(), mt.FrozenAgent(agents[0])])
+    assert len(result["reward_metric_stats"]) == 2
+
+
+def test_a_wrong_line_up_is_an_error_before_training():
+    with pytest.raises(AgentError, match="2 players"):
+        trainer().train(ppo(), [1, 1], plot=False, test_agents=[mt.RandomAgent()])
+
+
+# Results ---------------------------------------------------------------------------------------------------------------
+
+
+def result_of(returns):
+    returns = np.array(returns, float)
+    episodes, players = returns.shape
+    seats = np.tile(np.arange(players), (episodes, 1))
+    return TestResult(returns, np.ones(episodes, np.int64), seats, tuple("abc"[:players]))
+
+
+def test_wins_and_losses():
+    result = result_of([[1, -1], [-1, 1], [0, 0], [2, -2]])
+    assert result.outcomes.tolist() == [[1, -1], [-1, 1], [0, 0], [1, -1]]
+    assert (result.wins.tolist(), result.losses.tolist()) == ([2, 1], [1, 2])
+    assert result_of([[1, 1, -2]]).outcomes.tolist() == [[0, 0, 0]]  # two best: nobody won
+    assert result_of([[1, 1], [1, -1]]).wins is None
+    assert result_of([[1], [2]]).losses is None
+
+
+def test_the_interval_is_a_bootstrap_over_episodes():
+    returns = np.random.default_rng(0).normal(3, 2, (400, 2))
+    low, high = result_of(returns).interval
+    spread = 1.96 * returns.mean(1).std() / 20
+    assert low == pytest.approx(returns.mean() - spread, abs=0.15 * spread)
+    assert high == pytest.approx(returns.mean() + spread, abs=0.15 * spread)
+    assert result_of(returns).interval == (low, high)
+    assert bootstrap(np.array([1.0])) == (float("-inf"), float("inf"))
+
+
+def test_a_test_needs_an_episode():
+    with pytest.raises(ConfigError, match="episodes must be at least 1, got 0"):
+        trainer().test(ppo(), episodes=0)
+
+
+def test_testing_agents_alone_changes_nothing():
+    agents = ppo()
+    before = weights(agents), [agent.learner_.export(agent.row).info for agent in agents]
+    run = trainer(Identity)
+    assert run.test(agents, 9).returns.tolist() == run.test(agents, 9).returns.tolist()
+    assert changed(before[0], weights(agents)) == [False, False]
+    assert before[1] == [agent.learner_.export(agent.row).info for agent in agents]

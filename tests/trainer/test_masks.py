@@ -1,0 +1,381 @@
+"""The two masks: who learns, who explores, and what changing them in a hook does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import marltrain as mt
+from marltrain.errors import ConfigError, MaskError
+from marltrain.policies.algorithms.dqn import DQNAlgorithm
+from marltrain.policies.batch import Rollout
+from marltrain.policies.learner import AlgorithmLearner
+from marltrain.trainer.hooks import Callback
+from tests.toys import Crowd, Identity
+from tests.trainer.running import At, Student, changed, dqn, ppo, trainer, weights
+
+THREE = {"players": 3, "length": 3}
+
+
+class Batches:
+    """Notes what every `AlgorithmLearner.update` is given."""
+
+    def __init__(self, monkeypatch):
+        self.seen: list = []
+        update = AlgorithmLearner.update
+
+        def noting(learner, batch, *, learn, batch_size):
+            self.seen.append((batch, learn.copy()))
+            return update(learner, batch, learn=learn, batch_size=batch_size)
+
+        monkeypatch.setattr(AlgorithmLearner, "update", noting)
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    return Batches(monkeypatch)
+
+
+@pytest.mark.parametrize("make", [ppo, dqn])
+def test_a_seat_that_does_not_learn_is_unchanged_to_the_bit(make):
+    agents = make(Identity, THREE)
+    start = weights(agents)
+    trainer(Identity, THREE, steps_per_train=36).train(agents, [1, 1, 1], plot=False)
+    warm = weights(agents)
+    assert changed(start, warm) == [True, True, True]
+    trainer(Identity, THREE, steps_per_train=36).train(agents, [1, 0, 1], plot=False)
+    assert changed(warm, weights(agents)) == [True, False, True]  # moments and targets included
+
+
+@pytest.mark.parametrize("make", [ppo, dqn])
+def test_an_agent_that_does_not_learn_moves_no_stream_but_those_it_acts_with(make):
+    """So agents that learn beside it, and it itself later, are as they would be in a learner of its own."""
+    agents = make(Identity, THREE)
+    before = [agent.learner_.export(agent.row).info["rngs"] for agent in agents]
+    trainer(Identity, THREE, steps_per_train=36).train(agents, [1, 0, 1], plot=False)
+    after = [agent.learner_.export(agent.row).info["rngs"] for agent in agents]
+    purpose = "update" if make is ppo else "sample"
+    assert [b[purpose] != a[purpose] for b, a in zip(before, after, strict=True)] == [True, False, True]
+    assert all(b["act"] != a["act"] for b, a in zip(before, after, strict=True))
+
+
+def test_without_exploration_a_seat_plays_its_mode_and_learns_from_it(batches):
+    """The log-probability kept is that of the action taken, which is the likeliest."""
+    agents = ppo(Identity, THREE, epochs=1, learning_rate=0.0)
+    trainer(Identity, THREE, steps_per_train=12).train(agents, [1, 1, 1], [1, 0, 1], plot=False)
+    ((batch, _),) = batches.seen
+    for k in range(3):
+        observations = batch.obs[k].argmax(-1)
+        modes = agents[k].act(observations)
+        assert (batch.action[k] == modes).all() == (k == 1)
+        out = agents[k].learner_.nets["actor"](agents[k].backend.tensor(batch.obs[k : k + 1]), agents[k].row)[0]
+        log_probs = out.log_softmax(-1)[0].detach().numpy()
+        taken = np.take_along_axis(log_probs, batch.action[k][:, None], 1)[:, 0]
+        np.testing.assert_allclose(batch.extras["log_prob"][k], taken, atol=1e-6)
+        assert (log_probs.argmax(-1) == modes).all()
+
+
+def test_the_exploration_mask_is_by_seat_even_for_one_agent_in_two_seats():
+    agent = mt.DQN(Identity()._space, Identity()._space, seed=0, epsilon=1.0)
+    modes = agent.act(np.arange(3))
+    student = Student(lambda row: 0)
+    env = {"players": 3, "length": 3}
+    seen = []
+
+    class Watch(Callback):
+        def on_train_start(self, moment):
+            self.ring = moment.trainer._streams.rings[0]
+
+        def on_step(self, moment):
+            if self.ring.now >= 1:
+                t = (self.ring.now - 1) % self.ring.capacity
+                seen.append((self.ring.obs["vector"][:2, t].argmax(-1), self.ring.action[:2, t].copy()))
+
+    trainer(Identity, env, steps_per_train=150, callbacks=[Watch()]).train([agent, agent, student], [0, 0, 1], [1, 0, 0], plot=False)
+    agrees = [np.concatenate([(modes[o[seat]] == a[seat]) for o, a in seen]) for seat in (0, 1)]
+    assert agrees[1].all()
+    assert 0.1 < agrees[0].mean() < 0.6  # uniform over three
+
+
+def test_a_seat_that_does_not_learn_is_not_read_from(monkeypatch):
+    """One agent in the seats of both reds; only red_1 learns: every row it learns from is red_1's (place 1)."""
+    seen = []
+    prepare = DQNAlgorithm.prepare
+
+    def noting(self, ops, nets, batch, tensors, hyper):
+        seen.append(batch.obs[0, :, 1].copy())
+        return prepare(self, ops, nets, batch, tensors, hyper)
+
+    monkeypatch.setattr(DQNAlgorithm, "prepare", noting)
+    agents = dqn(Crowd, share=True)
+    assert agents[0] is agents[2]
+    for mask, places in (([0, 1, 1], {1.0}), ([1, 1, 1], {0.0, 1.0})):
+        seen.clear()
+        trainer(Crowd, steps_per_train=60).train(agents, mask, plot=False)
+        reds = np.concatenate([batch for batch in seen if set(np.unique(batch)) <= {0.0, 1.0}])
+        assert set(reds) == places
+
+
+def test_shared_memory_reads_every_seat_of_the_same_spaces(batches):
+    """Only red_0 learns, and reads both reds: half of the early rows are red_1's. Blue has other spaces."""
+    agents = dqn(Crowd)
+    for shared, places in ((False, {0.0}), (True, {0.0, 1.0})):
+        batches.seen.clear()
+        trainer(Crowd, steps_per_train=60, shared_memory=shared, batch_size=32).train(agents, [1, 0, 0], plot=False)
+        assert batches.seen
+        for batch, learn in batches.seen:
+            assert learn.tolist() == [True, False]
+            assert batch.obs.shape[0] == 2
+        rows = np.concatenate([batch.obs[0, :, 1] for batch, _ in batches.seen])
+        assert set(rows) == places
+    assert 0.25 < rows.mean() < 0.45  # red_1 plays 2 of the 6 steps of both reds in an episode
+
+
+def test_on_policy_learners_cannot_share_memory():
+    with pytest.raises(ConfigError, match=r"shared_memory=True, but the agent of player_0 and player_1 learns on-policy"):
+        trainer(shared_memory=True).train(ppo(), [1, 1], plot=False)
+    frozen = [*dqn()[:1], mt.FrozenAgent(ppo()[1])]
+    assert trainer(shared_memory=True, steps_per_train=3).train(frozen, [1, 0], plot=False)["num_collected_steps"] == 3
+
+
+# Changing masks in hooks -----------------------------------------------------------------------------------------------
+
+
+def test_a_mask_set_in_a_hook_counts_from_the_next_batch_step(batches):
+    """Set in batch step 4, where the first update falls due: that update still has the old mask, the next the new."""
+    agents, states = ppo(), []
+
+    def switch(moment):
+        moment.trainer.learning_mask = [0, 1]
+        assert moment.trainer.learning_mask == [False, True]
+        states.append(weights(agents))
+
+    class Watch(Callback):
+        def on_update_end(self, moment):
+            states.append(weights(agents))
+
+    trainer(steps_per_train=24, callbacks=[At(4, switch), Watch()]).train(agents, [1, 1], plot=False)
+    assert [learn.tolist() for _, learn in batches.seen] == [[True, True], [False, True]]
+    assert [changed(a, b) for a, b in zip(states[:-1], states[1:], strict=True)] == [[True, True], [False, True]]
+
+
+def test_an_exploration_mask_set_in_a_hook_counts_from_the_next_decision():
+    agents = dqn(epsilon=1.0, learning_rate=0.0)
+    modes = agents[0].act(np.arange(3))
+    agreed = []
+
+    class Watch(Callback):
+        def on_step(self, moment):
+            ring = moment.trainer._streams.rings[0]
+            last = (ring.now - 1) % ring.capacity
+            agreed.append((modes[ring.obs["vector"][0, last].argmax(-1)] == ring.action[0, last]).all())
+
+    def off(moment):
+        moment.trainer.exploration_mask = [0, 1]
+
+    trainer(num_train_envs=8, steps_per_train=160, callbacks=[Watch(), At(10, off)]).train(agents, [1, 1], plot=False)
+    assert not any(agreed[:10])  # eight uniform choices that all happen to be the mode: 1 in 6561 each
+    assert all(agreed[10:])
+
+
+def test_the_open_rollout_of_a_seat_that_stops_is_dropped_and_no_other(batches):
+    """A rollout is 4 batch steps of 3 environments. player_0 is off during batch steps 3 to 5."""
+    agents = ppo()
+
+    def mask(*values):
+        return lambda moment: setattr(moment.trainer, "learning_mask", list(values))
+
+    trainer(steps_per_train=24, callbacks=[At(2, mask(0, 1)), At(5, mask(1, 1))]).train(agents, [1, 1], plot=False)
+    (first, learn_first), (second, learn_second) = batches.seen
+    assert learn_first.tolist() == [False, True]
+    assert first.weight.sum(1).tolist() == [0, 12]
+    assert learn_second.tolist() == [True, True]
+    assert second.weight.sum(1).tolist() == [9, 12]  # player_0: batch steps 6, 7 and 8 only
+
+
+def test_of_one_agent_in_two_seats_only_the_rollout_of_the_seat_that_stops_is_dropped(batches):
+    shared = ppo(share=True)
+    assert shared[0] is shared[1]
+
+    def off(moment):
+        moment.trainer.learning_mask = [0, 1]
+
+    trainer(steps_per_train=24, callbacks=[At(2, off)]).train(shared, [1, 1], plot=False)
+    assert [batch.weight.sum(1).tolist() for batch, _ in batches.seen] == [[12], [12]]
+
+
+def test_a_learner_that_starts_again_waits_for_a_whole_rollout(batches):
+    """All off in batch steps 3 to 6: the first update comes 4 batch steps after, with 12 rows an agent."""
+    agents, run_at = ppo(), []
+
+    class Watch(Callback):
+        def on_update_end(self, moment):
+            run_at.append(moment.env_steps)
+
+    student = Student(lambda row: 0)
+    masks = [At(2, lambda m: setattr(m.trainer, "learning_mask", [0, 0, 1])),
+             At(6, lambda m: setattr(m.trainer, "learning_mask", [1, 1, 1]))]  # fmt: skip
+    run = trainer(Identity, THREE, steps_per_train=33, callbacks=[*masks, Watch()])
+    run.train([*agents, student], [1, 1, 1], plot=False)
+    assert [batch.weight.sum(1).tolist() for batch, _ in batches.seen] == [[12, 12]]
+    assert 10 * 3 in run_at
+
+
+def test_an_off_policy_learner_that_starts_again_does_not_pay_for_the_steps_it_missed(batches):
+    agents = dqn(update_per_step=0.5)
+    student = Student(lambda row: 0)
+    masks = [At(2, lambda m: setattr(m.trainer, "learning_mask", [0, 0, 1])),
+             At(22, lambda m: setattr(m.trainer, "learning_mask", [1, 1, 1]))]  # fmt: skip
+    trainer(Identity, THREE, steps_per_train=78, callbacks=masks).train([*agents, student], [1, 1, 1], plot=False)
+    assert len(batches.seen) == 6  # 4 batch steps of 3 env steps at 0.5
+
+
+@pytest.mark.parametrize("make", [ppo, dqn])
+def test_alternating_training(make):
+    """After every second update the other seat learns: each moves exactly while it is its turn."""
+    agents = make()
+    states = [weights(agents)]
+
+    class Alternate(Callback):
+        def on_update_end(self, moment):
+            if moment.env_steps % 12 == 0:
+                states.append(weights(agents))
+                moment.trainer.learning_mask = [len(states) % 2, 1 - len(states) % 2]
+
+    trainer(update_freq=6, steps_per_train=48, callbacks=[Alternate()]).train(agents, [1, 0], plot=False)
+    moves = [changed(a, b) for a, b in zip(states[:-1], states[1:], strict=True)]
+    assert moves == [[True, False], [False, True], [True, False], [False, True]]
+
+
+# What is no mask -------------------------------------------------------------------------------------------------------
+
+WRONG = [
+    ([1], "learning_mask has 1 entries, Identity has 2 players: player_0, player_1"),
+    ([1, 1, 1], "learning_mask has 3 entries"),
+    ([0, 0], "learning_mask is False for every player (player_0, player_1): at least one must be True"),
+    ([1, 2], "learning_mask: the entry of player 'player_1' must be 0 or 1, got 2"),
+    ([1, "0"], "the entry of player 'player_1' must be 0 or 1, got '0'"),
+    ([1, None], "the entry of player 'player_1' must be 0 or 1, got None"),
+    ([1, [1]], "the entry of player 'player_1' must be 0 or 1, got [1]"),
+    ([np.ones(2), 1], "the entry of player 'player_0' must be 0 or 1"),
+    (1, "learning_mask must hold one truth value a player (player_0, player_1), got 1"),
+    ({"player_0": 1, "player_1": 1}, "learning_mask"),
+]
+
+
+@pytest.mark.parametrize(("mask", "words"), WRONG)
+def test_wrong_learning_masks_before_training_and_in_hooks(mask, words):
+    agents, calls = ppo(), []
+    with pytest.raises(MaskError) as caught:
+        trainer(test_fn=lambda e, s: calls.append(e)).train(agents, mask, plot=False)
+    assert words in str(caught.value)
+    assert not calls
+
+    def switch(moment):
+        moment.trainer.learning_mask = mask
+
+    with pytest.raises(MaskError) as caught:
+        trainer(callbacks=[At(1, switch)]).train(agents, [1, 1], plot=False)
+    assert words in str(caught.value)
+
+
+def test_wrong_exploration_masks():
+    with pytest.raises(MaskError, match="exploration_mask has 1 entries"):
+        trainer().train(ppo(), [1, 1], [1], plot=False)
+    assert trainer(steps_per_train=3).train(ppo(), [1, 1], [0, 0], plot=False)["num_collected_steps"] == 3
+
+
+def test_who_never_learns_cannot_be_told_to():
+    for other in (mt.RandomAgent(), mt.FrozenAgent(ppo()[1]), mt.FunctionAgent(lambda observation: 0)):
+        with pytest.raises(MaskError, match=f"learning_mask is True for player 'player_1', but a {type(other).__name__} never"):
+            trainer().train([ppo()[0], other], [1, 1], plot=False)
+        switch = At(1, lambda moment: setattr(moment.trainer, "learning_mask", [0, 1]))
+        with pytest.raises(MaskError, match="never learns"):
+            trainer(callbacks=[switch]).train([ppo()[0], other], [1, 0], plot=False)
+
+
+def test_masks_may_be_arrays_of_bools():
+    mask = np.array([True, False])
+    assert trainer(steps_per_train=3).train(ppo(), mask, mask, plot=False)["num_collected_steps"] == 3
+
+
+# Fixed opponents and team rewards --------------------------------------------------------------------------------------
+
+
+def test_a_frozen_agent_keeps_what_it_was_copied_from_while_that_learns():
+    agents = ppo()
+    frozen = mt.FrozenAgent(agents[0])
+    inner = frozen.inner
+    before = weights([inner, agents[0]])
+    trainer(steps_per_train=36).train([agents[0], frozen], [1, 0], plot=False)
+    assert changed(before, weights([inner, agents[0]])) == [False, True]
+
+
+def test_a_frozen_agent_never_explores():
+    learned, fixed = dqn(epsilon=1.0, learning_rate=0.0)
+    frozen = mt.FrozenAgent(fixed)
+    modes = fixed.act(np.arange(3))
+    agrees = []
+
+    class Watch(Callback):
+        def on_step(self, moment):
+            ring = moment.trainer._streams.rings[0]
+            t = (ring.now - 1) % ring.capacity
+            agrees.append(modes[ring.obs["vector"][1, t].argmax(-1)] == ring.action[1, t])
+
+    trainer(steps_per_train=60, callbacks=[Watch()]).train([learned, frozen], [1, 0], [1, 1], plot=False)
+    assert np.concatenate(agrees).all()
+
+
+@pytest.mark.parametrize(
+    ("team_reward", "joint"),
+    [("mean", lambda r: r.mean(0)), ("sum", lambda r: r.sum(0)), (lambda r: 2 * r.max() - 1, lambda r: 2 * r.max(0) - 1)],
+    ids=["mean", "sum", "function"],
+)
+def test_a_team_reward_changes_what_is_learned_from_and_nothing_else(team_reward, joint, batches):
+    own = trainer(steps_per_train=12).train(ppo(learning_rate=0.0), [1, 1], plot=False)
+    ((raw, _),) = batches.seen
+    batches.seen.clear()
+    team = trainer(steps_per_train=12, team_reward=team_reward).train(ppo(learning_rate=0.0), [1, 1], plot=False)
+    ((batch, _),) = batches.seen
+    assert isinstance(batch, Rollout)
+    np.testing.assert_allclose(batch.reward, np.broadcast_to(joint(raw.reward), raw.reward.shape), atol=1e-6)
+    assert (raw.reward[0] != raw.reward[1]).any()
+    returns = [result["episodes"].filter(like="return").to_numpy().tolist() for result in (own, team)]
+    assert returns[0] == returns[1]
+    assert own["reward_metric_stats"] == team["reward_metric_stats"]
+
+
+@pytest.mark.parametrize("value", ["maen", 3, ["mean"]])
+def test_wrong_team_rewards(value):
+    with pytest.raises(ConfigError, match="team_reward must be None"):
+        trainer(team_reward=value)
+
+
+def test_a_team_reward_that_is_no_number():
+    with pytest.raises(mt.EnvError, match=r"team_reward must return one number for rewards \[P\], got shape \(2,\)"):
+        trainer(team_reward=lambda r: r).train(ppo(), [1, 1], plot=False)
+
+
+# Each transition once --------------------------------------------------------------------------------------------------
+
+
+def test_one_agent_in_all_seats_learns_each_transition_once_on_policy(batches):
+    """24 batch steps of 3 environments and 2 seats: 144 decisions, all whole."""
+    shared = ppo(share=True)
+    trainer(steps_per_train=72).train(shared, [1, 1], plot=False)
+    assert sum(batch.weight.sum() for batch, _ in batches.seen) == 144
+    assert all(batch.obs.shape[0] == 1 for batch, _ in batches.seen)
+    student = Student(lambda row: int(row.argmax()) % 2)
+    trainer(steps_per_train=72).train([student, student], [1, 1], plot=False)
+    assert sum(len(batch.reward) for batch in student.seen) == 144
+    assert student.told == [12] * 6
+
+
+def test_one_agent_in_all_seats_replays_each_transition_once_off_policy():
+    shared = dqn(share=True)
+    run = trainer(steps_per_train=72)
+    run.train(shared, [1, 1], plot=False)
+    learner, streams = shared[0].learner_, run._streams
+    for shared_memory in ([[0, 1]], [[1, 0]]):
+        assert learner.reader(streams, shared_memory).size().tolist() == [144]

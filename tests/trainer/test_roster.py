@@ -1,0 +1,197 @@
+"""Who sits where: learners are keyed by kind, handles follow their rows, and agents that do not fit are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import marltrain as mt
+from marltrain.envs import probe, resolve
+from marltrain.errors import AgentError, ConfigError
+from marltrain.policies.learner import AlgorithmLearner
+from marltrain.policies.solo import SoloLearner
+from marltrain.random import child_seed
+from marltrain.trainer.roster import Roster, make_agents
+from tests.toys import Crowd, Identity, MaskedByInfo, Motley, Relay
+from tests.trainer.running import SMALL, changed, ppo, trainer, weights
+
+THREE = {"players": 3}
+SYMBOLS = spaces.Discrete(3)
+
+
+def seated(env, agents, args=None, stack=True):
+    return Roster(probe(resolve(env, args or {})), agents, 0, stack=stack)
+
+
+def made(kind=mt.PPO, seed=0, **settings):
+    return kind(SYMBOLS, SYMBOLS, seed=seed, **{"network": SMALL, **settings})
+
+
+def test_agents_of_one_kind_are_one_learner_whose_rows_they_hold():
+    agents = ppo(Identity, THREE)
+    before = weights(agents)
+    roster = seated(Identity, agents, THREE)
+    (unit,) = roster.units
+    assert isinstance(unit.learner, AlgorithmLearner)
+    assert [agent.learner_ is unit.learner for agent in agents] == [True] * 3
+    assert [agent.row for agent in agents] == [0, 1, 2]
+    assert unit.players.tolist() == unit.rows.tolist() == [[0], [1], [2]]
+    assert unit.labels == ["player_0", "player_1", "player_2"]
+    assert changed(before, weights(agents)) == [False] * 3
+    assert seated(Identity, agents, THREE).units[0].learner is unit.learner  # at home already
+
+
+@pytest.mark.parametrize(
+    ("settings", "together"),
+    [
+        ({"learning_rate": 0.1, "gamma": 0.5, "clip": 0.3, "entropy_coef": mt.linear(0.1, 0.0, 9)}, True),
+        ({"epochs": 3}, False),
+        ({"minibatches": 7}, False),
+        ({"batch_size": 7}, False),
+        ({"update_freq": 7}, False),
+        ({"network": mt.MLP(hidden=(5,))}, False),
+        ({"optimizer": "sgd"}, False),
+        ({"max_grad_norm": None}, False),
+        ({"value_clip": 0.2}, False),
+    ],
+)
+def test_numbers_may_differ_within_a_learner_and_structure_may_not(settings, together):
+    roster = seated(Identity, [made(), made(seed=1, **settings)])
+    assert len(roster.units) == (1 if together else 2)
+
+
+def test_kinds_part_by_algorithm_and_space_and_number_of_seats():
+    spec = probe(resolve(Identity, {"players": 5}))
+    twice = made(seed=1)
+    agents = [made(), twice, made(mt.DQN), twice, made(seed=2)]
+    roster = Roster(spec, agents, 0, stack=True)
+    assert [unit.players.tolist() for unit in roster.units] == [[[0], [4]], [[1, 3]], [[2]]]
+    assert roster.units[1].labels == ["player_1+player_3"]
+    crowd = seated(Crowd, mt.make_agents("ppo", Crowd, seed=0))
+    assert [unit.players.tolist() for unit in crowd.units] == [[[0], [2]], [[1]]]
+    assert [unit.rows.tolist() for unit in crowd.units] == [[[0], [1]], [[0]]]
+
+
+def test_a_frozen_copy_is_a_row_of_the_learner_that_stays_as_it_is():
+    agent = made()
+    frozen = mt.FrozenAgent(agent)
+    (unit,) = seated(Identity, [agent, frozen]).units
+    assert unit.frozen.tolist() == [False, True]
+    assert unit.learner.num_agents == 2
+
+
+def test_agents_move_between_line_ups_and_stay_what_they_are():
+    agents = ppo(Identity, THREE)
+    observation = np.arange(3)
+    before, actions = weights(agents), [agent.act(observation).tolist() for agent in agents]
+    seated(Identity, agents, THREE)
+    seated(Identity, [agents[2], agents[0]])
+    seated(Identity, [agents[1], agents[2], agents[1]], THREE)
+    assert changed(before, weights(agents)) == [False] * 3
+    assert [agent.act(observation).tolist() for agent in agents] == actions
+
+
+def test_a_test_line_up_moves_nobody():
+    agents = ppo()
+    learner = seated(Identity, agents).units[0].learner
+    roster = seated(Identity, [agents[1], agents[0]], stack=False)
+    assert [type(unit.learner) for unit in roster.units] == [SoloLearner, SoloLearner]
+    assert agents[0].learner_ is learner
+
+
+def test_agents_without_spaces_take_those_of_their_seat_and_a_seed_below_the_runs():
+    agents = [mt.RandomAgent(), mt.FunctionAgent(lambda observation: 5), mt.RandomAgent(seed=77)]
+    seated(Crowd, agents)
+    assert agents[0].action_space == spaces.Discrete(3)
+    assert agents[1].action_space == spaces.Discrete(2, start=5)
+    assert (agents[0].seed, agents[2].seed) == (child_seed(0, "agent", 0), 77)
+
+
+@pytest.mark.parametrize(
+    ("env", "agents", "words"),
+    [
+        (Identity, lambda: ppo()[:1], "Identity has 2 players (player_0, player_1), 1 agents were given"),
+        (Identity, lambda: [*ppo(), *ppo()], "4 agents were given"),
+        (Identity, lambda: [ppo()[0], "ppo"], "player 'player_1': expected an Agent, got str ('ppo')"),
+        (Identity, lambda: [ppo()[0], mt.PPO], "player 'player_1': expected an Agent, got type"),
+        (
+            Identity,
+            lambda: [ppo()[0], mt.PPO(spaces.Discrete(4), SYMBOLS)],
+            "player 'player_1': its observation space is Discrete(3), but the PPO given for it was made for Discrete(4)",
+        ),
+        (
+            Identity,
+            lambda: [ppo()[0], mt.DQN(SYMBOLS, spaces.Discrete(4))],
+            "player 'player_1': its action space is Discrete(3), but the DQN given for it was made for Discrete(4)",
+        ),
+        (
+            Crowd,
+            lambda: [mt.make_agents("random", Crowd)[0]] * 3,
+            "player 'blue': its observation space is",
+        ),
+    ],
+)
+def test_agents_that_do_not_fit(env, agents, words):
+    with pytest.raises(AgentError) as caught:
+        seated(env, agents())
+    assert words in str(caught.value)
+
+
+def test_they_are_refused_before_anything_runs():
+    calls = []
+    with pytest.raises(AgentError, match="1 agents were given"):
+        trainer(test_fn=lambda e, s: calls.append(e)).train(ppo()[:1], [1, 1], plot=False)
+    assert not calls
+
+
+# make_agents -----------------------------------------------------------------------------------------------------------
+
+
+def test_one_agent_a_player_or_one_a_kind():
+    separate = mt.make_agents("ppo", Crowd, seed=0)
+    assert len({id(agent) for agent in separate}) == 3
+    shared = mt.make_agents("ppo", Crowd, seed=0, share=True)
+    assert shared[0] is shared[2]
+    assert shared[0] is not shared[1]
+    assert [agent.action_space for agent in separate] == [spaces.Discrete(3), spaces.Discrete(2, start=5), spaces.Discrete(3)]
+    assert all(isinstance(agent, mt.RandomAgent) for agent in mt.make_agents("random", Motley))
+    assert [type(agent) for agent in mt.make_agents("dqn", MaskedByInfo)] == [mt.DQN]
+
+
+def test_settings_reach_every_agent():
+    agents = mt.make_agents("dqn", Relay, n_step=3, epsilon=0.2, seed=4)
+    assert [(agent.hyper.n_step, agent.hyper.epsilon) for agent in agents] == [(3, 0.2)] * 3
+
+
+def test_each_players_seed_hangs_below_the_seed_by_its_place():
+    """So a game with one player more gives the first ones the same weights, and 0 is a seed."""
+    two, three, other = (
+        weights(mt.make_agents("ppo", Identity, env_args={"players": n}, seed=seed)) for n, seed in ((2, 0), (3, 0), (2, 1))
+    )
+    assert changed(two, three[:2]) == [False, False]
+    assert changed(two, other) == [True, True]
+    assert changed(two[:1], two[1:]) == [True]
+    free = [weights(mt.make_agents("ppo", Identity)) for _ in range(2)]
+    assert changed(*free) == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "words"),
+    [
+        ("pppo", {}, "no algorithm is called 'pppo'. Did you mean 'ppo'?"),
+        ("dqn", {"clip": 0.1}, "DQN has no setting 'clip'"),
+        ("dqn", {"n_step": 0}, "DQN: n_step must be at least 1, got 0"),
+        ("ppo", {"backend": "touch"}, "backend must be one of"),
+        ("random", {"epsilon": 0.1}, "epsilon"),
+    ],
+)
+def test_what_cannot_be_made(name, settings, words):
+    with pytest.raises(ConfigError) as caught:
+        make_agents(name, Identity, **settings)
+    assert words in str(caught.value)
+
+
+def test_dqn_cannot_steer_a_box():
+    with pytest.raises(mt.SpecError, match="DQN needs a Discrete action space, got MultiDiscrete"):
+        make_agents("dqn", Motley)
