@@ -82,10 +82,10 @@ class Apples(ParallelEnv):
 SETTINGS: dict[str, dict[str, Any]] = {
     "ppo": {
         "network": mt.CNN(filters=((16, 2, 2), (32, 3, 1)), hidden=(128,)), "learning_rate": 1e-3, "epochs": 4,
-        "minibatches": 4, "update_freq": 2048, "gamma": 0.95, "entropy_coef": 0.01,
+        "minibatches": 4, "update_freq": 1024, "gamma": 0.9, "entropy_coef": 0.01,
     },
     "dqn": {
-        "network": mt.CNN(filters=((16, 2, 2), (32, 3, 1)), hidden=(128,)), "learning_rate": 5e-4, "gamma": 0.95,
+        "network": mt.CNN(filters=((16, 2, 2), (32, 3, 1)), hidden=(128,)), "learning_rate": 5e-4, "gamma": 0.9,
         "epsilon": mt.linear(1.0, 0.05, 20_000), "capacity": 40_000, "learning_starts": 2_000, "update_freq": 16,
         "update_per_step": 1 / 8, "n_step": 3, "batch_size": 64,
     },

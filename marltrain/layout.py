@@ -200,7 +200,7 @@ class Layout:
             value = np.asarray(observation)
             if value.shape != self.parts[0].space.shape:
                 raise SpecError(_misfit(self.parts[0], value.shape))
-            target[index] = value if value.ndim == 1 else value.reshape(-1)  # type: ignore[index]
+            target[index] = value if value.ndim == 1 else value.reshape(-1)
             return
         encoded, batched = self.encode(observation)
         if batched:
@@ -281,9 +281,7 @@ def _bounds_json(values: Array) -> Any:
 
 def _bounds_array(listed: list[Any], shape: tuple[int, ...], dtype: Any) -> Array:
     values = np.array([float(v) if isinstance(v, str) else v for v in listed])
-    return np.ascontiguousarray(
-        np.broadcast_to(values.astype(dtype), shape) if len(values) == 1 else values.astype(dtype).reshape(shape)
-    )
+    return np.full(shape, values[0], dtype) if len(values) == 1 else values.astype(dtype).reshape(shape)
 
 
 def describe_space(space: Space) -> dict[str, Any]:

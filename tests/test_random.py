@@ -10,6 +10,14 @@ import pytest
 from marltrain.random import SEED_LIMIT, child_seed, fresh_seed, generator, restored, state_of
 
 
+FROZEN = {
+    "act": 0.10167950606212128,
+    "weights": 0.21676971874029105,
+    "episodes": [374768437, 839587190],
+    "agents": [1834452054, 685105191],
+}
+
+
 def test_the_streams_are_frozen():
     """Runs and saved agents of earlier versions depend on these."""
     assert generator(0, "act").random() == pytest.approx(FROZEN["act"], abs=1e-15)
@@ -47,6 +55,3 @@ def test_a_state_survives_json():
     assert again.random(5).tolist() == rng.random(5).tolist()
     rng.random()
     assert state_of(again) != state_of(rng)
-
-
-FROZEN = {"act": 0.0, "weights": 0.0, "episodes": [], "agents": []}

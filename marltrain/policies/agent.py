@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -260,7 +261,7 @@ class FunctionAgent(Agent):
         obs, mask, batched = encoded(layout, observation, legal, space)
         answers = []
         for row in range(len(arrays_of(obs)[0])):
-            one = _first(layout.decode(map_obs(lambda array, row=row: array[row : row + 1], obs)))
+            one = _first(layout.decode(map_obs(itemgetter(slice(row, row + 1)), obs)))
             answers.append(self.function(one) if mask is None else self.function(one, mask[row]))
         return np.asarray(answers) if batched else answers[0]
 

@@ -113,21 +113,19 @@ class LearningAgent(Agent):
             if not f.metadata.get("per_row") or getattr(self.settings, f.name) is None
         }
         parts = [type(self).__name__, self.backend.name, str(self.backend.device), structure]
-        sides = [describe_space(self._spaces()[0]), describe_space(self._spaces()[1]), self.layout.stack]
+        layout, action_space = self._seated()
+        sides = [describe_space(layout.space), describe_space(action_space), layout.stack]
         own = [] if self.stackable else [id(self)]
         return json.dumps([*parts, *sides, *own], sort_keys=True, default=repr)
-
-    def _spaces(self) -> tuple[Space, Space]:
-        layout, action_space = self._seated()
-        return layout.space, action_space
 
     def sit(self, player: PlayerSpec, seed: int) -> None:
         """Check that the spaces fit, and that frame stacks are understood alike."""
         super().sit(player, seed)
-        if player.layout.stack != self.layout.stack:
+        stack = self._seated()[0].stack
+        if player.layout.stack != stack:
             raise AgentError(
                 f"player {player.name!r}: its images hold {player.layout.stack} frames, the agent was made with "
-                f"frame_stack={self.layout.stack}"
+                f"frame_stack={stack}"
             )
 
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
@@ -169,7 +167,7 @@ class LearningAgent(Agent):
         info = {
             "type": self.algorithm.name,
             **described_spaces(self),
-            "frame_stack": self.layout.stack,
+            "frame_stack": self._seated()[0].stack,
             "backend": self.backend.name,
             "settings": {f.name: _plain(getattr(self.settings, f.name)) for f in fields(self.settings)},
             "learner": inner.info,
@@ -214,7 +212,7 @@ def _restored(value: Any, supply: Mapping[str, Any]) -> Any:
     if "network" in value:
         return spec_from(value["network"])
     name = value.get("model")
-    if name not in supply:
+    if not isinstance(name, str) or name not in supply:
         raise SaveError(
             f"the saved agent uses a model of your own, {name!r}: give it with supply={{{name!r}: the model or a "
             "function that makes it}"

@@ -93,7 +93,7 @@ class Course:
         """Say which players learn, [P] bool; an open rollout of a seat that stops is dropped."""
         unit = self.unit
         seats_learn: Array = mask[unit.players] & ~unit.frozen[:, None]
-        self.learn = seats_learn.any(1)
+        self.learn = np.asarray(seats_learn.any(1))
         self._silent = [(int(k), int(seat)) for k, seat in np.argwhere(~seats_learn)]
         if not self.learn.any():
             self._seats, self._reader = [], None

@@ -271,7 +271,7 @@ class Run:
         self.history.write(self.parts.folder)
 
     def _interval(self, result: TestResult) -> tuple[float, float]:
-        """Return the metric's 95 % interval over episodes; nan for a metric of the user's own, which may be anything."""
+        """Return the metric's 95 % interval over episodes; nan for a metric of the user's own."""
         if self.trainer.reward_metric is not None:
             return float("nan"), float("nan")
         judged = self._judged()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,10 @@ class Reader:
     def size(self) -> Array:
         """Return how many rows are to be had now, [K] int64."""
         return np.array([self.ring.whole[row].sum() for row in self.seats], np.int64)
+
+    def sample(self, rngs: Sequence[np.random.Generator], gamma: Array, batch_size: int) -> Any:
+        """Draw a batch; see `UniformReader`. A rollout is taken instead."""
+        raise TypeError(f"{type(self).__name__} draws no samples")
 
     def _extras(self, cells: Array) -> dict[str, Array]:
         return {name: self.ring.read(self.ring.extras[name], cells) for name in self.needs.columns}

@@ -119,5 +119,5 @@ def _masked(policy: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
     legal = legal | ~legal.any(-1, keepdim=True)  # after an end nothing may be legal, and nothing is used
     allowed = Categorical(logits=dist.logits.masked_fill(~legal, ILLEGAL))
     deterministic = getattr(policy, "deterministic_eval", False) and not policy.is_within_training_step
-    out.dist, out.act = allowed, allowed.mode if deterministic else allowed.sample()  # type: ignore[no-untyped-call]
+    out.dist, out.act = allowed, allowed.mode if deterministic else allowed.sample()
     return out

@@ -132,7 +132,7 @@ class ModuleNetwork(Network):
             if isinstance(error, AgentError):
                 raise
             raise AgentError(
-                f"module {type(self.module).__name__} cannot take this player's observations, arrays of shape {shapes}: "
+                f"module {type(self.module).__name__} cannot take this player's observations, of shapes {shapes}: "
                 f"{type(error).__name__}: {error}"
             ) from error
 
