@@ -3,8 +3,8 @@
     python benchmarks/python_envs.py [--seconds 10] [--rounds 3]
 
 Floor: 16 environments step with random actions and nothing else. Training: PPO, 3 separate agents, 16 environments x
-128 steps, 4 epochs x 4 minibatches, 2x64 networks, learning included, tests and progress left out. Everything runs in turn,
-several rounds, and ratios are of neighbours in time; torch uses one thread.
+128 steps, 4 epochs x 4 minibatches, 2x64 networks, learning included, tests and progress left out. Everything runs in
+turn, several rounds, and ratios are of neighbours in time; torch uses one thread.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ author = "The marltrain authors"
 project_copyright = author
 version = release = marltrain.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "plain_docstrings", "public_names"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "generated", "plain_docstrings", "public_names"]
 exclude_patterns = ["_build"]
 
 html_theme = "furo"

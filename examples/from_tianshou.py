@@ -1,5 +1,7 @@
 """Two tianshou algorithms against each other in one game: `python examples/from_tianshou.py`."""
 
+from typing import Any
+
 import torch
 from gymnasium.spaces import Discrete
 from tianshou.algorithm import DQN, PPO
@@ -15,7 +17,7 @@ GAME = "pettingzoo/classic/tictactoe_v3"
 SEEN, MOVES = 3 * 3 * 2, 9  # a board of nine fields in two planes arrives as one vector
 
 
-def make_dqn() -> DQN:
+def make_dqn() -> DQN[Any]:
     """Make the first player's algorithm, as for tianshou's own trainer."""
     net = Net(state_shape=(SEEN,), action_shape=MOVES, hidden_sizes=[128, 128])
     policy = DiscreteQLearningPolicy(model=net, action_space=Discrete(MOVES), eps_training=0.1)
@@ -43,5 +45,5 @@ if __name__ == "__main__":
     loaded = mt.load("runs/two_tianshou_agents", supply={"DQN": make_dqn, "PPO": make_ppo})
     for seat, (mine, name) in enumerate(((loaded[0], "DQN first"), (loaded[1], "PPO second"))):
         line_up = [mine, mt.RandomAgent()] if seat == 0 else [mt.RandomAgent(), mine]
-        losses = trainer.test(line_up, episodes=500).losses
-        print(f"{name}: lost {losses[seat] / 5:.1f} % of 500 games against random moves")
+        lost = (trainer.test(line_up, episodes=500).returns[:, seat] < 0).mean()
+        print(f"{name}: lost {lost:.1%} of 500 games against random moves")

@@ -177,12 +177,13 @@ def _train(given: dict[str, Any]) -> None:
     algo, env, self_play = given.pop("algo"), given.pop("env"), given.pop("self_play", False)
     env_args = _pairs("--env-arg", given.pop("env_arg", []))
     hyper = _pairs("--set", given.pop("set", []))
-    making = {"share": given.pop("share", False) or self_play}
-    making |= {"backend": given.pop("backend")} if "backend" in given else {}
+    share = given.pop("share", False) or self_play
+    backend = {"backend": given.pop("backend")} if "backend" in given else {}
     known = tuned(algo, env) if given.pop("tuned", False) else {"trainer": {}, "agents": {}}
     arguments = {"seed": fresh_seed(), **known["trainer"], **given}
     trainer = DecentralizedTrainer(env, env_args=env_args, **arguments)
-    agents = make_agents(algo, env, env_args=env_args, seed=trainer.seed, **making, **{**known["agents"], **hyper})
+    making = {**known["agents"], **hyper, **backend, **({"share": True} if share else {})}
+    agents = make_agents(algo, env, env_args=env_args, seed=trainer.seed, **making)
     line_up = [agents[0], *(RandomAgent() for _ in agents[1:])] if self_play else None
     _tell_training(trainer.train(agents, [1] * len(agents), test_agents=line_up))
 

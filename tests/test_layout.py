@@ -21,7 +21,7 @@ ALL = [
     TREE,
     spaces.Discrete(4),
     spaces.Discrete(4, start=-2),
-    spaces.MultiDiscrete([[2, 3], [4, 5]]),
+    spaces.MultiDiscrete(np.array([[2, 3], [4, 5]])),
     spaces.MultiBinary((2, 3)),
     spaces.Box(-np.inf, np.inf, (3,), np.float32),
     spaces.Box(np.array([0.0, -1.5]), np.array([np.inf, 2.25]), dtype=np.float64),
@@ -72,7 +72,8 @@ def test_parts_lie_where_they_say():
     """Gymnasium sorts a mapping's keys."""
     layout = Layout(TREE)
     assert [(p.name, p.start, p.stop, p.image) for p in layout.parts] == [
-        ("digit", 0, 3, False), ("grid", 3, 7, False), ("tail.0", 7, 9, False), ("tail.1", 9, 14, False), ("view", 0, 0, True),
+        ("digit", 0, 3, False), ("grid", 3, 7, False), ("tail.0", 7, 9, False), ("tail.1", 9, 14, False),
+        ("view", 0, 0, True),
     ]  # fmt: skip
     assert {name: shape for name, (shape, _) in layout.shapes.items()} == {"vector": (14,), "view": (4, 5, 3)}
     value = {"digit": 1, "tail": (np.array([1, 0]), np.array([2, 5])), "grid": np.array([[0.5, 0], [1, -1]]),
@@ -81,6 +82,7 @@ def test_parts_lie_where_they_say():
     assert obs["vector"].tolist() == [0, 0, 1, 0.5, 0, 1, -1, 1, 0, 0, 1, 1, 0, 0]
     assert obs["vector"].dtype == np.float32
     assert obs["view"].dtype == np.uint8
+    assert layout.bounds is not None
     low, high = layout.bounds
     assert low.tolist() == [-np.inf] * 3 + [-1] * 4 + [-np.inf] * 7
     assert high[3:7].tolist() == [1] * 4

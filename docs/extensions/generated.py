@@ -1,9 +1,8 @@
 """Tables and texts that pages take from the package itself, so that a default or an option stands in one place.
 
-    settings-table  module:Class    the fields of a settings dataclass: default, values, meaning
-                    :beyond: module:Class   leave out the fields that this class has too
-    tuned-table                     what `marltrain.tuned` returns, for every pair it knows
-    command-help    [command]       what `marltrain [command] --help` prints
+settings-table module:Class: the fields of a settings dataclass, each with its default, values and meaning.
+tuned-table: what `marltrain.tuned` returns, for every pair it knows.
+command-help [command]: what `marltrain [command] --help` prints.
 """
 
 import importlib
@@ -12,10 +11,9 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import MISSING, Field, fields
-from typing import Any, ClassVar
+from typing import Any
 
 from docutils import nodes
-from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -32,19 +30,20 @@ class SettingsTable(SphinxDirective):
     """One row a field: its name, default, allowed values and meaning."""
 
     required_arguments = 1
-    option_spec: ClassVar[dict[str, Any]] = {"beyond": directives.unchanged_required}
 
     def run(self) -> list[nodes.Node]:
         """Build the table."""
-        beyond = self.options.get("beyond")
-        left_out = {(f.name, f.default) for f in fields(_found(beyond))} if beyond else set()
-        shown = [f for f in fields(_found(self.arguments[0])) if (f.name, f.default) not in left_out]
+        module, _, name = self.arguments[0].partition(":")
+        shown = fields(getattr(importlib.import_module(module), name))
         changing = any(f.metadata["per_row"] for f in shown)
         head = ["setting", "default", "values", "meaning", *(["may change"] if changing else [])]
         rows: list[list[Sequence[nodes.Node]]] = []
         for f in shown:
-            row = [[_code(f.name)], [_code(_spoken(f.default))], [nodes.Text(_values(f))], [*_inline(_meaning(f))]]
-            rows.append([*row, [nodes.Text("yes" if f.metadata["per_row"] else "")]] if changing else row)
+            row: list[Sequence[nodes.Node]] = [[_code(f.name)], [_code(_spoken(f.default))], [*_inline(_values(f))]]
+            row.append([*_inline(f.metadata["doc"])])
+            if changing:
+                row.append([nodes.Text("yes" if f.metadata["per_row"] else "")])
+            rows.append(row)
         return [_table(head, rows)]
 
 
@@ -83,11 +82,6 @@ class CommandHelp(SphinxDirective):
         return [nodes.literal_block(said.getvalue(), said.getvalue(), language="text")]
 
 
-def _found(place: str) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
 def _spoken(value: Any) -> str:
     """Write a value as a user would."""
     if value is MISSING:
@@ -101,15 +95,12 @@ def _values(field: Field[Any]) -> str:
     """Say which values a field takes: its types, bounds and choices."""
     meta = field.metadata
     if meta["choices"]:
-        return ", ".join(map(repr, meta["choices"]))
+        return ", ".join(f"`{choice!r}`" for choice in meta["choices"])
     kinds = [KINDS[kind] for kind in str(field.type).split(" | ") if kind in KINDS]
     bounds = [(meta["low"], "at least"), (meta["above"], "greater than"), (meta["high"], "at most")]
     told = [f"{words} {bound:g}" for bound, words in bounds if bound is not None]
-    return " or ".join(kinds) + (f", {' and '.join(told)}" if told else "")
-
-
-def _meaning(field: Field[Any]) -> str:
-    return str(field.metadata["doc"])
+    nothing = " or `None`" if kinds and field.default is None else ""
+    return " or ".join(kinds) + (f", {' and '.join(told)}" if told else "") + nothing
 
 
 def _inline(text: str) -> Iterator[nodes.Node]:

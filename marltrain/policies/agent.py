@@ -163,10 +163,12 @@ def encoded(layout: Layout, observation: Any, legal: Any, space: Space) -> tuple
 
 
 def action_shape(space: Space) -> tuple[int, ...]:
+    """Return the shape of one action in the loop's arrays."""
     return () if isinstance(space, spaces.Discrete) else (int(np.prod(space.shape or (), dtype=int)),)
 
 
 def action_dtype(space: Space) -> type:
+    """Return the dtype of actions in the loop's arrays."""
     return np.float32 if isinstance(space, spaces.Box) else np.int64
 
 

@@ -110,8 +110,8 @@ class DecentralizedTrainer:
     def train(
         self,
         agents: Sequence[Agent],
-        learning_mask: Sequence[Any],
-        exploration_mask: Sequence[Any] | None = None,
+        learning_mask: Sequence[Any] | Array,
+        exploration_mask: Sequence[Any] | Array | None = None,
         plot: bool = True,
         *,
         test_agents: Sequence[Agent] | None = None,
@@ -165,7 +165,7 @@ class DecentralizedTrainer:
         return [bool(value) for value in self._running("learning_mask").masks()[0]]
 
     @learning_mask.setter
-    def learning_mask(self, values: Sequence[Any]) -> None:
+    def learning_mask(self, values: Sequence[Any] | Array) -> None:
         run = self._running("learning_mask")
         mask = as_mask(values, run.parts.envs.spec, "learning_mask", some=True)
         check_learners(run.parts.envs.spec, run.parts.roster.agents, mask)
@@ -177,7 +177,7 @@ class DecentralizedTrainer:
         return [bool(value) for value in self._running("exploration_mask").masks()[1]]
 
     @exploration_mask.setter
-    def exploration_mask(self, values: Sequence[Any]) -> None:
+    def exploration_mask(self, values: Sequence[Any] | Array) -> None:
         run = self._running("exploration_mask")
         run.set_masks(exploring=as_mask(values, run.parts.envs.spec, "exploration_mask", some=False))
 
@@ -202,8 +202,8 @@ class DecentralizedTrainer:
     def _prepare(
         self,
         agents: Sequence[Agent],
-        learning_mask: Sequence[Any],
-        exploration_mask: Sequence[Any] | None,
+        learning_mask: Sequence[Any] | Array,
+        exploration_mask: Sequence[Any] | Array | None,
         test_agents: Sequence[Agent] | None,
     ) -> tuple[Run, Array, Array]:
         """Build and check everything a run needs; environments are closed again when a check fails."""

@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 
 from marltrain.cli import main
-from tests.house.repository import ROOT
+from tests.house.repository import PACKAGE, ROOT, python_files
 
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(
-    r"(?:^<!-- test: (?P<mark>[^\n]*) -->\n)?^```(?P<kind>python|bash|\{literalinclude\} (?P<file>\S+))\n(?P<code>.*?)^```$"
+    r"(?:^<!-- test: (?P<mark>[^\n]*) -->\n)?"
+    r"^```(?P<kind>python|bash|\{literalinclude\} (?P<file>\S+))\n(?P<code>.*?)^```$"
     r"(?:\n\n<!-- printed -->\n```text\n(?P<printed>.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
@@ -86,7 +87,7 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> int:
                 run_commands(block)
             else:
                 place = "\n" * (block.line - 1)  # so that a traceback names the page's own line
-                exec(compile(place + block.code, str(page), "exec"), script.__dict__)  # noqa: S102
+                exec(compile(place + block.code, str(page), "exec"), script.__dict__)
         if block.printed is not None:
             assert said.getvalue().rstrip() == block.printed.rstrip(), f"{page.name}:{block.line} prints something else"
     return len(blocks)
@@ -141,3 +142,14 @@ def test_the_newcomers_files_are_short_and_shown_as_they_are() -> None:
     assert script in (ROOT / "README.md").read_text(encoding="utf-8")
     included = re.findall(r"\{literalinclude\} \.\./(\S+)", (ROOT / "docs" / "quickstart.md").read_text("utf-8"))
     assert included == ["examples/own_game.py", "examples/first_run.py"]
+
+
+def test_the_floor_plan_names_every_file_and_no_other() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    plan = page[page.index("```text\nmarltrain/") : page.index("Tests mirror the package")]
+    named = set(re.findall(r"\b(\w+)\.py\b", plan)) | {"ppo", "dqn"}  # an algorithm's file is named by the algorithm
+    whole = {"memory", "backends", "tianshou"}  # folders that the plan tells as one
+    files = [path.relative_to(PACKAGE) for path in python_files("marltrain") if not path.stem.startswith("__")]
+    there = {path.stem for path in files if not whole & set(path.parts)}
+    assert named == there
+    assert all(f"{folder}/" in plan for folder in whole)

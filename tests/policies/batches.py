@@ -13,7 +13,9 @@ from marltrain.policies.batch import Batch, Rollout, Transitions
 
 VECTOR = spaces.Box(-1, 1, (5,), np.float32)
 IMAGE = spaces.Box(0, 255, (9, 8, 3), np.uint8)
-PICTURE_AND_VECTOR = spaces.Dict({"place": spaces.Box(-1, 1, (2,), np.float32), "view": spaces.Box(0, 255, (8, 9), np.uint8)})
+PICTURE_AND_VECTOR = spaces.Dict(
+    {"place": spaces.Box(-1, 1, (2,), np.float32), "view": spaces.Box(0, 255, (8, 9), np.uint8)}
+)
 
 
 def some_obs(rng: np.random.Generator, space: Any, leading: tuple[int, ...]) -> Obs:
@@ -41,7 +43,13 @@ def some_legal(rng: np.random.Generator, action: np.ndarray, choices: int) -> np
 
 
 def some_rollout(
-    rng: np.random.Generator, space: Any, action_space: Any, counts: list[int], *, gamma: float = 0.97, masked: bool = False
+    rng: np.random.Generator,
+    space: Any,
+    action_space: Any,
+    counts: list[int],
+    *,
+    gamma: float = 0.97,
+    masked: bool = False,
 ) -> Rollout:
     """Make a rollout of `counts[k]` rows for agent k: pieces of about 4 rows, ended, cut by a limit or still open."""
     agents, rows, boots = len(counts), max(counts), max(counts)

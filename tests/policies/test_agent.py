@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -16,7 +18,7 @@ from tests.trainer.running import trainer
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 ACTIONS = [
     spaces.Discrete(3, start=-1),
-    spaces.MultiDiscrete([[2, 3], [4, 5]]),
+    spaces.MultiDiscrete(np.array([[2, 3], [4, 5]])),
     spaces.Box(-2, 3, (2, 2), np.float32),
     spaces.Box(-np.inf, np.inf, (2,), np.float32),
     spaces.Box(np.array([0.0, -np.inf], np.float32), np.array([np.inf, 1.0], np.float32)),
@@ -52,7 +54,12 @@ def test_a_random_agents_seed_is_its_stream():
 
 def test_a_function_is_given_one_observation_and_its_legal_moves_where_there_are_any():
     seen = []
-    agent = mt.FunctionAgent(lambda *given: seen.append(given) or 1, spaces.Dict({"a": BOX, "b": spaces.Discrete(2)}), spaces.Discrete(2))
+
+    def one(*given):
+        seen.append(given)
+        return 1
+
+    agent = mt.FunctionAgent(one, spaces.Dict({"a": BOX, "b": spaces.Discrete(2)}), spaces.Discrete(2))
     observation = {"a": np.array([0.5, 0.0, -1.0], np.float32), "b": 1}
     assert agent.act(observation) == 1
     (given,) = seen.pop()
@@ -62,9 +69,10 @@ def test_a_function_is_given_one_observation_and_its_legal_moves_where_there_are
     assert seen.pop()[1].tolist() == [True, True]
     batch = {"a": np.zeros((3, 3), np.float32), "b": np.array([0, 1, 1])}
     assert agent.act(batch).tolist() == [1, 1, 1]
-    assert [one["b"] for (one,) in seen] == [0, 1, 1]
+    assert [given["b"] for (given,) in seen] == [0, 1, 1]
+    not_a_function: Any = 3
     with pytest.raises(AgentError, match="needs a function, got 3"):
-        mt.FunctionAgent(3)
+        mt.FunctionAgent(not_a_function)
 
 
 def test_without_a_seat_there_are_no_spaces():
@@ -99,7 +107,9 @@ def test_a_mask_beside_one_part_leaves_that_part_alone_for_layout_and_agent_alik
     class Named(Relay):
         def __init__(self):
             super().__init__()
-            seen = spaces.Dict({key: spaces.Box(-1, 1000, (3,), np.float32), "action_mask": spaces.Box(0, 1, (3,), np.int8)})
+            seen = spaces.Dict(
+                {key: spaces.Box(-1, 1000, (3,), np.float32), "action_mask": spaces.Box(0, 1, (3,), np.int8)}
+            )
             self._seen = dict.fromkeys(self.possible_agents, seen)
 
         def observe(self, agent):
@@ -113,17 +123,17 @@ def test_a_mask_beside_one_part_leaves_that_part_alone_for_layout_and_agent_alik
             seen.append(observation)
             return legal.argmax(-1)
 
-    agent = mt.make_agents("ppo", Named, seed=0)[2]
+    agent: Any = mt.make_agents("ppo", Named, seed=0)[2]
     run = trainer(Named, steps_per_train=12)
     run.train([Asking(), mt.RandomAgent(), agent], [0, 0, 1], plot=False)
-    player = probe(resolve(Named, {})).players[0]
+    player: Any = probe(resolve(Named, {})).players[0]
     assert list(player.layout.shapes) == list(agent.layout.shapes)
     told = seen[0] if key == "observation" else seen[0].pop(key)
     assert told.shape[1:] == (3,)
     assert key == "observation" or not seen[0]
 
 
-# Frozen copies ---------------------------------------------------------------------------------------------------------
+# Frozen copies --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [mt.PPO, mt.DQN])
@@ -164,7 +174,7 @@ def test_freezing_takes_any_agent():
     assert not frozen.learns
 
 
-# States ----------------------------------------------------------------------------------------------------------------
+# States ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_state_is_everything_in_plain_values():

@@ -13,7 +13,7 @@ import marltrain as mt
 from marltrain.layout import Layout
 from marltrain.policies.custom import LossBatch
 from marltrain.policies.memory.streams import Plan, Streams
-from marltrain.spec import EnvSpec, PlayerSpec
+from marltrain.spec import PlayerSpec
 from tests.policies.batches import some_rollout, some_transitions
 from tests.policies.memory.worlds import Record, World, drive, one_group
 from tests.toys import Identity
@@ -94,7 +94,9 @@ def actor_critic_agent(inputs, actions, seed=0, **settings):
     actor = torch.optim.Adam([*model.actor.parameters(), *model.shared.parameters()], lr=2e-2)
     critic = torch.optim.Adam(model.critic.parameters(), lr=2e-2)
     kept = {"gamma": 0.5, "update_freq": 40, "minibatches": 1, **settings}
-    return mt.CustomAgent(model, [critic_loss, actor_loss], [critic, actor], act_fn=sample, memory=mt.Rollouts(), **kept)
+    return mt.CustomAgent(
+        model, [critic_loss, actor_loss], [critic, actor], act_fn=sample, memory=mt.Rollouts(), **kept
+    )
 
 
 def trainer(env, steps, **settings):
@@ -114,7 +116,9 @@ def test_learns_the_identity_game_off_and_on_policy():
     assert returns[0].mean() < 6
     assert (returns[-1] > 9.5).all()
     last = result["history"].iloc[-1]
-    assert np.isfinite(last[["player_0/loss/total", "player_0/grad_norm/total", "player_1/loss/critic"]].astype(float)).all()
+    assert np.isfinite(
+        last[["player_0/loss/total", "player_0/grad_norm/total", "player_1/loss/critic"]].astype(float)
+    ).all()
     assert last["player_1/loss/total"] == pytest.approx(last["player_1/loss/critic"] + last["player_1/loss/actor"])
 
 
@@ -210,7 +214,9 @@ def test_a_batch_says_what_followed_each_row(seed):
 
     def compare(batch, i):
         row = next(r for p in (0, 2) for r in record.rows[p] if np.array_equal(r.obs, batch.obs[i]))
-        obs, legal, terminated = (row.next.obs, row.next.legal, False) if row.end is None else (*row.end[1:], row.end[0])
+        obs, legal, terminated = (
+            (row.next.obs, row.next.legal, False) if row.end is None else (*row.end[1:], row.end[0])
+        )
         assert np.array_equal(batch.next_obs[i], obs)
         assert np.array_equal(batch.next_legal[i], legal)
         assert np.array_equal(batch.legal[i], row.legal)
@@ -241,14 +247,16 @@ def test_minibatches_cover_a_rollout_once_an_epoch():
         model, loss, torch.optim.SGD(model.parameters(), 0.1), memory=mt.Rollouts(), epochs=3, minibatches=4, seed=0
     )
     rollout = some_rollout(np.random.default_rng(0), VECTOR, spaces.Discrete(3), [30])
-    metrics, passes = agent.learn(rollout, 64)
+    _, passes = agent.learn(rollout, 64)
     assert passes == 12
     assert sorted({len(batch.reward) for batch in seen}) == [7, 8]
     for epoch in range(3):
         rewards = torch.cat([batch.reward for batch in seen[4 * epoch : 4 * epoch + 4]])
         assert torch.equal(rewards.sort()[0], torch.from_numpy(rollout.reward[0]).sort()[0])
     seen.clear()
-    mt.CustomAgent(model, loss, torch.optim.SGD(model.parameters(), 0.1), memory=mt.Rollouts(), seed=0).learn(rollout, 30)
+    mt.CustomAgent(model, loss, torch.optim.SGD(model.parameters(), 0.1), memory=mt.Rollouts(), seed=0).learn(
+        rollout, 30
+    )
     assert len(seen) == 1
     assert torch.equal(seen[0].reward, torch.from_numpy(rollout.reward[0]))
 
@@ -272,8 +280,8 @@ def test_acts_in_a_box_with_noise_and_clips():
     model = nn.Linear(5, 2, bias=False)
     model.weight.data.zero_()
     agent = mt.CustomAgent(
-        model, q_loss, torch.optim.SGD(model.parameters(), 0.1), observation_space=VECTOR, action_space=space, noise=0.1,
-        seed=0,
+        model, q_loss, torch.optim.SGD(model.parameters(), 0.1), observation_space=VECTOR, action_space=space,
+        noise=0.1, seed=0,
     )  # fmt: skip
     rows = np.zeros((2000, 5), np.float32)
     assert np.array_equal(agent.act(rows), np.zeros((2000, 2)))
@@ -359,9 +367,11 @@ def test_wrong_use_is_told():
     keras = type("Sequential", (), {"__module__": "keras.models"})()
     with pytest.raises(mt.AgentError, match="Sequential is a Keras model"):
         make(keras, q_loss, adam)
-    with pytest.raises(mt.ConfigError, match="no setting 'epsilom'. Did you mean 'epsilon'"):
+    with pytest.raises(mt.ConfigError, match=r"no setting 'epsilom'\. Did you mean 'epsilon'"):
         make(model, q_loss, adam, epsilom=0.1)
-    with pytest.raises(mt.ConfigError, match=r"memory must be marltrain\.Replay\(capacity=50000\) or marltrain\.Rollouts"):
+    with pytest.raises(
+        mt.ConfigError, match=r"memory must be marltrain\.Replay\(capacity=50000\) or marltrain\.Rollouts"
+    ):
         make(model, q_loss, adam, memory=100)
     player = PlayerSpec("p", spaces.Discrete(4), spaces.Discrete(3), Layout(spaces.Discrete(4)))
     with pytest.raises(mt.AgentError, match=r"its observation space is Discrete\(4\)"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -50,7 +52,7 @@ def test_multi_categorical_equals_torchs():
     log_prob, entropy = distribution_of(spaces.MultiDiscrete([2, 3])).evaluate(ops, out, None, taken)
     torch.testing.assert_close(log_prob, sum(part.log_prob(taken[..., d]) for d, part in enumerate(parts)))
     torch.testing.assert_close(entropy, sum(part.entropy() for part in parts))
-    assert MultiCategorical(spaces.MultiDiscrete([[2, 3], [4, 5]])).sizes == [2, 3, 4, 5]
+    assert MultiCategorical(spaces.MultiDiscrete(np.array([[2, 3], [4, 5]]))).sizes == [2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("space", [spaces.Discrete(4), spaces.MultiDiscrete([2, 3]), spaces.Box(-1, 1, (2,))], ids=str)
@@ -89,9 +91,12 @@ def test_samples_follow_the_probabilities_and_never_an_illegal_action():
 def test_gumbel_noise_is_finite_even_at_the_ends_of_the_uniform():
     class Ends:
         def random(self, shape, dtype):
-            return np.linspace(0, np.nextafter(np.float32(1), np.float32(0)), int(np.prod(shape)), dtype=dtype).reshape(shape)
+            return np.linspace(0, np.nextafter(np.float32(1), np.float32(0)), int(np.prod(shape)), dtype=dtype).reshape(
+                shape
+            )
 
-    noise = gumbel([Ends()], (4, 5))
+    ends: list[Any] = [Ends()]
+    noise = gumbel(ends, (4, 5))
     assert np.isfinite(noise).all()
     assert noise.dtype == np.float32
 

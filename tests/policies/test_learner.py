@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -45,7 +47,9 @@ def assert_rows_equal(learner, singles, tolerance=TOLERANCE):
         assert together.info == alone.info
         assert together.arrays.keys() == alone.arrays.keys()
         for name, array in together.arrays.items():
-            np.testing.assert_allclose(array, alone.arrays[name], rtol=0, atol=tolerance, err_msg=f"agent {row}: {name}")
+            np.testing.assert_allclose(
+                array, alone.arrays[name], rtol=0, atol=tolerance, err_msg=f"agent {row}: {name}"
+            )
 
 
 def moved(before: AgentState, after: AgentState) -> bool:
@@ -56,7 +60,9 @@ def moved(before: AgentState, after: AgentState) -> bool:
 PPO_KINDS = [
     pytest.param(3, VECTOR, spaces.Discrete(4), False, {}, id="discrete-3"),
     pytest.param(8, VECTOR, spaces.Discrete(4), True, {"value_clip": 0.2, "hidden": (16,)}, id="masked-8"),
-    pytest.param(3, VECTOR, spaces.Box(-2, 3, (2,), np.float32), False, {"critic_learning_rate": 1e-3}, id="continuous-3"),
+    pytest.param(
+        3, VECTOR, spaces.Box(-2, 3, (2,), np.float32), False, {"critic_learning_rate": 1e-3}, id="continuous-3"
+    ),
     pytest.param(8, VECTOR, spaces.MultiDiscrete([2, 3]), False, {"normalize_advantage": False}, id="multidiscrete-8"),
     pytest.param(3, IMAGE, spaces.Discrete(3), False, {"cnn": True}, id="cnn-3"),
     pytest.param(3, PICTURE_AND_VECTOR, spaces.Discrete(3), False, {"cnn": True}, id="cnn-and-vector-3"),
@@ -125,7 +131,9 @@ def test_padding_means_nothing():
         setattr(rubbish, name, getattr(batch, name))
     rubbish.extras["log_prob"][0] = batch.extras["log_prob"][0]
     rubbish.extras["log_prob"][1, :4] = batch.extras["log_prob"][1, :4]
-    learners = [stacked([mt.PPO(VECTOR, spaces.Discrete(3), seed=k, minibatches=2) for k in range(2)]) for _ in range(2)]
+    learners = [
+        stacked([mt.PPO(VECTOR, spaces.Discrete(3), seed=k, minibatches=2) for k in range(2)]) for _ in range(2)
+    ]
     for learner, given in zip(learners, (batch, rubbish), strict=True):
         learner.update(given, learn=everyone(learner), batch_size=64)
     for row in range(2):
@@ -157,7 +165,7 @@ def test_a_row_that_does_not_learn_is_unchanged_to_the_bit(kind):
 
 
 def test_a_gradient_pass_with_nothing_to_learn_changes_nothing():
-    """An agent without rows, and one without rows in the last minibatches of an epoch, is skipped and not moved by Adam."""
+    """An agent without rows (at all, or in the last minibatches of an epoch) is skipped, and not moved by Adam."""
     agents = [mt.PPO(VECTOR, spaces.Discrete(3), seed=k, batch_size=3, epochs=1) for k in range(2)]
     learner, rng = stacked(agents), np.random.default_rng(5)
     learner.update(some_rollout(rng, VECTOR, spaces.Discrete(3), [9, 9]), learn=everyone(learner), batch_size=64)
@@ -175,7 +183,7 @@ def test_a_gradient_pass_with_nothing_to_learn_changes_nothing():
 
 def test_rows_with_different_numbers_equal_their_single_runs():
     """Learning rate, discount, clipping and epsilon differ between rows of one learner."""
-    own = [
+    own: list[dict[str, Any]] = [
         {"learning_rate": 1e-3, "clip": 0.1, "max_grad_norm": 0.05, "entropy_coef": 0.0, "gae_lambda": 0.5},
         {"learning_rate": 1e-4, "clip": 0.3, "max_grad_norm": 5.0, "entropy_coef": 0.1, "gae_lambda": 1.0},
     ]
@@ -212,7 +220,7 @@ def test_acting_stacked_equals_acting_alone(make, masked):
     agents = [make(VECTOR, spaces.Discrete(4), seed=k) for k in range(3)]
     learner, rng = stacked(agents), np.random.default_rng(7)
     for _ in range(4):
-        obs = some_obs(rng, VECTOR, (3, 6))
+        obs: Any = some_obs(rng, VECTOR, (3, 6))
         legal = some_legal(rng, rng.integers(4, size=(3, 6)), 4) if masked else None
         explore = rng.random((3, 6)) < 0.5
         together = learner.act(obs, legal, None, turn=explore, explore=explore, rngs=learner.rngs("act"))
@@ -250,7 +258,7 @@ def test_test_streams_start_anew_and_move_nothing():
 def test_export_and_load_carry_everything():
     """An agent moved to another row of another learner goes on exactly as it would have."""
     rng = np.random.default_rng(8)
-    options = {"minibatches": 2, "epochs": 2, "learning_rate": mt.linear(1e-3, 1e-4, 100)}
+    options: dict[str, Any] = {"minibatches": 2, "epochs": 2, "learning_rate": mt.linear(1e-3, 1e-4, 100)}
     home = stacked([mt.PPO(VECTOR, spaces.Discrete(3), seed=5, **options)])
     away = stacked([mt.PPO(VECTOR, spaces.Discrete(3), seed=k, **options) for k in (8, 9)])
     home.at(40)
@@ -278,12 +286,14 @@ def test_another_kind_of_agent_cannot_be_loaded():
         dqn.learner_.load(0, wide.learner_.export(0))
 
 
-# Numbers and schedules -------------------------------------------------------------------------------------------------
+# Numbers and schedules ------------------------------------------------------------------------------------------------
 
 
 def test_schedules_are_evaluated_at_env_steps():
     agents = [
-        mt.DQN(VECTOR, spaces.Discrete(3), seed=0, epsilon=mt.linear(1.0, 0.0, 100), learning_rate=mt.cosine(0.1, 0.0, 50)),
+        mt.DQN(
+            VECTOR, spaces.Discrete(3), seed=0, epsilon=mt.linear(1.0, 0.0, 100), learning_rate=mt.cosine(0.1, 0.0, 50)
+        ),
         mt.DQN(VECTOR, spaces.Discrete(3), seed=1, epsilon=0.5),
     ]
     learner = stacked(agents)

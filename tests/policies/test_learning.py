@@ -52,7 +52,7 @@ def with_module(kind, **settings):
     return kind(VECTOR, spaces.Discrete(3), seed=0, network=module, **{**critic, **settings})
 
 
-# Settings --------------------------------------------------------------------------------------------------------------
+# Settings -------------------------------------------------------------------------------------------------------------
 
 
 def test_hyper_reads_everything_and_sets_numbers():
@@ -63,7 +63,7 @@ def test_hyper_reads_everything_and_sets_numbers():
     assert {"epochs", "clip", "learning_rate"} <= set(dir(agent.hyper))
     with pytest.raises(ConfigError, match="'epochs' is structural"):
         agent.hyper.epochs = 3
-    with pytest.raises(ConfigError, match="'clp' does not exist. Did you mean 'clip'"):
+    with pytest.raises(ConfigError, match=r"'clp' does not exist\. Did you mean 'clip'"):
         agent.hyper.clp = 3
     with pytest.raises(AttributeError):
         agent.hyper.clp  # noqa: B018
@@ -80,28 +80,28 @@ def test_the_network_follows_the_observation_unless_it_is_given():
         mt.DQN(VECTOR, spaces.Discrete(3), network=Own)
 
 
-# A module of one's own -------------------------------------------------------------------------------------------------
+# A module of one's own ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [mt.PPO, mt.DQN])
 def test_a_module_learns_as_torchs_own_optimiser_would_have_it(kind):
     """The same architecture as module and as NetworkSpec, from the same weights, stays the same."""
-    agent = kind(VECTOR, spaces.Discrete(3), seed=0, network=mt.MLP(hidden=(8,), activation="relu"),
-                 **({"minibatches": 2, "critic_network": mt.MLP(hidden=(4,))} if kind is mt.PPO else {"target_sync": 2}))  # fmt: skip
+    rest = {"minibatches": 2, "critic_network": mt.MLP(hidden=(4,))} if kind is mt.PPO else {"target_sync": 2}
+    agent = kind(VECTOR, spaces.Discrete(3), seed=0, network=mt.MLP(hidden=(8,), activation="relu"), **rest)
     name = "actor" if kind is mt.PPO else "q"
     arrays = agent.learner_.export(0).arrays
     module = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
     for layer, place in ((module[0], "hidden0"), (module[2], "head0")):
         layer.weight.data = torch.from_numpy(arrays[f"net/{name}/{place}.weight"].T.copy())
         layer.bias.data = torch.from_numpy(arrays[f"net/{name}/{place}.bias"].copy())
-    twin = kind(VECTOR, spaces.Discrete(3), seed=0, network=module,
-                **({"minibatches": 2, "critic_network": mt.MLP(hidden=(4,))} if kind is mt.PPO else {"target_sync": 2}))  # fmt: skip
+    twin = kind(VECTOR, spaces.Discrete(3), seed=0, network=module, **rest)
     for one in (agent, twin):
         one.learner_._foreign = False  # seeding the module's randomness draws from the agent's stream
         learn(one)
     ours, theirs = agent.learner_.export(0).arrays, twin.learner_.export(0).arrays
-    for place, layer in (("hidden0", "0"), ("head0", "2")):
-        np.testing.assert_allclose(ours[f"net/{name}/{place}.weight"].T, theirs[f"net/{name}/{layer}.weight"], atol=1e-5)
+    for place, number in (("hidden0", 0), ("head0", 2)):
+        learned = theirs[f"net/{name}/{number}.weight"]
+        np.testing.assert_allclose(ours[f"net/{name}/{place}.weight"].T, learned, atol=1e-5)
         assert np.abs(arrays[f"net/{name}/{place}.weight"] - ours[f"net/{name}/{place}.weight"]).max() > 1e-4
 
 
@@ -161,17 +161,27 @@ def test_dropout_is_off_in_acting_on_in_learning_and_repeats_with_the_agents_see
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda: with_module(mt.DQN, module=own(out=4)), AgentError, "module Own gave an output of shape (2, 4) for 2 rows, "
-                                                                     "expected a tensor of shape (2, 3)"),
-        (lambda: with_module(mt.DQN, module=own(width=6)), AgentError, "module Own cannot take this player's observations"),
+        (
+            lambda: with_module(mt.DQN, module=own(out=4)),
+            AgentError,
+            "module Own gave an output of shape (2, 4) for 2 rows, expected a tensor of shape (2, 3)",
+        ),
+        (
+            lambda: with_module(mt.DQN, module=own(width=6)),
+            AgentError,
+            "module Own cannot take this player's observations",
+        ),
         (lambda: with_module(mt.DQN, module=nn.ReLU()), AgentError, "ReLU has no parameters that learn"),
         (lambda: with_module(mt.DQN, module=nn.GRU(5, 3)), AgentError, "module GRU gave a tuple"),
         (lambda: with_module(mt.PPO, critic_network=own(out=2)), AgentError, "expected a tensor of shape (2, 1)"),
         (lambda: with_module(mt.PPO, critic_network=None), ConfigError, "give the critic's too with critic_network="),
-        (lambda: mt.PPO(VECTOR, spaces.Box(-1, 1, (2,)), network=own(out=2), critic_network=mt.MLP()), AgentError,
-         "expected a tensor of shape (2, 4)"),
+        (
+            lambda: mt.PPO(VECTOR, spaces.Box(-1, 1, (2,)), network=own(out=2), critic_network=mt.MLP()),
+            AgentError,
+            "expected a tensor of shape (2, 4)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_modules_that_do_not_fit_are_refused_when_the_agent_is_made(make, error, words):
     with pytest.raises(error) as caught:
         make()

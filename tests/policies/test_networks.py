@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,15 @@ from tests.policies.batches import IMAGE, PICTURE_AND_VECTOR, VECTOR, some_obs
 BACKEND = make_backend("torch", "cpu")
 
 
-def network(spec, layout, heads=(Head(3),), agents=2):
+HEAD = (Head(3),)
+
+
+def wrong(value: Any) -> Any:
+    """Return what a type checker would not let through."""
+    return value
+
+
+def network(spec, layout, heads=HEAD, agents=2):
     return BACKEND.network(spec, layout, heads, [generator(k, "weights") for k in range(agents)], agents)
 
 
@@ -54,7 +63,8 @@ IMAGES = [
     pytest.param(spaces.Box(0, 255, (3, 9, 8), np.uint8), 1, lambda x: x, id="channels first"),
     pytest.param(spaces.Box(0, 255, (4, 9, 8), np.uint8), 4, lambda x: x, id="frames"),
     pytest.param(
-        spaces.Box(0, 255, (2, 9, 8, 3), np.uint8), 2, lambda x: torch.cat([f.permute(0, 3, 1, 2) for f in x.unbind(1)], 1),
+        spaces.Box(0, 255, (2, 9, 8, 3), np.uint8), 2,
+        lambda x: torch.cat([frame.permute(0, 3, 1, 2) for frame in x.unbind(1)], 1),
         id="frames of colour",
     ),
 ]  # fmt: skip
@@ -78,6 +88,7 @@ def test_a_cnn_equals_torchs_layers(space, stack, to_channels_first):
 def test_an_image_beside_a_vector_and_an_mlp_over_pixels():
     layout = Layout(PICTURE_AND_VECTOR)
     obs = some_obs(np.random.default_rng(0), PICTURE_AND_VECTOR, (1, 3))
+    assert isinstance(obs, dict)
     tensors = {name: torch.from_numpy(a) for name, a in obs.items()}
     net = network(MLP(hidden=(6,)), layout, agents=1)
     w = net.arrays(0)
@@ -137,11 +148,15 @@ def test_descriptions_build_the_specification_again():
     ("make", "error", "words"),
     [
         (lambda: MLP(hidden=(0,)), ConfigError, "at least 1, got"),
-        (lambda: MLP(hidden=(6.5,)), ConfigError, "must be integers"),
+        (lambda: MLP(hidden=wrong((6.5,))), ConfigError, "must be integers"),
         (lambda: MLP(activation="tanhh"), ConfigError, "Did you mean 'tanh'?"),
-        (lambda: CNN(filters=((1, 2),)), ConfigError, "triples"),
+        (lambda: CNN(filters=wrong(((1, 2),))), ConfigError, "triples"),
         (lambda: spec_from({"type": "RNN"}), ConfigError, "MLP, CNN, got 'RNN'"),
-        (lambda: Plan(CNN(filters=((2, 9, 1),)), Layout(IMAGE), (Head(2),)), SpecError, "too small for the convolutions"),
+        (
+            lambda: Plan(CNN(filters=((2, 9, 1),)), Layout(IMAGE), (Head(2),)),
+            SpecError,
+            "too small for the convolutions",
+        ),
     ],
 )
 def test_what_is_no_specification(make, error, words):

@@ -9,8 +9,8 @@ from marltrain.errors import AgentError, SaveError
 from marltrain.files import read_arrays, sha256, write_arrays
 from marltrain.policies.agent import Agent, FrozenAgent, FunctionAgent, RandomAgent
 from marltrain.policies.batch import AgentState
-from marltrain.trainer.roster import make_agents
 from marltrain.policies.saving import DESCRIPTION, WEIGHTS, load, save
+from marltrain.trainer.roster import make_agents
 from tests.toys import Identity, Motley
 
 

@@ -19,15 +19,17 @@ SHORT = {"players": 2, "length": 3}
 def trainer(env: Any = Identity, env_args: Mapping[str, Any] | None = None, **settings: Any) -> mt.DecentralizedTrainer:
     """A trainer of few environments that shows nothing; Identity of two players and 3 steps unless told otherwise."""
     few = {
-        "num_train_envs": 3, "num_test_envs": 2, "update_freq": 10, "test_freq": 10_000, "episodes_per_test": 2, "seed": 0,
-        "progress": False, "run_dir": "run", **settings,
+        "num_train_envs": 3, "num_test_envs": 2, "update_freq": 10, "test_freq": 10_000, "episodes_per_test": 2,
+        "seed": 0, "progress": False, "run_dir": "run", **settings,
     }  # fmt: skip
     return mt.DecentralizedTrainer(env, (SHORT if env is Identity else {}) if env_args is None else env_args, **few)
 
 
 def ppo(env: Any = Identity, env_args: Mapping[str, Any] | None = None, **settings: Any) -> list[Any]:
     args = (SHORT if env is Identity else {}) if env_args is None else env_args
-    return mt.make_agents("ppo", env, env_args=args, **{"seed": 0, "network": SMALL, "minibatches": 2, "epochs": 1, **settings})
+    return mt.make_agents(
+        "ppo", env, env_args=args, **{"seed": 0, "network": SMALL, "minibatches": 2, "epochs": 1, **settings}
+    )
 
 
 def dqn(env: Any = Identity, env_args: Mapping[str, Any] | None = None, **settings: Any) -> list[Any]:

@@ -31,12 +31,15 @@ def test_a_learners_own_pace_wins():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"minibatches": None}, "batch_size=64 exceeds one rollout of the agent of player_0 and player_1: 4 batch steps x 3 "
-                                "environments x 1 seats = 12 rows. Raise update_freq (now 10 env steps) or lower batch_size"),
+        (
+            {"minibatches": None},
+            "batch_size=64 exceeds one rollout of the agent of player_0 and player_1: 4 batch steps x 3 environments x "
+            "1 seats = 12 rows. Raise update_freq (now 10 env steps) or lower batch_size",
+        ),
         ({"minibatches": None, "batch_size": 13}, "batch_size=13 exceeds"),
         ({"minibatches": 13}, "minibatches=13 exceeds"),
     ],
-)  # fmt: skip
+)
 def test_a_batch_larger_than_a_rollout_of_fixed_size_is_an_error_before_training(settings, words):
     calls: list = []
     with pytest.raises(ConfigError) as caught:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ import marltrain as mt
 from marltrain.errors import AgentError, ConfigError, EnvError
 from marltrain.random import child_seed
 from marltrain.trainer.hooks import Callback
+from tests.envs.driving import run_seed
 from tests.toys import Broken, Crowd, Forgetful, Identity, Motley, Relay
 from tests.trainer.running import SMALL, Student, changed, dqn, ppo, tables, trainer, weights
 
@@ -107,9 +109,12 @@ def test_returns_and_metrics_are_undiscounted_sums():
     result = trainer(Crowd, steps_per_train=24, num_train_envs=2, seed=_all_even()).train(agents, [0, 0, 1], plot=False)
     assert result["episodes"].filter(like="return/").iloc[0].tolist() == [4.0, 240.0, 2.0]
     metrics = []
-    trainer(Crowd, steps_per_train=2, reward_metric=lambda r: metrics.append(r.copy()) or float(r.max())).train(
-        agents, [0, 0, 1], plot=False
-    )
+
+    def metric(rewards):
+        metrics.append(rewards.copy())
+        return rewards.max()
+
+    trainer(Crowd, steps_per_train=2, reward_metric=metric).train(agents, [0, 0, 1], plot=False)
     assert metrics[0].shape == (2, 3)
     assert metrics[0][:, [0, 2]].tolist() == [[4.0, 2.0]] * 2
 
@@ -118,7 +123,7 @@ def _all_even():
     return next(s for s in range(9999) if not any(child_seed(s, "episode", "train", e, 0) % 2 for e in (0, 1)))
 
 
-# Agents of all sorts ---------------------------------------------------------------------------------------------------
+# Agents of all sorts --------------------------------------------------------------------------------------------------
 
 
 def test_a_mix_of_agents_trains():
@@ -127,9 +132,11 @@ def test_a_mix_of_agents_trains():
     off = dqn(Identity, args)[1]
     on = ppo(Identity, args)[0]
     student = Student(lambda row: int(row.argmax()))
-    fixed = [mt.RandomAgent(), mt.FrozenAgent(on), mt.FunctionAgent(lambda observation: observation)]
+    fixed: list[Any] = [mt.RandomAgent(), mt.FrozenAgent(on), mt.FunctionAgent(lambda observation: observation)]
     before = weights([on, off, fixed[1].inner])
-    result = trainer(Identity, args, steps_per_train=60).train([on, off, student, *fixed], [1, 1, 1, 0, 0, 0], plot=False)
+    result = trainer(Identity, args, steps_per_train=60).train(
+        [on, off, student, *fixed], [1, 1, 1, 0, 0, 0], plot=False
+    )
     assert changed(before, weights([on, off, fixed[1].inner])) == [True, True, False]
     returns = result["episodes"].filter(like="return/").to_numpy()
     assert (returns[:, [2, 5]] == 3).all()  # they name the symbol
@@ -145,7 +152,7 @@ def test_a_user_s_agent_is_given_what_happened():
     """
     red_1, blue = Student(lambda row: 2 - int(row[0])), Student(lambda row: 6)
     red_0 = mt.FunctionAgent(lambda observation: int(observation[0]) % 3)
-    run = trainer(Crowd, num_train_envs=1, update_freq=3, steps_per_train=6, seed=_even_odd())
+    run = trainer(Crowd, num_train_envs=1, update_freq=3, steps_per_train=6, seed=run_seed([0, 1]))
     run.train([red_0, blue, red_1], [0, 1, 1], plot=False)
     first = red_1.seen[0]
     assert first.observation.tolist() == [[0, 1], [1, 1]]
@@ -166,12 +173,6 @@ def test_a_user_s_agent_is_given_what_happened():
     assert seen.next_observation.tolist() == [[4, 2, 0]]
     assert (seen.terminated.tolist(), seen.truncated.tolist()) == ([False], [True])
     assert red_1.seen[1].observation.tolist() == [[0, 1], [1, 1]]
-
-
-def _even_odd():
-    from tests.envs.driving import run_seed
-
-    return run_seed([0, 1])
 
 
 def test_a_user_s_agent_that_learns_improves():
@@ -198,7 +199,7 @@ def test_a_user_s_agent_that_learns_improves():
     assert result["reward_metric_stats"][0] < 3.0
 
 
-# Wrong input -----------------------------------------------------------------------------------------------------------
+# Wrong input ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -237,7 +238,10 @@ def test_unknown_arguments_and_environments():
 @pytest.mark.parametrize(
     ("metric", "words"),
     [
-        (lambda rewards: rewards.mean(0), "must return one number for rewards [episodes, players], got a ndarray of shape (2,)"),
+        (
+            lambda rewards: rewards.mean(0),
+            "must return one number for rewards [episodes, players], got a ndarray of shape (2,)",
+        ),
         (lambda rewards: None, "got a NoneType"),
         (lambda rewards: "3", "got a str"),
         (lambda rewards: True, "got a bool"),
@@ -259,7 +263,9 @@ def test_a_metric_that_is_no_number(metric, words):
 
 @pytest.mark.parametrize("metric", [lambda r: int(r.sum()), lambda r: r.mean(), lambda r: np.array(r.mean())])
 def test_metrics_that_are_numbers(metric):
-    assert isinstance(trainer(reward_metric=metric, steps_per_train=3).train(ppo(), [1, 1])["reward_metric_stats"][0], float)
+    assert isinstance(
+        trainer(reward_metric=metric, steps_per_train=3).train(ppo(), [1, 1])["reward_metric_stats"][0], float
+    )
 
 
 def test_a_metric_cannot_change_what_was_measured():
@@ -290,7 +296,9 @@ def test_an_environment_that_breaks_its_contract_is_named_with_player_environmen
     assert "step 3" in str(caught.value)
 
 
-@pytest.mark.parametrize(("fault", "words"), [("raise", "ZeroDivisionError: a fault of the environment's own"), ("kill", "SIGKILL")])
+@pytest.mark.parametrize(
+    ("fault", "words"), [("raise", "ZeroDivisionError: a fault of the environment's own"), ("kill", "SIGKILL")]
+)
 def test_a_worker_that_fails_is_reported_and_the_last_agents_are_saved(fault, words):
     settings = {"vector": "subproc", "num_workers": 2, "num_train_envs": 2, "num_test_envs": 1, "episodes_per_test": 1}
     run = trainer(Broken, {"fault": fault, "episode": 2}, **settings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -15,7 +17,7 @@ from tests.toys import Crowd, Identity, Relay
 from tests.trainer.running import changed, dqn, ppo, tables, trainer, weights
 
 
-class Auction(ParallelEnv):
+class Auction(ParallelEnv):  # type: ignore[misc]
     """Three players bid 0 to 4; the highest bid takes 1 from each of the others. 1 or 2 steps, by the seed's parity.
 
     Each sees its own place. In the game's log: the seed of every episode started.
@@ -77,8 +79,8 @@ def test_exactly_the_episodes_asked_for_each_environment_its_share(auction):
     assert result.lengths.tolist() == lengths
     assert result.returns.tolist() == [[-n, 2 * n, -n] for n in lengths]
     assert result.seats.tolist() == [[0, 1, 2]] * 7
-    assert result.wins.tolist() == [0, 7, 0]
-    assert result.losses.tolist() == [7, 0, 7]
+    assert result.wins is not None and result.wins.tolist() == [0, 7, 0]
+    assert result.losses is not None and result.losses.tolist() == [7, 0, 7]
     assert result.mean == 0.0
     assert set(own[0] + own[1][:2] + own[2][:2]) <= set(auction.started)
     assert run.test([bidding(0), bidding(4), bidding(2)], episodes=2).lengths.tolist() == lengths[:2]
@@ -86,7 +88,9 @@ def test_exactly_the_episodes_asked_for_each_environment_its_share(auction):
 
 
 def test_every_test_is_played_on_the_same_seeds_and_never_on_those_of_training(auction):
-    run = trainer(auction, num_test_envs=2, num_train_envs=2, seed=5, episodes_per_test=3, test_freq=4, episodes_per_train=11)
+    run = trainer(
+        auction, num_test_envs=2, num_train_envs=2, seed=5, episodes_per_test=3, test_freq=4, episodes_per_train=11
+    )
     lengths = []
 
     def metric(rewards):
@@ -107,7 +111,8 @@ def test_every_test_is_played_on_the_same_seeds_and_never_on_those_of_training(a
 def test_testing_moves_no_training_stream(make):
     """More tests, longer ones, in more environments: the same weights and episodes, bit for bit."""
     results, states = [], []
-    for often in ({}, {"test_freq": 3, "episodes_per_test": 7, "num_test_envs": 5}):
+    more: dict[str, Any] = {"test_freq": 3, "episodes_per_test": 7, "num_test_envs": 5}
+    for often in ({}, more):
         agents = make()
         results.append(trainer(steps_per_train=60, **often).train([*agents], [1, 1], plot=False))
         states.append((weights(agents), [agent.learner_.export(agent.row).info for agent in agents]))
@@ -119,13 +124,14 @@ def test_testing_moves_no_training_stream(make):
 
 def test_a_random_agent_in_a_test_moves_nothing_either():
     results = []
-    for often in ({}, {"test_freq": 3, "episodes_per_test": 7}):
+    more: dict[str, Any] = {"test_freq": 3, "episodes_per_test": 7}
+    for often in ({}, more):
         agents = [ppo()[0], mt.RandomAgent(seed=3)]
         results.append(tables(trainer(steps_per_train=60, **often).train(agents, [1, 0], plot=False))[1])
     assert results[0] == results[1]
 
 
-# Line-ups --------------------------------------------------------------------------------------------------------------
+# Line-ups -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_line_up_moves_on_one_seat_an_episode(auction):
@@ -171,7 +177,9 @@ def test_entries_move_only_among_seats_of_equal_spaces():
 def test_the_default_metric_of_a_line_up_is_that_of_the_agents_that_learn(auction):
     agents = ppo(auction)
     run = trainer(auction, episodes_per_test=6, steps_per_train=3)
-    stats = run.train(agents, [1, 0, 0], plot=False, test_agents=[bidding(4), agents[0], agents[1]])["reward_metric_stats"]
+    stats = run.train(agents, [1, 0, 0], plot=False, test_agents=[bidding(4), agents[0], agents[1]])[
+        "reward_metric_stats"
+    ]
     assert stats[0] < 0  # agents[0] loses to the bid of 4 wherever it sits; the mean over all columns would be 0
     lengths = run.test([bidding(0)] * 3, episodes=6).lengths
     assert stats[0] >= -lengths.mean()
@@ -180,7 +188,9 @@ def test_the_default_metric_of_a_line_up_is_that_of_the_agents_that_learn(auctio
 def test_a_line_up_rotates_in_a_turn_based_game_and_plays_legal_moves():
     agents = ppo(Relay)
     run = trainer(Relay, episodes_per_test=5, steps_per_train=6)
-    result = run.train(agents, [1, 1, 1], plot=False, test_agents=[agents[0], mt.RandomAgent(), mt.FrozenAgent(agents[0])])
+    result = run.train(
+        agents, [1, 1, 1], plot=False, test_agents=[agents[0], mt.RandomAgent(), mt.FrozenAgent(agents[0])]
+    )
     assert len(result["reward_metric_stats"]) == 2
 
 
@@ -189,7 +199,7 @@ def test_a_wrong_line_up_is_an_error_before_training():
         trainer().train(ppo(), [1, 1], plot=False, test_agents=[mt.RandomAgent()])
 
 
-# Results ---------------------------------------------------------------------------------------------------------------
+# Results --------------------------------------------------------------------------------------------------------------
 
 
 def result_of(returns):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -91,7 +93,9 @@ def test_the_exploration_mask_is_by_seat_even_for_one_agent_in_two_seats():
                 t = (self.ring.now - 1) % self.ring.capacity
                 seen.append((self.ring.obs["vector"][:2, t].argmax(-1), self.ring.action[:2, t].copy()))
 
-    trainer(Identity, env, steps_per_train=150, callbacks=[Watch()]).train([agent, agent, student], [0, 0, 1], [1, 0, 0], plot=False)
+    trainer(Identity, env, steps_per_train=150, callbacks=[Watch()]).train(
+        [agent, agent, student], [0, 0, 1], [1, 0, 0], plot=False
+    )
     agrees = [np.concatenate([(modes[o[seat]] == a[seat]) for o, a in seen]) for seat in (0, 1)]
     assert agrees[1].all()
     assert 0.1 < agrees[0].mean() < 0.6  # uniform over three
@@ -132,13 +136,15 @@ def test_shared_memory_reads_every_seat_of_the_same_spaces(batches):
 
 
 def test_on_policy_learners_cannot_share_memory():
-    with pytest.raises(ConfigError, match=r"shared_memory=True, but the agent of player_0 and player_1 learns on-policy"):
+    with pytest.raises(
+        ConfigError, match=r"shared_memory=True, but the agent of player_0 and player_1 learns on-policy"
+    ):
         trainer(shared_memory=True).train(ppo(), [1, 1], plot=False)
     frozen = [*dqn()[:1], mt.FrozenAgent(ppo()[1])]
     assert trainer(shared_memory=True, steps_per_train=3).train(frozen, [1, 0], plot=False)["num_collected_steps"] == 3
 
 
-# Changing masks in hooks -----------------------------------------------------------------------------------------------
+# Changing masks in hooks ----------------------------------------------------------------------------------------------
 
 
 def test_a_mask_set_in_a_hook_counts_from_the_next_batch_step(batches):
@@ -156,7 +162,7 @@ def test_a_mask_set_in_a_hook_counts_from_the_next_batch_step(batches):
 
     trainer(steps_per_train=24, callbacks=[At(4, switch), Watch()]).train(agents, [1, 1], plot=False)
     assert [learn.tolist() for _, learn in batches.seen] == [[True, True], [False, True]]
-    assert [changed(a, b) for a, b in zip(states[:-1], states[1:], strict=True)] == [[True, True], [False, True]]
+    assert [changed(a, b) for a, b in pairwise(states)] == [[True, True], [False, True]]
 
 
 def test_an_exploration_mask_set_in_a_hook_counts_from_the_next_decision():
@@ -243,11 +249,11 @@ def test_alternating_training(make):
                 moment.trainer.learning_mask = [len(states) % 2, 1 - len(states) % 2]
 
     trainer(update_freq=6, steps_per_train=48, callbacks=[Alternate()]).train(agents, [1, 0], plot=False)
-    moves = [changed(a, b) for a, b in zip(states[:-1], states[1:], strict=True)]
+    moves = [changed(a, b) for a, b in pairwise(states)]
     assert moves == [[True, False], [False, True], [True, False], [False, True]]
 
 
-# What is no mask -------------------------------------------------------------------------------------------------------
+# What is no mask ------------------------------------------------------------------------------------------------------
 
 WRONG = [
     ([1], "learning_mask has 1 entries, Identity has 2 players: player_0, player_1"),
@@ -287,7 +293,9 @@ def test_wrong_exploration_masks():
 
 def test_who_never_learns_cannot_be_told_to():
     for other in (mt.RandomAgent(), mt.FrozenAgent(ppo()[1]), mt.FunctionAgent(lambda observation: 0)):
-        with pytest.raises(MaskError, match=f"learning_mask is True for player 'player_1', but a {type(other).__name__} never"):
+        with pytest.raises(
+            MaskError, match=f"learning_mask is True for player 'player_1', but a {type(other).__name__} never"
+        ):
             trainer().train([ppo()[0], other], [1, 1], plot=False)
         switch = At(1, lambda moment: setattr(moment.trainer, "learning_mask", [0, 1]))
         with pytest.raises(MaskError, match="never learns"):
@@ -299,7 +307,7 @@ def test_masks_may_be_arrays_of_bools():
     assert trainer(steps_per_train=3).train(ppo(), mask, mask, plot=False)["num_collected_steps"] == 3
 
 
-# Fixed opponents and team rewards --------------------------------------------------------------------------------------
+# Fixed opponents and team rewards -------------------------------------------------------------------------------------
 
 
 def test_a_frozen_agent_keeps_what_it_was_copied_from_while_that_learns():
@@ -329,7 +337,11 @@ def test_a_frozen_agent_never_explores():
 
 @pytest.mark.parametrize(
     ("team_reward", "joint"),
-    [("mean", lambda r: r.mean(0)), ("sum", lambda r: r.sum(0)), (lambda r: 2 * r.max() - 1, lambda r: 2 * r.max(0) - 1)],
+    [
+        ("mean", lambda r: r.mean(0)),
+        ("sum", lambda r: r.sum(0)),
+        (lambda r: 2 * r.max() - 1, lambda r: 2 * r.max(0) - 1),
+    ],
     ids=["mean", "sum", "function"],
 )
 def test_a_team_reward_changes_what_is_learned_from_and_nothing_else(team_reward, joint, batches):
@@ -357,7 +369,7 @@ def test_a_team_reward_that_is_no_number():
         trainer(team_reward=lambda r: r).train(ppo(), [1, 1], plot=False)
 
 
-# Each transition once --------------------------------------------------------------------------------------------------
+# Each transition once -------------------------------------------------------------------------------------------------
 
 
 def test_one_agent_in_all_seats_learns_each_transition_once_on_policy(batches):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +20,11 @@ from tests.toys import Crowd, Motley, Relay
 
 def test_a_view_takes_seats_and_puts_them_back():
     array = np.arange(4 * 3 * 2).reshape(4, 3, 2)  # 4 players, 3 environments, 2 numbers
-    for where, plain in ((np.array([[1], [2]]), True), (np.array([[2, 0], [3, 1]]), False), (np.array([[0, 1], [2, 3]]), True)):
+    for where, plain in (
+        (np.array([[1], [2]]), True),
+        (np.array([[2, 0], [3, 1]]), False),
+        (np.array([[0, 1], [2, 3]]), True),
+    ):
         view = _View(where, 3)
         taken = view.take(array)
         agents, seats = where.shape
@@ -61,7 +65,7 @@ class Counting(mt.Agent):
 
 def test_carries_are_the_loops_and_start_anew_with_every_part_of_an_episode():
     """Crowd of 4 steps; red_1's part ends with step 2, and again with the episode (where nobody is there to act)."""
-    agents = [Counting(), mt.RandomAgent(), Counting()]
+    agents: list[Any] = [Counting(), mt.RandomAgent(), Counting()]
     with make_vector(resolve(Crowd, {}), None, 1, vector="dummy", role="train") as envs:
         actors = Actors(envs.spec, Roster(envs.spec, agents, 0, stack=True).units, 1, "act")
         step = envs.reset(run_seed([0, 0]))
@@ -75,10 +79,9 @@ def test_carries_are_the_loops_and_start_anew_with_every_part_of_an_episode():
 class Spy(mt.Agent):
     """Notes what `act` is given."""
 
-    seen: ClassVar[list]
-
     def __init__(self, answer):
-        self.answer, self.seen = answer, []
+        self.answer = answer
+        self.seen: list = []
 
     def act(self, observation, legal=None, explore=False):
         self.seen.append((observation, legal, explore))

@@ -91,7 +91,13 @@ class PlainDQN:
 def test_dqn_equals_a_plain_one(double, dueling, tau, masked):
     rule = {"double": double, "dueling": dueling, "tau": tau, "target_sync": 3}
     agent = mt.DQN(
-        VECTOR, spaces.Discrete(4), seed=4, network=mt.MLP(hidden=(16, 8)), learning_rate=3e-3, max_grad_norm=0.5, **rule
+        VECTOR,
+        spaces.Discrete(4),
+        seed=4,
+        network=mt.MLP(hidden=(16, 8)),
+        learning_rate=3e-3,
+        max_grad_norm=0.5,
+        **rule,
     )
     plain, rng = PlainDQN(agent.learner_.export(0).arrays, **rule), np.random.default_rng(0)
     start = agent.learner_.export(0).arrays
@@ -157,6 +163,7 @@ def test_greedy_among_legal_actions_and_epsilon_where_exploring():
 def test_what_it_asks_of_the_memory():
     agent = mt.DQN(VECTOR, spaces.Discrete(3), seed=0, n_step=3, capacity=777, update_per_step=0.5, learning_starts=9)
     needs, pace = agent.learner_.needs, agent.learner_.pace
+    assert needs is not None
     assert (needs.on_policy, needs.n_step, needs.capacity) == (False, 3, 777)
     assert (pace.update_per_step, pace.learning_starts, pace.minibatches) == (0.5, 9, None)
 
@@ -174,7 +181,7 @@ def test_a_model_of_ones_own_cannot_duel():
 
 def test_a_share_for_the_target_cannot_be_switched_on_later():
     agent = mt.DQN(VECTOR, spaces.Discrete(3), seed=0)
-    with pytest.raises(ConfigError, match="tau cannot become 0.5"):
+    with pytest.raises(ConfigError, match=r"tau cannot become 0\.5"):
         agent.hyper.tau = 0.5
     soft = mt.DQN(VECTOR, spaces.Discrete(3), seed=0, tau=0.1)
     soft.hyper.tau = 0.5

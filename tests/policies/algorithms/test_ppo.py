@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ class PlainPPO:
 
     def distribution(self, obs, legal):
         out = self.actor(obs)
-        if isinstance(self.space, spaces.Box):
+        if self.log_std is not None:
             return torch.distributions.Independent(torch.distributions.Normal(out, self.log_std.exp()), 1)
         if isinstance(self.space, spaces.MultiDiscrete):
             return [torch.distributions.Categorical(logits=part) for part in out.split(self.space.nvec.tolist(), -1)]
@@ -125,7 +126,7 @@ class PlainPPO:
     ids=["discrete", "masked", "continuous", "multidiscrete"],
 )
 def test_ppo_equals_a_plain_one(actions, masked, value_clip):
-    numbers = {
+    numbers: dict[str, Any] = {
         "learning_rate": 3e-3, "critic_learning_rate": 1e-3, "clip": 0.15, "entropy_coef": 0.02, "value_coef": 0.7,
         "max_grad_norm": 0.4, "gae_lambda": 0.9, "epochs": 3, "minibatches": 4,
     }  # fmt: skip
@@ -179,7 +180,8 @@ def test_gradient_norms_before_and_after_clipping():
     batch = some_rollout(np.random.default_rng(0), VECTOR, spaces.Discrete(2), [9])
     metrics = agent.learner_.update(batch, learn=np.ones(1, bool), batch_size=64)
     before, after = (
-        np.hypot(metrics[f"{name}/actor"][0], metrics[f"{name}/critic"][0]) for name in ("grad_norm", "grad_norm_clipped")
+        np.hypot(metrics[f"{name}/actor"][0], metrics[f"{name}/critic"][0])
+        for name in ("grad_norm", "grad_norm_clipped")
     )
     assert before > 0.01 and after == pytest.approx(1e-3, rel=1e-2)
 

@@ -196,10 +196,8 @@ def test_saves_and_loads(name, supplied, tmp_path):
     trainer(TICTACTOE, 200).train([agent, mt.RandomAgent()], [1, 0], plot=False)
     mt.save(tmp_path / "agents", [agent, agent])
     key = type(agent.algorithm).__name__
-    loaded: Any
-    copied: Any
-    loaded, again = mt.load(tmp_path / "agents", supply={key: lambda: supplied(18, 9, seed=9)})
-    assert loaded is again
+    loaded, copied = cast(Any, mt.load(tmp_path / "agents", supply={key: lambda: supplied(18, 9, seed=9)}))
+    assert loaded is copied
     one, two = weights(agent), weights(loaded)
     assert one.keys() == two.keys()
     assert all(np.array_equal(one[k], two[k]) for k in one)
@@ -208,7 +206,7 @@ def test_saves_and_loads(name, supplied, tmp_path):
     one, two = agent.state().info, loaded.state().info
     assert one["rest"] == two["rest"]
     assert one["learner"] == two["learner"]
-    copied, _ = mt.load(tmp_path / "agents", supply={key: agent.algorithm})
+    copied, _ = cast(Any, mt.load(tmp_path / "agents", supply={key: agent.algorithm}))
     assert copied.algorithm is not agent.algorithm
     with pytest.raises(mt.SaveError, match=f"made of tianshou's {key}: give it with supply="):
         mt.load(tmp_path / "agents")
@@ -234,9 +232,7 @@ def test_wrong_use_is_told():
         on(net)
     with pytest.raises(mt.AgentError, match=r"got DiscreteQLearningPolicy\. Give an algorithm"):
         off(net.policy)
-    with pytest.raises(
-        mt.ConfigError, match=r"got a buffer \(ReplayBuffer\).*memory=marltrain.Replay\(capacity=200\)"
-    ):
+    with pytest.raises(mt.ConfigError, match=r"got a buffer \(ReplayBuffer\).*memory=marltrain.Replay\(capacity=200\)"):
         off(net, memory=ReplayBuffer(200))
     with pytest.raises(mt.ConfigError, match="n_step_return_horizon"):
         off(net, memory=mt.Replay(100, n_step=3))

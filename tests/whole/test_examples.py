@@ -1,0 +1,43 @@
+"""The examples run as their first lines say, each as a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(*command: str) -> str:
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_newcomer_trains_on_a_game_of_forty_lines_with_a_short_script():
+    game, script = ((EXAMPLES / name).read_text().splitlines() for name in ("own_game.py", "first_run.py"))
+    assert len(game) <= 42 and len([line for line in script if line]) <= 15
+    told = run(str(EXAMPLES / "first_run.py"))
+    metrics = [float(value) for value in told.split("[")[1].split("]")[0].split(",")]
+    assert metrics[-1] > metrics[0] + 8  # of at most 20 meetings an episode
+    (folder,) = Path("runs").iterdir()
+    for name in ("metrics.png", "history.parquet", "episodes.parquet", "config.json", "best", "last"):
+        assert (folder / name).exists()
+
+
+@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+def test_the_game_of_images_trains(algo):
+    told = run(str(EXAMPLES / "apples.py"), "--algo", algo, "--steps", "3000", "--run-dir", "apples")
+    assert "untrained" in told and Path("apples/metrics.png").exists()
+
+
+def test_the_demo_runs():
+    told = run(str(EXAMPLES / "spread.py"), "--steps", "4096", "--run-dir", "spread")
+    assert "random play" in told and Path("spread/best/agents.json").exists()
+
+
+def test_moving_a_tianshou_script_over():
+    run(str(EXAMPLES / "from_tianshou.py"))
