@@ -27,11 +27,13 @@ _HOME = {
     "DummyVectorEnv": "marltrain.envs",
     "EnvError": "marltrain.errors",
     "EnvSpec": "marltrain.spec",
+    "Experience": "marltrain.policies.batch",
     "FrameStack": "marltrain.envs",
     "FrozenAgent": "marltrain.policies.agent",
     "FunctionAgent": "marltrain.policies.agent",
     "Learner": "marltrain.policies.learner",
     "LearningAgent": "marltrain.policies.learning",
+    "LossBatch": "marltrain.policies.custom",
     "MLP": "marltrain.policies.networks",
     "MarlTrainError": "marltrain.errors",
     "MaskError": "marltrain.errors",
@@ -48,6 +50,7 @@ _HOME = {
     "Rollouts": "marltrain.policies.memory.choices",
     "SaveError": "marltrain.errors",
     "Schedule": "marltrain.policies.schedules",
+    "Settings": "marltrain.policies.algorithm",
     "SpecError": "marltrain.errors",
     "Step": "marltrain.spec",
     "SubprocVectorEnv": "marltrain.envs",
@@ -62,6 +65,7 @@ _HOME = {
     "make_agents": "marltrain.trainer.roster",
     "play": "marltrain.trainer.play",
     "save": "marltrain.policies.saving",
+    "setting": "marltrain.config",
     "tuned": "marltrain.trainer.tuned",
 }
 """Every public name and the module that defines it, sorted."""
@@ -84,6 +88,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from marltrain.config import setting as setting
     from marltrain.envs import (
         DummyVectorEnv as DummyVectorEnv,
         FrameStack as FrameStack,
@@ -107,11 +112,17 @@ if TYPE_CHECKING:
         FunctionAgent as FunctionAgent,
         RandomAgent as RandomAgent,
     )
-    from marltrain.policies.algorithm import Algorithm as Algorithm, Phase as Phase
+    from marltrain.policies.algorithm import Algorithm as Algorithm, Phase as Phase, Settings as Settings
     from marltrain.policies.algorithms.dqn import DQN as DQN
     from marltrain.policies.algorithms.ppo import PPO as PPO
-    from marltrain.policies.batch import Acted as Acted, AgentState as AgentState, Batch as Batch, Needs as Needs
-    from marltrain.policies.custom import CustomAgent as CustomAgent
+    from marltrain.policies.batch import (
+        Acted as Acted,
+        AgentState as AgentState,
+        Batch as Batch,
+        Experience as Experience,
+        Needs as Needs,
+    )
+    from marltrain.policies.custom import CustomAgent as CustomAgent, LossBatch as LossBatch
     from marltrain.policies.learner import Learner as Learner
     from marltrain.policies.learning import LearningAgent as LearningAgent
     from marltrain.policies.memory.choices import Replay as Replay, Rollouts as Rollouts

@@ -158,7 +158,8 @@ class Chunk:
         if past and self._out.ended[e]:
             episode, length = episode - 1, self._last_length[e]
             seed = child_seed(self._seed, "episode", self._role, self._first + e, episode)
-        return f"environment {self._first + e} ({self._source.name}), episode {episode} (seed {seed}), step {length}"
+        kind = "test environment" if self._role == "test" else "environment"
+        return f"{kind} {self._first + e} ({self._source.name}), episode {episode} (seed {seed}), step {length}"
 
 
 def _words(error: Exception) -> str:

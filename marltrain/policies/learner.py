@@ -28,7 +28,7 @@ class Pace:
     """When a learner wants to learn, in env steps; None: the trainer's value.
 
     update_per_step, learning_starts: off-policy only: gradient passes an env step, and how long none are made.
-    minibatches: on-policy only: minibatches an epoch, in place of a batch size.
+    epochs, minibatches: on-policy only: passes over a rollout, and minibatches of each, in place of a batch size.
     """
 
     update_freq: int | None = None
@@ -36,6 +36,7 @@ class Pace:
     update_per_step: float = 1.0
     learning_starts: int = 0
     minibatches: int | None = None
+    epochs: int = 1
 
 
 class Learner:
@@ -215,7 +216,7 @@ class AlgorithmLearner(Learner):
                 tensors = self.algorithm.prepare(self.backend.ops, self.nets, batch, tensors, self.hyper())
             if isinstance(batch, Rollout):
                 cut = Minibatches(batch.weight, self.pace.minibatches, self.pace.batch_size or batch_size)
-                for minibatch, present in cut.epochs(self.algorithm.settings.epochs, self.rngs("update"), tensors,
+                for minibatch, present in cut.epochs(self.pace.epochs, self.rngs("update"), tensors,
                                                      self.backend):  # fmt: skip
                     self._pass(minibatch, learn & present, metrics)
             else:

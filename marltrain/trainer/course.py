@@ -49,7 +49,7 @@ def check_pace(unit: Unit, spec: EnvSpec, num_envs: int, defaults: Defaults) -> 
     if value > rows:
         raise ConfigError(
             f"{asked}={value} exceeds one rollout of the agent of {who}: {_batch_steps(pace, num_envs)} batch steps x "
-            f"{num_envs} environments x {unit.players.shape[1]} seats = {rows} rows. Raise update_freq (now "
+            f"{num_envs} environments{seats} = {rows} rows. Raise update_freq (now "
             f"{pace.update_freq} env steps) or lower {asked}"
         )
 

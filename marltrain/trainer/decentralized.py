@@ -160,6 +160,13 @@ class DecentralizedTrainer:
         self.stop_reason = self.stop_reason or reason
 
     @property
+    def folder(self) -> Path:
+        """The folder of the present or last run."""
+        if self.run is None:
+            raise ConfigError("no run has begun: its folder is made by train()")
+        return self.run.parts.folder
+
+    @property
     def learning_mask(self) -> list[bool]:
         """Which seats learn. May be set in a hook: checked at once, counts from the next batch step on."""
         return [bool(value) for value in self._running("learning_mask").masks()[0]]

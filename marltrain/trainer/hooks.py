@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marltrain.errors import ConfigError
@@ -46,6 +47,11 @@ class Moment:
     gradient_steps: int
     seconds: float
     data: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def run_dir(self) -> Path:
+        """The run's folder."""
+        return self.trainer.folder
 
     def stop(self, reason: str) -> None:
         """End training after the current batch step; the reason is kept with the result."""

@@ -16,7 +16,7 @@ from marltrain.policies.memory.streams import Plan, Streams
 from marltrain.spec import PlayerSpec
 from tests.policies.batches import some_rollout, some_transitions
 from tests.policies.memory.worlds import Record, World, drive, one_group
-from tests.toys import Identity
+from tests.toys import Identity, Motley
 
 TICTACTOE = "pettingzoo/classic/tictactoe_v3"
 VECTOR = spaces.Box(-1, 1, (5,), np.float32)
@@ -289,6 +289,36 @@ def test_acts_in_a_box_with_noise_and_clips():
     assert noisy[:, 0].std() == pytest.approx(0.2, rel=0.1)
     assert noisy[:, 1].min() == 0
     assert noisy[:, 1].max() == pytest.approx(0.5 * 3.5, rel=0.3)
+
+
+class Mixed(nn.Module):
+    """Scores of three wheels from a picture beside a vector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(20 + 10, 2 + 3 + 4)
+
+    def forward(self, obs):
+        return self.layer(torch.cat([obs["screen"].flatten(1) / 255, obs["vector"]], 1)).split([2, 3, 4], 1)
+
+
+def test_any_spaces_with_an_acting_of_ones_own():
+    def loss(model, batch):
+        scores = [wheel.gather(1, batch.action[:, i : i + 1])[:, 0] for i, wheel in enumerate(model(batch.obs))]
+        return sum((score - batch.reward).pow(2).mean() for score in scores)
+
+    def act(model, obs, legal, explore, rng):
+        best = torch.stack([wheel.argmax(1) for wheel in model(obs)], 1).numpy()
+        random = explore.numpy()[:, None] & (rng.random(best.shape) < 0.5)
+        return np.where(random, rng.integers(2, size=best.shape), best)
+
+    wheels, lever = Mixed(), nn.Linear(4, 2)
+    agents = [
+        mt.CustomAgent(wheels, loss, torch.optim.Adam(wheels.parameters()), act_fn=act, update_per_step=0.2),
+        mt.CustomAgent(lever, lambda model, batch: -model(batch.obs).mean(), torch.optim.Adam(lever.parameters(), 0.1)),
+    ]
+    result = trainer(Motley, 200).train(agents, [1, 1], plot=False)
+    assert result["history"]["return/steered"].iloc[-1] > 15
 
 
 def test_numbers_are_set_and_follow_schedules():

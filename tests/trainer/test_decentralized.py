@@ -240,11 +240,11 @@ def test_unknown_arguments_and_environments():
     [
         (
             lambda rewards: rewards.mean(0),
-            "must return one number for rewards [episodes, players], got a ndarray of shape (2,)",
+            "must return one number for rewards [episodes, players], got ndarray of shape (2,)",
         ),
-        (lambda rewards: None, "got a NoneType"),
-        (lambda rewards: "3", "got a str"),
-        (lambda rewards: True, "got a bool"),
+        (lambda rewards: None, "got NoneType"),
+        (lambda rewards: "3", "got str"),
+        (lambda rewards: True, "got bool"),
         (lambda rewards: float("nan"), "reward_metric returned nan"),
     ],
 )

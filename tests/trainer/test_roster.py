@@ -113,8 +113,8 @@ def test_agents_without_spaces_take_those_of_their_seat_and_a_seed_below_the_run
 @pytest.mark.parametrize(
     ("env", "agents", "words"),
     [
-        (Identity, lambda: ppo()[:1], "Identity has 2 players (player_0, player_1), 1 agents were given"),
-        (Identity, lambda: [*ppo(), *ppo()], "4 agents were given"),
+        (Identity, lambda: ppo()[:1], "Identity has 2 players (player_0, player_1), got 1 agents"),
+        (Identity, lambda: [*ppo(), *ppo()], "got 4 agents"),
         (Identity, lambda: [ppo()[0], "ppo"], "player 'player_1': expected an Agent, got str ('ppo')"),
         (Identity, lambda: [ppo()[0], mt.PPO], "player 'player_1': expected an Agent, got type"),
         (
@@ -142,7 +142,7 @@ def test_agents_that_do_not_fit(env, agents, words):
 
 def test_they_are_refused_before_anything_runs():
     calls = []
-    with pytest.raises(AgentError, match="1 agents were given"):
+    with pytest.raises(AgentError, match="got 1 agents"):
         trainer(test_fn=lambda e, s: calls.append(e)).train(ppo()[:1], [1, 1], plot=False)
     assert not calls
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from tianshou.algorithm import DDPG
+from tianshou.algorithm import DDPG, DQN
 from tianshou.algorithm.modelfree.ddpg import ContinuousDeterministicPolicy
+from tianshou.algorithm.modelfree.dqn import DiscreteQLearningPolicy
 from tianshou.data import ReplayBuffer
 from tianshou.utils.net.common import Net
 from tianshou.utils.net.continuous import ContinuousActorDeterministic, ContinuousCritic
@@ -17,7 +18,7 @@ import marltrain as mt
 from marltrain.layout import Layout
 from marltrain.spec import EnvSpec, PlayerSpec
 from tests.policies.tianshou.making import DISCRETE, adam, box_ppo, c51, discrete_ppo, discrete_sac, dqn, sac
-from tests.toys import Identity
+from tests.toys import Film, Identity
 
 TICTACTOE = "pettingzoo/classic/tictactoe_v3"
 
@@ -108,6 +109,35 @@ def _reader(agent, player):
 
     agent.sit(player, 0)
     return agent.learner().reader(Streams(EnvSpec.of("x", [player]), 1, {0: Plan(4)}), [[0]])
+
+
+class Picture(torch.nn.Module):
+    """A Q-network of one's own for stacks of four frames."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4 * 8 * 8, 2))
+        self.shapes = set()
+
+    def forward(self, obs, state=None, info=None):
+        self.shapes.add((obs.dtype.name, *obs.shape[1:]))
+        return self.layers(torch.as_tensor(obs).float() / 255), state
+
+
+def test_learns_from_stacked_frames():
+    model = Picture()
+    policy = DiscreteQLearningPolicy(model=model, action_space=spaces.Discrete(2), eps_training=0.3)
+    agent = mt.OffPolicyAgent(DQN(policy=policy, optim=adam(), n_step_return_horizon=2), update_per_step=0.25)
+    env = mt.FrameStack(lambda: Film(size=8), 4)
+    result = trainer(env, 400, update_freq=20).train([agent], [1], plot=False)
+    assert model.shapes == {("uint8", 4, 8, 8)}
+    assert result["reward_metric_stats"][-1] == 6
+
+
+def test_reads_the_others_streams_where_memory_is_shared():
+    agent = seated("dqn", dqn(3, 3))
+    trainer(lambda: Identity(players=2), 300, shared_memory=True).train([agent, mt.RandomAgent()], [1, 0], plot=False)
+    assert agent.learner().gradient_steps[0] > 40
 
 
 def test_exploration_is_an_argument():
