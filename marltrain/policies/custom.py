@@ -232,12 +232,14 @@ class CustomAgent(ForeignAgent):
                 raise AgentError(f"CustomAgent: loss {phase.name!r} depends on none of its optimizer's parameters")
             for parameter, grad in zip(phase.parameters, grads, strict=True):
                 parameter.grad = grad
-            limit = self.settings.max_grad_norm
-            norm = nn.utils.clip_grad_norm_(phase.parameters, float("inf") if limit is None else limit)
+            limit = float("inf") if self.settings.max_grad_norm is None else self.settings.max_grad_norm
+            norm = float(nn.utils.clip_grad_norm_(phase.parameters, limit))
             phase.optimizer.step()
             phase.optimizer.zero_grad(set_to_none=True)
             metrics[f"loss/{phase.name}"] = float(loss.detach())
-            metrics[f"grad_norm/{phase.name}"] = float(norm)
+            metrics[f"grad_norm/{phase.name}"] = norm
+            metrics[f"grad_norm_clipped/{phase.name}"] = min(norm, limit)
+            metrics[f"learning_rate/{phase.name}"] = float(phase.optimizer.param_groups[0]["lr"])
         metrics["loss/total"] = sum(metrics[f"loss/{phase.name}"] for phase in self._phases)
         return metrics
 

@@ -37,7 +37,3 @@ def test_the_game_of_images_trains(algo):
 def test_the_demo_runs():
     told = run(str(EXAMPLES / "spread.py"), "--steps", "4096", "--run-dir", "spread")
     assert "random play" in told and Path("spread/best/agents.json").exists()
-
-
-def test_moving_a_tianshou_script_over():
-    run(str(EXAMPLES / "from_tianshou.py"))
