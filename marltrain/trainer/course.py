@@ -45,12 +45,14 @@ def check_pace(unit: Unit, spec: EnvSpec, num_envs: int, defaults: Defaults) -> 
     if spec.turn_based:
         return
     asked = "batch_size" if pace.minibatches is None else "minibatches"
-    value, rows = getattr(pace, asked), _batch_steps(pace, num_envs) * num_envs * unit.players.shape[1]
+    held = unit.players.shape[1]
+    value, rows = getattr(pace, asked), _batch_steps(pace, num_envs) * num_envs * held
     if value > rows:
+        seats = f" x {held} seats" if held > 1 else ""
         raise ConfigError(
             f"{asked}={value} exceeds one rollout of the agent of {who}: {_batch_steps(pace, num_envs)} batch steps x "
-            f"{num_envs} environments{seats} = {rows} rows. Raise update_freq (now "
-            f"{pace.update_freq} env steps) or lower {asked}"
+            f"{num_envs} environments{seats} = {rows} rows. Raise update_freq (now {pace.update_freq} env steps) or "
+            f"lower {asked}"
         )
 
 

@@ -150,6 +150,9 @@ def test_a_frozen_copy_acts_as_the_agent_did_and_stays_so(make):
     assert agent.act(observation).tolist() != before
     assert frozen.act(observation).tolist() == before
     assert frozen.act(observation, explore=True).tolist() == before
+    on = np.ones(30, bool)
+    decided = frozen.decide(observation, None, None, turn=on, explore=on, rng=np.random.default_rng(0))
+    assert decided.action.tolist() == before
     assert again.act(observation).tolist() == before
     assert not frozen.learns
 

@@ -33,8 +33,8 @@ def test_a_learners_own_pace_wins():
     [
         (
             {"minibatches": None},
-            "batch_size=64 exceeds one rollout of the agent of player_0 and player_1: 4 batch steps x 3 environments x "
-            "1 seats = 12 rows. Raise update_freq (now 10 env steps) or lower batch_size",
+            "batch_size=64 exceeds one rollout of the agent of player_0 and player_1: 4 batch steps x 3 environments = "
+            "12 rows. Raise update_freq (now 10 env steps) or lower batch_size",
         ),
         ({"minibatches": None, "batch_size": 13}, "batch_size=13 exceeds"),
         ({"minibatches": 13}, "minibatches=13 exceeds"),
@@ -57,7 +57,7 @@ def test_a_batch_of_the_whole_rollout_is_fine(settings):
 def test_a_shared_agents_rollout_holds_all_its_seats():
     agents = ppo(share=True, minibatches=None, batch_size=24)
     assert trainer(steps_per_train=12).train(agents, [1, 1], plot=False)["num_gradient_steps"] == 1
-    with pytest.raises(ConfigError, match="= 24 rows"):
+    with pytest.raises(ConfigError, match="environments x 2 seats = 24 rows"):
         trainer().train(ppo(share=True, minibatches=None, batch_size=25), [1, 1], plot=False)
 
 
