@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import sys
 import types
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 import cloudpickle
 
 from marltrain.envs import worker
-from marltrain.envs.worker import STARTED, Answer, Failure, Order, Task
+from marltrain.envs.worker import STARTED, Answer, Order, Task
 from marltrain.errors import EnvError, WorkerError
 
 _PATIENCE = 5.0
@@ -44,6 +45,7 @@ class Crew:
         try:
             for task in self._tasks:
                 self._start(task, memory)
+            self._spread()
             self.wait()
         except BaseException:
             self.close()
@@ -56,27 +58,17 @@ class Crew:
         self._number += 1
         for w, pipe in enumerate(self._pipes):
             try:
-                pipe.send(Order(self._number, seed))
+                pipe.send_bytes(Order(self._number, seed).packed())
             except OSError:
                 self._died(w)
 
     def wait(self) -> None:
         """Wait for every worker's answer; raises EnvError for the first that failed, WorkerError when one is gone."""
-        waiting = dict(enumerate(self._pipes))
-        failures: dict[int, Failure] = {}
-        while waiting:
-            ready = wait([*waiting.values(), *(self._processes[w].sentinel for w in waiting)])
-            for w in list(waiting):
-                if waiting[w] not in ready and self._processes[w].sentinel not in ready:
-                    continue
-                answer = self._answer(w)
-                if answer.number == self._number:
-                    del waiting[w]
-                    if answer.failure is not None:
-                        failures[w] = answer.failure
-        if failures:
-            w = min(failures)
-            raise EnvError(f"{failures[w].message}\n\nThe traceback of worker {w}:\n{failures[w].traceback}")
+        answers = [self._answer(w) for w in range(len(self._pipes))]
+        for w, answer in enumerate(answers):
+            if answer.failure is not None:
+                message, traceback = answer.failure
+                raise EnvError(f"{message}\n\nThe traceback of worker {w}:\n{traceback}")
 
     def close(self) -> None:
         """End every worker."""
@@ -92,15 +84,27 @@ class Crew:
         self._processes.append(process)
         self._pipes.append(ours)
 
+    def _spread(self) -> None:
+        """Give each worker a core of its own, where there are exactly as many.
+
+        Where the system may choose, it wakes two workers on one core often enough to be seen (benchmarks/python_envs.py).
+        With fewer workers than cores it is left alone: other programs may want the same ones.
+        """
+        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
+        if len(cores) != len(self._processes):
+            return
+        for core, process in zip(cores, self._processes, strict=True):
+            os.sched_setaffinity(process.pid, {core})
+
     def _answer(self, w: int) -> Answer:
-        """Read one answer; a worker whose sentinel fired may have left a last one in the pipe."""
+        """Wait for a worker's answer to the last order; a pipe that ends tells that the worker did."""
         try:
-            if self._pipes[w].poll(0):
-                answer: Answer = self._pipes[w].recv()
-                return answer
+            while True:
+                answer = Answer.unpacked(self._pipes[w].recv_bytes())
+                if answer.number == self._number:
+                    return answer
         except (EOFError, OSError):
-            pass
-        self._died(w)
+            self._died(w)
 
     def _died(self, w: int) -> NoReturn:
         process, task = self._processes[w], self._tasks[w]

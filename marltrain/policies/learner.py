@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from marltrain.config import check
 from marltrain.errors import ConfigError, SaveError, did_you_mean
 from marltrain.layout import Array, Obs
 from marltrain.policies.algorithm import Algorithm, TensorBatch
+from marltrain.policies.backends import numpy_ops
 from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
@@ -107,6 +109,8 @@ class AlgorithmLearner(Learner):
         for name in self.algorithm.targets():
             self.target[name] = self.online[name].copy()
         self.nets = {**self.online, **{f"target_{name}": net for name, net in self.target.items()}}
+        views = {name: net.in_numpy() for name, net in self.nets.items()}
+        self._in_numpy = None if None in views.values() else views
         settings, epsilon = self.algorithm.settings, self.algorithm.optimizer_epsilon
         self._foreign = any(self.backend.is_module(spec) for spec, _ in self.algorithm.networks().values())
         self.optimisers = {
@@ -167,11 +171,12 @@ class AlgorithmLearner(Learner):
         """Return each agent's discount, [K]."""
         return self._hyper["gamma"]
 
-    def hyper(self) -> dict[str, Any]:
-        """Return every number as a tensor [K, 1]."""
+    def hyper(self, *, numpy: bool = False) -> dict[str, Any]:
+        """Return every number as a tensor [K, 1], or as a numpy array."""
         if self._tensors is None:
-            self._tensors = {n: self.backend.tensor(v.astype(np.float32)[:, None]) for n, v in self._hyper.items()}
-        return self._tensors
+            self._columns = {n: v.astype(np.float32)[:, None] for n, v in self._hyper.items()}
+            self._tensors = {n: self.backend.tensor(v) for n, v in self._columns.items()}
+        return self._columns if numpy else self._tensors
 
     # acting
 
@@ -185,20 +190,25 @@ class AlgorithmLearner(Learner):
         """Decide for all rows; noise is drawn for every row, whatever `turn` and `explore` say."""
         noise = self.algorithm.noise(rngs, explore.shape[1])
         with self._foreign_randomness(rngs[0]):
-            return self._act(self.nets, self.hyper(), obs, legal, noise, explore)
+            return self._act(slice(None), obs, legal, noise, explore)
 
     def act_row(self, row: int, obs: Obs, legal: Array | None, explore: Array, rng: np.random.Generator) -> Acted:
         """Decide for one agent only: [1, B, ...]."""
         noise = self.algorithm.noise([rng], explore.shape[1])
-        nets = {name: _one_row(net, row) for name, net in self.nets.items()}
-        hyper = {name: value[row : row + 1] for name, value in self.hyper().items()}
         with self._foreign_randomness(rng):
-            return self._act(nets, hyper, obs, legal, noise, explore)
+            return self._act(slice(row, row + 1), obs, legal, noise, explore)
 
-    def _act(self, nets: Any, hyper: Any, obs: Obs, legal: Array | None, noise: Any, explore: Array) -> Acted:
-        tensor, backend = self.backend.tensor, self.backend
+    def _act(self, rows: slice, obs: Obs, legal: Array | None, noise: Any, explore: Array) -> Acted:
+        """Act with these rows of the learner: in numpy where every network can be computed there, else in tensors."""
+        backend, algorithm, in_numpy = self.backend, self.algorithm, self._in_numpy
+        hyper = {name: value[rows] for name, value in self.hyper(numpy=in_numpy is not None).items()}
+        if in_numpy is not None:
+            nets = _of_rows(in_numpy, rows)
+            action, extras = algorithm.act(numpy_ops, nets, obs, legal, noise, explore, hyper)
+            return Acted(algorithm.to_units(action), None, extras)
+        tensor, nets = backend.tensor, _of_rows(self.nets, rows)
         with backend.no_gradient():
-            action, extras = self.algorithm.act(
+            action, extras = algorithm.act(
                 backend.ops, nets, tensor(obs), tensor(legal), tensor(noise), tensor(explore), hyper
             )
         kept = {name: backend.numpy(value) for name, value in extras.items()}
@@ -313,8 +323,11 @@ class AlgorithmLearner(Learner):
             self._streams[purpose][row] = restored(info["rngs"][purpose])
 
 
-def _one_row(net: Any, row: int) -> Any:
-    return lambda obs: net(obs, row)
+def _of_rows(nets: Mapping[str, Any], rows: slice) -> Mapping[str, Any]:
+    """Return the networks as they are, or of one row only."""
+    if rows.start is None:
+        return nets
+    return {name: partial(net, row=rows.start) for name, net in nets.items()}
 
 
 def _grouped(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,11 @@ from torch import Tensor, nn
 
 from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array, Layout
+from marltrain.policies.backends import numpy_ops
 from marltrain.policies.backends.torch import ops
 from marltrain.policies.networks import Head, Plan
+
+Forward = Callable[..., list[Any]]
 
 
 class Network:
@@ -44,6 +47,10 @@ class Network:
     def copy(self) -> Network:
         """Return an independent network with equal weights (a target network)."""
         raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModuleNetwork")
+
+    def in_numpy(self) -> Forward | None:
+        """Return the same network over `numpy_ops`, on the same memory; None where it cannot be."""
+        return None
 
     def follow(self, online: Network, share: Tensor) -> None:
         """Move each row by its share [K] towards the online network: 1 copies it, 0 leaves it."""
@@ -78,6 +85,17 @@ class StackedNetwork(Network):
         """Return each head's output; see `Network`."""
         weights = self.weights if row is None else [weight[row : row + 1] for weight in self.weights]
         return self.plan.forward(ops, weights, obs)
+
+    def in_numpy(self) -> Forward | None:
+        """See `Network`: images and a GPU are left to torch."""
+        if self.device.type != "cpu" or self.plan.layout.images:
+            return None
+        weights = [weight.detach().numpy() for weight in self.weights]
+
+        def forward(obs: Any, row: int | None = None) -> list[Array]:
+            return self.plan.forward(numpy_ops, weights if row is None else [w[row : row + 1] for w in weights], obs)
+
+        return forward
 
     def copy(self) -> StackedNetwork:
         """Return an independent stack with equal weights."""
