@@ -87,8 +87,8 @@ class Crew:
     def _spread(self) -> None:
         """Give each worker a core of its own, where there are exactly as many.
 
-        Where the system may choose, it wakes two workers on one core often enough to be seen (benchmarks/python_envs.py).
-        With fewer workers than cores it is left alone: other programs may want the same ones.
+        Where the system may choose, it often wakes two workers on one core. With fewer workers than cores it is left
+        alone: other programs may want the same ones.
         """
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
         if len(cores) != len(self._processes):

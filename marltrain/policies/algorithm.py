@@ -63,13 +63,15 @@ class Settings:
 class Algorithm:
     """One agent's way to act and learn, over arrays with a leading axis K so that K agents run as one.
 
-    Class attributes: `name`, `Settings` (a frozen dataclass), `on_policy`, `optimizer_epsilon`.
+    Class attributes: `name`, `Settings` (a frozen dataclass), `on_policy`, `optimizer_epsilon`, and `acts_in_numpy`:
+    a class whose own `act` uses nothing but `ops` sets it, and is spared the framework's overhead where it can be.
     """
 
     name: ClassVar[str]
     Settings: ClassVar[type[Any]] = Settings
     on_policy: ClassVar[bool]
     optimizer_epsilon: ClassVar[float] = 1e-8
+    acts_in_numpy: ClassVar[bool] = False
 
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
         """Bind structural settings and spaces; raises SpecError for an action space it cannot serve."""

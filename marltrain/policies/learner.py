@@ -110,7 +110,7 @@ class AlgorithmLearner(Learner):
             self.target[name] = self.online[name].copy()
         self.nets = {**self.online, **{f"target_{name}": net for name, net in self.target.items()}}
         views = {name: net.in_numpy() for name, net in self.nets.items()}
-        self._in_numpy = None if None in views.values() else views
+        self._in_numpy = None if None in views.values() or not _acts_in_numpy(self.algorithm) else views
         settings, epsilon = self.algorithm.settings, self.algorithm.optimizer_epsilon
         self._foreign = any(self.backend.is_module(spec) for spec, _ in self.algorithm.networks().values())
         self.optimisers = {
@@ -321,6 +321,12 @@ class AlgorithmLearner(Learner):
             self._hyper[name][row] = now
         for purpose in PURPOSES:
             self._streams[purpose][row] = restored(info["rngs"][purpose])
+
+
+def _acts_in_numpy(algorithm: Algorithm) -> bool:
+    """Say whether the very class that defines the algorithm's `act` vouches for it: a subclass may have its own."""
+    definer = next(cls for cls in type(algorithm).__mro__ if "act" in vars(cls))
+    return bool(vars(definer).get("acts_in_numpy", False))
 
 
 def _of_rows(nets: Mapping[str, Any], rows: slice) -> Mapping[str, Any]:

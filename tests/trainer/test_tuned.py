@@ -18,7 +18,8 @@ def test_what_is_tuned_can_be_given(algo, env):
     assert settings["trainer"].keys() <= signature(DecentralizedTrainer).parameters.keys()
     DecentralizedTrainer(env, **settings["trainer"])
     (agent, *_) = make_agents(algo, env, **settings["agents"])
-    made = {f.name: getattr(agent.settings, f.name) for f in fields(agent.settings)}  # type: ignore[attr-defined]
+    made: dict[str, object] = {"share": True}
+    made |= {f.name: getattr(agent.settings, f.name) for f in fields(agent.settings)}  # type: ignore[attr-defined]
     assert settings["agents"].items() <= made.items()
 
 

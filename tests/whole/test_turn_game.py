@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
@@ -53,11 +52,11 @@ def expected(player, truncate):
 @pytest.fixture
 def given(monkeypatch):
     """Make agents play `PLAYED`, and note what their learner is given: (batch, learn) for each update."""
-    played, seen = torch.tensor(PLAYED), []
+    played, seen = np.array(PLAYED), []
 
     def act(self, ops, nets, obs, legal, noise, explore, hyper):
-        action = played[obs[..., 0].long().clamp(0, 7)]
-        return action, {"log_prob": torch.full(action.shape, -0.5)}
+        action = played[np.clip(obs[..., 0].astype(int), 0, 7)]
+        return action, {"log_prob": np.full(action.shape, -0.5, np.float32)}
 
     update = AlgorithmLearner.update
 

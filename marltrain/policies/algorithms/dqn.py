@@ -48,6 +48,7 @@ class DQNAlgorithm(Algorithm):
     name = "dqn"
     Settings: ClassVar[type[DQNSettings]] = DQNSettings
     on_policy = False
+    acts_in_numpy = True
 
     def __init__(self, settings: DQNSettings, layout: Layout, action_space: Space) -> None:
         """Check that the actions are discrete and that a model of one's own is not asked to duel."""

@@ -44,6 +44,7 @@ class PPOAlgorithm(Algorithm):
     name = "ppo"
     Settings: ClassVar[type[PPOSettings]] = PPOSettings
     on_policy = True
+    acts_in_numpy = True
     optimizer_epsilon = 1e-5
 
     def __init__(self, settings: PPOSettings, layout: Layout, action_space: Space) -> None:
