@@ -58,7 +58,7 @@ def tictactoe(folder: str) -> tuple[str, Rows]:
         second = trainer.test([mt.RandomAgent(seed=2000 + seed), agent], 2000).losses
         assert first is not None and second is not None
         rows.append({"seed": seed, "moves": result["num_collected_steps"], "minutes": round(minutes, 2),
-                     "lost as first": first[0] / 2000, "lost as second": second[1] / 2000})  # fmt: skip
+                     "lost as first": float(first[0] / 2000), "lost as second": float(second[1] / 2000)})  # fmt: skip
         print(rows[-1], flush=True)
     ends = [upper(np.array([row[f"lost as {seat}"] for row in rows]), 2000) for seat in ("first", "second")]
     return (f"Tic-tac-toe, lost games: upper end of the 95 % interval {ends[0]:.2%} as first (wanted: at most 2 %), "
