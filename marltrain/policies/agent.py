@@ -41,6 +41,7 @@ class Agent:
     action_space: Space | None = None
     layout: Layout | None = None
     seed: int | None = None
+    _learner: Learner | None = None
 
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
         """Return the action for one observation, or one action a row for a batch with a leading axis B.
@@ -119,10 +120,12 @@ class Agent:
         return copy.deepcopy(self)
 
     def learner(self) -> Learner:
-        """Return what the loop talks to for this agent alone."""
+        """Return what the loop talks to for this agent alone: always the same, so that its streams go on."""
         from marltrain.policies.solo import SoloLearner
 
-        return SoloLearner(self)
+        if self._learner is None:
+            self._learner = SoloLearner(self)
+        return self._learner
 
     def state(self) -> AgentState:
         """Return everything it is, for saving. A class of your own that learns extends this, and defines `from_state`.
@@ -282,7 +285,7 @@ class FrozenAgent(Agent):
 
     def __init__(self, agent: Agent) -> None:
         """Copy the agent as it is now; what it learns later does not reach the copy."""
-        self.inner: Agent = agent.inner if isinstance(agent, FrozenAgent) else agent.frozen_copy()
+        self.inner: Agent = (agent.inner if isinstance(agent, FrozenAgent) else agent).frozen_copy()
         self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
         self.layout = self.inner.layout
 

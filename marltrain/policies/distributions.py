@@ -18,7 +18,7 @@ from marltrain.layout import Array, Space
 from marltrain.policies.networks import Head
 
 ILLEGAL = -1e9
-"""Added to the logits of illegal actions: exp() of it is exactly 0 in float32."""
+"""In place of the logits of illegal actions: exp() of it is exactly 0 in float32."""
 
 
 def masked(ops: Any, logits: Any, legal: Any) -> Any:

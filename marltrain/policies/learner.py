@@ -245,11 +245,11 @@ class AlgorithmLearner(Learner):
         if not active.any():
             return
         hyper, backend = self.hyper(), self.backend
-        rows = None if active.all() else backend.tensor(np.flatnonzero(active))
-        passes = int(self.gradient_steps[active].max())
         for phase in self.algorithm.phases:
-            if passes % phase.every:
+            due = active & (self.gradient_steps % phase.every == 0)
+            if not due.any():
                 continue
+            rows = None if due.all() else backend.tensor(np.flatnonzero(due))
             trained = [self.online[name] for name in phase.trains]
             loss = phase.loss
             _, measured, grads = backend.gradients(
@@ -261,7 +261,7 @@ class AlgorithmLearner(Learner):
                 measured[f"grad_norm_clipped/{name}"] = norm * factor
                 rate = hyper[self.algorithm.rate_name(name)][:, 0]
                 self.optimisers[name].step(self.online[name].flat, grad, rate, rows)
-            metrics.add(measured, active)
+            metrics.add(measured, due)
         self.gradient_steps[active] += 1
 
     def _follow(self, learn: Array) -> None:

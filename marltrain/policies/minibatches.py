@@ -11,6 +11,9 @@ import numpy as np
 from marltrain.layout import Array
 from marltrain.policies.algorithm import TensorBatch
 
+NO_ROWS = frozenset({"boot", "boot_obs", "boot_legal", "cut", "extras", "metrics", "to_numpy", "to_tensor"})
+"""What a batch holds that is not [K, B, ...], or has done its part when the rollout is prepared."""
+
 
 class Minibatches:
     """Minibatch m of M takes each agent's own m-th share of its rows, padded with weight 0.
@@ -29,19 +32,18 @@ class Minibatches:
         self, epochs: int, rngs: Sequence[np.random.Generator], tensors: TensorBatch, backend: Any
     ) -> Iterator[tuple[TensorBatch, Array]]:
         """Yield (minibatch, which agents have rows in it [K] bool), epochs x M times."""
-        kept = {k: v for k, v in vars(tensors).items() if k not in ("metrics", "to_numpy", "to_tensor", "extras")}
-        rows = {name: v for name, v in kept.items() if not name.startswith("boot") and name != "cut"}
+        rows = {name: value for name, value in vars(tensors).items() if name not in NO_ROWS}
         for _ in range(epochs):
-            index, weight, edges = self._deal(rngs)
+            index, real, edges = self._deal(rngs)
             place = backend.tensor(index)
-            dealt = {name: backend.rows(value, place) for name, value in rows.items() if name != "weight"}
-            dealt["weight"] = backend.tensor(weight)
+            dealt = {name: backend.rows(value, place) for name, value in rows.items()}
+            dealt["weight"] = dealt["weight"] * backend.tensor(real)
             for m, (start, stop) in enumerate(edges):
                 present = m < np.minimum(self.shares, self.counts)
                 yield TensorBatch(**{n: backend.columns(v, start, stop) for n, v in dealt.items()}), present
 
     def _deal(self, rngs: Sequence[np.random.Generator]) -> tuple[Array, Array, list[tuple[int, int]]]:
-        """Return row numbers [K, sum of widths], their weights, and each minibatch's columns."""
+        """Return row numbers [K, sum of widths], 0.0 for padding and 1.0 elsewhere, and each minibatch's columns."""
         parts = [
             np.array_split(rng.permutation(int(n)), int(m))
             for rng, n, m in zip(rngs, self.counts, self.shares, strict=True)
@@ -50,9 +52,9 @@ class Minibatches:
         stops = np.cumsum(widths)
         edges = [(int(stop - width), int(stop)) for stop, width in zip(stops, widths, strict=True)]
         index = np.zeros((len(parts), int(stops[-1])), np.int64)
-        weight = np.zeros(index.shape, np.float32)
+        real = np.zeros(index.shape, np.float32)
         for k, own in enumerate(parts):
             for (start, _), share in zip(edges, own, strict=False):
                 index[k, start : start + len(share)] = share
-                weight[k, start : start + len(share)] = 1.0
-        return index, weight, edges
+                real[k, start : start + len(share)] = 1.0
+        return index, real, edges

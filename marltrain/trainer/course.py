@@ -66,12 +66,18 @@ def plans_for(units: list[Unit], spec: EnvSpec, num_envs: int, defaults: Default
     columns: dict[int, dict[str, Column]] = {}
     for unit in units:
         needs, pace = unit.learner.needs, pace_of(unit, defaults)
-        if needs is None:
+        if needs is None or unit.frozen.all():
             continue
         slack = len(spec.players) if spec.turn_based else 0  # a row stays open while the others move
         kept = _batch_steps(pace, num_envs) if needs.on_policy else -(-needs.capacity // num_envs)
         rows[unit.group] = max(rows.get(unit.group, 0), kept + 1 + slack)
-        columns.setdefault(unit.group, {}).update(needs.columns)
+        known = columns.setdefault(unit.group, {})
+        for name, column in needs.columns.items():
+            if known.setdefault(name, column) != column:
+                raise ConfigError(
+                    f"the agents of {' and '.join(unit.labels)} keep {name!r} as {column}, others of equal spaces as "
+                    f"{known[name]}: give the two another name each"
+                )
     return {group: Plan(rows[group], columns[group]) for group in rows}
 
 
@@ -122,8 +128,8 @@ class Course:
         self._gathered += self.num_envs
         return self._gathered >= (self.pace.update_freq or 1)
 
-    def update(self, env_steps: int) -> dict[str, dict[str, float]]:
-        """Make the updates that are due; return each learning agent's mean metrics by label."""
+    def update(self, env_steps: int, most: int | None = None) -> dict[str, dict[str, float]]:
+        """Make the updates that are due, at most `most` in this run; return each agent's mean metrics by label."""
         gathered, self._gathered = self._gathered, 0
         learner, reader = self.unit.learner, self._reader
         learner.at(env_steps)
@@ -138,7 +144,8 @@ class Course:
             rounds = [learner.update(reader.take(learner.gammas()), learn=ready, batch_size=batch_size)]
         else:
             rounds = []
-            for _ in range(self._due(gathered, env_steps)):
+            due = self._due(gathered, env_steps)
+            for _ in range(due if most is None else min(due, most - self.updates)):
                 batch = reader.sample(self._rngs(ready), learner.gammas(), batch_size)
                 rounds.append(learner.update(batch, learn=ready, batch_size=batch_size))
             self.updates += len(rounds)

@@ -167,9 +167,9 @@ class DecentralizedTrainer:
         return self.run.parts.folder
 
     @property
-    def learning_mask(self) -> list[bool]:
+    def learning_mask(self) -> tuple[bool, ...]:
         """Which seats learn. May be set in a hook: checked at once, counts from the next batch step on."""
-        return [bool(value) for value in self._running("learning_mask").masks()[0]]
+        return tuple(bool(value) for value in self._running("learning_mask").masks()[0])
 
     @learning_mask.setter
     def learning_mask(self, values: Sequence[Any] | Array) -> None:
@@ -179,9 +179,9 @@ class DecentralizedTrainer:
         run.set_masks(learning=mask)
 
     @property
-    def exploration_mask(self) -> list[bool]:
+    def exploration_mask(self) -> tuple[bool, ...]:
         """Which seats explore. May be set in a hook: checked at once, counts from the next batch step on."""
-        return [bool(value) for value in self._running("exploration_mask").masks()[1]]
+        return tuple(bool(value) for value in self._running("exploration_mask").masks()[1])
 
     @exploration_mask.setter
     def exploration_mask(self, values: Sequence[Any] | Array) -> None:
@@ -234,7 +234,7 @@ class DecentralizedTrainer:
             )
             plans = plans_for(roster.units, spec, envs.num_envs, defaults)
             streams = self._streams_for(spec, roster, plans, envs.num_envs)
-            learners = [unit for unit in roster.units if unit.learner.needs is not None]
+            learners = [unit for unit in roster.units if unit.learner.needs is not None and not unit.frozen.all()]
             courses = [Course(unit, streams, envs.num_envs, defaults) for unit in learners]
             folder = run_folder(self.run_dir, self.source.name, time.strftime("%Y%m%d-%H%M%S"))
             env_seed = self.seed if self._trained == 0 else child_seed(self.seed, "train", self._trained)
@@ -249,7 +249,8 @@ class DecentralizedTrainer:
     def _streams_for(self, spec: EnvSpec, roster: Roster, plans: Mapping[int, Plan], num_envs: int) -> Streams:
         """Return the streams of the last `train` when the same agents sit in the same seats, else new ones."""
         who = tuple(roster.agents), repr(plans)  # the agents themselves: an id may come back after its object is gone
-        if self._streams is None or self._streams_of is None or not _same(self._streams_of, who):
+        known = self._streams_of is not None and _same(self._streams_of, who)
+        if self._streams is None or self._streams.torn or not known:
             self._streams, self._streams_of = Streams(spec, num_envs, plans), who
         return self._streams
 

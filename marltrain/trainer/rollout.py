@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.errors import AgentError
 from marltrain.layout import Array, map_obs
 from marltrain.policies.batch import Acted
 from marltrain.policies.memory.streams import Streams
@@ -51,7 +52,7 @@ class Actors:
                 map_obs(view.take, step.obs[group]), None if legal is None else view.take(legal), self._carries[i],
                 turn=view.take(step.turn[group]), explore=self._explore[i], rngs=self._rngs[i],
             )  # fmt: skip
-            self._carries[i] = acted.carry
+            self._carries[i] = _moved(acted.carry, self._carries[i], view.take(step.turn[group]))
             view.put(self.actions[group], acted.action)
             decided.append(acted)
         return decided
@@ -63,6 +64,17 @@ class Actors:
         players = list(self.spec.groups[self.units[i].group].players)
         over = self.views[i].take((step.terminated | step.truncated)[players] | step.ended)
         self._carries[i] = _zeroed(self._carries[i], over)
+
+
+def _moved(new: Any, old: Any, turn: Array) -> Any:
+    """Return the carry with which each row goes on: the new one where it acted, else the one it waits with."""
+    if new is None or old is None or turn.all():
+        return new
+    if isinstance(new, dict):
+        return {name: _moved(value, old[name], turn) for name, value in new.items()}
+    if isinstance(new, tuple):
+        return tuple(_moved(value, before, turn) for value, before in zip(new, old, strict=True))
+    return np.where(turn.reshape(*turn.shape, *[1] * (new.ndim - 2)), new, old)
 
 
 def _zeroed(carry: Any, over: Array) -> Any:
@@ -110,8 +122,18 @@ class Collector:
         """Act on a Step and remember what was decided; return the actions to send."""
         for unit, view, acted in zip(self.actors.units, self.actors.views, self.actors.decide(step), strict=True):
             kept = self._extras.get(unit.group, {})
+            self._check_extras(unit, acted)
             for name in kept.keys() & acted.extras.keys():
                 view.put(kept[name], acted.extras[name])
         for group in self._extras:
             self.streams.decided(group, self.actors.actions[group], self._extras[group])
         return self.actors.actions
+
+    @staticmethod
+    def _check_extras(unit: Unit, acted: Acted) -> None:
+        missing = set() if unit.learner.needs is None else unit.learner.needs.columns.keys() - acted.extras.keys()
+        if missing:
+            raise AgentError(
+                f"the agent of {' and '.join(unit.labels)} learns from {', '.join(sorted(missing))}, which its act did "
+                f"not give beside the action; it gave {', '.join(sorted(acted.extras)) or 'nothing'}"
+            )

@@ -79,8 +79,10 @@ class Roster:
                 players = ", ".join(self.spec.names[p] for p in held)
                 raise AgentError(f"one agent sits in seats of different kinds ({players}): some mask their actions")
             inner = agent.inner if isinstance(agent, FrozenAgent) else agent
-            shared = stack and isinstance(inner, LearningAgent) and inner.stackable
-            key = (inner.kind, groups.pop(), len(held)) if shared and isinstance(inner, LearningAgent) else id(agent)
+            key: Any = id(agent)
+            if stack and isinstance(inner, LearningAgent) and inner.stackable:
+                # frozen ones apart: in a learner's rows they would cost as much as those that learn
+                key = (inner.kind, groups.pop(), len(held), isinstance(agent, FrozenAgent))
             kinds.setdefault(key, []).append((agent, held))
         return list(kinds.values())
 

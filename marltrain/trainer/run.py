@@ -58,7 +58,7 @@ class Run:
     """The state of one `train` call; `DecentralizedTrainer.train` drives it."""
 
     def __init__(self, trainer: DecentralizedTrainer, parts: Parts) -> None:
-        """Start the clock and reset the environments."""
+        """Start the clock."""
         self.trainer, self.parts = trainer, parts
         self.counters, self.history = Counters(), History(parts.envs.spec.names)
         self.metrics: list[float] = []
@@ -76,6 +76,7 @@ class Run:
         self._started = False
         self.finished = False
         self._masks: tuple[Array, Array] | None = None
+        self._applied: tuple[Array, Array] | None = None
 
     # the loop's steps, in order
 
@@ -108,7 +109,7 @@ class Run:
         metrics: dict[str, dict[str, float]] = {}
         for course in self.parts.courses:
             if course.gathered(self.counters.env_steps):
-                metrics.update(course.update(self.counters.env_steps))
+                metrics.update(course.update(self.counters.env_steps, self.trainer.settings.updates_per_train))
         if not metrics:
             return
         self.counters.updates = max(course.updates for course in self.parts.courses)
@@ -169,17 +170,15 @@ class Run:
         with self.parts.closing:
             if not self._started:
                 return
-            try:
+            with ExitStack() as after:  # in reverse, and each even where another raises
+                after.callback(self._close)
+                if plot:
+                    after.callback(self._plot)
+                after.callback(self.history.write, folder, now=True)
+                after.callback(self.parts.streams.abandon)
                 self.trainer.save(folder / "last", self.parts.roster.agents)
                 self.parts.hooks.save_last()
                 self.tell("on_checkpoint", path=folder / "last")
-            finally:
-                self.parts.streams.abandon()
-                self.history.write(folder, now=True)
-                if plot:
-                    self._plot()
-                self.tell("on_train_end", reason=self.reason)
-                self.finished = True
 
     def result(self) -> dict[str, Any]:
         """Return what `train` returns."""
@@ -197,6 +196,10 @@ class Run:
         }
 
     # what the steps are made of
+
+    def _close(self) -> None:
+        self.finished = True
+        self.tell("on_train_end", reason=self.reason)
 
     @property
     def seconds(self) -> float:
@@ -216,8 +219,7 @@ class Run:
         return self._masks
 
     def _apply_masks(self) -> None:
-        applied = getattr(self, "_applied", None)
-        if applied is self._masks:
+        if self._applied is self._masks:
             return
         self._applied = self._masks
         learning, exploring = self.masks()

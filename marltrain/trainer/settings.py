@@ -37,7 +37,7 @@ class TrainerSettings:
     shared_memory: bool = setting(False, doc="learners also read the other seats' streams")
     vector: str = setting("dummy", doc="where environments live", choices=("dummy", "subproc"))
     num_workers: int | None = setting(None, doc="worker processes", low=1)
-    seed: int | None = setting(None, doc="seed of the run", low=0)
+    seed: int | None = setting(None, doc="seed of the run", low=0, high=2**63 - 1)
     steps_per_train: int | None = setting(None, doc="env steps to train for", low=1)
     updates_per_train: int | None = setting(None, doc="updates to train for", low=1)
     progress: bool = setting(True, doc="show a progress bar")
@@ -99,17 +99,14 @@ def measured(reward_metric: RewardMetric, returns: Array, learning: Array | None
 
 
 def run_folder(run_dir: str | Path | None, name: str, stamp: str) -> Path:
-    """Make and return the run's folder: the given one, or a new runs/<name>-<time>."""
-    if run_dir is not None:
-        folder = Path(run_dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+    """Make and return the run's folder: `run_dir`, or runs/<name>-<time>; with "-2", ... where a run is already."""
     plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in name.split("/")[-1])
+    wanted = Path("runs") / f"{plain}-{stamp}" if run_dir is None else Path(run_dir)
     for number in range(1, 1000):
-        folder = Path("runs") / (f"{plain}-{stamp}" if number == 1 else f"{plain}-{stamp}-{number}")
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        return folder
-    raise ConfigError(f"cannot find a free folder runs/{plain}-{stamp}: give run_dir")
+        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError(f"run_dir {str(folder)!r} is a file: give a folder, or one to make")
+        if not (folder / "config.json").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            return folder
+    raise ConfigError(f"{wanted} and 999 folders like it hold runs already: give another run_dir")

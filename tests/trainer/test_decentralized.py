@@ -313,7 +313,7 @@ def test_an_impure_environment_trains_and_one_that_ignores_seeds_says_so():
     trainer(Forgetful, {"flaw": "impure", "declared": True}, steps_per_train=30).train(agents, [1], plot=False)
     assert json.loads(Path("run/config.json").read_text())["reproducible"]
     trainer(Forgetful, {"flaw": "random", "declared": True}, steps_per_train=30).train(agents, [1], plot=False)
-    assert not json.loads(Path("run/config.json").read_text())["reproducible"]
+    assert not json.loads(Path("run-2/config.json").read_text())["reproducible"]  # no run overwrites another
 
 
 def test_an_agent_for_other_spaces():

@@ -73,7 +73,7 @@ def test_carries_are_the_loops_and_start_anew_with_every_part_of_an_episode():
             actors.decide(step)
             step = envs.step(actors.actions)
     assert agents[0].carries == [[0], [1], [2], [3], [0], [1], [2]]
-    assert agents[2].carries == [[0], [1], [0], [1], [0], [1], [0]]
+    assert agents[2].carries == [[0], [1], [0], [0], [0], [1], [0]]  # it waits, dead, with the carry it has
 
 
 class Spy(mt.Agent):

@@ -75,12 +75,17 @@ def test_kinds_part_by_algorithm_and_space_and_number_of_seats():
     assert [unit.rows.tolist() for unit in crowd.units] == [[[0], [1]], [[0]]]
 
 
-def test_a_frozen_copy_is_a_row_of_the_learner_that_stays_as_it_is():
+def test_frozen_copies_are_stacked_with_each_other_and_not_with_those_that_learn():
     agent = made()
-    frozen = mt.FrozenAgent(agent)
-    (unit,) = seated(Identity, [agent, frozen]).units
-    assert unit.frozen.tolist() == [False, True]
-    assert unit.learner.num_agents == 2
+    copies = [mt.FrozenAgent(agent), mt.FrozenAgent(agent)]
+    own, others = seated(Identity, [copies[0], agent, copies[1]], THREE).units[::-1]
+    assert own.frozen.tolist() == [False] and own.learner.num_agents == 1
+    assert others.frozen.tolist() == [True, True] and others.learner.num_agents == 2
+
+
+def test_a_copy_of_a_copy_is_a_copy():
+    first = mt.FrozenAgent(made())
+    assert mt.FrozenAgent(first).inner is not first.inner
 
 
 def test_agents_move_between_line_ups_and_stay_what_they_are():

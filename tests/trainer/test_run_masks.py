@@ -153,7 +153,7 @@ def test_a_mask_set_in_a_hook_counts_from_the_next_batch_step(batches):
 
     def switch(moment):
         moment.trainer.learning_mask = [0, 1]
-        assert moment.trainer.learning_mask == [False, True]
+        assert moment.trainer.learning_mask == (False, True)
         states.append(weights(agents))
 
     class Watch(Callback):

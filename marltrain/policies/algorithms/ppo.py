@@ -138,7 +138,11 @@ class PPOAlgorithm(Algorithm):
         ratio = ops.exp(log_ratio)
         actor_loss = -mean(clipped_surrogate(ops, ratio, advantage, hyper["clip"]))
         value = nets["critic"](batch.obs)[0][..., 0]
-        critic_loss = 0.5 * mean(clipped_value_loss(ops, value, batch.value, batch.target, hyper["value_clip"]))
+        if self.settings.value_clip is None:
+            errors = ops.square(value - batch.target)
+        else:
+            errors = clipped_value_loss(ops, value, batch.value, batch.target, hyper["value_clip"])
+        critic_loss = 0.5 * mean(errors)
         bonus = mean(entropy)
         total = actor_loss + hyper["value_coef"][:, 0] * critic_loss - hyper["entropy_coef"][:, 0] * bonus
         return total, {

@@ -48,6 +48,7 @@ class Streams:
                     f"a plan keeps at least 1 row of one of the groups 0 to {len(spec.groups) - 1}, got group {group} "
                     f"with rows={plan.rows}"
                 )
+        self.torn = False  # an interrupt fell into the middle of `arrived`: the groups may not be in step any more
         self.rings = {g: Ring(spec, g, num_envs, plan.rows, plan.columns) for g, plan in plans.items()}
 
     def arrived(self, step: Step, reward: Array | None = None) -> None:
@@ -56,6 +57,7 @@ class Streams:
         reward: [P, E] float32 of all players, in place of `step.reward`.
         Raises EnvError when an episode ended without saying so of every player that waited for something.
         """
+        self.torn = True
         reward = step.reward if reward is None else reward
         event: Array | None = step.terminated | step.truncated
         if step.ended.any():
@@ -64,6 +66,7 @@ class Streams:
             event = None
         for ring in self.rings.values():
             ring.arrived(step, reward, event)
+        self.torn = False
 
     def decided(self, group: int, action: Array, extras: Mapping[str, Array]) -> None:
         """Fill the newest row of a group: action [P, E, ...] and extras [P, E, ...], kept where it was the turn."""

@@ -168,6 +168,13 @@ class ModuleNetwork(Network):
         except RuntimeError as error:
             raise SaveError(f"weights do not fit module {type(self.module).__name__}: {error}") from error
 
+    def follow(self, online: Network, share: Tensor) -> None:
+        """Follow the weights, and take over the buffers (running statistics) whenever anything moves."""
+        super().follow(online, share)
+        if isinstance(online, ModuleNetwork) and bool(share.any()):
+            for mine, theirs in zip(self.module.buffers(), online.module.buffers(), strict=True):
+                mine.copy_(theirs)
+
     def copy(self) -> ModuleNetwork:
         """Return an independent copy of the module."""
         return ModuleNetwork(copy.deepcopy(self.module), self.heads, self.device)
