@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.errors import ConfigError
+
 Key = int | str
 SEED_LIMIT = 2**31 - 1  # legacy generators inside environments take no more than 31 bits
 
@@ -36,6 +38,15 @@ def child_seed(seed: int, *path: Key) -> int:
 def fresh_seed() -> int:
     """Return a seed drawn from the operating system's entropy, for runs that name none."""
     return int(np.random.SeedSequence().generate_state(1)[0]) % SEED_LIMIT
+
+
+def chosen_seed(seed: int | None, where: str) -> int:
+    """Return the seed, or a fresh one for None; raises ConfigError for what is no integer of at least 0."""
+    if seed is None:
+        return fresh_seed()
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ConfigError(f"{where}: seed must be an integer of at least 0 or None, got {seed!r}")
+    return int(seed)
 
 
 def state_of(rng: np.random.Generator) -> dict[str, Any]:

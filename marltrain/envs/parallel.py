@@ -49,6 +49,8 @@ class ParallelAdapter(Adapter):
                 cut = truncated.get(name) and not terminated.get(name)
                 self._leave(p, bool(cut), observations, infos, out, e)
             else:
+                if name not in rewards:
+                    raise EnvError(f"player {name!r} is in env.agents but was given no reward")
                 self._observe(p, observations, infos, out, e)
                 staying.append(p)
         if not present.issubset(chosen):

@@ -69,6 +69,8 @@ def resolve(env: Any, env_args: Mapping[str, Any] | None = None) -> Source:
         if env_args:
             raise ConfigError("env is resolved already; give env_args when resolving it")
         return env
+    if env_args is not None and not isinstance(env_args, Mapping):
+        raise ConfigError(f"env_args must be a mapping from argument to value, such as {{'N': 3}}, got {env_args!r}")
     arguments = dict(env_args or {})
     if isinstance(env, Modifier):
         return env.source(arguments)

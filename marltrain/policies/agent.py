@@ -24,7 +24,7 @@ from marltrain.layout import (
     without_mask,
 )
 from marltrain.policies.batch import Acted, AgentState, Experience
-from marltrain.random import fresh_seed, generator
+from marltrain.random import chosen_seed, fresh_seed, generator
 from marltrain.spec import PlayerSpec
 
 if TYPE_CHECKING:
@@ -200,7 +200,8 @@ class RandomAgent(Agent):
         self, observation_space: Space | None = None, action_space: Space | None = None, *, seed: int | None = None
     ) -> None:
         """Take spaces now, or from the seat; without a seed the run's is used."""
-        self.observation_space, self.action_space, self.seed = observation_space, action_space, seed
+        self.observation_space, self.action_space = observation_space, action_space
+        self.seed = None if seed is None else chosen_seed(seed, "RandomAgent")
         if observation_space is not None:
             self.layout = Layout(without_mask(observation_space)[0])
         self._rng: np.random.Generator | None = None

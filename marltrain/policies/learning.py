@@ -20,7 +20,7 @@ from marltrain.policies.batch import Acted, AgentState
 from marltrain.policies.learner import AlgorithmLearner
 from marltrain.policies.networks import CNN, MLP, NetworkSpec, spec_from
 from marltrain.policies.schedules import Schedule
-from marltrain.random import fresh_seed
+from marltrain.random import chosen_seed
 from marltrain.spec import PlayerSpec
 
 
@@ -72,17 +72,18 @@ class LearningAgent(Agent):
         name = type(self).__name__
         self.observation_space, self.action_space = observation_space, action_space
         self.layout = Layout(without_mask(observation_space)[0], frame_stack)
-        self.seed = fresh_seed() if seed is None else seed
+        self.seed = chosen_seed(seed, name)
         made = build(self.algorithm_class.Settings, settings, name)
         self.settings = _with_network(made, self.layout)
         self.backend = make_backend(backend, device)
-        self.algorithm = self.algorithm_class(self.settings, self.layout, action_space)
-        for network, (spec, _) in self.algorithm.networks().items():
-            if not isinstance(spec, NetworkSpec) and not self.backend.is_module(spec):
+        for setting in (f.name for f in fields(self.settings) if f.name.endswith("network")):
+            given = getattr(self.settings, setting)
+            if given is not None and not isinstance(given, NetworkSpec) and not self.backend.is_module(given):
                 raise AgentError(
-                    f"{name}: network {network!r} must be a NetworkSpec (MLP, CNN) or a model of backend {backend!r}, "
-                    f"got {type(spec).__name__}"
+                    f"{name}: {setting} must be a NetworkSpec (MLP(...), CNN(...)) or a model of backend {backend!r}, "
+                    f"got {given!r}"
                 )
+        self.algorithm = self.algorithm_class(self.settings, self.layout, action_space)
         self.attach(AlgorithmLearner(self.algorithm, self.backend, [self.seed], draw=True), 0)
 
     def attach(self, learner: AlgorithmLearner, row: int) -> None:

@@ -68,6 +68,10 @@ class NetworkSpec:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for widths below 1 or an unknown activation."""
+        if not isinstance(self.hidden, Sequence) or isinstance(self.hidden, str):
+            raise ConfigError(
+                f"{type(self).__name__}: hidden must be a tuple of widths, such as (64, 64), got {self.hidden!r}"
+            )
         object.__setattr__(self, "hidden", tuple(self.hidden))
         if any(not isinstance(width, int) or width < 1 for width in self.hidden):
             raise ConfigError(f"{type(self).__name__}: hidden widths must be integers of at least 1, got {self.hidden}")

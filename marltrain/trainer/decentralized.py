@@ -100,6 +100,8 @@ class DecentralizedTrainer:
             save_best_fn, save_last_fn, stop_fn,
         )  # fmt: skip
         self.callbacks = CallbackList(callbacks).callbacks
+        if run_dir is not None and not isinstance(run_dir, str | Path):
+            raise ConfigError(f"run_dir must be a path or None, got {run_dir!r}")
         self.run_dir = None if run_dir is None else Path(run_dir)
         self.stop_reason = ""
         self.run: Run | None = None

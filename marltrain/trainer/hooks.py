@@ -98,6 +98,8 @@ class CallbackList:
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         """Find who listens to what. Raises ConfigError for what is no Callback."""
+        if not isinstance(callbacks, Iterable):
+            raise ConfigError(f"callbacks must be a list of callbacks, got {callbacks!r}")
         self.callbacks = tuple(callbacks)
         for callback in self.callbacks:
             if not isinstance(callback, Callback):

@@ -16,7 +16,7 @@ from marltrain.policies.learner import AlgorithmLearner, Learner
 from marltrain.policies.learning import LearningAgent
 from marltrain.policies.restore import LEARNING, learning_class
 from marltrain.policies.solo import SoloLearner
-from marltrain.random import child_seed, fresh_seed
+from marltrain.random import child_seed, chosen_seed
 from marltrain.spec import EnvSpec
 
 
@@ -50,6 +50,8 @@ class Roster:
 
         stack: move agents of equal kind into one learner. Otherwise each computes for itself and nothing is moved.
         """
+        if isinstance(agents, Agent) or not isinstance(agents, Sequence):
+            raise AgentError(f"agents must be a list with one agent a player, got {type(agents).__name__}")
         self.spec, self.agents = spec, list(agents)
         self._check_count()
         for i, (agent, player) in enumerate(zip(agents, spec.players, strict=True)):
@@ -172,7 +174,7 @@ def make_agents(
     if name == "random" and hyper:
         raise ConfigError(f"a random agent has no settings, got {', '.join(hyper)}")
     spec = probe(resolve(env, env_args))
-    seed = fresh_seed() if seed is None else seed
+    seed = chosen_seed(seed, "make_agents")
     made: dict[int, Agent] = {}
     agents: list[Agent] = []
     for i, player in enumerate(spec.players):

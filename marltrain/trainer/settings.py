@@ -71,9 +71,9 @@ def team_rewards(team_reward: TeamReward, rewards: Array) -> Array | None:
         joint = rewards.sum(0)
     elif not isinstance(team_reward, str):
         values = [team_reward(rewards[:, e]) for e in range(rewards.shape[1])]
-        if any(np.ndim(value) for value in values):
-            raise EnvError(f"team_reward must return one number for rewards [P], got shape {np.shape(values[0])}")
         joint = np.array(values)
+        if joint.ndim != 1 or not np.issubdtype(joint.dtype, np.number) or not np.isfinite(joint).all():
+            raise EnvError(f"team_reward must return one finite number for rewards [P], got {values[0]!r}")
     return np.broadcast_to(joint.astype(np.float32), rewards.shape)
 
 
@@ -106,7 +106,11 @@ def run_folder(run_dir: str | Path | None, name: str, stamp: str) -> Path:
         folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"run_dir {str(folder)!r} is a file: give a folder, or one to make")
-        if not (folder / "config.json").exists():
+        if (folder / "config.json").exists():
+            continue
+        try:
             folder.mkdir(parents=True, exist_ok=True)
-            return folder
+        except OSError as error:
+            raise ConfigError(f"run_dir {str(folder)!r} cannot be made: {error.strerror}") from error
+        return folder
     raise ConfigError(f"{wanted} and 999 folders like it hold runs already: give another run_dir")
