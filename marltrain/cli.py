@@ -371,6 +371,8 @@ def _run(words: Sequence[str]) -> None:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, 1 where something failed, 2 where the arguments are wrong."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # module:attribute is looked up in the working folder, as `python -m marltrain` does
     try:
         _run(sys.argv[1:] if words is None else words)
     except MarlTrainError as error:
