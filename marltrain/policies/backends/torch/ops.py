@@ -21,7 +21,7 @@ zeros_like, ones_like = torch.zeros_like, torch.ones_like
 
 
 class _Tanh(torch.autograd.Function):
-    """tanh by numpy: torch's goes through MKL, which takes seven times as long on processors that are not Intel's."""
+    """tanh by numpy: torch's goes through MKL, slow on some processors (benchmarks/kernels.py)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ class _Tanh(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         (y,) = ctx.saved_tensors
-        return y.square().neg_().add_(1.0).mul_(grads[0])  # a quarter of the time of torch's one kernel for it
+        return y.square().neg_().add_(1.0).mul_(grads[0])
 
 
 def tanh(x: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return x @ weight + bias for K layers at once: [K, B, in], [K, in, out], [K, out] -> [K, B, out].
 
     A batch through a layer of few outputs is computed with columns of zeros beside them: on a CPU the product with 5
-    columns takes three times as long as with 16 (benchmarks/kernels.py).
+    columns takes longer than with 16 (benchmarks/kernels.py).
     """
     outputs = weight.shape[2]
     if outputs >= NARROW or x.shape[1] < MANY_ROWS or x.device.type != "cpu":
