@@ -25,14 +25,19 @@ def _words(path: tuple[Key, ...]) -> tuple[int, ...]:
     return tuple(zlib.crc32(key.encode()) if isinstance(key, str) else int(key) for key in path)
 
 
+def sequence(seed: int, *path: Key) -> np.random.SeedSequence:
+    """Return the node at `path` below `seed`, from which its stream and its integer seed come."""
+    return np.random.SeedSequence(seed, spawn_key=_words(path))
+
+
 def generator(seed: int, *path: Key) -> np.random.Generator:
     """Return the stream at `path` below `seed`; equal arguments give equal streams."""
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=_words(path)))
+    return np.random.default_rng(sequence(seed, *path))
 
 
 def child_seed(seed: int, *path: Key) -> int:
     """Return an integer seed in [0, 2**31 - 1) for whatever hangs at `path` below `seed`."""
-    return int(np.random.SeedSequence(seed, spawn_key=_words(path)).generate_state(1)[0]) % SEED_LIMIT
+    return int(sequence(seed, *path).generate_state(1)[0]) % SEED_LIMIT
 
 
 def fresh_seed() -> int:

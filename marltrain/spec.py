@@ -18,6 +18,11 @@ from gymnasium import spaces
 from marltrain.errors import SpecError
 from marltrain.layout import Allocate, Array, Layout, Obs, Space, describe_space, map_obs
 
+LONE_PLAYER = "player_0"
+"""The name of a Gymnasium environment's one player."""
+BY_ENV = frozenset({"state", "final_state", "ended", "episode"})
+"""The arrays of a Step whose first axis is the environment; in the others it is the second."""
+
 
 @dataclass(frozen=True, eq=False)
 class PlayerSpec:
@@ -175,6 +180,22 @@ class Step:
             obs(), legal(), state(), state(), allocate((num_envs,), bool), allocate((num_envs,), np.int64),
         )  # fmt: skip
 
+    def arrays(self) -> dict[str, Array]:
+        """Return its arrays by name: "reward", "turn/<group>", "obs/<group>" or "obs/<group>/<part>"."""
+        named: dict[str, Array] = {}
+
+        def add(name: str, value: Any) -> None:
+            inner = enumerate(value) if isinstance(value, tuple) else value.items() if isinstance(value, dict) else None
+            if inner is not None:
+                for key, part in inner:
+                    add(f"{name}/{key}", part)
+            elif value is not None:
+                named[name] = value
+
+        for f in fields(self):
+            add(f.name, getattr(self, f.name))
+        return named
+
     def part(self, low: int, high: int) -> Step:
         """Return views of environments low to high, for a worker that owns these."""
 
@@ -185,8 +206,7 @@ class Step:
                 return tuple(cut(inner, axis) for inner in value)
             return map_obs(lambda array: array[low:high] if axis == 0 else array[:, low:high], value)
 
-        by_env = {"state", "final_state", "ended", "episode"}
-        return Step(**{f.name: cut(getattr(self, f.name), 0 if f.name in by_env else 1) for f in fields(self)})
+        return Step(**{f.name: cut(getattr(self, f.name), 0 if f.name in BY_ENV else 1) for f in fields(self)})
 
 
 def _choices(group: Group) -> int:

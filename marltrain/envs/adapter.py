@@ -18,7 +18,6 @@ from marltrain.layout import Array, Layout, Obs, Space, arrays_of, without_mask
 from marltrain.spec import EnvSpec, PlayerSpec, Step
 
 PROBE_SEED = 0
-LONE_PLAYER = "player_0"
 Probed = list[tuple[str, Space, Space, bool]]
 """Of every player: name, observation space, action space, whether an action mask comes with its info."""
 

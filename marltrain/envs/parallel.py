@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from marltrain.envs.adapter import LONE_PLAYER, PROBE_SEED, Adapter, Probed
+from marltrain.envs.adapter import PROBE_SEED, Adapter, Probed
 from marltrain.errors import EnvError
 from marltrain.layout import Array
-from marltrain.spec import EnvSpec, Step
+from marltrain.spec import LONE_PLAYER, EnvSpec, Step
 
 
 class ParallelAdapter(Adapter):

@@ -19,6 +19,9 @@ import pettingzoo
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
+from marltrain.envs.native.catalogue import GAMES, find
+from marltrain.envs.native.game import Game
+from marltrain.envs.native.objects import game_object
 from marltrain.errors import ConfigError, EnvError, did_you_mean
 
 _VERSIONED = re.compile(r"[a-zA-Z_]\w*_v\d+")
@@ -35,6 +38,7 @@ class Source:
     name: for messages and records.
     rebuild: a used object's reset is not the same as a fresh object's, so that every episode needs a fresh one.
     reproducible: equal seeds and actions give equal episodes.
+    game: the class of a native game, many of which are stepped as one batch; `build` makes a single object of it.
     """
 
     name: str
@@ -42,6 +46,7 @@ class Source:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     rebuild: bool = False
     reproducible: bool = True
+    game: type[Game] | None = None
 
     def make(self, render_mode: str | None = None) -> Any:
         """Build one environment object; `render_mode` is passed on only if one is asked for."""
@@ -60,7 +65,7 @@ class Modifier(ABC):
 def resolve(env: Any, env_args: Mapping[str, Any] | None = None) -> Source:
     """Return how to build `env`: a name, a class, or a function that returns an environment.
 
-    Names are "mpe2/simple_spread_v3", "pettingzoo/classic/tictactoe_v3", "gymnasium/CartPole-v1" and the like (see
+    Names are "mpe2/simple_spread_v3", "pettingzoo/classic/tictactoe_v3", "marltrain/CartPole-v1" and the like (see
     `list_environments`), or "module:attribute" for anything importable. `env_args` are passed to what is called.
 
     Raises ConfigError for an unknown name, for arguments that it does not take, and for an environment built already.
@@ -84,9 +89,7 @@ def resolve(env: Any, env_args: Mapping[str, Any] | None = None) -> Source:
         )
     if not callable(env):
         raise ConfigError(f"env must be a name, a class or a function that builds an environment, got {env!r}")
-    name = getattr(env, "__qualname__", type(env).__name__)
-    _check_arguments(name, env, arguments)
-    return Source(name, env, arguments)
+    return _from_callable(getattr(env, "__qualname__", type(env).__name__), env, env, arguments)
 
 
 def list_environments() -> list[str]:
@@ -129,6 +132,7 @@ def _pettingzoo_families() -> list[str]:
 
 _NAMESPACES: dict[str, Callable[[], list[str]]] = {
     "gymnasium": _gymnasium_names,
+    "marltrain": lambda: [f"marltrain/{name}" for name in GAMES],
     "mpe2": lambda: _modules("mpe2", "mpe2"),
     "pettingzoo": lambda: [
         name for family in _pettingzoo_families() for name in _modules(f"pettingzoo.{family}", f"pettingzoo/{family}")
@@ -143,6 +147,9 @@ def _from_name(name: str, arguments: dict[str, Any]) -> Source:
         name = f"gymnasium/{name.split(':', 1)[1]}"
     if namespace not in _NAMESPACES or name not in _NAMESPACES[namespace]():
         raise _unknown(name)
+    if namespace == "marltrain":
+        game = find(name.split("/", 1)[1])
+        return _from_callable(name, game, game, arguments)
     return _from_gymnasium(name, arguments) if namespace == "gymnasium" else _from_pettingzoo(name, arguments)
 
 
@@ -198,8 +205,16 @@ def _from_module(name: str, arguments: dict[str, Any]) -> Source:
     if not hasattr(module, attribute):
         names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise ConfigError(f"module {module_name!r} has no {attribute!r}.{did_you_mean(attribute, names)}")
-    _check_arguments(name, getattr(module, attribute), arguments)
-    return Source(name, functools.partial(_build, module_name, attribute), arguments)
+    found = getattr(module, attribute)
+    return _from_callable(name, found, functools.partial(_build, module_name, attribute), arguments)
+
+
+def _from_callable(name: str, called: Any, build: Callable[..., Any], arguments: dict[str, Any]) -> Source:
+    """Something that returns an environment, or the class of a native game."""
+    _check_arguments(name, called, arguments)
+    if isinstance(called, type) and issubclass(called, Game):
+        return Source(name, functools.partial(game_object, called), arguments, game=called)
+    return Source(name, build, arguments)
 
 
 def _names_of(function: Callable[..., Any]) -> set[str] | None:

@@ -1,0 +1,141 @@
+"""How fast native games are, on one core, beside their originals and against what is asked of them.
+
+    python benchmarks/native.py [--seconds 1] [--rounds 3] [--games CartPole-v1 ...]
+
+Random legal actions are drawn and kept beforehand; every env step of the native game is a call of `step` on a whole
+batch, Python's share included. The original is one object, driven by its own interface. Both run in turn, several
+rounds, so that ratios are of neighbours in time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+
+from marltrain.envs import make_vector, resolve
+from marltrain.envs.check import random_actions
+from marltrain.envs.native.catalogue import GAMES
+from marltrain.envs.registry import api_of, list_environments
+from marltrain.layout import split_mask
+
+RECORDED = 128
+"""Steps whose actions are drawn beforehand; a game starts anew after them, so that they stay legal."""
+SIZES = {"CartPole-v1": (1, 8, 16, 1024, 4096)}
+USUAL = (1, 16, 128, 1024)
+WANTED = {("CartPole-v1", 8): 2e6, ("CartPole-v1", 1024): 30e6, ("connect_four_v3", 1024): 2e6}
+WANTED |= {("simple_spread_v3", size): 1e6 for size in (16, 128, 1024)}
+
+
+def rate(play: Callable[[], int], seconds: float) -> float:
+    """Return env steps a second of a function that plays some and returns how many."""
+    play()
+    steps, start = 0, time.perf_counter()
+    while (passed := time.perf_counter() - start) < seconds:
+        steps += play()
+    return steps / passed
+
+
+def native(name: str, num_envs: int, seconds: float) -> float:
+    """Measure a native game; the resets between recordings are left out of the time."""
+    vector = make_vector(f"marltrain/{name}", None, num_envs)
+    rng, step, recorded = np.random.default_rng(0), vector.reset(0), []
+    for _ in range(RECORDED):
+        recorded.append(random_actions(vector.spec, step, rng))
+        step = vector.step(recorded[-1])
+    passed, played = 0.0, 0
+    while passed < seconds:
+        vector.reset(0)
+        start = time.perf_counter()
+        for actions in recorded:
+            vector.step(actions)
+        passed, played = passed + time.perf_counter() - start, played + RECORDED
+    return played * num_envs / passed
+
+
+def original_of(name: str) -> str | None:
+    """Return the name of what a native game is held against, where it is installed."""
+    found = [known for known in list_environments() if known.endswith(f"/{name}") and known != f"marltrain/{name}"]
+    return found[0] if found else None
+
+
+def original(name: str) -> Callable[[], int]:
+    """Return a function that plays an episode of an environment with random legal actions."""
+    env = resolve(name).make()
+    play: Callable[[Any], int] = {"parallel": _parallel, "turns": _turns, "gymnasium": _lone}[api_of(env)]
+    return lambda: play(env)
+
+
+def _lone(env: Any) -> int:
+    env.reset()
+    steps, over = 0, False
+    while not over:
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        steps, over = steps + 1, terminated or truncated
+    return steps
+
+
+def _parallel(env: Any) -> int:
+    env.reset()
+    steps = 0
+    while env.agents:
+        env.step({agent: env.action_space(agent).sample() for agent in env.agents})
+        steps += 1
+    return steps
+
+
+def _turns(env: Any) -> int:
+    env.reset()
+    steps = 0
+    for agent in env.agent_iter():
+        observation, _, terminated, truncated, _ = env.last()
+        over = terminated or truncated
+        env.step(None if over else env.action_space(agent).sample(split_mask(observation)[1]))
+        steps += not over
+    return steps
+
+
+def spread(values: list[float]) -> str:
+    """Say the median, the lowest and the highest."""
+    return f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
+
+
+def main() -> None:
+    """Measure in turn, and print rates, ratios and whether they are what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--games", nargs="*", default=list(GAMES), choices=list(GAMES))
+    args = parser.parse_args()
+    for name in args.games:
+        other = original_of(name)
+        sizes = SIZES.get(name, USUAL)
+        found: dict[int, list[float]] = {size: [] for size in sizes}
+        theirs: list[float] = []
+        for _ in range(args.rounds):
+            if other:
+                theirs.append(rate(original(other), args.seconds))
+            for size in sizes:
+                found[size].append(native(name, size, args.seconds))
+        print(f"{name}; {other} makes {spread(theirs)} env steps/s" if other else f"{name}; no original here")
+        for size, rates in found.items():
+            told = f"  {size:5d} envs: {spread(rates):>38} env steps/s"
+            if theirs:
+                ratios = [mine / its for mine, its in zip(rates, theirs, strict=True)]
+                told += (
+                    f", {statistics.median(ratios):,.0f} times the original ({min(ratios):,.0f} to {max(ratios):,.0f})"
+                )
+            if wanted := WANTED.get((name, size)):
+                told += f"; asked for: {wanted:,.0f}"
+            print(told, flush=True)
+
+
+if __name__ == "__main__":
+    main()

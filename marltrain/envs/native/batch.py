@@ -1,0 +1,216 @@
+"""A batch of environments of one native game: one record each, stepped by one compiled call, written into a Step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from marltrain.envs.guard import Guard
+from marltrain.envs.native.game import Game
+from marltrain.errors import ConfigError, EnvError
+from marltrain.layout import Array, Obs
+from marltrain.random import sequence
+from marltrain.spec import EnvSpec, Step, empty_actions
+
+STEP, RESET, BEGIN, PUBLISH, LOOK = range(5)
+"""What `kernel.run` can do; the same numbers as there."""
+_FINE = -1
+_HASH_START, _HASH_FACTOR = 0x43B0D7E5, 0x931E8875
+_NOT_SAVED = ("queue", "queued")
+
+
+class Batch:
+    """Environments `first_index` to `first_index + num_envs` of a run, written into `out` (their columns only).
+
+    Does for a native game what `chunk.Chunk` does for objects, with the same episode seeds.
+    """
+
+    def __init__(
+        self,
+        game: Game,
+        spec: EnvSpec,
+        out: Step,
+        *,
+        num_envs: int,
+        first_index: int = 0,
+        role: str = "train",
+        threads: int = 1,
+        restart: bool = True,
+    ) -> None:
+        """Compile the game, or load it from disk, and lay out its records.
+
+        threads: how many share the work.  restart: whether an environment whose episode ended starts the next one.
+        """
+        from marltrain.envs.native.compiling import program, table_of  # loads numba
+
+        if not 1 <= threads <= num_envs:
+            raise ConfigError(f"threads must be between 1 and num_envs ({num_envs}), got {threads}")
+        self.game = game
+        self.num_envs = num_envs
+        self.records = np.zeros(num_envs, game.fields)
+        self.actions = empty_actions(spec, num_envs)
+        self._spec, self._out, self._first, self._role, self._seed = spec, out, first_index, role, 0
+        self._run = program(game)
+        self._table = self._fill(np.zeros(1, table_of(len(spec.players))), restart)
+        self._address = int(self._table.ctypes.data)
+        self._queues: dict[int, Array] = {}
+        cuts = [num_envs * i // threads for i in range(threads + 1)]
+        self._parts = list(itertools.pairwise(cuts))
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    # What a chunk does
+
+    def reset(self, seed: int) -> None:
+        """Start episode 0 of a run everywhere."""
+        self._seed = seed
+        for e in range(self.num_envs):
+            self.records["branch"][e], self.records["stir"][e] = _branch(seed, self._role, self._first + e)
+        self._clear_events()
+        self.run(RESET)
+
+    def step(self, actions: tuple[Array, ...]) -> None:
+        """Take one env step everywhere; environments whose episode ended start the next one at once.
+
+        Raises EnvError for an action that is not legal.
+        """
+        for own, sent in zip(self.actions, actions, strict=True):
+            own[...] = sent
+        if self._pool is None:
+            wrong = self._run(self._address, STEP, 0, self.num_envs, 0)
+        else:
+            calls = [self._pool.submit(self._run, self._address, STEP, low, high, 0) for low, high in self._parts]
+            wrong = max(call.result() for call in calls)
+        if wrong != _FINE:
+            self._complain(wrong % self.num_envs)
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    # Single environments
+
+    def run(self, what: int, low: int = 0, high: int | None = None, number: int = 0) -> None:
+        """Do one of the things that `kernel.run` can do, to environments low to high (default: to all)."""
+        self._run(self._address, what, low, self.num_envs if high is None else high, number)
+
+    def begin(self, e: int, seed: int) -> None:
+        """Start an episode on a seed in environment `e`."""
+        self.run(BEGIN, e, e + 1, seed)
+
+    def get_state(self, e: int) -> dict[str, Any]:
+        """Return copies of all that environment `e` remembers, by name."""
+        return {name: np.array(self.records[name][e]) for name in self._saved()}
+
+    def set_state(self, e: int, values: Mapping[str, Any]) -> None:
+        """Set some of what environment `e` remembers, and publish what is to be acted on in it.
+
+        Raises ConfigError for an unknown name or another shape.
+        """
+        for name, value in values.items():
+            if name not in self._saved():
+                raise ConfigError(f"{self.game.name} has no field {name!r}; it has {', '.join(self._saved())}")
+            field = self.records[name][e]
+            if np.shape(value) != field.shape:
+                raise ConfigError(f"{self.game.name}, field {name!r}: shape {np.shape(value)}, expected {field.shape}")
+            self.records[name][e] = value
+        self.run(PUBLISH, e, e + 1)
+
+    def set_chances(self, e: int, outcomes: Sequence[float]) -> None:
+        """Queue what chance gives in environment `e` from now on, in the order in which the game asks."""
+        self._queues[e] = np.array(outcomes, np.float64)
+        self.records["queue"][e] = self._queues[e].ctypes.data
+        self.records["queued"][e] = len(outcomes)
+
+    def chances_left(self, e: int) -> int:
+        """Return how many of the queued outcomes were not asked for yet."""
+        return int(self.records["queued"][e])
+
+    # The whole batch
+
+    def snapshot(self) -> dict[str, Array]:
+        """Return copies of all that the batch remembers: field -> [E, ...]."""
+        return {name: self.records[name].copy() for name in self._saved()}
+
+    def restore(self, saved: Mapping[str, Array]) -> None:
+        """Continue where `snapshot` was taken, with as many environments; the Step then tells of no event."""
+        if set(saved) != set(self._saved()):
+            raise ConfigError(f"{self.game.name}: a saved batch has the fields {self._saved()}, got {sorted(saved)}")
+        for name, values in saved.items():
+            if np.shape(values) != self.records[name].shape:
+                raise ConfigError(
+                    f"{self.game.name}, field {name!r}: shape {np.shape(values)}, expected {self.records[name].shape}"
+                )
+            self.records[name] = values
+        self._clear_events()
+        self.run(PUBLISH)
+
+    def _saved(self) -> tuple[str, ...]:
+        return tuple(name for name in self.game.fields.names or () if name not in _NOT_SAVED)
+
+    # Addresses and errors
+
+    def _fill(self, table: Array, restart: bool) -> Array:
+        """Write down where everything is."""
+        out, spec, t = self._out, self._spec, table[0]
+        t["num_envs"], t["restart"] = self.num_envs, restart
+        t["records"], t["rules"] = _address(self.records), _address(self.game.rules)
+        t["state_size"] = self.game.state_size
+        for name in ("state", "final_state", "ended", "episode"):
+            t[name] = _address(getattr(out, name))
+        for p, (g, row) in enumerate(spec.place):
+            group = spec.groups[g]
+            t["action"][p] = _address(self.actions[g][row])
+            t["choices"][p] = group.action_shape[0] if group.action_shape else group.action_space.n  # type: ignore[attr-defined]
+            t["width"][p] = group.layout.vector_size
+            for name in ("obs", "legal", "final_obs", "final_legal", "turn", "alive"):
+                t[name][p] = _address(_row(getattr(out, name)[g], row))
+            for name in ("reward", "terminated", "truncated"):
+                t[name][p] = _address(getattr(out, name)[p])
+        return table
+
+    def _clear_events(self) -> None:
+        out = self._out
+        out.reward[...] = 0
+        for events in (out.terminated, out.truncated, out.ended):
+            events[...] = False
+
+    def _complain(self, e: int) -> None:
+        fault = Guard(self._spec).sent(self.actions, self._out)
+        message = fault.message if fault else "a wrong action"
+        episode, seed, length = (int(self.records[name][e]) for name in ("episode", "seed", "steps"))
+        kind = "test environment" if self._role == "test" else "environment"
+        raise EnvError(
+            f"{kind} {self._first + e} ({self._spec.name}), episode {episode} (seed {seed}), step {length}: {message}"
+        )
+
+
+def _branch(seed: int, role: str, index: int) -> tuple[int, int]:
+    """What the seeds of an environment's episodes have in common, so that `chance.episode_seed` adds only the number.
+
+    Of numpy's SeedSequence: the first word of its pool, and its hash constant, which was multiplied four times a word.
+    """
+    words = max(4, -(-int(seed).bit_length() // 32)) + 3
+    stir = _HASH_START * pow(_HASH_FACTOR, 4 * words, 2**32) % 2**32
+    return int(sequence(seed, "episode", role, index).pool[0]), stir
+
+
+def _row(array: Obs | None, row: int) -> Array | None:
+    if array is None:
+        return None
+    if isinstance(array, dict):
+        raise EnvError("a native game observes one vector")
+    return array[row]
+
+
+def _address(array: Array | None) -> int:
+    """Where an array begins; 0 for none."""
+    if array is None:
+        return 0
+    if not array.flags.c_contiguous:
+        raise EnvError(f"a native batch writes rows that lie in one piece, not strides {array.strides}")
+    return int(array.ctypes.data)

@@ -1,0 +1,89 @@
+"""Connect four, by the rules of PettingZoo's connect_four_v3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.envs.native.compiling import compiled
+from marltrain.envs.native.game import TERMINATED, Game
+
+ROWS, COLUMNS = 6, 7
+PLACES = ROWS * COLUMNS
+DIRECTIONS = np.array([(0, 1), (1, 0), (1, 1), (1, -1)])
+
+
+class ConnectFour(Game):
+    """Two players drop pieces into seven columns in turn; four in a line win: +1, and -1 for the other."""
+
+    name = "connect_four_v3"
+    api = "turns"
+
+    def __init__(self) -> None:
+        """Declare the game. `s.board`, row by row from the top, holds 0 for empty, else whose piece it is, 1 or 2."""
+        seen = spaces.Box(0, 1, (ROWS, COLUMNS, 2), np.int8)
+        mask = spaces.Box(0, 1, (COLUMNS,), np.int8)
+        sides = (spaces.Dict({"observation": seen, "action_mask": mask}), spaces.Discrete(COLUMNS))
+        super().__init__(
+            {"player_0": sides, "player_1": sides},
+            fields={"board": (np.int8, PLACES), "pieces": int},
+        )
+
+    @staticmethod
+    def reset(s: Any, rules: Any) -> None:
+        """Start with an empty board; player 0 moves first."""
+        s.board[:] = 0
+        s.pieces = 0
+        s.turn[1] = 0
+
+    @staticmethod
+    def step(s: Any, rules: Any) -> None:
+        """Let a piece fall; see whether that made a line, or filled the board."""
+        mover = s.pieces % 2
+        column = s.action[mover]
+        row = ROWS - 1
+        while s.board[COLUMNS * row + column] != 0:
+            row -= 1
+        s.board[COLUMNS * row + column] = mover + 1
+        s.pieces += 1
+        s.turn[mover], s.turn[1 - mover] = 0, 1
+        won = in_line(s.board, row, column)
+        if won:
+            s.reward[mover], s.reward[1 - mover] = 1.0, -1.0
+        if won or s.pieces == PLACES:
+            s.over[:] = TERMINATED
+
+    @staticmethod
+    def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
+        """The player's own pieces and the other's, [6, 7, 2]."""
+        for place in range(PLACES):
+            obs[2 * place] = s.board[place] == p + 1
+            obs[2 * place + 1] = s.board[place] == 2 - p
+
+    @staticmethod
+    def legal(s: Any, rules: Any, p: int, mask: Any) -> None:
+        """Columns with room, for whoever has the turn."""
+        for column in range(COLUMNS):
+            mask[column] = s.turn[p] and s.board[column] == 0
+
+
+@compiled
+def in_line(board: Any, row: int, column: int) -> bool:
+    """Return whether the piece at a place is one of four in a line."""
+    for direction in range(len(DIRECTIONS)):
+        down, right = DIRECTIONS[direction]
+        if 1 + reach(board, row, column, down, right) + reach(board, row, column, -down, -right) >= 4:
+            return True
+    return False
+
+
+@compiled
+def reach(board: Any, row: int, column: int, down: int, right: int) -> int:
+    """Return how many pieces like the one at a place follow it in one direction."""
+    piece, length = board[COLUMNS * row + column], 0
+    row, column = row + down, column + right
+    while 0 <= row < ROWS and 0 <= column < COLUMNS and board[COLUMNS * row + column] == piece:
+        row, column, length = row + down, column + right, length + 1
+    return length

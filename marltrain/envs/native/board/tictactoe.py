@@ -1,0 +1,63 @@
+"""Tic-tac-toe, by the rules of PettingZoo's tictactoe_v3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.envs.native.game import TERMINATED, Game
+
+LINES = np.array([(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)])
+
+
+class TicTacToe(Game):
+    """Two players mark nine squares in turn; three marks in a line win, +1 for the winner and -1 for the loser."""
+
+    name = "tictactoe_v3"
+    api = "turns"
+
+    def __init__(self) -> None:
+        """Declare the game. `s.squares` holds 0 for empty, else the player's number, 1 or 2."""
+        board, mask = spaces.Box(0, 1, (3, 3, 2), np.int8), spaces.Box(0, 1, (9,), np.int8)
+        players = {
+            name: (spaces.Dict({"observation": board, "action_mask": mask}), spaces.Discrete(9))
+            for name in ("player_1", "player_2")
+        }
+        super().__init__(players, fields={"squares": (np.int8, 9), "marks": int})
+
+    @staticmethod
+    def reset(s: Any, rules: Any) -> None:
+        """Start with an empty board; player 0 moves first."""
+        s.squares[:] = 0
+        s.marks = 0
+        s.turn[1] = 0
+
+    @staticmethod
+    def step(s: Any, rules: Any) -> None:
+        """Mark a square; see whether that made a line, or filled the board."""
+        mover = s.marks % 2
+        s.squares[s.action[mover]] = mover + 1
+        s.marks += 1
+        s.turn[mover], s.turn[1 - mover] = 0, 1
+        won = False
+        for a, b, c in LINES:
+            won = won or (s.squares[a] == s.squares[b] == s.squares[c] == mover + 1)
+        if won:
+            s.reward[mover], s.reward[1 - mover] = 1.0, -1.0
+        if won or s.marks == 9:
+            s.over[:] = TERMINATED
+
+    @staticmethod
+    def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
+        """The player's own marks and the other's, [3, 3, 2]."""
+        for square in range(9):
+            obs[2 * square] = s.squares[square] == p + 1
+            obs[2 * square + 1] = s.squares[square] == 2 - p
+
+    @staticmethod
+    def legal(s: Any, rules: Any, p: int, mask: Any) -> None:
+        """Empty squares, for whoever has the turn."""
+        for square in range(9):
+            mask[square] = s.turn[p] and s.squares[square] == 0

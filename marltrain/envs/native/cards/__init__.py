@@ -1,0 +1,1 @@
+"""Card games, as native games."""

@@ -1,0 +1,176 @@
+"""Leduc poker (Southey et al. 2005), by the rules of OpenSpiel's leduc_poker, which take up to ten players."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from marltrain.envs.native.arguments import truth, whole
+from marltrain.envs.native.cards.table import deal, pass_turn, seats
+from marltrain.envs.native.compiling import compiled
+from marltrain.envs.native.game import TERMINATED, Game
+
+FOLD, CALL, RAISE = 0, 1, 2
+MOST_RAISES = 2
+RAISES = np.array([2, 4])
+"""By how much a raise goes up, in each of both rounds."""
+NONE = -1
+
+
+class LeducPoker(Game):
+    """P + 1 ranks in two suits; everybody stakes one, is dealt a card, and folds (0), calls (1) or raises (2) in turn.
+
+    A round is over when all who are left have put in the same; at most two raises a round. Then a card is laid open for
+    all, and a second round follows. A pair with it wins, else the higher cards; equal hands share. Who has folded waits
+    for the end: what was won or lost is the reward of the last step.
+    """
+
+    name = "leduc_poker_v1"
+    api = "turns"
+
+    def __init__(
+        self, players: int = 2, action_mapping: bool = False, suit_isomorphism: bool = False, starting_player: int = 0
+    ) -> None:
+        """Declare the game with the original's arguments.
+
+        action_mapping: all three actions are always legal; those that the rules forbid count as a call.
+        suit_isomorphism: cards of equal rank are one and the same; a card's number is its rank.
+        starting_player: who decides first in both rounds, or the next one who has not folded.
+
+        `s.deck` says how many of each card there are, `s.made[r]` how many decisions round r has seen, `s.moves` which.
+        """
+        whole("players", players, 2, 10)
+        alike = truth("suit_isomorphism", suit_isomorphism)
+        cards, most = (players + 1) * (1 if alike else 2), 3 * players - 2
+        super().__init__(
+            seats(players, size=players + 2 * cards + 4 * most, moves=3),
+            fields={
+                "deck": (float, cards), "card": (int, players), "open": int, "round": int, "mover": int,
+                "paid": (int, players), "folded": (bool, players), "left": int, "stakes": int,
+                "calls": int, "raises": int, "moves": (int, (2, most)), "made": (int, 2),
+            },
+            rules={
+                "mapped": truth("action_mapping", action_mapping),
+                "suits": 1 if alike else 2,
+                "first": whole("starting_player", starting_player, 0, players - 1),
+            },
+        )  # fmt: skip
+
+    @staticmethod
+    def reset(s: Any, rules: Any) -> None:
+        """Take everybody's stake and deal a card to each."""
+        s.deck[:] = 2.0 / rules.suits
+        for p in range(len(s.card)):
+            s.card[p] = deal(s)
+        s.open = NONE
+        s.paid[:] = s.stakes = 1
+        s.folded[:] = 0
+        s.left = len(s.card)
+        s.made[:] = s.round = s.calls = s.raises = 0
+        s.mover = rules.first
+        pass_turn(s, s.mover)
+
+    @staticmethod
+    def step(s: Any, rules: Any) -> None:
+        """Do what the mover decided; then it is the next one's turn, or time for the open card, or for settling."""
+        decide(s, allowed(s, s.mover, s.action[s.mover]))
+        full = s.calls == s.left - (1 if s.raises > 0 else 0)
+        if s.left == 1 or (full and s.round == 1):
+            settle(s, rules)
+            s.over[:] = TERMINATED
+            s.turn[:] = 0
+            return
+        after = s.mover + 1
+        if full:
+            s.round, s.calls, s.raises, s.open = 1, 0, 0, deal(s)
+            after = rules.first
+        s.mover = next_staying(s, after)
+        pass_turn(s, s.mover)
+
+    @staticmethod
+    def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
+        """OpenSpiel's information state: who one is [P], one's card, the open one, calls and raises [2, 3P - 2, 2]."""
+        players, cards, most = len(s.card), len(s.deck), s.moves.shape[1]
+        obs[:] = 0.0
+        obs[p] = 1.0
+        obs[players + s.card[p]] = 1.0
+        if s.open != NONE:
+            obs[players + cards + s.open] = 1.0
+        start = players + 2 * cards
+        for r in range(2):
+            for i in range(s.made[r]):
+                if s.moves[r, i] != FOLD:
+                    obs[start + 2 * (most * r + i) + s.moves[r, i] - CALL] = 1.0
+
+    @staticmethod
+    def legal(s: Any, rules: Any, p: int, mask: Any) -> None:
+        """For whoever has the turn: fold only what others raised, raise only twice a round."""
+        for action in range(3):
+            mask[action] = s.turn[p] and (rules.mapped or allowed(s, p, action) == action)
+
+
+@compiled
+def allowed(s: Any, p: int, action: int) -> int:
+    """Return what an action of player p counts as: a call, where the rules forbid it."""
+    if (action == FOLD and s.stakes <= s.paid[p]) or (action == RAISE and s.raises >= MOST_RAISES):
+        return CALL
+    return action
+
+
+@compiled
+def decide(s: Any, action: int) -> None:
+    """Let the mover fold, call or raise."""
+    p = s.mover
+    s.moves[s.round, s.made[s.round]] = action
+    s.made[s.round] += 1
+    if action == FOLD:
+        s.folded[p] = 1
+        s.left -= 1
+        return
+    if action == CALL:
+        s.calls += 1
+    else:
+        s.stakes += RAISES[s.round]
+        s.raises += 1
+        s.calls = 0
+    s.paid[p] = s.stakes
+
+
+@compiled
+def next_staying(s: Any, p: int) -> int:
+    """Return player p, or the next one who has not folded."""
+    players = len(s.card)
+    while s.folded[p % players]:
+        p += 1
+    return p % players
+
+
+@compiled
+def settle(s: Any, rules: Any) -> None:
+    """Share the pot among the best hands of those who have not folded."""
+    best, winners, pot = NONE, 0, 0
+    for p in range(len(s.card)):
+        pot += s.paid[p]
+        worth = hand(s, rules, p)
+        if worth > best:
+            best, winners = worth, 0
+        winners += worth == best
+    for p in range(len(s.card)):
+        s.reward[p] = -s.paid[p]
+        if hand(s, rules, p) == best:
+            s.reward[p] += pot / winners
+
+
+@compiled
+def hand(s: Any, rules: Any, p: int) -> int:
+    """Return what player p's cards are worth: more than others' if they win, less than NONE once it has folded."""
+    if s.folded[p]:
+        return NONE - 1
+    if s.open == NONE:
+        return 0
+    ranks = len(s.deck) // rules.suits
+    own, shared = s.card[p] // rules.suits, s.open // rules.suits
+    if own == shared:
+        return ranks * ranks + own
+    return max(own, shared) * ranks + min(own, shared)

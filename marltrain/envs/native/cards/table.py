@@ -1,0 +1,33 @@
+"""What card games share: a deck from which chance deals, and the spaces of whoever sits at the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.envs.native.chance import choice
+from marltrain.envs.native.compiling import compiled
+
+
+def seats(players: int, size: int, moves: int) -> dict[str, Any]:
+    """Return the spaces of each player, who sees `size` numbers and chooses among `moves`, some of them not legal."""
+    seen, mask = spaces.Box(0, 1, (size,), np.float32), spaces.Box(0, 1, (moves,), np.int8)
+    sides = (spaces.Dict({"observation": seen, "action_mask": mask}), spaces.Discrete(moves))
+    return {f"player_{p}": sides for p in range(players)}
+
+
+@compiled
+def deal(s: Any) -> int:
+    """Take a card by chance from `s.deck`, which says how many of each there are; its number is what may be queued."""
+    card = choice(s, s.deck)
+    s.deck[card] -= 1
+    return card
+
+
+@compiled
+def pass_turn(s: Any, p: int) -> None:
+    """Give the turn to player p alone."""
+    s.turn[:] = 0
+    s.turn[p] = 1

@@ -1,0 +1,41 @@
+"""The native games that marltrain ships: name -> the module and class of each."""
+
+from __future__ import annotations
+
+import importlib
+
+from marltrain.envs.native.game import Game
+
+GAMES = {
+    "Acrobot-v1": "control.acrobot:Acrobot",
+    "CartPole-v1": "control.cartpole:CartPole",
+    "MountainCar-v0": "control.mountain_car:MountainCar",
+    "Pendulum-v1": "control.pendulum:Pendulum",
+    "climbing_v1": "matrix.named:Climbing",
+    "connect_four_v3": "board.connect_four:ConnectFour",
+    "foraging_v3": "foraging.level_based:Foraging",
+    "kuhn_poker_v1": "cards.kuhn_poker:KuhnPoker",
+    "leduc_poker_v1": "cards.leduc_poker:LeducPoker",
+    "matrix_game_v1": "matrix.repeated:MatrixGame",
+    "penalty_v1": "matrix.named:Penalty",
+    "prisoners_dilemma_v1": "matrix.named:PrisonersDilemma",
+    "rock_paper_scissors_v1": "matrix.named:RockPaperScissors",
+    "simple_adversary_v3": "particle.simple_adversary:SimpleAdversary",
+    "simple_crypto_v3": "particle.simple_crypto:SimpleCrypto",
+    "simple_push_v3": "particle.simple_push:SimplePush",
+    "simple_reference_v3": "particle.simple_reference:SimpleReference",
+    "simple_speaker_listener_v4": "particle.simple_speaker_listener:SimpleSpeakerListener",
+    "simple_spread_v3": "particle.simple_spread:SimpleSpread",
+    "simple_tag_v3": "particle.simple_tag:SimpleTag",
+    "simple_v3": "particle.simple:Simple",
+    "simple_world_comm_v3": "particle.simple_world_comm:SimpleWorldComm",
+    "stag_hunt_v1": "matrix.named:StagHunt",
+    "tictactoe_v3": "board.tictactoe:TicTacToe",
+}
+
+
+def find(name: str) -> type[Game]:
+    """Return the class of a game by its name in GAMES; loads numba."""
+    module, _, attribute = GAMES[name].partition(":")
+    found: type[Game] = getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
+    return found

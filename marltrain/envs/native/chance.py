@@ -1,0 +1,108 @@
+"""Every random number of a native game: drawn from its environment's one uint64, or taken from a queue of outcomes.
+
+A rule that needs chance calls one of these with its record `s`. Where outcomes were queued (`set_chances`), they are
+taken first, in order, as they are: so a game can be held against the original whose outcomes they were.
+
+The generator is splitmix64 (Steele, Lea, Flood 2014): a counter and a mixing function.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from marltrain.envs.native.compiling import compiled
+from marltrain.envs.native.memory import outcomes
+from marltrain.random import SEED_LIMIT
+
+_GAMMA, _MIX1, _MIX2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_U11, _U16, _U27, _U30, _U31 = np.uint64(11), np.uint64(16), np.uint64(27), np.uint64(30), np.uint64(31)
+_LOW32 = np.uint64(0xFFFFFFFF)
+_LIMIT = np.uint64(SEED_LIMIT)
+
+
+@compiled
+def uniform(s: Any, low: float, high: float) -> float:
+    """Return a number in [low, high)."""
+    return _queued(s) if s.queued > 0 else low + (high - low) * _fraction(s)
+
+
+@compiled
+def normal(s: Any) -> float:
+    """Return a standard normal number (Box and Muller 1958)."""
+    if s.queued > 0:
+        return _queued(s)
+    radius = math.sqrt(-2.0 * math.log(1.0 - _fraction(s)))
+    return radius * math.cos(2.0 * math.pi * _fraction(s))
+
+
+@compiled
+def integer(s: Any, n: int) -> int:
+    """Return a whole number from 0 to n - 1, each as likely as another."""
+    return int(_queued(s)) if s.queued > 0 else int(n * _fraction(s))
+
+
+@compiled
+def choice(s: Any, weights: Any) -> int:
+    """Return i with probability `weights[i]`, divided by their sum."""
+    if s.queued > 0:
+        return int(_queued(s))
+    total = 0.0
+    for weight in weights:
+        total += weight
+    rest = total * _fraction(s)
+    for i in range(len(weights) - 1):
+        rest -= weights[i]
+        if rest < 0.0:
+            return i
+    return len(weights) - 1
+
+
+@compiled
+def _queued(s: Any) -> float:
+    outcome = outcomes(s.queue, 1)[0]
+    s.queue += 8
+    s.queued -= 1
+    return outcome
+
+
+@compiled
+def _mixed(z: Any) -> Any:
+    z = (z ^ (z >> _U30)) * _MIX1
+    z = (z ^ (z >> _U27)) * _MIX2
+    return z ^ (z >> _U31)
+
+
+@compiled
+def _fraction(s: Any) -> float:
+    """A number in [0, 1), of 53 random bits."""
+    s.random += _GAMMA
+    return (_mixed(s.random) >> _U11) * 2.0**-53
+
+
+@compiled
+def seed(s: Any, number: int) -> None:
+    """Begin the stream of an episode's seed."""
+    s.seed = number
+    s.random = _mixed(np.uint64(number) * _GAMMA + _MIX1)
+
+
+# numpy's SeedSequence hashes words of 32 bits into a pool, one after another. What an environment's episodes share has
+# been hashed in beforehand (`branch` of the pool, `stir` of the hash); the episode's number is the last word.
+_SEED_A, _SEED_B, _LEFT, _RIGHT = (np.uint64(k) for k in (0x931E8875, 0x58F38DED, 0xCA01F9DD, 0x4973F715))
+_START_B = np.uint64(0x8B51F9DD)
+
+
+@compiled
+def episode_seed(s: Any, episode: int) -> Any:
+    """Return `child_seed(run seed, "episode", role, environment, episode)`; see `marltrain.random`."""
+    stir = np.uint64(s.stir)
+    value = (np.uint64(episode) ^ stir) & _LOW32
+    value = (value * ((stir * _SEED_A) & _LOW32)) & _LOW32
+    value ^= value >> _U16
+    pool = (_LEFT * np.uint64(s.branch) - _RIGHT * value) & _LOW32
+    pool ^= pool >> _U16
+    word = ((pool ^ _START_B) * ((_START_B * _SEED_B) & _LOW32)) & _LOW32
+    return np.int64((word ^ (word >> _U16)) % _LIMIT)

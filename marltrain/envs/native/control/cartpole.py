@@ -1,0 +1,66 @@
+"""Cart-pole: keep a pole upright on a cart (Barto, Sutton, Anderson 1983), by the rules of Gymnasium's CartPole-v1."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.envs.native.arguments import truth, whole
+from marltrain.envs.native.chance import uniform
+from marltrain.envs.native.game import TERMINATED, Game
+from marltrain.spec import LONE_PLAYER
+
+GRAVITY, FORCE, INTERVAL = 9.8, 10.0, 0.02
+HALF_LENGTH, POLE_MASS, TOTAL_MASS = 0.5, 0.1, 1.1
+SHARE, LEVER = POLE_MASS / TOTAL_MASS, POLE_MASS * HALF_LENGTH / TOTAL_MASS  # products are quicker than quotients
+FARTHEST, STEEPEST = 2.4, 12 * 2 * math.pi / 360
+
+
+class CartPole(Game):
+    """One player pushes the cart left (0) or right (1); +1 a step until the pole falls or the cart leaves."""
+
+    name = "CartPole-v1"
+    api = "gymnasium"
+
+    def __init__(self, sutton_barto_reward: bool = False, max_episode_steps: int = 500) -> None:
+        """Declare the game; `sutton_barto_reward`: 0 a step and -1 at the end, instead of 1 and 1."""
+        high = np.array([2 * FARTHEST, np.inf, 2 * STEEPEST, np.inf], np.float32)
+        super().__init__(
+            {LONE_PLAYER: (spaces.Box(-high, high), spaces.Discrete(2))},
+            fields={"x": float, "x_dot": float, "theta": float, "theta_dot": float},
+            rules={"sutton_barto_reward": truth("sutton_barto_reward", sutton_barto_reward)},
+            limit=whole("max_episode_steps", max_episode_steps),
+        )
+
+    @staticmethod
+    def reset(s: Any, rules: Any) -> None:
+        """Start near the middle, nearly upright."""
+        s.x = uniform(s, -0.05, 0.05)
+        s.x_dot = uniform(s, -0.05, 0.05)
+        s.theta = uniform(s, -0.05, 0.05)
+        s.theta_dot = uniform(s, -0.05, 0.05)
+
+    @staticmethod
+    def step(s: Any, rules: Any) -> None:
+        """Push, and integrate for 0.02 s by Euler's method."""
+        cos, sin = math.cos(s.theta), math.sin(s.theta)
+        force = FORCE if s.action[0] == 1 else -FORCE
+        push = force * (1 / TOTAL_MASS) + LEVER * s.theta_dot**2 * sin
+        turn = (GRAVITY * sin - cos * push) / (HALF_LENGTH * (4.0 / 3.0 - SHARE * cos**2))
+        pull = push - LEVER * turn * cos
+        s.x += INTERVAL * s.x_dot
+        s.x_dot += INTERVAL * pull
+        s.theta += INTERVAL * s.theta_dot
+        s.theta_dot += INTERVAL * turn
+        fallen = abs(s.x) > FARTHEST or abs(s.theta) > STEEPEST
+        if fallen:
+            s.over[0] = TERMINATED
+        s.reward[0] = 1.0 if not rules.sutton_barto_reward else (-1.0 if fallen else 0.0)
+
+    @staticmethod
+    def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
+        """Cart position and velocity, pole angle and angular velocity."""
+        obs[0], obs[1], obs[2], obs[3] = s.x, s.x_dot, s.theta, s.theta_dot

@@ -1,0 +1,56 @@
+"""Pendulum: swing it up and hold it there, by the rules of Gymnasium's Pendulum-v1."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.envs.native.arguments import number, whole
+from marltrain.envs.native.chance import uniform
+from marltrain.envs.native.game import Game
+from marltrain.spec import LONE_PLAYER
+
+INTERVAL, FASTEST = 0.05, 8.0
+# The original computes with the torque in float32, in which it arrives.
+STRONGEST, THREE, WEIGHT = np.float32(2.0), np.float32(3.0), np.float32(0.001)
+
+
+class Pendulum(Game):
+    """One player turns a pendulum; the further from upright, the faster and the harder, the worse."""
+
+    name = "Pendulum-v1"
+    api = "gymnasium"
+
+    def __init__(self, g: float = 10.0, max_episode_steps: int = 200) -> None:
+        """Declare the game; `g`: the acceleration of gravity, m/s^2."""
+        high = np.array([1.0, 1.0, FASTEST], np.float32)
+        super().__init__(
+            {LONE_PLAYER: (spaces.Box(-high, high), spaces.Box(-STRONGEST, STRONGEST, (1,)))},
+            fields={"theta": float, "theta_dot": float},
+            rules={"g": number("g", g)},
+            limit=whole("max_episode_steps", max_episode_steps),
+        )
+
+    @staticmethod
+    def reset(s: Any, rules: Any) -> None:
+        """Start anywhere, turning slowly."""
+        s.theta = uniform(s, -math.pi, math.pi)
+        s.theta_dot = uniform(s, -1.0, 1.0)
+
+    @staticmethod
+    def step(s: Any, rules: Any) -> None:
+        """Pay for where it is, then turn it for 0.05 s."""
+        torque = min(max(s.action[0, 0], -STRONGEST), STRONGEST)
+        off = (s.theta + math.pi) % (2 * math.pi) - math.pi
+        s.reward[0] = -(off**2 + 0.1 * s.theta_dot**2 + WEIGHT * (torque * torque))
+        faster = s.theta_dot + (3 * rules.g / 2 * math.sin(s.theta) + THREE * torque) * INTERVAL
+        s.theta_dot = min(max(faster, -FASTEST), FASTEST)
+        s.theta += s.theta_dot * INTERVAL
+
+    @staticmethod
+    def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
+        """Where its end is, and how fast it turns."""
+        obs[0], obs[1], obs[2] = math.cos(s.theta), math.sin(s.theta), s.theta_dot

@@ -1,0 +1,203 @@
+"""Level-based foraging (Albrecht, Ramamoorthy 2013; Papoudakis et al. 2021), by the rules of lbforaging 2.0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.envs.native.arguments import number, truth, whole
+from marltrain.envs.native.compiling import compiled
+from marltrain.envs.native.foraging.starts import place_foods, place_players
+from marltrain.envs.native.foraging.views import list_space, picture_space, see_list, see_pictures
+from marltrain.envs.native.game import TERMINATED, Game
+from marltrain.errors import ConfigError
+from marltrain.layout import Array
+
+NORTH, LOAD = 1, 5
+DOWN = np.array([0, -1, 1, 0, 0, 0])
+RIGHT = np.array([0, 0, 0, -1, 1, 0])
+NOWHERE = -1
+
+
+class Foraging(Game):
+    """Players walk a field and load food; it takes neighbours whose levels add up to at least that of the food.
+
+    Actions: stay (0), north, south, west, east (4), load (5); what is not possible is staying. Players who want to go
+    to the same place stay. Whoever loads is rewarded by its level, and by the food's. An episode ends with the last
+    food, or after `max_episode_steps`; as in the original, that is a termination, too.
+    """
+
+    name = "foraging_v3"
+
+    def __init__(
+        self,
+        players: int = 2,
+        min_player_level: int | Sequence[int] = 1,
+        max_player_level: int | Sequence[int] = 2,
+        min_food_level: int | Sequence[int] = 1,
+        max_food_level: int | Sequence[int] | None = None,
+        field_size: Sequence[int] = (8, 8),
+        max_num_food: int = 2,
+        sight: int = 8,
+        max_episode_steps: int = 50,
+        force_coop: bool = False,
+        normalize_reward: bool = True,
+        grid_observation: bool = False,
+        observe_agent_levels: bool = True,
+        penalty: float = 0.0,
+    ) -> None:
+        """Declare the game with the original's arguments; those without a default there are Foraging-8x8-2p-2f's.
+
+        Levels are one number, or one for each player or food, which are dealt out anew in every episode.
+
+        max_food_level: None for what the three weakest players can load together.
+        sight: how many places away one sees.
+        force_coop: foods are as heavy as they may be.
+        grid_observation: pictures of players, foods and free places around one, instead of lists.
+        penalty: for those who try to load together and fail.
+
+        The global state is everybody's observation in a row. Raises ConfigError.
+        """
+        rows, columns = shape(field_size)
+        whole("players", players, 1, rows * columns)
+        weakest, strongest = levels("player", min_player_level, max_player_level, players)
+        limit = lowest_three(weakest) if max_food_level is None else max_food_level
+        lightest, heaviest = levels("food", min_food_level, limit, whole("max_num_food", max_num_food))
+        if max_food_level is None:
+            heaviest[:] = lowest_three(strongest)
+        reach, named = whole("sight", sight), truth("observe_agent_levels", observe_agent_levels)
+        if truth("grid_observation", grid_observation):
+            seen = picture_space(reach, strongest, heaviest, named)
+            self.observe = see_pictures  # type: ignore[method-assign]
+        else:
+            seen = list_space(rows, columns, strongest, heaviest, named)
+        super().__init__(
+            {f"player_{p}": (seen, spaces.Discrete(6)) for p in range(players)},
+            fields={
+                "food": (int, (rows, columns)), "place": (int, (players, 2)), "level": (int, players), "spawned": int,
+                "target": (int, (players, 2)), "loading": (bool, players), "order": (int, max(players, max_num_food)),
+            },
+            rules={
+                "weakest": weakest, "strongest": strongest, "lightest": lightest, "heaviest": heaviest,
+                "relative": max_food_level is None, "coop": truth("force_coop", force_coop),
+                "sight": reach, "levels": named, "penalty": number("penalty", penalty),
+                "normalized": truth("normalize_reward", normalize_reward),
+                "steps": whole("max_episode_steps", max_episode_steps),
+            },
+            state_size=players * int(np.prod(seen.shape)),
+        )  # fmt: skip
+
+    @staticmethod
+    def reset(s: Any, rules: Any) -> None:
+        """Put players, then foods, where there is room, with levels drawn for each."""
+        place_players(s, rules)
+        place_foods(s, rules)
+
+    @staticmethod
+    def step(s: Any, rules: Any) -> None:
+        """Walk, then load."""
+        for p in range(len(s.place)):
+            choose_target(s, p)
+        for p in range(len(s.place)):
+            if alone(s, p):
+                s.place[p, 0], s.place[p, 1] = s.target[p, 0], s.target[p, 1]
+        for p in range(len(s.place)):
+            if s.loading[p]:
+                load(s, rules, p)
+        if s.steps >= rules.steps or not s.food.any():
+            s.over[:] = TERMINATED
+
+    @staticmethod
+    def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
+        """Foods, oneself and others in sight, with their levels."""
+        see_list(s, rules, p, obs)
+
+
+@compiled
+def choose_target(s: Any, p: int) -> None:
+    """Write where player p wants to be, and whether it loads."""
+    action = s.action[p]
+    row, column = s.place[p, 0] + DOWN[action], s.place[p, 1] + RIGHT[action]
+    inside = 0 <= row < s.food.shape[0] and 0 <= column < s.food.shape[1]
+    free = inside and s.food[row, column] == 0
+    s.target[p, 0] = row if free else s.place[p, 0]
+    s.target[p, 1] = column if free else s.place[p, 1]
+    s.loading[p] = action == LOAD and food_beside(s, p) != NOWHERE
+
+
+@compiled
+def alone(s: Any, p: int) -> bool:
+    """Return whether nobody else wants to be where player p does."""
+    for q in range(len(s.target)):
+        if q != p and s.target[q, 0] == s.target[p, 0] and s.target[q, 1] == s.target[p, 1]:
+            return False
+    return True
+
+
+@compiled
+def food_beside(s: Any, p: int) -> int:
+    """Return the place of a food beside player p, row * columns + column, or NOWHERE; there is at most one."""
+    for action in range(NORTH, LOAD):
+        row, column = s.place[p, 0] + DOWN[action], s.place[p, 1] + RIGHT[action]
+        if 0 <= row < s.food.shape[0] and 0 <= column < s.food.shape[1] and s.food[row, column] > 0:
+            return row * s.food.shape[1] + column
+    return NOWHERE
+
+
+@compiled
+def load(s: Any, rules: Any, p: int) -> None:
+    """Let player p, and all others who load the same food, have it or fail."""
+    place = food_beside(s, p)
+    row, column = place // s.food.shape[1], place % s.food.shape[1]
+    food, strength = s.food[row, column], 0
+    for q in range(len(s.place)):
+        if s.loading[q] and beside(s, q, row, column):
+            strength += s.level[q]
+    for q in range(len(s.place)):
+        if s.loading[q] and beside(s, q, row, column):
+            s.loading[q] = 0
+            if strength < food:
+                s.reward[q] = -rules.penalty
+            elif rules.normalized:
+                s.reward[q] = s.level[q] * food / (strength * s.spawned)
+            else:
+                s.reward[q] = s.level[q] * food
+    if strength >= food:
+        s.food[row, column] = 0
+
+
+@compiled
+def beside(s: Any, p: int, row: int, column: int) -> bool:
+    """Return whether player p is one step from a place."""
+    return abs(s.place[p, 0] - row) + abs(s.place[p, 1] - column) == 1
+
+
+def shape(field_size: Any) -> tuple[int, int]:
+    """Return rows and columns; raises ConfigError unless these are two numbers of at least 3: foods keep off walls."""
+    if not isinstance(field_size, Sequence | np.ndarray) or len(field_size) != 2:
+        raise ConfigError(f"field_size must be (rows, columns), got {field_size!r}")
+    return whole("field_size[0]", field_size[0], 3), whole("field_size[1]", field_size[1], 3)
+
+
+def levels(of: str, low: Any, high: Any, count: int) -> tuple[Array, Array]:
+    """Return lowest and highest levels [count]; raises ConfigError where one is missing, or the lowest is higher."""
+    both = []
+    for name, value in ((f"min_{of}_level", low), (f"max_{of}_level", high)):
+        given = list(value) if isinstance(value, Sequence | np.ndarray) else [value] * count
+        if len(given) != count:
+            raise ConfigError(f"{name} must be one number, or one for each {of} ({count}), got {value!r}")
+        both.append(np.array([whole(name, level) for level in given]))
+    if (both[0] > both[1]).any():
+        raise ConfigError(
+            f"min_{of}_level must be at most max_{of}_level (of foods, if None: what the three weakest players can "
+            f"always load), got {both[0].tolist()} and {both[1].tolist()}"
+        )
+    return both[0], both[1]
+
+
+def lowest_three(level: Array) -> int:
+    """Return the sum of the three lowest levels."""
+    return int(np.sort(level)[:3].sum())

@@ -1,0 +1,94 @@
+"""How an episode of level-based foraging starts: where players and foods are, and of what levels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from marltrain.envs.native.chance import integer
+from marltrain.envs.native.compiling import compiled
+
+ATTEMPTS = 1000
+"""How many places are tried for all foods together."""
+NOWHERE = -1
+
+
+@compiled
+def place_players(s: Any, rules: Any) -> None:
+    """Put every player on a place of its own, with a level."""
+    s.food[:, :] = 0
+    s.place[:, :] = NOWHERE
+    shuffle(s, len(s.place))
+    for p in range(len(s.place)):
+        row, column = integer(s, s.food.shape[0]), integer(s, s.food.shape[1])
+        while taken(s, row, column):
+            row, column = integer(s, s.food.shape[0]), integer(s, s.food.shape[1])
+        s.place[p, 0], s.place[p, 1] = row, column
+        s.level[p] = between(s, rules.weakest[s.order[p]], rules.strongest[s.order[p]])
+
+
+@compiled
+def place_foods(s: Any, rules: Any) -> None:
+    """Put foods inside the field, away from each other; fewer, if there seems to be no room."""
+    count, most = 0, weakest_three(s.level)
+    s.spawned = 0
+    shuffle(s, len(rules.lightest))
+    for _ in range(ATTEMPTS):
+        if count == len(rules.lightest):
+            break
+        row, column = 1 + integer(s, s.food.shape[0] - 2), 1 + integer(s, s.food.shape[1] - 2)
+        if taken(s, row, column) or food_near(s.food, row, column):
+            continue
+        heaviest = most if rules.relative else rules.heaviest[s.order[count]]
+        lightest = heaviest if rules.coop else rules.lightest[s.order[count]]
+        s.food[row, column] = between(s, lightest, heaviest)
+        s.spawned += s.food[row, column]
+        count += 1
+
+
+@compiled
+def shuffle(s: Any, n: int) -> None:
+    """Write 0 to n - 1 into `s.order`, in an order that chance decides (Fisher, Yates 1938)."""
+    for i in range(n):
+        s.order[i] = i
+    for i in range(n - 1, 0, -1):
+        j = integer(s, i + 1)
+        s.order[i], s.order[j] = s.order[j], s.order[i]
+
+
+@compiled
+def between(s: Any, low: int, high: int) -> int:
+    """Return a whole number from `low` to `high`; chance is asked only where there is a choice."""
+    return low if low == high else low + integer(s, high - low + 1)
+
+
+@compiled
+def taken(s: Any, row: int, column: int) -> bool:
+    """Return whether a player is at a place."""
+    found = False
+    for p in range(len(s.place)):
+        found = found or (s.place[p, 0] == row and s.place[p, 1] == column)
+    return found
+
+
+@compiled
+def food_near(food: Any, row: int, column: int) -> bool:
+    """Return whether a food is here, beside or across the corner, or two places straight away."""
+    for r in range(max(row - 2, 0), min(row + 3, food.shape[0])):
+        for c in range(max(column - 2, 0), min(column + 3, food.shape[1])):
+            down, right = abs(r - row), abs(c - column)
+            if food[r, c] > 0 and (max(down, right) < 2 or min(down, right) == 0):
+                return True
+    return False
+
+
+@compiled
+def weakest_three(level: Any) -> int:
+    """Return the sum of the three lowest levels."""
+    total = 0
+    for p in range(len(level)):
+        weaker = 0
+        for q in range(len(level)):
+            weaker += level[q] < level[p] or (level[q] == level[p] and q < p)
+        if weaker < 3:
+            total += level[p]
+    return total

@@ -1,0 +1,97 @@
+"""What players of level-based foraging see: lists of what is in sight, or pictures of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.envs.native.compiling import compiled
+from marltrain.layout import Array
+
+UNSEEN = -1
+
+
+def list_space(rows: int, columns: int, player: Array, food: Array, named: bool) -> spaces.Box:
+    """Return the bounds of rows, columns and levels of foods, and of players, whose levels are told if `named`.
+
+    The original takes the columns for the rows; fields that are no squares, it refuses where that shows.
+
+    player: [P], food: [F]: the highest levels that there may be.
+    """
+    low: list[int] = []
+    high: list[int] = []
+    for _ in food:
+        low, high = [*low, UNSEEN, UNSEEN, 0], [*high, rows - 1, columns - 1, food.max()]
+    for _ in player:
+        low, high = [*low, UNSEEN, UNSEEN, *[0] * named], [*high, rows - 1, columns - 1, *[player.max()] * named]
+    return spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
+
+
+def picture_space(sight: int, player: Array, food: Array, named: bool) -> spaces.Box:
+    """Return the bounds of three pictures [3, 2 * sight + 1, 2 * sight + 1]; see `list_space`."""
+    each = (2 * sight + 1, 2 * sight + 1)
+    high = np.stack([np.full(each, top, np.float32) for top in (player.max() if named else 1, food.max(), 1)])
+    return spaces.Box(np.zeros_like(high), high)
+
+
+@compiled
+def see_list(s: Any, rules: Any, p: int, obs: Any) -> None:
+    """Write row and column, from the corner of what is seen, and level: of foods, of player p, and of others in sight.
+
+    In the order of places; -1, -1 and 0 for those out of sight.
+    """
+    top, left = max(s.place[p, 0] - rules.sight, 0), max(s.place[p, 1] - rules.sight, 0)
+    at = see_foods(s, rules, p, top, left, obs)
+    end = 3 * len(rules.lightest)
+    while at < end:
+        at = tell(obs, at, UNSEEN, UNSEEN, 0, True)
+    for i in range(len(s.place)):
+        q = p if i == 0 else (i - 1 if i <= p else i)
+        row, column = s.place[q, 0] - top, s.place[q, 1] - left
+        # As in the original: by a wall, one sees as far into the field as if one stood at the end of one's sight.
+        if 0 <= row <= 2 * rules.sight and 0 <= column <= 2 * rules.sight:
+            at = tell(obs, at, row, column, s.level[q], rules.levels)
+    while at < len(obs):
+        at = tell(obs, at, UNSEEN, UNSEEN, 0, rules.levels)
+
+
+@compiled
+def see_foods(s: Any, rules: Any, p: int, top: int, left: int, obs: Any) -> int:
+    """Write the foods in sight of player p; return where they end."""
+    at = 0
+    for row in range(top, min(s.place[p, 0] + rules.sight + 1, s.food.shape[0])):
+        for column in range(left, min(s.place[p, 1] + rules.sight + 1, s.food.shape[1])):
+            if s.food[row, column] > 0:
+                at = tell(obs, at, row - top, column - left, s.food[row, column], True)
+    return at
+
+
+@compiled
+def tell(obs: Any, at: int, row: int, column: int, level: int, named: bool) -> int:
+    """Write a place, and a level if it is told, from entry `at` on; return where they end."""
+    obs[at], obs[at + 1] = row, column
+    if named:
+        obs[at + 2] = level
+        return at + 3
+    return at + 2
+
+
+@compiled
+def see_pictures(s: Any, rules: Any, p: int, obs: Any) -> None:
+    """Write the pictures around player p: players' levels (or 1), foods' levels, and places that are free."""
+    width = 2 * rules.sight + 1
+    top, left = s.place[p, 0] - rules.sight, s.place[p, 1] - rules.sight
+    obs[:] = 0.0
+    for row in range(max(top, 0), min(top + width, s.food.shape[0])):
+        for column in range(max(left, 0), min(left + width, s.food.shape[1])):
+            at = (row - top) * width + column - left
+            obs[width * width + at] = s.food[row, column]
+            obs[2 * width * width + at] = s.food[row, column] == 0
+    for q in range(len(s.place)):
+        row, column = s.place[q, 0] - top, s.place[q, 1] - left
+        if 0 <= row < width and 0 <= column < width:
+            at = row * width + column
+            obs[at] = s.level[q] if rules.levels else 1
+            obs[2 * width * width + at] = 0.0

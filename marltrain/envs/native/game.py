@@ -1,0 +1,135 @@
+"""`Game`: what a native game says of itself. Rules are plain functions of one environment; the core does the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.errors import ConfigError
+from marltrain.layout import Layout, Space, without_mask
+from marltrain.spec import LONE_PLAYER, EnvSpec, PlayerSpec
+
+TERMINATED, TRUNCATED = 1, 2
+"""What `s.over[p]` says of a player whose part ends with this step: for good, or by a limit. 0: it goes on."""
+APIS = ("parallel", "turns", "gymnasium")
+
+
+class Game:
+    """A native game: its players, its fields and its rules; see `marltrain.envs.native` for how to write one.
+
+    name: the original's name, such as "simple_spread_v3".
+    api: what the original is: "parallel", "turns" (PettingZoo AEC) or "gymnasium".
+
+    reset(s, rules), step(s, rules), observe(s, rules, p, obs): static methods, compiled by numba.
+    legal(s, rules, p, mask): where observation spaces hold an "action_mask".
+    state(s, rules, out): the global state; without it, `state_size` says that it is everybody's observation in a row.
+    """
+
+    name: ClassVar[str] = ""
+    api: ClassVar[str] = "parallel"
+    reset: ClassVar[Callable[..., None]]
+    step: ClassVar[Callable[..., None]]
+    observe: ClassVar[Callable[..., None]]
+    legal: ClassVar[Callable[..., None] | None] = None
+    state: ClassVar[Callable[..., None] | None] = None
+
+    def __init__(
+        self,
+        players: Mapping[str, tuple[Space, Space]],
+        fields: Mapping[str, Any],
+        rules: Mapping[str, Any] | None = None,
+        *,
+        limit: int = 0,
+        state_size: int = 0,
+    ) -> None:
+        """Declare the game.
+
+        players: name -> (observation space, action space), in order. Actions are Discrete for all, or Box for all.
+        fields: name -> dtype, or (dtype, shape): what one environment remembers.
+        rules: name -> number or array: what the constructor's arguments fixed; read only.
+        limit: env steps after which everybody's part is truncated; 0 for none.
+        state_size: how many numbers are in the global state; 0 where there is none.
+        """
+        self.players = tuple(_player(name, *both) for name, both in players.items())
+        self.discrete = _all_discrete(self.players)
+        if self.api not in APIS or (self.api == "gymnasium" and list(players) != [LONE_PLAYER]):
+            raise ConfigError(f"{type(self).__name__}.api is {self.api!r} with players {list(players)}; it is one of "
+                              f'{APIS}, and "gymnasium" has the one player {LONE_PLAYER!r}')  # fmt: skip
+        if any(player.masked for player in self.players) and self.legal is None:
+            raise ConfigError(f"{type(self).__name__}: observation spaces hold an action_mask, but it has no legal()")
+        common = _common(self.players, self.discrete)
+        # Own fields first, `limit` last: numba takes a record that begins like another one for a kind of it.
+        self.fields = np.dtype([*_own(fields, taken={name for name, *_ in common}), *common], align=True)
+        given = {**(rules or {}), "limit": int(limit)}
+        self.rules = np.zeros(1, np.dtype([_typed(name, value) for name, value in given.items()], align=True))
+        for name, value in given.items():
+            self.rules[name] = value
+        self.state_size = state_size
+
+    @property
+    def turn_based(self) -> bool:
+        """Whether players move one after another."""
+        return self.api == "turns"
+
+    def spec(self, name: str, *, with_state: bool = False) -> EnvSpec:
+        """Return what its environments are; `name` is for messages."""
+        shape = (self.state_size,) if with_state and self.state_size else None
+        return EnvSpec.of(name, self.players, state_shape=shape, turn_based=self.turn_based)
+
+
+def _player(name: str, observation_space: Space, action_space: Space) -> PlayerSpec:
+    inner, masked = without_mask(observation_space)
+    layout = Layout(inner)
+    if layout.images:
+        raise ConfigError(f"player {name!r}: a native game observes vectors; {observation_space} holds an image")
+    return PlayerSpec(name, observation_space, action_space, layout, masked)
+
+
+def _all_discrete(players: tuple[PlayerSpec, ...]) -> bool:
+    kinds = {type(player.action_space) for player in players}
+    if kinds in ({spaces.Discrete}, {spaces.Box}):
+        return kinds == {spaces.Discrete}
+    raise ConfigError(f"a native game's actions are Discrete for every player, or Box for every player, not {kinds}")
+
+
+def _common(players: tuple[PlayerSpec, ...], discrete: bool) -> list[Any]:
+    """The fields that every game has; [P] stands for one entry a player."""
+    everyone = len(players)
+    widest = 1 if discrete else max(int(np.prod(player.action_space.shape or ())) for player in players)
+    return [
+        ("action", np.int64, (everyone,)) if discrete else ("action", np.float32, (everyone, widest)),
+        ("reward", np.float64, (everyone,)),
+        ("steps", np.int64),
+        ("turn", np.int8, (everyone,)),
+        ("present", np.int8, (everyone,)),
+        ("over", np.int8, (everyone,)),
+        ("random", np.uint64),
+        ("episode", np.int64),
+        ("seed", np.int64),
+        ("branch", np.uint32),
+        ("stir", np.uint32),
+        ("queue", np.int64),
+        ("queued", np.int64),
+    ]
+
+
+def _own(fields: Mapping[str, Any], taken: set[str]) -> list[Any]:
+    declared: list[Any] = []
+    for name, kind in fields.items():
+        if name in taken:
+            raise ConfigError(f"field {name!r} is the core's; a game's own fields are called something else")
+        dtype, shape = kind if isinstance(kind, tuple) else (kind, ())
+        scalar = np.dtype(np.int8 if np.dtype(dtype) == bool else dtype)
+        declared.append((name, scalar, shape) if shape else (name, scalar))
+    return declared
+
+
+def _typed(name: str, value: Any) -> tuple[Any, ...]:
+    array = np.asarray(value)
+    kind = {"b": np.int8, "i": np.int64, "u": np.int64, "f": np.float64}.get(array.dtype.kind)
+    if kind is None:
+        raise ConfigError(f"rule {name!r} is {value!r}; a rule is a number, a truth value or an array of these")
+    return (name, kind, array.shape) if array.ndim else (name, kind)

@@ -1,0 +1,220 @@
+"""One env step of a range of environments: the batch loop around a game's rules, compiled anew for each game.
+
+This file is a template: `compiling.program` runs a fresh copy of it and puts a game's functions and sizes in the place
+of the names below, before anything is compiled. Numba keeps no code on disk for functions that are passed as arguments
+or closed over; global names it can keep.
+
+`address` is that of a TABLE, one record with the addresses of everything that a batch owns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from marltrain.envs.native.chance import episode_seed, seed
+from marltrain.envs.native.compiling import compiled
+from marltrain.envs.native.game import TERMINATED, TRUNCATED
+from marltrain.envs.native.memory import carray, flags, numbers, pointer, wholes
+
+# What a game fills in.
+FIELDS = np.dtype([("steps", np.int64)])
+RULES = np.dtype([("limit", np.int64)])
+TABLE = np.dtype([("num_envs", np.int64)])
+PLAYERS = 1
+WIDTHS = (1,)
+DISCRETE = True
+reset: Callable[..., None] = print
+step: Callable[..., None] = print
+observe: Callable[..., None] = print
+legal: Callable[..., None] = print
+state: Callable[..., None] = print
+
+STEP, RESET, BEGIN, PUBLISH, LOOK = range(5)
+FINE = -1
+
+
+@compiled
+def run(address: int, what: int, low: int, high: int, number: int) -> int:
+    """Do one thing to environments `low` to `high`; return FINE, or where the first wrong action is: p * E + e.
+
+    STEP: one env step.  RESET: episode 0 everywhere.  BEGIN: an episode on seed `number`.  PUBLISH: write what is to be
+    acted on.  LOOK: write what player `number` sees now, whoever has the turn, and the global state, as the final ones.
+    """
+    t = carray(pointer(address), (1,), TABLE)[0]
+    rules = carray(pointer(t.rules), (1,), RULES)[0]
+    if what == STEP:
+        wrong = wrong_action(t, low, high)
+        if wrong != FINE:
+            return wrong
+    records = carray(pointer(t.records), (t.num_envs,), FIELDS)
+    for e in range(low, high):
+        s = records[e]
+        if what == STEP:
+            advance(t, rules, s, e)
+        elif what == RESET:
+            s.episode = 0
+            begin(rules, s, episode_seed(s, 0))
+        elif what == BEGIN:
+            begin(rules, s, number)
+        if what == LOOK:
+            look(t, rules, s, e, number)
+            tell_state(t, rules, s, e, t.final_state)
+        else:
+            publish(t, rules, s, e)
+    return FINE
+
+
+@compiled
+def begin(rules: Any, s: Any, number: int) -> None:
+    """Start an episode on seed `number`. Everybody is present and has the turn, unless the game says otherwise."""
+    seed(s, number)
+    s.steps = 0
+    for p in range(PLAYERS):
+        s.turn[p] = s.present[p] = 1
+        s.over[p] = 0
+    reset(s, rules)
+
+
+@compiled
+def advance(t: Any, rules: Any, s: Any, e: int) -> None:
+    """Take the actions, apply the rules, tell what happened; start the next episode where this one ended."""
+    for p in range(PLAYERS):
+        s.reward[p] = 0.0
+        if s.turn[p]:
+            take_action(t, s, p, e)
+    s.steps += 1
+    step(s, rules)
+    if rules.limit > 0 and s.steps >= rules.limit:
+        for p in range(PLAYERS):
+            if s.present[p] and s.over[p] == 0:
+                s.over[p] = TRUNCATED
+    ended = tell(t, rules, s, e)
+    flags(t.ended, t.num_envs)[e] = ended
+    if ended:
+        tell_state(t, rules, s, e, t.final_state)
+        if t.restart:
+            s.episode += 1
+            begin(rules, s, episode_seed(s, s.episode))
+
+
+@compiled
+def take_action(t: Any, s: Any, p: int, e: int) -> None:
+    """Copy player p's action into the record."""
+    if DISCRETE:
+        s.action[p] = wholes(t.action[p], t.num_envs)[e]
+    else:
+        chosen = numbers(t.action[p] + 4 * e * t.choices[p], t.choices[p])
+        for i in range(len(chosen)):
+            s.action[p, i] = chosen[i]
+
+
+@compiled
+def tell(t: Any, rules: Any, s: Any, e: int) -> bool:
+    """Write rewards and ends, and the last observation of whoever ended; return whether the episode did."""
+    running = False
+    for p in range(PLAYERS):
+        over = s.over[p]
+        numbers(t.reward[p], t.num_envs)[e] = s.reward[p]
+        flags(t.terminated[p], t.num_envs)[e] = over == TERMINATED
+        flags(t.truncated[p], t.num_envs)[e] = over == TRUNCATED
+        if over != 0:
+            show_last(t, rules, s, e, p)
+        elif s.present[p]:
+            running = True
+    for p in range(PLAYERS):
+        if s.over[p] != 0:
+            s.over[p] = s.present[p] = 0
+            if running:
+                s.turn[p] = 0  # at an episode's end, turns stay as the game left them: `legal` may look at them
+    return not running
+
+
+@compiled
+def show_last(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
+    """Write player p's last observation; where no move is legal, all of them are."""
+    look(t, rules, s, e, p)
+    if t.final_legal[p]:
+        mask = flags(t.final_legal[p] + e * t.choices[p], t.choices[p])
+        for allowed in mask:
+            if allowed:
+                return
+        for i in range(len(mask)):
+            mask[i] = True
+
+
+@compiled
+def look(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
+    """Write what player p sees, and its legal moves, as its last."""
+    observe(s, rules, p, numbers(t.final_obs[p] + 4 * e * t.width[p], t.width[p]))
+    if t.final_legal[p]:
+        legal(s, rules, p, flags(t.final_legal[p] + e * t.choices[p], t.choices[p]))
+
+
+@compiled
+def tell_state(t: Any, rules: Any, s: Any, e: int, address: int) -> None:
+    """Write the global state into row e of the array at an address, where there is one."""
+    if address:
+        state(s, rules, numbers(address + 4 * e * t.state_size, t.state_size))
+
+
+@compiled
+def publish(t: Any, rules: Any, s: Any, e: int) -> None:
+    """Write what is to be acted on now."""
+    for p in range(PLAYERS):
+        flags(t.turn[p], t.num_envs)[e] = s.turn[p] != 0
+        flags(t.alive[p], t.num_envs)[e] = s.present[p] != 0
+        if s.turn[p]:
+            observe(s, rules, p, numbers(t.obs[p] + 4 * e * t.width[p], t.width[p]))
+            if t.legal[p]:
+                legal(s, rules, p, flags(t.legal[p] + e * t.choices[p], t.choices[p]))
+    wholes(t.episode, t.num_envs)[e] = s.episode
+    tell_state(t, rules, s, e, t.state)
+
+
+@compiled
+def wrong_action(t: Any, low: int, high: int) -> int:
+    """Find an action of a player who has the turn that is not one of its moves; return p * E + e, or FINE."""
+    for p in range(PLAYERS):
+        turn = flags(t.turn[p], t.num_envs)
+        for e in range(low, high):
+            if turn[e] and not (is_move(t, p, e) if DISCRETE else is_finite(t, p, e)):
+                return p * t.num_envs + e
+    return FINE
+
+
+@compiled
+def is_move(t: Any, p: int, e: int) -> bool:
+    """Return whether a discrete action is in its range, and legal."""
+    n, action = t.choices[p], wholes(t.action[p], t.num_envs)[e]
+    return 0 <= action < n and (t.legal[p] == 0 or flags(t.legal[p] + e * n, n)[action])
+
+
+@compiled
+def is_finite(t: Any, p: int, e: int) -> bool:
+    """Return whether a continuous action is made of finite numbers."""
+    finite = True
+    for value in numbers(t.action[p] + 4 * e * t.choices[p], t.choices[p]):
+        finite = finite and np.isfinite(value)
+    return finite
+
+
+@compiled
+def everybody_in_a_row(s: Any, rules: Any, out: Any) -> None:
+    """Write the global state of a game that has no `state` of its own: all observations, one after another."""
+    start = 0
+    for p in range(PLAYERS):
+        observe(s, rules, p, out[start : start + WIDTHS[p]])
+        start += WIDTHS[p]
+
+
+@compiled
+def no_state(s: Any, rules: Any, out: Any) -> None:
+    """Stand for the global state of a game that has none."""
+
+
+@compiled
+def no_mask(s: Any, rules: Any, p: int, mask: Any) -> None:
+    """Stand for the legal moves of a game in which all of them are."""

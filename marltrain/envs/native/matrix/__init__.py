@@ -1,0 +1,1 @@
+"""Games that are tables of payoffs, as native games."""

@@ -1,0 +1,58 @@
+"""Matrix games that have a name in the literature."""
+
+from __future__ import annotations
+
+from marltrain.envs.native.arguments import number
+from marltrain.envs.native.matrix.repeated import MatrixGame
+
+
+class PrisonersDilemma(MatrixGame):
+    """Cooperate (0) or defect (1), with the payoffs of Axelrod's tournaments (1984): 5, 3, 1 and 0."""
+
+    name = "prisoners_dilemma_v1"
+
+    def __init__(self, num_rounds: int = 25, observe_last_actions: bool = True) -> None:
+        """Declare the game; see MatrixGame."""
+        super().__init__([[[3, 3], [0, 5]], [[5, 0], [1, 1]]], num_rounds, observe_last_actions)
+
+
+class StagHunt(MatrixGame):
+    """Stag (0), worth 2 if both hunt it and nothing alone, or hare (1), worth 1; OpenSpiel's matrix_sh."""
+
+    name = "stag_hunt_v1"
+
+    def __init__(self, num_rounds: int = 25, observe_last_actions: bool = True) -> None:
+        """Declare the game; see MatrixGame."""
+        super().__init__([[[2, 2], [0, 1]], [[1, 0], [1, 1]]], num_rounds, observe_last_actions)
+
+
+class RockPaperScissors(MatrixGame):
+    """Rock (0), paper (1), scissors (2): +1 for the winner, -1 for the loser; OpenSpiel's matrix_rps."""
+
+    name = "rock_paper_scissors_v1"
+
+    def __init__(self, num_rounds: int = 25, observe_last_actions: bool = True) -> None:
+        """Declare the game; see MatrixGame."""
+        wins = [[0, -1, 1], [1, 0, -1], [-1, 1, 0]]
+        super().__init__([[[own, -own] for own in row] for row in wins], num_rounds, observe_last_actions)
+
+
+class Climbing(MatrixGame):
+    """Both receive the same; the way from a safe choice to the best is past a heavy loss (Claus, Boutilier 1998)."""
+
+    name = "climbing_v1"
+
+    def __init__(self, num_rounds: int = 25, observe_last_actions: bool = True) -> None:
+        """Declare the game; see MatrixGame."""
+        super().__init__([[11, -30, 0], [-30, 7, 6], [0, 0, 5]], num_rounds, observe_last_actions)
+
+
+class Penalty(MatrixGame):
+    """Both receive the same; two best pairs of choices, and a loss for mixing them up (Claus, Boutilier 1998)."""
+
+    name = "penalty_v1"
+
+    def __init__(self, k: float = -100.0, num_rounds: int = 25, observe_last_actions: bool = True) -> None:
+        """Declare the game; `k`: what mixing up brings, at most 0. See MatrixGame."""
+        k = number("k", k, high=0.0)
+        super().__init__([[10, 0, k], [0, 2, 0], [k, 0, 10]], num_rounds, observe_last_actions)

@@ -1,0 +1,257 @@
+"""Native games as PettingZoo and Gymnasium objects, for libraries that step one environment at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo.utils import parallel_to_aec, wrappers
+
+from marltrain.envs.native.batch import BEGIN, LOOK, Batch
+from marltrain.envs.native.catalogue import GAMES, find
+from marltrain.envs.native.game import Game
+from marltrain.errors import ConfigError, EnvError, did_you_mean
+from marltrain.random import SEED_LIMIT
+from marltrain.spec import Step
+
+
+def parallel_env(name: str, **arguments: Any) -> Any:
+    """Return a native game in which everybody moves at once, such as "simple_spread_v3", as a PettingZoo ParallelEnv.
+
+    arguments: what the game's constructor takes. Raises ConfigError.
+    """
+    return ParallelObject(_made(name, arguments, ("parallel", "gymnasium")))
+
+
+def aec_env(name: str, **arguments: Any) -> Any:
+    """Return a native game as a PettingZoo AECEnv, turn-based or not. See `parallel_env`."""
+    game = _made(name, arguments, ("parallel", "turns"))
+    return _turns(game) if game.turn_based else parallel_to_aec(ParallelObject(game))
+
+
+def gymnasium_env(name: str, **arguments: Any) -> Any:
+    """Return a native game of one player, such as "CartPole-v1", as a Gymnasium Env. See `parallel_env`."""
+    return LoneObject(_made(name, arguments, ("gymnasium",)))
+
+
+def game_object(game: type[Game], render_mode: str | None = None, **arguments: Any) -> Any:
+    """Return an object of a game, of the interface that its original has."""
+    if render_mode is not None:
+        raise ConfigError(f"a native game draws nothing (render_mode={render_mode!r}); watch its original instead")
+    made = game(**arguments)
+    return {"parallel": ParallelObject, "turns": _turns, "gymnasium": LoneObject}[made.api](made)
+
+
+def _made(name: str, arguments: dict[str, Any], apis: tuple[str, ...]) -> Game:
+    if name not in GAMES:
+        raise ConfigError(f"unknown native game {name!r}.{did_you_mean(name, GAMES)} There are {', '.join(GAMES)}.")
+    game = find(name)
+    if game.api not in apis:
+        raise ConfigError(f"{name}: its interface is {game.api!r}, and this function makes those of {apis}")
+    return game(**arguments)
+
+
+def _turns(game: Game) -> Any:
+    """Turn-based, wrapped as PettingZoo wraps its own: an illegal move loses."""
+    env: Any = TurnObject(game)
+    if any(player.masked for player in game.players):
+        env = wrappers.TerminateIllegalWrapper(env, illegal_reward=-1)
+    return wrappers.OrderEnforcingWrapper(wrappers.AssertOutOfBoundsWrapper(env))
+
+
+class _Single:
+    """One environment of a game: what the three interfaces share. It does not restart by itself."""
+
+    def __init__(self, game: Game) -> None:
+        self.game = game
+        self.spec = game.spec(game.name, with_state=True)
+        self.step = Step.empty(self.spec, 1)
+        self.batch = Batch(game, self.spec, self.step, num_envs=1, restart=False)
+        self._generator = np.random.default_rng()
+
+    def begin(self, seed: int | None) -> None:
+        """Start an episode on a seed, or on one drawn from the generator that the last seed started."""
+        if seed is not None:
+            self._generator = np.random.default_rng(seed)
+        self.batch.run(BEGIN, number=int(self._generator.integers(SEED_LIMIT)) if seed is None else int(seed))
+
+    def act(self, p: int, action: Any) -> None:
+        """Write down player p's action."""
+        group, row = self.spec.place[p]
+        space = self.spec.players[p].action_space
+        target = self.batch.actions[group]
+        if isinstance(space, spaces.Discrete):
+            target[row, 0] = int(action) - int(space.start)
+        else:
+            target[row, 0] = np.asarray(action, np.float32).reshape(-1)
+
+    def advance(self) -> None:
+        """Take one env step with the actions written down."""
+        self.batch.step(self.batch.actions)
+
+    def has(self, flag: str, p: int) -> bool:
+        """Whether player p has the "turn", or is "present" in the episode."""
+        return bool(self.batch.records[flag][0, p])
+
+    def observe(self, p: int) -> Any:
+        """What player p sees now, as its observation space says; with the moves that are legal for it now."""
+        self.batch.run(LOOK, number=p)
+        group, row = self.spec.place[p]
+        player, legal = self.spec.players[p], self.step.final_legal[group]
+        seen = _unbatched(player.layout.decode(self.step.final_obs[group][row]))  # type: ignore[index]
+        if legal is None:
+            return seen
+        named = seen if isinstance(seen, dict) else {"observation": seen}
+        return {**named, "action_mask": legal[row, 0].astype(np.int8)}
+
+    def state(self) -> Any:
+        """The global state now, [S] float32."""
+        if self.step.final_state is None:
+            raise EnvError(f"{self.game.name} has no global state")
+        self.batch.run(LOOK)
+        return self.step.final_state[0].copy()
+
+
+def _unbatched(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _unbatched(inner) for name, inner in value.items()}
+    return tuple(map(_unbatched, value)) if isinstance(value, tuple) else value[0].copy()
+
+
+class _Object:
+    """What PettingZoo's two interfaces share."""
+
+    def __init__(self, game: Game) -> None:
+        self._single = _Single(game)
+        names = self._single.spec.names
+        self.metadata = {"name": game.name, "render_modes": [], "is_parallelizable": not game.turn_based}
+        self.render_mode = None
+        self.possible_agents = list(names)
+        self.agents: list[str] = []
+        self._place = {name: p for p, name in enumerate(names)}
+        self._players = dict(zip(names, self._single.spec.players, strict=True))
+        if game.state_size:
+            self.state_space = spaces.Box(-np.inf, np.inf, (game.state_size,), np.float32)
+
+    def observation_space(self, agent: str) -> Any:
+        """Return the agent's observation space."""
+        return self._players[agent].observation_space
+
+    def action_space(self, agent: str) -> Any:
+        """Return the agent's action space."""
+        return self._players[agent].action_space
+
+    def state(self) -> Any:
+        """Return the global state, [S] float32."""
+        return self._single.state()
+
+    def render(self) -> None:
+        """Draw nothing: a native game has no pictures."""
+
+    def close(self) -> None:
+        """Release nothing: all of it is memory."""
+
+    def _present(self) -> list[str]:
+        return [name for name, p in self._place.items() if self._single.has("present", p)]
+
+
+class ParallelObject(_Object, ParallelEnv):  # type: ignore[misc]
+    """A native game in which everybody moves at once, as a PettingZoo ParallelEnv."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        """Start an episode; return observations and infos, by agent."""
+        self._single.begin(seed)
+        self.agents = self._present()
+        return {name: self._single.observe(self._place[name]) for name in self.agents}, {n: {} for n in self.agents}
+
+    def step(self, actions: Any) -> Any:
+        """Step everybody; return observations, rewards, terminations, truncations and infos, by agent."""
+        for name in self.agents:
+            self._single.act(self._place[name], actions[name])
+        self._single.advance()
+        told, before = self._single.step, self.agents
+        self.agents = self._present()
+        everyone = [name for name in self.possible_agents if name in before or name in self.agents]
+        over = [
+            {name: bool(flags[self._place[name], 0]) for name in everyone}
+            for flags in (told.terminated, told.truncated)
+        ]
+        rewards = {name: float(told.reward[self._place[name], 0]) for name in everyone}
+        observations = {name: self._single.observe(self._place[name]) for name in everyone}
+        return observations, rewards, *over, {name: {} for name in everyone}
+
+
+class TurnObject(_Object, AECEnv):  # type: ignore[misc]
+    """A turn-based native game as a PettingZoo AECEnv."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        """Start an episode."""
+        self._single.begin(seed)
+        self.agents = self._present()
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
+        self.infos: dict[str, dict[str, Any]] = {name: {} for name in self.agents}
+        self._skip_agent_selection = None
+        self.agent_selection = self._mover()
+
+    def observe(self, agent: str) -> Any:
+        """Return what the agent sees now, whoever has the turn."""
+        return self._single.observe(self._place[agent])
+
+    def step(self, action: Any) -> None:
+        """Make the selected agent's move, or take its dead step."""
+        mover = self.agent_selection
+        if self.terminations[mover] or self.truncations[mover]:
+            self._was_dead_step(action)
+            return
+        self._single.act(self._place[mover], action)
+        self._single.advance()
+        told = self._single.step
+        self._cumulative_rewards[mover] = 0.0
+        for name in self.agents:
+            p = self._place[name]
+            self.rewards[name] = float(told.reward[p, 0])
+            self.terminations[name] |= bool(told.terminated[p, 0])
+            self.truncations[name] |= bool(told.truncated[p, 0])
+        self._accumulate_rewards()
+        self.agent_selection = self._mover()
+        self._deads_step_first()
+
+    def _mover(self) -> str:
+        """Who has the turn; the next in order where the episode is over."""
+        movers = [name for name, p in self._place.items() if self._single.has("turn", p)]
+        if movers:
+            return movers[0]
+        after = self.possible_agents.index(self.agent_selection) + 1
+        return self.possible_agents[after % len(self.possible_agents)]
+
+
+class LoneObject(gymnasium.Env[Any, Any]):
+    """A native game of one player as a Gymnasium Env; its time limit is part of it."""
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, game: Game) -> None:
+        """Lay out one environment."""
+        self._single = _Single(game)
+        (player,) = self._single.spec.players
+        self.observation_space, self.action_space = player.observation_space, player.action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        """Start an episode; return the observation and an empty info."""
+        super().reset(seed=seed)
+        self._single.begin(int(self.np_random.integers(SEED_LIMIT)) if seed is None else seed)
+        return self._single.observe(0), {}
+
+    def step(self, action: Any) -> Any:
+        """Take one step; return observation, reward, terminated, truncated, info."""
+        self._single.act(0, action)
+        self._single.advance()
+        told = self._single.step
+        ends = bool(told.terminated[0, 0]), bool(told.truncated[0, 0])
+        return self._single.observe(0), float(told.reward[0, 0]), *ends, {}

@@ -1,0 +1,1 @@
+"""The particle worlds of MPE2, as native games."""

@@ -1,0 +1,91 @@
+"""Adversary: good agents know which landmark is the goal and hide it from an adversary; by simple_adversary_v3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from marltrain.envs.native.arguments import truth, whole
+from marltrain.envs.native.chance import integer
+from marltrain.envs.native.game import Game
+from marltrain.envs.native.particle.world import (
+    distance,
+    drift,
+    least_distance,
+    moves,
+    nearest,
+    press,
+    scatter,
+    see,
+    see_all,
+    see_nearest,
+    seen,
+    world_fields,
+)
+
+
+class SimpleAdversary(Game):
+    """Good agents gain by one of them being near the goal, and by the adversary, the first player, being far off."""
+
+    name = "simple_adversary_v3"
+
+    def __init__(
+        self,
+        N: int = 2,
+        max_cycles: int = 25,
+        continuous_actions: bool = False,
+        num_agent_neighbors: int | None = None,
+        num_landmark_neighbors: int | None = None,
+    ) -> None:
+        """Declare the game with the original's arguments, less those that only its pictures and infos need."""
+        agents = whole("N", N) + 1
+        others = nearest("num_agent_neighbors", num_agent_neighbors)
+        landmarks = nearest("num_landmark_neighbors", num_landmark_neighbors)
+        size = 2 * (landmarks or N) + 2 * (others or N)
+        action_space = moves(truth("continuous_actions", continuous_actions))
+        super().__init__(
+            {
+                "adversary_0": (seen(size), action_space),
+                **{f"agent_{i}": (seen(size + 2), action_space) for i in range(N)},
+            },
+            fields={**world_fields(agents, N), "goal": int},
+            rules={
+                "size": [0.15] * agents + [0.08] * N,
+                "solid": [False] * (agents + N),
+                "accel": [5.0] * agents,
+                "top_speed": [0.0] * agents,
+                "others": others,
+                "landmarks": landmarks,
+            },
+            limit=whole("max_cycles", max_cycles),
+            state_size=size * agents + 2 * N,
+        )
+
+    @staticmethod
+    def reset(s: Any, rules: Any) -> None:
+        """Choose the goal, and put everything somewhere in the square, at rest."""
+        agents, entities = len(s.vel), len(s.pos)
+        s.goal = agents + integer(s, entities - agents)
+        scatter(s, 0, entities, 1.0)
+
+    @staticmethod
+    def step(s: Any, rules: Any) -> None:
+        """Move everybody, and see how near the two sides are to the goal."""
+        press(s, rules, s.action)
+        drift(s, rules)
+        adversary = distance(s, 0, s.goal)
+        s.reward[:] = adversary - least_distance(s, s.goal, 1, len(s.vel))
+        s.reward[0] = -adversary
+
+    @staticmethod
+    def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
+        """The goal, unless it is the adversary who looks; landmarks and others: all as seen from there."""
+        agents = len(s.vel)
+        at = see(s, p, s.goal, obs, 0) if p > 0 else 0
+        if rules.landmarks > 0:
+            at = see_nearest(s, p, agents, len(s.pos), rules.landmarks, obs, at)
+        else:
+            at = see_all(s, p, agents, len(s.pos), obs, at)
+        if rules.others > 0:
+            see_nearest(s, p, 0, agents, rules.others, obs, at)
+        else:
+            see_all(s, p, 0, agents, obs, at)

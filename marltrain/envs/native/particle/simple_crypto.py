@@ -1,0 +1,76 @@
+"""Crypto: Alice sends Bob a secret, with a key that Eve, who listens, does not have; by MPE2's simple_crypto_v3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from marltrain.envs.native.arguments import truth, whole
+from marltrain.envs.native.chance import integer
+from marltrain.envs.native.compiling import compiled
+from marltrain.envs.native.game import Game
+from marltrain.envs.native.particle.world import colour, say, seen, talks, tell
+
+EVE, BOB, ALICE = range(3)
+CHANNELS = 4
+"""Of words, and of the colours that stand for secrets and keys."""
+COLOURS = 2
+
+
+class SimpleCrypto(Game):
+    """Eve pays for what is wrong with her guess of the secret; the others gain by that, and pay for Bob's.
+
+    Where the original's agents stand is nobody's business there, and is left out.
+    """
+
+    name = "simple_crypto_v3"
+
+    def __init__(self, max_cycles: int = 25, continuous_actions: bool = False) -> None:
+        """Declare the game with the original's arguments, less those that only its pictures and infos need."""
+        action_space = talks(truth("continuous_actions", continuous_actions), CHANNELS)
+        super().__init__(
+            {
+                "eve_0": (seen(CHANNELS), action_space),
+                "bob_0": (seen(2 * CHANNELS), action_space),
+                "alice_0": (seen(2 * CHANNELS), action_space),
+            },
+            fields={"secret": int, "key": int, "said": (float, (3, CHANNELS))},
+            limit=whole("max_cycles", max_cycles),
+            state_size=5 * CHANNELS,
+        )
+
+    @staticmethod
+    def reset(s: Any, rules: Any) -> None:
+        """Choose the secret and the key."""
+        s.secret = integer(s, COLOURS)
+        s.key = integer(s, COLOURS)
+        s.said[:, :] = 0.0
+
+    @staticmethod
+    def step(s: Any, rules: Any) -> None:
+        """Hear everybody, and see how well the listeners guessed."""
+        for a in range(3):
+            say(s.said[a], s.action, a, False)
+        eve, bob = wrongness(s.said[EVE], s.secret), wrongness(s.said[BOB], s.secret)
+        s.reward[:] = eve - bob
+        s.reward[EVE] = -eve
+
+    @staticmethod
+    def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
+        """Alice: the secret and the key. Bob: the key, and what she said. Eve: what she said."""
+        at = 0
+        if p == ALICE:
+            at = colour(s.secret, 0.0, 1.0, obs, at, CHANNELS)
+        if p != EVE:
+            at = colour(s.key, 0.0, 1.0, obs, at, CHANNELS)
+        if p != ALICE:
+            tell(s.said[ALICE], obs, at)
+
+
+@compiled
+def wrongness(guess: Any, secret: int) -> float:
+    """Return the squared distance of a guess from the secret; 0 for somebody who said nothing at all."""
+    silent, total = True, 0.0
+    for i in range(len(guess)):
+        silent = silent and guess[i] == 0.0
+        total += (guess[i] - (1.0 if i == secret else 0.0)) ** 2
+    return 0.0 if silent else total

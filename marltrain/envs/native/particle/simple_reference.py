@@ -1,0 +1,77 @@
+"""Reference: two agents move and talk; each knows to which landmark the other is to go; by simple_reference_v3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from marltrain.envs.native.arguments import number, truth, whole
+from marltrain.envs.native.chance import integer
+from marltrain.envs.native.game import Game
+from marltrain.envs.native.particle.world import (
+    colour,
+    distance,
+    drift,
+    moves,
+    press,
+    say,
+    scatter,
+    see_all,
+    see_velocity,
+    seen,
+    tell,
+    world_fields,
+)
+
+WORDS, LANDMARKS = 10, 3
+
+
+class SimpleReference(Game):
+    """Each pays for how far the other is from where it should be, and both for both."""
+
+    name = "simple_reference_v3"
+
+    def __init__(self, local_ratio: float = 0.5, max_cycles: int = 25, continuous_actions: bool = False) -> None:
+        """Declare the game with the original's arguments, less those that only its pictures and infos need."""
+        size = 2 + 2 * LANDMARKS + 3 + WORDS
+        sides = (seen(size), moves(truth("continuous_actions", continuous_actions), WORDS))
+        super().__init__(
+            {"agent_0": sides, "agent_1": sides},
+            fields={**world_fields(2, LANDMARKS), "goal": (int, 2), "said": (float, (2, WORDS))},
+            rules={
+                "size": [0.05] * (2 + LANDMARKS),
+                "solid": [False] * (2 + LANDMARKS),
+                "accel": [5.0] * 2,
+                "top_speed": [0.0] * 2,
+                "local_ratio": number("local_ratio", local_ratio, 0.0, 1.0),
+            },
+            limit=whole("max_cycles", max_cycles),
+            state_size=2 * size,
+        )
+
+    @staticmethod
+    def reset(s: Any, rules: Any) -> None:
+        """Choose what each is to tell the other (`goal`), and put everything somewhere in the square, at rest."""
+        for a in range(2):
+            s.goal[a] = integer(s, LANDMARKS)
+        scatter(s, 0, 2 + LANDMARKS, 1.0)
+        s.said[:, :] = 0.0
+
+    @staticmethod
+    def step(s: Any, rules: Any) -> None:
+        """Move both, hear both, and see how near they are to where they should be."""
+        press(s, rules, s.action)
+        drift(s, rules)
+        for a in range(2):
+            say(s.said[a], s.action, a, True)
+            s.reward[a] = -distance(s, 1 - a, 2 + s.goal[a])
+        shared = (s.reward[0] + s.reward[1]) / 2
+        for a in range(2):
+            s.reward[a] = shared * (1 - rules.local_ratio) + s.reward[a] * rules.local_ratio
+
+    @staticmethod
+    def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
+        """Own velocity, landmarks as seen from there, the colour of the other's goal, and what the other said."""
+        at = see_velocity(s, p, obs, 0)
+        at = see_all(s, p, 2, 2 + LANDMARKS, obs, at)
+        at = colour(s.goal[p], 0.25, 0.75, obs, at, 3)
+        tell(s.said[1 - p], obs, at)

@@ -1,0 +1,136 @@
+"""Tag: slow adversaries chase fast good agents among obstacles; by MPE2's simple_tag_v3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from marltrain.envs.native.arguments import truth, whole
+from marltrain.envs.native.compiling import compiled
+from marltrain.envs.native.game import TERMINATED, Game
+from marltrain.envs.native.particle.chase import GOOD_TOP_SPEED, REACH, catchers, chase_rules, straying
+from marltrain.envs.native.particle.world import (
+    drift,
+    moves,
+    nearest,
+    next_nearest,
+    press,
+    scatter,
+    see_all,
+    see_nearest,
+    see_self,
+    see_velocity,
+    seen,
+    slow_down,
+    world_fields,
+)
+
+PACE = np.array([0.5, 0.75, 1.0])
+"""How much of their speed good agents have in the stages of a curriculum."""
+CAUGHT = 10.0
+
+
+class SimpleTag(Game):
+    """All adversaries gain by every touch; good agents pay for those that touch them, and for running away too far."""
+
+    name = "simple_tag_v3"
+
+    def __init__(
+        self,
+        num_good: int = 1,
+        num_adversaries: int = 3,
+        num_obstacles: int = 2,
+        max_cycles: int = 25,
+        continuous_actions: bool = False,
+        curriculum: bool = False,
+        terminate_on_success: bool = False,
+        num_agent_neighbors: int | None = None,
+        num_landmark_neighbors: int | None = None,
+    ) -> None:
+        """Declare the game with the original's arguments, less those that only its pictures and infos need.
+
+        With `curriculum`, good agents are as fast as the field `stage` says (0, as it is at first, to 2) at a reset.
+        """
+        whole("num_adversaries", num_adversaries, 0)
+        whole("num_good", num_good, 0 if num_adversaries else 1)
+        whole("num_obstacles", num_obstacles, 0)
+        agents = num_adversaries + num_good
+        others = nearest("num_agent_neighbors", num_agent_neighbors)
+        landmarks = nearest("num_landmark_neighbors", num_landmark_neighbors)
+        base = 4 + 2 * (landmarks or num_obstacles) + 2 * (others or agents - 1)
+        sizes = [base + 2 * (others or num_good)] * num_adversaries + [base + 2 * (others or num_good - 1)] * num_good
+        names = [f"adversary_{i}" for i in range(num_adversaries)] + [f"agent_{i}" for i in range(num_good)]
+        action_space = moves(truth("continuous_actions", continuous_actions))
+        super().__init__(
+            {name: (seen(size), action_space) for name, size in zip(names, sizes, strict=True)},
+            fields={"stage": int, "pace": float, **world_fields(agents, num_obstacles)},
+            rules={
+                **chase_rules(num_adversaries, num_good, 0.05, num_obstacles, []),
+                "curriculum": truth("curriculum", curriculum),
+                "terminate_on_success": truth("terminate_on_success", terminate_on_success),
+                "others": others,
+                "landmarks": landmarks,
+            },
+            limit=whole("max_cycles", max_cycles),
+            state_size=sum(sizes),
+        )
+
+    @staticmethod
+    def reset(s: Any, rules: Any) -> None:
+        """Put everything somewhere in the square, at rest; obstacles are farther inside."""
+        agents = len(s.vel)
+        scatter(s, 0, agents, 1.0)
+        scatter(s, agents, len(s.pos), REACH)
+        s.pace = PACE[min(max(s.stage, 0), len(PACE) - 1)] if rules.curriculum else 1.0
+
+    @staticmethod
+    def step(s: Any, rules: Any) -> None:
+        """Move everybody, and count who touches whom."""
+        agents = len(s.vel)
+        press(s, rules, s.action)
+        for a in range(rules.adversaries, agents):
+            s.force[a, 0] *= s.pace
+            s.force[a, 1] *= s.pace
+        drift(s, rules)
+        touches, at_large = 0, 0
+        for a in range(rules.adversaries, agents):
+            slow_down(s, a, GOOD_TOP_SPEED * s.pace)
+            caught = catchers(s, rules, a)
+            s.reward[a] = -CAUGHT * caught - straying(s, a)
+            touches += caught
+            at_large += caught == 0
+        s.reward[: rules.adversaries] = CAUGHT * touches
+        if rules.terminate_on_success and at_large == 0 and s.steps < rules.limit:
+            s.over[:] = TERMINATED
+
+    @staticmethod
+    def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
+        """Own velocity and position, obstacles and others as seen from there, and how the good ones among them move."""
+        agents = len(s.vel)
+        at = see_self(s, p, obs)
+        if rules.landmarks > 0:
+            at = see_nearest(s, p, agents, len(s.pos), rules.landmarks, obs, at)
+        else:
+            at = see_all(s, p, agents, len(s.pos), obs, at)
+        if rules.others > 0:
+            at = see_nearest(s, p, 0, agents, rules.others, obs, at)
+            see_nearest_velocities(s, rules, p, obs, at)
+        else:
+            at = see_all(s, p, 0, agents, obs, at)
+            for other in range(rules.adversaries, agents):
+                if other != p:
+                    at = see_velocity(s, other, obs, at)
+
+
+@compiled
+def see_nearest_velocities(s: Any, rules: Any, p: int, obs: Any, at: int) -> None:
+    """Write the velocities of the nearest others, nearest first: zeros for adversaries, and for those missing."""
+    other = p
+    for _ in range(rules.others):
+        other = next_nearest(s, p, other, 0, len(s.vel))
+        if other >= rules.adversaries:
+            at = see_velocity(s, other, obs, at)
+        else:
+            obs[at] = obs[at + 1] = 0.0
+            at += 2

@@ -1,0 +1,84 @@
+"""Native games as PettingZoo and Gymnasium objects: the suites of both, our own, and whole episodes by seed."""
+
+import warnings
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env as gymnasium_check
+from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
+
+from marltrain.envs import check_env
+from marltrain.envs.native import aec_env, gymnasium_env, parallel_env
+from marltrain.envs.native.catalogue import GAMES, find
+from marltrain.errors import ConfigError, EnvError
+
+BY_API = {api: [name for name in GAMES if find(name).api == api] for api in ("parallel", "turns", "gymnasium")}
+
+
+@pytest.mark.parametrize("name", BY_API["parallel"])
+@pytest.mark.filterwarnings("ignore")
+def test_parallel_api(name):
+    parallel_api_test(parallel_env(name), num_cycles=300)
+    parallel_seed_test(lambda: parallel_env(name), num_cycles=100)
+
+
+@pytest.mark.parametrize("name", BY_API["parallel"] + BY_API["turns"])
+@pytest.mark.filterwarnings("ignore")
+def test_aec_api(name):
+    api_test(aec_env(name), num_cycles=300)
+    seed_test(lambda: aec_env(name), num_cycles=100)
+
+
+@pytest.mark.parametrize("name", BY_API["gymnasium"])
+def test_gymnasium_api(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gymnasium_check(gymnasium_env(name), skip_render_check=True)
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_our_own_suite_finds_no_problem(name):
+    """Among other things: whole episodes by seed, in fresh objects and in used ones, every array compared."""
+    report = check_env(f"marltrain/{name}", strict=False)
+    assert report.ok, report
+    assert report.pure and report.deterministic
+
+
+def test_a_seed_fixes_all_episodes_that_follow():
+    def four_starts(seed):
+        env = parallel_env("simple_spread_v3")
+        first = env.reset(seed=seed)[0]["agent_0"]
+        return [first, *(env.reset()[0]["agent_0"] for _ in range(3))]
+
+    one, other = four_starts(3), four_starts(3)
+    assert np.array_equal(one, other)
+    assert len({start.tobytes() for start in one}) == 4
+    assert not np.array_equal(one, four_starts(4))
+
+
+def test_observations_outlive_the_next_step():
+    env = gymnasium_env("CartPole-v1")
+    first, _ = env.reset(seed=0)
+    kept = first.copy()
+    env.step(1)
+    assert np.array_equal(first, kept)
+
+
+def test_an_illegal_move_loses_as_in_pettingzoo():
+    env = aec_env("tictactoe_v3")
+    env.reset(seed=0)
+    env.step(4)
+    env.step(4)
+    assert env.terminations == {"player_1": True, "player_2": True}
+    assert env._cumulative_rewards == {"player_1": 0, "player_2": -1.0}
+
+
+def test_what_cannot_be_made_is_said():
+    with pytest.raises(ConfigError, match=r"unknown native game 'tictactoe_v4'. Did you mean 'tictactoe_v3'\?"):
+        aec_env("tictactoe_v4")
+    with pytest.raises(ConfigError, match="its interface is 'turns'"):
+        parallel_env("tictactoe_v3")
+    with pytest.raises(EnvError, match="has no global state"):
+        env = parallel_env("CartPole-v1")
+        env.reset(seed=0)
+        env.state()
