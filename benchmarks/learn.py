@@ -1,8 +1,8 @@
 """What is learned, with seeds and intervals (`make learn`); settings are those of `marltrain.tuned`.
 
-    python benchmarks/learn.py [tictactoe] [cartpole] [apples] [--write]
+    python benchmarks/learn.py [tictactoe] [cartpole-ppo] [cartpole-dqn] [apples] [--backend tensorflow] [--write]
 
---write puts the results into docs/learning.md.
+--write puts the results into docs/learning.md, in place of those of the same task and backend.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -26,12 +29,23 @@ import marltrain as mt
 Rows = list[dict[str, Any]]
 
 
-def trained(algo: str, env: str, seed: int, folder: str, **more: Any) -> tuple[mt.DecentralizedTrainer, Any, Any]:
+Result = tuple[str, Rows]
+
+
+class Place:
+    """Where a task runs: a folder for its runs, and a backend (compiled on TensorFlow: its plain graphs are slower)."""
+
+    def __init__(self, folder: str, backend: str) -> None:
+        self.folder, self.backend = folder, backend
+        self.agents: dict[str, Any] = {"backend": backend, "jit_compile": backend == "tensorflow"}
+
+
+def trained(algo: str, env: str, seed: int, place: Place, **more: Any) -> tuple[mt.DecentralizedTrainer, Any, Any]:
     """Train with the tuned settings; return the trainer, the agents and the result."""
     tuned = mt.tuned(algo, env)
-    agents = mt.make_agents(algo, env, seed=seed, **tuned["agents"])
+    agents = mt.make_agents(algo, env, seed=seed, **tuned["agents"], **place.agents)
     trainer = mt.DecentralizedTrainer(
-        env, seed=seed, run_dir=f"{folder}/{algo}-{seed}", progress=False, **{**tuned["trainer"], **more}
+        env, seed=seed, run_dir=f"{place.folder}/{algo}-{seed}", progress=False, **{**tuned["trainer"], **more}
     )
     mask = [1] * len(agents)
     against = [agents[0], mt.RandomAgent()] if len(agents) > 1 else None
@@ -47,12 +61,12 @@ def upper(shares: np.ndarray, games: int) -> float:
     return float(max(by_seed, wilson))
 
 
-def tictactoe(folder: str) -> tuple[str, Rows]:
+def tictactoe(place: Place) -> Result:
     """Self-play with one agent in both seats: lost games of 2,000 a seat against a random player, seeds 0 to 4."""
     rows: Rows = []
     for seed in range(5):
         start = time.perf_counter()
-        trainer, (agent, _), result = trained("dqn", "pettingzoo/classic/tictactoe_v3", seed, folder)
+        trainer, (agent, _), result = trained("dqn", "pettingzoo/classic/tictactoe_v3", seed, place)
         minutes = (time.perf_counter() - start) / 60
         first = trainer.test([agent, mt.RandomAgent(seed=1000 + seed)], 2000).losses
         second = trainer.test([mt.RandomAgent(seed=2000 + seed), agent], 2000).losses
@@ -65,21 +79,22 @@ def tictactoe(folder: str) -> tuple[str, Rows]:
             f"{ends[1]:.2%} as second (at most 5 %)"), rows  # fmt: skip
 
 
-def cartpole(folder: str) -> tuple[str, Rows]:
-    """PPO, seeds 0 to 9: env steps until a test of 100 episodes has a mean of at least 475."""
+def cartpole(algo: str, wanted: int, place: Place) -> Result:
+    """Seeds 0 to 9: env steps until a test of 100 episodes has a mean of at least 475."""
     rows: Rows = []
     for seed in range(10):
         start = time.perf_counter()
-        _, _, result = trained("ppo", "gymnasium/CartPole-v1", seed, folder, stop_fn=lambda metric, _: metric >= 475)
+        _, _, result = trained(algo, "gymnasium/CartPole-v1", seed, place, stop_fn=lambda metric, _: metric >= 475)
         rows.append({"seed": seed, "env steps": result["num_collected_steps"],
                      "test of 100 episodes": round(max(result["reward_metric_stats"]), 1),
                      "seconds": round(time.perf_counter() - start, 1)})  # fmt: skip
         print(rows[-1], flush=True)
     solved = sum(row["test of 100 episodes"] >= 475 for row in rows)
-    return f"CartPole, PPO: {solved} of 10 seeds reach 475 within 100,000 env steps (wanted: at least 9)", rows
+    return (f"CartPole, {algo.upper()}: {solved} of 10 seeds reach 475 within 100,000 env steps "
+            f"(wanted: at least {wanted})"), rows  # fmt: skip
 
 
-def apples(folder: str) -> tuple[str, Rows]:
+def apples(place: Place) -> Result:
     """The game of images in examples/apples.py, by PPO and by DQN, seeds 0 to 2."""
     from examples.apples import SETTINGS, Apples
 
@@ -87,10 +102,10 @@ def apples(folder: str) -> tuple[str, Rows]:
     for algo, settings in SETTINGS.items():
         for seed in range(3):
             start = time.perf_counter()
-            agents = mt.make_agents(algo, Apples, seed=seed, **settings)
+            agents = mt.make_agents(algo, Apples, seed=seed, **settings, **place.agents)
             trainer = mt.DecentralizedTrainer(
                 Apples, steps_per_train=60_000, test_freq=10**6, episodes_per_test=96, seed=seed, progress=False,
-                run_dir=f"{folder}/apples-{algo}-{seed}",
+                run_dir=f"{place.folder}/apples-{algo}-{seed}",
             )  # fmt: skip
             tests = trainer.train(agents, [1, 1], plot=False)["reward_metric_stats"]
             rows.append({"algorithm": algo, "seed": seed, "apples untrained": round(tests[0], 2),
@@ -103,35 +118,51 @@ def apples(folder: str) -> tuple[str, Rows]:
     return f"Apples (images, CNN), smallest gain of a seed: {said}", rows
 
 
-TASKS = {"tictactoe": tictactoe, "cartpole": cartpole, "apples": apples}
+TASKS: dict[str, Callable[[Place], Result]] = {
+    "tictactoe": tictactoe,
+    "cartpole-ppo": partial(cartpole, "ppo", 9),
+    "cartpole-dqn": partial(cartpole, "dqn", 8),
+    "apples": apples,
+}
+HEAD = """# What is learned
+
+Written by `python benchmarks/learn.py --write` (`make learn` prints the same), and on TensorFlow with
+`--backend tensorflow`. Settings: `marltrain.tuned`, and `examples/apples.py` for the game of images. One thread."""
 
 
-def as_markdown(found: dict[str, tuple[str, Rows]]) -> str:
-    """Return the results as a page."""
-    page = ["# What is learned", "", "Written by `python benchmarks/learn.py --write` (`make learn` prints the same). "
-            "Settings: `marltrain.tuned`, and `examples/apples.py` for the game of images. One thread."]  # fmt: skip
-    for name, (summary, rows) in found.items():
-        page += ["", f"## {name}", "", f"{TASKS[name].__doc__}", "", f"**{summary}.**", ""]
-        page += ["| " + " | ".join(rows[0]) + " |", "|" + "---|" * len(rows[0])]
-        page += ["| " + " | ".join(str(value) for value in row.values()) + " |" for row in rows]
-    return "\n".join(page) + "\n"
+def section(name: str, task: Callable[[Place], Result], result: Result) -> str:
+    """Return a task's results as a section of the page."""
+    summary, rows = result
+    described = task.func if isinstance(task, partial) else task
+    page = [f"## {name}", "", str(described.__doc__), "", f"**{summary}.**", ""]
+    page += ["| " + " | ".join(rows[0]) + " |", "|" + "---|" * len(rows[0])]
+    return "\n".join([*page, *("| " + " | ".join(str(value) for value in row.values()) + " |" for row in rows)])
+
+
+def write(made: dict[str, str]) -> None:
+    """Put sections into the page: in place of those of the same name, the others stay."""
+    page = ROOT / "docs" / "learning.md"
+    kept = {part.split("\n", 1)[0]: f"## {part.strip()}" for part in page.read_text().split("\n## ")[1:]}
+    page.write_text("\n\n".join([HEAD, *{**kept, **made}.values()]) + "\n")
 
 
 def main() -> None:
     """Run the named tasks, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="*", help=f"of {', '.join(TASKS)}; all by default")
+    parser.add_argument("--backend", default="torch", choices=("torch", "tensorflow"))
     parser.add_argument("--write", action="store_true", help="write docs/learning.md")
     args = parser.parse_args()
     unknown = [name for name in args.tasks if name not in TASKS]
     if unknown:
         parser.error(f"unknown tasks {unknown}; there are {', '.join(TASKS)}")
-    with tempfile.TemporaryDirectory() as folder:
-        found = {name: TASKS[name](folder) for name in args.tasks or TASKS}
-    for summary, _ in found.values():
-        print(summary)
-    if args.write:
-        (ROOT / "docs" / "learning.md").write_text(as_markdown(found))
+    for name in args.tasks or TASKS:
+        with tempfile.TemporaryDirectory() as folder:
+            result = TASKS[name](Place(folder, args.backend))
+        print(result[0], flush=True)
+        if args.write:
+            title = f"{name}, {args.backend}"
+            write({title: section(title, TASKS[name], result)})
 
 
 if __name__ == "__main__":

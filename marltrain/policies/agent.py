@@ -134,6 +134,14 @@ class Agent:
         """
         return AgentState({"type": type(self).__name__}, {})
 
+    def restore(self, state: AgentState) -> None:
+        """Become, where it sits, what `state` returned; a class of your own that learns defines it beside `state`."""
+        if state.info["type"] != type(self).__name__ or type(self).state is not Agent.state:
+            raise AgentError(
+                f"a {type(self).__name__} cannot take back the state of a {state.info['type']}: where a class defines "
+                "state(), it defines restore(state) too"
+            )
+
     def state_dict(self) -> dict[str, Any]:
         """Return `state` as one flat mapping."""
         state = self.state()
@@ -227,6 +235,10 @@ class RandomAgent(Agent):
         layout, _ = self._seated()
         return AgentState({"type": "random", **described_spaces(self), "seed": self.seed, "stack": layout.stack}, {})
 
+    def restore(self, state: AgentState) -> None:
+        """Take the saved seed."""
+        self.seed = state.info["seed"]
+
 
 def _random_actions(space: Space, legal: Array | None, rows: int, rng: np.random.Generator) -> Array:
     if isinstance(space, spaces.Discrete):
@@ -310,6 +322,11 @@ class FrozenAgent(Agent):
         """Return the copy's state, marked as frozen."""
         inner = self.inner.state()
         return AgentState({"type": "frozen", "inner": inner.info}, inner.arrays)
+
+    def restore(self, state: AgentState) -> None:
+        """Let the copy become what was saved."""
+        self.inner.restore(AgentState(state.info["inner"], state.arrays))
+        self.seed = self.inner.seed
 
 
 def described_spaces(agent: Agent) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -21,13 +20,28 @@ from marltrain.policies.schedules import Schedule
 Number = float | int | Schedule
 Networks = Mapping[str, Callable[..., Any]]
 Loss = Callable[[Any, Networks, Any, Mapping[str, Any]], tuple[Any, dict[str, Any]]]
+Targets = Callable[[Any, Networks, Any, Mapping[str, Any]], None]
 
 
-class TensorBatch(SimpleNamespace):
-    """A batch in the framework's tensors: `obs, legal, action, reward, discount, weight`, and what `prepare` added.
+class TensorBatch:
+    """A batch in the framework's tensors: `obs, legal, action, reward, discount, weight`, and what was added to it.
 
-    Every value is [K, B, ...], a mapping of such, or None.
+    Every value is [K, B, ...], a mapping of such, or None. In a pass the weights of an agent's rows sum to 1, so that a
+    weighted sum is a mean, and the sums over parts of the rows add up to it.
     """
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a column."""
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Set a column."""
+
+    def __init__(self, **columns: Any) -> None:
+        """Hold the columns as attributes; more may be set."""
+        for name, value in columns.items():
+            setattr(self, name, value)
 
 
 @dataclass(frozen=True)
@@ -35,13 +49,17 @@ class Phase:
     """One part of an update, run in order; each sees the weights that the last one left.
 
     trains: names of the networks that it moves.
-    loss: (ops, networks, batch, hyper) -> (loss [K], metrics {name: [K]}); hyper maps names to [K, 1].
+    loss: (ops, networks, batch, hyper) -> (loss [K], metrics {name: [K]}); hyper maps names to [K, 1]. Both are sums of
+        weighted rows (`weighted_mean`), because the rows may be split over devices.
+    targets: (ops, networks, batch, hyper) -> None: adds to the batch what the loss aims at, row by row, without
+        gradients.
     every: run it on every n-th gradient pass only.
     """
 
     name: str
     trains: tuple[str, ...]
     loss: Loss
+    targets: Targets | None = None
     every: int = 1
 
 
@@ -119,8 +137,14 @@ class Algorithm:
     def prepare(
         self, ops: Any, nets: Networks, batch: Batch, tensors: TensorBatch, hyper: Mapping[str, Any]
     ) -> TensorBatch:
-        """Add what the phases need (values, advantages, targets), without gradients, once per update."""
+        """Add what a whole rollout has to give (values, advantages), without gradients, once per update."""
         return tensors
+
+    def over_rows(self, ops: Any, batch: TensorBatch) -> None:
+        """Put in place what a pass needs from all its rows together, such as normalised advantages; no networks here.
+
+        The only place for statistics over rows: a loss may see a part of them.
+        """
 
 
 def _missing(algorithm: Algorithm, what: str) -> TypeError:
@@ -130,5 +154,5 @@ def _missing(algorithm: Algorithm, what: str) -> TypeError:
 
 
 def weighted_mean(ops: Any, x: Any, weight: Any) -> Any:
-    """Return the mean of x [K, B] over B, counting each row by its weight [K, B] -> [K]."""
-    return ops.sum(x * weight, -1) / ops.maximum(ops.sum(weight, -1), ops.ones_like(x[:, 0]) * 1e-8)
+    """Return the mean of x [K, B] over B, for weights [K, B] that sum to 1 -> [K]."""
+    return ops.sum(x * weight, -1)

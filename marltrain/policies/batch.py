@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from marltrain.files import State
 from marltrain.layout import Array, Obs
 
 
@@ -100,11 +101,8 @@ class Rollout(Batch):
 
 
 @dataclass
-class AgentState:
+class AgentState(State):
     """Everything one agent is: plain JSON values in `info`, named numpy arrays in `arrays`."""
-
-    info: dict[str, Any]
-    arrays: dict[str, Array]
 
 
 @dataclass

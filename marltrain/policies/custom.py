@@ -1,22 +1,24 @@
-"""CustomAgent: a user's own torch model, trained by the user's own losses and optimizers."""
+"""CustomAgent: a user's own torch or Keras model, trained by the user's own losses and optimizers."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium import spaces
-from torch import Tensor, nn
 
 from marltrain.config import build, setting
 from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array, Layout, Obs, Space, without_mask
 from marltrain.policies.agent import action_dtype, action_shape
+from marltrain.policies.backends.frameworks import framework_of, makes_models, named
+from marltrain.policies.backends.own import OwnModel
 from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout, Transitions
 from marltrain.policies.foreign import ForeignAgent, check_legal, seeded
 from marltrain.policies.hyper import Numbers
@@ -24,9 +26,8 @@ from marltrain.policies.learner import Pace
 from marltrain.policies.memory.choices import Replay, Rollouts, chosen_memory
 from marltrain.policies.schedules import Schedule
 from marltrain.policies.solo import what_followed
-from marltrain.policies.torch_state import packed, unpacked
 
-Loss = Callable[[nn.Module, "LossBatch"], Tensor]
+Loss = Callable[[Any, "LossBatch"], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ class CustomSettings:
 
 @dataclass
 class LossBatch:
-    """B rows to learn from, as torch tensors on the model's device.
+    """B rows to learn from, as tensors of the model's framework on its device.
 
     obs, next_obs: [B, *O] at the decision and at what followed; a mapping where images stand beside other parts.
     legal, next_legal: [B, A] bool, or None where every action is legal.
@@ -65,47 +66,37 @@ class LossBatch:
     """
 
     obs: Any
-    legal: Tensor | None
-    action: Tensor
-    reward: Tensor
+    legal: Any
+    action: Any
+    reward: Any
     next_obs: Any
-    next_legal: Tensor | None
-    discount: Tensor
-    terminated: Tensor
-    weight: Tensor
-    cut: Tensor | None
-
-    def rows(self, index: Tensor) -> LossBatch:
-        """Return some of the rows."""
-        return LossBatch(**{name: _each(lambda x: x[index], value) for name, value in vars(self).items()})
-
-
-@dataclass
-class _Phase:
-    """One loss, its optimizer and the parameters that this optimizer steps."""
-
-    name: str
-    loss: Loss
-    optimizer: torch.optim.Optimizer
-    parameters: list[nn.Parameter]
+    next_legal: Any
+    discount: Any
+    terminated: Any
+    weight: Any
+    cut: Any
 
 
 class CustomAgent(ForeignAgent):
-    """An agent that trains a `torch.nn.Module` of your own with losses and optimizers of your own.
+    """An agent that trains a `torch.nn.Module` or a `keras.Model` of your own with losses and optimizers of your own.
 
     model: what `loss_fn` and the acting call. By default `model(obs)` gives [B, A]: scores of the actions, of which the
     best legal one is taken (Discrete; a random legal one with probability `epsilon` when exploring), or the action in
     the environment's units (Box; plus normal noise when exploring, and clipped).
     loss_fn(model, batch: LossBatch) -> a scalar tensor; or a list of such functions, one an optimizer.
-    optimizers: a torch optimizer over parameters of the model, or a list of them. The losses run in order; each moves
-    only its own optimizer's parameters, and sees the weights that the one before left.
+    optimizers: a torch optimizer over parameters of the model, or a Keras optimizer; or a list of them. The losses run
+    in order; each moves only its own optimizer's variables, and sees the weights that the one before left. A Keras
+    optimizer steps what it was built for, or stands in a pair (optimizer, variables); one alone steps everything.
     act_fn(model, obs, legal, explore, rng) -> actions [B, ...] like `LossBatch.action`, in place of the default: obs
     and legal as in a LossBatch, explore [B] bool tensor, rng a numpy Generator.
     after_update(model): called after every gradient pass; a target network inside the model follows here.
     observation_space, action_space: None: those of the seat.
     memory: `Replay(capacity, n_step)` to learn off-policy, or `Rollouts()` to learn each row once.
+    jit_compile: let XLA compile the passes of a Keras model.
     settings: those of `CustomSettings`; `agent.hyper.epsilon = 0.1` sets a number later, schedules are taken too.
 
+    A torch module is in training mode in its losses and in evaluation mode when it acts. A Keras model is called with
+    `training=False` by the default acting; `loss_fn` and `act_fn` say so themselves. Its losses are traced as graphs.
     Raises AgentError for a model, loss or optimizer that does not fit, ConfigError for a wrong setting.
     """
 
@@ -113,18 +104,19 @@ class CustomAgent(ForeignAgent):
         self,
         model: Any,
         loss_fn: Loss | Sequence[Loss],
-        optimizers: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+        optimizers: Any,
         *,
         act_fn: Callable[..., Any] | None = None,
-        after_update: Callable[[nn.Module], Any] | None = None,
+        after_update: Callable[[Any], Any] | None = None,
         observation_space: Space | None = None,
         action_space: Space | None = None,
         memory: Replay | Rollouts | None = None,
         seed: int | None = None,
+        jit_compile: bool = False,
         **settings: Any,
     ) -> None:
         """Check everything that can be known before the first update."""
-        self.model, self.act_fn, self.after_update = _checked_model(model), act_fn, after_update
+        self.act_fn, self.after_update = act_fn, after_update
         self.observation_space, self.action_space, self.seed = observation_space, action_space, seed
         if observation_space is not None:
             self.layout = Layout(without_mask(observation_space)[0])
@@ -132,7 +124,21 @@ class CustomAgent(ForeignAgent):
         self.hyper = Numbers(self.settings, "CustomAgent")
         self.memory: Replay | Rollouts = chosen_memory(memory, (Replay, Rollouts), "CustomAgent")
         self.pace = Pace(**{f.name: getattr(self.settings, f.name) for f in dataclasses.fields(Pace)})
-        self._phases = _phases(self.model, loss_fn, optimizers)
+        self.own: OwnModel = _own_type(model)(
+            model, _named_losses(loss_fn), optimizers,
+            batch_type=LossBatch, max_grad_norm=self.settings.max_grad_norm, jit_compile=jit_compile,
+        )  # fmt: skip
+        self.framework = self.own.framework
+
+    @property
+    def model(self) -> Any:
+        """The user's model."""
+        return self.own.model
+
+    def frozen_copy(self) -> CustomAgent:
+        """Return an independent copy that acts as the agent does now."""
+        own = self.own.frozen()
+        return copy.deepcopy(self, {id(self.own): own, id(self.model): own.model})
 
     def needs(self) -> Needs:
         """Return what the memory asks for."""
@@ -154,13 +160,14 @@ class CustomAgent(ForeignAgent):
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
     ) -> Acted:
         """Decide for Step arrays [B, ...]; raises AgentError for an output of another shape or an illegal action."""
-        space = self._seated()[1]
-        with seeded(rng), torch.no_grad(), _mode(self.model, training=False):
+        space, own = self._seated()[1], self.own
+        with seeded(self.framework, rng), own.acting():
             if self.act_fn is None:
-                action = self._default(space, self._tensor(obs), legal, explore, rng)
+                action = self._default(space, own.tensors(obs), legal, explore, rng)
             else:
-                coin = self._tensor(explore)
-                action = _numpy(self.act_fn(self.model, self._tensor(obs), self._tensor(legal), coin, rng))
+                action = own.numpy(
+                    self.act_fn(self.model, own.tensors(obs), own.tensors(legal), own.tensors(explore), rng)
+                )
         expected = (len(turn), *action_shape(space))
         if action.shape != expected:
             raise AgentError(
@@ -175,14 +182,14 @@ class CustomAgent(ForeignAgent):
         if not isinstance(space, spaces.Discrete | spaces.Box):
             raise AgentError(f"CustomAgent: actions in {space} have no default: give act_fn=")
         width = int(space.n) if isinstance(space, spaces.Discrete) else int(np.prod(space.shape, dtype=int))
-        out = self.model(obs)
-        if not isinstance(out, Tensor) or out.shape != (len(explore), width):
-            came = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
+        out = self.own.outputs(obs)
+        if not isinstance(out, np.ndarray) or out.shape != (len(explore), width):
+            came = f"shape {out.shape}" if isinstance(out, np.ndarray) else f"a {type(out).__name__}"
             raise AgentError(
                 f"CustomAgent: model {type(self.model).__name__} gave {came} for {len(explore)} rows, expected shape "
                 f"({len(explore)}, {width}) for {space}. Give act_fn= for a model with other outputs"
             )
-        values = _numpy(out)
+        values: Array = out
         if isinstance(space, spaces.Discrete):
             coin, choice = rng.random(len(values)), rng.random(values.shape)
             if legal is not None:
@@ -199,52 +206,29 @@ class CustomAgent(ForeignAgent):
 
     def learn(self, batch: Batch, batch_size: int) -> tuple[dict[str, float], int]:
         """Make one gradient pass over transitions, or epochs x minibatches of a rollout."""
-        tensors = self._loss_batch(batch)
-        passes = [tensors] if isinstance(batch, Transitions) else self._minibatches(tensors, batch_size)
+        columns = self._columns(batch)
+        passes = iter([columns]) if isinstance(batch, Transitions) else self._minibatches(columns, batch_size)
         measured: list[dict[str, float]] = []
-        with _mode(self.model, training=True):
+        with self.own.learning():
             for part in passes:
-                measured.append(self._pass(part))
+                measured.append(self.own.step({name: self.own.tensors(value) for name, value in part.items()}))
                 if self.after_update is not None:
                     self.after_update(self.model)
         return {name: float(np.mean([m[name] for m in measured])) for name in measured[0]}, len(measured)
 
-    def _minibatches(self, batch: LossBatch, batch_size: int) -> Iterator[LossBatch]:
-        rows = len(batch.reward)
+    def _minibatches(self, columns: dict[str, Any], batch_size: int) -> Iterator[dict[str, Any]]:
+        rows = len(columns["reward"])
         parts = min(rows, self.settings.minibatches or -(-rows // batch_size))
         for _ in range(self.settings.epochs):
             if parts == 1:
-                yield batch
+                yield columns
                 continue
             order = self.learner().rngs("update")[0].permutation(rows)
             for index in np.array_split(order, parts):
-                yield batch.rows(self._tensor(index))
+                yield {name: _each(itemgetter(index), value) for name, value in columns.items()}
 
-    def _pass(self, batch: LossBatch) -> dict[str, float]:
-        """Run the phases in order; no gradient reaches a parameter of another phase's optimizer."""
-        metrics: dict[str, float] = {}
-        for phase in self._phases:
-            loss = phase.loss(self.model, batch)
-            _check_loss(loss, phase)
-            # as named arguments only these get gradients; whatever else the loss touched stays as it is
-            grads = torch.autograd.grad(loss, phase.parameters, allow_unused=True)
-            if all(grad is None for grad in grads):
-                raise AgentError(f"CustomAgent: loss {phase.name!r} depends on none of its optimizer's parameters")
-            for parameter, grad in zip(phase.parameters, grads, strict=True):
-                parameter.grad = grad
-            limit = float("inf") if self.settings.max_grad_norm is None else self.settings.max_grad_norm
-            norm = float(nn.utils.clip_grad_norm_(phase.parameters, limit))
-            phase.optimizer.step()
-            phase.optimizer.zero_grad(set_to_none=True)
-            metrics[f"loss/{phase.name}"] = float(loss.detach())
-            metrics[f"grad_norm/{phase.name}"] = norm
-            metrics[f"grad_norm_clipped/{phase.name}"] = min(norm, limit)
-            metrics[f"learning_rate/{phase.name}"] = float(phase.optimizer.param_groups[0]["lr"])
-        metrics["loss/total"] = sum(metrics[f"loss/{phase.name}"] for phase in self._phases)
-        return metrics
-
-    def _loss_batch(self, batch: Batch) -> LossBatch:
-        """Turn row k = 0 of what the reader gave into tensors."""
+    def _columns(self, batch: Batch) -> dict[str, Any]:
+        """Return row k = 0 of what the reader gave, as the arrays of a LossBatch."""
 
         def first(value: Any) -> Any:
             return _each(lambda x: x[0], value)
@@ -262,11 +246,7 @@ class CustomAgent(ForeignAgent):
             "next_obs": followed[0], "next_legal": followed[1], "terminated": same["discount"] == 0,
             "cut": batch.cut[0] if isinstance(batch, Rollout) else None,
         }  # fmt: skip
-        return LossBatch(**{name: self._tensor(value) for name, value in {**same, **more}.items()})
-
-    def _tensor(self, value: Any) -> Any:
-        device = next(self.model.parameters()).device
-        return _each(lambda x: torch.as_tensor(np.array(x), device=device), value)
+        return {**same, **more}
 
     # saving
 
@@ -277,12 +257,9 @@ class CustomAgent(ForeignAgent):
         `marltrain.load(path, supply={"MyModel": make_agent})`.
         """
         arrays: dict[str, Array] = {}
-        optimizers = [phase.optimizer.state_dict() for phase in self._phases]
         info = {
-            "type": "custom", **self.described(), "model": type(self.model).__name__,
-            "weights": packed(dict(self.model.state_dict()), "weights", arrays),
-            "optimizers": packed(optimizers, "optimizers", arrays),
-            "hyper": self.hyper.describe(), "learner": self.learner().describe(),
+            "type": "custom", **self.described(), "model": type(self.model).__name__, "backend": self.framework,
+            **self.own.state(arrays), "hyper": self.hyper.describe(), "learner": self.learner().describe(),
         }  # fmt: skip
         return AgentState(info, arrays)
 
@@ -291,7 +268,7 @@ class CustomAgent(ForeignAgent):
         """Make the agent with the supplied function and give it the saved weights, moments, numbers and streams."""
         info, name = state.info, state.info["model"]
         make = supply.get(name)
-        if make is None or isinstance(make, ForeignAgent | nn.Module) or not callable(make):
+        if make is None or not makes_models(make):
             raise SaveError(
                 f"the saved agent trains a model of your own, {name!r}: give supply={{{name!r}: a function that makes "
                 f"the CustomAgent}}, got {'nothing' if make is None else type(make).__name__}"
@@ -299,86 +276,49 @@ class CustomAgent(ForeignAgent):
         agent = make()
         if not isinstance(agent, CustomAgent):
             raise SaveError(f"supply[{name!r}] must make a CustomAgent, it made a {type(agent).__name__}")
-        optimizers = unpacked(info["optimizers"], state.arrays)
-        try:
-            agent.model.load_state_dict(unpacked(info["weights"], state.arrays))
-            for phase, saved in zip(agent._phases, optimizers, strict=True):
-                phase.optimizer.load_state_dict(saved)
-        except (RuntimeError, ValueError, KeyError) as error:
-            raise SaveError(f"the saved {name} does not fit the one supplied: {error}") from error
-        agent.hyper.restore(info["hyper"])
-        agent.seed = int(info["learner"]["seed"])
-        agent.adopt(info)
-        agent.learner().restore(info["learner"])
+        if agent.framework != (saved := info.get("backend", "torch")):
+            raise SaveError(f"the saved {name} is a model of {saved}, the one supplied is one of {agent.framework}")
+        agent.restore(state)
         return agent
 
+    def restore(self, state: AgentState) -> None:
+        """Become what `state` described; raises SaveError for another model or other optimizers."""
+        info = state.info
+        try:
+            self.own.load(info, state.arrays)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise SaveError(f"the saved {info['model']} does not fit the one supplied: {error}") from error
+        self.hyper.restore(info["hyper"])
+        self.seed = int(info["learner"]["seed"])
+        self.adopt(info)
+        self.learner().restore(info["learner"])
 
-def _checked_model(model: Any) -> nn.Module:
-    if isinstance(model, nn.Module):
-        if not any(True for _ in model.parameters()):
-            raise AgentError(f"CustomAgent: model {type(model).__name__} has no parameters: there is nothing to train")
-        return model
-    roots = {base.__module__.partition(".")[0] for base in type(model).__mro__}
-    if roots & {"keras", "tensorflow", "tf_keras"}:
+
+def _own_type(model: Any) -> Any:
+    """Return the class that trains this model, of its framework; raises AgentError for a model of neither."""
+    framework = framework_of(model)
+    if framework is None:
         raise AgentError(
-            f"CustomAgent: {type(model).__name__} is a Keras model, and the models of CustomAgent are torch ones: give "
-            "a torch.nn.Module"
+            f"CustomAgent: model must be a torch.nn.Module, or a keras.Model of Keras 3, got {named(model)}"
         )
-    raise AgentError(f"CustomAgent: model must be a torch.nn.Module, got {type(model).__name__}")
+    return import_module(f"marltrain.policies.backends.{framework}.models").OwnModel
 
 
-def _phases(model: nn.Module, losses: Any, optimizers: Any) -> list[_Phase]:
-    """Pair losses with optimizers; raises AgentError for unequal numbers or an optimizer of foreign parameters."""
+def _named_losses(losses: Any) -> dict[str, Loss]:
+    """Return the losses by the names that their metrics have; raises AgentError for what is no function."""
     losses = list(losses) if isinstance(losses, list | tuple) else [losses]
-    optimizers = list(optimizers) if isinstance(optimizers, list | tuple) else [optimizers]
-    if len(losses) != len(optimizers) or not losses:
-        raise AgentError(f"CustomAgent: {len(losses)} losses and {len(optimizers)} optimizers were given: one each")
-    mine = {id(parameter) for parameter in model.parameters()}
-    phases: list[_Phase] = []
-    for i, (loss, optimizer) in enumerate(zip(losses, optimizers, strict=True)):
+    made: dict[str, Loss] = {}
+    for i, loss in enumerate(losses):
         if not callable(loss):
             raise AgentError(f"CustomAgent: loss_fn[{i}] must be a function of (model, batch), got {loss!r}")
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise AgentError(f"CustomAgent: optimizers[{i}] must be a torch optimizer, got {type(optimizer).__name__}")
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        strangers = [tuple(p.shape) for p in parameters if id(p) not in mine]
-        if strangers:
-            raise AgentError(
-                f"CustomAgent: optimizers[{i}] ({type(optimizer).__name__}) steps parameters that are not the model's, "
-                f"of shapes {strangers}: make it from parameters of this {type(model).__name__}"
-            )
-        name = "total" if len(losses) == 1 else _loss_name(loss, i, {phase.name for phase in phases})
-        phases.append(_Phase(name, loss, optimizer, [p for p in parameters if p.requires_grad]))
-    return phases
+        made["total" if len(losses) == 1 else _loss_name(loss, i, made)] = loss
+    return made
 
 
-def _loss_name(loss: Any, i: int, taken: set[str]) -> str:
+def _loss_name(loss: Any, i: int, taken: Mapping[str, Loss]) -> str:
     """Name a loss after its function, "actor" for `actor_loss`; by its place where that is not telling."""
     name = getattr(loss, "__name__", "").removesuffix("_loss").strip("_")
     return name if name.isidentifier() and name != "total" and name not in taken else f"loss_{i}"
-
-
-def _check_loss(loss: Any, phase: _Phase) -> None:
-    if not isinstance(loss, Tensor) or loss.numel() != 1:
-        came = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
-        raise AgentError(f"CustomAgent: loss {phase.name!r} must return a scalar tensor, got {came}")
-    if not loss.requires_grad:
-        raise AgentError(f"CustomAgent: loss {phase.name!r} depends on no parameter: it has no gradient")
-
-
-@contextmanager
-def _mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """Put a model into training or evaluation mode, and back."""
-    before = model.training
-    model.train(training)
-    try:
-        yield
-    finally:
-        model.train(before)
-
-
-def _numpy(value: Any) -> Array:
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
 
 
 def _each(function: Callable[[Any], Any], value: Any) -> Any:

@@ -1,8 +1,9 @@
-"""Agents that bring their own torch code: each is a learner of one, with its own random streams."""
+"""Agents that bring code of their own in a framework: each is a learner of one, with its own random streams."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from marltrain.errors import AgentError
 from marltrain.layout import Array, Layout, Obs, arrays_of, map_obs, without_mask
 from marltrain.policies.agent import Agent, described_spaces, encoded, in_units, spaces_from
-from marltrain.policies.backends import make_backend
 from marltrain.policies.batch import Acted, Needs
 from marltrain.policies.learner import PURPOSES, Learner, Pace
 from marltrain.policies.memory.readers import Reader
@@ -21,10 +21,12 @@ from marltrain.random import fresh_seed, generator, restored, state_of
 class ForeignAgent(Agent):
     """Base of agents whose weights and losses are a user's own.
 
-    A subclass defines `needs`, `decide` and `learn`. Torch's and numpy's global generators, which foreign code draws
-    from, are seeded from the agent's streams around `decide` and `learn`, and put back afterwards.
+    A subclass defines `needs`, `decide` and `learn`. The global generators of its framework and of numpy, which foreign
+    code draws from, are seeded from the agent's streams around `decide` and `learn`, and put back afterwards.
+    framework: the backend's name.
     """
 
+    framework: str = "torch"
     pace: Pace = Pace()
     _learner: ForeignLearner | None = None
 
@@ -81,7 +83,7 @@ class ForeignAgent(Agent):
 
 
 class ForeignLearner(Learner):
-    """One agent with torch code of its own (K = 1). It owns the random streams; the weights are the agent's."""
+    """One agent with code of its own (K = 1). It owns the random streams; the weights are the agent's."""
 
     def __init__(self, agent: ForeignAgent, seed: int) -> None:
         """Wrap a seated agent."""
@@ -118,7 +120,7 @@ class ForeignLearner(Learner):
         """Let the agent learn, with the global generators seeded from its own stream."""
         if not learn[0]:
             return {}
-        with seeded(self._streams["update"][0]):
+        with seeded(self.agent.framework, self._streams["update"][0]):
             metrics, passes = self.agent.learn(batch, batch_size)
         self.gradient_steps += passes
         return {name: np.array([value], np.float64) for name, value in metrics.items()}
@@ -132,12 +134,13 @@ class ForeignLearner(Learner):
         """Continue where `describe` was taken."""
         self.seed = int(info["seed"])
         self.gradient_steps[0] = info["gradient_steps"]
-        self._streams = {purpose: [restored(info["rngs"][purpose])] for purpose in PURPOSES}
+        for purpose, rngs in self._streams.items():
+            rngs[0] = restored(info["rngs"][purpose])
 
 
-def seeded(rng: np.random.Generator) -> Any:
-    """Return a context in which torch's and numpy's global generators are seeded from an agent's stream."""
-    return make_backend("torch", "cpu").seeded(rng)
+def seeded(framework: str, rng: np.random.Generator) -> Any:
+    """Return a context in which a framework's and numpy's global generators are seeded from an agent's stream."""
+    return import_module(f"marltrain.policies.backends.{framework}.randomness").seeded(rng)
 
 
 def check_legal(legal: Array | None, action: Array, turn: Array, who: str, remedy: str) -> None:

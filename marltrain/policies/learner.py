@@ -12,17 +12,22 @@ import numpy as np
 
 from marltrain.config import check
 from marltrain.errors import ConfigError, SaveError, did_you_mean
+from marltrain.files import State
 from marltrain.layout import Array, Obs
 from marltrain.policies.algorithm import Algorithm, TensorBatch
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
-from marltrain.policies.minibatches import Minibatches
+from marltrain.policies.minibatches import Minibatches, shares_of
+from marltrain.policies.passes import Passes, PhasePass
+from marltrain.policies.replicas import Replicas
 from marltrain.policies.schedules import Schedule
 from marltrain.random import generator, restored, state_of
 
 PURPOSES = ("act", "sample", "update")
+NO_ROWS = frozenset({"metrics", "rows", "to_numpy", "to_tensor", "weight"})
+"""What a batch of transitions holds that a pass is not given as it is."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,16 @@ class Learner:
         """Learn from a batch [K, B, ...]; only rows where `learn` [K] change. Returns metrics [K]."""
         raise TypeError(f"{type(self).__name__} never learns")
 
+    def loop_state(self) -> State:
+        """Return what it keeps of the running loop, beside what its agents are; nothing, unless a kind of it does."""
+        return State()
+
+    def restore_loop(self, state: State) -> None:
+        """Take back what `loop_state` returned."""
+
+    def close(self) -> None:
+        """End whatever it started; it is started anew where the learner learns again."""
+
 
 class AlgorithmLearner(Learner):
     """K agents of one `Algorithm` on one backend, their networks stacked."""
@@ -116,6 +131,20 @@ class AlgorithmLearner(Learner):
         self.optimisers = {
             n: self.backend.optimiser(settings.optimizer, net, epsilon) for n, net in self.online.items()
         }
+        self.passes = self._make_passes()
+
+    def _make_passes(self) -> Passes:
+        strategy = self.backend.strategy
+        if strategy is not None and self._foreign:
+            raise ConfigError(
+                f"{self.algorithm.name}: {strategy} needs networks that are NetworkSpecs (MLP(...), CNN(...)). A model "
+                "of your own may keep what parts of a minibatch cannot share, such as statistics of the batch; it is "
+                "trained without strategy="
+            )
+        if strategy is not None and strategy.members():
+            return Replicas(strategy, self.algorithm, self.backend, self.num_agents)
+        parts = self.algorithm, self.backend, self.nets, self.optimisers
+        return Passes([PhasePass(phase, *parts) for phase in self.algorithm.phases])
 
     # numbers that may differ between rows
 
@@ -218,19 +247,23 @@ class AlgorithmLearner(Learner):
 
     def update(self, batch: Batch, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Learn: one gradient pass off-policy, epochs x minibatches of a whole rollout on-policy."""
-        metrics = _Means(self.num_agents, self.backend)
+        metrics = _Means(self.backend)
         tensors = self._tensors_of(batch)
         learn = learn & (batch.weight.sum(1) > 0)
+        self.passes.begin(self)
         with self._foreign_randomness(self.rngs("update")[0]):
             with self.backend.no_gradient():
                 tensors = self.algorithm.prepare(self.backend.ops, self.nets, batch, tensors, self.hyper())
             if isinstance(batch, Rollout):
-                cut = Minibatches(batch.weight, self.pace.minibatches, self.pace.batch_size or batch_size)
-                for minibatch, present in cut.epochs(self.pace.epochs, self.rngs("update"), tensors,
-                                                     self.backend):  # fmt: skip
-                    self._pass(minibatch, learn & present, metrics)
+                cut = Minibatches(
+                    batch.weight, self.pace.minibatches, self.pace.batch_size or batch_size, width=self.backend.width
+                )
+                for columns, present in cut.epochs(self.pace.epochs, self.rngs("update"), tensors, self.backend):
+                    self._pass(columns, learn & present, metrics)
             else:
-                self._pass(tensors, learn, metrics)
+                rows = {name: value for name, value in vars(tensors).items() if name not in NO_ROWS}
+                self._pass({**rows, "weight": self.backend.tensor(shares_of(batch.weight))}, learn, metrics)
+        self.passes.end(self)
         self.updates[learn] += 1
         self._follow(learn)
         return {**metrics.result(), **tensors.metrics, **self._reported()}
@@ -240,28 +273,14 @@ class AlgorithmLearner(Learner):
         tensors = {name: self.backend.tensor(value) for name, value in kept.items()}
         return TensorBatch(**tensors, metrics={}, to_numpy=self.backend.numpy, to_tensor=self.backend.tensor)
 
-    def _pass(self, batch: Any, active: Array, metrics: _Means) -> None:
+    def _pass(self, columns: Mapping[str, Any], active: Array, metrics: _Means) -> None:
         """One gradient pass: every phase whose turn it is, in order."""
         if not active.any():
             return
-        hyper, backend = self.hyper(), self.backend
-        for phase in self.algorithm.phases:
-            due = active & (self.gradient_steps % phase.every == 0)
-            if not due.any():
-                continue
-            rows = None if due.all() else backend.tensor(np.flatnonzero(due))
-            trained = [self.online[name] for name in phase.trains]
-            loss = phase.loss
-            _, measured, grads = backend.gradients(
-                lambda loss=loss: loss(backend.ops, self.nets, batch, hyper), trained
-            )
-            norms, factor = backend.clip(grads, hyper["max_grad_norm"][:, 0])
-            for name, norm, grad in zip(phase.trains, norms, grads, strict=True):
-                measured[f"grad_norm/{name}"] = norm
-                measured[f"grad_norm_clipped/{name}"] = norm * factor
-                rate = hyper[self.algorithm.rate_name(name)][:, 0]
-                self.optimisers[name].step(self.online[name].flat, grad, rate, rows)
-            metrics.add(measured, due)
+        for one in self.passes:
+            due = active & (self.gradient_steps % one.phase.every == 0)
+            if due.any():
+                metrics.add(one, one(columns, self.hyper(), due), due)
         self.gradient_steps[active] += 1
 
     def _follow(self, learn: Array) -> None:
@@ -269,9 +288,38 @@ class AlgorithmLearner(Learner):
             return
         share = np.where(learn, self.algorithm.target_share(self.updates, self._hyper), 0.0)
         if share.any():
-            moved = self.backend.tensor(share.astype(np.float32))
-            for name, target in self.target.items():
-                target.follow(self.online[name], moved)
+            self.passes.follow(share)
+            self.follow(share)
+
+    def follow(self, share: Array) -> None:
+        """Move the targets by their `share` [K] towards the networks they follow."""
+        moved = self.backend.tensor(share.astype(np.float32))
+        for name, target in self.target.items():
+            target.follow(self.online[name], moved)
+
+    def moved(self, *, targets: bool = False) -> dict[str, Array]:
+        """Return what passes move: weights, moments and step counts of all agents, [K, ...]; with `targets`, theirs."""
+        nets = self.nets if targets else self.online
+        made = {f"net/{name}": self.backend.numpy(net.flat) for name, net in nets.items()}
+        for name, optimiser in self.optimisers.items():
+            for slot, value in optimiser.state().items():
+                made[f"optimiser/{name}/{slot}"] = self.backend.numpy(value)
+        return made
+
+    def become(self, arrays: Mapping[str, Array]) -> None:
+        """Take over what another learner's `moved` returned."""
+        for kind, held in _grouped(arrays).items():
+            group, _, name = kind.partition("/")
+            if group == "net":
+                self.nets[name].assign(self.backend.tensor(held[""]))
+                self.nets[name].moved()
+            else:
+                for slot, value in self.optimisers[name].state().items():
+                    self.backend.overwrite(value, held[slot])
+
+    def close(self) -> None:
+        """End the processes that its strategy started."""
+        self.passes.close()
 
     def _reported(self) -> dict[str, Array]:
         rates = {f"learning_rate/{name}": self._hyper[self.algorithm.rate_name(name)].copy() for name in self.online}
@@ -321,6 +369,7 @@ class AlgorithmLearner(Learner):
             self._hyper[name][row] = now
         for purpose in PURPOSES:
             self._streams[purpose][row] = restored(info["rngs"][purpose])
+        self.passes.outdated()
 
 
 def _acts_in_numpy(algorithm: Algorithm) -> bool:
@@ -348,23 +397,21 @@ def _grouped(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
 class _Means:
     """Running means of metrics [K] over gradient passes, each row over the passes it took part in."""
 
-    def __init__(self, rows: int, backend: Any) -> None:
-        self.rows, self.backend = rows, backend
-        self.values: dict[str, list[Any]] = {}
-        self.active: dict[str, list[Array]] = {}
+    def __init__(self, backend: Any) -> None:
+        self.backend = backend
+        self.seen: dict[PhasePass, list[tuple[Any, Array]]] = {}
 
-    def add(self, metrics: Mapping[str, Any], active: Array) -> None:
-        for name, value in metrics.items():
-            self.values.setdefault(name, []).append(value)
-            self.active.setdefault(name, []).append(active)
+    def add(self, made_by: PhasePass, values: Any, active: Array) -> None:
+        """Note what one pass measured, [M, K], where it was `active` [K]."""
+        self.seen.setdefault(made_by, []).append((values, active))
 
     def result(self) -> dict[str, Array]:
         """Return the means [K]; NaN for a row that took part in no pass."""
-        made = {}
-        for name, values in self.values.items():
-            stacked = self.backend.numpy(self.backend.ops.stack(values, 0)).astype(np.float64)
-            active = np.stack(self.active[name])
-            count = active.sum(0)
-            total = np.where(active, stacked, 0.0).sum(0)
-            made[name] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        made: dict[str, Array] = {}
+        for one, seen in self.seen.items():
+            values = np.stack([self.backend.numpy(value) for value, _ in seen]).astype(np.float64)
+            active = np.stack([active for _, active in seen])[:, None]
+            total, count = np.where(active, values, 0.0).sum(0), active.sum(0)
+            means = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+            made.update(zip(one.metrics, means, strict=True))
         return made

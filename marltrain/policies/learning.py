@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from marltrain.layout import Array, Layout, Obs, Space, arrays_of, describe_spac
 from marltrain.policies.agent import Agent, described_spaces, encoded, in_units, spaces_from
 from marltrain.policies.algorithm import Algorithm
 from marltrain.policies.backends import make_backend
+from marltrain.policies.backends.frameworks import makes_models
 from marltrain.policies.batch import Acted, AgentState
 from marltrain.policies.learner import AlgorithmLearner
 from marltrain.policies.networks import CNN, MLP, NetworkSpec, spec_from
@@ -60,12 +61,18 @@ class LearningAgent(Agent):
         *,
         backend: str = "torch",
         device: str = "auto",
+        jit_compile: bool = False,
+        strategy: Any = None,
         seed: int | None = None,
         frame_stack: int = 1,
         **settings: Any,
     ) -> None:
         """Build the agent with weights drawn from `seed`.
 
+        backend: "torch" or "tensorflow".  device: "auto", "cpu", "cuda" or "cuda:1"; auto takes a GPU if there is one.
+        jit_compile: compile the gradient passes (`torch.compile`; XLA on TensorFlow): slow to start, then faster.
+        strategy: how its minibatches are shared out over devices or processes, such as `mt.DataParallel(processes=2)`,
+            or the name of such a class; a `tf.distribute.MirroredStrategy` is taken too.  None: not at all.
         frame_stack: how many frames its images hold on axis 0, where the environment stacks them.
         settings: those of the algorithm; a wrong name or value raises ConfigError.
         """
@@ -75,13 +82,13 @@ class LearningAgent(Agent):
         self.seed = chosen_seed(seed, name)
         made = build(self.algorithm_class.Settings, settings, name)
         self.settings = _with_network(made, self.layout)
-        self.backend = make_backend(backend, device)
+        self.backend = make_backend(backend, device, jit_compile=jit_compile, strategy=strategy)
         for setting in (f.name for f in fields(self.settings) if f.name.endswith("network")):
             given = getattr(self.settings, setting)
             if given is not None and not isinstance(given, NetworkSpec) and not self.backend.is_module(given):
                 raise AgentError(
-                    f"{name}: {setting} must be a NetworkSpec (MLP(...), CNN(...)) or a model of backend {backend!r}, "
-                    f"got {given!r}"
+                    f"{name}: {setting} must be a NetworkSpec (MLP(...), CNN(...)), a model of backend {backend!r} or "
+                    f"a function that makes one, got {given!r}"
                 )
         self.algorithm = self.algorithm_class(self.settings, self.layout, action_space)
         self.attach(AlgorithmLearner(self.algorithm, self.backend, [self.seed], draw=True), 0)
@@ -113,11 +120,12 @@ class LearningAgent(Agent):
             for f in fields(self.settings)
             if not f.metadata.get("per_row") or getattr(self.settings, f.name) is None
         }
-        parts = [type(self).__name__, self.backend.name, str(self.backend.device), structure]
+        backend = self.backend
+        place = [backend.name, str(backend.device), backend.jit_compile, repr(backend.strategy)]
         layout, action_space = self._seated()
         sides = [describe_space(layout.space), describe_space(action_space), layout.stack]
         own = [] if self.stackable else [id(self)]
-        return json.dumps([*parts, *sides, *own], sort_keys=True, default=repr)
+        return json.dumps([type(self).__name__, *place, structure, *sides, *own], sort_keys=True, default=repr)
 
     def sit(self, player: PlayerSpec, seed: int) -> None:
         """Check that the spaces fit, and that frame stacks are understood alike."""
@@ -152,7 +160,8 @@ class LearningAgent(Agent):
     def frozen_copy(self) -> LearningAgent:
         """Return an independent copy with a learner of its own."""
         twin = copy.copy(self)
-        twin.algorithm = copy.deepcopy(self.algorithm)
+        models = [spec for spec, _ in self.algorithm.networks().values() if self.backend.is_module(spec)]
+        twin.algorithm = copy.deepcopy(self.algorithm, {id(model): model for model in models})  # each network copies it
         twin.settings = twin.algorithm.settings
         twin.attach(AlgorithmLearner(twin.algorithm, self.backend, [self.learner_.seeds[self.row]], draw=False), 0)
         twin.learner_.load(0, self.learner_.export(self.row))
@@ -175,6 +184,11 @@ class LearningAgent(Agent):
         }
         return AgentState(info, inner.arrays)
 
+    def restore(self, state: AgentState) -> None:
+        """Become what `state` described, in the learner that it stands in."""
+        self.learner_.load(self.row, AgentState(state.info["learner"], state.arrays))
+        self.seed = self.learner_.seeds[self.row]
+
     @classmethod
     def from_state(cls, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> LearningAgent:
         """Build the agent that `state` described; `supply` gives the models of the user's own, by class name."""
@@ -195,14 +209,14 @@ def _with_network(settings: Any, layout: Layout) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Turn a setting into JSON values; a user's own model is named by its class."""
+    """Turn a setting into JSON values; a user's own model is named by its class, or the function that makes it."""
     if isinstance(value, Schedule):
         return {"schedule": value.describe()}
     if isinstance(value, NetworkSpec):
         return {"network": value.describe()}
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    return {"model": type(value).__name__}
+    return {"model": getattr(value, "__name__", type(value).__name__)}
 
 
 def _restored(value: Any, supply: Mapping[str, Any]) -> Any:
@@ -218,5 +232,14 @@ def _restored(value: Any, supply: Mapping[str, Any]) -> Any:
             f"the saved agent uses a model of your own, {name!r}: give it with supply={{{name!r}: the model or a "
             "function that makes it}"
         )
-    given = supply[name]
-    return given() if isinstance(given, type) or not hasattr(given, "parameters") else given
+    return _under(name, supply[name]) if makes_models(supply[name]) else supply[name]
+
+
+def _under(name: str, make: Callable[[], Any]) -> Callable[[], Any]:
+    """Return the function under the name that it was saved by."""
+
+    def made() -> Any:
+        return make()
+
+    made.__name__ = name
+    return made

@@ -167,8 +167,11 @@ class Plan:
     def _lay_inputs(self) -> int:
         """Add the convolutions' parameters; return the width of what reaches the first hidden layer."""
         width = self.layout.vector_size
+        self.names, self.with_vector = tuple(self.layout.shapes), width > 0
+        self.image_orders: dict[str, str] = {}
         for part in self.layout.images:
             shape = tuple(part.space.shape or ())
+            self.image_orders[part.name or "image"] = _image_axes(shape, part.stack)[3]
             if not self.convolutions:
                 width += int(np.prod(shape))
                 continue
@@ -207,12 +210,12 @@ class Plan:
         return outputs
 
     def _inputs(self, ops: Any, remaining: Any, activate: Any, obs: Any) -> Any:
-        arrays = obs if isinstance(obs, dict) else {next(iter(self.layout.shapes)): obs}
-        pieces = [arrays[VECTOR]] if self.layout.vector_size else []
-        for part in self.layout.images:
-            image = ops.scaled_image(arrays[part.name or "image"])
+        arrays = obs if isinstance(obs, dict) else {self.names[0]: obs}
+        pieces = [arrays[VECTOR]] if self.with_vector else []
+        for name, order in self.image_orders.items():
+            image = ops.scaled_image(arrays[name])
             if self.convolutions:
-                image = ops.channels_first(image, _image_axes(tuple(part.space.shape or ()), part.stack)[3])
+                image = ops.channels_first(image, order)
                 for _, _, stride in self.convolutions:
                     image = activate(ops.convolve(image, next(remaining), next(remaining), stride))
             pieces.append(ops.flatten(image))

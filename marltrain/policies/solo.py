@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.files import State
 from marltrain.layout import Array, Layout, Obs, map_obs
 from marltrain.policies.agent import Agent, in_units
 from marltrain.policies.batch import Acted, Experience, Needs, Rollout
 from marltrain.policies.learner import Learner, Pace
-from marltrain.random import generator
+from marltrain.random import generator, restored, state_of
 
 
 class SoloLearner(Learner):
@@ -59,6 +60,20 @@ class SoloLearner(Learner):
         self._seen_steps = self._env_steps
         self.gradient_steps += 1
         return {name: np.array([value], np.float64) for name, value in metrics.items()}
+
+    def loop_state(self) -> State:
+        """Return its stream and counters; the agent's own state is the agent's."""
+        return State({
+            "seed": self._seed, "rng": state_of(self._act_rng[0]), "gradient_steps": int(self.gradient_steps[0]),
+            "seen_steps": self._seen_steps, "env_steps": self._env_steps,
+        })  # fmt: skip
+
+    def restore_loop(self, state: State) -> None:
+        """See Learner."""
+        info = state.info
+        self._seed, self._act_rng[0] = info["seed"], restored(info["rng"])
+        self.gradient_steps[0] = info["gradient_steps"]
+        self._seen_steps, self._env_steps = info["seen_steps"], info["env_steps"]
 
 
 def _each(carry: Any, change: Callable[[Array], Array]) -> Any:

@@ -19,11 +19,12 @@ PICTURE_AND_VECTOR = spaces.Dict(
 
 
 def some_obs(rng: np.random.Generator, space: Any, leading: tuple[int, ...]) -> Obs:
-    """Draw observations [*leading, *O] as arrays."""
+    """Draw observations [*leading, *O] of a space, or of a layout, as arrays."""
+    layout = space if isinstance(space, Layout) else Layout(space)
     made = {
         name: rng.integers(256, size=(*leading, *shape)).astype(np.uint8) if dtype == np.uint8
         else rng.uniform(-1, 1, (*leading, *shape)).astype(np.float32)
-        for name, (shape, dtype) in Layout(space).shapes.items()
+        for name, (shape, dtype) in layout.shapes.items()
     }  # fmt: skip
     return made if len(made) > 1 else next(iter(made.values()))
 

@@ -6,17 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from gymnasium import spaces
 from torch import nn
 
 import marltrain as mt
-from marltrain.policies.algorithm import TensorBatch
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
-from marltrain.policies.backends import make_backend
 from marltrain.policies.batch import Rollout, Transitions
 from marltrain.policies.learner import AlgorithmLearner
-from marltrain.policies.minibatches import Minibatches
 
 BOX, CHOICE = spaces.Box(-1, 1, (4,)), spaces.Discrete(3)
 
@@ -56,20 +52,6 @@ def test_a_phase_that_comes_seldom_is_counted_by_each_row_for_itself():
         mine = stacked.export(k).arrays
         for name, theirs in one.export(0).arrays.items():
             np.testing.assert_allclose(mine[name], theirs, rtol=1e-5, atol=1e-6, err_msg=name)
-
-
-def test_minibatches_keep_the_weights_of_their_rows():
-    weight = np.array([[0.5, 0.25, 2.0, 1.0, 3.0], [4.0, 0.5, 0.0, 0.0, 0.0]], np.float32)
-    backend = make_backend("torch")
-    tensors = TensorBatch(weight=torch.from_numpy(weight), mark=torch.from_numpy(weight.copy()))
-    rngs = [np.random.default_rng(k) for k in range(2)]
-    seen: list[list[float]] = [[], []]
-    for batch, _ in Minibatches(weight, 2, 64).epochs(1, rngs, tensors, backend):
-        for k in range(2):
-            real = batch.weight[k] > 0
-            assert torch.equal(batch.weight[k][real], batch.mark[k][real])
-            seen[k] += batch.weight[k][real].tolist()
-    assert [sorted(row) for row in seen] == [[0.25, 0.5, 1.0, 2.0, 3.0], [0.5, 4.0]]
 
 
 def test_a_target_takes_over_the_running_statistics_of_a_module():

@@ -81,8 +81,8 @@ def test_the_network_follows_the_observation_unless_it_is_given():
     assert isinstance(mt.DQN(PICTURE_AND_VECTOR, spaces.Discrete(3), network=mt.MLP()).settings.network, mt.MLP)
     with pytest.raises(AgentError, match="must be a NetworkSpec"):
         mt.DQN(VECTOR, spaces.Discrete(3), network="mlp")
-    with pytest.raises(AgentError, match="must be a NetworkSpec"):
-        mt.DQN(VECTOR, spaces.Discrete(3), network=Own)
+    with pytest.raises(AgentError, match=r"MLP was given as a network: it must make a torch\.nn\.Module"):
+        mt.DQN(VECTOR, spaces.Discrete(3), network=mt.MLP)
 
 
 # A module of one's own ------------------------------------------------------------------------------------------------
@@ -121,6 +121,22 @@ def test_every_agent_has_a_copy_of_its_own_and_the_users_stays_as_it_was(kind):
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
     assert not first.stackable
     assert first.kind != second.kind
+
+
+def test_a_function_or_class_makes_a_module_for_each_agent_from_its_own_stream():
+    for given in (Own, lambda: Own(dropout=0.1)):
+        one, two = with_module(mt.DQN, module=given), with_module(mt.DQN, module=given)
+        assert not any(changed(weights([one]), weights([two])))
+        other = mt.DQN(VECTOR, spaces.Discrete(3), seed=1, network=given)
+        assert all(changed(nets([one]), nets([other])))
+        start = nets([one, two])
+        learn(one)
+        assert changed(start, nets([one, two])) == [True, False]
+    shared = own()
+    one, two = (with_module(mt.DQN, module=lambda: shared) for _ in range(2))
+    start = nets([one, two])
+    learn(one)
+    assert changed(start, nets([one, two])) == [True, False]
 
 
 def test_what_does_not_learn_in_a_module_stays_and_buffers_are_kept():
@@ -242,3 +258,4 @@ def test_a_saved_module_must_be_supplied_again():
     for given in (own(seed=9), Own, lambda: own(seed=9)):
         twin = mt.DQN.from_state(state, {"Own": given}, None)
         assert not any(changed(weights([agent]), weights([twin])))
+        assert twin.state().info == state.info

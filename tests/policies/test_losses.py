@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from marltrain.policies.algorithm import weighted_mean
 from marltrain.policies.backends.torch import ops
 from marltrain.policies.losses import approx_kl, clipped_surrogate, clipped_value_loss, huber
+from tests.policies.backends.both import BOTH, value_and_gradients
 
 
 def row(*values):
@@ -48,7 +50,24 @@ def test_approximate_kl():
     assert made.tolist() == [pytest.approx([0.0, 1.0 - math.log(2.0), math.exp(-1.0)], abs=1e-6)]
 
 
+@pytest.mark.parametrize("backend", BOTH.values(), ids=BOTH)
+def test_where_two_terms_are_equal_the_gradient_is_that_of_either(backend):
+    """At a ratio of 1 and an unmoved value, where an epoch begins; the frameworks share a tie's slope differently."""
+    one, ones = np.ones((1, 2), np.float32), backend.tensor(np.ones((1, 2), np.float32))
+
+    def surrogate(ratio):
+        return clipped_surrogate(backend.ops, ratio, 2.0 * ones, 0.2 * ones)
+
+    def value_loss(value):
+        return clipped_value_loss(backend.ops, value, ones, 3.0 * ones, 0.2 * ones)
+
+    for term, value, slope in ((surrogate, 2.0, 2.0), (value_loss, 4.0, -4.0)):
+        made, grad = value_and_gradients(backend, term, one)
+        assert made.tolist() == [[value, value]]
+        assert grad.tolist() == [[2 * value * slope] * 2]  # of the square
+
+
 def test_a_mean_counts_rows_by_their_weight():
     x = torch.tensor([[1.0, 2.0, 9.0], [4.0, 5.0, 6.0], [1.0, 1.0, 1.0]])
-    weight = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 2.0], [0.0, 0.0, 0.0]])
+    weight = torch.tensor([[0.5, 0.5, 0.0], [0.25, 0.25, 0.5], [0.0, 0.0, 0.0]])
     assert weighted_mean(ops, x, weight).tolist() == [1.5, 5.25, 0.0]

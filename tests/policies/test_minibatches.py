@@ -7,7 +7,7 @@ import pytest
 
 from marltrain.policies.algorithm import TensorBatch
 from marltrain.policies.backends import make_backend
-from marltrain.policies.minibatches import Minibatches
+from marltrain.policies.minibatches import Minibatches, shares_of
 from marltrain.random import generator
 
 BACKEND = make_backend("torch", "cpu")
@@ -23,7 +23,8 @@ def dealt(counts, minibatches, batch_size, epochs=1):
     )  # fmt: skip
     made = []
     rngs = [generator(k, "update") for k in range(len(counts))]
-    for batch, present in Minibatches(weight, minibatches, batch_size).epochs(epochs, rngs, tensors, BACKEND):
+    for columns, present in Minibatches(weight, minibatches, batch_size).epochs(epochs, rngs, tensors, BACKEND):
+        batch = TensorBatch(**columns)
         assert (batch.obs["vector"] == batch.number).all()
         assert batch.legal is None
         rows = [batch.number[k][batch.weight[k] > 0].tolist() for k in range(len(counts))]
@@ -60,3 +61,35 @@ def test_the_order_is_each_agents_own_and_new_every_epoch():
     assert [row - 100 for row in both[0][1]] != both[0][0]
     permutation = generator(0, "update").permutation(8)
     assert alone[0][0] + alone[1][0] == permutation.tolist()
+
+
+def weighted(weight, minibatches, **options):
+    """Return the (weight, mark) of every minibatch; a row's mark is the weight that it had."""
+    tensors = TensorBatch(mark=BACKEND.tensor(weight.copy()))
+    rngs = [generator(k, "update") for k in range(len(weight))]
+    cut = Minibatches(weight, minibatches, 64, **options)
+    return [(c["weight"].numpy(), c["mark"].numpy()) for c, _ in cut.epochs(1, rngs, tensors, BACKEND)]
+
+
+def test_weights_of_a_minibatch_are_those_of_its_rows_scaled_to_a_sum_of_one():
+    given = np.array([[0.5, 0.25, 2.0, 1.0, 3.0], [4.0, 0.5, 0.0, 0.0, 0.0]], np.float32)
+    seen: list[list[float]] = [[], []]
+    for weight, mark in weighted(given, 2):
+        for k in range(2):
+            real = weight[k] > 0
+            np.testing.assert_allclose(weight[k][real], mark[k][real] / mark[k][real].sum(), rtol=1e-6)
+            seen[k] += mark[k][real].tolist()
+    assert [sorted(row) for row in seen] == [[0.25, 0.5, 1.0, 2.0, 3.0], [0.5, 4.0]]
+
+
+def test_a_compiled_backend_is_given_wider_minibatches_of_the_same_rows():
+    given = np.ones((2, 7), np.float32)
+    plain, wide = weighted(given, 3), weighted(given, 3, width=lambda rows: 8)
+    assert [weight.shape for weight, _ in wide] == [(2, 8)] * 3
+    for (weight, _), (padded, _) in zip(plain, wide, strict=True):
+        assert np.array_equal(padded[:, : weight.shape[1]], weight)
+        assert not padded[:, weight.shape[1] :].any()
+
+
+def test_shares_by_hand():
+    assert shares_of(np.array([[1.0, 3.0], [0.0, 0.0]])).tolist() == [[0.25, 0.75], [0.0, 0.0]]

@@ -12,8 +12,8 @@ from gymnasium import spaces
 from marltrain.config import setting
 from marltrain.errors import ConfigError, SpecError
 from marltrain.layout import Array, Layout, Space
-from marltrain.policies.algorithm import Algorithm, Networks, Phase, Settings, TensorBatch, weighted_mean
-from marltrain.policies.batch import Batch, Needs
+from marltrain.policies.algorithm import Algorithm, Networks, Phase, Settings, weighted_mean
+from marltrain.policies.batch import Needs
 from marltrain.policies.distributions import masked
 from marltrain.policies.exploration import epsilon_greedy, epsilon_noise
 from marltrain.policies.learning import LearningAgent
@@ -81,7 +81,7 @@ class DQNAlgorithm(Algorithm):
     @property
     def phases(self) -> tuple[Phase, ...]:
         """One phase."""
-        return (Phase("q", ("q",), self._loss),)
+        return (Phase("q", ("q",), self._loss, self._targets),)
 
     def values(self, ops: Any, outputs: Sequence[Any]) -> Any:
         """Return Q [K, B, A] from the heads' outputs; dueling: V + A - mean A (Wang et al. 2016, eq. 9)."""
@@ -101,15 +101,12 @@ class DQNAlgorithm(Algorithm):
         q = masked(ops, self.values(ops, nets["q"](obs)), legal)
         return epsilon_greedy(ops, q, legal, noise, explore, hyper["epsilon"]), {}
 
-    def prepare(
-        self, ops: Any, nets: Networks, batch: Batch, tensors: TensorBatch, hyper: Mapping[str, Any]
-    ) -> TensorBatch:
+    def _targets(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
         """Add `target`: r + discount * Q_target(s', a'), a' legal and best by the online (double) or target network."""
-        following = self.values(ops, nets["target_q"](tensors.next_obs))
-        judge = self.values(ops, nets["q"](tensors.next_obs)) if self.settings.double else following
-        best = ops.argmax(masked(ops, judge, tensors.next_legal), -1)
-        tensors.target = tensors.reward + tensors.discount * ops.take(following, best)
-        return tensors
+        following = self.values(ops, nets["target_q"](batch.next_obs))
+        judge = self.values(ops, nets["q"](batch.next_obs)) if self.settings.double else following
+        best = ops.argmax(masked(ops, judge, batch.next_legal), -1)
+        batch.target = batch.reward + batch.discount * ops.take(following, best)
 
     def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return the mean Huber loss of the temporal-difference error."""

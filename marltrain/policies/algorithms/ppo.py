@@ -122,6 +122,13 @@ class PPOAlgorithm(Algorithm):
         tensors.metrics["explained_variance"] = explained_variance(value, target, batch.weight)
         return tensors
 
+    def over_rows(self, ops: Any, batch: TensorBatch) -> None:
+        """Normalise the advantages of the minibatch, where asked to."""
+        if self.settings.normalize_advantage:
+            centred = batch.advantage - weighted_mean(ops, batch.advantage, batch.weight)[:, None]
+            deviation = ops.sqrt(weighted_mean(ops, ops.square(centred), batch.weight))
+            batch.advantage = centred / (deviation + 1e-8)[:, None]
+
     def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return L = -L_clip + c_v L_value - c_e entropy (Schulman et al. 2017, eq. 9, signs for descent)."""
 
@@ -130,13 +137,9 @@ class PPOAlgorithm(Algorithm):
 
         (out,) = nets["actor"](batch.obs)
         log_prob, entropy = self.distribution.evaluate(ops, out, batch.legal, batch.raw)
-        advantage = batch.advantage
-        if self.settings.normalize_advantage:
-            centred = advantage - mean(advantage)[:, None]
-            advantage = centred / (ops.sqrt(mean(ops.square(centred))) + 1e-8)[:, None]
         log_ratio = log_prob - batch.log_prob
         ratio = ops.exp(log_ratio)
-        actor_loss = -mean(clipped_surrogate(ops, ratio, advantage, hyper["clip"]))
+        actor_loss = -mean(clipped_surrogate(ops, ratio, batch.advantage, hyper["clip"]))
         value = nets["critic"](batch.obs)[0][..., 0]
         if self.settings.value_clip is None:
             errors = ops.square(value - batch.target)

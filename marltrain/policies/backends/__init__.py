@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from marltrain.errors import ConfigError, did_you_mean
+from marltrain.policies.strategies import chosen
 
-BACKENDS = ("torch",)
+INSTALL = {"tensorflow": "pip install 'marltrain[tensorflow]'", "torch": "pip install torch"}
+BACKENDS = tuple(INSTALL)
 
 
-def make_backend(name: str, device: str = "auto") -> Any:
-    """Return the named backend on a device; raises ConfigError for an unknown name."""
+def make_backend(name: str, device: str = "auto", *, jit_compile: bool = False, strategy: Any = None) -> Any:
+    """Return the named backend on a device; raises ConfigError for an unknown name or one that is not installed.
+
+    strategy: how the passes of its learners are spread over devices or processes; None: they are not.
+    """
     if name not in BACKENDS:
         raise ConfigError(f"backend must be one of {', '.join(BACKENDS)}, got {name!r}.{did_you_mean(name, BACKENDS)}")
-    from marltrain.policies.backends.torch import Backend
-
-    return Backend(device)
+    if find_spec(name) is None:
+        raise ConfigError(f"backend {name!r} is not installed: {INSTALL[name]}")
+    module = import_module(f"marltrain.policies.backends.{name}")
+    spread = chosen(strategy, name)
+    if spread is not None and jit_compile:
+        raise ConfigError(
+            "jit_compile=True goes with no strategy: a pass that is spread is not compiled. Leave one out"
+        )
+    if spread is None or spread.members():
+        made = module.Backend(device, jit_compile=jit_compile)
+    else:
+        made = import_module(f"{module.__name__}.replicas").mirrored(device, spread)
+    made.strategy = spread
+    return made

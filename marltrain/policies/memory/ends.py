@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from marltrain.files import State
 from marltrain.layout import Array
 
 START = 64
@@ -47,6 +48,24 @@ class Ends:
     def free(self, entries: Array) -> None:
         """Take entries back: no row points to them any more."""
         self._unused.extend(entries.tolist())
+
+    def state(self) -> State:
+        """Return every entry, and which are not handed out."""
+        legal = {} if self.legal is None else {"legal": self.legal}
+        obs = {f"obs/{name}": column for name, column in self.obs.items()}
+        return State({}, {**obs, **legal, "time": self.time, "unused": np.array(self._unused, np.int64)})
+
+    def restore(self, state: State) -> None:
+        """Become the table that `state` was asked of."""
+        arrays = state.arrays
+        while len(self.time) < len(arrays["time"]):
+            self._grow()
+        for name, column in self.obs.items():
+            column[...] = arrays[f"obs/{name}"]
+        if self.legal is not None:
+            self.legal[...] = arrays["legal"]
+        self.time[...] = arrays["time"]
+        self._unused = arrays["unused"].tolist()
 
     def _grow(self) -> None:
         held = len(self.time)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.errors import AgentError, ConfigError
+from marltrain.files import State
 from marltrain.layout import Array, Obs
 from marltrain.policies.batch import Needs, Rollout, Transitions
 from marltrain.policies.memory.ring import Ring
@@ -30,6 +31,13 @@ class Reader:
     def sample(self, rngs: Sequence[np.random.Generator], gamma: Array, batch_size: int) -> Any:
         """Draw a batch; see `UniformReader`. A rollout is taken instead."""
         raise TypeError(f"{type(self).__name__} draws no samples")
+
+    def state(self) -> State:
+        """Return what it remembers of its reading; nothing, unless a kind of reader does."""
+        return State()
+
+    def restore(self, state: State) -> None:
+        """Go on reading where `state` was asked, on a ring that did so."""
 
     def _extras(self, cells: Array) -> dict[str, Array]:
         return {name: self.ring.read(self.ring.extras[name], cells) for name in self.needs.columns}
@@ -153,6 +161,15 @@ class RolloutReader(Reader):
         """
         own = np.flatnonzero(self._agent == k)
         self._since[own if seat is None else own[seat]] = self.ring.coming
+
+    def state(self) -> State:
+        """Return what has been handed out."""
+        return State({"taken": self._taken}, {"since": self._since})
+
+    def restore(self, state: State) -> None:
+        """See Reader."""
+        self._taken = state.info["taken"]
+        self._since[...] = state.arrays["since"]
 
     def holds(self, time: int) -> bool:
         """Whether a row of batch step `time` is still to be taken, or holds a frame of one that is."""

@@ -14,7 +14,8 @@ from weakref import WeakSet
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import AgentError, MarlTrainError
+from marltrain.errors import AgentError, MarlTrainError, SaveError
+from marltrain.files import State
 from marltrain.layout import Array, Obs
 from marltrain.policies.batch import Column
 from marltrain.policies.memory.ends import Ends
@@ -63,7 +64,7 @@ class Ring:
         self.whole = np.zeros(group.size, np.int64)
         self.holders: WeakSet[Holder] = WeakSet()
         self._turn = np.zeros((group.size, num_envs), bool)
-        self._everyone_open = False
+        self._everyone_turn = self._everyone_open = False
         low, high = group.players[0], group.players[-1] + 1
         self._players = slice(low, high) if high - low == group.size else np.array(group.players)
 
@@ -120,6 +121,67 @@ class Ring:
         """Give up the running episodes: rows still open stay so for ever."""
         self.open.fill(-1)
         self._everyone_open = False
+
+    def restart(self, step: Step, envs: Array) -> None:
+        """Give up the running episodes of some environments, whose first Step takes the newest row's place.
+
+        The rows that this one ended are cut: what they led to is not there any more.
+        """
+        slot = self.now % self.capacity
+        player, row, env = np.nonzero(self.next[:, :, envs] == self.now)
+        cut = player, row, envs[env]
+        whole = player if self.history is None else player[self.history.complete[cut]]
+        self.whole -= np.bincount(whole, minlength=len(self.whole))
+        self.next[cut] = -1
+        self.open[:, envs] = -1
+        for name, array in self.frames.newest(step.obs[self.index]).items():
+            self.obs[name][:, slot, envs] = array[:, envs]
+        legal = step.legal[self.index]
+        if self.legal is not None and legal is not None:
+            self.legal[:, slot, envs] = legal[:, envs]
+        if self.history is not None:
+            self.history.previous[:, slot, envs] = -1
+            self.history.complete[:, slot, envs] = True
+        self._turn[:, envs] = step.turn[self.index][:, envs]
+        self._everyone_turn, self._everyone_open = bool(self._turn.all()), False
+
+    # Saving.
+
+    def state(self) -> State:
+        """Return, between `arrived` and `decided`, every row that is there, oldest first, and what is known of them."""
+        held = np.arange(self.oldest, self.now + 1) % self.capacity
+        made = State.joined(
+            rows=State({}, {name: column[:, held] for name, column in self._columns().items()}), ends=self.ends.state()
+        )
+        made.info |= {"capacity": self.capacity, "now": self.now, "oldest": self.oldest}
+        made.arrays |= {"open": self.open, "whole": self.whole, "turn": self._turn}
+        return made
+
+    def restore(self, state: State) -> None:
+        """Become, while still empty, the ring that `state` was asked of."""
+        info = state.info
+        while self.capacity < info["capacity"]:
+            self._grow()
+        if self.capacity != info["capacity"]:
+            raise SaveError(f"the saved memory holds {info['capacity']} batch steps, this one {self.capacity}")
+        self.now = self.coming = info["now"]
+        self.oldest = info["oldest"]
+        held = np.arange(self.oldest, self.now + 1) % self.capacity
+        saved = state.part("rows").arrays
+        for name, column in self._columns().items():
+            column[:, held] = saved[name]
+        self.ends.restore(state.part("ends"))
+        self.open[...], self.whole[...], self._turn[...] = (state.arrays[name] for name in ("open", "whole", "turn"))
+        self._everyone_turn = bool(self._turn.all())
+
+    def _columns(self) -> dict[str, Array]:
+        """Return the columns by name."""
+        named = {"action": self.action, "reward": self.reward, "acted": self.acted, "terminated": self.terminated}
+        named |= {"next": self.next, **({} if self.legal is None else {"legal": self.legal})}
+        if self.history is not None:
+            named |= {"previous": self.history.previous, "complete": self.history.complete}
+        named |= {f"obs/{name}": column for name, column in self.obs.items()}
+        return named | {f"extras/{name}": column for name, column in self.extras.items()}
 
     def _settle(self, time: int, settled: Array, reward: Array) -> None:
         """The general case of `arrived`: `settled` [P, E] says whose open row becomes whole."""

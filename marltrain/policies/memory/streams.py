@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from marltrain.errors import AgentError, ConfigError, EnvError
+from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.policies.batch import Column, Needs
 from marltrain.policies.memory.readers import RolloutReader, UniformReader
@@ -78,6 +79,23 @@ class Streams:
         """Give up the running episodes, since the environments will be reset: their open rows never become whole."""
         for ring in self.rings.values():
             ring.abandon()
+
+    def restart(self, step: Step, envs: Array) -> None:
+        """Give up the running episodes of some environments, [n] int64, which begin anew with what `step` shows.
+
+        Between `arrived` and `decided`.
+        """
+        for ring in self.rings.values():
+            ring.restart(step, envs)
+
+    def state(self) -> State:
+        """Return everything that is recorded."""
+        return State.joined(**{str(group): ring.state() for group, ring in self.rings.items()})
+
+    def restore(self, state: State) -> None:
+        """Become, while still empty, the streams that `state` was asked of."""
+        for group, ring in self.rings.items():
+            ring.restore(state.part(str(group)))
 
     def reader(
         self, seats: Sequence[Sequence[int]], needs: Needs, make: MakeReader | None = None

@@ -19,6 +19,7 @@ from tianshou.utils.torch_utils import policy_within_training_step
 from marltrain.config import build, setting
 from marltrain.errors import AgentError, ConfigError, SaveError
 from marltrain.layout import Array, Layout, Obs, without_mask
+from marltrain.policies.backends.torch.state import packed, unpacked
 from marltrain.policies.batch import Acted, AgentState, Column, Needs
 from marltrain.policies.foreign import ForeignAgent, check_legal, seeded
 from marltrain.policies.learner import Pace
@@ -27,7 +28,6 @@ from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.tianshou.acting import masking, raw_actions, to_raw, to_units
 from marltrain.policies.tianshou.buffer import ReplayView, RolloutView, StreamBuffer
-from marltrain.policies.torch_state import packed, unpacked
 from marltrain.spec import PlayerSpec
 
 NAMES = {"loss": "loss/total", "vf_loss": "loss/critic", "ent_loss": "entropy"}
@@ -94,7 +94,7 @@ class _TianshouAgent(ForeignAgent):
     ) -> Acted:
         """Decide for Step arrays [B, ...]; raises AgentError for an illegal action."""
         policy = self.algorithm.policy
-        with seeded(rng):
+        with seeded(self.framework, rng):
             raw = raw_actions(self.algorithm, obs, legal, explore)
         check_legal(
             legal, raw, turn, f"{type(self).__name__} of tianshou's {type(self.algorithm).__name__}",
@@ -137,14 +137,20 @@ class _TianshouAgent(ForeignAgent):
         algorithm: Any = copy.deepcopy(given) if isinstance(given, Algorithm) else given()
         memory, make = cls.memory_type(**info["memory"]), cast(Any, cls)
         agent = make(algorithm, memory=memory, seed=int(info["learner"]["seed"]), **info["settings"])
-        agent.adopt(info)
-        try:
-            algorithm.load_state_dict(unpacked(info["state"], state.arrays))
-        except (RuntimeError, ValueError, KeyError) as error:
-            raise SaveError(f"the saved {name} does not fit the one supplied: {error}") from error
-        _put_rest(algorithm, unpacked(info["rest"], state.arrays))
-        agent.learner().restore(info["learner"])
+        agent.restore(state)
         return agent
+
+    def restore(self, state: AgentState) -> None:
+        """Become what `state` described; raises SaveError for another algorithm or other networks."""
+        info = state.info
+        self.seed = int(info["learner"]["seed"])
+        self.adopt(info)
+        try:
+            self.algorithm.load_state_dict(unpacked(info["state"], state.arrays))
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise SaveError(f"the saved {info['algorithm']} does not fit the one supplied: {error}") from error
+        _put_rest(self.algorithm, unpacked(info["rest"], state.arrays))
+        self.learner().restore(info["learner"])
 
 
 class OffPolicyAgent(_TianshouAgent):

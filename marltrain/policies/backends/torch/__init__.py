@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import ModuleType
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.random import mtrand
 from torch import Tensor, nn
 
-from marltrain.errors import ConfigError
+from marltrain.errors import AgentError, ConfigError
 from marltrain.layout import Array
+from marltrain.policies.backends.frameworks import makes_models
+from marltrain.policies.backends.shapes import rounded_up
 from marltrain.policies.backends.torch import ops as torch_ops
 from marltrain.policies.backends.torch.networks import ModuleNetwork, Network, StackedNetwork
 from marltrain.policies.backends.torch.optimisers import OPTIMISERS, Optimiser
+from marltrain.policies.backends.torch.randomness import seeded
 from marltrain.policies.networks import Head, NetworkSpec, Plan
 
-BORROWED = np.random.MT19937(0)
-"""What numpy's global functions draw from within `Backend.seeded`."""
+Loss = Callable[[Mapping[str, Any], Any, Any], tuple[Tensor, dict[str, Tensor]]]
 
 
 class Backend:
@@ -29,9 +31,15 @@ class Backend:
 
     name = "torch"
     ops: ModuleType = torch_ops
+    strategy: Any = None
+    """How the passes of its learners are spread, set by `make_backend`."""
 
-    def __init__(self, device: str = "auto") -> None:
-        """Choose a device: "auto" takes a GPU when there is one; raises ConfigError for one that is not there."""
+    def __init__(self, device: str = "auto", *, jit_compile: bool = False) -> None:
+        """Choose a device: "auto" takes a GPU when there is one; raises ConfigError for one that is not there.
+
+        jit_compile: gradient passes go through `torch.compile`; the first of each shape takes 10 to 30 s.
+        """
+        self.jit_compile = jit_compile
         chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
         try:
             self.device = torch.device(chosen)
@@ -52,28 +60,49 @@ class Backend:
         """Turn a tensor into a numpy array."""
         return tensor.detach().cpu().numpy()
 
+    def overwrite(self, old: Tensor, new: Array) -> None:
+        """Put a numpy array into a tensor's place."""
+        old.copy_(torch.from_numpy(new))
+
+    def function(self, step: Any) -> Callable[..., Tensor]:
+        """Return a bound method over tensors as it runs best: compiled when asked for."""
+        if not self.jit_compile:
+            return step
+        # torch counts compilations by code object, and gives up after eight: every learner has one of its own
+        own = FunctionType(step.__code__.replace(), step.__globals__, closure=step.__closure__)
+        return torch.compile(MethodType(own, step.__self__), dynamic=False, fullgraph=True)
+
+    def width(self, rows: int) -> int:
+        """Round up the rows of a minibatch, so that ragged ones share a compiled graph."""
+        return rounded_up(rows) if self.jit_compile else rows
+
+    def threads(self) -> int:
+        """Return how many threads an operation may use."""
+        return torch.get_num_threads()
+
     def no_gradient(self) -> Any:
         """Return a context in which nothing is recorded for gradients."""
         return torch.no_grad()
 
     def is_module(self, network: object) -> bool:
-        """Say whether `network` is a user's own model of this framework."""
-        return isinstance(network, nn.Module)
+        """Say whether `network` is a user's own model of this framework, or a function that makes one."""
+        return isinstance(network, nn.Module) or makes_models(network)
 
     def network(
         self, spec: Any, layout: Any, heads: Sequence[Head], rngs: Sequence[np.random.Generator] | None, rows: int
     ) -> Network:
         """Build K = `rows` networks: drawn from `rngs`, or zero until loaded when there are none.
 
-        A user's own module is copied, so that every agent given it has one of its own; raises AgentError when it does
-        not fit the observations or the heads.
+        A user's own module is copied, and a function that makes one is called, so that every agent has one of its own;
+        raises AgentError when it does not fit the observations or the heads.
         """
         if isinstance(spec, NetworkSpec):
             made = StackedNetwork(Plan(spec, layout, heads), rows, self.device)
             if rngs is not None:
                 made.draw(rngs)
             return made
-        own = ModuleNetwork(copy.deepcopy(spec), heads, self.device)
+        with self.seeded(rngs[0] if rngs is not None else np.random.default_rng(0)):
+            own = ModuleNetwork(_own_module(spec), heads, self.device)
         own.try_out(layout)
         return own
 
@@ -82,10 +111,16 @@ class Backend:
         return OPTIMISERS[name](network.flat, epsilon)
 
     def gradients(
-        self, loss: Callable[[], tuple[Tensor, dict[str, Tensor]]], networks: Sequence[Network]
-    ) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
-        """Return the loss [K], its metrics [K] and, per network, the gradient [K, N] of each row's own loss."""
-        value, metrics = loss()
+        self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: Any, hyper: Any
+    ) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """Return the metrics [K] and, for each network that `trains` names, the gradient [K, N] of each row's own loss.
+
+        loss: (nets, columns, hyper) -> (loss [K], metrics).
+        """
+        if torch.compiler.is_compiling():
+            return _pure_gradients(loss, nets, trains, columns, hyper)
+        value, metrics = loss(nets, columns, hyper)
+        networks = [nets[name] for name in trains]
         leaves = [weight for network in networks for weight in network.weights]
         grads = torch.autograd.grad(value.sum(), leaves, allow_unused=True)
         made, start = [], 0
@@ -97,18 +132,18 @@ class Backend:
             ]
             made.append(torch.cat(pieces, 1))
             start += len(network.weights)
-        return value.detach(), {name: metric.detach() for name, metric in metrics.items()}, made
+        return {name: metric.detach() for name, metric in metrics.items()}, made
 
-    def clip(self, grads: Sequence[Tensor], limit: Tensor) -> tuple[Tensor, Tensor]:
-        """Scale each row of the gradients in place to a joint norm of at most `limit` [K].
+    def clip(self, grads: Sequence[Tensor], limit: Tensor) -> tuple[Sequence[Tensor], Tensor, Tensor]:
+        """Scale each row of the gradients (in place) to a joint norm of at most `limit` [K].
 
-        Returns the networks' own norms before, [networks, K], and the factors [K].
+        Returns the gradients, the networks' own norms before, [networks, K], and the factors [K].
         """
         norms = torch.stack([grad.norm(dim=1) for grad in grads])
         factor = (limit / (norms.norm(dim=0) + 1e-6)).clamp(max=1.0)
         for grad in grads:
             grad.mul_(factor.unsqueeze(1))
-        return norms, factor
+        return grads, norms, factor
 
     def rows(self, value: Any, index: Tensor) -> Any:
         """Pick rows of [K, B, ...] by each agent's own index [K, N] -> [K, N, ...]."""
@@ -126,17 +161,32 @@ class Backend:
             return {name: inner[:, start:stop] for name, inner in value.items()}
         return None if value is None else value[:, start:stop]
 
-    @contextmanager
-    def seeded(self, rng: np.random.Generator) -> Iterator[None]:
-        """Seed torch's and numpy's global generators from an agent's stream, and put them back afterwards."""
-        seed, before = int(rng.integers(2**31)), mtrand.get_bit_generator()
-        with torch.random.fork_rng():
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed takes 100 us, this 1 us
-            if torch.cuda.is_initialized():
-                torch.cuda.manual_seed_all(seed)
-            mtrand.set_bit_generator(BORROWED)  # lent, so that no state has to be copied
-            np.random.seed(seed)
-            try:
-                yield
-            finally:
-                mtrand.set_bit_generator(before)
+    def seeded(self, rng: np.random.Generator) -> AbstractContextManager[None]:
+        """Return a context in which the generators of foreign code are seeded; see `randomness.seeded`."""
+        return seeded(rng)
+
+
+def _own_module(given: Any) -> nn.Module:
+    """Copy a user's module, or make one with their function; raises AgentError when that makes something else."""
+    made = given if isinstance(given, nn.Module) else given()
+    if not isinstance(made, nn.Module):
+        name = getattr(given, "__name__", type(given).__name__)
+        raise AgentError(f"{name} was given as a network: it must make a torch.nn.Module, it made {made!r}")
+    return copy.deepcopy(made)
+
+
+def _pure_gradients(
+    loss: Loss, nets: Mapping[str, Any], trains: Sequence[str], columns: Any, hyper: Any
+) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """Take the gradients of a function of the flat weights: the form in which `torch.compile` makes one graph of it."""
+
+    def total(*flats: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        given = {name: partial(nets[name].at, flat) for name, flat in zip(trains, flats, strict=True)}
+        value, metrics = loss({**nets, **given}, columns, hyper)
+        return value.sum(), metrics
+
+    places = tuple(range(len(trains)))
+    grads, (_, metrics) = torch.func.grad_and_value(total, argnums=places, has_aux=True)(
+        *(nets[name].flat for name in trains)
+    )
+    return metrics, list(grads)

@@ -44,6 +44,10 @@ class Network:
                 raise SaveError(f"weight {name!r} has shape {tuple(value.shape)}, expected {tuple(weight.shape[1:])}")
             weight.data[row].copy_(value)
 
+    def assign(self, flat: Tensor) -> None:
+        """Take over all weights [K, N]."""
+        self.flat.copy_(flat)
+
     def copy(self) -> Network:
         """Return an independent network with equal weights (a target network)."""
         raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModuleNetwork")
@@ -51,6 +55,9 @@ class Network:
     def in_numpy(self) -> Forward | None:
         """Return the same network over `numpy_ops`, on the same memory; None where it cannot be."""
         return None
+
+    def moved(self) -> None:
+        """Take note that a pass has moved the weights: nothing to do where all views share their memory."""
 
     def follow(self, online: Network, share: Tensor) -> None:
         """Move each row by its share [K] towards the online network: 1 copies it, 0 leaves it."""
@@ -68,12 +75,14 @@ class StackedNetwork(Network):
         """Allocate zero weights; `draw` or `load` fills them."""
         self.plan, self.num_agents, self.device = plan, num_agents, device
         self.names = [parameter.name for parameter in plan.parameters]
-        self.flat = torch.zeros(num_agents, sum(p.size for p in plan.parameters), device=device)
-        self.weights, start = [], 0
-        for parameter in plan.parameters:
-            view = self.flat[:, start : start + parameter.size].view(num_agents, *parameter.shape)
-            self.weights.append(view.detach().requires_grad_())
-            start += parameter.size
+        self._sizes = [parameter.size for parameter in plan.parameters]
+        self._shapes = [(num_agents, *parameter.shape) for parameter in plan.parameters]
+        self.flat = torch.zeros(num_agents, sum(self._sizes), device=device)
+        self.weights = [view.detach().requires_grad_() for view in self._views(self.flat)]
+
+    def _views(self, flat: Tensor) -> list[Tensor]:
+        pieces = flat.split(self._sizes, 1)
+        return [piece.view(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
 
     def draw(self, rngs: Sequence[np.random.Generator]) -> None:
         """Draw initial weights, each agent's from its own stream."""
@@ -83,8 +92,14 @@ class StackedNetwork(Network):
 
     def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
         """Return each head's output; see `Network`."""
+        if torch.compiler.is_compiling():
+            return self.at(self.flat, obs)
         weights = self.weights if row is None else [weight[row : row + 1] for weight in self.weights]
         return self.plan.forward(ops, weights, obs)
+
+    def at(self, flat: Tensor, obs: Any) -> list[Tensor]:
+        """Return each head's output for the weights `flat` [K, N], as a function of both."""
+        return self.plan.forward(ops, self._views(flat), obs)
 
     def in_numpy(self) -> Forward | None:
         """See `Network`: images and a GPU are left to torch."""

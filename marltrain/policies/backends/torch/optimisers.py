@@ -14,6 +14,7 @@ from torch import Tensor
 
 from marltrain.errors import SaveError
 from marltrain.layout import Array
+from marltrain.policies.backends.torch.networks import Network
 
 
 class Optimiser:
@@ -27,35 +28,32 @@ class Optimiser:
         self.slots = {name: torch.zeros_like(flat) for name in self.slot_names}
         self.count = torch.zeros(flat.shape[0], 1, device=flat.device)
 
-    def step(self, flat: Tensor, grad: Tensor, rate: Tensor, rows: Tensor | None) -> None:
-        """Move weights [K, N] by gradients [K, N] at rates [K]; `rows` (indices, None for all) are those that learn."""
-        rate = rate.unsqueeze(1)
-        if rows is None:
-            self.count += 1
-            self._move(flat, grad, rate, self.slots, self.count)
-            return
-        if not len(rows):
-            return
-        part = {name: slot[rows] for name, slot in self.slots.items()}
-        weights, count = flat[rows], self.count[rows] + 1
-        self._move(weights, grad[rows], rate[rows], part, count)
-        flat[rows], self.count[rows] = weights, count
-        for name, slot in self.slots.items():
-            slot[rows] = part[name]
+    def step(self, network: Network, grad: Tensor, rate: Tensor, due: Tensor | None) -> None:
+        """Move a network by gradients [K, N] at rates [K]; `due` [K] bool (None: all) are the rows that learn."""
+        state = {"flat": network.flat, **self.state()}
+        moved = state if due is None else {name: value.clone() for name, value in state.items()}
+        moved["count"] += 1
+        self._move(moved["flat"], grad, rate.unsqueeze(1), moved, moved["count"])
+        if due is not None:
+            for name, value in state.items():
+                value.copy_(torch.where(due.unsqueeze(1), moved[name], value))
 
     def _move(self, flat: Tensor, grad: Tensor, rate: Tensor, slots: dict[str, Tensor], count: Tensor) -> None:
         raise TypeError(f"{type(self).__name__} is abstract: use one of {', '.join(OPTIMISERS)}")
 
+    def state(self) -> dict[str, Tensor]:
+        """Return moments [K, N] and step counts [K, 1] by name."""
+        return {**self.slots, "count": self.count}
+
     def arrays(self, row: int) -> dict[str, Array]:
         """Return one agent's moments and step count."""
-        made = {name: slot[row].cpu().numpy().copy() for name, slot in self.slots.items()}
-        return {**made, "count": self.count[row].cpu().numpy().copy()}
+        return {name: slot[row].cpu().numpy().copy() for name, slot in self.state().items()}
 
     def load(self, row: int, arrays: Mapping[str, Array]) -> None:
         """Take over one agent's moments; raises SaveError when they are another optimiser's."""
         if set(arrays) != {*self.slots, "count"}:
             raise SaveError(f"optimiser state {sorted(arrays)} is not one of {type(self).__name__}")
-        for name, slot in (*self.slots.items(), ("count", self.count)):
+        for name, slot in self.state().items():
             value = torch.from_numpy(np.ascontiguousarray(arrays[name]))
             if value.shape != slot.shape[1:]:
                 raise SaveError(f"optimiser state {name!r} has shape {tuple(value.shape)}, not {tuple(slot.shape[1:])}")

@@ -1,0 +1,133 @@
+"""A model of a user's own with its losses and optimizers: the face it shows, and what both frameworks share of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from marltrain.errors import AgentError
+from marltrain.layout import Array
+
+Loss = Callable[[Any, Any], Any]
+
+
+@dataclass
+class OwnPhase:
+    """One loss, its optimizer and the variables that this optimizer steps."""
+
+    name: str
+    loss: Loss
+    optimizer: Any
+    variables: list[Any]
+
+
+class OwnModel:
+    """What a `CustomAgent` asks of its model's framework; `models.OwnModel` of each backend answers.
+
+    framework: the backend's name.  model: the user's.  phases: in the order in which a pass runs them.
+    """
+
+    framework: ClassVar[str]
+    model: Any
+    phases: list[OwnPhase]
+
+    def __init__(
+        self,
+        model: Any,
+        losses: Mapping[str, Loss],
+        optimizers: Any,
+        *,
+        batch_type: Callable[..., Any],
+        max_grad_norm: float | None = None,
+        jit_compile: bool = False,
+    ) -> None:
+        """Pair losses (name -> function of model and batch) with optimizers.
+
+        batch_type: makes the losses' batch from named columns.
+        Raises AgentError for a model that cannot be trained, and for optimizers that are not this model's.
+        """
+        raise self._abstract()
+
+    @property
+    def device(self) -> Any:
+        """Where the model is."""
+        raise self._abstract()
+
+    def tensors(self, tree: Any) -> Any:
+        """Copy a numpy array, or a mapping of them, to tensors on the model's device; None stays None."""
+        raise self._abstract()
+
+    def numpy(self, value: Any) -> Array:
+        """Return a tensor, or whatever else numpy understands, as an array."""
+        raise self._abstract()
+
+    def acting(self) -> AbstractContextManager[Any]:
+        """Return a context in which the model decides: nothing is recorded for gradients."""
+        raise self._abstract()
+
+    def learning(self) -> AbstractContextManager[Any]:
+        """Return a context in which the model is trained."""
+        raise self._abstract()
+
+    def outputs(self, obs: Any) -> Any:
+        """Return model(obs), as an array if it is one tensor. obs: tensors [B, *O]."""
+        raise self._abstract()
+
+    def step(self, columns: Mapping[str, Any]) -> dict[str, float]:
+        """Make one pass: the phases in order, each over the weights that the one before left. Return metrics.
+
+        columns: tensors of a batch's rows by name. A phase's gradient is clipped by its norm and moves only the
+        variables of its own optimizer. Raises AgentError for a loss that is no scalar or depends on none of them.
+        """
+        measured = self._pass(columns)
+        metrics: dict[str, float] = {}
+        for phase, (loss, norm, clipped, rate) in zip(self.phases, measured, strict=True):
+            metrics[f"loss/{phase.name}"], metrics[f"grad_norm/{phase.name}"] = loss, norm
+            metrics[f"grad_norm_clipped/{phase.name}"], metrics[f"learning_rate/{phase.name}"] = clipped, rate
+        metrics["loss/total"] = sum(loss for loss, *_ in measured)
+        return metrics
+
+    def _pass(self, columns: Mapping[str, Any]) -> Sequence[tuple[float, float, float, float]]:
+        """Return each phase's loss, gradient norm before and after clipping, and learning rate."""
+        raise self._abstract()
+
+    def frozen(self) -> OwnModel:
+        """Return a copy that acts as this one does now, whatever this one learns later."""
+        raise self._abstract()
+
+    def state(self, arrays: dict[str, Array]) -> dict[str, Any]:
+        """Return "weights" and "optimizers" as JSON values, their numbers moved to `arrays`."""
+        raise self._abstract()
+
+    def load(self, info: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+        """Take over what `state` returned; raises ValueError, KeyError or RuntimeError where it does not fit."""
+        raise self._abstract()
+
+    def _abstract(self) -> TypeError:
+        return TypeError(f"{type(self).__name__} is abstract: use models.OwnModel of a backend")
+
+
+def one_each(losses: Mapping[str, Loss], optimizers: list[Any]) -> None:
+    """Raise AgentError unless there are as many optimizers as losses."""
+    if len(losses) != len(optimizers) or not losses:
+        raise AgentError(f"CustomAgent: {len(losses)} losses and {len(optimizers)} optimizers were given: one each")
+
+
+def no_scalar(phase: OwnPhase, came: str) -> AgentError:
+    """Return the error about a loss that is no scalar."""
+    return AgentError(f"CustomAgent: loss {phase.name!r} must return a scalar tensor, got {came}")
+
+
+def no_gradient(phase: OwnPhase, variables: str) -> AgentError:
+    """Return the error about a loss without a gradient for its phase; `variables` is the framework's word."""
+    return AgentError(f"CustomAgent: loss {phase.name!r} depends on none of its optimizer's {variables}")
+
+
+def strangers(place: int, optimizer: str, variables: str, shapes: list[tuple[int, ...]], model: Any) -> AgentError:
+    """Return the error about an optimizer that would move what is not the model's."""
+    return AgentError(
+        f"CustomAgent: optimizers[{place}] ({optimizer}) steps {variables} that are not the model's, of shapes "
+        f"{shapes}: make it from {variables} of this {type(model).__name__}"
+    )

@@ -1,0 +1,80 @@
+"""Models of a user's own, one for each agent: copies of the model that was given, or what a given function makes."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from typing import Any
+
+import keras
+
+from marltrain.errors import AgentError
+
+MADE: weakref.WeakSet[keras.Model] = weakref.WeakSet()
+"""What the functions that were given have made so far."""
+
+FAILURES = (TypeError, ValueError, NotImplementedError, AttributeError, LookupError)
+
+
+class Maker:
+    """Makes equal models of a `keras.Model`, or of a function or class that makes one when called without arguments."""
+
+    def __init__(self, given: Any) -> None:
+        """Take a model or a function."""
+        self.given = given
+
+    def make(self) -> keras.Model:
+        """Return a new model, which may not be built yet; raises AgentError when none can be made."""
+        check_keras()
+        return _again(self.given) if isinstance(self.given, keras.Model) else self._called()
+
+    def fill(self, made: keras.Model) -> None:
+        """Give a built model the weights of the given one, where that has any; raises AgentError for half of them."""
+        given = self.given
+        if not isinstance(given, keras.Model) or not given.weights:
+            return
+        shapes = [[tuple(weight.shape) for weight in model.weights] for model in (given, made)]
+        if shapes[0] != shapes[1]:
+            raise AgentError(
+                f"model {type(given).__name__} is built in part: it has weights of shapes {shapes[0]}, and {shapes[1]} "
+                "once it is called on this player's observations. Call it on a batch of them before it is given"
+            )
+        for mine, theirs in zip(made.weights, given.weights, strict=True):
+            mine.trainable = theirs.trainable
+        made.set_weights(given.get_weights())
+
+    def _called(self) -> keras.Model:
+        name, made = getattr(self.given, "__name__", type(self.given).__name__), self.given()
+        if not isinstance(made, keras.Model):
+            raise AgentError(f"{name} was given as a network: it must make a keras.Model, it made {made!r}")
+        if made in MADE:
+            raise AgentError(f"{name} returned the same model twice: every agent needs one of its own")
+        MADE.add(made)
+        return made
+
+
+def check_keras() -> None:
+    """Raise AgentError where Keras does not compute with TensorFlow."""
+    if keras.backend.backend() != "tensorflow":
+        raise AgentError(
+            f"Keras computes with {keras.backend.backend()!r}, and marltrain with it on TensorFlow only: set the "
+            "environment variable KERAS_BACKEND=tensorflow before Keras is imported"
+        )
+
+
+def _again(model: keras.Model) -> keras.Model:
+    """Return a model made as this one was, without its weights."""
+    try:
+        if type(model).__module__.startswith("keras."):  # functional and Sequential
+            return keras.models.clone_model(model)
+        config, taken = model.get_config(), inspect.signature(type(model)).parameters
+        if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values()):
+            for name in {"name", "trainable", "dtype"} - set(taken):  # what Keras adds to every layer's configuration
+                config.pop(name, None)
+        return type(model).from_config(config)
+    except FAILURES as error:
+        raise AgentError(
+            f"model {type(model).__name__} cannot be copied, and every agent needs one of its own. Give a function "
+            f"that makes it, such as network=lambda: {type(model).__name__}(...), or the class a get_config(). "
+            f"Keras says: {error}"
+        ) from error

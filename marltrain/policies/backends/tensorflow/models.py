@@ -1,0 +1,221 @@
+"""A user's own Keras model with its losses and Keras optimizers; its passes are graphs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow import Tensor
+
+from marltrain.errors import AgentError
+from marltrain.layout import Array
+from marltrain.policies.backends import own
+from marltrain.policies.backends.frameworks import named
+from marltrain.policies.backends.own import Loss, OwnPhase
+from marltrain.policies.backends.tensorflow.copies import check_keras
+from marltrain.policies.backends.tensorflow.randomness import random_states, reseed, seed_graph
+
+
+class OwnModel(own.OwnModel):
+    """See `own.OwnModel`."""
+
+    framework = "tensorflow"
+
+    def __init__(
+        self,
+        model: Any,
+        losses: Mapping[str, Loss],
+        optimizers: Any,
+        *,
+        batch_type: Callable[..., Any],
+        max_grad_norm: float | None = None,
+        jit_compile: bool = False,
+    ) -> None:
+        """See `own.OwnModel`. jit_compile: XLA compiles each pass, for the very shapes of its batch."""
+        check_keras()
+        if not isinstance(model, keras.Model):
+            raise AgentError(f"CustomAgent: model must be a keras.Model, got {named(model)}, which is a part of one")
+        if not model.trainable_variables:
+            raise AgentError(
+                f"CustomAgent: model {type(model).__name__} has no variables to train. Keras makes them when a model "
+                "is built: call it once on a batch of observations, or begin it with keras.Input(shape)"
+            )
+        self.model, self.batch_type, self.limit = model, batch_type, max_grad_norm
+        self.phases = _phases(model, losses, optimizers)
+        self._states = random_states(model)
+        self._reseeded = tf.function(partial(reseed, self._states), autograph=False)
+        self._kept: list[Array] | None = None
+        self._called = tf.function(self._call, autograph=False, reduce_retracing=True)
+        self._passed = tf.function(self._traced, autograph=False, reduce_retracing=True, jit_compile=jit_compile)
+
+    @property
+    def device(self) -> str:
+        """That of the first variable."""
+        return str(self.model.variables[0].value.device)
+
+    def tensors(self, tree: Any) -> Any:
+        """See `own.OwnModel`."""
+        if isinstance(tree, dict):
+            return {name: self.tensors(inner) for name, inner in tree.items()}
+        if tree is None:
+            return None
+        with tf.device(self.device):
+            return tf.constant(tree)
+
+    def numpy(self, value: Any) -> Array:
+        """See `own.OwnModel`."""
+        return value.numpy() if tf.is_tensor(value) else np.asarray(value)
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """See `own.OwnModel`; a frozen copy lends the model its own weights meanwhile."""
+        if self._states:
+            self._reseeded()
+        if self._kept is None:
+            yield
+            return
+        before = self.model.get_weights()
+        self.model.set_weights(self._kept)
+        try:
+            yield
+        finally:
+            self.model.set_weights(before)
+
+    def learning(self) -> AbstractContextManager[Any]:
+        """See `own.OwnModel`: Keras has no mode, the losses call the model with `training=True` where it matters."""
+        return nullcontext()
+
+    def outputs(self, obs: Any) -> Any:
+        """See `own.OwnModel`."""
+        out = self._called(obs)
+        return out.numpy() if tf.is_tensor(out) else out
+
+    def _call(self, obs: Any) -> Any:
+        return self.model(obs, training=False)
+
+    def _pass(self, columns: Mapping[str, Any]) -> Sequence[tuple[float, float, float, float]]:
+        return [tuple(row) for row in self._passed(dict(columns)).numpy().tolist()]
+
+    def _traced(self, columns: dict[str, Any]) -> Tensor:
+        """Return [phases, 4]."""
+        seed_graph()
+        reseed(self._states)
+        batch, known = self.batch_type(**columns), len(self.model.trainable_variables)
+        measured = [self._moved(phase, batch) for phase in self.phases]
+        made = self.model.trainable_variables[known:]
+        if made:
+            raise AgentError(
+                f"CustomAgent: model {type(self.model).__name__} was not built: its loss made {len(made)} variables "
+                "that no optimizer steps. Call the model once on a batch of observations before the agent is made"
+            )
+        return tf.stack(measured)
+
+    def _moved(self, phase: OwnPhase, batch: Any) -> Tensor:
+        sources = [variable.value for variable in phase.variables]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(sources)
+            loss = phase.loss(self.model, batch)
+        if not tf.is_tensor(loss) or loss.shape.num_elements() != 1:
+            raise own.no_scalar(phase, f"a tensor of shape {loss.shape}" if tf.is_tensor(loss) else f"a {named(loss)}")
+        grads = tape.gradient(loss, sources)
+        reached = [(tf.convert_to_tensor(g), v) for g, v in zip(grads, phase.variables, strict=True) if g is not None]
+        if not reached:
+            raise own.no_gradient(phase, "variables")
+        norm = tf.linalg.global_norm([grad for grad, _ in reached])
+        clipped, rate = norm, tf.convert_to_tensor(phase.optimizer.learning_rate)
+        if self.limit is not None:
+            clipped, factor = tf.minimum(norm, self.limit), tf.minimum(self.limit / (norm + 1e-6), 1.0)
+            reached = [(grad * tf.cast(factor, grad.dtype), variable) for grad, variable in reached]
+        phase.optimizer.apply(*(list(part) for part in zip(*reached, strict=True)))
+        return tf.stack([tf.cast(tf.reshape(x, []), tf.float32) for x in (loss, norm, clipped, rate)])
+
+    def frozen(self) -> OwnModel:
+        """See `own.OwnModel`: not every Keras model can be copied, so the copy keeps weights, and lends them to act."""
+        twin = copy.copy(self)
+        twin._kept = self.model.get_weights() if self._kept is None else self._kept
+        return twin
+
+    def state(self, arrays: dict[str, Array]) -> dict[str, Any]:
+        """See `own.OwnModel`; the running statistics of layers are among the weights."""
+        weights = self.model.get_weights() if self._kept is None else self._kept
+        names = [f"weights/{i}" for i in range(len(weights))]
+        arrays.update({name: np.array(weight) for name, weight in zip(names, weights, strict=True)})
+        optimizers = []
+        for p, phase in enumerate(self.phases):
+            variables = phase.optimizer.variables
+            optimizers.append([f"optimizers/{p}/{i}" for i in range(len(variables))])
+            arrays.update({n: np.array(v.numpy()) for n, v in zip(optimizers[-1], variables, strict=True)})
+        return {"weights": names, "optimizers": optimizers}
+
+    def load(self, info: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+        """See `own.OwnModel`."""
+        _take(self.model.weights, [arrays[name] for name in info["weights"]], "the model")
+        for i, (phase, names) in enumerate(zip(self.phases, info["optimizers"], strict=True)):
+            _take(phase.optimizer.variables, [arrays[name] for name in names], f"optimizers[{i}]")
+
+
+def _take(variables: Sequence[Any], arrays: Sequence[Array], whose: str) -> None:
+    """Assign all or none; raises ValueError where numbers or shapes differ."""
+    expected, came = [tuple(v.shape) for v in variables], [array.shape for array in arrays]
+    if expected != came:
+        raise ValueError(f"{whose} has variables of shapes {expected}, saved were {came}")
+    for variable, array in zip(variables, arrays, strict=True):
+        variable.assign(array)
+
+
+def _phases(model: keras.Model, losses: Mapping[str, Loss], optimizers: Any) -> list[OwnPhase]:
+    """Pair losses with optimizers and these with variables; raises AgentError where that is not clear."""
+    pairs = optimizers if isinstance(optimizers, list | tuple) and not _is_pair(optimizers) else [optimizers]
+    own.one_each(losses, list(pairs))
+    mine = {id(variable) for variable in model.variables}
+    phases = []
+    for i, ((name, loss), given) in enumerate(zip(losses.items(), pairs, strict=True)):
+        optimizer, variables = given if _is_pair(given) else (given, None)
+        if not isinstance(optimizer, keras.optimizers.Optimizer):
+            raise AgentError(
+                f"CustomAgent: optimizers[{i}] must be a Keras optimizer or a pair (optimizer, variables), since "
+                f"{type(model).__name__} is a Keras model, got {named(optimizer)}"
+            )
+        variables = _bound(optimizer, variables, model, alone=len(losses) == 1, place=i)
+        shapes = [tuple(v.shape) for v in variables if id(v) not in mine]
+        if shapes:
+            raise own.strangers(i, type(optimizer).__name__, "variables", shapes, model)
+        phases.append(OwnPhase(name, loss, optimizer, variables))
+    return phases
+
+
+def _is_pair(given: Any) -> bool:
+    """Say whether this is (optimizer, variables), and not two optimizers."""
+    return (
+        isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], list | tuple) and not _is_pair(given[1])
+    )
+
+
+def _bound(optimizer: Any, variables: Any, model: keras.Model, *, alone: bool, place: int) -> list[Any]:
+    """Return the variables that an optimizer steps, and build it for them; raises AgentError where they are unknown."""
+    if variables is None and not optimizer.built:
+        if not alone:
+            raise AgentError(
+                f"CustomAgent: optimizers[{place}] ({type(optimizer).__name__}) does not say which variables it steps. "
+                "Where there are several, write pairs: "
+                "optimizers=[(keras.optimizers.Adam(1e-3), model.actor.trainable_variables), ...]"
+            )
+        variables = model.trainable_variables
+    built = list(optimizer._trainable_variables) if optimizer.built else None
+    if built is not None and variables is not None and {id(v) for v in built} != {id(v) for v in variables}:
+        raise AgentError(
+            f"CustomAgent: optimizers[{place}] ({type(optimizer).__name__}) was built for other variables than those "
+            "beside it: give each optimizer once, with its own"
+        )
+    chosen = built if built is not None else [v for v in variables if v.trainable]
+    if not chosen:
+        raise AgentError(f"CustomAgent: optimizers[{place}] ({type(optimizer).__name__}) has no variables to train")
+    if built is None:
+        optimizer.build(chosen)
+    return chosen

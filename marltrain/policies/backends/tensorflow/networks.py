@@ -1,0 +1,295 @@
+"""K networks as one: their weights in one flat variable, and a user's own Keras model behind the same face."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import Tensor
+
+from marltrain.errors import AgentError, SaveError
+from marltrain.layout import Array, Layout
+from marltrain.policies.backends import numpy_ops
+from marltrain.policies.backends.tensorflow import ops
+from marltrain.policies.backends.tensorflow.copies import Maker
+from marltrain.policies.backends.tensorflow.graphs import Graph
+from marltrain.policies.backends.tensorflow.randomness import random_states, reseed, seed_graph
+from marltrain.policies.networks import Head, Plan
+
+Forward = Callable[..., list[Any]]
+
+
+class Network:
+    """K networks whose weights an optimiser sees as one array `flat` [K, N]."""
+
+    def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
+        """Return each head's output [K, B, width]; with `row`, of that one agent only, [1, B, width]."""
+        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
+
+    @property
+    def flat(self) -> Tensor:
+        """The weights, [K, N] float32."""
+        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
+
+    def assign(self, flat: Tensor) -> None:
+        """Take over all weights [K, N]; may be traced, so `moved` is called apart."""
+        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
+
+    def sources(self) -> list[tf.Variable]:
+        """Return what a gradient is taken of."""
+        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
+
+    def joined(self, grads: Sequence[Tensor]) -> Tensor:
+        """Return the gradients of `sources` as one array [K, N]."""
+        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
+
+    def arrays(self, row: int) -> dict[str, Array]:
+        """Return one agent's weights by name."""
+        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each of one agent's arrays, by name."""
+        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
+
+    def load(self, row: int, arrays: Mapping[str, Array]) -> None:
+        """Take over one agent's weights; raises SaveError when names or shapes differ."""
+        shapes = self.shapes()
+        if sorted(arrays) != sorted(shapes):
+            raise SaveError(f"weights {sorted(arrays)} do not fit a network with {sorted(shapes)}")
+        for name, shape in shapes.items():
+            if arrays[name].shape != shape:
+                raise SaveError(f"weight {name!r} has shape {arrays[name].shape}, expected {shape}")
+        self._take(row, arrays)
+        self.moved()
+
+    def _take(self, row: int, arrays: Mapping[str, Array]) -> None:
+        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
+
+    def copy(self) -> Network:
+        """Return an independent network with equal weights (a target network)."""
+        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
+
+    def in_numpy(self) -> Forward | None:
+        """Return the same network over `numpy_ops`; None where it cannot be."""
+        return None
+
+    def moved(self) -> None:
+        """Take note that a pass has moved the weights."""
+
+    def follow(self, online: Network, share: Tensor) -> None:
+        """Move each row by its share [K] towards the online network: 1 copies it, 0 leaves it."""
+        self.assign(FOLLOWED(self.flat, online.flat, share[:, tf.newaxis]))
+        self.moved()
+
+
+class StackedNetwork(Network):
+    """A `Plan` with weights [K, *shape] for K agents."""
+
+    def __init__(self, plan: Plan, num_agents: int, scope: Callable[[], AbstractContextManager[Any]]) -> None:
+        """Allocate zero weights within `scope`, which places them; `draw` or `load` fills them."""
+        self.plan, self.num_agents, self.scope = plan, num_agents, scope
+        self.names = [parameter.name for parameter in plan.parameters]
+        self._sizes = [parameter.size for parameter in plan.parameters]
+        self._shapes = [(num_agents, *parameter.shape) for parameter in plan.parameters]
+        with scope():
+            self.variable = tf.Variable(tf.zeros([num_agents, builtin_sum(self._sizes)]))
+        self._graph = Graph(self._forward)
+        self._copied: list[Array] | None = None
+
+    @property
+    def flat(self) -> Tensor:
+        """See `Network`."""
+        return self.variable.read_value()
+
+    def assign(self, flat: Tensor) -> None:
+        """See `Network`."""
+        self.variable.assign(flat)
+
+    def sources(self) -> list[tf.Variable]:
+        """Return the one variable."""
+        return [self.variable]
+
+    def joined(self, grads: Sequence[Tensor]) -> Tensor:
+        """Return its gradient."""
+        return grads[0]
+
+    def draw(self, rngs: Sequence[np.random.Generator]) -> None:
+        """Draw initial weights, each agent's from its own stream."""
+        drawn = [np.concatenate([p.draw(rng).reshape(-1) for p in self.plan.parameters]) for rng in rngs]
+        self.assign(tf.constant(np.stack(drawn)))
+        self.moved()
+
+    def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
+        """Return each head's output; see `Network`."""
+        if not tf.executing_eagerly():
+            return self._forward(obs)
+        if row is None:
+            return list(self._graph(obs))
+        everyone = tf.nest.map_structure(lambda x: tf.repeat(x, self.num_agents, 0), obs)
+        return [out[row : row + 1] for out in self._graph(everyone)]
+
+    def _forward(self, obs: Any) -> list[Tensor]:
+        pieces = tf.split(self.variable, self._sizes, 1)
+        weights = [tf.reshape(piece, shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
+        return self.plan.forward(ops, weights, obs)
+
+    def arrays(self, row: int) -> dict[str, Array]:
+        """See `Network`."""
+        return {name: weight[row].copy() for name, weight in zip(self.names, self._weights(), strict=True)}
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """See `Network`."""
+        return {name: shape[1:] for name, shape in zip(self.names, self._shapes, strict=True)}
+
+    def _take(self, row: int, arrays: Mapping[str, Array]) -> None:
+        flat = self.flat.numpy()
+        flat[row] = np.concatenate([np.asarray(arrays[name], np.float32).reshape(-1) for name in self.names])
+        self.assign(tf.constant(flat))
+
+    def _weights(self) -> list[Array]:
+        """Return a numpy copy of the weights, made once after each move."""
+        if self._copied is None:
+            pieces = np.split(self.flat.numpy(), np.cumsum(self._sizes)[:-1], 1)
+            self._copied = [piece.reshape(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
+        return self._copied
+
+    def moved(self) -> None:
+        """See `Network`: the numpy copy is out of date."""
+        self._copied = None
+
+    def in_numpy(self) -> Forward | None:
+        """See `Network`: images and a GPU are left to TensorFlow."""
+        if "GPU" in self.variable.device.upper() or self.plan.layout.images:
+            return None
+
+        def forward(obs: Any, row: int | None = None) -> list[Array]:
+            weights = self._weights() if row is None else [weight[row : row + 1] for weight in self._weights()]
+            return self.plan.forward(numpy_ops, weights, obs)
+
+        return forward
+
+    def copy(self) -> StackedNetwork:
+        """Return an independent stack with equal weights."""
+        made = StackedNetwork(self.plan, self.num_agents, self.scope)
+        made.assign(self.flat)
+        return made
+
+
+class ModelNetwork(Network):
+    """One agent's own `keras.Model` (K = 1).
+
+    It is called with `training=True` where gradients are recorded, else (acting, targets) with `training=False`.
+    Weights are saved by place and name: Keras counts a process's layers in their paths, so a copy's paths differ.
+    """
+
+    def __init__(self, maker: Maker, heads: Sequence[Head], layout: Layout, recording: Callable[[], bool]) -> None:
+        """Make a model and build it on observations of zeros; raises AgentError when it does not fit.
+
+        recording: says whether gradients are recorded.
+        """
+        self.maker, self.heads, self.layout, self.recording = maker, tuple(heads), layout, recording
+        self.model = maker.make()
+        self._states = random_states(self.model)
+        self._try_out()
+        maker.fill(self.model)
+        self._states = random_states(self.model)
+        self._trained, self._kept = self.model.trainable_weights, self.model.non_trainable_weights
+        if not self._trained:
+            raise AgentError(f"model {type(self.model).__name__} has no weights that learn: there is nothing to train")
+        self._graphs = {training: Graph(self._forward) for training in (False, True)}
+
+    def _try_out(self) -> None:
+        shapes = {name: (2, *shape) for name, (shape, _) in self.layout.shapes.items()}
+        try:
+            self._forward(self.layout.empty((1, 2), lambda shape, dtype: tf.zeros(shape, dtype)))
+        except (tf.errors.OpError, TypeError, ValueError, LookupError, AttributeError) as error:
+            if isinstance(error, AgentError):
+                raise
+            raise AgentError(
+                f"model {type(self.model).__name__} cannot take this player's observations, of shapes {shapes}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    @property
+    def flat(self) -> Tensor:
+        """See `Network`."""
+        return self.joined(self.sources())
+
+    def assign(self, flat: Tensor) -> None:
+        """See `Network`."""
+        pieces = tf.split(flat[0], [int(np.prod(weight.shape, dtype=int)) for weight in self._trained])
+        for weight, piece in zip(self._trained, pieces, strict=True):
+            weight.assign(tf.cast(tf.reshape(piece, weight.shape), weight.dtype))
+
+    def sources(self) -> list[tf.Variable]:
+        """Return the weights that learn."""
+        return [weight.value for weight in self._trained]
+
+    def joined(self, grads: Sequence[Tensor]) -> Tensor:
+        """See `Network`."""
+        return tf.concat([tf.cast(tf.reshape(grad, [-1]), tf.float32) for grad in grads], 0)[tf.newaxis]
+
+    def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
+        """Return the model's output, cut into the heads' widths, with the leading axis K = 1 put back."""
+        return list(self._graphs[self.recording()](obs)) if tf.executing_eagerly() else self._forward(obs)
+
+    def _forward(self, obs: Any) -> list[Tensor]:
+        seed_graph()
+        reseed(self._states)
+        rows = tf.nest.map_structure(lambda x: x[0], obs)
+        out = self.model(rows, training=self.recording())
+        widths = [head.width + head.free for head in self.heads]
+        expected = tf.TensorShape([tf.nest.flatten(rows)[0].shape[0], builtin_sum(widths)])
+        if not tf.is_tensor(out) or not expected.is_compatible_with(out.shape):
+            came = f"an output of shape {tuple(out.shape)}" if tf.is_tensor(out) else f"a {type(out).__name__}"
+            raise AgentError(
+                f"model {type(self.model).__name__} gave {came}, expected a tensor of shape {tuple(expected)}"
+            )
+        return list(tf.split(tf.cast(out, tf.float32)[tf.newaxis], widths, -1))
+
+    def arrays(self, row: int) -> dict[str, Array]:
+        """Return all the model's weights, the running statistics of its layers among them."""
+        return {name: np.array(weight.numpy()) for name, weight in self._weights().items()}
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """See `Network`."""
+        return {name: tuple(weight.shape) for name, weight in self._weights().items()}
+
+    def _take(self, row: int, arrays: Mapping[str, Array]) -> None:
+        for name, weight in self._weights().items():
+            weight.assign(arrays[name])
+
+    def _weights(self) -> dict[str, Any]:
+        weights = [*self._trained, *self._kept]
+        return {f"{i}.{re.sub('_[0-9]+$', '', weight.name)}": weight for i, weight in enumerate(weights)}
+
+    def follow(self, online: Network, share: Tensor) -> None:
+        """Follow the weights, and take over the running statistics whenever anything moves."""
+        super().follow(online, share)
+        if isinstance(online, ModelNetwork) and bool(tf.reduce_any(share > 0.0)):
+            for mine, theirs in zip(self._kept, online._kept, strict=True):
+                mine.assign(theirs)
+
+    def copy(self) -> ModelNetwork:
+        """Return an independent model with equal weights."""
+        made = ModelNetwork(self.maker, self.heads, self.layout, self.recording)
+        made.load(0, self.arrays(0))
+        return made
+
+
+def builtin_sum(values: Any) -> int:
+    """Add up integers."""
+    return int(np.sum(list(values)))
+
+
+def _followed(flat: Tensor, goal: Tensor, share: Tensor) -> Tensor:
+    """Return flat + share * (goal - flat), exactly the goal at share 1 and exactly `flat` at 0."""
+    moved = flat + share * (goal - flat)
+    return tf.where(share == 0.0, flat, tf.where(share == 1.0, goal, moved))
+
+
+FOLLOWED = tf.function(_followed, reduce_retracing=True)

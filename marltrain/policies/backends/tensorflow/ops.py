@@ -1,0 +1,93 @@
+"""The names that algorithms are written in, for TensorFlow.
+
+Arrays carry a leading axis K (agents), which is known when a function is traced; the rows B may not be. Most names are
+plain aliases; `axis` arguments are positional.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+from tensorflow import Tensor
+
+exp, log, sqrt, square, absolute, tanh = tf.exp, tf.math.log, tf.sqrt, tf.square, tf.abs, tf.tanh
+relu, elu, silu = tf.nn.relu, tf.nn.elu, tf.nn.silu
+softplus, minimum, maximum, where, clip = tf.nn.softplus, tf.minimum, tf.maximum, tf.where, tf.clip_by_value
+logsumexp, softmax = tf.reduce_logsumexp, tf.nn.softmax
+zeros_like, ones_like = tf.zeros_like, tf.ones_like
+sum, mean, max, argmax = tf.reduce_sum, tf.reduce_mean, tf.reduce_max, tf.argmax
+concat, stack, stop_gradient = tf.concat, tf.stack, tf.stop_gradient
+
+
+def gelu(x: Tensor) -> Tensor:
+    """Return x * Phi(x), Phi being the normal distribution function."""
+    return tf.nn.gelu(x, approximate=False)
+
+
+def log_softmax(x: Tensor, axis: int) -> Tensor:
+    """Logarithm of the softmax."""
+    return x - tf.reduce_logsumexp(x, axis, keepdims=True)
+
+
+def take(x: Tensor, index: Tensor) -> Tensor:
+    """Pick x[..., index] along the last axis; index has one axis less than x.
+
+    By comparison: among a few choices quicker than a gather, whose gradient scatters.
+    """
+    chosen = tf.equal(index[..., tf.newaxis], tf.range(x.shape[-1], dtype=index.dtype))
+    return tf.reduce_sum(tf.where(chosen, x, tf.zeros_like(x)), -1)
+
+
+def split(x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
+    """Cut the last axis into pieces of the given sizes."""
+    return tf.split(x, list(sizes), -1)
+
+
+def flag(x: Tensor) -> Tensor:
+    """Turn booleans into 0.0 and 1.0."""
+    return tf.cast(x, tf.float32)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return x @ weight + bias for K layers at once: [K, B, in], [K, in, out], [K, out] -> [K, B, out]."""
+    return tf.matmul(x, weight) + bias[:, tf.newaxis]
+
+
+def append_constants(x: Tensor, constants: Tensor) -> Tensor:
+    """Append [K, F] constants to every row of [K, B, N]."""
+    return tf.concat([x, tf.zeros_like(x[..., :1]) + constants[:, tf.newaxis]], -1)
+
+
+def scaled_image(x: Tensor) -> Tensor:
+    """Turn uint8 pixels into float32 in [0, 1]."""
+    return tf.cast(x, tf.float32) / 255.0
+
+
+def channels_first(x: Tensor, order: str) -> Tensor:
+    """Bring images to [K, B, C, H, W]; `order` says where the channels are ("none", "first", "last", "stacked")."""
+    if order == "none":
+        return x[:, :, tf.newaxis]
+    if order == "last":
+        return tf.transpose(x, [0, 1, 4, 2, 3])
+    if order == "stacked":  # [K, B, frames, H, W, C]
+        moved = tf.transpose(x, [0, 1, 2, 5, 3, 4])
+        frames, channels, height, width = moved.shape[2:]
+        return tf.reshape(moved, [moved.shape[0], -1, frames * channels, height, width])
+    return x
+
+
+def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
+    """Convolve K stacks: [K, B, C, H, W] with [K, O, C, h, w] -> [K, B, O, H', W'].
+
+    On a CPU TensorFlow convolves with the channels last only; the turns between two layers cancel when compiled.
+    """
+    last, kernel = tf.transpose(x, [0, 1, 3, 4, 2]), tf.transpose(weight, [0, 3, 4, 2, 1])
+    rows = [tf.nn.conv2d(last[k], kernel[k], stride, "VALID") + bias[k] for k in range(x.shape[0])]
+    return tf.transpose(tf.stack(rows), [0, 1, 4, 2, 3])
+
+
+def flatten(x: Tensor) -> Tensor:
+    """Flatten everything behind [K, B]."""
+    return tf.reshape(x, [x.shape[0], -1, math.prod(x.shape[2:])])

@@ -1,0 +1,225 @@
+"""TensorFlow's side of the strategies: backends whose gradients are sums over devices or workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import Tensor
+
+from marltrain.errors import ConfigError
+from marltrain.policies.backends.tensorflow import Backend, Loss
+from marltrain.policies.backends.tensorflow.graphs import Graph
+from marltrain.policies.backends.tensorflow.networks import Network
+from marltrain.policies.strategies import LiveStrategy, Member, MirroredStrategy, ParameterServerStrategy, Strategy
+
+Gradients = tuple[dict[str, Tensor], list[Tensor]]
+
+
+class Fused:
+    """Metrics and gradients as one vector, so that they are summed at one go; it learns their names and shapes."""
+
+    def joined(self, made: Gradients) -> Tensor:
+        """Return them end to end."""
+        metrics, grads = made
+        self.names, self.shapes = list(metrics), [part.shape for part in (*metrics.values(), *grads)]
+        return tf.concat([tf.reshape(part, [-1]) for part in (*metrics.values(), *grads)], 0)
+
+    def parted(self, vector: Tensor) -> Gradients:
+        """Return the vector as what was joined."""
+        pieces = tf.split(vector, [shape.num_elements() for shape in self.shapes])
+        parts = [tf.reshape(piece, shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+        return dict(zip(self.names, parts, strict=False)), parts[len(self.names) :]
+
+
+class MirroredBackend(Backend):
+    """Variables with a copy on each device; every device computes the gradient of its part of the rows."""
+
+    def __init__(self, device: str, strategy: tf.distribute.Strategy) -> None:
+        """Use the devices of a `tf.distribute.MirroredStrategy`."""
+        super().__init__(device)
+        self.mirrors = strategy
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Return a context in which variables have a copy on each device."""
+        return self.mirrors.scope()
+
+    def gradients(
+        self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: Any, hyper: Any
+    ) -> Gradients:
+        """Return metrics and gradients of all devices' rows; see `Backend.gradients`."""
+        fused, count = Fused(), self.mirrors.num_replicas_in_sync
+
+        def own(columns: Any, hyper: Any) -> Tensor:
+            place = tf.distribute.get_replica_context().replica_id_in_sync_group
+            return fused.joined(Backend.gradients(self, loss, nets, trains, part_of(columns, place, count), hyper))
+
+        each = self.mirrors.run(own, args=(columns, hyper))
+        return fused.parted(self.mirrors.reduce(tf.distribute.ReduceOp.SUM, each, axis=None))
+
+
+class WorkerBackend(Backend):
+    """One of the processes of a `tf.distribute.MultiWorkerMirroredStrategy`, given its own part of the rows.
+
+    Its variables are its own: every worker moves them by the same sums.
+    """
+
+    def __init__(self, device: str, strategy: tf.distribute.Strategy) -> None:
+        """Use a strategy that this process has joined."""
+        super().__init__(device)
+        self.workers = strategy
+
+    def gradients(
+        self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: Any, hyper: Any
+    ) -> Gradients:
+        """Return metrics and gradients of all workers' rows; see `Backend.gradients`."""
+        fused = Fused()
+
+        def own(columns: Any, hyper: Any) -> Tensor:
+            vector = fused.joined(Backend.gradients(self, loss, nets, trains, columns, hyper))
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, vector)
+
+        (vector,) = self.workers.experimental_local_results(self.workers.run(own, args=(columns, hyper)))
+        return fused.parted(vector)
+
+
+class ChiefBackend(Backend):
+    """The chief of a parameter server cluster: variables live on the servers, workers compute gradients of them.
+
+    The chief sums, clips and applies: closures that applied themselves were seen to wait for each other forever.
+    """
+
+    def __init__(self, device: str, strategy: tf.distribute.ParameterServerStrategy, workers: int) -> None:
+        """Use a cluster that this process has connected to."""
+        super().__init__(device)
+        self.cluster, self.workers = strategy, workers
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self._graphs: dict[tuple[Any, ...], tuple[Graph, Fused]] = {}
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Return a context in which variables are placed on the servers."""
+        return self.cluster.scope()
+
+    def tensor(self, array: Any) -> Any:
+        """Turn a numpy array, or a mapping of them, into tensors of the chief's own."""
+        if isinstance(array, dict):
+            return {name: self.tensor(inner) for name, inner in array.items()}
+        return None if array is None else tf.constant(array)
+
+    def function(self, step: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Return the function as it is: what it asks of the workers runs as a graph."""
+        return step
+
+    def gradients(
+        self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: Any, hyper: Any
+    ) -> Gradients:
+        """Return metrics and gradients of all workers' rows; see `Backend.gradients`."""
+        key = loss, tuple(trains)
+        if key not in self._graphs:
+            self._graphs[key] = self._graph_of(loss, nets, trains)
+        graph, fused = self._graphs[key]
+        asked = []
+        for place in range(self.workers):
+            traced, leaves = graph.bound(part_of(columns, place, self.workers), hyper)
+            asked.append(self.coordinator.schedule(traced, args=tuple(leaves)))
+        return fused.parted(tf.add_n([one.fetch() for one in asked]))
+
+    def _graph_of(self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str]) -> tuple[Graph, Fused]:
+        fused = Fused()
+
+        def own(columns: Any, hyper: Any) -> Tensor:
+            return fused.joined(Backend.gradients(self, loss, nets, trains, columns, hyper))
+
+        return Graph(own), fused
+
+
+def part_of(columns: Any, part: Any, parts: int) -> Any:
+    """Return one of equally wide parts of the rows of [K, B, ...]; rows that are missing are repeated with weight 0."""
+    rows = tf.shape(columns["weight"])[1]
+    width = -(-rows // parts)
+    wanted = part * width + tf.range(width)
+    index = tf.minimum(wanted, rows - 1)
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: cut(inner) for name, inner in value.items()}
+        return None if value is None else tf.gather(value, index, axis=1)
+
+    made: dict[str, Any] = cut(columns)
+    made["weight"] *= tf.cast(wanted < rows, tf.float32)
+    return made
+
+
+def mirrored(device: str, strategy: Strategy) -> MirroredBackend:
+    """Return the backend of a strategy within this process; raises ConfigError where devices are missing."""
+    if isinstance(strategy, LiveStrategy):
+        return MirroredBackend(device, strategy.given)
+    if not isinstance(strategy, MirroredStrategy):
+        raise TypeError(f"{strategy} has processes of its own")
+    wanted = strategy.replicas
+    kind = "GPU" if "GPU" in Backend(device).device else "CPU"
+    if kind == "CPU":
+        _divide_cpu(wanted)
+    there = [one.name for one in tf.config.list_logical_devices(kind)]
+    if len(there) < wanted:
+        advice = _how_to_divide(wanted) if kind == "CPU" else 'Take fewer, or parts of the CPU with device="cpu"'
+        raise ConfigError(f"{strategy} needs {wanted} devices, TensorFlow has {len(there)} of kind {kind}. {advice}")
+    return MirroredBackend(device, tf.distribute.MirroredStrategy(there[:wanted]))
+
+
+def _divide_cpu(wanted: int) -> None:
+    """Make the CPU several logical devices, if TensorFlow has not started: it has as many as it began with."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    if len(tf.config.get_logical_device_configuration(cpu) or [None]) >= wanted:
+        return
+    try:
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * wanted)
+    except RuntimeError:
+        return  # TensorFlow has started
+
+
+def _how_to_divide(wanted: int) -> str:
+    return (
+        "A CPU is divided into logical devices before TensorFlow starts, and it has: make the agents with this "
+        "strategy first, or begin the script with tf.config.set_logical_device_configuration("
+        f'tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * {wanted})'
+    )
+
+
+def joined(member: Member) -> Any:
+    """Join the other members, over the loopback device; return what this one computes with, or what it lends them."""
+    tf.config.threading.set_intra_op_parallelism_threads(member.threads)
+    _take_devices(member)
+    jobs = list(_jobs(member))
+    kind, number = jobs[member.index]
+    cluster: dict[str, list[str]] = {}
+    for (job, _), port in zip(jobs, member.ports, strict=True):
+        cluster.setdefault(job, []).append(f"127.0.0.1:{port}")
+    spec = tf.train.ClusterSpec(cluster)
+    device = "GPU" if "GPU" in member.device else "CPU"
+    if not member.learns:
+        return tf.distribute.Server(spec, job_name=kind, task_index=number, protocol="grpc")
+    place = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, task_type=kind, task_id=number, rpc_layer="grpc")
+    if isinstance(member.strategy, ParameterServerStrategy):
+        return ChiefBackend(device, tf.distribute.ParameterServerStrategy(place), member.strategy.workers)
+    ring = tf.distribute.experimental.CommunicationImplementation.RING
+    options = tf.distribute.experimental.CommunicationOptions(implementation=ring)
+    return WorkerBackend(device, tf.distribute.MultiWorkerMirroredStrategy(place, options))
+
+
+def _take_devices(member: Member) -> None:
+    """Let this process see one device only: a GPU where the agent learns on one, else none but the CPU."""
+    gpus = tf.config.list_physical_devices("GPU") if "GPU" in member.device else []
+    own = gpus[member.index % len(gpus)] if gpus else None
+    tf.config.set_visible_devices([] if own is None else [own], "GPU")
+    if own is not None:
+        tf.config.experimental.set_memory_growth(own, True)  # members may have to share it
+
+
+def _jobs(member: Member) -> Iterator[tuple[str, int]]:
+    """Yield TensorFlow's (job, number) of each member."""
+    for name in member.strategy.members():
+        job, _, number = name.partition(" ")
+        yield {"server": "ps"}.get(job, job), int(number or 0)

@@ -1,0 +1,147 @@
+"""A user's own torch module with its losses and torch optimizers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from marltrain.errors import AgentError
+from marltrain.layout import Array
+from marltrain.policies.backends import own
+from marltrain.policies.backends.frameworks import named
+from marltrain.policies.backends.own import Loss, OwnPhase
+from marltrain.policies.backends.torch.state import packed, unpacked
+
+
+class OwnModel(own.OwnModel):
+    """See `own.OwnModel`."""
+
+    framework = "torch"
+
+    def __init__(
+        self,
+        model: Any,
+        losses: Mapping[str, Loss],
+        optimizers: Any,
+        *,
+        batch_type: Callable[..., Any],
+        max_grad_norm: float | None = None,
+        jit_compile: bool = False,
+    ) -> None:
+        """See `own.OwnModel`; with torch a user compiles the model."""
+        if not any(True for _ in model.parameters()):
+            raise AgentError(f"CustomAgent: model {type(model).__name__} has no parameters: there is nothing to train")
+        if jit_compile:
+            raise AgentError("CustomAgent: jit_compile is for Keras models; give torch.compile(model) as the model")
+        self.model, self.batch_type = model, batch_type
+        self.limit = float("inf") if max_grad_norm is None else max_grad_norm
+        self.phases = _phases(model, losses, optimizers)
+
+    @property
+    def device(self) -> torch.device:
+        """That of the first parameter."""
+        return next(self.model.parameters()).device
+
+    def tensors(self, tree: Any) -> Any:
+        """See `own.OwnModel`."""
+        if isinstance(tree, dict):
+            return {name: self.tensors(inner) for name, inner in tree.items()}
+        return None if tree is None else torch.as_tensor(np.array(tree), device=self.device)
+
+    def numpy(self, value: Any) -> Array:
+        """See `own.OwnModel`."""
+        return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """See `own.OwnModel`: in evaluation mode."""
+        with torch.no_grad(), _mode(self.model, training=False):
+            yield
+
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """See `own.OwnModel`: in training mode."""
+        with _mode(self.model, training=True):
+            yield
+
+    def outputs(self, obs: Any) -> Any:
+        """See `own.OwnModel`."""
+        out = self.model(obs)
+        return self.numpy(out) if isinstance(out, Tensor) else out
+
+    def _pass(self, columns: Mapping[str, Any]) -> Sequence[tuple[float, float, float, float]]:
+        batch = self.batch_type(**columns)
+        return [self._moved(phase, batch) for phase in self.phases]
+
+    def _moved(self, phase: OwnPhase, batch: Any) -> tuple[float, float, float, float]:
+        loss = phase.loss(self.model, batch)
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            came = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+            raise own.no_scalar(phase, came)
+        if not loss.requires_grad:
+            raise own.no_gradient(phase, "parameters")
+        # as named arguments only these get gradients; whatever else the loss touched stays as it is
+        grads = torch.autograd.grad(loss, phase.variables, allow_unused=True)
+        if all(grad is None for grad in grads):
+            raise own.no_gradient(phase, "parameters")
+        for parameter, grad in zip(phase.variables, grads, strict=True):
+            parameter.grad = grad
+        norm = float(nn.utils.clip_grad_norm_(phase.variables, self.limit))
+        phase.optimizer.step()
+        phase.optimizer.zero_grad(set_to_none=True)
+        return float(loss.detach()), norm, min(norm, self.limit), float(phase.optimizer.param_groups[0]["lr"])
+
+    def frozen(self) -> OwnModel:
+        """See `own.OwnModel`."""
+        return copy.deepcopy(self)
+
+    def state(self, arrays: dict[str, Array]) -> dict[str, Any]:
+        """See `own.OwnModel`; buffers are among the weights."""
+        optimizers = [phase.optimizer.state_dict() for phase in self.phases]
+        return {
+            "weights": packed(dict(self.model.state_dict()), "weights", arrays),
+            "optimizers": packed(optimizers, "optimizers", arrays),
+        }
+
+    def load(self, info: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+        """See `own.OwnModel`."""
+        self.model.load_state_dict(unpacked(info["weights"], arrays))
+        for phase, saved in zip(self.phases, unpacked(info["optimizers"], arrays), strict=True):
+            phase.optimizer.load_state_dict(saved)
+
+
+def _phases(model: nn.Module, losses: Mapping[str, Loss], optimizers: Any) -> list[OwnPhase]:
+    """Pair losses with optimizers; raises AgentError for unequal numbers or an optimizer of foreign parameters."""
+    optimizers = list(optimizers) if isinstance(optimizers, list | tuple) else [optimizers]
+    own.one_each(losses, optimizers)
+    mine = {id(parameter) for parameter in model.parameters()}
+    phases: list[OwnPhase] = []
+    for i, ((name, loss), optimizer) in enumerate(zip(losses.items(), optimizers, strict=True)):
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise AgentError(
+                f"CustomAgent: optimizers[{i}] must be a torch optimizer, since {type(model).__name__} is a torch "
+                f"module, got {named(optimizer)}"
+            )
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        shapes = [tuple(p.shape) for p in parameters if id(p) not in mine]
+        if shapes:
+            raise own.strangers(i, type(optimizer).__name__, "parameters", shapes, model)
+        phases.append(OwnPhase(name, loss, optimizer, [p for p in parameters if p.requires_grad]))
+    return phases
+
+
+@contextmanager
+def _mode(model: nn.Module, *, training: bool) -> Iterator[None]:
+    """Put a model into training or evaluation mode, and back."""
+    before = model.training
+    model.train(training)
+    try:
+        yield
+    finally:
+        model.train(before)

@@ -1,0 +1,96 @@
+"""A phase of a gradient pass, as a function of tensors alone: a backend may trace it, compile it, split its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from marltrain.layout import Array
+from marltrain.policies.algorithm import Algorithm, Phase, TensorBatch
+
+
+class PhasePass:
+    """Moves the networks of one phase: targets, loss and gradients, clipping, optimisers.
+
+    metrics: the names of the values that a call returns; known after the first call.
+    """
+
+    def __init__(
+        self, phase: Phase, algorithm: Algorithm, backend: Any, nets: Mapping[str, Any], optimisers: Mapping[str, Any]
+    ) -> None:
+        """Bind the parts of a learner; `nets` holds the targets too."""
+        self.phase, self.algorithm, self.backend, self.nets, self.optimisers = (
+            phase,
+            algorithm,
+            backend,
+            nets,
+            optimisers,
+        )
+        self.metrics: tuple[str, ...] = ()
+        self._function = backend.function(self._step)
+
+    def __call__(self, columns: Mapping[str, Any], hyper: Mapping[str, Any], due: Array) -> Any:
+        """Make one pass for the rows that are `due` [K] bool; the others stay as they are. Returns metrics [M, K]."""
+        measured = self._function(dict(columns), dict(hyper), None if due.all() else self.backend.tensor(due))
+        for name in self.phase.trains:
+            self.nets[name].moved()
+        return measured
+
+    def _step(self, columns: dict[str, Any], hyper: dict[str, Any], due: Any) -> Any:
+        backend, batch = self.backend, TensorBatch(**columns)
+        self._over_rows(batch)
+        measured, grads = backend.gradients(self._losses, self.nets, self.phase.trains, vars(batch), hyper)
+        grads, norms, factor = backend.clip(grads, hyper["max_grad_norm"][:, 0])
+        for name, norm, grad in zip(self.phase.trains, norms, grads, strict=True):
+            measured[f"grad_norm/{name}"] = norm
+            measured[f"grad_norm_clipped/{name}"] = norm * factor
+            rate = hyper[self.algorithm.rate_name(name)][:, 0]
+            self.optimisers[name].step(self.nets[name], grad, rate, due)
+        self.metrics = tuple(measured)
+        return backend.ops.stack(list(measured.values()), 0)
+
+    def _over_rows(self, batch: TensorBatch) -> None:
+        with self.backend.no_gradient():
+            self.algorithm.over_rows(self.backend.ops, batch)
+
+    def _losses(self, nets: Mapping[str, Any], columns: Mapping[str, Any], hyper: Mapping[str, Any]) -> Any:
+        """Return the loss [K] and metrics of some rows: over parts of the rows they add up."""
+        backend, batch = self.backend, TensorBatch(**columns)
+        if self.phase.targets is not None:
+            with backend.no_gradient():
+                self.phase.targets(backend.ops, nets, batch, hyper)
+        return self.phase.loss(backend.ops, nets, batch, hyper)
+
+
+class PartPass(PhasePass):
+    """The pass of a replica, which is given part of the rows: what needs all was done before they were parted."""
+
+    def _over_rows(self, batch: TensorBatch) -> None:
+        pass
+
+
+class Passes:
+    """A learner's passes, one a phase, in order: made where the learner is. `Replicas` has others make them."""
+
+    def __init__(self, made: Sequence[Any]) -> None:
+        """Hold what is called for each phase: (columns, hyper, due) -> metrics [M, K]."""
+        self.made = made
+
+    def __iter__(self) -> Iterator[Any]:
+        """Go through the phases."""
+        return iter(self.made)
+
+    def begin(self, learner: Any) -> None:
+        """Get ready for the passes of an update."""
+
+    def end(self, learner: Any) -> None:
+        """Give the learner what the passes of an update have moved."""
+
+    def follow(self, share: Array) -> None:
+        """Take note that the targets follow by their `share` [K]."""
+
+    def outdated(self) -> None:
+        """Take note that the learner was loaded."""
+
+    def close(self) -> None:
+        """End what was started; a later update starts it anew."""

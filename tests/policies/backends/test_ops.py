@@ -1,0 +1,199 @@
+"""The names that algorithms are written in: numpy's, torch's and TensorFlow's against plain float64 and each other."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+
+from marltrain.policies.backends import numpy_ops
+from tests.policies.backends.both import BOTH, on_both, slopes, value_and_gradients
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((3, 5, 4)).astype(np.float32) * 3
+LEFT_TO_FRAMEWORKS = {"scaled_image", "channels_first", "convolve", "flatten"}  # images are acted on in tensors
+
+EXACT: dict[str, Callable[..., np.ndarray]] = {
+    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "square": np.square, "absolute": np.abs, "tanh": np.tanh,
+    "relu": lambda x: np.maximum(x, 0),
+    "elu": lambda x: np.where(x > 0, x, np.exp(np.minimum(x, 0)) - 1),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2,
+    "softplus": lambda x: np.log1p(np.exp(x)),
+}  # fmt: skip
+ALONG: dict[str, Callable[..., np.ndarray]] = {
+    "logsumexp": lambda x, axis: np.log(np.exp(x).sum(axis)),
+    "softmax": lambda x, axis: np.exp(x) / np.exp(x).sum(axis, keepdims=True),
+    "log_softmax": lambda x, axis: x - np.log(np.exp(x).sum(axis, keepdims=True)),
+    "sum": np.sum, "mean": np.mean, "max": np.max,
+}  # fmt: skip
+TWO: dict[str, Callable[..., np.ndarray]] = {
+    "minimum": np.minimum, "maximum": np.maximum,
+    "concat": lambda x, y: np.concatenate([x, y], -1), "stack": lambda x, y: np.stack([x, y], 0),
+}  # fmt: skip
+
+
+def called(ops, name):
+    """Return the operation as a function of its tensors alone."""
+    if name == "concat":
+        return lambda *parts: ops.concat(parts, -1)
+    return (lambda *parts: ops.stack(parts, 0)) if name == "stack" else getattr(ops, name)
+
+
+def names(module):
+    return {n for n, value in vars(module).items() if callable(value) and n[0].islower() and not inspect.isclass(value)}
+
+
+def assert_equal_to(exact, function, *arrays):
+    """In every implementation: the value of a float64 function, and in the frameworks its slopes."""
+    with np.errstate(divide="ignore"):
+        expected, expected_slopes = exact(*(a.astype(np.float64) for a in arrays)), slopes(exact, *arrays)
+    np.testing.assert_allclose(function(numpy_ops)(*arrays), expected, rtol=3e-6, atol=3e-6)
+    for name, backend in BOTH.items():
+        value, *grads = value_and_gradients(backend, function(backend.ops), *arrays)
+        np.testing.assert_allclose(value, expected, rtol=3e-6, atol=3e-6, err_msg=name)
+        for grad, slope in zip(grads, expected_slopes, strict=True):
+            np.testing.assert_allclose(grad, slope, rtol=2e-5, atol=2e-5, err_msg=name)
+
+
+def test_both_frameworks_have_the_same_names_and_numpy_all_but_those_of_images():
+    torch_names, tensorflow_names = (names(backend.ops) for backend in BOTH.values())
+    assert torch_names == tensorflow_names
+    assert torch_names - names(numpy_ops) == LEFT_TO_FRAMEWORKS
+    assert names(numpy_ops) <= torch_names
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_elementwise(name):
+    x = np.abs(X) + 0.1 if name in ("log", "sqrt") else X
+    assert_equal_to(EXACT[name], lambda ops: getattr(ops, name), x)
+
+
+@pytest.mark.parametrize("name", ALONG)
+@pytest.mark.parametrize("axis", [0, -1])
+def test_along_an_axis(name, axis):
+    assert_equal_to(lambda x: ALONG[name](x, axis), lambda ops: lambda x: getattr(ops, name)(x, axis), X)
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_of_two(name):
+    assert_equal_to(TWO[name], lambda ops: called(ops, name), X, X[..., ::-1].copy())
+
+
+def test_large_values_neither_overflow_nor_vanish():
+    x = np.array([[[200.0, 100.0, -300.0]]], np.float32)
+    for ops, to, back in ((numpy_ops, np.asarray, np.asarray), *((b.ops, b.tensor, b.numpy) for b in BOTH.values())):
+        assert back(ops.logsumexp(to(x), -1)).tolist() == [[200.0]]
+        assert back(ops.log_softmax(to(x), -1)).tolist() == [[[0.0, -100.0, -500.0]]]
+        assert back(ops.softmax(to(x), -1))[0, 0, 0] == 1.0
+        assert back(ops.softplus(to(x))).tolist() == [[[200.0, 100.0, 0.0]]]
+
+
+@on_both
+@pytest.mark.parametrize("name", ["relu", "elu", "absolute"])
+def test_at_the_corner_the_slope_is_the_same(backend, name):
+    zero = np.zeros((1, 1), np.float32)
+    expected = 1.0 if name == "elu" else 0.0
+    lifted = value_and_gradients(backend, lambda x: getattr(backend.ops, name)(x) + 0.5, zero)  # 2 * 0.5 * slope
+    assert lifted[1].tolist() == [[expected]]
+
+
+def test_choices_and_picks():
+    """take along the last axis, where, clip, argmax: the first of equal values."""
+    index = RNG.integers(4, size=(3, 5))
+    where, tied = X > 0.5, np.array([[[1, 3, 3, 0], [2, 2, 2, 2]]], np.float32)
+    for ops, to, back in ((numpy_ops, np.asarray, np.asarray), *((b.ops, b.tensor, b.numpy) for b in BOTH.values())):
+        x = to(X.copy())
+        assert np.array_equal(back(ops.take(x, to(index))), np.take_along_axis(X, index[..., None], -1)[..., 0])
+        assert np.array_equal(back(ops.where(to(where), x, -x)), np.where(where, X, -X))
+        assert np.array_equal(back(ops.clip(x, -1.0, 0.5)), np.clip(X, -1, 0.5))
+        assert back(ops.argmax(to(tied), -1)).tolist() == [[1, 0]]
+        assert [back(part).shape[-1] for part in ops.split(x, [1, 3])] == [1, 3]
+        assert np.array_equal(back(ops.concat(ops.split(x, [1, 3]), -1)), X)
+        assert back(ops.flag(x > 0)).dtype == np.float32
+        assert not back(ops.zeros_like(x)).any() and (back(ops.ones_like(x)) == 1).all()
+
+
+@on_both
+def test_a_pick_sends_its_gradient_to_what_was_picked(backend):
+    index = RNG.integers(4, size=(3, 5))
+    _, grad = value_and_gradients(backend, lambda x: backend.ops.take(x, backend.tensor(index)), X)
+    assert np.array_equal(grad, np.where(index[..., None] == np.arange(4), 2 * X, 0))
+
+
+@on_both
+def test_a_stopped_gradient_counts_as_a_constant(backend):
+    _, grad = value_and_gradients(backend, lambda x: x * backend.ops.stop_gradient(x), X)
+    np.testing.assert_allclose(grad, 2 * X**3, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "outputs"), [(5, 3), (70, 3), (5, 20)], ids=["few", "narrow and many", "wide"])
+def test_linear(rows, outputs):
+    """Also where torch widens a narrow layer."""
+    x, weight, bias = (RNG.standard_normal(s).astype(np.float32) for s in ((2, rows, 4), (2, 4, outputs), (2, outputs)))
+    assert_equal_to(lambda x, w, b: x @ w + b[:, None], lambda ops: ops.linear, x, weight, bias)
+
+
+def test_constants_are_appended_to_every_row():
+    constants = RNG.standard_normal((3, 2)).astype(np.float32)
+    assert_equal_to(
+        lambda x, c: np.concatenate([x, np.repeat(c[:, None], 5, 1)], -1),
+        lambda ops: ops.append_constants,
+        X,
+        constants,
+    )
+
+
+# Images ---------------------------------------------------------------------------------------------------------------
+
+
+@on_both
+def test_pixels_are_scaled(backend):
+    pixels = np.array([[[0, 51, 255]]], np.uint8)
+    scaled = backend.numpy(backend.ops.scaled_image(backend.tensor(pixels)))
+    assert scaled.dtype == np.float32
+    assert scaled.tolist() == [[[0.0, pytest.approx(0.2), 1.0]]]
+
+
+ORDERS = {
+    "none": ((2, 3, 4, 5), lambda x: x[:, :, None]),
+    "first": ((2, 3, 2, 4, 5), lambda x: x),
+    "last": ((2, 3, 4, 5, 2), lambda x: np.moveaxis(x, -1, 2)),
+    "stacked": ((2, 3, 4, 5, 6, 2), lambda x: np.moveaxis(x, -1, 3).reshape(2, 3, 8, 5, 6)),
+}
+
+
+@on_both
+@pytest.mark.parametrize("order", ORDERS)
+def test_channels_come_first(backend, order):
+    shape, expected = ORDERS[order]
+    x = RNG.standard_normal(shape).astype(np.float32)
+    made = backend.numpy(backend.ops.channels_first(backend.tensor(x), order))
+    assert np.array_equal(made, expected(x))
+    assert backend.numpy(backend.ops.flatten(backend.tensor(x))).tolist() == x.reshape(2, 3, -1).tolist()
+
+
+def convolved(stride, x, weight, bias):
+    """Convolve by the definition: [K, B, C, H, W] with [K, O, C, h, w]."""
+    (height, width), (high, wide) = x.shape[3:], weight.shape[3:]
+    made = np.zeros((*x.shape[:2], weight.shape[1], (height - high) // stride + 1, (width - wide) // stride + 1))
+    for row, column in product(range(made.shape[3]), range(made.shape[4])):
+        seen = x[..., row * stride : row * stride + high, column * stride : column * stride + wide]
+        made[..., row, column] = np.einsum("kbchw,kochw->kbo", seen, weight) + bias[:, None]
+    return made
+
+
+@on_both
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolutions(backend, stride):
+    """5 x 4 pixels under a kernel of 3 x 2: with stride 2 a column is left over."""
+    shapes = (2, 3, 2, 5, 4), (2, 3, 2, 3, 2), (2, 3)
+    arrays = [RNG.standard_normal(shape).astype(np.float32) for shape in shapes]
+    value, *grads = value_and_gradients(backend, lambda *a: backend.ops.convolve(*a, stride), *arrays)
+    np.testing.assert_allclose(value, convolved(stride, *(a.astype(float) for a in arrays)), rtol=1e-5, atol=1e-5)
+    for grad, slope in zip(grads, slopes(lambda *a: convolved(stride, *a), *arrays), strict=True):
+        np.testing.assert_allclose(grad, slope, rtol=1e-4, atol=1e-4)

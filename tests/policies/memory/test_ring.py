@@ -1,0 +1,100 @@
+"""A ring that is saved and goes on elsewhere, and one whose environments had to begin anew."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from marltrain.errors import SaveError
+from marltrain.policies.batch import Column, Needs
+from marltrain.policies.memory import Plan, Streams
+from tests.policies.memory.worlds import World, blank, one_group, rollouts, seeing, two_groups, uniform
+
+COLUMNS = {"log_prob": Column()}
+GAMMA = np.array([0.9])
+
+
+def readers(streams):
+    """One of either kind in each group."""
+    groups = streams.spec.groups
+    each = [[list(group.players)] for group in groups]
+    return [make(streams, seats, COLUMNS) for seats in each for make in (rollouts, uniform)]
+
+
+def equal(one, other):
+    """Whether two batches hold the same in every field."""
+    for field in dataclasses.fields(one):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        pairs = [(a[n], b[n]) for n in a] if isinstance(a, dict) else [(a, b)]
+        assert all(x is y is None or np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in pairs), field.name
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("spec", [one_group, two_groups, seeing])
+def test_restored_streams_go_on_as_the_first_ones(spec, seed):
+    """Ragged worlds, a ring of 6 rows that wraps, rollouts taken every 9th batch step, which makes it grow."""
+    world = World(spec(), 3, seed)
+    plans = {g: Plan(6, COLUMNS) for g in range(len(world.spec.groups))}
+    streams, restored = Streams(world.spec, 3, plans), None
+    reading, again = readers(streams), []
+    for t in range(90):
+        step = world.next_step(first=t == 0)
+        for each in filter(None, (streams, restored)):
+            each.arrived(step)
+        if t == 40 + seed:
+            restored = Streams(world.spec, 3, plans)
+            restored.restore(streams.state())
+            again = readers(restored)
+            for old, new in zip(reading, again, strict=True):
+                new.restore(old.state())
+        for both in zip(reading, *([again] if again else []), strict=True):
+            assert len({reader.size().item() for reader in both}) == 1
+            if not both[0].size().all() or (both[0].needs.on_policy and t % 9):
+                continue
+            if both[0].needs.on_policy:
+                batches = [reader.take(GAMMA) for reader in both]
+            else:
+                batches = [reader.sample([np.random.default_rng(t)], GAMMA, 20) for reader in both]
+            equal(batches[0], batches[-1])
+        for g in range(len(world.spec.groups)):
+            action, extras = world.decide(g)
+            for each in filter(None, (streams, restored)):
+                each.decided(g, action, extras)
+    assert restored is not None
+    assert streams.rings[0].capacity == restored.rings[0].capacity > 6
+
+
+def test_a_ring_of_another_size_is_refused():
+    small, large = (Streams(one_group(), 1, {0: Plan(rows)}) for rows in (4, 6))
+    small.arrived(blank(small.spec))
+    with pytest.raises(SaveError, match="the saved memory holds 5 batch steps, this one 7"):
+        large.restore(small.state())
+
+
+def test_where_an_episode_begins_anew_the_row_whose_outcome_is_gone_is_cut():
+    """Two environments in which everybody decides. At batch step 3 environment 1 begins anew and shows 100."""
+    spec = one_group()
+    streams = Streams(spec, 2, {0: Plan(8)})
+    taken: Any = streams.reader([[0]], Needs(True))
+    drawn: Any = streams.reader([[0]], Needs(False))
+    step: Any = blank(spec, 2)
+    step.turn[0][:], step.legal[0][:] = True, True
+    for t in range(6):
+        step.obs[0][:], step.reward[:] = t, t
+        streams.arrived(step)
+        if t == 3:
+            assert drawn.size().tolist() == [6]
+            step.obs[0][:, 1] = 100
+            streams.restart(step, np.array([1]))
+            assert drawn.size().tolist() == [5]
+        streams.decided(0, np.full((3, 2), t), {})
+    rollout = taken.take(GAMMA)
+    assert rollout.obs[0, :, 0].tolist() == [0, 1, 2, 3, 4, 0, 1, 100, 4]  # not the 2 of environment 1
+    assert rollout.reward[0].tolist() == [1, 2, 3, 4, 5, 1, 2, 4, 5]
+    assert np.flatnonzero(rollout.cut[0]).tolist() == [4, 6, 8]
+    assert rollout.boot_obs[0, rollout.boot[0, [4, 6, 8]], 0].tolist() == [5, 2, 5]
+    batch = drawn.sample([np.random.default_rng(0)], GAMMA, 500)
+    pairs = set(zip(batch.obs[0, :, 0].tolist(), batch.next_obs[0, :, 0].tolist(), strict=True))
+    assert pairs == {(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (100, 4)}
+    assert streams.rings[0].whole.tolist() == [9, 9, 9]

@@ -1,0 +1,224 @@
+"""The parity suite: one algorithm, two frameworks, the same numbers. Losses, metrics, gradients, then 50 updates.
+
+Equal weights and batch give |a - b| <= 1e-5 (1 + |a|); after 50 updates on the same batches weights are within 2e-5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import marltrain as mt
+from marltrain.layout import Layout
+from marltrain.policies.backends import make_backend
+from marltrain.policies.learner import AlgorithmLearner
+from tests.policies.backends.both import BOTH, TENSORFLOW, TORCH
+from tests.policies.batches import IMAGE, PICTURE_AND_VECTOR, VECTOR, some_rollout, some_transitions
+
+UPDATES, RECORDED = 50, 5
+CLOSE, AFTER = 1e-5, 2e-5
+Arrays = Mapping[str, np.ndarray]
+PAUSES = [(True, True), (True, False), (True, True), (False, True), (True, True)]
+"""Which of two agents learn from each of the recorded batches. Those who see images always do: it is quicker."""
+
+DISCRETE, WHEELS, BOX = spaces.Discrete(4), spaces.MultiDiscrete([2, 3]), spaces.Box(-2, 3, (2,), np.float32)
+GREY_FRAMES, COLOUR_FRAMES = spaces.Box(0, 255, (4, 9, 8), np.uint8), spaces.Box(0, 255, (2, 9, 8, 3), np.uint8)
+CONVOLUTIONS = mt.CNN(hidden=(12,), filters=((4, 3, 2), (4, 2, 1)))
+NETWORKS: dict[str, dict[str, Any]] = {
+    "tanh": {"space": VECTOR, "network": mt.MLP(hidden=(16, 16))},
+    "relu": {"space": VECTOR, "network": mt.MLP(hidden=(16,), activation="relu")},
+    "elu": {"space": VECTOR, "network": mt.MLP(hidden=(16,), activation="elu")},
+    "silu": {"space": VECTOR, "network": mt.MLP(hidden=(16,), activation="silu")},
+    "gelu": {"space": VECTOR, "network": mt.MLP(hidden=(16, 8), activation="gelu")},
+    "cnn": {"space": IMAGE, "network": CONVOLUTIONS},
+    "pixels": {"space": spaces.Box(0, 255, (4, 5), np.uint8), "network": mt.MLP(hidden=(12,))},
+    "image and vector": {"space": PICTURE_AND_VECTOR, "network": CONVOLUTIONS},
+    "frames": {"space": GREY_FRAMES, "frame_stack": 4, "network": CONVOLUTIONS},
+    "colour frames": {"space": COLOUR_FRAMES, "frame_stack": 2, "network": mt.CNN(hidden=(8,), activation="tanh",
+                                                                                 filters=((3, 3, 3),))},
+    "own critic": {"space": VECTOR, "network": mt.MLP(hidden=(8,)), "critic_network": mt.MLP(hidden=(12, 6))},
+    "dueling": {"space": VECTOR, "network": mt.MLP(hidden=(16, 8)), "dueling": True},
+    "dueling cnn": {"space": IMAGE, "network": CONVOLUTIONS, "dueling": True},
+}  # fmt: skip
+
+SCHEDULE = mt.linear(3e-3, 1e-4, UPDATES)
+PPO: dict[str, dict[str, dict[str, Any]]] = {  # actions -> network -> settings
+    "discrete": {
+        "tanh": {}, "cnn": {"value_clip": 0.2}, "image and vector": {}, "frames": {"learning_rate": SCHEDULE},
+        "own critic": {"critic_learning_rate": 1e-3},
+    },
+    "masked": {
+        "gelu": {"value_clip": 0.1, "learning_rate": SCHEDULE}, "cnn": {"optimizer": "sgd", "learning_rate": 0.05},
+        "image and vector": {}, "colour frames": {"normalize_advantage": False}, "own critic": {"max_grad_norm": None},
+    },
+    "multidiscrete": {
+        "silu": {"epochs": 2, "minibatches": 2}, "cnn": {}, "image and vector": {"critic_learning_rate": SCHEDULE},
+        "frames": {"optimizer": "rmsprop"}, "own critic": {"value_clip": 0.3, "gae_lambda": 1.0},
+    },
+    "box": {
+        "elu": {"log_std": -0.5}, "cnn": {}, "image and vector": {"value_clip": 0.2}, "colour frames": {},
+        "own critic": {"optimizer": "sgd", "learning_rate": mt.linear(0.1, 0.01, UPDATES)},
+    },
+}  # fmt: skip
+DQN: dict[str, dict[str, dict[str, Any]]] = {
+    "discrete": {
+        "tanh": {"target_sync": 3}, "elu": {"double": False, "optimizer": "rmsprop"}, "cnn": {"tau": 0.1},
+        "image and vector": {"n_step": 3, "learning_rate": SCHEDULE}, "frames": {}, "pixels": {"max_grad_norm": None},
+        "dueling": {"tau": 0.05, "n_step": 3}, "dueling cnn": {"target_sync": 7},
+    },
+    "masked": {
+        "relu": {"tau": 0.2, "learning_rate": SCHEDULE}, "gelu": {"optimizer": "sgd", "learning_rate": 0.05},
+        "cnn": {"double": False}, "image and vector": {"tau": 0.3, "optimizer": "rmsprop"},
+        "colour frames": {"target_sync": 4}, "dueling": {"max_grad_norm": 0.5, "n_step": 5},
+    },
+}  # fmt: skip
+ACTIONS = {"discrete": DISCRETE, "masked": DISCRETE, "multidiscrete": WHEELS, "box": BOX}
+CASES = [
+    pytest.param((make, actions, network, settings), id=f"{make.__name__} {actions} {network}")
+    for make, table in ((mt.PPO, PPO), (mt.DQN, DQN))
+    for actions, networks in table.items()
+    for network, settings in networks.items()
+]
+
+
+def learner(backend: Any, make: Any, actions: str, network: str, settings: Mapping[str, Any]) -> AlgorithmLearner:
+    """Return two agents as one learner; equal seeds, so equal weights."""
+    told = {**({"epochs": 1} if make is mt.PPO else {"target_sync": 10}), **NETWORKS[network], **settings}
+    agent = make(told.pop("space"), ACTIONS[actions], seed=0, backend=backend.name, **told)
+    return AlgorithmLearner(agent.algorithm, backend, [0, 1], draw=True)
+
+
+def recorded(make: Any, actions: str, network: str, settings: Mapping[str, Any]) -> list[Any]:
+    """Return batches of both agents: rollouts of different lengths, or transitions."""
+    rng, masked = np.random.default_rng(0), actions == "masked"
+    space = Layout(NETWORKS[network]["space"], NETWORKS[network].get("frame_stack", 1))
+    if make is mt.PPO:
+        return [some_rollout(rng, space, ACTIONS[actions], [7, 9], masked=masked) for _ in range(RECORDED)]
+    steps = settings.get("n_step", 1)
+    return [some_transitions(rng, space, 4, 2, 11, n_step=steps, masked=masked) for _ in range(RECORDED)]
+
+
+def exported(one: AlgorithmLearner, kind: str) -> dict[str, np.ndarray]:
+    """Return the arrays of all agents whose names begin with `kind`."""
+    agents = [one.export(k).arrays for k in range(one.num_agents)]
+    return {name: np.stack([agent[name] for agent in agents]) for name in agents[0] if name.startswith(kind)}
+
+
+def gradients(one: AlgorithmLearner, before: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the gradients of a learner's first pass, (clipped) as its optimisers took them."""
+    slots = exported(one, "optimiser/")
+    if kept := {name: array / 0.1 for name, array in slots.items() if name.endswith("first")}:
+        return kept
+    if squares := {name: np.sqrt(array / 0.01) for name, array in slots.items() if name.endswith("second")}:
+        return squares
+    rate = one.get_hyper(0, "learning_rate")
+    return {
+        name: (before[name] - array) / rate for name, array in exported(one, "net/").items() if "target_" not in name
+    }
+
+
+def run(backend: Any, case: Any, fault: Callable[[AlgorithmLearner], None]) -> tuple[Arrays, Arrays]:
+    """Return metrics and gradients of a first pass over all rows, and the weights after 50 updates.
+
+    Those are in minibatches of at most 5 rows, of which the agents have different numbers.
+    """
+    one, batches = learner(backend, *case), recorded(*case)
+    fault(one)
+    before = exported(one, "net/")
+    first: dict[str, np.ndarray] = {}
+    pauses = [(True, True)] if one.algorithm.layout.images else PAUSES
+    for i in range(UPDATES):
+        one.at(i)
+        metrics = one.update(batches[i % RECORDED], learn=np.array(pauses[i % len(pauses)]), batch_size=5 if i else 64)
+        first = first or {**metrics, **gradients(one, before)}
+    after = exported(one, "net/")
+    assert all(np.abs(after[name] - array).max() > 1e-4 for name, array in before.items()), "nothing was learnt"
+    return first, after
+
+
+def apart(mine: Arrays, theirs: Arrays, relative: float) -> dict[str, float]:
+    """Return by how much each array differs at most, over 1 + relative * |a|."""
+    assert mine.keys() == theirs.keys()
+    assert all((np.isnan(mine[name]) == np.isnan(theirs[name])).all() for name in mine)
+    return {name: float(np.nanmax(np.abs(a - theirs[name]) / (1 + relative * np.abs(a)))) for name, a in mine.items()}
+
+
+def compared(
+    first: Any, second: Any, case: Any, fault: Callable[[AlgorithmLearner], None] = lambda learner: None
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Run a case on two backends, on the second with a fault; return how far apart the first pass and the end are."""
+    (start, end), (other_start, other_end) = run(first, case, lambda learner: None), run(second, case, fault)
+    return apart(start, other_start, 1.0), apart(end, other_end, 0.0)
+
+
+def assert_within(found: Mapping[str, float], limit: float) -> None:
+    """Fail with all that is too far apart, the worst first."""
+    wrong = {name: far for name, far in sorted(found.items(), key=lambda item: -item[1]) if not far <= limit}
+    assert not wrong, wrong
+
+
+def assert_equal(found: tuple[dict[str, float], dict[str, float]]) -> None:
+    """Fail where the first pass or the end is too far apart."""
+    assert_within(found[0], CLOSE)
+    assert_within(found[1], AFTER)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_frameworks_compute_the_same(case):
+    assert_equal(compared(TORCH, TENSORFLOW, case))
+
+
+COMPILED = {name: make_backend(name, "cpu", jit_compile=True) for name in BOTH}
+
+
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
+)  # torch's compiler uses it
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [
+        pytest.param("tensorflow", (mt.PPO, "masked", "pixels", {"value_clip": 0.1}), id="XLA, PPO"),
+        pytest.param("tensorflow", (mt.DQN, "masked", "dueling", {"tau": 0.1}), id="XLA, DQN"),
+        pytest.param("tensorflow", (mt.DQN, "discrete", "frames", {}), id="XLA, DQN, frames"),
+        pytest.param("torch", (mt.DQN, "masked", "pixels", {"tau": 0.1}), id="torch.compile, DQN"),
+    ],
+)
+def test_compiled_passes_compute_the_same(name, case):
+    assert_equal(compared(TORCH, COMPILED[name], case))
+
+
+# Would it be noticed? -------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_epsilon_in_adam_is_far_outside():
+    """1e-7 where PPO says 1e-5."""
+
+    def fault(learner: AlgorithmLearner) -> None:
+        for optimiser in learner.optimisers.values():
+            assert optimiser.epsilon == 1e-5
+            optimiser.epsilon = 1e-7
+
+    start, end = compared(TORCH, TENSORFLOW, (mt.PPO, "discrete", "tanh", {}), fault)
+    assert_within(start, CLOSE)  # the first gradient is right
+    assert max(end.values()) > 10 * AFTER
+
+
+SIGNS = [
+    ("torch", "absolute", lambda absolute: lambda x: -absolute(x)),
+    ("torch", "linear", lambda linear: lambda x, weight, bias: linear(x, weight, -bias)),
+    ("tensorflow", "linear", lambda linear: lambda x, weight, bias: linear(x, -weight, bias)),
+    ("tensorflow", "minimum", lambda minimum: lambda x, y: -minimum(-x, -y)),
+]
+
+
+@pytest.mark.parametrize(("name", "operation", "turned"), SIGNS)
+def test_a_changed_sign_in_one_backend_is_seen(monkeypatch, name, operation, turned):
+    ops = BOTH[name].ops
+    monkeypatch.setattr(ops, operation, turned(getattr(ops, operation)))
+    found = compared(TORCH, TENSORFLOW, (mt.DQN, "discrete", "tanh", {}))
+    with pytest.raises(AssertionError):
+        assert_equal(found)

@@ -1,0 +1,148 @@
+"""A whole training run under each strategy gives the tables and weights of the run without one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import marltrain as mt
+from marltrain.policies.strategies import (
+    DataParallel,
+    MirroredStrategy,
+    MultiWorkerMirroredStrategy,
+    ParameterServerStrategy,
+)
+from tests.toys import Identity, Relay
+
+UPDATES, TOLERANCE = 20, 1e-4
+SMALL = mt.MLP(hidden=(8,))
+ONE_EACH_BATCH_STEP = {"update_freq": 3, "update_per_step": 1 / 3, "learning_starts": 8}
+RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
+    # turn-based, with absences: rollouts are ragged, and minibatches of 7 rows and fewer are not halved evenly
+    "ppo": (Relay, {"update_freq": 24, "batch_size": 7, "epochs": 1, "network": SMALL}),
+    "dqn": (Identity, {**ONE_EACH_BATCH_STEP, "batch_size": 5, "target_sync": 3, "network": SMALL}),
+}
+
+
+class Watch(mt.Callback):
+    """Notes what updates measure; after the last one it may do something."""
+
+    def __init__(self, afterwards=None):
+        self.metrics, self.afterwards = [], afterwards
+
+    def on_update_end(self, moment):
+        self.metrics.append(moment.data["metrics"])
+        if moment.updates == UPDATES and self.afterwards is not None:
+            self.afterwards(moment)
+
+
+def trained(name, backend, strategy, *, updates=UPDATES, watch=None, seats=None):
+    """Train stacked agents on a toy; return the agents, the result and the metrics of every update."""
+    env, settings = RUNS[name]
+    args = {"players": 3} if env is Identity else {}
+    agents: list[Any] = mt.make_agents(name, env, env_args=args, seed=5, backend=backend, strategy=strategy, **settings)
+    watch = watch or Watch()
+    trainer = mt.DecentralizedTrainer(
+        env, args, num_train_envs=3, num_test_envs=2, episodes_per_test=2, test_freq=40, updates_per_train=updates,
+        seed=6, progress=False, callbacks=[watch],
+    )  # fmt: skip
+    result = trainer.train(agents, seats or [1, 1, 1], plot=False)
+    assert agents[0].learner_ is agents[1].learner_, "they are stacked"
+    return agents, result, watch.metrics
+
+
+def assert_same(one, other):
+    """Compare tables, agents and metrics of two runs."""
+    for table in ("history", "episodes"):
+        mine, theirs = (run[1][table].select_dtypes("number").drop(columns="seconds") for run in (one, other))
+        np.testing.assert_allclose(mine, theirs, rtol=TOLERANCE, atol=TOLERANCE, err_msg=table)
+    assert_same_learning(one[0], other[0], one[2], other[2])
+
+
+def assert_same_learning(agents, others, metrics, other_metrics):
+    """Compare weights, moments and what every update measured."""
+    for mine, theirs in zip(agents, others, strict=True):
+        for key, array in mine.state().arrays.items():
+            np.testing.assert_allclose(array, theirs.state().arrays[key], rtol=0, atol=TOLERANCE, err_msg=key)
+    assert len(metrics) == UPDATES
+    for now, then in zip(metrics, other_metrics, strict=True):
+        assert now.keys() == then.keys()
+        for agent, values in now.items():
+            for name, value in values.items():
+                np.testing.assert_allclose(then[agent][name], value, rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
+
+
+def close(run):
+    run[0][0].learner_.close()
+
+
+@pytest.mark.parametrize(
+    "strategy", [DataParallel(processes=2), MultiWorkerMirroredStrategy(workers=2), ParameterServerStrategy(workers=2)]
+)
+def test_processes_train_ppo_as_one_process_does(strategy):
+    seats = [1, 0, 1]
+    shared = trained("ppo", strategy.backend, strategy, seats=seats)
+    close(shared)
+    assert_same(trained("ppo", strategy.backend, None, seats=seats), shared)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "victim"),
+    [
+        (DataParallel(processes=2), "process 0"),
+        (MultiWorkerMirroredStrategy(workers=2), "worker 1"),
+        (ParameterServerStrategy(workers=2, servers=1), "server 0"),
+    ],
+)
+def test_processes_train_dqn_as_one_process_does_until_one_is_killed(strategy, victim):
+    agents, _, metrics = trained("dqn", strategy.backend, None)
+    seen: dict[str, Any] = {}
+
+    def kill(moment):
+        roster = moment.trainer.run.parts.roster
+        learner, seen["agents"] = roster.units[0].learner, [agent.frozen_copy() for agent in roster.agents]
+        team = learner.passes.team
+        mine = learner.moved()
+        for moved in team.ask_all("moved"):
+            assert all((moved[name] == array).all() for name, array in mine.items()), "the same bits everywhere"
+        os.kill(team.pids[victim], signal.SIGKILL)
+        seen["killed"] = time.monotonic()
+
+    watch = Watch(kill)
+    told = rf"{victim} of {type(strategy).__name__}\(.*\) was killed by signal 9 \(SIGKILL\)"
+    with pytest.raises(mt.WorkerError, match=told):
+        trained("dqn", strategy.backend, strategy, updates=UPDATES + 5, watch=watch)
+    assert time.monotonic() - seen["killed"] < 30
+    assert_same_learning(agents, seen["agents"], metrics, watch.metrics[:UPDATES])
+
+
+def mirrored():
+    """Compare the runs of two logical devices: in a process of its own, where TensorFlow has not started."""
+    import tensorflow as tf
+
+    for name in RUNS:
+        shared = trained(name, "tensorflow", MirroredStrategy(replicas=2))
+        assert_same(trained(name, "tensorflow", None), shared)
+        variable = shared[0][0].learner_.online["q" if name == "dqn" else "actor"].variable
+        assert len({copy.device for copy in variable.values}) == 2
+        assert (variable.values[0].numpy() == variable.values[1].numpy()).all()
+    given = tf.distribute.MirroredStrategy(["/CPU:1"])
+    assert_same(trained("dqn", "tensorflow", None), trained("dqn", "tensorflow", given))
+    try:
+        mt.make_agents("dqn", Identity, seed=0, backend="tensorflow", strategy=MirroredStrategy(replicas=3))
+    except mt.ConfigError as error:
+        assert "needs 3 devices, TensorFlow has 2 of kind CPU" in str(error)
+        print("equal")
+
+
+def test_two_devices_of_one_process_train_as_one_does():
+    code = "from tests.whole.test_strategies import mirrored; mirrored()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=150)
+    assert done.stdout.endswith("equal\n"), done.stderr[-4000:]
