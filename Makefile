@@ -4,10 +4,10 @@ PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 # Learning on small networks is quickest on one thread per process, and a test's last bits depend on the thread count.
-THREADS := OMP_NUM_THREADS=1
+THREADS := OMP_NUM_THREADS=1 TF_CPP_MIN_LOG_LEVEL=3
 TESTS   ?= tests
 JOBS    ?= 2
-EXTRAS  := dev,docs
+EXTRAS  := dev,docs,tensorflow
 
 CORE    := $(VENV)/.installed-core
 ALL     := $(VENV)/.installed-all
@@ -56,9 +56,11 @@ pytest: $(ALL) ## the tests; make pytest TESTS=tests/envs JOBS=1
 docs: $(ALL) ## the documentation, into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
-bench: $(CORE) ## the rate of training beside the rate of the environments alone
+bench: $(ALL) ## the rate of training beside the rate of the environments alone; stacks against loops; the two frameworks
 	$(THREADS) $(BIN)/python benchmarks/python_envs.py
 	$(THREADS) $(BIN)/python benchmarks/stacking.py
+	$(THREADS) $(BIN)/python benchmarks/backends.py
+	$(THREADS) $(BIN)/python benchmarks/native.py
 
 learn: $(CORE) ## how well the tuned settings learn, over seeds
 	$(THREADS) $(BIN)/python benchmarks/learn.py

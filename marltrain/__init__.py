@@ -20,9 +20,11 @@ _HOME = {
     "Batch": "marltrain.policies.batch",
     "CNN": "marltrain.policies.networks",
     "Callback": "marltrain.trainer.hooks",
+    "Checkpoint": "marltrain.trainer.checkpoint",
     "ConfigError": "marltrain.errors",
     "CustomAgent": "marltrain.policies.custom",
     "DQN": "marltrain.policies.algorithms.dqn",
+    "DataParallel": "marltrain.policies.strategies",
     "DecentralizedTrainer": "marltrain.trainer.decentralized",
     "DummyVectorEnv": "marltrain.envs",
     "EnvError": "marltrain.errors",
@@ -37,12 +39,15 @@ _HOME = {
     "MLP": "marltrain.policies.networks",
     "MarlTrainError": "marltrain.errors",
     "MaskError": "marltrain.errors",
+    "MirroredStrategy": "marltrain.policies.strategies",
     "Moment": "marltrain.trainer.hooks",
+    "MultiWorkerMirroredStrategy": "marltrain.policies.strategies",
     "Needs": "marltrain.policies.batch",
     "NetworkSpec": "marltrain.policies.networks",
     "OffPolicyAgent": "marltrain.policies.tianshou",
     "OnPolicyAgent": "marltrain.policies.tianshou",
     "PPO": "marltrain.policies.algorithms.ppo",
+    "ParameterServerStrategy": "marltrain.policies.strategies",
     "Phase": "marltrain.policies.algorithm",
     "PlayerSpec": "marltrain.spec",
     "RandomAgent": "marltrain.policies.agent",
@@ -134,8 +139,15 @@ if TYPE_CHECKING:
         exponential as exponential,
         linear as linear,
     )
+    from marltrain.policies.strategies import (
+        DataParallel as DataParallel,
+        MirroredStrategy as MirroredStrategy,
+        MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
+        ParameterServerStrategy as ParameterServerStrategy,
+    )
     from marltrain.policies.tianshou import OffPolicyAgent as OffPolicyAgent, OnPolicyAgent as OnPolicyAgent
     from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
+    from marltrain.trainer.checkpoint import Checkpoint as Checkpoint
     from marltrain.trainer.decentralized import DecentralizedTrainer as DecentralizedTrainer
     from marltrain.trainer.evaluation import TestResult as TestResult
     from marltrain.trainer.hooks import Callback as Callback, Moment as Moment

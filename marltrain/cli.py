@@ -131,6 +131,9 @@ def _add_train(parser: Parser) -> None:
     parser.add_argument("--self-play", action="store_true", help="--share, and test against random players")
     parser.add_argument("--backend", help=f"framework (default: {_default_backend()})")
     parser.add_argument("--run-dir", metavar="FOLDER", help="where all files go (default: a new one in runs/)")
+    parser.add_argument("--checkpoint", type=int, metavar="INT", help="env steps between checkpoints (default: none)")
+    parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --run-dir")
+    parser.add_argument("--any-threads", action="store_true", help="resume with another number of threads too")
     parser.add_argument("--team-reward", help="one reward for all, in learning only: mean or sum")
     _add_settings(parser.add_argument_group("the trainer's settings"), TrainerSettings)
     parser.epilog = _settings_help()
@@ -169,7 +172,7 @@ def _spoken(value: Any) -> str:
 
 def _train(given: dict[str, Any]) -> None:
     from marltrain.policies.agent import RandomAgent
-    from marltrain.random import fresh_seed
+    from marltrain.trainer.checkpoint import Checkpoint
     from marltrain.trainer.decentralized import DecentralizedTrainer
     from marltrain.trainer.roster import make_agents
     from marltrain.trainer.tuned import tuned
@@ -180,12 +183,23 @@ def _train(given: dict[str, Any]) -> None:
     share = given.pop("share", False) or self_play
     backend = {"backend": given.pop("backend")} if "backend" in given else {}
     known = tuned(algo, env) if given.pop("tuned", False) else {"trainer": {}, "agents": {}}
-    arguments = {"seed": fresh_seed(), **known["trainer"], **given}
-    trainer = DecentralizedTrainer(env, env_args=env_args, **arguments)
+    resuming = _resuming(given)
+    callbacks = [Checkpoint(every_steps=given.pop("checkpoint"))] if "checkpoint" in given else []
+    trainer = DecentralizedTrainer(env, env_args=env_args, callbacks=callbacks, **{**known["trainer"], **given})
     making = {**known["agents"], **hyper, **backend, **({"share": True} if share else {})}
     agents = make_agents(algo, env, env_args=env_args, seed=trainer.seed, **making)
     line_up = [agents[0], *(RandomAgent() for _ in agents[1:])] if self_play else None
-    _tell_training(trainer.train(agents, [1] * len(agents), test_agents=line_up))
+    _tell_training(trainer.train(agents, [1] * len(agents), test_agents=line_up, **resuming))
+
+
+def _resuming(given: dict[str, Any]) -> dict[str, Any]:
+    """Take what concerns resuming out of the options, and return it as arguments of `train`; raises ConfigError."""
+    resume, any_threads = given.pop("resume", False), given.pop("any_threads", False)
+    if any_threads and not resume:
+        raise ConfigError("--any-threads has a meaning only with --resume")
+    if resume and "run_dir" not in given:
+        raise ConfigError("--resume: name the folder of the run with --run-dir")
+    return {"resume": given["run_dir"], "any_threads": any_threads} if resume else {}
 
 
 def _tell_training(result: Mapping[str, Any]) -> None:

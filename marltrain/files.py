@@ -13,6 +13,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,33 @@ JSON_LIMIT = 64 * 2**20
 """Largest JSON file that is read, in bytes."""
 DEPTH_LIMIT = 64
 """Deepest nesting of a JSON file that is read."""
+
+
+@dataclass
+class State:
+    """What something is, to go on from: plain JSON values in `info`, named numpy arrays in `arrays`."""
+
+    info: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, Array] = field(default_factory=dict)
+
+    @classmethod
+    def joined(cls, **parts: State) -> State:
+        """Return one state made of several, which `part` gives back by their names."""
+        made = cls()
+        for name, part in parts.items():
+            made.add(name, part)
+        return made
+
+    def add(self, name: str, part: State) -> None:
+        """Take in the state of a part; its arrays are called "<name>/..."."""
+        self.info[name] = part.info
+        self.arrays.update({f"{name}/{key}": array for key, array in part.arrays.items()})
+
+    def part(self, name: str) -> State:
+        """Return the part that was added under a name."""
+        start = f"{name}/"
+        held = {key.removeprefix(start): array for key, array in self.arrays.items() if key.startswith(start)}
+        return State(self.info[name], held)
 
 
 @contextmanager
@@ -141,17 +169,32 @@ def plain(value: Any) -> Any:
 
 def write_arrays(path: str | Path, arrays: Mapping[str, Array]) -> None:
     """Write named arrays as safetensors, of any numeric dtype and shape; raises SaveError for other dtypes."""
+    try:
+        data = packed(arrays)
+    except SaveError as error:
+        raise SaveError(f"{path}: cannot be written: {error}") from error
+    with replacing(path) as beside:
+        beside.write_bytes(data)
+
+
+def packed(arrays: Mapping[str, Array]) -> bytes:
+    """Return named arrays as the bytes of a safetensors file; raises SaveError for dtypes that are not numeric."""
     from safetensors import SafetensorError
     from safetensors.numpy import save
 
     straight = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # it writes memory as it lies
     try:
-        data = save(straight)
+        return save(straight)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         kinds = {name: str(a.dtype) for name, a in arrays.items()}
-        raise SaveError(f"{path}: cannot be written: {error}. The arrays are {kinds}") from error
-    with replacing(path) as beside:
-        beside.write_bytes(data)
+        raise SaveError(f"{error}. The arrays are {kinds}") from error
+
+
+def unpacked(data: bytes) -> dict[str, Array]:
+    """Return the arrays that `packed` was given."""
+    from safetensors.numpy import load
+
+    return load(data)
 
 
 def read_arrays(path: str | Path) -> dict[str, Array]:

@@ -141,7 +141,7 @@ def test_runs_are_plotted(capsys, run, tmp_path):
 def test_environments_are_listed(capsys):
     everything = said(capsys, "envs").splitlines()
     assert {"mpe2/simple_spread_v3", "pettingzoo/classic/tictactoe_v3", "gymnasium/CartPole-v1"} <= set(everything)
-    assert said(capsys, "envs", "SPREAD") == "mpe2/simple_spread_v3\n"
+    assert said(capsys, "envs", "SPREAD").splitlines() == ["marltrain/simple_spread_v3", "mpe2/simple_spread_v3"]
 
 
 @pytest.mark.parametrize(
@@ -267,3 +267,30 @@ def test_help_is_quick_and_the_module_runs():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("usage: marltrain COMMAND")
     assert done.stderr.strip() == "set()"
+
+
+def test_a_run_is_resumed(capsys, tmp_path):
+    """Run to 63 env steps and from there to 126; at once; and without the folder's name."""
+    words = [
+        "train",
+        SYMBOLS,
+        "--algo",
+        "ppo",
+        "--env-arg",
+        "length=7",
+        "--seed",
+        1,
+        "--num-train-envs",
+        3,
+        "--no-progress",
+    ]
+    words += ["--update-freq", 21, "--set", "minibatches=1", "--episodes-per-test", 2, "--test-freq", 4]
+    said(capsys, *words, "--run-dir", tmp_path / "half", "--checkpoint", 20, "--steps-per-train", 63)
+    assert (tmp_path / "half" / "checkpoints" / "63").is_dir()
+    again = said(capsys, *words, "--run-dir", tmp_path / "half", "--resume", "--steps-per-train", 126)
+    whole = said(capsys, *words, "--run-dir", tmp_path / "whole", "--steps-per-train", 126)
+    assert "18 episodes, 126 env steps" in whole
+    lines = [[line for line in out.splitlines() if line.startswith("metric")] for out in (again, whole)]
+    assert lines[0] == lines[1] != []
+    assert "name the folder of the run with --run-dir" in refused(capsys, *words, "--resume")
+    assert "--any-threads has a meaning only with --resume" in refused(capsys, *words, "--any-threads")

@@ -12,7 +12,7 @@ from pettingzoo import AECEnv, ParallelEnv
 # Turn-based -----------------------------------------------------------------------------------------------------------
 
 
-class Relay(AECEnv):  # type: ignore[misc]
+class Relay(AECEnv):
     """Three players move in a circle, `length` moves an episode; nothing is random.
 
     Move t by a player with action a (0, 1 or 2; 2 is legal only when t is even):
@@ -90,7 +90,7 @@ class Relay(AECEnv):  # type: ignore[misc]
 # Simultaneous ---------------------------------------------------------------------------------------------------------
 
 
-class Crowd(ParallelEnv):  # type: ignore[misc]
+class Crowd(ParallelEnv):
     """Three players of two kinds; nothing is random. red_0 and red_1: Box(2), Discrete(3). blue: Box(3), 5 or 6.
 
     Step t (from 0) with action a: red_0 and red_1 receive a, blue receives 10 a. An observation is [t, place] for the
@@ -140,7 +140,7 @@ class Crowd(ParallelEnv):  # type: ignore[misc]
         return {name: np.array(own[name], np.float32) for name in names}
 
 
-class Identity(ParallelEnv):  # type: ignore[misc]
+class Identity(ParallelEnv):
     """Every player sees a random symbol and receives 1 for naming it; `length` steps, then truncation."""
 
     metadata: ClassVar[dict[str, Any]] = {"name": "identity"}
@@ -174,7 +174,7 @@ class Identity(ParallelEnv):  # type: ignore[misc]
         return dict(self.symbols)
 
 
-class Motley(ParallelEnv):  # type: ignore[misc]
+class Motley(ParallelEnv):
     """Every kind of space. `mixed` sees a picture beside other things and moves three wheels; `steered` has a Box.
 
     Rewards: `mixed` receives the sum of its wheels (they count from 1), `steered` the sum of its levers.
@@ -277,7 +277,7 @@ class MaskedByInfo(gymnasium.Env):
 # Broken on purpose ----------------------------------------------------------------------------------------------------
 
 
-class Broken(ParallelEnv):  # type: ignore[misc]
+class Broken(ParallelEnv):
     """Two players, ten steps, one fault: it appears with step number `at` (0: with the reset).
 
     fault: "raise", "kill" (its process), "exit", "outside", "nan", "reward", "shape", "missing", "truncated",
@@ -346,7 +346,7 @@ class Broken(ParallelEnv):  # type: ignore[misc]
         return seen
 
 
-class Forgetful(ParallelEnv):  # type: ignore[misc]
+class Forgetful(ParallelEnv):
     """Breaks what only comparing episodes shows. flaw: "impure" (counts episodes) or "random" (ignores seeds)."""
 
     metadata: ClassVar[dict[str, Any]] = {"name": "forgetful"}

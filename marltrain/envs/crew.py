@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import cloudpickle
 
 from marltrain.envs import worker
-from marltrain.envs.worker import STARTED, Answer, Order, Task
+from marltrain.envs.worker import STARTED, STEP, Answer, Order, Task
 from marltrain.errors import EnvError, WorkerError
 
 _PATIENCE = 5.0
@@ -51,24 +51,28 @@ class Crew:
             self.close()
             raise
 
-    def order(self, seed: int | None = None) -> None:
-        """Have every worker reset to a seed, or step; raises WorkerError when one is gone."""
+    def order(self, what: int = STEP, data: bytes = b"") -> None:
+        """Give every worker an order, see `worker.Order`; raises WorkerError when one is gone."""
         if not self._processes:
             raise WorkerError("the worker processes are closed; build a new vector environment")
         self._number += 1
         for w, pipe in enumerate(self._pipes):
             try:
-                pipe.send_bytes(Order(self._number, seed).packed())
+                pipe.send_bytes(Order(self._number, what, data).packed())
             except OSError:
                 self._died(w)
 
-    def wait(self) -> None:
-        """Wait for every worker's answer; raises EnvError for the first that failed, WorkerError when one is gone."""
+    def wait(self) -> list[bytes]:
+        """Wait for every worker's answer and return the data in them.
+
+        Raises EnvError for the first that failed, WorkerError when one is gone.
+        """
         answers = [self._answer(w) for w in range(len(self._pipes))]
         for w, answer in enumerate(answers):
             if answer.failure is not None:
                 message, traceback = answer.failure
                 raise EnvError(f"{message}\n\nThe traceback of worker {w}:\n{traceback}")
+        return [answer.data for answer in answers]
 
     def close(self) -> None:
         """End every worker."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
 
+import numpy as np
+
 from marltrain.envs.chunk import Chunk, probe
 from marltrain.envs.crew import Crew, worker_context
 from marltrain.envs.registry import Source, resolve
-from marltrain.envs.worker import Task, shared_arrays, shared_size
+from marltrain.envs.worker import RESTORE, SNAPSHOT, Task, shared_arrays, shared_size
 from marltrain.errors import ConfigError, did_you_mean
+from marltrain.files import packed, unpacked
 from marltrain.layout import Array
-from marltrain.spec import EnvSpec, Step
+from marltrain.spec import BY_ENV, EnvSpec, Step
 
 
 class VectorEnv(ABC):
@@ -22,6 +26,8 @@ class VectorEnv(ABC):
 
     spec: what the environments are.  num_envs: E.  source: how one is built.
     """
+
+    _step: Step
 
     def __init__(self, source: Source, num_envs: int, *, with_state: bool = False) -> None:
         """Look at what `source` builds. Raises ConfigError, EnvError or SpecError."""
@@ -59,6 +65,41 @@ class VectorEnv(ABC):
         self.send(actions)
         return self.recv()
 
+    def state(self) -> dict[str, Array]:
+        """Return what `restore` goes on from, between `recv` and `send`: the last Step, and what led there.
+
+        It is the same however the environments are spread. Environments of Python have to be made with recording=True.
+        """
+        seen = {f"step/{name}": array.copy() for name, array in self._step.arrays().items()}
+        return {**seen, **{f"envs/{name}": array for name, array in self._snapshot().items()}}
+
+    def restore(self, saved: Mapping[str, Array]) -> tuple[Step, list[tuple[int, str]]]:
+        """Go on where `state` was asked, in place of `reset`; return that Step, and the environments that cannot.
+
+        A native game takes its state back. Any other is played again, on the same seeds and moves; one that shows
+        something else in the end, or cannot repeat an episode at all, begins its episode anew: its number is returned
+        with what was found, and in its columns is the episode's first Step.
+        """
+        seen = {name.removeprefix("step/"): array for name, array in saved.items() if name.startswith("step/")}
+        rest = {name.removeprefix("envs/"): array for name, array in saved.items() if name.startswith("envs/")}
+        arrays = self._step.arrays()
+        for name, array in arrays.items():
+            array[...] = seen[name]
+        lost = self._restore(rest)
+        kept = np.setdiff1d(np.arange(self.num_envs), [e for e, _ in lost])
+        for name, array in arrays.items():  # what is told of the past, and of players who need not act
+            columns = (kept,) if name in BY_ENV else (slice(None), kept)
+            array[columns] = seen[name][columns]
+        return self._step, lost
+
+    @abstractmethod
+    def _snapshot(self) -> dict[str, Array]:
+        """Return what leads to the present Step, arrays whose parts for each environment are joined along axis 0."""
+
+    @abstractmethod
+    def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
+        """Go on from a snapshot; the Step holds the columns that it led to. See `restore`."""
+
     def __enter__(self) -> Self:
         """Return the vector environment itself."""
         return self
@@ -79,11 +120,15 @@ class DummyVectorEnv(VectorEnv):
         role: str = "train",
         with_state: bool = False,
         render_mode: str | None = None,
+        recording: bool = False,
     ) -> None:
         """Build `num_envs` environments of `source` (anything that `resolve` takes); see VectorEnv."""
         super().__init__(resolve(source), num_envs, with_state=with_state)
         self._step = Step.empty(self.spec, num_envs)
-        self._chunk = Chunk(self.source, self.spec, self._step, num_envs=num_envs, role=role, render_mode=render_mode)
+        self._chunk = Chunk(
+            self.source, self.spec, self._step, num_envs=num_envs, role=role, render_mode=render_mode,
+            recording=recording,
+        )  # fmt: skip
         self._sent: tuple[Array, ...] | None = None
 
     def reset(self, seed: int) -> Step:
@@ -112,6 +157,13 @@ class DummyVectorEnv(VectorEnv):
         """See VectorEnv."""
         self._chunk.close()
 
+    def _snapshot(self) -> dict[str, Array]:
+        return self._chunk.snapshot()
+
+    def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
+        self._sent = None
+        return self._chunk.restore(saved)
+
 
 class SubprocVectorEnv(VectorEnv):
     """The environments in worker processes, each of which holds many and writes into shared memory.
@@ -127,6 +179,7 @@ class SubprocVectorEnv(VectorEnv):
         num_workers: int | None = None,
         role: str = "train",
         with_state: bool = False,
+        recording: bool = False,
     ) -> None:
         """Start `num_workers` processes (default: one for each core, at most one for each environment)."""
         if num_workers is None:
@@ -137,8 +190,9 @@ class SubprocVectorEnv(VectorEnv):
         memory = worker_context().RawArray("B", shared_size(self.spec, num_envs))
         self._step, self._actions = shared_arrays(self.spec, num_envs, memory)
         cuts = [num_envs * w // num_workers for w in range(num_workers + 1)]
+        parts = itertools.pairwise(cuts)
         self._crew = Crew(
-            [Task(self.source, self.spec, num_envs, low, high, role) for low, high in itertools.pairwise(cuts)], memory
+            [Task(self.source, self.spec, num_envs, low, high, role, recording) for low, high in parts], memory
         )
         self._sent = False
 
@@ -168,6 +222,16 @@ class SubprocVectorEnv(VectorEnv):
         """See VectorEnv."""
         self._crew.close()
 
+    def _snapshot(self) -> dict[str, Array]:
+        self._crew.order(SNAPSHOT)
+        parts = [unpacked(data) for data in self._crew.wait()]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
+        self._sent = False
+        self._crew.order(RESTORE, packed(saved))
+        return [(e, found) for data in self._crew.wait() for e, found in json.loads(data)]
+
 
 VECTORS = ("dummy", "subproc")
 
@@ -181,11 +245,15 @@ def make_vector(
     num_workers: int | None = None,
     role: str = "train",
     with_state: bool = False,
+    recording: bool = False,
 ) -> VectorEnv:
     """Build `num_envs` environments of `env`, in this process ("dummy") or in worker processes ("subproc").
 
+    In either place a native game's environments are one batch, stepped by one compiled call.
+
     env, env_args: see `resolve`.  role: "train" or "test"; they never share a seed.
     with_state: also publish the global state, where the environment has one.
+    recording: keep the moves of running episodes, so that the environments' `state` can be asked for.
 
     Raises ConfigError, EnvError and SpecError.
     """
@@ -193,9 +261,15 @@ def make_vector(
     if vector == "dummy":
         if num_workers is not None:
             raise ConfigError(f'num_workers={num_workers} has no meaning with vector="dummy"; use vector="subproc"')
-        return DummyVectorEnv(source, num_envs, role=role, with_state=with_state)
+        if source.game is not None:
+            from marltrain.envs.native.vector import NativeVectorEnv  # which is a VectorEnv, defined above
+
+            return NativeVectorEnv(source, num_envs, role=role, with_state=with_state)
+        return DummyVectorEnv(source, num_envs, role=role, with_state=with_state, recording=recording)
     if vector == "subproc":
-        return SubprocVectorEnv(source, num_envs, num_workers=num_workers, role=role, with_state=with_state)
+        return SubprocVectorEnv(
+            source, num_envs, num_workers=num_workers, role=role, with_state=with_state, recording=recording
+        )
     raise ConfigError(f"unknown vector {vector!r}; expected one of {VECTORS}.{did_you_mean(vector, VECTORS)}")
 
 

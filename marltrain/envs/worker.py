@@ -20,30 +20,38 @@ import cloudpickle
 import numpy as np
 
 from marltrain.envs.chunk import Chunk
+from marltrain.envs.native.batch import Batch
 from marltrain.envs.registry import Source
+from marltrain.files import packed, unpacked
 from marltrain.layout import Allocate, Array
 from marltrain.spec import EnvSpec, Step, empty_actions
 
 STARTED = 0
 """The number of the answer that a worker gives when its environments are built."""
+STEP, SNAPSHOT, RESTORE = -1, -2, -3
+"""What a worker may be asked for; a number from 0 on is a run's seed, to reset its environments to."""
 _ALIGNMENT = 64
 
 
 class Order(NamedTuple):
-    """What a worker is to do: reset its environments to a run's seed, or step them (no seed)."""
+    """What a worker is to do: reset its environments to a run's seed, STEP them, or give or take a SNAPSHOT of them.
+
+    data: the snapshot to RESTORE.
+    """
 
     number: int
-    seed: int | None = None
+    what: int = STEP
+    data: bytes = b""
 
     def packed(self) -> bytes:
-        """Return it as 16 bytes: pickling a message takes longer than sending it."""
-        return struct.pack("<qq", self.number, -1 if self.seed is None else self.seed)
+        """Return it as 16 bytes, and the data after them: pickling a message takes longer than sending it."""
+        return struct.pack("<qq", self.number, self.what) + self.data
 
     @classmethod
     def unpacked(cls, message: bytes) -> Order:
         """Read what `packed` wrote."""
-        number, seed = struct.unpack("<qq", message)
-        return cls(number, None if seed < 0 else seed)
+        number, what = struct.unpack("<qq", message[:16])
+        return cls(number, what, message[16:])
 
 
 class Failure(NamedTuple):
@@ -59,26 +67,34 @@ class Failure(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a worker says of one order; the parent may have given that order up, and then skips the answer."""
+    """What a worker says of one order; the parent may have given that order up, and then skips the answer.
+
+    data: what was asked for.
+    """
 
     number: int
     failure: Failure | None = None
+    data: bytes = b""
 
     def packed(self) -> bytes:
-        """Return it as 8 bytes, and a failure's words after them."""
-        told = b"" if self.failure is None else json.dumps(self.failure).encode()
+        """Return it as 8 bytes, and after them a failure's words, or the data."""
+        told = b"d" + self.data if self.data else b""
+        if self.failure is not None:
+            told = b"f" + json.dumps(self.failure).encode()
         return struct.pack("<q", self.number) + told
 
     @classmethod
     def unpacked(cls, message: bytes) -> Answer:
         """Read what `packed` wrote."""
         (number,) = struct.unpack("<q", message[:8])
-        return cls(number, Failure(*json.loads(message[8:])) if len(message) > 8 else None)
+        if message[8:9] == b"f":
+            return cls(number, Failure(*json.loads(message[9:])))
+        return cls(number, None, message[9:])
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker needs to know: environments `low` to `high` of `num_envs`."""
+    """What a worker needs to know: environments `low` to `high` of `num_envs`; whether to record their moves."""
 
     source: Source
     spec: EnvSpec
@@ -86,6 +102,7 @@ class Task:
     low: int
     high: int
     role: str
+    recording: bool = False
 
 
 def shared_arrays(spec: EnvSpec, num_envs: int, memory: Any) -> tuple[Step, tuple[Array, ...]]:
@@ -127,39 +144,57 @@ def _placing(memory: Any) -> Allocate:
 
 def run(pipe: Connection, memory: Any, task_bytes: bytes) -> None:
     """Serve the parent until it closes the pipe. `task_bytes` is a Task by cloudpickle, which carries functions."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the parent decides what it means
+    for asked in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; the parent decides what they mean
+        signal.signal(asked, signal.SIG_IGN)
     try:
         task: Task = cloudpickle.loads(task_bytes)
         step, actions = shared_arrays(task.spec, task.num_envs, memory)
-        chunk = Chunk(
-            task.source,
-            task.spec,
-            step.part(task.low, task.high),
-            num_envs=task.high - task.low,
-            first_index=task.low,
-            role=task.role,
-        )
+        chunk = _chunk(task, step.part(task.low, task.high))
     except Exception as error:
         pipe.send_bytes(Answer(STARTED, Failure.of(error)).packed())
         return
     try:
         pipe.send_bytes(Answer(STARTED).packed())
-        _serve(pipe, chunk, tuple(array[:, task.low : task.high] for array in actions))
+        _serve(pipe, chunk, task, tuple(array[:, task.low : task.high] for array in actions))
     except (EOFError, OSError):
         pass  # the parent is gone or has closed the pipe: there is nobody left to serve
     finally:
         chunk.close()
 
 
-def _serve(pipe: Connection, chunk: Chunk, actions: tuple[Array, ...]) -> None:
+def _chunk(task: Task, out: Step) -> Chunk | Batch:
+    """Build the worker's environments: a native game's as one batch, any other's as objects."""
+    size = task.high - task.low
+    if task.source.game is not None:
+        game = task.source.game(**task.source.arguments)
+        return Batch(game, task.spec, out, num_envs=size, first_index=task.low, role=task.role)
+    return Chunk(
+        task.source, task.spec, out, num_envs=size, first_index=task.low, role=task.role, recording=task.recording
+    )
+
+
+def _serve(pipe: Connection, chunk: Chunk | Batch, task: Task, actions: tuple[Array, ...]) -> None:
     while True:
         order = Order.unpacked(pipe.recv_bytes())
-        failure = None
+        answer = Answer(order.number)
         try:
-            if order.seed is None:
+            if order.what == STEP:
                 chunk.step(actions)
+            elif order.what == SNAPSHOT:
+                answer = Answer(order.number, data=packed(chunk.snapshot()))
+            elif order.what == RESTORE:
+                answer = Answer(order.number, data=json.dumps(_restore(chunk, task, order.data)).encode())
             else:
-                chunk.reset(order.seed)
+                chunk.reset(order.what)
         except Exception as error:
-            failure = Failure.of(error)
-        pipe.send_bytes(Answer(order.number, failure).packed())
+            answer = Answer(order.number, Failure.of(error))
+        pipe.send_bytes(answer.packed())
+
+
+def _restore(chunk: Chunk | Batch, task: Task, data: bytes) -> list[tuple[int, str]]:
+    """Go on from a snapshot of all environments; return those that could not, see `Chunk.restore`."""
+    saved = unpacked(data)
+    if isinstance(chunk, Chunk):
+        return chunk.restore(saved)
+    chunk.restore({name: values[task.low : task.high] for name, values in saved.items()})
+    return []

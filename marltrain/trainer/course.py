@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from marltrain.errors import ConfigError
+from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.policies.batch import Column
 from marltrain.policies.learner import Pace
 from marltrain.policies.memory.readers import Reader, RolloutReader
 from marltrain.policies.memory.streams import Plan, Streams
+from marltrain.random import restored, state_of
 from marltrain.spec import EnvSpec
 from marltrain.trainer.roster import Unit
 
@@ -111,6 +113,22 @@ class Course:
             self._gathered = 0
         if seats != self._seats:
             self._seats, self._reader = seats, unit.learner.reader(self.streams, seats)
+
+    def state(self) -> State:
+        """Return the counts, and what the reader remembers."""
+        reader = State() if self._reader is None else self._reader.state()
+        made = State.joined(reader=reader)
+        made.info |= {"gathered": self._gathered, "credit": self._credit, "updates": self.updates}
+        made.info |= {"idle": state_of(self._idle)}
+        return made
+
+    def restore(self, state: State, *, memory: bool) -> None:
+        """Go on where `state` was asked, with the same seats; without its memory a rollout begins anew."""
+        info = state.info
+        self._gathered, self._credit, self.updates = info["gathered"], info["credit"], info["updates"]
+        self._idle = restored(info["idle"])
+        if self._reader is not None and memory:
+            self._reader.restore(state.part("reader"))
 
     def _read_from(self, held: Array, learns: Array) -> list[int]:
         """Return the players that one agent reads; on-policy all it holds: its reader drops those that do not learn."""

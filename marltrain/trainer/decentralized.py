@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,10 +19,12 @@ from marltrain.policies.agent import Agent
 from marltrain.policies.memory.streams import Plan, Streams
 from marltrain.random import child_seed, fresh_seed
 from marltrain.spec import EnvSpec
+from marltrain.trainer.checkpoint import Found, find, sole
 from marltrain.trainer.course import Course, Defaults, check_pace, plans_for
 from marltrain.trainer.evaluation import Evaluation, TestResult
 from marltrain.trainer.hooks import Callback, CallbackList, FunctionHooks, Paced
 from marltrain.trainer.record import record
+from marltrain.trainer.resume import call_of, check, check_resumable, seed_of, threads, versions
 from marltrain.trainer.roster import Roster, as_mask, check_learners
 from marltrain.trainer.run import Parts, Run
 from marltrain.trainer.settings import (
@@ -100,12 +103,13 @@ class DecentralizedTrainer:
             save_best_fn, save_last_fn, stop_fn,
         )  # fmt: skip
         self.callbacks = CallbackList(callbacks).callbacks
+        self.checkpoint = sole(self.callbacks)
         if run_dir is not None and not isinstance(run_dir, str | Path):
             raise ConfigError(f"run_dir must be a path or None, got {run_dir!r}")
         self.run_dir = None if run_dir is None else Path(run_dir)
         self.stop_reason = ""
         self.run: Run | None = None
-        self._trained = 0
+        self.trained = 0  # calls of train so far, each with episodes of its own
         self._streams: Streams | None = None
         self._streams_of: tuple[tuple[Agent, ...], str] | None = None
 
@@ -117,35 +121,53 @@ class DecentralizedTrainer:
         plot: bool = True,
         *,
         test_agents: Sequence[Agent] | None = None,
+        resume: str | Path | None = None,
+        any_threads: bool = False,
     ) -> dict[str, Any]:
         """Train; return what was collected, measured and written.
 
         agents: one a player, in the players' order; one object may sit in several seats.
         learning_mask, exploration_mask: a truth value a seat; exploration_mask=None: all explore.
         test_agents: the line-up that plays the tests, moving on one seat an episode.
+        resume: the folder of a run: goes on from its newest checkpoint (see `Checkpoint`), or from the one named
+        (runs/x/checkpoints/12000), with the same arguments; budgets count from the run's beginning. A folder without a
+        checkpoint starts anew, with a warning.
+        any_threads: resume with another number of threads too, which changes sums in their last bits.
 
         Returns a mapping with `reward_metric_stats` (a metric a test), `num_collected_steps` (env steps),
         `num_collected_episodes`, `num_gradient_steps`, `num_updates`, `training_time` (s, tests included),
-        `stop_reason`, `run_dir`, `history` and `episodes` (pandas). Ctrl-C returns the result so far; an exception is
-        raised again after the last agents are saved. Raises AgentError, MaskError or ConfigError before anything runs.
+        `stop_reason`, `run_dir`, `history` and `episodes` (pandas). Ctrl-C and SIGTERM end the step, save and return
+        the result so far; a second one leaves at once. An exception is raised again after the last agents are saved.
+        Raises AgentError, MaskError or ConfigError before anything runs, SaveError for a damaged checkpoint.
         """
         self.stop_reason = ""
-        run, learning, exploring = self._prepare(agents, learning_mask, exploration_mask, test_agents)
+        found = self._found(resume)
+        run, learning, exploring = self._prepare(
+            agents, learning_mask, exploration_mask, test_agents, resume, found, any_threads
+        )
         self.run = run
-        try:
-            run.start(learning, exploring)
-            while not run.over():
-                run.collect()
-                run.learn()
-                run.test_if_due()
-            run.last_test()
-        except KeyboardInterrupt:
-            run.reason = "interrupted"
-        except BaseException as error:
-            run.reason = f"{type(error).__name__}"
-            raise
-        finally:
-            run.finish(plot)
+        with run.interrupts:
+            try:
+                if found is None:
+                    run.start(learning, exploring)
+                else:
+                    run.resume(found)
+                while not run.over():
+                    run.collect()
+                    run.learn()
+                    run.test_if_due()
+                    run.checkpoint_if_due()
+                run.last_checkpoint()
+                run.last_test()
+            except KeyboardInterrupt:
+                run.reason = "interrupted"
+                if run.interrupts.leaving:
+                    raise
+            except BaseException as error:
+                run.reason = f"{type(error).__name__}"
+                raise
+            finally:
+                run.finish(plot)
         return run.result()
 
     def test(self, agents: Sequence[Agent], episodes: int | None = None) -> TestResult:
@@ -201,10 +223,34 @@ class DecentralizedTrainer:
             raise ConfigError(f"{what} is given to train(); it can be set here only while training runs")
         return self.run
 
+    def _found(self, resume: str | Path | None) -> Found | None:
+        """Read the checkpoint to go on from, and take its seed; None to start anew."""
+        if resume is None:
+            return None
+        found = find(resume)
+        if found is not None:
+            self.seed = seed_of(found, self.settings.seed)
+        folder = Path(resume) if found is None else found.run_dir
+        if self.run_dir is not None and self.run_dir.resolve() != folder.resolve():
+            raise ConfigError(f"run_dir is {str(self.run_dir)!r}, and resume goes on in {str(folder)!r}: leave one out")
+        return found
+
+    def _folder(self, resume: str | Path | None, found: Found | None) -> Path:
+        """Return the run's folder, made where it is a new run's."""
+        if found is not None:
+            return found.run_dir
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        if resume is None:
+            return run_folder(self.run_dir, self.source.name, stamp)
+        folder = run_folder(resume, self.source.name, stamp, unfinished=True)
+        warnings.warn(f"{resume} holds no finished checkpoint: the run starts anew, in {folder}", stacklevel=4)
+        return folder
+
     def _vector(self, num_envs: int, role: str) -> VectorEnv:
         workers = self.settings.num_workers
         return make_vector(
             self.source, None, num_envs, vector=self.settings.vector, role=role,
+            recording=role == "train" and self.checkpoint is not None,
             num_workers=None if workers is None else min(workers, num_envs),
         )  # fmt: skip
 
@@ -214,6 +260,9 @@ class DecentralizedTrainer:
         learning_mask: Sequence[Any] | Array,
         exploration_mask: Sequence[Any] | Array | None,
         test_agents: Sequence[Agent] | None,
+        resume: str | Path | None,
+        found: Found | None,
+        any_threads: bool,
     ) -> tuple[Run, Array, Array]:
         """Build and check everything a run needs; environments are closed again when a check fails."""
         settings = self.settings
@@ -226,7 +275,13 @@ class DecentralizedTrainer:
                 "exploration_mask", some=False,
             )  # fmt: skip
             roster = Roster(spec, agents, self.seed, stack=True)
+            for unit in roster.units:
+                stack.callback(unit.learner.close)
             check_learners(spec, agents, learning)
+            told = self._told(spec, agents, test_agents, (learning, exploring))
+            if found is not None:
+                check(found, told, any_threads=any_threads)
+                self._streams = None  # a checkpoint brings its own
             line_up = roster if test_agents is None else Roster(spec, test_agents, self.seed, stack=False)
             defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory)
             for unit in roster.units:
@@ -238,15 +293,31 @@ class DecentralizedTrainer:
             streams = self._streams_for(spec, roster, plans, envs.num_envs)
             learners = [unit for unit in roster.units if unit.learner.needs is not None and not unit.frozen.all()]
             courses = [Course(unit, streams, envs.num_envs, defaults) for unit in learners]
-            folder = run_folder(self.run_dir, self.source.name, time.strftime("%Y%m%d-%H%M%S"))
-            env_seed = self.seed if self._trained == 0 else child_seed(self.seed, "train", self._trained)
-            self._trained += 1
+            folder = self._folder(resume, found)
+            env_seed = self.seed if self.trained == 0 else child_seed(self.seed, "train", self.trained)
+            self.trained += 1
             record(folder, self, spec, agents, (learning, exploring))
             parts = Parts(
                 envs, Evaluation(test_envs, self.seed), roster, line_up, test_agents is not None, streams, courses,
-                folder, env_seed, self.hooks, CallbackList([*self._watchers(folder), *self.callbacks]), stack.pop_all(),
+                folder, env_seed, self.hooks, CallbackList([*self._watchers(folder), *self.callbacks]),
+                self.checkpoint, told, stack.pop_all(),
             )  # fmt: skip
         return Run(self, parts), learning, exploring
+
+    def _told(
+        self,
+        spec: EnvSpec,
+        agents: Sequence[Agent],
+        test_agents: Sequence[Agent] | None,
+        masks: tuple[Array, Array],
+    ) -> dict[str, Any]:
+        """Return what a checkpoint says of the run as a whole; raises AgentError for agents that it could not hold."""
+        if self.checkpoint is not None:
+            check_resumable(agents)
+        return {
+            "seed": self.seed, "call": call_of(self, spec, agents, test_agents, masks), "versions": versions(),
+            "threads": threads(agents), "reproducible": spec.reproducible,
+        }  # fmt: skip
 
     def _streams_for(self, spec: EnvSpec, roster: Roster, plans: Mapping[int, Plan], num_envs: int) -> Streams:
         """Return the streams of the last `train` when the same agents sit in the same seats, else new ones."""

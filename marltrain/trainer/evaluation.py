@@ -94,6 +94,10 @@ def rotations(spec: EnvSpec, unit: Unit, numbers: Array) -> Array:
     return (unit.rows[:, :, None] + numbers[None, None, :]) % size
 
 
+class GivenUp(Exception):  # noqa: N818  # nothing went wrong
+    """A test was not played to its end."""
+
+
 class Evaluation:
     """Plays tests in environments of its own, on the same seeds every time."""
 
@@ -108,10 +112,12 @@ class Evaluation:
         *,
         rotate: bool = False,
         on_episodes: Callable[[int, int], Any] | None = None,
+        given_up: Callable[[], bool] = lambda: False,
     ) -> TestResult:
         """Play exactly `episodes` episodes: number j in environment j mod E, as the j // E-th there.
 
         on_episodes: called with (episodes, env steps) so far, at the start and by multiples of E episodes.
+        given_up: asked at every step; where it says so, GivenUp is raised.
         """
         envs, spec = self.envs, self.envs.spec
         num_envs, players = envs.num_envs, len(spec.players)
@@ -125,6 +131,8 @@ class Evaluation:
         if rotate:
             actors.rotate([rotations(spec, unit, tables) for unit in units])
         while tally.open:
+            if given_up():
+                raise GivenUp
             actors.decide(step)
             envs.send(actors.actions)
             step = envs.recv()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.files import replacing
+from marltrain.files import State, replacing
 from marltrain.layout import Array
 
 if TYPE_CHECKING:
@@ -45,6 +45,17 @@ class Means:
         self._sums, self._counts = {}, {}
         return means
 
+    def state(self) -> State:
+        """Return the sums so far."""
+        sums, counts = np.array([*self._sums.values()]), np.array([*self._counts.values()], np.int64)
+        return State({"names": list(self._sums)}, {"sums": sums, "counts": counts})
+
+    def restore(self, state: State) -> None:
+        """Go on from the sums that `state` returned."""
+        names = state.info["names"]
+        self._sums = dict(zip(names, state.arrays["sums"].tolist(), strict=True))
+        self._counts = dict(zip(names, state.arrays["counts"].tolist(), strict=True))
+
 
 class Columns:
     """Named columns of numbers that grow by doubling: a row costs its bytes and no object."""
@@ -65,6 +76,13 @@ class Columns:
     def arrays(self) -> dict[str, Array]:
         """Return a copy of every column."""
         return {name: array[: self.rows].copy() for name, array in self._arrays.items()}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Become the columns that `arrays` returned."""
+        for name, array in self._arrays.items():
+            held = arrays[name].astype(array.dtype)
+            self._arrays[name] = np.concatenate([held, np.empty(max(len(array), len(held)), array.dtype)])
+        self.rows = len(arrays["episode"])
 
 
 class History:
@@ -148,6 +166,22 @@ class History:
         import pandas as pd
 
         return pd.DataFrame(self._episodes.arrays())
+
+    def state(self) -> State:
+        """Return both tables, and what counts towards the next test's row."""
+        names = list(dict.fromkeys(name for row in self._tests for name in row))
+        tests = np.array([[row.get(name, math.nan) for name in names] for row in self._tests]).reshape(-1, len(names))
+        return State.joined(
+            tests=State({"names": names}, {"rows": tests}), episodes=State({}, self._episodes.arrays()),
+            means=self._means.state(),
+        )  # fmt: skip
+
+    def restore(self, state: State) -> None:
+        """Become the tables that `state` was asked of."""
+        tests = state.part("tests")
+        self._tests = [dict(zip(tests.info["names"], row, strict=True)) for row in tests.arrays["rows"].tolist()]
+        self._episodes.restore(state.part("episodes").arrays)
+        self._means.restore(state.part("means"))
 
     def write(self, folder: str | Path, *, now: bool = False) -> None:
         """Write both tables into `folder`, unless that was done too recently to be worth its time.

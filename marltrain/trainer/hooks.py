@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marltrain.errors import ConfigError
+from marltrain.errors import ConfigError, SaveError
+from marltrain.files import State
 
 if TYPE_CHECKING:
     from marltrain.trainer.decentralized import DecentralizedTrainer
@@ -90,7 +93,7 @@ class Callback:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Take back what `state_dict` returned; called after `on_train_start` of a run that is resumed."""
 
 
 class CallbackList:
@@ -130,12 +133,51 @@ class CallbackList:
         if errors:
             raise errors[0]
 
+    def state(self) -> State:
+        """Return what each callback must keep; raises SaveError, naming it, where that is not JSON values."""
+        kept = []
+        for callback in self.callbacks:
+            told = {"type": type(callback).__name__, "state": _tagged(callback.state_dict())}
+            try:
+                json.dumps(told)
+            except (TypeError, ValueError) as error:
+                raise SaveError(f"{told['type']}.state_dict() must return JSON values: {error}") from error
+            kept.append(told)
+        return State({"all": kept})
+
+    def restore(self, state: State) -> None:
+        """Give each callback what one of its class, in the same place among these, returned."""
+        kept: dict[str, list[Any]] = {}
+        for told in state.info["all"]:
+            kept.setdefault(told["type"], []).append(told["state"])
+        for callback in self.callbacks:
+            held = kept.get(type(callback).__name__)
+            if held:
+                callback.load_state_dict(_untagged(held.pop(0)))
+
+
+def _tagged(value: Any) -> Any:
+    """Put what JSON has no number for, nan and infinities, into words."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if isinstance(value, Mapping):
+        return {key: _tagged(inner) for key, inner in value.items()}
+    return [_tagged(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _untagged(value: Any) -> Any:
+    """Undo `_tagged`."""
+    if isinstance(value, dict):
+        return float(value["float"]) if set(value) == {"float"} else {k: _untagged(v) for k, v in value.items()}
+    return [_untagged(inner) for inner in value] if isinstance(value, list) else value
+
 
 @dataclass
 class Paced:
     """Calls `function(episodes, steps)` at the start, and whenever the episodes reach or pass a multiple of `every`.
 
-    Passing several multiples at once is one call. `name` is the trainer's argument, for messages.
+    Passing several multiples at once is one call. `name` is the trainer's argument, for messages; `passed` counts the
+    multiples so far.
     """
 
     name: str
@@ -144,18 +186,18 @@ class Paced:
 
     def __post_init__(self) -> None:
         """Raise ConfigError unless the function is a function or None."""
-        self._passed = 0
+        self.passed = 0
         _check_callable(self.name, self.function)
 
     def start(self) -> None:
         """Call with (0, 0) and count from there."""
-        self._passed = 0
+        self.passed = 0
         _call(self.name, self.function, 0, 0)
 
     def at(self, episodes: int, steps: int) -> None:
         """Call if `episodes` reached a multiple that the last call had not."""
-        if episodes // self.every > self._passed:
-            self._passed = episodes // self.every
+        if episodes // self.every > self.passed:
+            self.passed = episodes // self.every
             _call(self.name, self.function, episodes, steps)
 
 
@@ -168,6 +210,14 @@ class FunctionHooks:
     save_best_fn: Callable[[int], Any] | None = None
     save_last_fn: Callable[[], Any] | None = None
     stop_fn: Callable[[float, int], bool] | None = None
+
+    def state(self) -> State:
+        """Return how far the paced ones have come."""
+        return State({"train": self.train.passed, "test": self.test.passed})
+
+    def restore(self, state: State) -> None:
+        """Go on from there."""
+        self.train.passed, self.test.passed = state.info["train"], state.info["test"]
 
     def __post_init__(self) -> None:
         """Raise ConfigError unless each is a function or None."""

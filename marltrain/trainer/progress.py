@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from marltrain.trainer.hooks import Callback, Moment
@@ -84,6 +85,14 @@ class Progress(Callback):
             self._bar = None
         self._file.write(f"training ended: {moment.data['reason']}\n")
         self._file.flush()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it shows of the past."""
+        return {"metric": self._metric, "best": self._best, "loss": self._loss}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self._metric, self._best, self._loss = state["metric"], state["best"], state["loss"]
 
     def _show(self, moment: Moment) -> None:
         self._measure(moment)

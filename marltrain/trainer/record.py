@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -11,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 from marltrain.files import plain, write_json
 from marltrain.layout import Array
 from marltrain.policies.agent import Agent, FrozenAgent
+from marltrain.policies.backends import BACKENDS, make_backend
 from marltrain.policies.learning import LearningAgent
 from marltrain.spec import EnvSpec
 
 if TYPE_CHECKING:
     from marltrain.trainer.decentralized import DecentralizedTrainer
 
-LIBRARIES = ("marltrain", "gymnasium", "numpy", "pettingzoo", "tianshou", "torch")
+LIBRARIES = ("marltrain", "gymnasium", "numpy", "pettingzoo")
+WHERE_LOADED = ("keras", "tensorflow", "tianshou", "torch")
 
 
 def record(
     folder: Path, trainer: DecentralizedTrainer, spec: EnvSpec, agents: Sequence[Agent], masks: tuple[Array, Array]
 ) -> None:
-    """Write the environment, the trainer's settings, each seat's agent, the seed, versions and thread count."""
-    import torch
-
+    """Write the environment, the trainer's settings, each seat's agent, the seed, versions and thread counts."""
     learning, exploring = masks
     seats: list[dict[str, Any]] = [
         {"player": name, "agent": _described(agent), "learns": bool(learns), "explores": bool(explores)}
@@ -41,10 +42,15 @@ def record(
             "reproducible": spec.reproducible,
             "trainer": {**plain(asdict(trainer.settings)), "team_reward": plain(trainer.team_reward)},
             "seats": seats,
-            "versions": {name: version(name) for name in LIBRARIES},
-            "threads": torch.get_num_threads(),
+            "versions": {name: version(name) for name in (*LIBRARIES, *loaded(WHERE_LOADED))},
+            "threads": {name: make_backend(name, "cpu").threads() for name in loaded(BACKENDS)},
         },
     )
+
+
+def loaded(names: Sequence[str]) -> list[str]:
+    """Return those that this process has imported: what has not been cannot have computed anything."""
+    return [name for name in names if name in sys.modules]
 
 
 def _described(agent: Agent) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from marltrain.errors import AgentError
+from marltrain.files import State
 from marltrain.layout import Array, map_obs
 from marltrain.policies.batch import Acted
 from marltrain.policies.memory.streams import Streams
@@ -57,6 +58,17 @@ class Actors:
             decided.append(acted)
         return decided
 
+    def state(self) -> State:
+        """Return the carries."""
+        made = State({"carries": []})
+        for i, carry in enumerate(self._carries):
+            made.info["carries"].append(_described(carry, f"{i}", made.arrays))
+        return made
+
+    def restore(self, state: State) -> None:
+        """Go on with the carries that `state` returned."""
+        self._carries = [_rebuilt(told, state.arrays) for told in state.info["carries"]]
+
     def _forget_ended(self, i: int, step: Step) -> None:
         """Zero the carry of every seat whose part of an episode just ended."""
         if self._carries[i] is None:
@@ -83,6 +95,27 @@ def _zeroed(carry: Any, over: Array) -> Any:
     if isinstance(carry, tuple):
         return tuple(_zeroed(value, over) for value in carry)
     return np.where(over.reshape(*over.shape, *[1] * (carry.ndim - 2)), 0, carry)
+
+
+def _described(carry: Any, name: str, arrays: dict[str, Array]) -> Any:
+    """Return a carry's structure as JSON values; its arrays go into `arrays`."""
+    if isinstance(carry, dict):
+        return {"dict": {key: _described(value, f"{name}/{key}", arrays) for key, value in carry.items()}}
+    if isinstance(carry, tuple):
+        return {"tuple": [_described(value, f"{name}/{i}", arrays) for i, value in enumerate(carry)]}
+    if carry is None:
+        return None
+    arrays[name] = carry
+    return name
+
+
+def _rebuilt(told: Any, arrays: Mapping[str, Array]) -> Any:
+    """Return the carry that `_described` told of."""
+    if isinstance(told, dict) and "dict" in told:
+        return {key: _rebuilt(value, arrays) for key, value in told["dict"].items()}
+    if isinstance(told, dict):
+        return tuple(_rebuilt(value, arrays) for value in told["tuple"])
+    return None if told is None else arrays[told].copy()
 
 
 class _View:

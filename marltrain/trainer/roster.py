@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from marltrain.errors import AgentError, ConfigError, MaskError, did_you_mean
+from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.policies.agent import Agent, FrozenAgent
+from marltrain.policies.batch import AgentState
 from marltrain.policies.learner import AlgorithmLearner, Learner
 from marltrain.policies.learning import LearningAgent
 from marltrain.policies.restore import LEARNING, learning_class
@@ -59,6 +62,27 @@ class Roster:
                 raise AgentError(f"player {player.name!r}: expected an Agent, got {type(agent).__name__} ({agent!r})")
             agent.sit(player, child_seed(seed, "agent", i))
         self.units = [self._unit(members, stack) for members in self._gathered(stack)]
+
+    def state(self, but: Sequence[Agent] = ()) -> State:
+        """Return what every agent is, less those of another line-up, and what learners keep of the loop."""
+        agents = {str(i): agent.state() for i, agent in self._distinct(but)}
+        learners = {str(i): unit.learner.loop_state() for i, unit in enumerate(self.units)}
+        return State.joined(agents=State.joined(**agents), learners=State.joined(**learners))
+
+    def restore(self, state: State, but: Sequence[Agent] = ()) -> None:
+        """Let these agents, where they sit, become what `state` was asked of."""
+        agents, learners = state.part("agents"), state.part("learners")
+        for i, agent in self._distinct(but):
+            saved = agents.part(str(i))
+            agent.restore(AgentState(saved.info, saved.arrays))
+        for i, unit in enumerate(self.units):
+            unit.learner.restore_loop(learners.part(str(i)))
+
+    def _distinct(self, but: Sequence[Agent]) -> list[tuple[int, Agent]]:
+        """Return every agent once, with its first seat."""
+        seen = {id(agent) for agent in but}
+        first = {id(agent): (seat, agent) for seat, agent in reversed(list(enumerate(self.agents)))}
+        return sorted((place for key, place in first.items() if key not in seen), key=itemgetter(0))
 
     def _check_count(self) -> None:
         names = self.spec.names

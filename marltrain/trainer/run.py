@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import time
+import warnings
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from marltrain.envs import VectorEnv
+from marltrain.errors import EnvError, MarlTrainError, SaveError
+from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.policies.memory.streams import Streams
 from marltrain.spec import Step
+from marltrain.trainer.checkpoint import Checkpoint, Found, write
 from marltrain.trainer.course import Course
-from marltrain.trainer.evaluation import Evaluation, TestResult, bootstrap
+from marltrain.trainer.evaluation import Evaluation, GivenUp, TestResult, bootstrap
 from marltrain.trainer.history import History
 from marltrain.trainer.hooks import CallbackList, FunctionHooks, Moment
+from marltrain.trainer.interrupts import Interrupts
 from marltrain.trainer.rollout import Actors, Collector
 from marltrain.trainer.roster import Roster
 from marltrain.trainer.settings import measured, team_rewards
@@ -38,7 +45,10 @@ class Counters:
 
 @dataclass
 class Parts:
-    """What a run is built of, made and checked before it starts."""
+    """What a run is built of, made and checked before it starts.
+
+    told: what its checkpoints say of the run as a whole.
+    """
 
     envs: VectorEnv
     evaluation: Evaluation
@@ -51,6 +61,8 @@ class Parts:
     env_seed: int
     hooks: FunctionHooks
     callbacks: CallbackList
+    checkpoint: Checkpoint | None
+    told: dict[str, Any]
     closing: ExitStack
 
 
@@ -65,6 +77,7 @@ class Run:
         self.best = float("-inf")
         self.tested_at = (-1, -1)
         self.reason = ""
+        self.interrupts = Interrupts()
         self._tests_passed = 0
         self._gradient_base = self._gradient_total()
         spec, num_envs = parts.envs.spec, parts.envs.num_envs
@@ -73,6 +86,10 @@ class Run:
         self._returns = np.zeros((len(spec.players), num_envs))
         self._lengths = np.zeros(num_envs, np.int64)
         self._started_at = time.perf_counter()
+        self._seconds_before = 0.0
+        self._step: Step | None = None
+        self._written_at: int | None = None
+        self._newly_best = False
         self._started = False
         self.finished = False
         self._masks: tuple[Array, Array] | None = None
@@ -85,18 +102,29 @@ class Run:
         self.set_masks(learning, exploring)
         self._started = True
         self.tell("on_train_start", agents=self.parts.roster.agents, line_up=self.parts.line_up.agents)
-        self.test()
+        if not self.test():
+            return
+        self._newly_best = False
         self.parts.hooks.train.start()
         for unit in self.parts.roster.units:
             unit.learner.at(0)
         self._step = self.parts.envs.reset(self.parts.env_seed)
         self._remember(self._step, None)
 
+    def resume(self, found: Found) -> None:
+        """Go on from a checkpoint, in place of `start`; a test that was due when it was written is played."""
+        self._restore(found)
+        self._written_at = self.counters.env_steps
+        self._started = True
+        self.tell("on_train_start", agents=self.parts.roster.agents, line_up=self.parts.line_up.agents)
+        self.parts.callbacks.restore(found.state.part("callbacks"))
+        self.test_if_due()
+
     def collect(self) -> None:
         """One batch step: act, step every environment, remember, tell what ended."""
         self._apply_masks()
         envs = self.parts.envs
-        envs.send(self._collector.decide(self._step))
+        envs.send(self._collector.decide(self.step))
         step = self._step = envs.recv()
         self.counters.env_steps += envs.num_envs
         self._remember(step, team_rewards(self.trainer.team_reward, step.reward))
@@ -120,19 +148,22 @@ class Run:
     def test_if_due(self) -> None:
         """Play a test when the finished episodes have passed another multiple of `test_freq`."""
         passed = self.counters.episodes // self.trainer.settings.test_freq
-        if passed > self._tests_passed:
+        if passed > self._tests_passed and self.test():
             self._tests_passed = passed
-            self.test()
 
-    def test(self) -> None:
-        """Play a test, and all that hangs on it: history, best agents, `stop_fn`."""
+    def test(self) -> bool:
+        """Play a test, and all that hangs on it: history, best agents, `stop_fn`; False where it was given up."""
         parts, settings = self.parts, self.trainer.settings
         parts.hooks.test.start()
-        result = parts.evaluation.play(
-            parts.line_up.units, settings.episodes_per_test, rotate=parts.rotate, on_episodes=parts.hooks.test.at
-        )
+        try:
+            result = parts.evaluation.play(
+                parts.line_up.units, settings.episodes_per_test, rotate=parts.rotate, on_episodes=parts.hooks.test.at,
+                given_up=lambda: self.interrupts.asked,
+            )  # fmt: skip
+        except GivenUp:
+            return False
         metric = measured(self.trainer.reward_metric, result.returns, self._judged())
-        best = not self.metrics or metric > self.best
+        best = self._newly_best = not self.metrics or metric > self.best
         self.metrics.append(metric)
         self.best = max(self.best, metric)
         self.tested_at = (self.counters.episodes, self.counters.env_steps)
@@ -145,6 +176,18 @@ class Run:
             self.trainer.stop("stop_fn")
         if best:
             self.tell("on_checkpoint", path=parts.folder / "best")
+        return True
+
+    def checkpoint_if_due(self) -> None:
+        """Write a checkpoint if it is time for one."""
+        checkpoint, best, self._newly_best = self.parts.checkpoint, self._newly_best, False
+        if checkpoint is not None and checkpoint.due(self.counters, self.seconds, best=best):
+            self._checkpoint(checkpoint, best)
+
+    def last_checkpoint(self) -> None:
+        """Write down where training ended, unless that was just done; so that more training can follow."""
+        if self.parts.checkpoint is not None and self._step is not None and self._written_at != self.counters.env_steps:
+            self._checkpoint(self.parts.checkpoint, best=False)
 
     def over(self) -> bool:
         """Say whether a budget is used up or somebody asked to stop."""
@@ -154,15 +197,18 @@ class Run:
             ("steps_per_train", counters.env_steps, settings.steps_per_train),
             ("updates_per_train", counters.updates, settings.updates_per_train),
         )
-        self.reason = self.trainer.stop_reason or next(
+        stopped = "interrupted" if self.interrupts.asked else self.trainer.stop_reason
+        self.reason = stopped or next(
             (name for name, done, budget in budgets if budget is not None and done >= budget), ""
         )
         return bool(self.reason)
 
     def last_test(self) -> None:
         """Play the test at the end, unless the last one saw the same agents."""
-        if self.tested_at != (self.counters.episodes, self.counters.env_steps):
-            self.test()
+        if self.tested_at == (self.counters.episodes, self.counters.env_steps) or self.interrupts.asked:
+            return
+        if not self.test():
+            self.reason = "interrupted"
 
     def finish(self, plot: bool) -> None:
         """Save the last agents, tell the callbacks, write the tables and the picture, close the environments."""
@@ -173,12 +219,10 @@ class Run:
             with ExitStack() as after:  # in reverse, and each even where another raises
                 after.callback(self._close)
                 if plot:
-                    after.callback(self._plot)
-                after.callback(self.history.write, folder, now=True)
+                    after.callback(self._unless_leaving, self._plot)
+                after.callback(self._unless_leaving, partial(self.history.write, folder, now=True))
                 after.callback(self.parts.streams.abandon)
-                self.trainer.save(folder / "last", self.parts.roster.agents)
-                self.parts.hooks.save_last()
-                self.tell("on_checkpoint", path=folder / "last")
+                self._unless_leaving(self._save_last)
 
     def result(self) -> dict[str, Any]:
         """Return what `train` returns."""
@@ -197,6 +241,102 @@ class Run:
 
     # what the steps are made of
 
+    @property
+    def step(self) -> Step:
+        """The Step to act on."""
+        if self._step is None:
+            raise RuntimeError("the environments have not been reset")
+        return self._step
+
+    def _checkpoint(self, checkpoint: Checkpoint, best: bool) -> None:
+        counters, settings = self.counters, checkpoint.settings
+        told = {**self.parts.told, "env_steps": counters.env_steps, "episodes": counters.episodes, "best": best}
+        path = write(self.parts.folder, told, self._state(settings.memory), keep=settings.keep)
+        self._written_at = counters.env_steps
+        self.tell("on_checkpoint", path=path)
+
+    def _state(self, memory: bool) -> State:
+        """Return everything that this run is, for a checkpoint; `memory`: what may still be learned from too."""
+        parts, counters = self.parts, self.counters
+        applied = self.masks() if self._applied is None else self._applied
+        made = State(
+            {
+                "counters": vars(counters).copy(), "gradient_base": self._gradient_base, "seconds": self.seconds,
+                "tested_at": list(self.tested_at), "tests_passed": self._tests_passed, "trained": self.trainer.trained,
+            },
+            {
+                "metrics": np.array(self.metrics), "best": np.array(self.best), "returns": self._returns,
+                "lengths": self._lengths, "masks": np.array(self.masks()), "applied": np.array(applied),
+            },
+        )  # fmt: skip
+        made.add("agents", parts.roster.state())
+        if parts.line_up is not parts.roster:
+            made.add("line_up", parts.line_up.state(but=parts.roster.agents))
+        made.add("courses", State.joined(**{str(i): course.state() for i, course in enumerate(parts.courses)}))
+        made.add("actors", self._actors.state())
+        made.add("envs", State({}, parts.envs.state()))
+        made.add("history", self.history.state())
+        made.add("hooks", parts.hooks.state())
+        made.add("callbacks", parts.callbacks.state())
+        if memory:
+            made.add("memory", parts.streams.state())
+        return made
+
+    def _restore(self, found: Found) -> None:
+        """Become the run that a checkpoint was written of; raises SaveError where it does not hold one."""
+        try:
+            self._take(found.state, found.memory)
+            step, lost = self.parts.envs.restore(found.state.part("envs").arrays)
+        except EnvError:
+            raise
+        except (MarlTrainError, KeyError, IndexError, TypeError, ValueError) as error:
+            told = str(error) if isinstance(error, MarlTrainError) else f"{type(error).__name__}: {error}"
+            raise SaveError(f"{found.path} cannot be resumed: {told}") from error
+        self._step = step
+        if not found.memory:
+            self._remember(step, None)
+        elif lost:
+            self.parts.streams.restart(step, np.array([e for e, _ in lost]))
+        for e, what in lost:
+            self._returns[:, e], self._lengths[e] = 0.0, 0
+            if self.parts.envs.spec.reproducible:
+                told = f"{what}. Its running episode begins anew: the run goes on, but is not exact"
+                warnings.warn(told, stacklevel=4)
+
+    def _take(self, state: State, memory: bool) -> None:
+        parts, info, arrays = self.parts, state.info, state.arrays
+        parts.roster.restore(state.part("agents"))
+        if parts.line_up is not parts.roster:
+            parts.line_up.restore(state.part("line_up"), but=parts.roster.agents)
+        self.counters = Counters(**info["counters"])
+        self.tested_at, self._tests_passed = tuple(info["tested_at"]), info["tests_passed"]
+        self._gradient_base, self._seconds_before = info["gradient_base"], info["seconds"]
+        self.trainer.trained = info["trained"]
+        self.metrics, self.best = arrays["metrics"].tolist(), float(arrays["best"])
+        self._returns[...], self._lengths[...] = arrays["returns"], arrays["lengths"]
+        if memory:
+            parts.streams.restore(state.part("memory"))
+        self.set_masks(*arrays["applied"])
+        self._apply_masks()
+        if (arrays["applied"] != arrays["masks"]).any():
+            self.set_masks(*arrays["masks"])
+        for i, course in enumerate(parts.courses):
+            course.restore(state.part("courses").part(str(i)), memory=memory)
+        self._actors.restore(state.part("actors"))
+        self.history.restore(state.part("history"))
+        parts.hooks.restore(state.part("hooks"))
+
+    def _save_last(self) -> None:
+        folder = self.parts.folder / "last"
+        self.trainer.save(folder, self.parts.roster.agents)
+        self.parts.hooks.save_last()
+        self.tell("on_checkpoint", path=folder)
+
+    def _unless_leaving(self, work: Callable[[], Any]) -> None:
+        """Do one of the last things, unless a second interrupt asked to leave at once."""
+        if not self.interrupts.leaving:
+            work()
+
     def _close(self) -> None:
         self.finished = True
         self.tell("on_train_end", reason=self.reason)
@@ -204,7 +344,7 @@ class Run:
     @property
     def seconds(self) -> float:
         """Seconds since this run started, tests included."""
-        return time.perf_counter() - self._started_at
+        return self._seconds_before + time.perf_counter() - self._started_at
 
     def set_masks(self, learning: Array | None = None, exploring: Array | None = None) -> None:
         """Take masks [P] bool; they count from the next batch step on."""

@@ -15,6 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from marltrain.files import State
 from marltrain.trainer.history import Means
 from marltrain.trainer.hooks import Callback, Moment
 
@@ -33,6 +36,13 @@ class EventFile:
         self.path = folder / f"events.out.tfevents.{int(now)}.{socket.gethostname()}.{os.getpid()}.{time.time_ns()}"
         self._records = RecordWriter(self.path.open("xb"))
         self._records.write(Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
+
+    def resume(self, step: int) -> None:
+        """Say that what other files of the folder hold from `step` on was given up."""
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+        started = SessionLog(status=SessionLog.START)
+        self._records.write(Event(wall_time=time.time(), step=step, session_log=started).SerializeToString())
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
         """Write all scalars of one step as one record."""
@@ -67,6 +77,8 @@ class TensorBoard(Callback):
     def on_train_start(self, moment: Moment) -> None:
         """Create the file."""
         self._file = EventFile(self.folder)
+        if moment.env_steps:
+            self._file.resume(moment.env_steps + 1)
         self._last = (moment.env_steps, moment.seconds)
 
     def on_episode_end(self, moment: Moment) -> None:
@@ -96,6 +108,20 @@ class TensorBoard(Callback):
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what counts towards the next point, and when the last one was."""
+        means = self._means.state()
+        return {
+            "names": means.info["names"], "last": list(self._last),
+            **{name: array.tolist() for name, array in means.arrays.items()},
+        }  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self._last = tuple(state["last"])
+        arrays = {name: np.array(state[name]) for name in ("sums", "counts")}
+        self._means.restore(State({"names": state["names"]}, arrays))
 
     def _point(self, moment: Moment) -> None:
         scalars = self._means.take()

@@ -32,6 +32,27 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
             "network": MLP(hidden=(128, 128), activation="relu"),
         },
     },
+    ("dqn", "gymnasium/CartPole-v1"): {
+        "trainer": {
+            "num_train_envs": 8,
+            "num_test_envs": 16,
+            "update_freq": 256,
+            "test_freq": 50,
+            "episodes_per_test": 100,
+            "steps_per_train": 100_000,
+        },
+        "agents": {
+            "learning_rate": linear(2.3e-3, 1e-4, 100_000),
+            "gamma": 0.99,
+            "epsilon": linear(1.0, 0.04, 16_000),
+            "capacity": 100_000,
+            "learning_starts": 1_000,
+            "update_per_step": 0.5,
+            "batch_size": 64,
+            "target_sync": 128,
+            "network": MLP(hidden=(256, 256), activation="relu"),
+        },
+    },
     ("ppo", "gymnasium/CartPole-v1"): {
         "trainer": {
             "num_train_envs": 8,

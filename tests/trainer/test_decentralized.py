@@ -92,7 +92,7 @@ def test_what_a_run_leaves():
     assert result["num_collected_episodes"] == len(result["episodes"]) == 12
     assert result["training_time"] > 0
     config = json.loads((folder / "config.json").read_text())
-    assert (config["seed"], config["trainer"]["update_freq"], config["threads"]) == (0, 10, 1)
+    assert (config["seed"], config["trainer"]["update_freq"], config["threads"]["torch"]) == (0, 10, 1)
     assert [seat["player"] for seat in config["seats"]] == ["player_0", "player_1"]
 
 

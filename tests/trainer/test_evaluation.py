@@ -17,7 +17,7 @@ from tests.toys import Crowd, Identity, Relay
 from tests.trainer.running import changed, dqn, ppo, tables, trainer, weights
 
 
-class Auction(ParallelEnv):  # type: ignore[misc]
+class Auction(ParallelEnv):
     """Three players bid 0 to 4; the highest bid takes 1 from each of the others. 1 or 2 steps, by the seed's parity.
 
     Each sees its own place. In the game's log: the seed of every episode started.

@@ -29,7 +29,7 @@ def test_seeds_are_integers_of_at_least_zero(seed):
 @pytest.mark.parametrize("network", ["mlp", [64, 64], 64])
 def test_networks_are_specifications_or_models(network):
     for agent in (mt.PPO, mt.DQN):
-        with pytest.raises(mt.AgentError, match=r"network must be a NetworkSpec \(MLP\(...\), CNN\(...\)\) or a model"):
+        with pytest.raises(mt.AgentError, match=r"network must be a NetworkSpec \(MLP\(...\), CNN\(...\)\), a model"):
             agent(BOX, CHOICE, network=network)
     with pytest.raises(mt.ConfigError, match="hidden must be a tuple of widths"):
         mt.MLP(64)  # type: ignore[arg-type]

@@ -90,7 +90,7 @@ def test_the_identity_is_learned(algo, share):
     assert last >= 9.8
 
 
-class Mirror(ParallelEnv):  # type: ignore[misc]
+class Mirror(ParallelEnv):
     """Every player sees numbers, and gains by naming them: exactly (wheels) or nearly (levers in their own units)."""
 
     metadata = {"name": "mirror"}  # noqa: RUF012

@@ -1,0 +1,268 @@
+"""Checkpoints: when a run is written down whole, and the folders that hold it.
+
+    <run>/checkpoints/<env steps>/
+      checkpoint.json       what it is of, and the checksum of every file, its own included
+      state.json            everything that JSON can hold
+      run.safetensors       arrays: weights, moments, environments, tables
+      memory.safetensors    arrays: what the learners may still learn from
+
+A folder is filled beside its place and moved there, so that one which is there is whole. Nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from marltrain import __version__
+from marltrain.config import setting, validate
+from marltrain.errors import ConfigError, SaveError
+from marltrain.files import (
+    State,
+    read_arrays,
+    read_json,
+    replacing_folder,
+    sha256,
+    whole_folder,
+    write_arrays,
+    write_json,
+)
+from marltrain.trainer.hooks import Callback, Moment
+
+if TYPE_CHECKING:
+    from marltrain.trainer.run import Counters
+
+FORMAT = "marltrain-checkpoint"
+SCHEMA = 1
+FOLDER = "checkpoints"
+MANIFEST, VALUES, ARRAYS, MEMORY = "checkpoint.json", "state.json", "run.safetensors", "memory.safetensors"
+KEYS = {"format", "schema", "marltrain", "sha256", "files", "env_steps", "episodes", "best", "seed", "call", "versions",
+        "threads", "reproducible"}  # fmt: skip
+_NAMED = re.compile(r"\.?(\d+)(\.previous)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    every_episodes: int | None = setting(None, doc="episodes between checkpoints", low=1)
+    every_steps: int | None = setting(None, doc="env steps between checkpoints", low=1)
+    every_minutes: float | None = setting(None, doc="minutes between checkpoints", above=0)
+    keep: int = setting(2, doc="how many of the newest stay", low=1)
+    best: bool = setting(False, doc="write one after each test that is the best so far, and keep it")
+    memory: bool = setting(True, doc="hold what the learners may still learn from")
+
+
+class Checkpoint(Callback):
+    """Writes the whole run down now and then, so that `train(..., resume=run_dir)` goes on where it was.
+
+    every_episodes, every_steps (env steps), every_minutes: how often; at least one of them, whichever comes first. One
+    more is written when training ends, or is interrupted.
+    keep: how many of the newest stay.  best: also write one after each test that is the best so far, and keep the last
+    of these.
+    memory: False leaves out what the learners may still learn from, which may be large: a run resumed from such a
+    checkpoint goes on, but is not the run that it would have been.
+
+    Raises ConfigError for a wrong argument.
+    """
+
+    def __init__(
+        self,
+        *,
+        every_episodes: int | None = None,
+        every_steps: int | None = None,
+        every_minutes: float | None = None,
+        keep: int = 2,
+        best: bool = False,
+        memory: bool = True,
+    ) -> None:
+        """Check the arguments."""
+        self.settings = _Settings(
+            every_episodes=every_episodes, every_steps=every_steps, every_minutes=every_minutes, keep=keep, best=best,
+            memory=memory,
+        )  # fmt: skip
+        validate(self.settings, "Checkpoint")
+        if every_episodes is None and every_steps is None and every_minutes is None:
+            raise ConfigError("Checkpoint: say how often: every_episodes=, every_steps= or every_minutes=")
+        self._last = (0, 0, 0.0)
+
+    def on_train_start(self, moment: Moment) -> None:
+        """Count from here."""
+        self._last = (moment.episodes, moment.env_steps, moment.seconds)
+
+    def due(self, counters: Counters, seconds: float, *, best: bool) -> bool:
+        """Return whether one is to be written now; `best`: a test has just been the best so far."""
+        settings, (episodes, steps, then) = self.settings, self._last
+        due = (
+            _passed(episodes, counters.episodes, settings.every_episodes)
+            or _passed(steps, counters.env_steps, settings.every_steps)
+            or (settings.every_minutes is not None and seconds - then >= 60 * settings.every_minutes)
+        )
+        if due:
+            self._last = (counters.episodes, counters.env_steps, seconds)
+        return due or (best and settings.best)
+
+
+def _passed(before: int, now: int, every: int | None) -> bool:
+    """Whether a multiple of `every` was reached or passed."""
+    return every is not None and now // every > before // every
+
+
+def sole(callbacks: tuple[Callback, ...]) -> Checkpoint | None:
+    """Return the one Checkpoint of a trainer's callbacks, or None; raises ConfigError for several."""
+    found = [callback for callback in callbacks if isinstance(callback, Checkpoint)]
+    if len(found) > 1:
+        raise ConfigError(f"callbacks hold {len(found)} Checkpoints, which would remove each other's files: give one")
+    return found[0] if found else None
+
+
+# Writing
+
+
+def write(run_dir: Path, told: Mapping[str, Any], state: State, *, keep: int) -> Path:
+    """Write a checkpoint and remove those that are not to stay; return its folder.
+
+    told: the manifest, less format, versions and checksums.  Raises SaveError; the checkpoints before it stay then.
+    """
+    path = run_dir / FOLDER / str(told["env_steps"])
+    try:
+        with replacing_folder(path) as folder:
+            _fill(folder, told, state)
+        _prune(run_dir / FOLDER, told["env_steps"], keep)
+    except OSError as error:
+        raise SaveError(f"{path}: cannot be written: {error.strerror}. The checkpoints before it are whole") from error
+    return path
+
+
+def _fill(folder: Path, told: Mapping[str, Any], state: State) -> None:
+    memory = {name: array for name, array in state.arrays.items() if name.startswith("memory/")}
+    rest = {name: array for name, array in state.arrays.items() if name not in memory}
+    write_json(folder / VALUES, state.info)
+    write_arrays(folder / ARRAYS, rest)
+    write_arrays(folder / MEMORY, memory)
+    manifest = {
+        "format": FORMAT, "schema": SCHEMA, "marltrain": __version__, **told,
+        "files": {name: sha256(folder / name) for name in (VALUES, ARRAYS, MEMORY)},
+    }  # fmt: skip
+    write_json(folder / MANIFEST, {**manifest, "sha256": _checksum(manifest)})
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    """Return the checksum of a manifest's content, less its checksum."""
+    content = {name: value for name, value in manifest.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _prune(folder: Path, now: int, keep: int) -> None:
+    """Remove checkpoints but the newest and the best; and those of a future that this run was taken back from."""
+    numbers = _numbers(folder)
+    past = [number for number in numbers if number <= now]
+    best = [number for number in past if _is_best(folder / str(number))]
+    stay = {*past[-keep:], *best[-1:]}
+    for number in numbers:
+        if number not in stay:
+            gone = folder / f".{number}.removed"
+            for path in (folder / str(number), folder / f".{number}.previous"):
+                if path.exists():
+                    shutil.rmtree(gone, ignore_errors=True)
+                    os.replace(path, gone)  # at once, so that no half of one stands there
+                    shutil.rmtree(gone)
+    for left in [*folder.glob(".*.part"), *folder.glob(".*.removed")]:  # by a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_best(path: Path) -> bool:
+    """Whether a checkpoint was written after the best test so far; a damaged one need not stay."""
+    try:
+        return bool(_manifest(path)["best"])
+    except SaveError:
+        return False
+
+
+# Reading
+
+
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint that was read.
+
+    path: its folder.  run_dir: the run's.  told: its manifest.
+    """
+
+    path: Path
+    run_dir: Path
+    told: Mapping[str, Any]
+    state: State
+
+    @property
+    def memory(self) -> bool:
+        """Whether it holds what the learners may still learn from."""
+        return "memory" in self.state.info
+
+
+def find(resume: str | Path) -> Found | None:
+    """Read the newest checkpoint of a run's folder, or the one that is named; None where the run has none.
+
+    Raises ConfigError for what is no path, SaveError, naming the file, for a checkpoint that is damaged or missing.
+    """
+    if not isinstance(resume, str | Path):
+        raise ConfigError(f"resume must be the folder of a run, or of one of its checkpoints, got {resume!r}")
+    path = Path(resume)
+    if (path.parent.name == FOLDER and path.name.isdecimal()) or (path / MANIFEST).exists():
+        return _read(path, path.parent.parent)
+    if path.is_file():
+        raise ConfigError(f"resume={str(path)!r} is a file: give the folder of a run")
+    numbers = _numbers(path / FOLDER)
+    if not numbers:
+        return None
+    try:
+        return _read(path / FOLDER / str(numbers[-1]), path)
+    except SaveError as error:
+        older = [str(path / FOLDER / str(number)) for number in numbers[-2::-1]]
+        hint = f"An older checkpoint can be named: resume={older[0]!r}" if older else "The run has no older checkpoint"
+        raise SaveError(f"{error}. {hint}") from error
+
+
+def _numbers(folder: Path) -> list[int]:
+    """Return the env steps of the checkpoints in a folder, oldest first."""
+    if not folder.is_dir():
+        return []
+    named = (_NAMED.fullmatch(path.name) for path in folder.iterdir() if path.is_dir())
+    return sorted({int(match[1]) for match in named if match and match[0].startswith(".") == bool(match[2])})
+
+
+def _read(path: Path, run_dir: Path) -> Found:
+    folder = whole_folder(path)
+    told = _manifest(path)
+    for name, expected in told["files"].items():
+        if name not in (VALUES, ARRAYS, MEMORY):
+            raise SaveError(f"{folder / MANIFEST}: names a file {name!r}, which no checkpoint has")
+        if sha256(folder / name) != expected:
+            raise SaveError(f"{folder / name}: its checksum is not the one in {MANIFEST}: it was changed or damaged")
+    info = read_json(folder / VALUES)
+    state = State(info, {**read_arrays(folder / ARRAYS), **read_arrays(folder / MEMORY)})
+    return Found(path, run_dir, told, state)
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    """Read and check a checkpoint's manifest."""
+    file = whole_folder(path) / MANIFEST
+    found = read_json(file)
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise SaveError(f"{file}: does not describe a checkpoint: its format is not {FORMAT!r}")
+    if found.get("sha256") != _checksum(found):
+        raise SaveError(f"{file}: its checksum is not the one it holds: it was changed or damaged")
+    if found.get("schema") != SCHEMA:
+        schema, version = found.get("schema"), found.get("marltrain")
+        raise SaveError(
+            f"{file}: schema {schema!r}, written by marltrain {version}; {__version__} reads schema {SCHEMA}. Go on "
+            f"with marltrain {version}, or load the run's agents with marltrain.load and train them anew"
+        )
+    if set(found) != KEYS:
+        raise SaveError(f"{file}: keys missing or unknown: {', '.join(sorted(set(found) ^ KEYS))}")
+    return found

@@ -1,0 +1,98 @@
+"""Environments that go on where others were: the same Steps from there, however they are spread."""
+
+import numpy as np
+import pytest
+
+from marltrain.envs import make_vector
+from marltrain.envs.check import random_actions
+from tests.envs.driving import same, snapshot
+from tests.toys import Crowd, Forgetful, Identity, Motley, Relay
+
+PLACES = [{}, {"vector": "subproc", "num_workers": 1}, {"vector": "subproc", "num_workers": 3}]
+
+
+def steps(vector, step, count, seed):
+    """Copies of `count` Steps under random actions drawn from `seed`."""
+    rng = np.random.default_rng(seed)
+    seen = []
+    for _ in range(count):
+        step = vector.step(random_actions(vector.spec, step, rng))
+        seen.append(snapshot(step))
+    return seen
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize(
+    ("env", "env_args"),
+    [
+        (Relay, {}), (Relay, {"truncate": True, "length": 5}), (Crowd, {}), (Motley, {"length": 3}),
+        ("gymnasium/CartPole-v1", {}), ("marltrain/CartPole-v1", {}),
+    ],
+)  # fmt: skip
+def test_the_steps_that_follow_are_the_same_wherever_the_environments_are(env, env_args, place):
+    with make_vector(env, env_args, 5, recording=True, **PLACES[(place + 1) % 3]) as vector:
+        steps(vector, vector.reset(3), 17, seed=0)
+        state = vector.state()
+        at = snapshot(vector._step)
+        expected = steps(vector, vector._step, 40, seed=1)
+    with make_vector(env, env_args, 5, recording=True, **PLACES[place]) as again:
+        step, lost = again.restore(state)
+        assert lost == []
+        assert same(at, snapshot(step))
+        assert all(np.array_equal(array, state[name]) for name, array in again.state().items())
+        assert all(same(a, b) for a, b in zip(expected, steps(again, step, 40, seed=1), strict=True))
+
+
+class Moody(Identity):
+    """Shows what it is told to from its second step on: an environment whose episodes cannot be repeated."""
+
+    mood = 0
+
+    def step(self, actions):
+        answer = super().step(actions)
+        if self.t > 1 and self.mood:
+            self.symbols = dict.fromkeys(self.symbols, (self.symbols["player_0"] + self.mood) % self.choices)
+            return dict(self.symbols), *answer[1:]
+        return answer
+
+
+def test_an_environment_that_shows_something_else_begins_its_episode_anew_and_is_named(monkeypatch):
+    """Episodes of 3 steps: after 4 steps every environment is 1 step into episode 1; after 5 steps, 2."""
+    with make_vector(Moody, {"length": 3}, 3, recording=True) as vector:
+        steps(vector, vector.reset(0), 5, seed=0)
+        state = vector.state()
+    monkeypatch.setattr(Moody, "mood", 1)
+    with make_vector(Moody, {"length": 3}, 3, recording=True) as again:
+        step, lost = again.restore(state)
+        assert [e for e, _ in lost] == [0, 1, 2]
+        assert all("episode 1 (seed" in found and "step 2: played again, player 'player_" in found for _, found in lost)
+        assert step.ended.all() and not step.truncated.any() and not step.reward.any()
+        assert step.episode.tolist() == [1, 1, 1]
+        ended = [seen["ended 0 0"].tolist() for seen in steps(again, step, 3, seed=0)]
+        assert ended == [[False] * 3, [False] * 3, [True] * 3]
+
+
+def test_an_environment_that_cannot_repeat_an_episode_begins_every_one_anew():
+    with make_vector(Forgetful, {"flaw": "random", "declared": True}, 2, recording=True) as vector:
+        steps(vector, vector.reset(0), 4, seed=0)
+        step, lost = vector.restore(vector.state())
+        assert [e for e, _ in lost] == [0, 1]
+        assert "not reproducible" in lost[0][1]
+        assert step.episode.tolist() == [1, 1]
+
+
+def test_an_impure_environment_that_is_rebuilt_goes_on():
+    with make_vector(Forgetful, {"flaw": "impure", "declared": True}, 2, recording=True) as vector:
+        steps(vector, vector.reset(0), 5, seed=0)
+        state = vector.state()
+        expected = steps(vector, vector._step, 7, seed=1)
+        step, lost = vector.restore(state)
+        assert lost == []
+        assert all(same(a, b) for a, b in zip(expected, steps(vector, step, 7, seed=1), strict=True))
+
+
+def test_moves_are_kept_only_where_that_is_asked():
+    with make_vector(Crowd, {}, 2) as vector:
+        vector.reset(0)
+        with pytest.raises(RuntimeError, match="recording=True"):
+            vector.state()
