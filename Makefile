@@ -16,10 +16,10 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format pytest docs bench learn clean
+.PHONY: help install demo test check format pytest docs bench learn crash-test clean
 
 help: ## list the commands
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -56,7 +56,7 @@ pytest: $(ALL) ## the tests; make pytest TESTS=tests/envs JOBS=1
 docs: $(ALL) ## the documentation, into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
-bench: $(ALL) ## the rate of training beside the rate of the environments alone; stacks against loops; the two frameworks
+bench: $(ALL) ## speed, each beside its floor, its twin or its original
 	$(THREADS) $(BIN)/python benchmarks/python_envs.py
 	$(THREADS) $(BIN)/python benchmarks/stacking.py
 	$(THREADS) $(BIN)/python benchmarks/backends.py
@@ -64,6 +64,9 @@ bench: $(ALL) ## the rate of training beside the rate of the environments alone;
 
 learn: $(CORE) ## how well the tuned settings learn, over seeds
 	$(THREADS) $(BIN)/python benchmarks/learn.py
+
+crash-test: $(ALL) ## kill -9 a hundred runs at random moments, resume them, compare
+	$(THREADS) $(BIN)/python -m tests.whole.crashing 100
 
 clean: ## remove what was built and cached, .venv included; runs/ stays
 	rm -rf $(VENV) docs/_build build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -56,7 +56,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 def run_commands(block: Block) -> None:
     """Run the `marltrain` commands of a block; check that other commands name what is there."""
-    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     for line in block.code.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if not words or line.startswith(ELSEWHERE):
