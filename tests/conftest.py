@@ -1,14 +1,24 @@
-"""What holds for every test: one thread, no window, and a working directory of its own."""
+"""What holds for every test: one thread, no window, Ctrl-C as usual, and a working directory of its own."""
 
 import os
+import signal
 from pathlib import Path
 
 # Before anything imports torch, numba, pygame or matplotlib. Workers and other child processes inherit them.
-os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="Agg", SDL_VIDEODRIVER="dummy", PYGAME_HIDE_SUPPORT_PROMPT="1")
+os.environ.update(
+    OMP_NUM_THREADS="1",
+    TF_CPP_MIN_LOG_LEVEL="3",
+    MPLBACKEND="Agg",
+    SDL_VIDEODRIVER="dummy",
+    PYGAME_HIDE_SUPPORT_PROMPT="1",
+)
 ROOT = Path(__file__).parents[1]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 import pytest  # noqa: E402
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and every child would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

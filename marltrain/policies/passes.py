@@ -19,13 +19,8 @@ class PhasePass:
         self, phase: Phase, algorithm: Algorithm, backend: Any, nets: Mapping[str, Any], optimisers: Mapping[str, Any]
     ) -> None:
         """Bind the parts of a learner; `nets` holds the targets too."""
-        self.phase, self.algorithm, self.backend, self.nets, self.optimisers = (
-            phase,
-            algorithm,
-            backend,
-            nets,
-            optimisers,
-        )
+        self.phase, self.algorithm, self.backend = phase, algorithm, backend
+        self.nets, self.optimisers = nets, optimisers
         self.metrics: tuple[str, ...] = ()
         self._function = backend.function(self._step)
 

@@ -1,4 +1,4 @@
-"""The frameworks: `torch/` (and `tensorflow/`), with the same names in both. Each is imported only when asked for."""
+"""The frameworks: `torch/` and `tensorflow/`, with the same names in both. Each is imported only when asked for."""
 
 from __future__ import annotations
 
