@@ -60,8 +60,9 @@ class Backend:
             return tf.constant(array)
 
     def numpy(self, tensor: Tensor) -> Array:
-        """Turn a tensor or variable into a numpy array."""
-        return np.array(tensor.numpy())  # a copy: what TensorFlow shows of its own memory is read-only
+        """Turn a tensor, a variable or what `rows` picked into a numpy array of one's own."""
+        shown = tensor if isinstance(tensor, np.ndarray) else tensor.numpy()
+        return np.array(shown)  # a copy: what TensorFlow shows of its own memory is read-only
 
     def overwrite(self, old: tf.Variable, new: Array) -> None:
         """Put a numpy array into a variable."""
@@ -156,10 +157,15 @@ class Backend:
         return [grad * factor[:, tf.newaxis] for grad in grads], tf.unstack(norms), factor
 
     def rows(self, value: Any, index: Tensor) -> Any:
-        """Pick rows of [K, B, ...] by each agent's own index [K, N] -> [K, N, ...]."""
+        """Pick rows of [K, B, ...] by each agent's own index [K, N] -> [K, N, ...].
+
+        On a CPU as a numpy array: cutting that into minibatches is quicker than cutting a tensor.
+        """
         if isinstance(value, dict):
             return {name: self.rows(inner, index) for name, inner in value.items()}
-        return None if value is None else tf.gather(value, index, batch_dims=1)
+        if value is None or "GPU" in self.device:
+            return None if value is None else tf.gather(value, index, batch_dims=1)
+        return np.asarray(value)[np.arange(len(index))[:, None], np.asarray(index)]
 
     def columns(self, value: Any, start: int, stop: int) -> Any:
         """Return the rows start to stop of [K, B, ...]."""
