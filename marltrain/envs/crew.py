@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
-import sys
-import types
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 import cloudpickle
 
+from marltrain.children import fate, without_main
 from marltrain.envs import worker
 from marltrain.envs.worker import STARTED, STEP, Answer, Order, Task
 from marltrain.errors import EnvError, WorkerError
@@ -82,7 +79,7 @@ class Crew:
         context = worker_context()
         ours, theirs = context.Pipe()
         process = context.Process(target=worker.run, args=(theirs, memory, cloudpickle.dumps(task)), daemon=True)
-        with _without_main():
+        with without_main():
             process.start()
         theirs.close()
         self._processes.append(process)
@@ -116,18 +113,10 @@ class Crew:
         code = process.exitcode
         self.close()
         raise WorkerError(
-            f"worker {w}, which held environments {task.low} to {task.high - 1} ({task.source.name}), {_fate(code)}. "
+            f"worker {w}, which held environments {task.low} to {task.high - 1} ({task.source.name}), {fate(code)}. "
             "If it ran out of memory, use fewer environments or workers; "
             'vector="dummy" runs the environments in this process, where a debugger sees them.'
         )
-
-
-def _fate(code: int | None) -> str:
-    if code is None:
-        return "stopped answering"
-    if code < 0:
-        return f"was killed by signal {-code} ({signal.Signals(-code).name})"
-    return f"ended with exit code {code}"
 
 
 def _finish(processes: list[Any], pipes: list[Connection]) -> None:
@@ -141,18 +130,3 @@ def _finish(processes: list[Any], pipes: list[Connection]) -> None:
             process.join()
         process.close()
     processes.clear()
-
-
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """Keep a starting worker from importing the user's script a second time.
-
-    What it needs of the script travels by cloudpickle. So a script needs no `if __name__ == "__main__":`, and one that
-    imports a learning framework does not have it loaded in every worker.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 import struct
 import traceback as tracebacks
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 import numpy as np
 
+from marltrain.children import leave_signals_to_the_parent
 from marltrain.envs.chunk import Chunk
 from marltrain.envs.native.batch import Batch
 from marltrain.envs.registry import Source
@@ -144,8 +144,7 @@ def _placing(memory: Any) -> Allocate:
 
 def run(pipe: Connection, memory: Any, task_bytes: bytes) -> None:
     """Serve the parent until it closes the pipe. `task_bytes` is a Task by cloudpickle, which carries functions."""
-    for asked in (signal.SIGINT, signal.SIGTERM):  # both may reach the whole group; the parent decides what they mean
-        signal.signal(asked, signal.SIG_IGN)
+    leave_signals_to_the_parent()
     try:
         task: Task = cloudpickle.loads(task_bytes)
         step, actions = shared_arrays(task.spec, task.num_envs, memory)

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import socket
-import sys
 import threading
 import time
 import traceback as tracebacks
-import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, NoReturn
 
+from marltrain.children import fate, leave_signals_to_the_parent, without_main
 from marltrain.errors import WorkerError
 
 _PATIENCE = 5.0
@@ -91,7 +89,7 @@ class Processes:
         context: Any = multiprocessing.get_context(kind)
         ours, theirs = context.Pipe()
         process = context.Process(target=serve, args=(theirs, make, task), daemon=True)
-        with _without_main():
+        with without_main():
             process.start()
         theirs.close()
         self._processes.append(process)
@@ -142,12 +140,12 @@ class Processes:
         process.join(_PATIENCE)
         code = process.exitcode
         self.close()
-        raise WorkerError(f"{self.names[i]} {_fate(code)}. {self.advice}")
+        raise WorkerError(f"{self.names[i]} {fate(code)}. {self.advice}")
 
 
 def serve(pipe: Connection, make: Make, task: Any) -> None:
     """Be a child: answer messages until the parent closes the pipe; an exception is an answer, too."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the parent decides what it means
+    leave_signals_to_the_parent()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     handle: Callable[[Any], Any] | None = None
     message, answer = None, None
@@ -182,14 +180,6 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _fate(code: int | None) -> str:
-    if code is None:
-        return "stopped answering"
-    if code < 0:
-        return f"was killed by signal {-code} ({signal.Signals(-code).name})"
-    return f"ended with exit code {code}"
-
-
 def _finish(processes: list[Any], pipes: list[Connection]) -> None:
     """A closed pipe tells a child to end; one that is in the middle of something is ended."""
     while pipes:
@@ -200,14 +190,3 @@ def _finish(processes: list[Any], pipes: list[Connection]) -> None:
         process.join()
         process.close()
     processes.clear()
-
-
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """Keep a starting child from importing the user's script a second time; what it needs of it travels by value."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main

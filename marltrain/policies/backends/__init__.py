@@ -22,6 +22,8 @@ def make_backend(name: str, device: str = "auto", *, jit_compile: bool = False, 
         raise ConfigError(f"backend must be one of {', '.join(BACKENDS)}, got {name!r}.{did_you_mean(name, BACKENDS)}")
     if find_spec(name) is None:
         raise ConfigError(f"backend {name!r} is not installed: {INSTALL[name]}")
+    if not isinstance(jit_compile, bool):
+        raise ConfigError(f"jit_compile must be True or False, got {jit_compile!r}")
     module = import_module(f"marltrain.policies.backends.{name}")
     spread = chosen(strategy, name)
     if spread is not None and jit_compile:

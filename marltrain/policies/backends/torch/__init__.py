@@ -94,13 +94,18 @@ class Backend:
         """Build K = `rows` networks: drawn from `rngs`, or zero until loaded when there are none.
 
         A user's own module is copied, and a function that makes one is called, so that every agent has one of its own;
-        raises AgentError when it does not fit the observations or the heads.
+        raises AgentError when it does not fit the observations or the heads, ConfigError for one with `jit_compile`.
         """
         if isinstance(spec, NetworkSpec):
             made = StackedNetwork(Plan(spec, layout, heads), rows, self.device)
             if rngs is not None:
                 made.draw(rngs)
             return made
+        if self.jit_compile:
+            raise ConfigError(
+                "jit_compile=True compiles passes over networks that are NetworkSpecs (MLP(...), CNN(...)). Leave it "
+                "out, and compile a model of your own with torch.compile"
+            )
         with self.seeded(rngs[0] if rngs is not None else np.random.default_rng(0)):
             own = ModuleNetwork(_own_module(spec), heads, self.device)
         own.try_out(layout)
