@@ -34,6 +34,9 @@ def fate(code: int | None) -> str:
 
 
 def leave_signals_to_the_parent() -> None:
-    """Ignore Ctrl-C and SIGTERM, which reach a whole terminal or group: the parent decides what they mean."""
+    """Pass over Ctrl-C and SIGTERM, which reach a whole terminal or group: the parent decides what they mean.
+
+    SIGTERM by a handler, which programs that an environment starts do not inherit: they can be ended by it.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: None)

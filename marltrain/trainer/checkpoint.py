@@ -213,10 +213,14 @@ def find(resume: str | Path) -> Found | None:
     if not isinstance(resume, str | Path):
         raise ConfigError(f"resume must be the folder of a run, or of one of its checkpoints, got {resume!r}")
     path = Path(resume)
-    if (path.parent.name == FOLDER and path.name.isdecimal()) or (path / MANIFEST).exists():
-        return _read(path, path.parent.parent)
+    whole = path.resolve()
+    if whole.parent.name == FOLDER and whole.name.isdecimal():
+        return _read(path, whole.parent.parent)
     if path.is_file():
         raise ConfigError(f"resume={str(path)!r} is a file: give the folder of a run")
+    if path.is_dir() and any(path.iterdir()) and not (path / "config.json").is_file():
+        raise ConfigError(f"resume={str(path)!r} is not the folder of a run: it holds no config.json. "
+                          f"Give a run's folder, or one of its checkpoints ({FOLDER}/<env steps> in it)")  # fmt: skip
     numbers = _numbers(path / FOLDER)
     if not numbers:
         return None

@@ -19,12 +19,12 @@ from marltrain.policies.agent import Agent
 from marltrain.policies.memory.streams import Plan, Streams
 from marltrain.random import child_seed, fresh_seed
 from marltrain.spec import EnvSpec
-from marltrain.trainer.checkpoint import Found, find, sole
+from marltrain.trainer.checkpoint import FOLDER, Found, find, sole
 from marltrain.trainer.course import Course, Defaults, check_pace, plans_for
 from marltrain.trainer.evaluation import Evaluation, TestResult
 from marltrain.trainer.hooks import Callback, CallbackList, FunctionHooks, Paced
 from marltrain.trainer.record import record
-from marltrain.trainer.resume import call_of, check, check_resumable, seed_of, threads, versions
+from marltrain.trainer.resume import call_of, check, check_frames, check_resumable, seed_of, threads, versions
 from marltrain.trainer.roster import Roster, as_mask, check_learners
 from marltrain.trainer.run import Parts, Run
 from marltrain.trainer.settings import (
@@ -296,6 +296,8 @@ class DecentralizedTrainer:
             folder = self._folder(resume, found)
             env_seed = self.seed if self.trained == 0 else child_seed(self.seed, "train", self.trained)
             self.trained += 1
+            if self.checkpoint is not None:
+                (folder / FOLDER).mkdir(exist_ok=True)  # says that this run is to be resumed, however early it stops
             record(folder, self, spec, agents, (learning, exploring))
             parts = Parts(
                 envs, Evaluation(test_envs, self.seed), roster, line_up, test_agents is not None, streams, courses,
@@ -313,7 +315,8 @@ class DecentralizedTrainer:
     ) -> dict[str, Any]:
         """Return what a checkpoint says of the run as a whole; raises AgentError for agents that it could not hold."""
         if self.checkpoint is not None:
-            check_resumable(agents)
+            check_resumable([*agents, *(test_agents or ())])
+            check_frames(spec, memory=self.checkpoint.settings.memory)
         return {
             "seed": self.seed, "call": call_of(self, spec, agents, test_agents, masks), "versions": versions(),
             "threads": threads(agents), "reproducible": spec.reproducible,

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -47,4 +48,5 @@ class Interrupts:
             self.leaving = True
             raise KeyboardInterrupt
         self.asked = True
-        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, _NOTICE)  # a buffered file may be in mid-write
+        with suppress(OSError, ValueError):  # nobody may be left to read it: the run is to be saved all the same
+            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, _NOTICE)  # a buffered file may be in mid-write

@@ -176,11 +176,24 @@ def _warn(found: Found, there: Mapping[str, str]) -> None:
 
 
 def check_resumable(agents: Sequence[Agent]) -> None:
-    """Raise AgentError for an agent that learns and does not say what it is: a checkpoint could not hold it."""
-    for agent in agents:
+    """Raise AgentError for an agent that a checkpoint could not hold, or that could not be resumed.
+
+    One that learns must define both `state` and `restore`; one that never learns both, or neither.
+    """
+    for agent in (agent.inner if isinstance(agent, FrozenAgent) else agent for agent in agents):
         missing = [name for name in ("state", "restore") if getattr(type(agent), name) is getattr(Agent, name)]
-        if agent.learns and missing:
+        if missing and (agent.learns or len(missing) == 1):
             raise AgentError(
-                f"Checkpoint: a {type(agent).__name__} learns, but defines no {' and no '.join(missing)}: what it has "
-                "learned would be lost. Define state() -> AgentState and restore(state)"
+                f"Checkpoint: a {type(agent).__name__} defines no {' and no '.join(missing)}: what it is would be "
+                "lost. Define state() -> AgentState and restore(state)"
             )
+
+
+def check_frames(spec: EnvSpec, *, memory: bool) -> None:
+    """Raise ConfigError for stacked frames without memory: a stack is made of frames that only the memory holds."""
+    stacked = [player.name for player in spec.players if player.layout.stack > 1]
+    if stacked and not memory:
+        raise ConfigError(
+            f"Checkpoint(memory=False) does not go with stacked frames (player {stacked[0]!r}): the frames of running "
+            "episodes are in the memory. Leave memory=False out"
+        )

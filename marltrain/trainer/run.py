@@ -182,7 +182,7 @@ class Run:
         """Write a checkpoint if it is time for one."""
         checkpoint, best, self._newly_best = self.parts.checkpoint, self._newly_best, False
         if checkpoint is not None and checkpoint.due(self.counters, self.seconds, best=best):
-            self._checkpoint(checkpoint, best)
+            self._checkpoint(checkpoint, best and checkpoint.settings.best)
 
     def last_checkpoint(self) -> None:
         """Write down where training ended, unless that was just done; so that more training can follow."""

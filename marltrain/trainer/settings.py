@@ -101,7 +101,7 @@ def measured(reward_metric: RewardMetric, returns: Array, learning: Array | None
 def run_folder(run_dir: str | Path | None, name: str, stamp: str, *, unfinished: bool = False) -> Path:
     """Make and return the run's folder: `run_dir`, or runs/<name>-<time>; with "-2", ... where a run is already.
 
-    unfinished: a folder is taken too where a run did not come to its end.
+    unfinished: a folder is taken too where a run did not come to its end, or not to its first checkpoint.
     """
     plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in name.split("/")[-1])
     wanted = Path("runs") / f"{plain}-{stamp}" if run_dir is None else Path(run_dir)
@@ -109,7 +109,8 @@ def run_folder(run_dir: str | Path | None, name: str, stamp: str, *, unfinished:
         folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"run_dir {str(folder)!r} is a file: give a folder, or one to make")
-        if (folder / "config.json").exists() and not (unfinished and not (folder / "last").exists()):
+        ended = (folder / "last").exists() and not (folder / "checkpoints").exists()
+        if (folder / "config.json").exists() and (ended or not unfinished):
             continue
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -36,11 +36,14 @@ def unbuilt(out=3):
 
 
 class Plain(keras.Model):
-    """Subclassed, without a get_config; Keras knows the arguments of its __init__ as long as they are plain."""
+    """Subclassed, with a get_config, since Keras does not remember what __init__ was given."""
 
     def __init__(self, out=3):
         super().__init__()
         self.body, self.out = layers.Dense(8, activation="relu"), layers.Dense(out)
+
+    def get_config(self):
+        return {"out": self.out.units}
 
     def call(self, obs, training=False):
         return self.out(self.body(obs))
@@ -57,6 +60,17 @@ class Scaled(Plain):
         return super().call(obs) * self.scale
 
 
+class Louder(keras.Model):
+    """Without a get_config: a copy would forget the volume, and no shape would tell."""
+
+    def __init__(self, volume=1.0):
+        super().__init__()
+        self.volume, self.out = volume, layers.Dense(3)
+
+    def call(self, obs, training=False):
+        return self.volume * self.out(obs)
+
+
 class Normed(keras.Model):
     """With running statistics, a layer that never learns, and a layer built of another."""
 
@@ -64,6 +78,9 @@ class Normed(keras.Model):
         super().__init__()
         self.norm, self.fixed, self.out = layers.BatchNormalization(), layers.Dense(5), layers.Dense(out)
         self.fixed.trainable = False
+
+    def get_config(self):
+        return {"out": self.out.units}
 
     def call(self, obs, training=False):
         return self.out(self.fixed(self.norm(obs, training=training)))
@@ -295,3 +312,12 @@ def test_what_is_drawn_elsewhere_is_left_as_it_was():
     learn(agent)
     drawn = keras.random.normal((2,)), np.random.random(2), tf.random.normal((2,))
     assert all(np.array_equal(one, two) for one, two in zip(expected, drawn, strict=True))
+
+
+def test_a_model_that_would_forget_its_arguments_is_not_copied():
+    model = Louder(10.0)
+    model(np.zeros((1, 5), np.float32))
+    with pytest.raises(AgentError, match=r"Louder cannot be copied.*network=lambda: Louder.*given for volume"):
+        mt.DQN(VECTOR, spaces.Discrete(3), backend="tensorflow", network=model)
+    made = mt.DQN(VECTOR, spaces.Discrete(3), backend="tensorflow", network=lambda: Louder(10.0), seed=0)
+    assert made.learner_.online["q"].model.volume == 10.0

@@ -73,7 +73,11 @@ def test_before_anything_was_learned_there_is_nothing_to_save():
     ).train(ppo(), [1, 1], plot=False)  # fmt: skip
     assert (result["stop_reason"], result["num_collected_steps"]) == ("interrupted", 0)
     assert result["reward_metric_stats"] == []
-    assert not Path("run/checkpoints").exists()
+    assert not any(Path("run/checkpoints").iterdir())
+    with pytest.warns(UserWarning, match="the run starts anew, in run$"):  # and not beside it
+        again = trainer(steps_per_train=60, callbacks=[Checkpoint(every_steps=1000)]).train(ppo(), [1, 1], plot=False,
+                                                                                            resume="run")  # fmt: skip
+    assert again["run_dir"] == "run"
 
 
 @BOTH
@@ -86,7 +90,7 @@ def test_a_second_one_leaves_at_once(number):
         run.train(ppo(), [1, 1], plot=False)
     assert calls[-1] == ("on_train_end", 3, 15)  # whoever has something open closes it
     assert not Path("run/last").exists()
-    assert not Path("run/checkpoints").exists()
+    assert not any(Path("run/checkpoints").iterdir())
     assert not Path("run/history.parquet").exists() or run.run is not None
     late = trainer(run_dir="late", callbacks=[At(5, sent(number))], save_last_fn=sent(number))
     with pytest.raises(KeyboardInterrupt):

@@ -120,7 +120,7 @@ def test_a_folder_without_a_checkpoint_starts_anew_and_says_so():
 
 def test_an_agent_that_learns_and_cannot_say_what_it_is_is_refused():
     agents = [Student(lambda row: 0), ppo()[1]]
-    with pytest.raises(AgentError, match=r"a Student learns, but defines no state and no restore"):
+    with pytest.raises(AgentError, match=r"a Student defines no state and no restore"):
         trainer(callbacks=[Checkpoint(every_steps=3)]).train(agents, [1, 1], plot=False)
     trainer(steps_per_train=9).train(agents, [1, 1], plot=False)
 

@@ -190,13 +190,15 @@ def _bound_threads() -> None:
 
 
 def _device(name: str) -> str:
-    """Return TensorFlow's name of a device; raises ConfigError for one that is not there."""
+    """Return TensorFlow's name of a device; raises ConfigError for one that is not there, or hidden from it."""
+    if not isinstance(name, str):
+        raise ConfigError(f'device must be "auto", "cpu", "cuda" or "cuda:1", got {name!r}')
     kind, _, number = name.lower().partition(":")
+    visible = {each: len(tf.config.get_visible_devices(each)) for each in ("CPU", "GPU")}
     if kind == "auto":
-        return "/GPU:0" if tf.config.list_physical_devices("GPU") else "/CPU:0"
+        return "/GPU:0" if visible["GPU"] else "/CPU:0"
     kind = {"cuda": "GPU", "gpu": "GPU", "cpu": "CPU"}.get(kind, kind)
-    chosen = f"/{kind}:{number or 0}"
-    known = [device.name.removeprefix("/physical_device:") for device in tf.config.list_physical_devices()]
-    if chosen[1:] not in known:
+    known = [f"{each}:{i}" for each, count in visible.items() for i in range(count)]
+    if f"{kind}:{number or 0}" not in known:
         raise ConfigError(f"device {name!r} cannot be used: TensorFlow sees {', '.join(known)}")
-    return chosen
+    return f"/{kind}:{number or 0}"

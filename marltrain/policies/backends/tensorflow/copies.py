@@ -16,6 +16,11 @@ MADE: weakref.WeakSet[keras.Model] = weakref.WeakSet()
 FAILURES = (TypeError, ValueError, NotImplementedError, AttributeError, LookupError)
 
 
+_LAYERS_OWN = {"name", "trainable", "dtype"}
+"""What every layer's `__init__` takes."""
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
 class Maker:
     """Makes equal models of a `keras.Model`, or of a function or class that makes one when called without arguments."""
 
@@ -67,9 +72,13 @@ def _again(model: keras.Model) -> keras.Model:
     try:
         if type(model).__module__.startswith("keras."):  # functional and Sequential
             return keras.models.clone_model(model)
-        config, taken = model.get_config(), inspect.signature(type(model)).parameters
+        taken = inspect.signature(type(model)).parameters
+        named = {name for name, parameter in taken.items() if parameter.kind not in _ANY_NUMBER}
+        if type(model).get_config is keras.Model.get_config and (own := named - _LAYERS_OWN):
+            raise TypeError(f"it does not remember what its __init__ was given for {', '.join(sorted(own))}")
+        config = model.get_config()
         if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values()):
-            for name in {"name", "trainable", "dtype"} - set(taken):  # what Keras adds to every layer's configuration
+            for name in _LAYERS_OWN - set(taken):  # what Keras adds to every layer's configuration
                 config.pop(name, None)
         return type(model).from_config(config)
     except FAILURES as error:

@@ -154,19 +154,28 @@ class OwnModel(own.OwnModel):
         return {"weights": names, "optimizers": optimizers}
 
     def load(self, info: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        """See `own.OwnModel`."""
-        _take(self.model.weights, [arrays[name] for name in info["weights"]], "the model")
+        """See `own.OwnModel`; a frozen copy takes weights of its own, and leaves the model that it borrows alone."""
+        weights = [arrays[name] for name in info["weights"]]
+        if self._kept is not None:
+            self._kept = _fitting(weights, self.model.weights, "the model")
+            return
+        _take(self.model.weights, weights, "the model")
         for i, (phase, names) in enumerate(zip(self.phases, info["optimizers"], strict=True)):
             _take(phase.optimizer.variables, [arrays[name] for name in names], f"optimizers[{i}]")
 
 
 def _take(variables: Sequence[Any], arrays: Sequence[Array], whose: str) -> None:
     """Assign all or none; raises ValueError where numbers or shapes differ."""
+    for variable, array in zip(variables, _fitting(arrays, variables, whose), strict=True):
+        variable.assign(array)
+
+
+def _fitting(arrays: Sequence[Array], variables: Sequence[Any], whose: str) -> list[Array]:
+    """Return the arrays; raises ValueError unless their number and shapes are those of the variables."""
     expected, came = [tuple(v.shape) for v in variables], [array.shape for array in arrays]
     if expected != came:
         raise ValueError(f"{whose} has variables of shapes {expected}, saved were {came}")
-    for variable, array in zip(variables, arrays, strict=True):
-        variable.assign(array)
+    return list(arrays)
 
 
 def _phases(model: keras.Model, losses: Mapping[str, Loss], optimizers: Any) -> list[OwnPhase]:
