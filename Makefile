@@ -54,7 +54,7 @@ pytest: $(ALL) ## the tests; make pytest TESTS=tests/envs JOBS=1
 	$(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
 docs: $(ALL) ## the documentation, into docs/_build/html
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(THREADS) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 bench: $(ALL) ## speed, each beside its floor, its twin or its original
 	$(THREADS) $(BIN)/python benchmarks/python_envs.py

@@ -14,7 +14,7 @@ Key = tuple[Any, ...]
 class Graph:
     """Calls `function(*trees)` as a graph; a tree is a tensor, None, or a dict of trees, and axis 1 counts rows.
 
-    It chooses among its traces itself: `tf.function`, which sees to more cases, takes 0.25 ms to do so.
+    It chooses among its traces itself: `tf.function`, which sees to more cases, takes longer.
     """
 
     def __init__(self, function: Callable[..., Any], *, jit_compile: bool = False) -> None:
