@@ -176,7 +176,10 @@ def _state_shape(env: Any) -> tuple[int, ...] | None:
         return None  # none at all, or, as in several games, an attribute of that name for something else
     try:
         return _flat_state(env).shape
-    except (NotImplementedError, AttributeError):
+    except (
+        NotImplementedError,
+        AttributeError,
+    ):  # PettingZoo's own `state`, and wrappers around an environment without
         return None
 
 

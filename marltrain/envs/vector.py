@@ -13,6 +13,7 @@ import numpy as np
 
 from marltrain.envs.chunk import Chunk, probe
 from marltrain.envs.crew import Crew, worker_context
+from marltrain.envs.native.batch import Batch
 from marltrain.envs.registry import Source, resolve
 from marltrain.envs.worker import RESTORE, SNAPSHOT, Task, shared_arrays, shared_size
 from marltrain.errors import ConfigError, did_you_mean
@@ -109,7 +110,47 @@ class VectorEnv(ABC):
         self.close()
 
 
-class DummyVectorEnv(VectorEnv):
+class LocalVectorEnv(VectorEnv):
+    """All environments in this process, held by one chunk or one native batch, `_held`, which a subclass makes."""
+
+    _held: Chunk | Batch
+    _sent: tuple[Array, ...] | None = None
+
+    def reset(self, seed: int) -> Step:
+        """See VectorEnv."""
+        self._sent = None
+        self._held.reset(seed)
+        return self._step
+
+    def send(self, actions: tuple[Array, ...]) -> None:
+        """See VectorEnv."""
+        self._sent = actions
+
+    def recv(self) -> Step:
+        """See VectorEnv."""
+        if self._sent is None:
+            raise RuntimeError("recv() without a send() before it")
+        return self.step(self._sent)
+
+    def step(self, actions: tuple[Array, ...]) -> Step:
+        """See VectorEnv."""
+        self._sent = None
+        self._held.step(actions)
+        return self._step
+
+    def close(self) -> None:
+        """See VectorEnv."""
+        self._held.close()
+
+    def _snapshot(self) -> dict[str, Array]:
+        return self._held.snapshot()
+
+    def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
+        self._sent = None
+        return self._held.restore(saved)
+
+
+class DummyVectorEnv(LocalVectorEnv):
     """All environments in this process, stepped one after another."""
 
     def __init__(
@@ -125,44 +166,14 @@ class DummyVectorEnv(VectorEnv):
         """Build `num_envs` environments of `source` (anything that `resolve` takes); see VectorEnv."""
         super().__init__(resolve(source), num_envs, with_state=with_state)
         self._step = Step.empty(self.spec, num_envs)
-        self._chunk = Chunk(
+        self._held: Chunk = Chunk(
             self.source, self.spec, self._step, num_envs=num_envs, role=role, render_mode=render_mode,
             recording=recording,
         )  # fmt: skip
-        self._sent: tuple[Array, ...] | None = None
-
-    def reset(self, seed: int) -> Step:
-        """See VectorEnv."""
-        self._sent = None
-        self._chunk.reset(seed)
-        return self._step
-
-    def send(self, actions: tuple[Array, ...]) -> None:
-        """See VectorEnv."""
-        self._sent = actions
-
-    def recv(self) -> Step:
-        """See VectorEnv."""
-        if self._sent is None:
-            raise RuntimeError("recv() without a send() before it")
-        actions, self._sent = self._sent, None
-        self._chunk.step(actions)
-        return self._step
 
     def render(self, e: int = 0) -> Any:
         """Return or show one frame of environment `e`, as the render mode says."""
-        return self._chunk.render(e)
-
-    def close(self) -> None:
-        """See VectorEnv."""
-        self._chunk.close()
-
-    def _snapshot(self) -> dict[str, Array]:
-        return self._chunk.snapshot()
-
-    def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
-        self._sent = None
-        return self._chunk.restore(saved)
+        return self._held.render(e)
 
 
 class SubprocVectorEnv(VectorEnv):

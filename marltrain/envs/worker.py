@@ -146,7 +146,7 @@ def run(pipe: Connection, memory: Any, task_bytes: bytes) -> None:
     """Serve the parent until it closes the pipe. `task_bytes` is a Task by cloudpickle, which carries functions."""
     leave_signals_to_the_parent()
     try:
-        task: Task = cloudpickle.loads(task_bytes)
+        task: Task = cloudpickle.loads(task_bytes)  # bytes of the process that started this one
         step, actions = shared_arrays(task.spec, task.num_envs, memory)
         chunk = _chunk(task, step.part(task.low, task.high))
     except Exception as error:
@@ -195,5 +195,4 @@ def _restore(chunk: Chunk | Batch, task: Task, data: bytes) -> list[tuple[int, s
     saved = unpacked(data)
     if isinstance(chunk, Chunk):
         return chunk.restore(saved)
-    chunk.restore({name: values[task.low : task.high] for name, values in saved.items()})
-    return []
+    return chunk.restore({name: values[task.low : task.high] for name, values in saved.items()})

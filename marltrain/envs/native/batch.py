@@ -136,8 +136,11 @@ class Batch:
         """Return copies of all that the batch remembers: field -> [E, ...]."""
         return {name: self.records[name].copy() for name in self._saved()}
 
-    def restore(self, saved: Mapping[str, Array]) -> None:
-        """Continue where `snapshot` was taken, with as many environments; the Step then tells of no event."""
+    def restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
+        """Continue where `snapshot` was taken, with as many environments; the Step then tells of no event.
+
+        Returns the environments that could not, as `Chunk.restore` does: none.
+        """
         if set(saved) != set(self._saved()):
             raise ConfigError(f"{self.game.name}: a saved batch has the fields {self._saved()}, got {sorted(saved)}")
         for name, values in saved.items():
@@ -148,6 +151,7 @@ class Batch:
             self.records[name] = values
         self._clear_events()
         self.run(PUBLISH)
+        return []
 
     def _saved(self) -> tuple[str, ...]:
         return tuple(name for name in self.game.fields.names or () if name not in _NOT_SAVED)

@@ -7,13 +7,12 @@ from typing import Any
 
 from marltrain.envs.native.batch import Batch
 from marltrain.envs.registry import resolve
-from marltrain.envs.vector import VectorEnv
+from marltrain.envs.vector import LocalVectorEnv
 from marltrain.errors import ConfigError
-from marltrain.layout import Array
 from marltrain.spec import Step
 
 
-class NativeVectorEnv(VectorEnv):
+class NativeVectorEnv(LocalVectorEnv):
     """All environments in this process, as arrays, stepped by one compiled call.
 
     Gives the same episodes as any other vector environment of the same game, bit for bit.
@@ -42,41 +41,4 @@ class NativeVectorEnv(VectorEnv):
             raise ConfigError(f"{self.source.name!r} is no native game; make_vector builds any environment")
         game = self.source.game(**self.source.arguments)
         self._step = Step.empty(self.spec, num_envs)
-        self.batch = Batch(game, self.spec, self._step, num_envs=num_envs, role=role, threads=threads)
-        self._sent: tuple[Array, ...] | None = None
-
-    def reset(self, seed: int) -> Step:
-        """See VectorEnv."""
-        self._sent = None
-        self.batch.reset(seed)
-        return self._step
-
-    def send(self, actions: tuple[Array, ...]) -> None:
-        """See VectorEnv."""
-        self._sent = actions
-
-    def recv(self) -> Step:
-        """See VectorEnv."""
-        if self._sent is None:
-            raise RuntimeError("recv() without a send() before it")
-        actions, self._sent = self._sent, None
-        self.batch.step(actions)
-        return self._step
-
-    def step(self, actions: tuple[Array, ...]) -> Step:
-        """`send`, then `recv`."""
-        self._sent = None
-        self.batch.step(actions)
-        return self._step
-
-    def close(self) -> None:
-        """See VectorEnv."""
-        self.batch.close()
-
-    def _snapshot(self) -> dict[str, Array]:
-        return self.batch.snapshot()
-
-    def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
-        self._sent = None
-        self.batch.restore(saved)
-        return []
+        self.batch = self._held = Batch(game, self.spec, self._step, num_envs=num_envs, role=role, threads=threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class OwnPhase:
     variables: list[Any]
 
 
-class OwnModel:
+class OwnModel(ABC):
     """What a `CustomAgent` asks of its model's framework; `models.OwnModel` of each backend answers.
 
     framework: the backend's name.  model: the user's.  phases: in the order in which a pass runs them.
@@ -33,6 +34,7 @@ class OwnModel:
     model: Any
     phases: list[OwnPhase]
 
+    @abstractmethod
     def __init__(
         self,
         model: Any,
@@ -48,32 +50,31 @@ class OwnModel:
         batch_type: makes the losses' batch from named columns.
         Raises AgentError for a model that cannot be trained, and for optimizers that are not this model's.
         """
-        raise self._abstract()
 
     @property
+    @abstractmethod
     def device(self) -> Any:
         """Where the model is."""
-        raise self._abstract()
 
+    @abstractmethod
     def tensors(self, tree: Any) -> Any:
         """Copy a numpy array, or a mapping of them, to tensors on the model's device; None stays None."""
-        raise self._abstract()
 
+    @abstractmethod
     def numpy(self, value: Any) -> Array:
         """Return a tensor, or whatever else numpy understands, as an array."""
-        raise self._abstract()
 
+    @abstractmethod
     def acting(self) -> AbstractContextManager[Any]:
         """Return a context in which the model decides: nothing is recorded for gradients."""
-        raise self._abstract()
 
+    @abstractmethod
     def learning(self) -> AbstractContextManager[Any]:
         """Return a context in which the model is trained."""
-        raise self._abstract()
 
+    @abstractmethod
     def outputs(self, obs: Any) -> Any:
         """Return model(obs), as an array if it is one tensor. obs: tensors [B, *O]."""
-        raise self._abstract()
 
     def step(self, columns: Mapping[str, Any]) -> dict[str, float]:
         """Make one pass: the phases in order, each over the weights that the one before left. Return metrics.
@@ -89,24 +90,21 @@ class OwnModel:
         metrics["loss/total"] = sum(loss for loss, *_ in measured)
         return metrics
 
+    @abstractmethod
     def _pass(self, columns: Mapping[str, Any]) -> Sequence[tuple[float, float, float, float]]:
         """Return each phase's loss, gradient norm before and after clipping, and learning rate."""
-        raise self._abstract()
 
+    @abstractmethod
     def frozen(self) -> OwnModel:
         """Return a copy that acts as this one does now, whatever this one learns later."""
-        raise self._abstract()
 
+    @abstractmethod
     def state(self, arrays: dict[str, Array]) -> dict[str, Any]:
         """Return "weights" and "optimizers" as JSON values, their numbers moved to `arrays`."""
-        raise self._abstract()
 
+    @abstractmethod
     def load(self, info: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         """Take over what `state` returned; raises ValueError, KeyError or RuntimeError where it does not fit."""
-        raise self._abstract()
-
-    def _abstract(self) -> TypeError:
-        return TypeError(f"{type(self).__name__} is abstract: use models.OwnModel of a backend")
 
 
 def one_each(losses: Mapping[str, Loss], optimizers: list[Any]) -> None:

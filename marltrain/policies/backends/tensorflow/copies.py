@@ -14,6 +14,7 @@ MADE: weakref.WeakSet[keras.Model] = weakref.WeakSet()
 """What the functions that were given have made so far."""
 
 FAILURES = (TypeError, ValueError, NotImplementedError, AttributeError, LookupError)
+"""What Keras or a class of the user's may raise when a model is made again; told as an AgentError."""
 
 
 _LAYERS_OWN = {"name", "trainable", "dtype"}

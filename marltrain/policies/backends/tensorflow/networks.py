@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -23,37 +24,37 @@ from marltrain.policies.networks import Head, Plan
 Forward = Callable[..., list[Any]]
 
 
-class Network:
+class Network(ABC):
     """K networks whose weights an optimiser sees as one array `flat` [K, N]."""
 
+    @abstractmethod
     def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
         """Return each head's output [K, B, width]; with `row`, of that one agent only, [1, B, width]."""
-        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
 
     @property
+    @abstractmethod
     def flat(self) -> Tensor:
         """The weights, [K, N] float32."""
-        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
 
+    @abstractmethod
     def assign(self, flat: Tensor) -> None:
         """Take over all weights [K, N]; may be traced, so `moved` is called apart."""
-        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
 
+    @abstractmethod
     def sources(self) -> list[tf.Variable]:
         """Return what a gradient is taken of."""
-        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
 
+    @abstractmethod
     def joined(self, grads: Sequence[Tensor]) -> Tensor:
         """Return the gradients of `sources` as one array [K, N]."""
-        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
 
+    @abstractmethod
     def arrays(self, row: int) -> dict[str, Array]:
         """Return one agent's weights by name."""
-        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
 
+    @abstractmethod
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of each of one agent's arrays, by name."""
-        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
 
     def load(self, row: int, arrays: Mapping[str, Array]) -> None:
         """Take over one agent's weights; raises SaveError when names or shapes differ."""
@@ -66,17 +67,19 @@ class Network:
         self._take(row, arrays)
         self.moved()
 
+    @abstractmethod
     def _take(self, row: int, arrays: Mapping[str, Array]) -> None:
-        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
+        """Take over one agent's arrays, which fit."""
 
+    @abstractmethod
     def copy(self) -> Network:
         """Return an independent network with equal weights (a target network)."""
-        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModelNetwork")
 
     def in_numpy(self) -> Forward | None:
         """Return the same network over `numpy_ops`; None where it cannot be."""
         return None
 
+    @abstractmethod
     def moved(self) -> None:
         """Take note that a pass has moved the weights."""
 
@@ -96,7 +99,7 @@ class StackedNetwork(Network):
         self._sizes = [parameter.size for parameter in plan.parameters]
         self._shapes = [(num_agents, *parameter.shape) for parameter in plan.parameters]
         with scope():
-            self.variable = tf.Variable(tf.zeros([num_agents, builtin_sum(self._sizes)]))
+            self.variable = tf.Variable(tf.zeros([num_agents, sum(self._sizes)]))
         self._graph = Graph(self._forward)
         self._copied: list[Array] | None = None
 
@@ -243,7 +246,7 @@ class ModelNetwork(Network):
         rows = tf.nest.map_structure(lambda x: x[0], obs)
         out = self.model(rows, training=self.recording())
         widths = [head.width + head.free for head in self.heads]
-        expected = tf.TensorShape([tf.nest.flatten(rows)[0].shape[0], builtin_sum(widths)])
+        expected = tf.TensorShape([tf.nest.flatten(rows)[0].shape[0], sum(widths)])
         if not tf.is_tensor(out) or not expected.is_compatible_with(out.shape):
             came = f"an output of shape {tuple(out.shape)}" if tf.is_tensor(out) else f"a {type(out).__name__}"
             raise AgentError(
@@ -274,16 +277,14 @@ class ModelNetwork(Network):
             for mine, theirs in zip(self._kept, online._kept, strict=True):
                 mine.assign(theirs)
 
+    def moved(self) -> None:
+        """See `Network`: nothing is kept of the weights but the model's own variables."""
+
     def copy(self) -> ModelNetwork:
         """Return an independent model with equal weights."""
         made = ModelNetwork(self.maker, self.heads, self.layout, self.recording)
         made.load(0, self.arrays(0))
         return made
-
-
-def builtin_sum(values: Any) -> int:
-    """Add up integers."""
-    return int(np.sum(list(values)))
 
 
 def _followed(flat: Tensor, goal: Tensor, share: Tensor) -> Tensor:
