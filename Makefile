@@ -16,7 +16,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format pytest docs bench learn crash-test clean
+.PHONY: help install demo test check format pytest docs bench peers learn crash-test config-test fault-test corruption-test long-run clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -56,11 +56,16 @@ pytest: $(ALL) ## the tests; make pytest TESTS=tests/envs JOBS=1
 docs: $(ALL) ## the documentation, into docs/_build/html
 	$(THREADS) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
-bench: $(ALL) ## speed, each beside its floor, its twin or its original
+bench: $(ALL) ## speed, each beside its floor, its twin, its original or its peers
 	$(THREADS) $(BIN)/python benchmarks/python_envs.py
 	$(THREADS) $(BIN)/python benchmarks/stacking.py
 	$(THREADS) $(BIN)/python benchmarks/backends.py
 	$(THREADS) $(BIN)/python benchmarks/native.py
+	$(THREADS) $(BIN)/python benchmarks/native.py --compile
+	$(THREADS) $(BIN)/python benchmarks/speed_tables.py --write
+
+peers: ## other libraries, each in an environment of its own, for make bench to compare with
+	$(PYTHON) benchmarks/peers/install.py
 
 learn: $(CORE) ## how well the tuned settings learn, over seeds
 	$(THREADS) $(BIN)/python benchmarks/learn.py
@@ -68,6 +73,18 @@ learn: $(CORE) ## how well the tuned settings learn, over seeds
 crash-test: $(ALL) ## kill -9 a hundred runs at random moments, resume them, compare
 	$(THREADS) $(BIN)/python -m tests.whole.crashing 100
 
-clean: ## remove what was built and cached, .venv included; runs/ stays
-	rm -rf $(VENV) docs/_build build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+config-test: $(ALL) ## 5,000 wrong configurations: each refused by name, or a run that works
+	$(THREADS) $(BIN)/python -m tests.whole.attempts 5000
+
+corruption-test: $(ALL) ## damage every file of checkpoints and saved agents in hundreds of places
+	$(THREADS) $(BIN)/python -m tests.whole.corrupting 200
+
+long-run: $(ALL) ## 50 million env steps, in which neither memory nor files nor processes may grow
+	$(THREADS) $(BIN)/python -m tests.whole.enduring 50_000_000
+
+fault-test: $(ALL) ## learn to balance poles whose environments crash and hang
+	$(THREADS) $(BIN)/python -m tests.whole.crashing_cartpole
+
+clean: ## remove what was built and cached, .venv and the peers' included; runs/ stays
+	rm -rf $(VENV) .venv-peers docs/_build build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,10 +1,14 @@
 """How fast native games are, on one core, beside their originals and against what is asked of them.
 
     python benchmarks/native.py [--seconds 1] [--rounds 3] [--games CartPole-v1 ...]
+    python benchmarks/native.py --compile [--rounds 3] [--games ...]
 
 Random legal actions are drawn and kept beforehand; every env step of the native game is a call of `step` on a whole
 batch, Python's share included. The original is one object, driven by its own interface. Both run in turn, several
 rounds, so that ratios are of neighbours in time.
+
+With `--compile`: how long a game takes from `make_vector` to the end of its first step, numba's own import included, in
+a process that finds nothing compiled, and in the next one.
 """
 
 from __future__ import annotations
@@ -12,6 +16,9 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +39,43 @@ SIZES = {"CartPole-v1": (1, 8, 16, 1024, 4096)}
 USUAL = (1, 16, 128, 1024)
 WANTED = {("CartPole-v1", 8): 2e6, ("CartPole-v1", 1024): 30e6, ("connect_four_v3", 1024): 2e6}
 WANTED |= {("simple_spread_v3", size): 1e6 for size in (16, 128, 1024)}
+COMPILED = ("simple_spread_v3", "connect_four_v3", "CartPole-v1", "simple_world_comm_v3", "foraging_v3")
+"""Games whose compiling is measured: the last two take the longest."""
+ALLOWED = (10.0, 1.0)
+"""Seconds that the first and the next process may take."""
+STARTING = """
+import sys, time
+import numpy as np
+from marltrain.envs import make_vector
+from marltrain.envs.check import random_actions
+start, used = time.perf_counter(), time.process_time()
+vector = make_vector("marltrain/" + sys.argv[1], None, 16)
+vector.step(random_actions(vector.spec, vector.reset(0), np.random.default_rng(0)))
+print(time.perf_counter() - start, time.process_time() - used)
+"""
+
+
+def starts(name: str) -> list[list[float]]:
+    """Return [seconds, processor seconds] to a game's first step, in a first process and in the next."""
+    with tempfile.TemporaryDirectory() as folder:
+        variables = {**os.environ, "NUMBA_CACHE_DIR": folder}
+        command = [sys.executable, "-c", STARTING, name]
+        ends = [subprocess.run(command, env=variables, check=True, capture_output=True, text=True) for _ in range(2)]
+    return [[float(word) for word in end.stdout.split()] for end in ends]
+
+
+def compare_starts(names: list[str], rounds: int) -> None:
+    """Print medians over rounds, lowest and highest."""
+    for name in names:
+        measured = np.array([starts(name) for _ in range(rounds)])  # [rounds, first or next, wall or processor]
+        told = [
+            f"{what} {np.median(wall):.2f} s ({wall.min():.2f} to {wall.max():.2f}; processor {np.median(used):.2f}); "
+            f"asked for: {allowed:.0f}"
+            for what, (wall, used), allowed in zip(
+                ("compiled in", "then starts in"), measured.transpose(1, 2, 0), ALLOWED, strict=True
+            )
+        ]
+        print(f"{name:22s} {', '.join(told)}", flush=True)
 
 
 def rate(play: Callable[[], int], seconds: float) -> float:
@@ -107,23 +151,18 @@ def spread(values: list[float]) -> str:
     return f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
 
 
-def main() -> None:
-    """Measure in turn, and print rates, ratios and whether they are what is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--games", nargs="*", default=list(GAMES), choices=list(GAMES))
-    args = parser.parse_args()
-    for name in args.games:
+def compare_rates(names: list[str], rounds: int, seconds: float) -> None:
+    """Print rates, and ratios to the originals' in the same round."""
+    for name in names:
         other = original_of(name)
         sizes = SIZES.get(name, USUAL)
         found: dict[int, list[float]] = {size: [] for size in sizes}
         theirs: list[float] = []
-        for _ in range(args.rounds):
+        for _ in range(rounds):
             if other:
-                theirs.append(rate(original(other), args.seconds))
+                theirs.append(rate(original(other), seconds))
             for size in sizes:
-                found[size].append(native(name, size, args.seconds))
+                found[size].append(native(name, size, seconds))
         print(f"{name}; {other} makes {spread(theirs)} env steps/s" if other else f"{name}; no original here")
         for size, rates in found.items():
             told = f"  {size:5d} envs: {spread(rates):>38} env steps/s"
@@ -135,6 +174,20 @@ def main() -> None:
             if wanted := WANTED.get((name, size)):
                 told += f"; asked for: {wanted:,.0f}"
             print(told, flush=True)
+
+
+def main() -> None:
+    """Measure in turn, and print what was found beside what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--games", nargs="+", choices=list(GAMES))
+    parser.add_argument("--compile", action="store_true")
+    args = parser.parse_args()
+    if args.compile:
+        compare_starts(args.games or list(COMPILED), args.rounds)
+    else:
+        compare_rates(args.games or list(GAMES), args.rounds, args.seconds)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
 import sys
+import threading
+import time
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import wait
+
+PATIENCE = 3.0
+"""Seconds that a child gets to end by itself when its parent has closed its pipe, or is gone."""
 
 
 @contextmanager
@@ -40,3 +48,19 @@ def leave_signals_to_the_parent() -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: None)
+
+
+def end_with_the_parent(patience: float = PATIENCE) -> None:
+    """End this child when its parent is gone, whatever it is in the middle of, unless it has ended `patience` s later.
+
+    A parent that is killed cannot tell; and a child that computes, or waits for another, does not look at its pipe.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_outlive, args=(parent.sentinel, patience), daemon=True).start()
+
+
+def _outlive(parent: int, patience: float) -> None:
+    wait([parent])
+    time.sleep(patience)
+    os._exit(1)

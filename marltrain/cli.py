@@ -10,6 +10,7 @@ import argparse
 import ast
 import inspect
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from marltrain.trainer.evaluation import TestResult
 
 CONFIG = "config.json"
+INTERRUPTED = 130
+"""Exit code: that of a shell for a command that Ctrl-C ended."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -97,7 +100,10 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"{option} takes KEY=VALUE, got {text!r}")
         if key in pairs:
             raise ConfigError(f"{option} names {key!r} twice")
-        pairs[key] = _value(value)
+        try:
+            pairs[key] = _value(value)
+        except ConfigError as error:
+            raise ConfigError(f"{option} {key}: {error}") from error
     return pairs
 
 
@@ -170,7 +176,7 @@ def _spoken(value: Any) -> str:
     return f"{kind}({', '.join(map(str, described.values()))})"
 
 
-def _train(given: dict[str, Any]) -> None:
+def _train(given: dict[str, Any]) -> Path | None:
     from marltrain.policies.agent import RandomAgent
     from marltrain.trainer.checkpoint import Checkpoint
     from marltrain.trainer.decentralized import DecentralizedTrainer
@@ -184,12 +190,17 @@ def _train(given: dict[str, Any]) -> None:
     backend = {"backend": given.pop("backend")} if "backend" in given else {}
     known = tuned(algo, env) if given.pop("tuned", False) else {"trainer": {}, "agents": {}}
     resuming = _resuming(given)
-    callbacks = [Checkpoint(every_steps=given.pop("checkpoint"))] if "checkpoint" in given else []
+    try:
+        callbacks = [Checkpoint(every_steps=given.pop("checkpoint"))] if "checkpoint" in given else []
+    except ConfigError as error:
+        raise ConfigError(f"--checkpoint: {error}") from error
     trainer = DecentralizedTrainer(env, env_args=env_args, callbacks=callbacks, **{**known["trainer"], **given})
     making = {**known["agents"], **hyper, **backend, **({"share": True} if share else {})}
     agents = make_agents(algo, env, env_args=env_args, seed=trainer.seed, **making)
     line_up = [agents[0], *(RandomAgent() for _ in agents[1:])] if self_play else None
-    _tell_training(trainer.train(agents, [1] * len(agents), test_agents=line_up, **resuming))
+    result = trainer.train(agents, [1] * len(agents), test_agents=line_up, **resuming)
+    _tell_training(result, env)
+    return Path(result["run_dir"]) if result["stop_reason"] == "interrupted" else None
 
 
 def _resuming(given: dict[str, Any]) -> dict[str, Any]:
@@ -202,7 +213,7 @@ def _resuming(given: dict[str, Any]) -> dict[str, Any]:
     return {"resume": given["run_dir"], "any_threads": any_threads} if resume else {}
 
 
-def _tell_training(result: Mapping[str, Any]) -> None:
+def _tell_training(result: Mapping[str, Any], env: str) -> None:
     metrics, folder = list(result["reward_metric_stats"]), Path(result["run_dir"])
     print(
         f"{result['num_collected_episodes']:,} episodes, {result['num_collected_steps']:,} env steps, "
@@ -211,10 +222,26 @@ def _tell_training(result: Mapping[str, Any]) -> None:
     )
     if metrics:
         print(f"metric: {metrics[0]:.4g} at first, {max(metrics):.4g} at best, {metrics[-1]:.4g} at last")
-    for name in ("best", "last", "history.parquet", "episodes.parquet", "metrics.png", CONFIG):
+    if result["num_faults"]:
+        print(f"{result['num_faults']:,} faults of environments, {result['num_dropped_steps']:,} env steps dropped")
+    for name in ("best", "last", "history.parquet", "episodes.parquet", "faults.parquet", "metrics.png", CONFIG):
         if (folder / name).exists():
             print(f"  {folder / name}")
-    print(f"next: marltrain test {folder}, marltrain play {folder}, marltrain plot {folder}")
+    named = "" if _is_safe(env) else f" --env {env}"
+    print(f"next: marltrain test {folder}{named}, marltrain play {folder}{named}, marltrain plot {folder}")
+
+
+def _tell_resuming(words: Sequence[str], folder: Path) -> None:
+    """Print the command that goes on with a run that was interrupted."""
+    from marltrain.trainer.checkpoint import newest
+
+    if newest(folder) is None:
+        print("interrupted: there is no checkpoint to go on from; --checkpoint STEPS writes some")
+        return
+    rest = iter(words)
+    kept = [word for word in rest if word != "--resume" and not word.startswith("--run-dir=")
+            and not (word == "--run-dir" and next(rest))]  # fmt: skip
+    print(f"go on with: {shlex.join(['marltrain', 'train', *kept, '--run-dir', str(folder), '--resume'])}")
 
 
 # test, play
@@ -226,7 +253,7 @@ def _add_run(parser: Parser) -> None:
         "--agents", choices=("best", "last"), default="best", help="which of its agents (default: best)"
     )
     parser.add_argument("--random", action="append", metavar="PLAYER", help="let this player play at random")
-    parser.add_argument("--env", help="namespace/name or module:attribute, for a run whose environment had no name")
+    parser.add_argument("--env", help="namespace/name or module:attribute, for a run of an environment of your own")
     parser.add_argument("--episodes", type=int, metavar="INT", help="how many")
     parser.add_argument("--seed", type=int, metavar="INT", help="of the episodes; drawn where none is given")
 
@@ -255,9 +282,12 @@ def _opened(given: dict[str, Any]) -> _Run:
     folder = whole_folder(given.pop("run"))
     config = read_json(folder / CONFIG)
     env, env_args = (config.get("env"), config.get("env_args")) if isinstance(config, dict) else (None, None)
-    env = given.pop("env", env)
     if not isinstance(env, str) or not isinstance(env_args, dict):
         raise SaveError(f"{folder / CONFIG}: names no environment")
+    if "env" not in given and not _is_safe(env):
+        raise SaveError(f"{folder / CONFIG}: the run's environment is {env!r}. No file may choose what code is run: if "
+                        "you know this one, name it yourself with --env")  # fmt: skip
+    env = given.pop("env", env)
     names = probe(resolve(env, env_args)).names
     agents = load(folder / given.pop("agents"))
     for player in given.pop("random", []):
@@ -266,6 +296,13 @@ def _opened(given: dict[str, Any]) -> _Run:
                               f" There are {', '.join(names)}")  # fmt: skip
         agents[names.index(player)] = RandomAgent()
     return _Run(env, env_args, agents)
+
+
+def _is_safe(env: str) -> bool:
+    """Whether a name is one of those that import nothing but what is known here."""
+    from marltrain.envs import list_environments
+
+    return env in list_environments()
 
 
 def _test(given: dict[str, Any]) -> None:
@@ -345,11 +382,14 @@ def _envs(given: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Command:
-    """One command: what it does, how its arguments are declared, and how it runs on those that were given."""
+    """One command: what it does, how its arguments are declared, and how it runs on those that were given.
+
+    run: returns the folder of a run that was interrupted, else None.
+    """
 
     summary: str
     declare: Callable[[Parser], None]
-    run: Callable[[dict[str, Any]], None]
+    run: Callable[[dict[str, Any]], Path | None]
 
 
 COMMANDS = {
@@ -367,7 +407,8 @@ def _overview() -> str:
     return "\n".join([*lines, "", "`marltrain COMMAND --help` tells more. `marltrain --version` prints the version."])
 
 
-def _run(words: Sequence[str]) -> None:
+def _run(words: Sequence[str]) -> int:
+    """Run a command; return the exit code of what ended well, or was interrupted."""
     name, rest = (words[0], words[1:]) if words else ("--help", [])
     if name in ("-h", "--help"):
         print(_overview())
@@ -380,19 +421,25 @@ def _run(words: Sequence[str]) -> None:
         command = COMMANDS[name]
         parser = Parser(name, command.summary)
         command.declare(parser)
-        command.run(parser.read(rest))
+        interrupted = command.run(parser.read(rest))
+        if interrupted is not None:
+            _tell_resuming(rest, interrupted)
+            return INTERRUPTED
+    return 0
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 where something failed, 2 where the arguments are wrong."""
+    """Run a command and return its exit code: 0, 1 where something failed, 2 where the arguments are wrong.
+
+    130 where Ctrl-C or SIGTERM ended it, in order or at once.
+    """
     if "" not in sys.path:
         sys.path.insert(0, "")  # module:attribute is looked up in the working folder, as `python -m marltrain` does
     try:
-        _run(sys.argv[1:] if words is None else words)
+        return _run(sys.argv[1:] if words is None else words)
     except MarlTrainError as error:
-        print(f"marltrain: {error}", file=sys.stderr)
+        print(f"marltrain: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
     except KeyboardInterrupt:
         print("marltrain: interrupted", file=sys.stderr)
-        return 130
-    return 0
+        return INTERRUPTED

@@ -1,21 +1,28 @@
 """Validates any settings dataclass, for the library and the command line; it knows none itself.
 
 A settings class is a frozen, keyword-only dataclass whose fields are made by `setting`. Types are read from the
-annotations, bounds and meaning from the field's metadata.
+annotations, bounds and meaning from the field's metadata. What is no setting, a function or the way a call is written,
+is checked by `check_function` and `checked_arguments`.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields
-from functools import cache
+from functools import cache, wraps
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from marltrain.errors import ConfigError, did_you_mean
+import numpy as np
+
+from marltrain.errors import ConfigError, did_you_mean, shown
 
 SettingsT = TypeVar("SettingsT")
+CallableT = TypeVar("CallableT", bound=Callable[..., Any])
+LARGEST = {int: 2**63 - 1, float: 1e30}
+"""What a number may be where nothing else is said: arrays hold it, and its square is finite in float64."""
 
 
 def setting(
@@ -49,37 +56,89 @@ def build(cls: type[SettingsT], values: Mapping[str, Any], where: str) -> Settin
 
 
 def validate(settings: Any, where: str) -> None:
-    """Check every field of a settings dataclass; raises ConfigError at the first that does not fit."""
+    """Check every field of a settings dataclass; raises ConfigError at the first that does not fit.
+
+    Numbers of numpy become Python's.
+    """
     for f in fields(settings):
-        check(f, getattr(settings, f.name), type(settings), where)
+        object.__setattr__(settings, f.name, check(f, getattr(settings, f.name), type(settings), where))
 
 
-def check(f: Field[Any], value: Any, cls: type, where: str) -> None:
-    """Check one value against its field's annotation and bounds; raises ConfigError."""
-    expected = _hints(cls)[f.name]
+def check(f: Field[Any], value: Any, cls: type, where: str) -> Any:
+    """Check one value against its field's annotation and bounds; return it, as a Python number if it is one.
+
+    Raises ConfigError.
+    """
+    expected, value = _hints(cls)[f.name], python_number(value)
     if not _fits(value, expected):
-        raise ConfigError(f"{where}: {f.name} must be {_spoken(expected)}, got {value!r}")
-    if value is None or isinstance(value, bool):
-        return
-    if isinstance(value, str) and f.metadata.get("choices") and value not in f.metadata["choices"]:
-        choices = f.metadata["choices"]
+        raise ConfigError(f"{where}: {f.name} must be {_spoken(expected)}, got {shown(value)}")
+    choices = f.metadata.get("choices")
+    if isinstance(value, str) and choices and value not in choices:
         raise ConfigError(
-            f"{where}: {f.name} must be one of {', '.join(choices)}, got {value!r}.{did_you_mean(value, choices)}"
+            f"{where}: {f.name} must be one of {', '.join(choices)}, got {shown(value)}.{did_you_mean(value, choices)}"
         )
-    if isinstance(value, int | float):
-        _check_bounds(f, float(value), where)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        _check_bounds(f, value, where)
+    return value
+
+
+def python_number(value: Any) -> Any:
+    """Return a number or truth value of numpy as Python's, and anything else as it is."""
+    return value.item() if isinstance(value, np.integer | np.floating | np.bool_) else value
 
 
 def _check_bounds(f: Field[Any], value: float, where: str) -> None:
     low, high, above = (f.metadata.get(side) for side in ("low", "high", "above"))
-    if math.isnan(value):
+    largest = LARGEST[int if isinstance(value, int) else float]
+    if isinstance(value, float) and math.isnan(value):
         raise ConfigError(f"{where}: {f.name} is not a number (nan)")
     if low is not None and value < low:
-        raise ConfigError(f"{where}: {f.name} must be at least {low}, got {value:g}")
+        raise ConfigError(f"{where}: {f.name} must be at least {low}, got {shown(value)}")
     if above is not None and value <= above:
-        raise ConfigError(f"{where}: {f.name} must be greater than {above}, got {value:g}")
+        raise ConfigError(f"{where}: {f.name} must be greater than {above}, got {shown(value)}")
     if high is not None and value > high:
-        raise ConfigError(f"{where}: {f.name} must be at most {high}, got {value:g}")
+        raise ConfigError(f"{where}: {f.name} must be at most {high}, got {shown(value)}")
+    if not -largest <= value <= largest:
+        raise ConfigError(f"{where}: {f.name} must be between {-largest} and {largest}, got {shown(value)}")
+
+
+def check_function(name: str, function: Any, *arguments: str) -> None:
+    """Raise ConfigError unless `function` can be called with these positional arguments, or does not tell."""
+    call = f"{name}({', '.join(arguments)})"
+    if not callable(function):
+        raise ConfigError(f"{name} must be a function or None, got {shown(function)}; it is called as {call}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins have none
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise ConfigError(f"{name} is called as {call}, but what was given takes {signature}: {error}") from None
+
+
+def checked_arguments(called: CallableT) -> CallableT:
+    """Let a call with missing or unknown arguments raise ConfigError, which names the nearest known one.
+
+    called: a function, or a class, whose constructor is checked.
+    """
+    if isinstance(called, type):
+        called.__init__ = checked_arguments(called.__init__)  # type: ignore[misc]
+        return called
+    signature = inspect.signature(called)
+    known = [name for name in signature.parameters if name != "self"]
+    name = called.__qualname__.removesuffix(".__init__")
+
+    @wraps(called)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            unknown = next((given for given in kwargs if given not in known), "")
+            raise ConfigError(f"{name}: {error}.{did_you_mean(unknown, known)}") from None
+        return called(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
 
 
 @cache

@@ -7,7 +7,7 @@
       AgentError       an agent that does not fit its seat                            (ValueError)
       EnvError         an environment that broke its contract, or raised              (RuntimeError)
         WorkerError    a worker process that died                                     (RuntimeError)
-      SaveError        a file that cannot be read back                                (RuntimeError)
+      SaveError        a file that cannot be written, or read back                    (RuntimeError)
 
 A message says what was expected, what came, where, and what to do about it.
 """
@@ -16,6 +16,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
+
+LONGEST = 200
+"""Characters of a value that a message shows."""
 
 
 class MarlTrainError(Exception):
@@ -47,10 +51,26 @@ class WorkerError(EnvError):
 
 
 class SaveError(MarlTrainError, RuntimeError):
-    """A saved file that is missing, damaged or of another kind."""
+    """A file that cannot be written, or a saved one that is missing, damaged or of another kind."""
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the nearest known name, or an empty string."""
+def shown(value: Any) -> str:
+    """Return what a message shows of any value: its repr in one line, not too long, and never an exception."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # a repr of a user's own, or an integer of more digits than Python prints
+        text = f"a {type(value).__name__} that cannot be shown"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({type(value).__name__})"
+
+
+def spoken(error: BaseException) -> str:
+    """Return what an error says, for the message of another; one that is not ours with its type."""
+    return str(error) if isinstance(error, MarlTrainError) else f"{type(error).__name__}: {error}"
+
+
+def did_you_mean(name: Any, known: Iterable[str]) -> str:
+    """Return " Did you mean 'x'?" for the nearest known name, or an empty string; also for what is no name."""
+    if not isinstance(name, str) or len(name) > LONGEST:
+        return ""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {near[0]!r}?" if near else ""

@@ -1,16 +1,19 @@
 """Safe reading and writing: whole files or none, whole folders or none, JSON and arrays without unpickling.
 
 A file or folder is written beside its place, flushed to the disk and moved there, so that a reader never sees half of
-one and a crash leaves the old one.
+one, and a crash or a full disk leaves the old one. Whatever is read may have been made to do harm: it must lie in its
+own folder, its size is checked before memory is taken, and nothing in it is run.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,9 +26,9 @@ from marltrain.errors import SaveError
 from marltrain.layout import Array
 
 JSON_LIMIT = 64 * 2**20
-"""Largest JSON file that is read, in bytes."""
+"""Largest JSON file that is written or read, in bytes."""
 DEPTH_LIMIT = 64
-"""Deepest nesting of a JSON file that is read."""
+"""Deepest nesting of a JSON file that is written or read."""
 
 
 @dataclass
@@ -56,16 +59,29 @@ class State:
 
 
 @contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Make a SaveError that names `path` of the system's refusal to write: a full disk, a folder that is not ours."""
+    try:
+        yield
+    except OSError as error:
+        raise SaveError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Give a path to write a file to; it takes the place of `path` at the end, and is removed after an error."""
+    """Give a path to write a file to; it takes the place of `path` at the end, and is removed after an error.
+
+    Raises SaveError, naming `path`, where the system does not let it be written.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = _beside(path)
     try:
-        yield beside
-        _flush(beside)
-        os.replace(beside, path)
-        _flush(path.parent)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield beside
+            _flush(beside)
+            os.replace(beside, path)
+            _flush(path.parent)
     finally:
         beside.unlink(missing_ok=True)
 
@@ -75,22 +91,25 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
     """Give an empty folder to fill; it takes the place of the folder `path` at the end, and is removed after an error.
 
     Between two moves neither stands in place; `whole_folder` finds the old one where a crash fell between them.
+    Raises SaveError, naming `path`, where the system does not let it be written.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside, previous = _beside(path), _previous(path)
-    beside.mkdir()
     try:
-        yield beside
-        for inner in beside.rglob("*"):
-            _flush(inner)
-        _flush(beside)
-        if path.exists():
+        with writing(path):
+            beside.mkdir(parents=True)
+            yield beside
+            for inner in beside.rglob("*"):
+                _flush(inner)
+            _flush(beside)
+            if path.exists():
+                shutil.rmtree(previous, ignore_errors=True)
+                os.replace(path, previous)
+            os.replace(beside, path)
+            _flush(path.parent)
             shutil.rmtree(previous, ignore_errors=True)
-            os.replace(path, previous)
-        os.replace(beside, path)
-        _flush(path.parent)
-        shutil.rmtree(previous, ignore_errors=True)
+    except SaveError as error:  # of a file inside, which is told by the place that it was to have
+        raise SaveError(str(error).replace(str(beside), str(path))) from error.__cause__
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
@@ -114,32 +133,39 @@ def inside(folder: str | Path, name: str) -> Path:
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write JSON values; raises SaveError for anything else (nan included): `plain` turns most things into some."""
+    """Write JSON values; raises SaveError for anything that would not be read again as it is: `plain` helps with most.
+
+    That is: nan, objects, keys that are no text, and what is larger or deeper than `read_json` takes.
+    """
     try:
-        text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
-    except (TypeError, ValueError) as error:
+        data = (json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode("utf-8")
+        _check_shape(value)
+    except (TypeError, ValueError, RecursionError) as error:
         raise SaveError(f"{path}: cannot be written as JSON: {error}") from error
+    if len(data) > JSON_LIMIT:
+        where, size = _largest(value)
+        raise SaveError(f"{path}: cannot be written: {len(data):,} bytes, and at most {JSON_LIMIT:,} are read again. "
+                        f"The most, {size:,} bytes, are in {where}: keep that in arrays")  # fmt: skip
     with replacing(path) as beside:
-        beside.write_text(text + "\n", encoding="utf-8")
+        beside.write_bytes(data)
 
 
 def read_json(path: str | Path) -> Any:
     """Read a JSON file strictly: raises SaveError, naming it, when missing, too large, too deep, or not plain JSON."""
+    if (size := _size(path)) > JSON_LIMIT:
+        raise SaveError(f"{path}: {size:,} bytes, and no JSON file of marltrain's is larger than {JSON_LIMIT:,}")
     try:
         with open(path, "rb") as file:
-            data = file.read(JSON_LIMIT + 1)
+            data = file.read(JSON_LIMIT)
     except OSError as error:
         raise SaveError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(data) > JSON_LIMIT:
-        raise SaveError(f"{path}: larger than {JSON_LIMIT} bytes, which no marltrain file is")
     try:
-        value = json.loads(data.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_object)
+        value = json.loads(data.decode("utf-8"), parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object)
+        _check_shape(value)
     except RecursionError as error:
         raise SaveError(f"{path}: nested deeper than {DEPTH_LIMIT} levels") from error
     except ValueError as error:
-        raise SaveError(f"{path}: not a JSON file: {error}") from error
-    if _depth(value) > DEPTH_LIMIT:
-        raise SaveError(f"{path}: nested deeper than {DEPTH_LIMIT} levels")
+        raise SaveError(f"{path}: not a JSON file of marltrain's: {error}") from error
     return value
 
 
@@ -198,25 +224,75 @@ def unpacked(data: bytes) -> dict[str, Array]:
 
 
 def read_arrays(path: str | Path) -> dict[str, Array]:
-    """Read what `write_arrays` wrote; raises SaveError, naming the file, when it is missing or damaged."""
+    """Read what `write_arrays` wrote; raises SaveError, naming the file, when it is missing or damaged.
+
+    What the file says of itself is held against its size before any memory is taken.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
+    check_memory(path, _size(path))
     try:
         return load_file(path)
     except OSError as error:
         raise SaveError(f"{path}: cannot be read: {error}") from error
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:  # some dtypes are not numpy's
         raise SaveError(f"{path}: not a safetensors file, or damaged: {error}") from error
 
 
 def sha256(path: str | Path) -> str:
-    """Return a file's SHA-256 in hexadecimal; raises SaveError when it cannot be read."""
+    """Return a file's SHA-256 in hexadecimal; raises SaveError when it cannot be read, or would not fit into memory."""
+    check_memory(path, _size(path))
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise SaveError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def signed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return JSON values with their own checksum under "sha256"."""
+    return {**content, "sha256": _digest(content)}
+
+
+def check_signed(path: str | Path, found: Mapping[str, Any]) -> None:
+    """Raise SaveError, naming the file, where what it holds is not what was `signed`."""
+    if found.get("sha256") != _digest(found):
+        raise SaveError(f"{path}: its checksum is not the one it holds: it was changed or damaged")
+
+
+def check_digest(path: str | Path, expected: str, by: str) -> None:
+    """Raise SaveError, naming the file, where its checksum is another than the file `by` says."""
+    if sha256(path) != expected:
+        raise SaveError(f"{path}: its checksum is not the one in {by}: it was changed or damaged")
+
+
+def of_type(what: str, value: Any, *kinds: type) -> Any:
+    """Return a value that was read; raises SaveError unless it is of exactly one of these types: True is no integer."""
+    if type(value) not in kinds:
+        raise SaveError(f"{what} must be of type {' or '.join(kind.__name__ for kind in kinds)}, got {value!r:.80}")
+    return value
+
+
+def check_memory(what: object, size: int) -> None:
+    """Raise SaveError for what would take more bytes than this machine's memory has, where the system tells that."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else size
+    if size > whole:
+        raise SaveError(f"{what}: {size:,} bytes, and this machine's memory has {whole:,}")
+
+
+def _size(path: str | Path) -> int:
+    """Return a file's size in bytes; raises SaveError for anything but a plain file that lies in its own folder."""
+    path = Path(path)
+    try:
+        told, real = path.stat(), path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:  # a loop of links is either, by Python's version
+        raise SaveError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not stat.S_ISREG(told.st_mode):
+        raise SaveError(f"{path}: is not a file")
+    if not real.is_relative_to(path.parent.resolve()):
+        raise SaveError(f"{path}: is a link to {real}, out of its folder: put the file itself there")
+    return told.st_size
 
 
 def _beside(path: Path) -> Path:
@@ -239,8 +315,20 @@ def _flush(path: Path) -> None:
         os.close(handle)
 
 
+def _digest(content: Mapping[str, Any]) -> str:
+    rest = {name: value for name, value in content.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
 def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not a JSON value")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text} is larger than any number here")
+    return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -251,14 +339,25 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _depth(value: Any) -> int:
+def _check_shape(value: Any) -> None:
+    """Raise ValueError for values nested too deeply, or whose keys are no text, which JSON would change."""
     deepest, level = 0, [value]
-    while level:
+    while level := [outer for outer in level if isinstance(outer, dict | list | tuple)]:
         deepest += 1
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    return deepest
+        if deepest > DEPTH_LIMIT:
+            raise ValueError(f"nested deeper than {DEPTH_LIMIT} levels")
+        keys = (key for outer in level if isinstance(outer, dict) for key in outer)
+        if wrong := [key for key in keys if not isinstance(key, str)]:
+            raise ValueError(f"the key {wrong[0]!r} is a {type(wrong[0]).__name__}, and keys must be text")
+        level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)]
+
+
+def _largest(value: Any, where: str = "it") -> tuple[str, int]:
+    """Return where the larger part of JSON values lies, and how many bytes it takes."""
+    size = len(json.dumps(value))
+    inner = dict(enumerate(value)) if isinstance(value, list | tuple) else value
+    if not isinstance(inner, dict) or not inner:
+        return where, size
+    name = max(inner, key=lambda name: len(json.dumps(inner[name])))
+    found = _largest(inner[name], f"{where}[{name!r}]")
+    return found if 2 * found[1] > size else (where, size)

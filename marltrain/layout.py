@@ -6,6 +6,7 @@ An image is a uint8 Box of rank 2 or 3, kept as it is; with frames stacked on ax
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,8 @@ Space = spaces.Space[Any]
 Allocate = Callable[[tuple[int, ...], Any], Array]
 
 VECTOR = "vector"
+LARGEST = 2**26
+"""Most numbers of a Box that is read from a file: a picture of 8,192 by 8,192."""
 
 
 def map_obs(function: Callable[[Array], Array], obs: Obs) -> Obs:
@@ -308,6 +311,8 @@ def space_from(description: Mapping[str, Any]) -> Space:
         kind = description["type"]
         if kind == "Box":
             shape, dtype = tuple(description["shape"]), np.dtype(description["dtype"])
+            if math.prod(shape) > LARGEST:
+                raise ValueError(f"an observation or action of {math.prod(shape):,} numbers")
             low, high = (_bounds_array(description[side], shape, dtype) for side in ("low", "high"))
             return spaces.Box(low, high, shape, dtype.type)
         if kind == "Discrete":
@@ -321,7 +326,7 @@ def space_from(description: Mapping[str, Any]) -> Space:
         if kind == "Tuple":
             return spaces.Tuple([space_from(inner) for inner in description["spaces"]])
     except (KeyError, TypeError, ValueError) as error:
-        raise SpecError(f"not the description of a space: {description!r}") from error
+        raise SpecError(f"not the description of a space: {description!r:.200}: {error}") from error
     raise SpecError(f"not the description of a space: unknown type {kind!r}")
 
 

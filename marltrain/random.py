@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError
+from marltrain.errors import ConfigError, shown
 
 Key = int | str
 SEED_LIMIT = 2**31 - 1  # legacy generators inside environments take no more than 31 bits
@@ -49,8 +49,8 @@ def chosen_seed(seed: int | None, where: str) -> int:
     """Return the seed, or a fresh one for None; raises ConfigError for what is no integer of at least 0."""
     if seed is None:
         return fresh_seed()
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ConfigError(f"{where}: seed must be an integer of at least 0 or None, got {seed!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
+        raise ConfigError(f"{where}: seed must be an integer of at least 0 or None, got {shown(seed)}")
     return int(seed)
 
 

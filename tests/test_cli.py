@@ -1,4 +1,7 @@
 import json
+import os
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -6,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from marltrain.cli import COMMANDS, _value, main
-from marltrain.errors import ConfigError
+from marltrain.errors import ConfigError, SaveError
 from marltrain.policies.networks import CNN, MLP
 from marltrain.policies.schedules import linear
+from marltrain.trainer.run import Run
 from marltrain.trainer.settings import TrainerSettings
 
 RELAY, SYMBOLS = "tests.toys:Relay", "tests.toys:Identity"
@@ -95,12 +99,12 @@ def test_tuned_settings_are_a_beginning(capsys, tmp_path):
 
 
 def test_a_run_is_tested(capsys, run):
-    out = said(capsys, "test", run, "--episodes", 9, "--seed", 5)
+    out = said(capsys, "test", run, "--env", SYMBOLS, "--episodes", 9, "--seed", 5)
     assert "9 episodes of 7.0 env steps, seed 5" in out
     assert [line.split()[0] for line in out.splitlines()[1:]] == ["player", "player_0", "player_1"]
-    assert said(capsys, "test", run, "--episodes", 9, "--seed", 5) == out
-    assert said(capsys, "test", run, "--episodes", 9, "--seed", 6) != out
-    assert "seed " in said(capsys, "test", run, "--agents", "last", "--random", "player_1")
+    assert said(capsys, "test", run, "--env", SYMBOLS, "--episodes", 9, "--seed", 5) == out
+    assert said(capsys, "test", run, "--env", SYMBOLS, "--episodes", 9, "--seed", 6) != out
+    assert "seed " in said(capsys, "test", run, "--env", SYMBOLS, "--agents", "last", "--random", "player_1")
 
 
 def test_winners_are_counted(capsys, tmp_path):
@@ -122,8 +126,9 @@ def test_a_run_is_filmed(capsys, tmp_path):
     words[1] = "dqn"
     said(capsys, "train", RELAY, *words)
     out = said(
-        capsys, "play", folder, "--out", tmp_path / "r.gif", "--episodes", 2, "--seed", 1, "--fps", 20, "--explore"
-    )
+        capsys, "play", folder, "--env", RELAY, "--out", tmp_path / "r.gif", "--episodes", 2, "--seed", 1, "--fps", 20,
+        "--explore",
+    )  # fmt: skip
     assert [line.partition(":")[0] for line in out.splitlines()] == [
         "episode 0",
         "episode 1",
@@ -160,7 +165,7 @@ def test_environments_are_listed(capsys):
         ("train mpe2/simple_spread_v2 --algo ppo --tuned", "'ppo on mpe2/simple_spread_v3'"),
         ("train tests.toys:Rely --algo ppo", "'Relay'"),
         ("plot RUN --x step", "'steps'"),
-        ("test RUN --random player_7", "'player_"),
+        ("test RUN --env tests.toys:Identity --random player_7", "'player_"),
         ("test RUN --episode 3", "'--episodes'"),
         ("envs sprd", "'spread'"),
     ],
@@ -182,10 +187,12 @@ def test_a_wrong_name_suggests_the_nearest(capsys, run, words, hint):
         ("train gymnasium/CartPole-v1 --algo ppo --set gamma=1 --set gamma=0.9", "'gamma' twice"),
         ("train gymnasium/CartPole-v1 --algo ppo --set gamma=2", "at most 1"),
         ("train gymnasium/CartPole-v1 --algo ppo --set network=MLP(8)", "cannot be made"),
+        ("train gymnasium/CartPole-v1 --algo ppo --set clip=linear(1,0)", "--set clip: 'linear(1,0)' cannot be"),
+        ("train gymnasium/CartPole-v1 --algo ppo --checkpoint 0", "--checkpoint: Checkpoint: every_steps must be"),
         ("train gymnasium/CartPole-v1 --algo ppo extra", "unrecognized arguments: extra"),
         ("train gymnasium/CartPole-v1 --algo ppo --set batch_size=5000", "exceeds one rollout"),
-        ("play RUN --out film.avi", ".gif or .mp4"),
-        ("test RUN --episodes 0", "episodes must be at least 1"),
+        ("play RUN --env tests.toys:Identity --out film.avi", ".gif or .mp4"),
+        ("test RUN --env tests.toys:Identity --episodes 0", "episodes must be at least 1"),
         ("test RUN --agents worst", "invalid choice"),
     ],
 )
@@ -199,7 +206,8 @@ def test_what_fails_on_the_way_is_one_line_too(capsys, run, tmp_path):
     assert "is not a run's folder" in refused(capsys, "plot", tmp_path, code=1)
     (tmp_path / "config.json").write_text("{}")
     assert "names no environment" in refused(capsys, "play", tmp_path, code=1)
-    assert "render_mode" in refused(capsys, "play", run, "--out", "film.gif", code=1)  # this one draws nothing
+    words = ["play", run, "--env", SYMBOLS, "--out", "film.gif"]
+    assert "render_mode" in refused(capsys, *words, code=1)  # this one draws nothing
 
 
 def test_a_run_of_an_unnamed_environment_is_told_its_name(capsys, run, tmp_path):
@@ -208,8 +216,25 @@ def test_a_run_of_an_unnamed_environment_is_told_its_name(capsys, run, tmp_path)
     (copy / "best").symlink_to(run / "best")
     config = json.loads((run / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "env": "Identity"}))
-    assert "unknown environment 'Identity'" in refused(capsys, "test", copy)
+    assert "the run's environment is 'Identity'. No file may choose" in refused(capsys, "test", copy, code=1)
     assert "mean return" in said(capsys, "test", copy, "--env", SYMBOLS)
+
+
+@pytest.mark.parametrize(
+    "name", ["hostile:run", "gymnasium/hostile:CartPole-v1", "pettingzoo/../hostile_v0", "hostile"]
+)
+def test_no_file_chooses_what_is_imported(capsys, run, tmp_path, monkeypatch, name):
+    """Looked up in the working folder, as `module:attribute` is where the user gives it."""
+    monkeypatch.chdir(tmp_path)
+    Path("hostile.py").write_text("import pathlib\npathlib.Path('ran').touch()\nrun = print")
+    Path("copy").mkdir()
+    config = json.loads((run / "config.json").read_text())
+    Path("copy/config.json").write_text(json.dumps({**config, "env": name}))
+    for command in ("test", "play"):
+        line = refused(capsys, command, "copy", code=1)
+        assert f"copy/config.json: the run's environment is {name!r}" in line
+        assert "name it yourself with --env" in line
+    assert not Path("ran").exists()
 
 
 def test_interrupting_is_no_traceback(capsys, monkeypatch):
@@ -294,3 +319,42 @@ def test_a_run_is_resumed(capsys, tmp_path):
     assert lines[0] == lines[1] != []
     assert "name the folder of the run with --run-dir" in refused(capsys, *words, "--resume")
     assert "--any-threads has a meaning only with --resume" in refused(capsys, *words, "--any-threads")
+
+
+def test_what_is_known_besides_follows_the_error(capsys, monkeypatch):
+    def failing(given):
+        error = SaveError("no room")
+        error.add_note("run/checkpoints/30 is whole")
+        raise error
+
+    monkeypatch.setitem(COMMANDS, "envs", type(COMMANDS["envs"])("", lambda parser: None, failing))
+    assert main(["envs"]) == 1
+    assert capsys.readouterr().err == "marltrain: no room\nrun/checkpoints/30 is whole\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_says_how_to_go_on(capsys, tmp_path, monkeypatch, number):
+    """The command that is printed goes on with the run; the exit code is a shell's for Ctrl-C."""
+    words = ["train", SYMBOLS, "--algo", "ppo", "--env-arg", "length=7", "--no-progress", "--num-train-envs", "3"]
+    words += ["--update-freq", "21", "--set", "minibatches=1", "--episodes-per-test", "2", "--steps-per-train", "126"]
+    folder = tmp_path / "a run"
+    played, collect = iter(range(1000)), Run.collect
+
+    def interrupted(self):
+        collect(self)
+        if next(played) == 20:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(Run, "collect", interrupted)
+    assert main([*words, "--run-dir", str(folder), "--checkpoint", "30"]) == 130
+    out = capsys.readouterr().out
+    assert "63 env steps" in out
+    (line,) = [line for line in out.splitlines() if line.startswith("go on with: ")]
+    command = shlex.split(line.removeprefix("go on with: "))
+    assert command == ["marltrain", *words, "--checkpoint", "30", "--run-dir", str(folder), "--resume"]
+    assert "126 env steps" in said(capsys, *command[1:])
+    played = iter(range(1000))
+    assert main([*words, f"--run-dir={tmp_path / 'other'}"]) == 130
+    out = capsys.readouterr().out
+    assert "interrupted: there is no checkpoint to go on from; --checkpoint STEPS writes some" in out
+    assert "go on with" not in out

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marltrain.config import build, setting, validate
+from marltrain.config import build, check_function, checked_arguments, setting, validate
 from marltrain.errors import ConfigError
 
 
@@ -22,6 +22,7 @@ class Kettle:
     metal: str = setting("steel", doc="of what", choices=("steel", "copper"))
     timer: int | None = setting(None, doc="minutes", low=0)
     lid: Any = setting(None, doc="anything")
+    steam: float = setting(0.0, doc="a number without bounds")
 
 
 def test_what_fits():
@@ -48,12 +49,71 @@ def test_what_fits():
         ({"metal": "stele"}, "kettle: metal must be one of steel, copper, got 'stele'. Did you mean 'steel'?"),
         ({"timer": -1}, "kettle: timer must be at least 0, got -1"),
         ({"timer": 1.5}, "kettle: timer must be an integer or None, got 1.5"),
+        ({"timer": float("inf")}, "kettle: timer must be an integer or None, got inf"),
+        ({"timer": 2**63}, "kettle: timer must be between -9223372036854775807 and 9223372036854775807, got 922337203"),
+        ({"timer": 10**400}, "kettle: timer must be between"),
+        ({"cups": -(10**400)}, "kettle: cups must be at least 1, got -1000"),
+        ({"cups": np.int64(0)}, "kettle: cups must be at least 1, got 0"),
+        ({"cups": np.float32(2)}, "kettle: cups must be an integer, got 2.0"),
+        ({"cups": np.array([2])}, "kettle: cups must be an integer, got array([2])"),
+        ({"cups": np.timedelta64(2, "s")}, "kettle: cups must be an integer, got datetime.timedelta(seconds=2)"),
+        ({"litres": np.float32("nan")}, "kettle: litres is not a number (nan)"),
+        ({"steam": float("-inf")}, "kettle: steam must be between -1e+30 and 1e+30, got -inf"),
+        ({"steam": 1e31}, "kettle: steam must be between"),
+        ({"metal": np.array(["steel"])}, "kettle: metal must be a string, got array(['steel']"),
+        ({3: 1}, "kettle has no setting 3. It has: litres"),
     ],
 )
 def test_what_does_not(values, words):
     with pytest.raises(ConfigError) as caught:
         build(Kettle, values, "kettle")
     assert words in str(caught.value)
+
+
+def test_numbers_of_numpy_become_pythons():
+    given = {"litres": np.float32(0.5), "cups": np.int64(3), "whistle": np.True_, "timer": np.uint8(7)}
+    made = build(Kettle, given, "kettle")
+    values = made.litres, made.cups, made.whistle, made.timer
+    assert values == (0.5, 3, True, 7)
+    assert [type(value) for value in values] == [float, int, bool, int]
+
+
+@pytest.mark.parametrize("fits", [lambda a, b: 0, lambda *a: 0, lambda a, b=1, *, c=2: 0, max, {}.setdefault])
+def test_functions_that_take_what_they_are_given(fits):
+    check_function("pour", fits, "cup", "litres")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda: 0, "pour is called as pour(cup, litres), but what was given takes (): too many positional arguments"),
+        (lambda cup: 0, "takes (cup): too many positional arguments"),
+        (lambda a, b, c: 0, "takes (a, b, c): missing a required argument: 'c'"),
+        (lambda a, b, *, hot: 0, "takes (a, b, *, hot): missing a required argument: 'hot'"),
+        (3, "pour must be a function or None, got 3; it is called as pour(cup, litres)"),
+    ],
+)
+def test_functions_that_do_not(wrong, words):
+    with pytest.raises(ConfigError) as caught:
+        check_function("pour", wrong, "cup", "litres")
+    assert words in str(caught.value)
+
+
+def test_a_call_that_is_written_wrong_names_the_nearest_argument():
+    @checked_arguments
+    def boil(litres: float, *, lid: bool = False) -> float:
+        """Boil."""
+        return litres
+
+    made = checked_arguments(Kettle)(litres=2)
+    assert (boil(1.5, lid=True), made.litres, boil.__doc__) == (1.5, 2, "Boil.")
+    wrong: Any = boil
+    with pytest.raises(ConfigError, match=r"boil: got an unexpected keyword argument 'lidd'. Did you mean 'lid'\?"):
+        wrong(1.5, lidd=True)
+    with pytest.raises(ConfigError, match=r"boil: missing a required argument: 'litres'"):
+        wrong()
+    with pytest.raises(ConfigError, match=r"Kettle: got an unexpected keyword argument 'cusp'. Did you mean 'cups'\?"):
+        checked_arguments(Kettle)(cusp=3)  # type: ignore[call-arg]
 
 
 def test_validate_finds_what_was_put_past_build():

@@ -1,5 +1,7 @@
+import errno
 import json
 import os
+import struct
 from typing import Any
 
 import numpy as np
@@ -8,13 +10,16 @@ import pytest
 from marltrain import files
 from marltrain.errors import SaveError
 from marltrain.files import (
+    check_signed,
     inside,
+    of_type,
     plain,
     read_arrays,
     read_json,
     replacing,
     replacing_folder,
     sha256,
+    signed,
     whole_folder,
     write_arrays,
     write_json,
@@ -99,9 +104,28 @@ def test_json_comes_back(tmp_path):
     assert read_json(tmp_path / "v.json") == value
 
 
-@pytest.mark.parametrize("value", [float("nan"), {"a": float("inf")}, {1, 2}, object()])
-def test_what_is_not_json_is_not_written(tmp_path, value):
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), {"a": float("inf")}, {1, 2}, object(), nested(65), nested(10_000), {"a": [{1: 2}]}, {None: 1}],
+)
+def test_what_would_not_be_read_as_it_is_is_not_written(tmp_path, value):
     with pytest.raises(SaveError, match=r"v\.json: cannot be written"):
+        write_json(tmp_path / "v.json", value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_too_large_is_not_written_and_the_larger_part_named(tmp_path, monkeypatch):
+    """Of 1,000 bytes and some, the most are in the second of `b`'s parts."""
+    monkeypatch.setattr(files, "JSON_LIMIT", 900)
+    value = {"a": "x" * 100, "b": [{"told": [1]}, {"told": ["y" * 700], "more": 1}], "c": "z" * 200}
+    with pytest.raises(SaveError, match=r"at most 900 are read again.* in it\['b'\]\[1\]\['told'\]\[0\]: keep"):
         write_json(tmp_path / "v.json", value)
     assert not list(tmp_path.iterdir())
 
@@ -112,9 +136,12 @@ def test_what_is_not_json_is_not_written(tmp_path, value):
         ("{", "not a JSON file"),
         ("", "not a JSON file"),
         ('{"a": NaN}', "NaN is not a JSON value"),
+        ('{"a": 1e999}', "1e999 is larger than any number"),
+        ("9" * 5000, "not a JSON file"),
         ('{"a": 1, "a": 2}', "the key 'a' stands twice"),
         ("[" * 65 + "]" * 65, "deeper than 64"),
         ("[" * 100_000 + "]" * 100_000, "deeper than 64"),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, "deeper than 64"),
         ('{"a": "\udce4"}', "not a JSON file"),
     ],
 )
@@ -136,7 +163,7 @@ def test_a_large_or_missing_json_file_is_refused(tmp_path, monkeypatch):
         read_json(tmp_path / "v.json")
     monkeypatch.setattr(files, "JSON_LIMIT", 10)
     (tmp_path / "v.json").write_text(json.dumps("123456789"))
-    with pytest.raises(SaveError, match="larger than 10 bytes"):
+    with pytest.raises(SaveError, match=r"11 bytes, and no JSON file of marltrain.s is larger than 10"):
         read_json(tmp_path / "v.json")
     (tmp_path / "v.json").write_text(json.dumps("12345678"))
     assert read_json(tmp_path / "v.json") == "12345678"
@@ -207,6 +234,129 @@ def test_a_damaged_array_file_is_named(tmp_path, damage):
     with pytest.raises(SaveError) as raised:
         read_arrays(path)
     assert str(path) in str(raised.value)
+
+
+def tensor(dtype: str, shape: list[int], end: int) -> bytes:
+    """A safetensors file of one array that says this of itself, and holds 8 bytes."""
+    header = json.dumps({"a": {"dtype": dtype, "shape": shape, "data_offsets": [0, end]}}).encode()
+    return struct.pack("<Q", len(header)) + header + bytes(8)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack("<Q", 2**60) + b"{}",
+        struct.pack("<Q", 2**64 - 1) + b"{}",
+        tensor("F32", [250_000_000_000], 10**12),
+        tensor("F32", [250_000_000_000], 8),
+        tensor("U8", [2**32, 2**32], 0),
+        tensor("F32", [0, 2**62], 0),
+        tensor("F32", [-2], 8),
+        tensor("F32", [1] * 100 + [2], 8),
+        tensor("F8_E4M3", [8], 8),
+        tensor("O", [1], 8),
+        struct.pack("<Q", 200_000) + b"[" * 100_000 + b"]" * 100_000,
+        struct.pack("<Q", 600_001) + b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+        b"",
+    ],
+    ids=["header", "header-", "1TB", "1TB-", "huge", "none", "negative", "rank", "f8", "objects", "[[", "{{", "empty"],
+)
+def test_an_array_file_that_claims_what_it_does_not_hold_is_named(tmp_path, data):
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(data)
+    with pytest.raises(SaveError) as raised:
+        read_arrays(path)
+    assert str(path) in str(raised.value)
+
+
+def test_what_is_larger_than_the_memory_is_not_read(tmp_path, monkeypatch):
+    path = tmp_path / "a.safetensors"
+    write_arrays(path, {"a": np.zeros(1000)})
+    monkeypatch.setattr(os, "sysconf", lambda name: 64, raising=False)  # pages, of bytes: 4,096
+    for read in (read_arrays, sha256):
+        with pytest.raises(SaveError, match=r"a\.safetensors: 8,0\d\d bytes, and this machine's memory has 4,096"):
+            read(path)
+
+
+def test_a_link_out_of_the_folder_a_pipe_and_a_folder_are_refused(tmp_path):
+    """A link within the folder, and one to the folder, are the user's own business."""
+    here, out = tmp_path / "here", tmp_path / "out.json"
+    here.mkdir()
+    out.write_text("1")
+    (here / "good.json").write_text("1")
+    (here / "link.json").symlink_to("good.json")
+    (tmp_path / "there").symlink_to(here)
+    assert read_json(tmp_path / "there" / "link.json") == 1
+    (here / "out.json").symlink_to(out)
+    (here / "up.json").symlink_to("../out.json")
+    (here / "loop.json").symlink_to("loop.json")
+    (here / "folder.json").mkdir()
+    os.mkfifo(here / "pipe.json")
+    said = {"out": "out of its folder", "up": "out of its folder", "loop": "cannot be read", "folder": "is not a file",
+            "pipe": "is not a file"}  # fmt: skip
+    for name, what in said.items():
+        for read in (read_json, read_arrays, sha256):
+            with pytest.raises(SaveError, match=rf"here/{name}\.json: .*{what}"):
+                read(here / f"{name}.json")
+
+
+def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, failing):
+    write_json(tmp_path / "v.json", 1)
+    with replacing_folder(tmp_path / "f") as folder:
+        write_json(folder / "v.json", 1)
+    monkeypatch.setattr(os, failing, full)
+    with pytest.raises(SaveError, match=r"v\.json: cannot be written: No space left on device"):
+        write_json(tmp_path / "v.json", 2)
+    with (
+        pytest.raises(SaveError, match=r"f/v\.json: cannot be written: No space left on device"),
+        replacing_folder(tmp_path / "f") as folder,
+    ):
+        write_json(folder / "v.json", 2)
+    monkeypatch.undo()
+    assert names(tmp_path) == ["f", "v.json"]
+    assert read_json(tmp_path / "v.json") == read_json(tmp_path / "f" / "v.json") == 1
+
+
+def test_a_folder_that_cannot_be_made_or_moved_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(SaveError, match=r"file/f: cannot be written: Not a directory"),
+        replacing_folder(tmp_path / "file" / "f"),
+    ):
+        pass
+    with pytest.raises(SaveError, match=r"/f: cannot be written: No space left"), replacing_folder(tmp_path / "f"):
+        monkeypatch.setattr(os, "replace", full)
+    assert names(tmp_path) == ["file"]
+
+
+def test_what_cannot_be_written_in_a_folder_is_told_by_its_place(tmp_path):
+    with (
+        pytest.raises(SaveError, match=rf"^{tmp_path}/f/v\.json: cannot be written as JSON"),
+        replacing_folder(tmp_path / "f") as folder,
+    ):
+        write_json(folder / "v.json", object())
+    assert names(tmp_path) == []
+
+
+def test_a_value_of_another_type_is_told():
+    assert of_type("it", 1, int, float) == 1
+    for wrong in (True, "1", None, 1.5):
+        with pytest.raises(SaveError, match=r"it must be of type int, got"):
+            of_type("it", wrong, int)
+
+
+def test_what_is_signed_is_known_again(tmp_path):
+    content = signed({"b": 1, "a": [1.5, "ü"]})
+    write_json(tmp_path / "v.json", content)
+    check_signed("v", read_json(tmp_path / "v.json"))
+    for wrong in ({**content, "b": 2}, {**content, "c": 1}, {"a": content["a"], "b": 1}, {**content, "sha256": 7}):
+        with pytest.raises(SaveError, match="v: its checksum is not the one it holds"):
+            check_signed("v", wrong)
 
 
 def test_checksums(tmp_path):

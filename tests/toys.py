@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from typing import Any, ClassVar
 
 import gymnasium
@@ -328,6 +329,8 @@ class Broken(ParallelEnv):
             os.kill(os.getpid(), signal.SIGKILL)
         if self._now("exit"):
             os._exit(7)
+        if self._now("hang"):
+            time.sleep(60)
         seen: dict[str, Any] = {name: np.full(2, self.t / 10, np.float32) for name in self.possible_agents}
         if self._now("outside"):
             seen["right"][1] = 1.5
@@ -344,6 +347,23 @@ class Broken(ParallelEnv):
             if self._now("no mask"):
                 del seen["right"]["action_mask"]
         return seen
+
+
+class Flaky(Broken):
+    """Broken in every episode whose seed `every` divides, and in no other: a new object is as broken."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "flaky"}
+
+    def __init__(self, fault: str = "raise", at: int = 3, every: int = 3) -> None:
+        super().__init__(fault, at)
+        self.every, self.seed = every, 0
+
+    def reset(self, seed=None, options=None):
+        self.seed = seed or 0  # 0: somebody looks at what it is
+        return super().reset()
+
+    def _now(self, fault):
+        return self.fault == fault and self.t == self.at and self.seed > 0 and self.seed % self.every == 0
 
 
 class Forgetful(ParallelEnv):

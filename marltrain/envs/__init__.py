@@ -8,7 +8,8 @@ from marltrain.envs.check import Report, check_env
 from marltrain.envs.chunk import probe
 from marltrain.envs.frame_stack import FrameStack
 from marltrain.envs.registry import Source, list_environments, resolve
-from marltrain.envs.vector import DummyVectorEnv, SubprocVectorEnv, VectorEnv, make_vector
+from marltrain.envs.subproc import SubprocVectorEnv
+from marltrain.envs.vector import DummyVectorEnv, VectorEnv, make_vector
 
 __all__ = [
     "DummyVectorEnv",

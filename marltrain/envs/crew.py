@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import Any, NamedTuple
 
 import cloudpickle
 
-from marltrain.children import fate, without_main
+from marltrain.children import PATIENCE, fate, without_main
 from marltrain.envs import worker
+from marltrain.envs.faults import DIED, TIMEOUT
 from marltrain.envs.worker import STARTED, STEP, Answer, Order, Task
 from marltrain.errors import EnvError, WorkerError
 
-_PATIENCE = 5.0
-"""Seconds that a worker gets to close its environments before it is ended."""
+_STARTING = 60.0
+"""Seconds beside `env_timeout` that a worker gets to start in the place of another and build its environments."""
 
 
 def worker_context() -> Any:
@@ -29,102 +32,168 @@ def worker_context() -> Any:
     return context
 
 
+class Loss(NamedTuple):
+    """A worker that is gone, or was ended since it did not answer: its number, the kind of fault, and how, in words."""
+
+    worker: int
+    kind: str
+    told: str
+
+
 class Crew:
     """Worker processes, one for each task. All are given the same orders, and then all are waited for."""
 
-    def __init__(self, tasks: Sequence[Task], memory: Any) -> None:
-        """Start the workers and wait until their environments are built. Raises EnvError or WorkerError."""
-        self._tasks = list(tasks)
+    def __init__(self, tasks: Sequence[Task], memory: Any, timeout: float | None = None) -> None:
+        """Start the workers and wait until their environments are built. Raises EnvError or WorkerError.
+
+        timeout: seconds that an order may take; None for any.
+        """
+        self._tasks, self._memory, self._timeout = list(tasks), memory, timeout
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
         self._number = STARTED
         self._finish = weakref.finalize(self, _finish, self._processes, self._pipes)
         try:
             for task in self._tasks:
-                self._start(task, memory)
-            self._spread()
-            self.wait()
+                process, pipe = self._start(task)
+                self._processes.append(process)
+                self._pipes.append(pipe)
+            for w in range(len(self._tasks)):
+                self._bind(w)
+            for answer in self._answers(None):
+                if isinstance(answer, Loss):
+                    raise self.error(answer)
         except BaseException:
             self.close()
             raise
 
     def order(self, what: int = STEP, data: bytes = b"") -> None:
-        """Give every worker an order, see `worker.Order`; raises WorkerError when one is gone."""
+        """Give every worker an order, see `worker.Order`; raises WorkerError when they are closed."""
         if not self._processes:
             raise WorkerError("the worker processes are closed; build a new vector environment")
         self._number += 1
-        for w, pipe in enumerate(self._pipes):
-            try:
-                pipe.send_bytes(Order(self._number, what, data).packed())
-            except OSError:
-                self._died(w)
+        for w in range(len(self._pipes)):
+            self._send(w, what, data)
 
-    def wait(self) -> list[bytes]:
-        """Wait for every worker's answer and return the data in them.
+    def wait(self, orders: int = 1) -> list[bytes | Loss]:
+        """Wait for every worker's answer; return the data in them, or how a worker was lost.
 
-        Raises EnvError for the first that failed, WorkerError when one is gone.
+        orders: how many steps the last order is worth, in the time that it may take.
+        Raises EnvError for the first worker that failed.
         """
-        answers = [self._answer(w) for w in range(len(self._pipes))]
-        for w, answer in enumerate(answers):
-            if answer.failure is not None:
-                message, traceback = answer.failure
-                raise EnvError(f"{message}\n\nThe traceback of worker {w}:\n{traceback}")
-        return [answer.data for answer in answers]
+        return self._answers(None if self._timeout is None else self._timeout * orders)
+
+    def replace(self, w: int, what: int, data: bytes) -> bytes | Loss:
+        """Start a worker in the place of one that was lost, and give it an order; return its answer, as `wait` does."""
+        process, pipe = self._start(self._tasks[w])
+        self._processes[w].close()
+        self._pipes[w].close()
+        self._processes[w], self._pipes[w] = process, pipe
+        self._bind(w)
+        self._number += 1
+        starting = None if self._timeout is None else self._timeout + _STARTING
+        started = self._answer(w, STARTED, starting)
+        if isinstance(started, Answer) and started.failure is not None:
+            started = Loss(w, DIED, f"{self._held(w)}, cannot be started again: {started.failure.message}")
+            process.join()
+        if isinstance(started, Loss):
+            return started
+        self._send(w, what, data)
+        return self._data(w, self._answer(w, self._number, self._timeout))
+
+    def error(self, loss: Loss) -> WorkerError:
+        """Close all workers; return what is to be raised where the loss of one is not survived."""
+        self.close()
+        return WorkerError(
+            f"{loss.told}. If it ran out of memory, use fewer environments or workers; "
+            'vector="dummy" runs the environments in this process, where a debugger sees them.'
+        )
 
     def close(self) -> None:
         """End every worker."""
         self._finish()
 
-    def _start(self, task: Task, memory: Any) -> None:
+    def _start(self, task: Task) -> tuple[Any, Connection]:
         context = worker_context()
         ours, theirs = context.Pipe()
-        process = context.Process(target=worker.run, args=(theirs, memory, cloudpickle.dumps(task)), daemon=True)
+        process = context.Process(target=worker.run, args=(theirs, self._memory, cloudpickle.dumps(task)), daemon=True)
         with without_main():
             process.start()
         theirs.close()
-        self._processes.append(process)
-        self._pipes.append(ours)
+        return process, ours
 
-    def _spread(self) -> None:
-        """Give each worker a core of its own, where there are exactly as many.
+    def _bind(self, w: int) -> None:
+        """Give a worker a core of its own, where there are exactly as many.
 
         Where the system may choose, it often wakes two workers on one core. With fewer workers than cores it is left
         alone: other programs may want the same ones.
         """
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
-        if len(cores) != len(self._processes):
-            return
-        for core, process in zip(cores, self._processes, strict=True):
-            os.sched_setaffinity(process.pid, {core})
+        if len(cores) == len(self._tasks):
+            with suppress(ProcessLookupError):  # it has ended already: waiting for its answer will tell
+                os.sched_setaffinity(self._processes[w].pid, {cores[w]})
 
-    def _answer(self, w: int) -> Answer:
-        """Wait for a worker's answer to the last order; a pipe that ends tells that the worker did."""
+    def _send(self, w: int, what: int, data: bytes) -> None:
+        with suppress(OSError):  # the worker has ended: waiting for its answer will tell
+            self._pipes[w].send_bytes(Order(self._number, what, data).packed())
+
+    def _answers(self, timeout: float | None) -> list[bytes | Loss]:
+        """Wait for every worker's answer to the last order."""
+        if timeout is None:
+            answers = [self._answer(w, self._number, None) for w in range(len(self._pipes))]
+        else:
+            until = time.monotonic() + timeout
+            answers = [
+                self._answer(w, self._number, max(until - time.monotonic(), 0.0)) for w in range(len(self._pipes))
+            ]
+        return [self._data(w, answer) for w, answer in enumerate(answers)]
+
+    def _answer(self, w: int, number: int, timeout: float | None) -> Answer | Loss:
+        """Wait for a worker's answer to an order; a pipe that ends tells that the worker did."""
         try:
             while True:
+                if timeout is not None and not self._pipes[w].poll(timeout):
+                    return self._hung(w)
                 answer = Answer.unpacked(self._pipes[w].recv_bytes())
-                if answer.number == self._number:
+                if answer.number == number:
                     return answer
         except (EOFError, OSError):
-            self._died(w)
+            return self._died(w)
 
-    def _died(self, w: int) -> NoReturn:
-        process, task = self._processes[w], self._tasks[w]
-        process.join(_PATIENCE)
+    @staticmethod
+    def _data(w: int, answer: Answer | Loss) -> bytes | Loss:
+        if isinstance(answer, Loss):
+            return answer
+        if answer.failure is not None:
+            message, traceback = answer.failure
+            raise EnvError(f"{message}\n\nThe traceback of worker {w}:\n{traceback}")
+        return answer.data
+
+    def _hung(self, w: int) -> Loss:
+        self._processes[w].kill()
+        self._processes[w].join()
+        return Loss(w, TIMEOUT, f"{self._held(w)}, did not answer within {self._timeout:g} s (env_timeout)")
+
+    def _died(self, w: int) -> Loss:
+        process = self._processes[w]
+        process.join(PATIENCE)
         code = process.exitcode
-        self.close()
-        raise WorkerError(
-            f"worker {w}, which held environments {task.low} to {task.high - 1} ({task.source.name}), {fate(code)}. "
-            "If it ran out of memory, use fewer environments or workers; "
-            'vector="dummy" runs the environments in this process, where a debugger sees them.'
-        )
+        process.kill()  # one that has only closed its pipe
+        process.join()
+        return Loss(w, DIED, f"{self._held(w)}, {fate(code)}")
+
+    def _held(self, w: int) -> str:
+        task = self._tasks[w]
+        return f"worker {w}, which held environments {task.low} to {task.high - 1} ({task.source.name})"
 
 
 def _finish(processes: list[Any], pipes: list[Connection]) -> None:
     """A closed pipe tells a worker to close its environments and end; one that does not is ended."""
     while pipes:
         pipes.pop().close()
+    until = time.monotonic() + PATIENCE  # for all of them: they end at the same time
     for process in processes:
-        process.join(_PATIENCE)
+        process.join(max(until - time.monotonic(), 0.0))
         if process.is_alive():
             process.kill()
             process.join()

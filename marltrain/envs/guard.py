@@ -15,8 +15,8 @@ _LARGEST = np.float32(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
-class Fault:
-    """Something wrong in one environment (a column of the chunk); `past` says: in the episode that just ended."""
+class Breach:
+    """What breaks the contract in one environment (a column of the chunk); `past`: in the episode that just ended."""
 
     column: int
     message: str
@@ -31,27 +31,27 @@ class Guard:
         self._spec = spec
         self._groups = [_GroupGuard(spec, g) for g in range(len(spec.groups))]
 
-    def sent(self, actions: tuple[Array, ...], step: Step) -> Fault | None:
+    def sent(self, actions: tuple[Array, ...], step: Step) -> Breach | None:
         """Check the actions of whoever must act in `step`."""
         found = (guard.sent(actions[g], step) for g, guard in enumerate(self._groups))
         return next((fault for fault in found if fault), None)
 
-    def published(self, step: Step) -> Fault | None:
+    def published(self, step: Step) -> Breach | None:
         """Check observations, legal moves, rewards and states."""
         for guard in self._groups:
-            if fault := guard.published(step):
-                return fault
+            if breach := guard.published(step):
+                return breach
         if not np.isfinite(step.reward).all():
             p, e = np.argwhere(~np.isfinite(step.reward))[0]
             reward = float(step.reward[p, e])
-            return Fault(int(e), f"player {self._spec.names[p]!r}: reward {reward} is not finite", bool(step.ended[e]))
+            return Breach(int(e), f"player {self._spec.names[p]!r}: reward {reward} is not finite", bool(step.ended[e]))
         return self._states(step)
 
-    def _states(self, step: Step) -> Fault | None:
+    def _states(self, step: Step) -> Breach | None:
         for state, past in ((step.state, False), (step.final_state, True)):
             if state is not None and not np.isfinite(state).all():
                 e = int(np.argwhere(~np.isfinite(state))[0, 0])
-                return Fault(e, "the global state (env.state()) holds NaN or an infinity", past)
+                return Breach(e, "the global state (env.state()) holds NaN or an infinity", past)
         return None
 
 
@@ -70,7 +70,7 @@ class _GroupGuard:
 
     # What agents send
 
-    def sent(self, actions: Array, step: Step) -> Fault | None:
+    def sent(self, actions: Array, step: Step) -> Breach | None:
         turn, space = step.turn[self._g], self._group.action_space
         if isinstance(space, spaces.Box):
             wrong = turn & ~np.isfinite(actions).all(-1)
@@ -84,28 +84,28 @@ class _GroupGuard:
                 wrong = turn & ~np.take_along_axis(legal, chosen[..., None], -1)[..., 0]
         return self._bad_action(wrong, actions, step) if wrong.any() else None
 
-    def _bad_action(self, wrong: Array, actions: Array, step: Step) -> Fault:
+    def _bad_action(self, wrong: Array, actions: Array, step: Step) -> Breach:
         row, e = (int(i) for i in np.argwhere(wrong)[0])
         legal = step.legal[self._g]
         allowed = f"{self._group.action_space}, counted from 0"
         if legal is not None:
             allowed = f"one of {np.flatnonzero(legal[row, e]).tolist()}"
         sent = actions[row, e].tolist()
-        return Fault(e, f"player {self._players[row]!r}: action {sent} is not legal; expected {allowed}")
+        return Breach(e, f"player {self._players[row]!r}: action {sent} is not legal; expected {allowed}")
 
     # What environments publish
 
-    def published(self, step: Step) -> Fault | None:
+    def published(self, step: Step) -> Breach | None:
         turn, legal = step.turn[self._g], step.legal[self._g]
-        if fault := self._observed(step.obs[self._g], turn, past=False):
-            return fault
+        if breach := self._observed(step.obs[self._g], turn, past=False):
+            return breach
         if legal is not None and not (legal.any(-1) | ~turn).all():
             row, e = (int(i) for i in np.argwhere(turn & ~legal.any(-1))[0])
-            return Fault(e, f"player {self._players[row]!r} must move, but its action_mask allows no action")
+            return Breach(e, f"player {self._players[row]!r} must move, but its action_mask allows no action")
         over = step.terminated[self._places] | step.truncated[self._places]
         return self._observed(step.final_obs[self._g], over, past=True) if over.any() else None
 
-    def _observed(self, obs: Obs, valid: Array, *, past: bool) -> Fault | None:
+    def _observed(self, obs: Obs, valid: Array, *, past: bool) -> Breach | None:
         if not self._group.layout.vector_size:
             return None  # images: every uint8 is within its bounds
         vector = obs[VECTOR] if isinstance(obs, dict) else obs
@@ -116,7 +116,7 @@ class _GroupGuard:
         if not wrong.any():
             return None
         row, e = (int(i) for i in np.argwhere(wrong)[0])
-        return Fault(e, f"player {self._players[row]!r}: {'; '.join(self._reasons(vector[row, e]))}", past)
+        return Breach(e, f"player {self._players[row]!r}: {'; '.join(self._reasons(vector[row, e]))}", past)
 
     def _reasons(self, vector: Array) -> Iterator[str]:
         advice = "correct the observation, widen its space, or wrap the environment to clip"

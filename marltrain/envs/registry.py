@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -13,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import gymnasium
 import pettingzoo
@@ -22,7 +24,7 @@ from pettingzoo import AECEnv, ParallelEnv
 from marltrain.envs.native.catalogue import GAMES, find
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.objects import game_object
-from marltrain.errors import ConfigError, EnvError, did_you_mean
+from marltrain.errors import ConfigError, EnvError, did_you_mean, shown
 
 _VERSIONED = re.compile(r"[a-zA-Z_]\w*_v\d+")
 _GYMNASIUM_MAKES = frozenset({"max_episode_steps", "additional_wrappers"})
@@ -49,9 +51,29 @@ class Source:
     game: type[Game] | None = None
 
     def make(self, render_mode: str | None = None) -> Any:
-        """Build one environment object; `render_mode` is passed on only if one is asked for."""
+        """Build one environment object; `render_mode` is passed on only if one is asked for.
+
+        Raises ConfigError where it is one that was built before.
+        """
         extra = {} if render_mode is None else {"render_mode": render_mode}
-        return self.build(**self.arguments, **extra)
+        return _fresh(self.name, self.build(**self.arguments, **extra))
+
+
+_BUILT: WeakValueDictionary[int, Any] = WeakValueDictionary()
+"""Environment objects that are still there, by their ids, less their wrappers."""
+
+
+def _fresh(name: str, made: Any) -> Any:
+    """Return an environment that was just built; raises ConfigError where it, or what it wraps, was built before."""
+    inner = getattr(made, "unwrapped", made)
+    if _BUILT.get(id(inner)) is inner and inner is not None:
+        raise ConfigError(
+            f"env: {name} returned the same {type(inner).__name__} object twice, but every environment needs one of "
+            f"its own. Build it inside of the function, such as lambda: {type(inner).__name__}(...)"
+        )
+    with contextlib.suppress(TypeError):  # a class with slots, whose objects cannot be told from others that are gone
+        _BUILT[id(inner)] = inner
+    return made
 
 
 class Modifier(ABC):
@@ -75,7 +97,11 @@ def resolve(env: Any, env_args: Mapping[str, Any] | None = None) -> Source:
             raise ConfigError("env is resolved already; give env_args when resolving it")
         return env
     if env_args is not None and not isinstance(env_args, Mapping):
-        raise ConfigError(f"env_args must be a mapping from argument to value, such as {{'N': 3}}, got {env_args!r}")
+        raise ConfigError(
+            f"env_args must be a mapping from argument to value, such as {{'N': 3}}, got {shown(env_args)}"
+        )
+    if not all(isinstance(name, str) for name in env_args or ()):
+        raise ConfigError(f"env_args must be named by text, such as {{'N': 3}}, got {shown(env_args)}")
     arguments = dict(env_args or {})
     if isinstance(env, Modifier):
         return env.source(arguments)
@@ -88,7 +114,7 @@ def resolve(env: Any, env_args: Mapping[str, Any] | None = None) -> Source:
             f"pass the class, or a function that builds it, such as lambda: {type(env).__name__}(...)"
         )
     if not callable(env):
-        raise ConfigError(f"env must be a name, a class or a function that builds an environment, got {env!r}")
+        raise ConfigError(f"env must be a name, a class or a function that builds an environment, got {shown(env)}")
     return _from_callable(getattr(env, "__qualname__", type(env).__name__), env, env, arguments)
 
 
@@ -110,7 +136,7 @@ def api_of(env: Any) -> str:
         if isinstance(getattr(env, "observation_space", None), spaces.Space):
             return "gymnasium"
     raise EnvError(
-        f"expected a PettingZoo ParallelEnv or AECEnv, or a Gymnasium Env, got {type(env).__name__}: {env!r}. "
+        f"env: expected a PettingZoo ParallelEnv or AECEnv, or a Gymnasium Env, got {type(env).__name__}: {env!r}. "
         "Pass the environment's class, or a function that builds and returns the environment."
     )
 
@@ -156,7 +182,7 @@ def _from_name(name: str, arguments: dict[str, Any]) -> Source:
 def _unknown(name: str) -> ConfigError:
     known = list_environments()
     return ConfigError(
-        f"unknown environment {name!r}.{did_you_mean(name, known)} `marltrain envs` lists all {len(known)}; "
+        f"env: unknown environment {shown(name)}.{did_you_mean(name, known)} `marltrain envs` lists all {len(known)}; "
         'your own are named "module:attribute".'
     )
 
@@ -193,8 +219,8 @@ def _import(module: str, name: str) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # PettingZoo's, about its own older way of building
             return importlib.import_module(module)
-    except ImportError as error:
-        raise ConfigError(f"environment {name!r} cannot be imported: {error}. Install what it needs.") from error
+    except (ImportError, TypeError, ValueError) as error:  # the last two: no module can have this name
+        raise ConfigError(f"env: {shown(name)} cannot be imported: {error}. Install what it needs.") from error
 
 
 def _from_module(name: str, arguments: dict[str, Any]) -> Source:
@@ -204,7 +230,7 @@ def _from_module(name: str, arguments: dict[str, Any]) -> Source:
     module = _import(module_name, name)
     if not hasattr(module, attribute):
         names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise ConfigError(f"module {module_name!r} has no {attribute!r}.{did_you_mean(attribute, names)}")
+        raise ConfigError(f"env: module {module_name!r} has no {attribute!r}.{did_you_mean(attribute, names)}")
     found = getattr(module, attribute)
     return _from_callable(name, found, functools.partial(_build, module_name, attribute), arguments)
 
@@ -238,6 +264,6 @@ def _check_arguments(
     for argument in arguments:
         if argument not in known:
             raise ConfigError(
-                f"environment {name!r} takes no argument {argument!r}.{did_you_mean(argument, known)} "
+                f"env_args: environment {name!r} takes no argument {argument!r}.{did_you_mean(argument, known)} "
                 f"It takes: {', '.join(sorted(accepted)) or 'none'}."
             )

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 
 from marltrain.envs.chunk import Chunk, probe
-from marltrain.envs.crew import Crew, worker_context
+from marltrain.envs.faults import MAX_RESTARTS, Fault, Handling, Ledger, check_timeout
 from marltrain.envs.native.batch import Batch
 from marltrain.envs.registry import Source, resolve
-from marltrain.envs.worker import RESTORE, SNAPSHOT, Task, shared_arrays, shared_size
 from marltrain.errors import ConfigError, did_you_mean
-from marltrain.files import packed, unpacked
 from marltrain.layout import Array
 from marltrain.spec import BY_ENV, EnvSpec, Step
 
@@ -26,17 +21,28 @@ class VectorEnv(ABC):
     """E environments as arrays. Close it when done, or use it in a `with` statement.
 
     spec: what the environments are.  num_envs: E.  source: how one is built.
+    faults: what befell environments, and was survived, in the last `reset`, `recv` or `restore`. An environment whose
+      running episode was given up (`cut_by`) tells of no reward and no event, only of `ended`: it has begun anew.
     """
 
     _step: Step
 
-    def __init__(self, source: Source, num_envs: int, *, with_state: bool = False) -> None:
-        """Look at what `source` builds. Raises ConfigError, EnvError or SpecError."""
+    def __init__(
+        self, source: Source, num_envs: int, *, with_state: bool = False, handling: Handling | None = None
+    ) -> None:
+        """Look at what `source` builds. Raises ConfigError, EnvError or SpecError.
+
+        handling: which faults are survived (default: none).
+        """
         if num_envs < 1:
             raise ConfigError(f"num_envs must be at least 1, got {num_envs}")
         self.source = source
         self.num_envs = num_envs
         self.spec: EnvSpec = probe(source, with_state=with_state)
+        self.faults: Sequence[Fault] = ()
+        self._handling = handling or Handling()
+        self._ledger = Ledger(self._handling.max_restarts)
+        self._clock = 0  # env steps since the reset
 
     @abstractmethod
     def reset(self, seed: int) -> Step:
@@ -54,7 +60,8 @@ class VectorEnv(ABC):
     def recv(self) -> Step:
         """Return the Step that `send` started: views that the next `send` or `reset` overwrites.
 
-        Raises EnvError when an environment raised or broke its contract, WorkerError when a worker died.
+        Raises EnvError when an environment raised or broke its contract, WorkerError when a worker died or hung; where
+        such faults are survived, EnvError when they are too many.
         """
 
     @abstractmethod
@@ -72,7 +79,8 @@ class VectorEnv(ABC):
         It is the same however the environments are spread. Environments of Python have to be made with recording=True.
         """
         seen = {f"step/{name}": array.copy() for name, array in self._step.arrays().items()}
-        return {**seen, **{f"envs/{name}": array for name, array in self._snapshot().items()}}
+        led = {f"envs/{name}": array for name, array in self._snapshot().items()}
+        return {**seen, **led, "faults": self._ledger.state(self._clock)}
 
     def restore(self, saved: Mapping[str, Array]) -> tuple[Step, list[tuple[int, str]]]:
         """Go on where `state` was asked, in place of `reset`; return that Step, and the environments that cannot.
@@ -86,12 +94,24 @@ class VectorEnv(ABC):
         arrays = self._step.arrays()
         for name, array in arrays.items():
             array[...] = seen[name]
+        self._forget_faults()
+        self._ledger.restore(saved["faults"], self._clock)
         lost = self._restore(rest)
         kept = np.setdiff1d(np.arange(self.num_envs), [e for e, _ in lost])
         for name, array in arrays.items():  # what is told of the past, and of players who need not act
             columns = (kept,) if name in BY_ENV else (slice(None), kept)
             array[columns] = seen[name][columns]
         return self._step, lost
+
+    def _tell(self, faults: Sequence[Fault]) -> None:
+        """Tell of the faults of one call; raises EnvError when they are too many."""
+        self.faults = sorted(faults, key=lambda fault: fault.env)
+        if faults:
+            self._ledger.add(self.faults, self._clock)
+
+    def _forget_faults(self) -> None:
+        self.faults, self._clock = (), 0
+        self._ledger.clear()
 
     @abstractmethod
     def _snapshot(self) -> dict[str, Array]:
@@ -162,86 +182,41 @@ class DummyVectorEnv(LocalVectorEnv):
         with_state: bool = False,
         render_mode: str | None = None,
         recording: bool = False,
+        handling: Handling | None = None,
     ) -> None:
         """Build `num_envs` environments of `source` (anything that `resolve` takes); see VectorEnv."""
-        super().__init__(resolve(source), num_envs, with_state=with_state)
+        super().__init__(resolve(source), num_envs, with_state=with_state, handling=handling)
+        check_timeout(self._handling.timeout, vector="dummy", native=False)
         self._step = Step.empty(self.spec, num_envs)
         self._held: Chunk = Chunk(
             self.source, self.spec, self._step, num_envs=num_envs, role=role, render_mode=render_mode,
-            recording=recording,
+            recording=recording, handling=self._handling,
         )  # fmt: skip
+
+    def reset(self, seed: int) -> Step:
+        """See VectorEnv."""
+        self._forget_faults()
+        super().reset(seed)
+        self._tell(self._held.faults)
+        return self._step
+
+    def step(self, actions: tuple[Array, ...]) -> Step:
+        """See VectorEnv."""
+        self.faults = ()
+        super().step(actions)
+        self._clock += self.num_envs
+        if self._held.faults:
+            self._tell(self._held.faults)
+        return self._step
 
     def render(self, e: int = 0) -> Any:
         """Return or show one frame of environment `e`, as the render mode says."""
         return self._held.render(e)
 
-
-class SubprocVectorEnv(VectorEnv):
-    """The environments in worker processes, each of which holds many and writes into shared memory.
-
-    Gives the same episodes as DummyVectorEnv, bit for bit, with any number of workers.
-    """
-
-    def __init__(
-        self,
-        source: Any,
-        num_envs: int,
-        *,
-        num_workers: int | None = None,
-        role: str = "train",
-        with_state: bool = False,
-        recording: bool = False,
-    ) -> None:
-        """Start `num_workers` processes (default: one for each core, at most one for each environment)."""
-        if num_workers is None:
-            num_workers = min(num_envs, _cores())
-        if not 1 <= num_workers <= max(num_envs, 1):
-            raise ConfigError(f"num_workers must be between 1 and num_envs ({num_envs}), got {num_workers}")
-        super().__init__(resolve(source), num_envs, with_state=with_state)
-        memory = worker_context().RawArray("B", shared_size(self.spec, num_envs))
-        self._step, self._actions = shared_arrays(self.spec, num_envs, memory)
-        cuts = [num_envs * w // num_workers for w in range(num_workers + 1)]
-        parts = itertools.pairwise(cuts)
-        self._crew = Crew(
-            [Task(self.source, self.spec, num_envs, low, high, role, recording) for low, high in parts], memory
-        )
-        self._sent = False
-
-    def reset(self, seed: int) -> Step:
-        """See VectorEnv."""
-        self._sent = False
-        self._crew.order(seed)
-        self._crew.wait()
-        return self._step
-
-    def send(self, actions: tuple[Array, ...]) -> None:
-        """See VectorEnv."""
-        for shared, array in zip(self._actions, actions, strict=True):
-            shared[...] = array
-        self._crew.order()
-        self._sent = True
-
-    def recv(self) -> Step:
-        """See VectorEnv."""
-        if not self._sent:
-            raise RuntimeError("recv() without a send() before it")
-        self._sent = False
-        self._crew.wait()
-        return self._step
-
-    def close(self) -> None:
-        """See VectorEnv."""
-        self._crew.close()
-
-    def _snapshot(self) -> dict[str, Array]:
-        self._crew.order(SNAPSHOT)
-        parts = [unpacked(data) for data in self._crew.wait()]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
     def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
-        self._sent = False
-        self._crew.order(RESTORE, packed(saved))
-        return [(e, found) for data in self._crew.wait() for e, found in json.loads(data)]
+        lost = super()._restore(saved)
+        self._tell(self._held.faults)
+        return lost
 
 
 VECTORS = ("dummy", "subproc")
@@ -257,6 +232,9 @@ def make_vector(
     role: str = "train",
     with_state: bool = False,
     recording: bool = False,
+    on_fault: str | None = "raise",
+    max_env_restarts: int = MAX_RESTARTS,
+    env_timeout: float | None = None,
 ) -> VectorEnv:
     """Build `num_envs` environments of `env`, in this process ("dummy") or in worker processes ("subproc").
 
@@ -265,10 +243,17 @@ def make_vector(
     env, env_args: see `resolve`.  role: "train" or "test"; they never share a seed.
     with_state: also publish the global state, where the environment has one.
     recording: keep the moves of running episodes, so that the environments' `state` can be asked for.
+    on_fault: what is done where an environment of Python raises, breaks its contract or hangs, or its worker ends.
+      "raise": an error.  "restart": it is rebuilt and begins its next episode, see `VectorEnv.faults`.  None: an error
+      where its code fails before it has once finished an episode, else a restart.
+    max_env_restarts: how many faults are survived within 10,000 env steps, those of all environments.
+    env_timeout: seconds that a worker may take for one env step of its environments, restarts included.
 
     Raises ConfigError, EnvError and SpecError.
     """
     source = resolve(env, env_args)
+    handling = Handling(on_fault, max_env_restarts, env_timeout)
+    check_timeout(env_timeout, vector=vector, native=source.game is not None)
     if vector == "dummy":
         if num_workers is not None:
             raise ConfigError(f'num_workers={num_workers} has no meaning with vector="dummy"; use vector="subproc"')
@@ -276,13 +261,14 @@ def make_vector(
             from marltrain.envs.native.vector import NativeVectorEnv  # which is a VectorEnv, defined above
 
             return NativeVectorEnv(source, num_envs, role=role, with_state=with_state)
-        return DummyVectorEnv(source, num_envs, role=role, with_state=with_state, recording=recording)
-    if vector == "subproc":
-        return SubprocVectorEnv(
-            source, num_envs, num_workers=num_workers, role=role, with_state=with_state, recording=recording
+        return DummyVectorEnv(
+            source, num_envs, role=role, with_state=with_state, recording=recording, handling=handling
         )
+    if vector == "subproc":
+        from marltrain.envs.subproc import SubprocVectorEnv  # which is one, too
+
+        return SubprocVectorEnv(
+            source, num_envs, num_workers=num_workers, role=role, with_state=with_state, recording=recording,
+            handling=handling,
+        )  # fmt: skip
     raise ConfigError(f"unknown vector {vector!r}; expected one of {VECTORS}.{did_you_mean(vector, VECTORS)}")
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

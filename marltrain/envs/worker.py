@@ -1,8 +1,8 @@
 """One worker process: a chunk of the environments, driven over a pipe, written into memory shared with the parent.
 
 The pipe carries only short messages: the parent sends a numbered `Order`; the worker answers with that number, and with
-a `Failure` where something went wrong. Observations and actions never pass through it. A closed pipe ends the worker,
-whether the parent closed it or died.
+a `Failure` where something went wrong, or with the faults that it survived. Observations and actions never pass through
+it. A closed pipe ends the worker, whether the parent closed it or died.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import cloudpickle
 import numpy as np
 
-from marltrain.children import leave_signals_to_the_parent
-from marltrain.envs.chunk import Chunk
+from marltrain.children import end_with_the_parent, leave_signals_to_the_parent
+from marltrain.envs.chunk import Chunk, Track
+from marltrain.envs.faults import Handling, written
 from marltrain.envs.native.batch import Batch
 from marltrain.envs.registry import Source
 from marltrain.files import packed, unpacked
@@ -28,7 +29,7 @@ from marltrain.spec import EnvSpec, Step, empty_actions
 
 STARTED = 0
 """The number of the answer that a worker gives when its environments are built."""
-STEP, SNAPSHOT, RESTORE = -1, -2, -3
+STEP, SNAPSHOT, RESTORE, BEGIN = -1, -2, -3, -4
 """What a worker may be asked for; a number from 0 on is a run's seed, to reset its environments to."""
 _ALIGNMENT = 64
 
@@ -36,7 +37,8 @@ _ALIGNMENT = 64
 class Order(NamedTuple):
     """What a worker is to do: reset its environments to a run's seed, STEP them, or give or take a SNAPSHOT of them.
 
-    data: the snapshot to RESTORE.
+    data: the snapshot to RESTORE; to BEGIN, where another worker failed: the run's seed, and the episode to start in
+    each environment.
     """
 
     number: int
@@ -94,7 +96,10 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker needs to know: environments `low` to `high` of `num_envs`; whether to record their moves."""
+    """What a worker needs to know: its number among how many, and its environments, `low` to `high` of `num_envs`.
+
+    recording: whether to record their moves.  handling: which faults are survived.
+    """
 
     source: Source
     spec: EnvSpec
@@ -102,16 +107,30 @@ class Task:
     low: int
     high: int
     role: str
-    recording: bool = False
+    number: int
+    num_workers: int
+    recording: bool
+    handling: Handling
 
 
-def shared_arrays(spec: EnvSpec, num_envs: int, memory: Any) -> tuple[Step, tuple[Array, ...]]:
-    """Lay a Step and the actions of `num_envs` environments out in `memory`, the same in every process."""
-    allocate = _placing(memory)
-    return Step.empty(spec, num_envs, allocate), empty_actions(spec, num_envs, allocate)
+class Shared(NamedTuple):
+    """What parent and workers share: a Step of all environments, their actions, and how far they are.
+
+    length, at: those of each worker's `Track`, [E] and [W] int64, joined.
+    """
+
+    step: Step
+    actions: tuple[Array, ...]
+    length: Array
+    at: Array
 
 
-def shared_size(spec: EnvSpec, num_envs: int) -> int:
+def shared_arrays(spec: EnvSpec, num_envs: int, num_workers: int, memory: Any) -> Shared:
+    """Lay out what is shared in `memory`, the same in every process."""
+    return _laid_out(spec, num_envs, num_workers, _placing(memory))
+
+
+def shared_size(spec: EnvSpec, num_envs: int, num_workers: int) -> int:
     """Return how many bytes `shared_arrays` needs."""
     total = 0
 
@@ -120,9 +139,13 @@ def shared_size(spec: EnvSpec, num_envs: int) -> int:
         total += _padded(shape, dtype)
         return np.empty(0)
 
-    Step.empty(spec, num_envs, count)
-    empty_actions(spec, num_envs, count)
+    _laid_out(spec, num_envs, num_workers, count)
     return total + _ALIGNMENT
+
+
+def _laid_out(spec: EnvSpec, num_envs: int, num_workers: int, allocate: Allocate) -> Shared:
+    step, actions = Step.empty(spec, num_envs, allocate), empty_actions(spec, num_envs, allocate)
+    return Shared(step, actions, allocate((num_envs,), np.int64), allocate((num_workers,), np.int64))
 
 
 def _padded(shape: tuple[int, ...], dtype: Any) -> int:
@@ -145,49 +168,68 @@ def _placing(memory: Any) -> Allocate:
 def run(pipe: Connection, memory: Any, task_bytes: bytes) -> None:
     """Serve the parent until it closes the pipe. `task_bytes` is a Task by cloudpickle, which carries functions."""
     leave_signals_to_the_parent()
+    end_with_the_parent()
     try:
         task: Task = cloudpickle.loads(task_bytes)  # bytes of the process that started this one
-        step, actions = shared_arrays(task.spec, task.num_envs, memory)
-        chunk = _chunk(task, step.part(task.low, task.high))
+        shared = shared_arrays(task.spec, task.num_envs, task.num_workers, memory)
+        chunk = _chunk(task, shared)
     except Exception as error:
         pipe.send_bytes(Answer(STARTED, Failure.of(error)).packed())
         return
     try:
         pipe.send_bytes(Answer(STARTED).packed())
-        _serve(pipe, chunk, task, tuple(array[:, task.low : task.high] for array in actions))
+        _serve(pipe, chunk, task, tuple(array[:, task.low : task.high] for array in shared.actions))
     except (EOFError, OSError):
         pass  # the parent is gone or has closed the pipe: there is nobody left to serve
     finally:
         chunk.close()
 
 
-def _chunk(task: Task, out: Step) -> Chunk | Batch:
+def _chunk(task: Task, shared: Shared) -> Chunk | Batch:
     """Build the worker's environments: a native game's as one batch, any other's as objects."""
-    size = task.high - task.low
+    size, out = task.high - task.low, shared.step.part(task.low, task.high)
     if task.source.game is not None:
         game = task.source.game(**task.source.arguments)
         return Batch(game, task.spec, out, num_envs=size, first_index=task.low, role=task.role)
+    track = Track(shared.length[task.low : task.high], shared.at[task.number : task.number + 1].data)
     return Chunk(
-        task.source, task.spec, out, num_envs=size, first_index=task.low, role=task.role, recording=task.recording
-    )
+        task.source, task.spec, out, num_envs=size, first_index=task.low, role=task.role, recording=task.recording,
+        handling=task.handling, track=track,
+    )  # fmt: skip
 
 
 def _serve(pipe: Connection, chunk: Chunk | Batch, task: Task, actions: tuple[Array, ...]) -> None:
     while True:
         order = Order.unpacked(pipe.recv_bytes())
-        answer = Answer(order.number)
         try:
             if order.what == STEP:
                 chunk.step(actions)
-            elif order.what == SNAPSHOT:
-                answer = Answer(order.number, data=packed(chunk.snapshot()))
-            elif order.what == RESTORE:
-                answer = Answer(order.number, data=json.dumps(_restore(chunk, task, order.data)).encode())
+                answer = Answer(order.number, data=_told(chunk))
             else:
-                chunk.reset(order.what)
+                answer = Answer(order.number, data=_obeyed(chunk, task, order))
         except Exception as error:
             answer = Answer(order.number, Failure.of(error))
         pipe.send_bytes(answer.packed())
+
+
+def _obeyed(chunk: Chunk | Batch, task: Task, order: Order) -> bytes:
+    """Do what is not done every step; return what is to be answered."""
+    if order.what == SNAPSHOT:
+        return packed(chunk.snapshot())
+    if order.what == RESTORE:
+        lost = _restore(chunk, task, order.data)
+        return json.dumps({"lost": lost, "faults": _told(chunk).decode()}).encode()
+    if order.what == BEGIN and isinstance(chunk, Chunk):
+        seed, *episodes = json.loads(order.data)
+        chunk.reset(seed, episodes)
+    else:
+        chunk.reset(order.what)
+    return _told(chunk)
+
+
+def _told(chunk: Chunk | Batch) -> bytes:
+    """Return the faults of the last order; nothing where there were none."""
+    return written(chunk.faults) if isinstance(chunk, Chunk) and chunk.faults else b""
 
 
 def _restore(chunk: Chunk | Batch, task: Task, data: bytes) -> list[tuple[int, str]]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import AgentError, SpecError
+from marltrain.config import check_function, checked_arguments
+from marltrain.errors import AgentError, SpecError, shown
 from marltrain.layout import (
     Array,
     Layout,
@@ -68,6 +69,11 @@ class Agent:
 
         seed: what an agent without a seed of its own draws from.
         """
+        if type(self).act is Agent.act and type(self).decide is Agent.decide:
+            raise AgentError(
+                f"player {player.name!r}: a {type(self).__name__} cannot play: its class must define "
+                "act(observation, legal=None, explore=False)"
+            )
         if self.action_space is None or self.observation_space is None:
             self.observation_space, self.action_space = player.observation_space, player.action_space
             self.layout = player.layout
@@ -204,6 +210,7 @@ def _indexed(space: Space, action: Array) -> Array:
 class RandomAgent(Agent):
     """Plays a uniformly random legal action; in an unbounded Box a standard normal one. Fits any seat."""
 
+    @checked_arguments
     def __init__(
         self, observation_space: Space | None = None, action_space: Space | None = None, *, seed: int | None = None
     ) -> None:
@@ -259,6 +266,7 @@ def _random_actions(space: Space, legal: Array | None, rows: int, rng: np.random
 class FunctionAgent(Agent):
     """Plays a plain function of one observation (and its legal moves, where there are any) that gives one action."""
 
+    @checked_arguments
     def __init__(
         self,
         function: Callable[..., Any],
@@ -267,11 +275,17 @@ class FunctionAgent(Agent):
     ) -> None:
         """Take the function, and spaces now or from the seat."""
         if not callable(function):
-            raise AgentError(f"FunctionAgent needs a function, got {function!r}")
+            raise AgentError(f"FunctionAgent needs a function, got {shown(function)}")
         self.function = function
         self.observation_space, self.action_space = observation_space, action_space
         if observation_space is not None:
             self.layout = Layout(without_mask(observation_space)[0])
+
+    def sit(self, player: PlayerSpec, seed: int) -> None:
+        """Take a seat; raises ConfigError where the function does not take what is shown there."""
+        super().sit(player, seed)
+        shows = ("observation", "legal") if player.masked else ("observation",)
+        check_function("FunctionAgent: function", self.function, *shows)
 
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
         """Call the function for the observation, or for each row of a batch."""
@@ -298,6 +312,8 @@ class FrozenAgent(Agent):
 
     def __init__(self, agent: Agent) -> None:
         """Copy the agent as it is now; what it learns later does not reach the copy."""
+        if not isinstance(agent, Agent):
+            raise AgentError(f"FrozenAgent: agent must be an Agent, got {shown(agent)}")
         self.inner: Agent = (agent.inner if isinstance(agent, FrozenAgent) else agent).frozen_copy()
         self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
         self.layout = self.inner.layout

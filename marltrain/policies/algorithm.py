@@ -6,7 +6,7 @@ A user's own algorithm subclasses `Algorithm` and is held by a `LearningAgent`; 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,6 +18,9 @@ from marltrain.policies.networks import Head
 from marltrain.policies.schedules import Schedule
 
 Number = float | int | Schedule
+MOST_STEPS, MOST_ROWS, MOST_PASSES, FASTEST = 2**34, 2**24, 10_000, 10.0
+"""Env steps that are kept, rows of a batch, passes over one rollout or for one env step, and a learning rate: what is
+beyond these is a typing error, not a plan."""
 Networks = Mapping[str, Callable[..., Any]]
 Loss = Callable[[Any, Networks, Any, Mapping[str, Any]], tuple[Any, dict[str, Any]]]
 Targets = Callable[[Any, Networks, Any, Mapping[str, Any]], None]
@@ -68,12 +71,12 @@ class Settings:
     """What every algorithm can be told. None of batch_size, update_freq: the trainer's value."""
 
     learning_rate: float | Schedule = setting(3e-4, doc="step size of every network without one of its own", low=0,
-                                              per_row=True)  # fmt: skip
+                                              high=FASTEST, per_row=True)  # fmt: skip
     gamma: float | Schedule = setting(0.99, doc="discount a decision", low=0, high=1, per_row=True)
     max_grad_norm: float | None = setting(0.5, doc="largest gradient norm of an agent; None: not clipped", above=0,
                                           per_row=True)  # fmt: skip
-    batch_size: int | None = setting(None, doc="rows of a minibatch", low=1)
-    update_freq: int | None = setting(None, doc="env steps between updates", low=1)
+    batch_size: int | None = setting(None, doc="rows of a minibatch", low=1, high=MOST_ROWS)
+    update_freq: int | None = setting(None, doc="env steps between updates", low=1, high=MOST_STEPS)
     network: Any = setting(None, doc="NetworkSpec, or a model of your own (it is copied); None: MLP, or CNN for images")
     optimizer: str = setting("adam", doc="rule that moves weights", choices=("adam", "rmsprop", "sgd"))
 
@@ -81,8 +84,10 @@ class Settings:
 class Algorithm:
     """One agent's way to act and learn, over arrays with a leading axis K so that K agents run as one.
 
-    Class attributes: `name`, `Settings` (a frozen dataclass), `on_policy`, `optimizer_epsilon`, and `acts_in_numpy`:
-    a class whose own `act` uses nothing but `ops` sets it, and is spared the framework's overhead where it can be.
+    Class attributes: `name`, `Settings` (a frozen dataclass), `on_policy`, `optimizer_epsilon`, and two that make acts
+    faster. `acts_in_numpy`: the class's own `act` uses nothing but `ops`, so that it is spared the framework's overhead
+    where it can be. `noise_by_rows`: its own `noise` of a + b rows is that of a rows followed by that of b, so that it
+    can be drawn for many acts at once.
     """
 
     name: ClassVar[str]
@@ -90,6 +95,7 @@ class Algorithm:
     on_policy: ClassVar[bool]
     optimizer_epsilon: ClassVar[float] = 1e-8
     acts_in_numpy: ClassVar[bool] = False
+    noise_by_rows: ClassVar[bool] = False
 
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
         """Bind structural settings and spaces; raises SpecError for an action space it cannot serve."""
@@ -110,6 +116,10 @@ class Algorithm:
     def needs(self) -> Needs:
         """Return what the memory must keep for it."""
         raise _missing(self, "needs")
+
+    def numbers(self) -> tuple[str, ...]:
+        """Return the names of the settings that may change and differ between agents."""
+        return tuple(f.name for f in fields(self.settings) if f.metadata.get("per_row"))
 
     def rate_name(self, network: str) -> str:
         """Name the setting that holds a network's learning rate."""

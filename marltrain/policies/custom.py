@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.config import build, setting
-from marltrain.errors import AgentError, SaveError
+from marltrain.config import build, check_function, checked_arguments, setting
+from marltrain.errors import AgentError, ConfigError, SaveError, shown, spoken
 from marltrain.layout import Array, Layout, Obs, Space, without_mask
 from marltrain.policies.agent import action_dtype, action_shape
+from marltrain.policies.algorithm import MOST_PASSES, MOST_ROWS, MOST_STEPS
 from marltrain.policies.backends.frameworks import framework_of, makes_models, named
 from marltrain.policies.backends.own import OwnModel
 from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout, Transitions
@@ -26,6 +27,7 @@ from marltrain.policies.learner import Pace
 from marltrain.policies.memory.choices import Replay, Rollouts, chosen_memory
 from marltrain.policies.schedules import Schedule
 from marltrain.policies.solo import what_followed
+from marltrain.random import chosen_seed
 
 Loss = Callable[[Any, "LossBatch"], Any]
 
@@ -43,11 +45,13 @@ class CustomSettings:
         low=0, per_row=True,
     )  # fmt: skip
     max_grad_norm: float | None = setting(None, doc="largest gradient norm of a loss; None: not clipped", above=0)
-    epochs: int = setting(1, doc="times that each rollout is gone through (on-policy)", low=1)
+    epochs: int = setting(1, doc="times that each rollout is gone through (on-policy)", low=1,
+                          high=MOST_PASSES)  # fmt: skip
     minibatches: int | None = setting(None, doc="minibatches an epoch, in place of batch_size (on-policy)", low=1)
-    batch_size: int | None = setting(None, doc="rows of a batch", low=1)
-    update_freq: int | None = setting(None, doc="env steps between updates", low=1)
-    update_per_step: float = setting(1.0, doc="gradient passes an env step (off-policy)", above=0)
+    batch_size: int | None = setting(None, doc="rows of a batch", low=1, high=MOST_ROWS)
+    update_freq: int | None = setting(None, doc="env steps between updates", low=1, high=MOST_STEPS)
+    update_per_step: float = setting(1.0, doc="gradient passes an env step (off-policy)", above=0,
+                                     high=MOST_PASSES)  # fmt: skip
     learning_starts: int = setting(0, doc="env steps before the first update (off-policy)", low=0)
 
 
@@ -100,6 +104,7 @@ class CustomAgent(ForeignAgent):
     Raises AgentError for a model, loss or optimizer that does not fit, ConfigError for a wrong setting.
     """
 
+    @checked_arguments
     def __init__(
         self,
         model: Any,
@@ -116,8 +121,16 @@ class CustomAgent(ForeignAgent):
         **settings: Any,
     ) -> None:
         """Check everything that can be known before the first update."""
+        for name, function, arguments in (
+            ("act_fn", act_fn, ("model", "obs", "legal", "explore", "rng")), ("after_update", after_update, ("model",)),
+        ):  # fmt: skip
+            if function is not None:
+                check_function(f"CustomAgent: {name}", function, *arguments)
+        if not isinstance(jit_compile, bool):
+            raise ConfigError(f"CustomAgent: jit_compile must be True or False, got {shown(jit_compile)}")
         self.act_fn, self.after_update = act_fn, after_update
-        self.observation_space, self.action_space, self.seed = observation_space, action_space, seed
+        self.observation_space, self.action_space = observation_space, action_space
+        self.seed = None if seed is None else chosen_seed(seed, "CustomAgent")
         if observation_space is not None:
             self.layout = Layout(without_mask(observation_space)[0])
         self.settings = build(CustomSettings, settings, "CustomAgent")
@@ -182,7 +195,14 @@ class CustomAgent(ForeignAgent):
         if not isinstance(space, spaces.Discrete | spaces.Box):
             raise AgentError(f"CustomAgent: actions in {space} have no default: give act_fn=")
         width = int(space.n) if isinstance(space, spaces.Discrete) else int(np.prod(space.shape, dtype=int))
-        out = self.own.outputs(obs)
+        try:
+            out = self.own.outputs(obs)
+        except Exception as error:
+            seen = {name: tuple(part.shape) for name, part in (obs if isinstance(obs, dict) else {"obs": obs}).items()}
+            raise AgentError(
+                f"CustomAgent: model {type(self.model).__name__} raised for observations of shape {seen}: "
+                f"{spoken(error)}"
+            ) from error
         if not isinstance(out, np.ndarray) or out.shape != (len(explore), width):
             came = f"shape {out.shape}" if isinstance(out, np.ndarray) else f"a {type(out).__name__}"
             raise AgentError(
@@ -297,7 +317,8 @@ class CustomAgent(ForeignAgent):
 def _own_type(model: Any) -> Any:
     """Return the class that trains this model, of its framework; raises AgentError for a model of neither."""
     framework = framework_of(model)
-    if framework is None:
+    known_by = {"torch": "parameters", "tensorflow": "trainable_variables"}.get(framework or "", "")
+    if framework is None or not callable(model) or not hasattr(model, known_by):
         raise AgentError(
             f"CustomAgent: model must be a torch.nn.Module, or a keras.Model of Keras 3, got {named(model)}"
         )
@@ -310,7 +331,8 @@ def _named_losses(losses: Any) -> dict[str, Loss]:
     made: dict[str, Loss] = {}
     for i, loss in enumerate(losses):
         if not callable(loss):
-            raise AgentError(f"CustomAgent: loss_fn[{i}] must be a function of (model, batch), got {loss!r}")
+            raise AgentError(f"CustomAgent: loss_fn[{i}] must be a function of (model, batch), got {shown(loss)}")
+        check_function(f"CustomAgent: loss_fn[{i}]", loss, "model", "batch")
         made["total" if len(losses) == 1 else _loss_name(loss, i, made)] = loss
     return made
 

@@ -51,7 +51,7 @@ class Categorical:
     def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
         """Return (action, raw action, its log-probability): sampled where `explore` [K, B], else the mode."""
         logits = masked(ops, out, legal)
-        raw = ops.argmax(logits + ops.where(explore[..., None], noise, ops.zeros_like(noise)), -1)
+        raw = ops.argmax(logits + ops.only(noise, explore), -1)
         return raw, raw, ops.take(logits, raw) - ops.logsumexp(logits, -1)
 
     def evaluate(self, ops: Any, out: Any, legal: Any, raw: Any) -> tuple[Any, Any]:
@@ -77,7 +77,7 @@ class MultiCategorical:
 
     def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
         """Return (action, raw action, its log-probability); see `Categorical.sample`."""
-        nudged = out + ops.where(explore[..., None], noise, ops.zeros_like(noise))
+        nudged = out + ops.only(noise, explore)
         raw = ops.stack([ops.argmax(piece, -1) for piece in ops.split(nudged, self.sizes)], -1)
         return raw, raw, self.evaluate(ops, out, legal, raw)[0]
 
@@ -119,7 +119,7 @@ class Gaussian:
     def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
         """Return (raw action, raw action, its log-probability); `to_units` makes the action of raw."""
         mean, log_std = ops.split(out, [self.dims, self.dims])
-        raw = mean + ops.where(explore[..., None], ops.exp(log_std) * noise, ops.zeros_like(noise))
+        raw = mean + ops.only(ops.exp(log_std) * noise, explore)
         return raw, raw, self.evaluate(ops, out, legal, raw)[0]
 
     def evaluate(self, ops: Any, out: Any, legal: Any, raw: Any) -> tuple[Any, Any]:

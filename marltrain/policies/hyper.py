@@ -41,8 +41,9 @@ class Numbers:
             known = [f.name for f in fields(self._settings)]
             why = "is structural: make a new agent" if name in known else f"does not exist.{did_you_mean(name, known)}"
             raise ConfigError(f"{self._who}: setting {name!r} {why} (numbers: {', '.join(rules)})")
-        for each in (value, value.start, value.stop) if isinstance(value, Schedule) else (value,):
-            check(rules[name], each, type(self._settings), self._who)
+        value = check(rules[name], value, type(self._settings), self._who)
+        for end in (value.start, value.stop) if isinstance(value, Schedule) else ():
+            check(rules[name], end, type(self._settings), self._who)
         self._schedules.pop(name, None)
         if isinstance(value, Schedule):
             self._schedules[name] = value

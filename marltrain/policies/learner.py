@@ -20,6 +20,7 @@ from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.minibatches import Minibatches, shares_of
+from marltrain.policies.noise import Noise
 from marltrain.policies.passes import Passes, PhasePass
 from marltrain.policies.replicas import Replicas
 from marltrain.policies.schedules import Schedule
@@ -56,6 +57,7 @@ class Learner:
     num_agents: int = 1
     needs: Needs | None = None
     pace: Pace = Pace()
+    when_not_finite: str = "Its weights may have been moved by it."
     gradient_steps: Array
 
     def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
@@ -83,6 +85,19 @@ class Learner:
         """Learn from a batch [K, B, ...]; only rows where `learn` [K] change. Returns metrics [K]."""
         raise TypeError(f"{type(self).__name__} never learns")
 
+    def apart(self, who: str) -> None:
+        """Act with copies of what learns, so that another thread may learn meanwhile; ConfigError where it cannot."""
+        raise ConfigError(
+            f'collect="overlap" needs agents of marltrain\'s own algorithms, over NetworkSpecs and without strategy=; '
+            f"the agent of {who} is none"
+        )
+
+    def catch_up(self) -> None:
+        """Renew the copies that it acts with."""
+
+    def together(self) -> None:
+        """Act with what learns, as it does from the start."""
+
     def loop_state(self) -> State:
         """Return what it keeps of the running loop, beside what its agents are; nothing, unless a kind of it does."""
         return State()
@@ -97,6 +112,8 @@ class Learner:
 class AlgorithmLearner(Learner):
     """K agents of one `Algorithm` on one backend, their networks stacked."""
 
+    when_not_finite = "No weight was moved by it."
+
     def __init__(self, algorithm: Algorithm, backend: Any, seeds: Sequence[int], *, draw: bool) -> None:
         """Build for K = len(seeds) agents; `draw` initial weights, or leave them to `load`."""
         self.algorithm, self.backend, self.seeds = algorithm, backend, list(seeds)
@@ -108,8 +125,10 @@ class AlgorithmLearner(Learner):
         self.updates = np.zeros(self.num_agents, np.int64)
         self._streams = {p: [generator(seed, p) for seed in seeds] for p in PURPOSES}
         self._build_networks(draw)
-        self._per_row = {f.name: f for f in fields(settings) if f.metadata.get("per_row")}
+        self._per_row = {f.name: f for f in fields(settings) if f.name in algorithm.numbers()}
         self._hyper = {name: np.zeros(self.num_agents) for name in self._per_row}
+        self._columns: dict[str, Array] = {}
+        self._numbers: Any = None
         self.schedules: list[dict[str, Schedule]] = [{} for _ in seeds]
         for row in range(self.num_agents):
             for name in self._per_row:
@@ -124,8 +143,8 @@ class AlgorithmLearner(Learner):
         for name in self.algorithm.targets():
             self.target[name] = self.online[name].copy()
         self.nets = {**self.online, **{f"target_{name}": net for name, net in self.target.items()}}
-        views = {name: net.in_numpy() for name, net in self.nets.items()}
-        self._in_numpy = None if None in views.values() or not _acts_in_numpy(self.algorithm) else views
+        self.together()
+        self._noise = Noise(self.algorithm.noise) if _vouched(self.algorithm, "noise", "noise_by_rows") else None
         settings, epsilon = self.algorithm.settings, self.algorithm.optimizer_epsilon
         self._foreign = any(self.backend.is_module(spec) for spec, _ in self.algorithm.networks().values())
         self.optimisers = {
@@ -175,7 +194,7 @@ class AlgorithmLearner(Learner):
         else:
             self.schedules[row].pop(name, None)
         self._hyper[name][row] = np.inf if value is None else value  # an infinite limit limits nothing
-        self._tensors: dict[str, Any] | None = None
+        self._changed(name)
 
     def _known(self, name: str) -> None:
         if name in self._per_row:
@@ -189,53 +208,101 @@ class AlgorithmLearner(Learner):
 
     def at(self, env_steps: int) -> None:
         """Evaluate the schedules."""
+        changed = set()
         for row, schedules in enumerate(self.schedules):
             for name, schedule in schedules.items():
                 value = schedule(env_steps)
                 if value != self._hyper[name][row]:
                     self._hyper[name][row] = value
-                    self._tensors = None
+                    changed.add(name)
+        for name in changed:
+            self._changed(name)
 
     def gammas(self) -> Array:
         """Return each agent's discount, [K]."""
         return self._hyper["gamma"]
 
-    def hyper(self, *, numpy: bool = False) -> dict[str, Any]:
-        """Return every number as a tensor [K, 1], or as a numpy array."""
-        if self._tensors is None:
-            self._columns = {n: v.astype(np.float32)[:, None] for n, v in self._hyper.items()}
-            self._tensors = {n: self.backend.tensor(v) for n, v in self._columns.items()}
-        return self._columns if numpy else self._tensors
+    def hyper(self) -> dict[str, Any]:
+        """Return every number as a tensor [K, 1]."""
+        return dict(zip(self._columns, self.backend.ops.unstack(self.numbers()), strict=True))
+
+    def numbers(self) -> Any:
+        """Return every number in one tensor, [H, K, 1], in the order of `Algorithm.numbers`."""
+        if self._numbers is None:
+            self._numbers = self.backend.tensor(np.stack([self._columns[name] for name in self._per_row]))
+        return self._numbers
+
+    def _changed(self, name: str) -> None:
+        """Make a number's column [K, 1] anew, for acting in numpy."""
+        self._columns[name] = self._hyper[name].astype(np.float32)[:, None]
+        self._numbers = None
 
     # acting
+
+    def apart(self, who: str) -> None:
+        """See `Learner`."""
+        if self._foreign or self.backend.strategy is not None:
+            super().apart(who)
+        self._act_with({name: net.copy() for name, net in self.nets.items()})
+
+    def catch_up(self) -> None:
+        """See `Learner`."""
+        for name, net in self._acting.items():
+            if net is not self.nets[name]:
+                net.assign(self.nets[name].flat)
+                net.moved()
+
+    def together(self) -> None:
+        """See `Learner`."""
+        self._act_with(self.nets)
+
+    def _act_with(self, nets: Mapping[str, Any]) -> None:
+        views = {name: net.in_numpy() for name, net in nets.items()}
+        in_numpy = None not in views.values() and _vouched(self.algorithm, "act", "acts_in_numpy")
+        self._acting, self._in_numpy = nets, views if in_numpy else None
 
     def rngs(self, purpose: str) -> list[np.random.Generator]:
         """Return K generators; those for "test" start anew at every call, so testing moves no other stream."""
         if purpose == "test":
             return [generator(seed, "test") for seed in self.seeds]
+        if purpose == "act":
+            self._settle()
         return self._streams[purpose]
+
+    def _settle(self) -> None:
+        """Put the generators where the acts so far have left them: noise may be drawn ahead."""
+        if self._noise is not None:
+            self._noise.settle()
 
     def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
         """Decide for all rows; noise is drawn for every row, whatever `turn` and `explore` say."""
-        noise = self.algorithm.noise(rngs, explore.shape[1])
+        draw = self.algorithm.noise if self._noise is None else self._noise.next
+        noise = draw(rngs, explore.shape[1])
+        if self._in_numpy is not None:
+            return self._act_in_numpy(self._in_numpy, self._columns, obs, legal, noise, explore)
         with self._foreign_randomness(rngs[0]):
             return self._act(slice(None), obs, legal, noise, explore)
 
     def act_row(self, row: int, obs: Obs, legal: Array | None, explore: Array, rng: np.random.Generator) -> Acted:
         """Decide for one agent only: [1, B, ...]."""
-        noise = self.algorithm.noise([rng], explore.shape[1])
+        noise, rows = self.algorithm.noise([rng], explore.shape[1]), slice(row, row + 1)
+        if self._in_numpy is not None:
+            hyper = {name: value[rows] for name, value in self._columns.items()}
+            return self._act_in_numpy(_of_rows(self._in_numpy, rows), hyper, obs, legal, noise, explore)
         with self._foreign_randomness(rng):
-            return self._act(slice(row, row + 1), obs, legal, noise, explore)
+            return self._act(rows, obs, legal, noise, explore)
+
+    def _act_in_numpy(
+        self, nets: Any, hyper: Mapping[str, Array], obs: Obs, legal: Array | None, noise: Any, explore: Array
+    ) -> Acted:
+        """Act in numpy, where every network can be computed there."""
+        action, extras = self.algorithm.act(numpy_ops, nets, obs, legal, noise, explore, hyper)
+        return Acted(self.algorithm.to_units(action), None, extras)
 
     def _act(self, rows: slice, obs: Obs, legal: Array | None, noise: Any, explore: Array) -> Acted:
-        """Act with these rows of the learner: in numpy where every network can be computed there, else in tensors."""
-        backend, algorithm, in_numpy = self.backend, self.algorithm, self._in_numpy
-        hyper = {name: value[rows] for name, value in self.hyper(numpy=in_numpy is not None).items()}
-        if in_numpy is not None:
-            nets = _of_rows(in_numpy, rows)
-            action, extras = algorithm.act(numpy_ops, nets, obs, legal, noise, explore, hyper)
-            return Acted(algorithm.to_units(action), None, extras)
-        tensor, nets = backend.tensor, _of_rows(self.nets, rows)
+        """Act in tensors with these rows of the learner."""
+        backend, algorithm, nets = self.backend, self.algorithm, _of_rows(self._acting, rows)
+        tensor, hyper = backend.tensor, {name: value[rows] for name, value in self.hyper().items()}
         with backend.no_gradient():
             action, extras = algorithm.act(
                 backend.ops, nets, tensor(obs), tensor(legal), tensor(noise), tensor(explore), hyper
@@ -280,7 +347,7 @@ class AlgorithmLearner(Learner):
         for one in self.passes:
             due = active & (self.gradient_steps % one.phase.every == 0)
             if due.any():
-                metrics.add(one, one(columns, self.hyper(), due), due)
+                metrics.add(one, one(columns, self.numbers(), due), due)
         self.gradient_steps[active] += 1
 
     def _follow(self, learn: Array) -> None:
@@ -333,6 +400,7 @@ class AlgorithmLearner(Learner):
 
     def export(self, row: int) -> AgentState:
         """Return everything that one agent is, as numpy arrays and JSON values."""
+        self._settle()
         arrays: dict[str, Array] = {}
         for name, net in self.nets.items():
             arrays.update({f"net/{name}/{key}": value for key, value in net.arrays(row).items()})
@@ -350,6 +418,7 @@ class AlgorithmLearner(Learner):
 
     def load(self, row: int, state: AgentState) -> None:
         """Become, in one row, the agent that was exported; raises SaveError when it is of another kind."""
+        self._settle()
         info = state.info
         groups = _grouped(state.arrays)
         expected = {*(f"net/{n}" for n in self.nets), *(f"optimiser/{n}" for n in self.optimisers)}
@@ -367,15 +436,17 @@ class AlgorithmLearner(Learner):
             now = self._hyper[name][row]
             self.set_hyper(row, name, Schedule(**schedule))
             self._hyper[name][row] = now
+            self._changed(name)
         for purpose in PURPOSES:
             self._streams[purpose][row] = restored(info["rngs"][purpose])
         self.passes.outdated()
+        self.catch_up()
 
 
-def _acts_in_numpy(algorithm: Algorithm) -> bool:
-    """Say whether the very class that defines the algorithm's `act` vouches for it: a subclass may have its own."""
-    definer = next(cls for cls in type(algorithm).__mro__ if "act" in vars(cls))
-    return bool(vars(definer).get("acts_in_numpy", False))
+def _vouched(algorithm: Algorithm, method: str, flag: str) -> bool:
+    """Say whether the very class that defines a method of the algorithm sets the flag: a subclass may have its own."""
+    definer = next(cls for cls in type(algorithm).__mro__ if method in vars(cls))
+    return bool(vars(definer).get(flag, False))
 
 
 def _of_rows(nets: Mapping[str, Any], rows: slice) -> Mapping[str, Any]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.config import build
-from marltrain.errors import AgentError, SaveError
+from marltrain.config import build, check_function, checked_arguments, setting, validate
+from marltrain.errors import AgentError, SaveError, shown
 from marltrain.layout import Array, Layout, Obs, Space, arrays_of, describe_space, map_obs, without_mask
 from marltrain.policies.agent import Agent, described_spaces, encoded, in_units, spaces_from
 from marltrain.policies.algorithm import Algorithm
@@ -49,11 +49,22 @@ class Hyper:
         return [f.name for f in fields(object.__getattribute__(self, "_agent").settings)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Where and how an agent is computed; `make_backend` knows which backends and devices there are."""
+
+    backend: str = setting(doc="framework")
+    device: str = setting(doc="where it computes")
+    jit_compile: bool = setting(doc="compile the gradient passes")
+    frame_stack: int = setting(doc="frames that its images hold", low=1)
+
+
 class LearningAgent(Agent):
     """An agent that learns by an `Algorithm`. Built alone it is a learner of one; a trainer stacks equal kinds."""
 
     algorithm_class: ClassVar[type[Algorithm]]
 
+    @checked_arguments
     def __init__(
         self,
         observation_space: Space,
@@ -77,19 +88,23 @@ class LearningAgent(Agent):
         settings: those of the algorithm; a wrong name or value raises ConfigError.
         """
         name = type(self).__name__
+        place = _Place(backend=backend, device=device, jit_compile=jit_compile, frame_stack=frame_stack)
+        validate(place, name)
         self.observation_space, self.action_space = observation_space, action_space
-        self.layout = Layout(without_mask(observation_space)[0], frame_stack)
+        self.layout = Layout(without_mask(observation_space)[0], place.frame_stack)
         self.seed = chosen_seed(seed, name)
         made = build(self.algorithm_class.Settings, settings, name)
         self.settings = _with_network(made, self.layout)
-        self.backend = make_backend(backend, device, jit_compile=jit_compile, strategy=strategy)
-        for setting in (f.name for f in fields(self.settings) if f.name.endswith("network")):
-            given = getattr(self.settings, setting)
+        self.backend = make_backend(backend, device, jit_compile=place.jit_compile, strategy=strategy)
+        for network in (f.name for f in fields(self.settings) if f.name.endswith("network")):
+            given = getattr(self.settings, network)
             if given is not None and not isinstance(given, NetworkSpec) and not self.backend.is_module(given):
                 raise AgentError(
-                    f"{name}: {setting} must be a NetworkSpec (MLP(...), CNN(...)), a model of backend {backend!r} or "
-                    f"a function that makes one, got {given!r}"
+                    f"{name}: {network} must be a NetworkSpec (MLP(...), CNN(...)), a model of backend {backend!r} or "
+                    f"a function that makes one, got {shown(given)}"
                 )
+            if makes_models(given) and not isinstance(given, NetworkSpec):
+                check_function(f"{name}: {network}", given)
         self.algorithm = self.algorithm_class(self.settings, self.layout, action_space)
         self.attach(AlgorithmLearner(self.algorithm, self.backend, [self.seed], draw=True), 0)
 

@@ -12,8 +12,9 @@ from marltrain.layout import Array
 from marltrain.policies.algorithm import TensorBatch
 
 DONE_WITH = frozenset(
-    {"boot", "boot_obs", "boot_legal", "cut", "extras", "metrics", "to_numpy", "to_tensor", "truncated", "weight"}
-)
+    {"boot", "boot_obs", "boot_legal", "cut", "discount", "extras", "metrics", "reward", "to_numpy", "to_tensor",
+     "truncated", "weight"}
+)  # fmt: skip
 """What a rollout holds that is not [K, B, ...], or has done its part when the rollout is prepared."""
 
 
@@ -35,6 +36,7 @@ class Minibatches:
         self.counts = (weight > 0).sum(1)
         per_agent = [minibatches or max(1, math.ceil(n / batch_size)) for n in self.counts]
         self.shares = np.array([min(m, max(1, int(n))) for m, n in zip(per_agent, self.counts, strict=True)])
+        self._lay_out()
 
     def epochs(
         self, epochs: int, rngs: Sequence[np.random.Generator], tensors: TensorBatch, backend: Any
@@ -42,31 +44,46 @@ class Minibatches:
         """Yield (the columns of a minibatch, which agents have rows in it [K] bool), epochs x M times."""
         rows = {n: value for n, value in vars(tensors).items() if n not in DONE_WITH}
         for _ in range(epochs):
-            index, weight, edges = self._deal(rngs)
+            index, weight = self._deal(rngs)
             place = backend.tensor(index)
             dealt = {name: backend.rows(value, place) for name, value in rows.items()}
             dealt["weight"] = backend.tensor(weight)
-            for m, (start, stop) in enumerate(edges):
+            for m, (start, stop) in enumerate(self.edges):
                 present = m < np.minimum(self.shares, self.counts)
                 yield {n: backend.columns(v, start, stop) for n, v in dealt.items()}, present
 
-    def _deal(self, rngs: Sequence[np.random.Generator]) -> tuple[Array, Array, list[tuple[int, int]]]:
-        """Return row numbers [K, sum of widths], their weights (0 for padding), and each minibatch's columns."""
-        parts = [
-            np.array_split(rng.permutation(int(n)), int(m))
-            for rng, n, m in zip(rngs, self.counts, self.shares, strict=True)
+    def _lay_out(self) -> None:
+        """Lay the minibatches side by side: how wide each is, and which columns hold each agent's rows."""
+        own = [_even(int(n), int(m)) for n, m in zip(self.counts, self.shares, strict=True)]
+        longest = [max(int(sizes[m]) if m < len(sizes) else 0 for sizes in own) for m in range(int(self.shares.max()))]
+        stops = np.cumsum([self.width(rows) for rows in longest])
+        starts = np.concatenate([[0], stops[:-1]])
+        self.edges = [(int(start), int(stop)) for start, stop in zip(starts, stops, strict=True)]
+        self._first = [np.concatenate([[0], np.cumsum(sizes)[:-1]]) for sizes in own]
+        self._share = [np.repeat(np.arange(len(sizes)), sizes) for sizes in own]
+        self._columns = [
+            starts[share] + np.arange(len(share)) - first[share]
+            for share, first in zip(self._share, self._first, strict=True)
         ]
-        longest = [max(len(own[m]) if m < len(own) else 0 for own in parts) for m in range(int(self.shares.max()))]
-        widths = [self.width(rows) for rows in longest]
-        stops = np.cumsum(widths)
-        edges = [(int(stop - width), int(stop)) for stop, width in zip(stops, widths, strict=True)]
-        index = np.zeros((len(parts), int(stops[-1])), np.int64)
+
+    def _deal(self, rngs: Sequence[np.random.Generator]) -> tuple[Array, Array]:
+        """Return row numbers [K, sum of widths], and their weights: shares of the minibatch, 0 for padding."""
+        index = np.zeros((len(rngs), self.edges[-1][1]), np.int64)
         weight = np.zeros(index.shape, np.float32)
-        for k, own in enumerate(parts):
-            for (start, _), share in zip(edges, own, strict=False):
-                index[k, start : start + len(share)] = share
-                weight[k, start : start + len(share)] = shares_of(self.weight[k, share])
-        return index, weight, edges
+        for k, rng in enumerate(rngs):
+            dealt = rng.permutation(int(self.counts[k]))
+            if not len(dealt):
+                continue
+            given = self.weight[k, dealt]
+            sums = np.add.reduceat(given, self._first[k])
+            index[k, self._columns[k]] = dealt
+            weight[k, self._columns[k]] = given / sums[self._share[k]]
+        return index, weight
+
+
+def _even(rows: int, parts: int) -> Array:
+    """Return the sizes of as even parts as can be, the larger first."""
+    return np.array([rows // parts + (i < rows % parts) for i in range(parts)])
 
 
 def shares_of(weight: Array) -> Array:

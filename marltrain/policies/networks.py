@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError, SpecError, did_you_mean
+from marltrain.config import checked_arguments, python_number
+from marltrain.errors import ConfigError, SpecError, did_you_mean, shown
 from marltrain.layout import VECTOR, Array, Layout
 
 ACTIVATIONS = ("tanh", "relu", "elu", "silu", "gelu")
+WIDEST = 2**16
+"""Units of a layer: a square layer of so many has more weights than memory holds."""
 
 
 @dataclass(frozen=True)
@@ -68,28 +71,34 @@ class NetworkSpec:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for widths below 1 or an unknown activation."""
+        name = type(self).__name__
         if not isinstance(self.hidden, Sequence) or isinstance(self.hidden, str):
-            raise ConfigError(
-                f"{type(self).__name__}: hidden must be a tuple of widths, such as (64, 64), got {self.hidden!r}"
-            )
-        object.__setattr__(self, "hidden", tuple(self.hidden))
-        if any(not isinstance(width, int) or width < 1 for width in self.hidden):
-            raise ConfigError(f"{type(self).__name__}: hidden widths must be integers of at least 1, got {self.hidden}")
-        if self.activation not in ACTIVATIONS:
+            raise ConfigError(f"{name}: hidden must be a tuple of widths, such as (64, 64), got {shown(self.hidden)}")
+        object.__setattr__(self, "hidden", tuple(map(python_number, self.hidden)))
+        if not all(_is_size(width) for width in self.hidden):
+            raise ConfigError(f"{name}: hidden must hold integers from 1 to {WIDEST}, got {shown(self.hidden)}")
+        if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
             near = did_you_mean(self.activation, ACTIVATIONS)
-            raise ConfigError(f"{type(self).__name__}: activation must be one of {', '.join(ACTIVATIONS)}, got "
-                              f"{self.activation!r}.{near}")  # fmt: skip
+            raise ConfigError(
+                f"{name}: activation must be one of {', '.join(ACTIVATIONS)}, got {shown(self.activation)}.{near}"
+            )
 
     def describe(self) -> dict[str, Any]:
         """Return the specification as JSON values."""
         return {"type": type(self).__name__, **asdict(self)}
 
 
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= WIDEST
+
+
+@checked_arguments
 @dataclass(frozen=True)
 class MLP(NetworkSpec):
     """Fully connected layers. Images are flattened and scaled to [0, 1]."""
 
 
+@checked_arguments
 @dataclass(frozen=True)
 class CNN(NetworkSpec):
     """Convolutions over the images, then fully connected layers over them and the vector part.
@@ -104,11 +113,14 @@ class CNN(NetworkSpec):
     def __post_init__(self) -> None:
         """Raise ConfigError for filters that are not triples of positive integers."""
         super().__post_init__()
-        object.__setattr__(self, "filters", tuple(tuple(f) for f in self.filters))
-        if not self.filters or any(len(f) != 3 or min(f) < 1 for f in self.filters):
+        triples = self.filters if isinstance(self.filters, Sequence) else ()
+        made = tuple(tuple(map(python_number, f)) if isinstance(f, Sequence) else () for f in triples)
+        if not made or any(len(f) != 3 or not all(map(_is_size, f)) for f in made):
             raise ConfigError(
-                f"CNN: filters must be triples (channels, kernel, stride) of at least 1, got {self.filters}"
+                "CNN: filters must be triples (channels, kernel, stride) of integers of at least 1, such as "
+                f"((16, 3, 2), (32, 3, 2)), got {shown(self.filters)}"
             )
+        object.__setattr__(self, "filters", made)
 
 
 def spec_from(description: dict[str, Any]) -> NetworkSpec:
@@ -116,7 +128,7 @@ def spec_from(description: dict[str, Any]) -> NetworkSpec:
     kinds = {"MLP": MLP, "CNN": CNN}
     values = dict(description)
     kind = values.pop("type", None)
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise ConfigError(f"network type must be one of {', '.join(kinds)}, got {kind!r}")
     return kinds[kind](**values)
 

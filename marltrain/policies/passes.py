@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from marltrain.layout import Array
 from marltrain.policies.algorithm import Algorithm, Phase, TensorBatch
+
+TOTAL = "the loss itself"
+"""Among the metrics, what the gradients are taken of."""
 
 
 class PhasePass:
     """Moves the networks of one phase: targets, loss and gradients, clipping, optimisers.
 
+    numbers: the agents' settings, in the order of `names`, are one array: a compiled call is paid by argument.
     metrics: the names of the values that a call returns; known after the first call.
     """
 
@@ -21,26 +27,33 @@ class PhasePass:
         """Bind the parts of a learner; `nets` holds the targets too."""
         self.phase, self.algorithm, self.backend = phase, algorithm, backend
         self.nets, self.optimisers = nets, optimisers
+        self.names = algorithm.numbers()
         self.metrics: tuple[str, ...] = ()
         self._function = backend.function(self._step)
 
-    def __call__(self, columns: Mapping[str, Any], hyper: Mapping[str, Any], due: Array) -> Any:
-        """Make one pass for the rows that are `due` [K] bool; the others stay as they are. Returns metrics [M, K]."""
-        measured = self._function(dict(columns), dict(hyper), None if due.all() else self.backend.tensor(due))
+    def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
+        """Make one pass for the agents that are `due` [K] bool; the others stay as they are. Returns metrics [M, K].
+
+        numbers: [H, K, 1], the agents' settings. An agent whose loss or gradient is not finite keeps its weights.
+        """
+        measured = self._function(dict(columns), numbers, None if due.all() else self.backend.tensor(due))
         for name in self.phase.trains:
             self.nets[name].moved()
         return measured
 
-    def _step(self, columns: dict[str, Any], hyper: dict[str, Any], due: Any) -> Any:
+    def _step(self, columns: dict[str, Any], numbers: Any, due: Any) -> Any:
         backend, batch = self.backend, TensorBatch(**columns)
+        hyper = dict(zip(self.names, backend.ops.unstack(numbers), strict=True))
         self._over_rows(batch)
         measured, grads = backend.gradients(self._losses, self.nets, self.phase.trains, vars(batch), hyper)
-        grads, norms, factor = backend.clip(grads, hyper["max_grad_norm"][:, 0])
+        ops, (grads, norms, factor) = backend.ops, backend.clip(grads, hyper["max_grad_norm"][:, 0])
+        fine = ops.isfinite(measured.pop(TOTAL) + sum(norms))
         for name, norm, grad in zip(self.phase.trains, norms, grads, strict=True):
-            measured[f"grad_norm/{name}"] = norm
+            measured[f"grad_norm/{name}"] = ops.where(fine, norm, np.nan)  # so that it is seen, whatever the cause
             measured[f"grad_norm_clipped/{name}"] = norm * factor
             rate = hyper[self.algorithm.rate_name(name)][:, 0]
-            self.optimisers[name].step(self.nets[name], grad, rate, due)
+            safe, rate = ops.where(fine[:, None], grad, 0.0), ops.where(fine, rate, 0.0)
+            self.optimisers[name].step(self.nets[name], safe, rate, due)
         self.metrics = tuple(measured)
         return backend.ops.stack(list(measured.values()), 0)
 
@@ -54,7 +67,8 @@ class PhasePass:
         if self.phase.targets is not None:
             with backend.no_gradient():
                 self.phase.targets(backend.ops, nets, batch, hyper)
-        return self.phase.loss(backend.ops, nets, batch, hyper)
+        loss, metrics = self.phase.loss(backend.ops, nets, batch, hyper)
+        return loss, {**metrics, TOTAL: loss}
 
 
 class PartPass(PhasePass):

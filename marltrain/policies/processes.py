@@ -8,7 +8,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
-import threading
 import time
 import traceback as tracebacks
 import weakref
@@ -17,7 +16,7 @@ from contextlib import ExitStack
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, NoReturn
 
-from marltrain.children import fate, leave_signals_to_the_parent, without_main
+from marltrain.children import end_with_the_parent, fate, leave_signals_to_the_parent, without_main
 from marltrain.errors import WorkerError
 
 _PATIENCE = 5.0
@@ -146,7 +145,7 @@ class Processes:
 def serve(pipe: Connection, make: Make, task: Any) -> None:
     """Be a child: answer messages until the parent closes the pipe; an exception is an answer, too."""
     leave_signals_to_the_parent()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_the_parent(patience=0.0)
     handle: Callable[[Any], Any] | None = None
     message, answer = None, None
     try:
@@ -171,13 +170,6 @@ def free_ports(count: int) -> tuple[int, ...]:
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return tuple(one.getsockname()[1] for one in sockets)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
 
 
 def _finish(processes: list[Any], pipes: list[Connection]) -> None:

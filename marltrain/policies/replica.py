@@ -41,10 +41,10 @@ class Replica:
         """Take over weights, moments and step counts."""
         self.learner.become(arrays)
 
-    def make(self, phase: int, columns: Mapping[str, Any], hyper: Mapping[str, Array], due: Array) -> Any:
+    def make(self, phase: int, columns: Mapping[str, Any], numbers: Array, due: Array) -> Any:
         """Make one pass together with the others; the first member tells (names of metrics, their values [M, K])."""
         one, backend = self.passes[phase], self.learner.backend
-        measured = one(backend.tensor(columns), backend.tensor(hyper), due)
+        measured = one(backend.tensor(columns), backend.tensor(numbers), due)
         return (one.metrics, backend.numpy(measured)) if self.speaks else None
 
     def moved(self) -> dict[str, Array]:

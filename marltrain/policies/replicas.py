@@ -123,15 +123,15 @@ class SharedPass:
         self.number, self.phase, self.team = number, phase, team
         self.metrics: tuple[str, ...] = ()
 
-    def __call__(self, columns: Mapping[str, Any], hyper: Mapping[str, Any], due: Array) -> Any:
+    def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
         """Make one pass for the rows that are `due` [K] bool; see `PhasePass`."""
         team, batch = self.team, TensorBatch(**columns)
         with team.backend.no_gradient():
             team.algorithm.over_rows(team.backend.ops, batch)
-        arrays, numbers = self._numpy(vars(batch)), self._numpy(hyper)
+        arrays, told = self._numpy(vars(batch)), team.backend.numpy(numbers)
         parts = team.strategy.learning()
         team.moved = True
-        answers = team.ask([("make", self.number, part_of(arrays, i, parts), numbers, due) for i in range(parts)])
+        answers = team.ask([("make", self.number, part_of(arrays, i, parts), told, due) for i in range(parts)])
         self.metrics, values = answers[0]
         return team.backend.tensor(values)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 from marltrain.errors import SaveError, did_you_mean
@@ -47,6 +48,7 @@ def restore(state: AgentState, *, supply: Mapping[str, Any] | None = None, backe
     if isinstance(kind, str) and kind in supply:
         return _supplied(supply[kind], state, supply, backend)
     if isinstance(kind, str) and kind in LEARNING:
+        _check_widths(state)
         agent: Agent = learning_class(kind).from_state(state, supply, backend)
         return agent
     if isinstance(kind, str) and kind in FOREIGN:
@@ -54,6 +56,17 @@ def restore(state: AgentState, *, supply: Mapping[str, Any] | None = None, backe
         foreign: Agent = getattr(import_module(module), attribute).from_state(state, supply, backend)
         return foreign
     raise SaveError(f"a saved agent is of type {kind!r}, which is none of marltrain's: give its class with supply=")
+
+
+def _check_widths(state: AgentState) -> None:
+    """Raise SaveError where the networks described have more weights than the file holds, before they are built."""
+    network = state.info["settings"].get("network")
+    described = network.get("network", {}) if isinstance(network, dict) else {}
+    layers = [*pairwise(described.get("hidden", ())), *((c, k * k) for c, k, _ in described.get("filters", ()))]
+    held = sum(array.size for array in state.arrays.values())
+    for rows, columns in layers:
+        if rows * columns > held:
+            raise SaveError(f"a layer of {rows} x {columns} weights is described, and the file holds {held:,} numbers")
 
 
 def _supplied(given: Any, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> Agent:

@@ -1,6 +1,6 @@
 """Agents in a folder: what they are as JSON, their numbers as safetensors, nothing that must be unpickled.
 
-agents.json          format, schema, marltrain's version, one entry a distinct agent, who sits where, checksum
+agents.json          format, schema, marltrain's version, one entry a distinct agent, who sits where, checksums
 agents.safetensors   every agent's arrays, named "0/...", "1/..." after its entry
 """
 
@@ -11,8 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marltrain import __version__
-from marltrain.errors import AgentError, MarlTrainError, SaveError
-from marltrain.files import read_arrays, read_json, replacing_folder, sha256, whole_folder, write_arrays, write_json
+from marltrain.errors import AgentError, SaveError, spoken
+from marltrain.files import (
+    check_digest,
+    check_signed,
+    read_arrays,
+    read_json,
+    replacing_folder,
+    sha256,
+    signed,
+    whole_folder,
+    write_arrays,
+    write_json,
+)
 from marltrain.layout import Array
 from marltrain.policies.batch import AgentState
 
@@ -23,14 +34,14 @@ FORMAT = "marltrain-agents"
 SCHEMA = 1
 DESCRIPTION = "agents.json"
 WEIGHTS = "agents.safetensors"
-KEYS = {"format", "schema", "marltrain", "agents", "seats", "sha256"}
+KEYS = {"format", "schema", "marltrain", "agents", "seats", "files", "sha256"}
 
 
 def save(path: str | Path, agents: Agent | Sequence[Agent]) -> None:
     """Write agents to the folder `path`, taking the place of agents saved there before; all or nothing.
 
     An agent that sits in several seats is written once. Raises AgentError for what is no agent, SaveError where `path`
-    holds something else.
+    holds something else, or cannot be written.
     """
     from marltrain.policies.agent import Agent
 
@@ -53,9 +64,9 @@ def save(path: str | Path, agents: Agent | Sequence[Agent]) -> None:
             "marltrain": __version__,
             "agents": [{"info": state.info, "arrays": _shapes(state.arrays)} for state in states],
             "seats": [place[id(agent)] for agent in seated],
-            "sha256": sha256(folder / WEIGHTS),
+            "files": {WEIGHTS: sha256(folder / WEIGHTS)},
         }
-        write_json(folder / DESCRIPTION, description)
+        write_json(folder / DESCRIPTION, signed(description))
 
 
 def load(path: str | Path, *, supply: Mapping[str, Any] | None = None, backend: str | None = None) -> list[Agent]:
@@ -70,16 +81,14 @@ def load(path: str | Path, *, supply: Mapping[str, Any] | None = None, backend: 
     folder = whole_folder(path)
     file = folder / DESCRIPTION
     description = _description(file)
-    if sha256(folder / WEIGHTS) != description["sha256"]:
-        raise SaveError(f"{folder / WEIGHTS}: its checksum is not the one in {DESCRIPTION}: it was changed or damaged")
+    check_digest(folder / WEIGHTS, description["files"][WEIGHTS], DESCRIPTION)
     parts = _parts(folder / WEIGHTS, [entry["arrays"] for entry in description["agents"]])
     agents = []
     for i, (entry, arrays) in enumerate(zip(description["agents"], parts, strict=True)):
         try:
             agents.append(restore(AgentState(entry["info"], arrays), supply=supply, backend=backend))
-        except (MarlTrainError, KeyError, TypeError, ValueError, IndexError) as error:
-            told = str(error) if isinstance(error, MarlTrainError) else f"{type(error).__name__}: {error}"
-            raise SaveError(f"{file}: agent {i} cannot be restored: {told}") from error
+        except Exception as error:  # what is not as it should be may fail anywhere
+            raise SaveError(f"{file}: agent {i} cannot be restored: {spoken(error)}") from error
     return [agents[i] for i in description["seats"]]
 
 
@@ -102,6 +111,7 @@ def _description(file: Path) -> dict[str, Any]:
     found = read_json(file)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise SaveError(f"{file}: does not describe saved agents: its format is not {FORMAT!r}")
+    check_signed(file, found)
     if found.get("schema") != SCHEMA:
         schema, version = found.get("schema"), found.get("marltrain")
         raise SaveError(
@@ -109,7 +119,9 @@ def _description(file: Path) -> dict[str, Any]:
         )
     if set(found) != KEYS:
         raise SaveError(f"{file}: keys missing or unknown: {', '.join(sorted(set(found) ^ KEYS))}")
-    entries, seats = found["agents"], found["seats"]
+    entries, seats, files = found["agents"], found["seats"], found["files"]
+    if not isinstance(files, dict) or set(files) != {WEIGHTS}:
+        raise SaveError(f'{file}: "files" must name {WEIGHTS} and nothing else, got {files!r}')
     if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
         raise SaveError(f'{file}: "agents" must list objects with "info" and "arrays"')
     if not isinstance(seats, list) or not all(type(i) is int for i in seats) or set(seats) != set(range(len(entries))):

@@ -9,6 +9,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from marltrain.config import checked_arguments, setting, validate
 from marltrain.errors import ConfigError
 
 KINDS = ("linear", "cosine", "exponential")
@@ -21,19 +22,18 @@ class Schedule:
     Made by `linear`, `cosine` and `exponential`; call it with the run's env steps.
     """
 
-    kind: str
-    start: float
-    stop: float
-    steps: int
+    kind: str = setting(doc="how it moves", choices=KINDS)
+    start: float = setting(doc="its value at first")
+    stop: float = setting(doc="its value from `steps` on")
+    steps: int = setting(doc="env steps that it takes", low=1)
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for an unknown kind or a length below one env step."""
-        if self.kind not in KINDS:
-            raise ConfigError(f"a schedule is one of {', '.join(KINDS)}, got {self.kind!r}")
-        if self.steps < 1:
-            raise ConfigError(f"a schedule takes at least 1 env step, got steps={self.steps}")
+        """Raise ConfigError for an unknown kind, ends that are no numbers or a length below one env step."""
+        validate(self, f"a {self.kind} schedule" if self.kind in KINDS else "a schedule")
         if self.kind == "exponential" and not (self.start > 0 and self.stop > 0):
-            raise ConfigError(f"an exponential schedule needs positive ends, got {self.start:g} and {self.stop:g}")
+            raise ConfigError(
+                f"an exponential schedule: start and stop must be positive, got {self.start:g} and {self.stop:g}"
+            )
 
     def __call__(self, env_steps: int) -> float:
         """Return the value after `env_steps` env steps of the run."""
@@ -49,16 +49,19 @@ class Schedule:
         return asdict(self)
 
 
+@checked_arguments
 def linear(start: float, stop: float, steps: int) -> Schedule:
     """Move in a straight line from `start` to `stop` over `steps` env steps."""
     return Schedule("linear", start, stop, steps)
 
 
+@checked_arguments
 def cosine(start: float, stop: float, steps: int) -> Schedule:
     """Move along half a cosine from `start` to `stop` over `steps` env steps."""
     return Schedule("cosine", start, stop, steps)
 
 
+@checked_arguments
 def exponential(start: float, stop: float, steps: int) -> Schedule:
     """Move by equal factors from `start` to `stop`, both positive, over `steps` env steps."""
     return Schedule("exponential", start, stop, steps)

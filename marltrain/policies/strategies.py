@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from marltrain.config import setting, validate
+from marltrain.config import checked_arguments, setting, validate
 from marltrain.errors import ConfigError, did_you_mean
+
+MOST = 1024
+"""Devices or processes of one machine that share a minibatch."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,13 @@ class Strategy:
         return len(self.members())
 
 
+@checked_arguments
 @dataclass(frozen=True)
 class MirroredStrategy(Strategy):
     """Devices of this process, by `tf.distribute.MirroredStrategy`: the first GPUs, or as many logical CPUs."""
 
     backend: ClassVar[str] = "tensorflow"
-    replicas: int = setting(2, doc="devices that share a minibatch", low=1)
+    replicas: int = setting(2, doc="devices that share a minibatch", low=1, high=MOST)
 
 
 @dataclass(frozen=True)
@@ -51,18 +55,20 @@ class LiveStrategy(Strategy):
     given: Any = setting(doc="the object")
 
 
+@checked_arguments
 @dataclass(frozen=True)
 class MultiWorkerMirroredStrategy(Strategy):
     """Worker processes that sum gradients among themselves, by `tf.distribute.MultiWorkerMirroredStrategy`."""
 
     backend: ClassVar[str] = "tensorflow"
-    workers: int = setting(2, doc="processes that share a minibatch", low=1)
+    workers: int = setting(2, doc="processes that share a minibatch", low=1, high=MOST)
 
     def members(self) -> tuple[str, ...]:
         """Name the workers."""
         return tuple(f"worker {i}" for i in range(self.workers))
 
 
+@checked_arguments
 @dataclass(frozen=True)
 class ParameterServerStrategy(Strategy):
     """Servers hold the weights, workers compute gradients, a chief sums and applies them, all in step.
@@ -71,8 +77,8 @@ class ParameterServerStrategy(Strategy):
     """
 
     backend: ClassVar[str] = "tensorflow"
-    workers: int = setting(2, doc="processes that share a minibatch", low=1)
-    servers: int = setting(1, doc="processes that hold weights and moments", low=1)
+    workers: int = setting(2, doc="processes that share a minibatch", low=1, high=MOST)
+    servers: int = setting(1, doc="processes that hold weights and moments", low=1, high=MOST)
 
     def members(self) -> tuple[str, ...]:
         """Name the chief, the workers and the servers."""
@@ -88,12 +94,13 @@ class ParameterServerStrategy(Strategy):
         return self.workers
 
 
+@checked_arguments
 @dataclass(frozen=True)
 class DataParallel(Strategy):
     """Processes that sum gradients among themselves, by `torch.distributed` (gloo)."""
 
     backend: ClassVar[str] = "torch"
-    processes: int = setting(2, doc="processes that share a minibatch", low=1)
+    processes: int = setting(2, doc="processes that share a minibatch", low=1, high=MOST)
 
     def members(self) -> tuple[str, ...]:
         """Name the processes."""

@@ -11,25 +11,27 @@ A folder is filled beside its place and moved there, so that one which is there 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marltrain import __version__
-from marltrain.config import setting, validate
-from marltrain.errors import ConfigError, SaveError
+from marltrain.config import checked_arguments, setting, validate
+from marltrain.errors import ConfigError, EnvError, SaveError, shown, spoken
 from marltrain.files import (
     State,
+    check_digest,
+    check_signed,
     read_arrays,
     read_json,
     replacing_folder,
     sha256,
+    signed,
     whole_folder,
     write_arrays,
     write_json,
@@ -43,8 +45,12 @@ FORMAT = "marltrain-checkpoint"
 SCHEMA = 1
 FOLDER = "checkpoints"
 MANIFEST, VALUES, ARRAYS, MEMORY = "checkpoint.json", "state.json", "run.safetensors", "memory.safetensors"
-KEYS = {"format", "schema", "marltrain", "sha256", "files", "env_steps", "episodes", "best", "seed", "call", "versions",
-        "threads", "reproducible"}  # fmt: skip
+FILES = (VALUES, ARRAYS, MEMORY)
+KEYS: dict[str, type] = {
+    "format": str, "schema": int, "marltrain": str, "sha256": str, "files": dict, "env_steps": int, "episodes": int,
+    "best": bool, "seed": int, "call": dict, "versions": dict, "threads": dict, "reproducible": bool,
+}  # fmt: skip
+"""What a manifest holds, and of which type."""
 _NAMED = re.compile(r"\.?(\d+)(\.previous)?")
 
 
@@ -71,6 +77,7 @@ class Checkpoint(Callback):
     Raises ConfigError for a wrong argument.
     """
 
+    @checked_arguments
     def __init__(
         self,
         *,
@@ -130,12 +137,17 @@ def write(run_dir: Path, told: Mapping[str, Any], state: State, *, keep: int) ->
     told: the manifest, less format, versions and checksums.  Raises SaveError; the checkpoints before it stay then.
     """
     path = run_dir / FOLDER / str(told["env_steps"])
+    before = newest(run_dir)
     try:
         with replacing_folder(path) as folder:
             _fill(folder, told, state)
-        _prune(run_dir / FOLDER, told["env_steps"], keep)
+    except SaveError as error:
+        left = f"The one before it, {before}, is whole" if before else "There is none before it"
+        raise SaveError(f"{error}. {left}") from error
+    try:
+        _prune(path.parent, told["env_steps"], keep)
     except OSError as error:
-        raise SaveError(f"{path}: cannot be written: {error.strerror}. The checkpoints before it are whole") from error
+        raise SaveError(f"{path} is written, but older ones cannot be removed: {error.strerror or error}") from error
     return path
 
 
@@ -147,15 +159,9 @@ def _fill(folder: Path, told: Mapping[str, Any], state: State) -> None:
     write_arrays(folder / MEMORY, memory)
     manifest = {
         "format": FORMAT, "schema": SCHEMA, "marltrain": __version__, **told,
-        "files": {name: sha256(folder / name) for name in (VALUES, ARRAYS, MEMORY)},
+        "files": {name: sha256(folder / name) for name in FILES},
     }  # fmt: skip
-    write_json(folder / MANIFEST, {**manifest, "sha256": _checksum(manifest)})
-
-
-def _checksum(manifest: Mapping[str, Any]) -> str:
-    """Return the checksum of a manifest's content, less its checksum."""
-    content = {name: value for name, value in manifest.items() if name != "sha256"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    write_json(folder / MANIFEST, signed(manifest))
 
 
 def _prune(folder: Path, now: int, keep: int) -> None:
@@ -204,14 +210,24 @@ class Found:
         """Whether it holds what the learners may still learn from."""
         return "memory" in self.state.info
 
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Make whatever goes wrong while a run takes it over a SaveError that names it; an EnvError stays as it is."""
+        try:
+            yield
+        except EnvError:
+            raise
+        except Exception as error:  # what is not as it should be may fail anywhere
+            raise SaveError(f"{self.path} cannot be resumed: {spoken(error)}") from error
+
 
 def find(resume: str | Path) -> Found | None:
     """Read the newest checkpoint of a run's folder, or the one that is named; None where the run has none.
 
     Raises ConfigError for what is no path, SaveError, naming the file, for a checkpoint that is damaged or missing.
     """
-    if not isinstance(resume, str | Path):
-        raise ConfigError(f"resume must be the folder of a run, or of one of its checkpoints, got {resume!r}")
+    if not isinstance(resume, str | Path) or "\0" in str(resume):
+        raise ConfigError(f"resume must be the folder of a run, or of one of its checkpoints, got {shown(resume)}")
     path = Path(resume)
     whole = path.resolve()
     if whole.parent.name == FOLDER and whole.name.isdecimal():
@@ -221,15 +237,21 @@ def find(resume: str | Path) -> Found | None:
     if path.is_dir() and any(path.iterdir()) and not (path / "config.json").is_file():
         raise ConfigError(f"resume={str(path)!r} is not the folder of a run: it holds no config.json. "
                           f"Give a run's folder, or one of its checkpoints ({FOLDER}/<env steps> in it)")  # fmt: skip
-    numbers = _numbers(path / FOLDER)
-    if not numbers:
+    last = newest(path)
+    if last is None:
         return None
     try:
-        return _read(path / FOLDER / str(numbers[-1]), path)
+        return _read(last, path)
     except SaveError as error:
-        older = [str(path / FOLDER / str(number)) for number in numbers[-2::-1]]
+        older = [str(path / FOLDER / str(number)) for number in _numbers(path / FOLDER)[-2::-1]]
         hint = f"An older checkpoint can be named: resume={older[0]!r}" if older else "The run has no older checkpoint"
         raise SaveError(f"{error}. {hint}") from error
+
+
+def newest(run_dir: Path) -> Path | None:
+    """Return the folder of a run's newest checkpoint, None where it has none."""
+    numbers = _numbers(run_dir / FOLDER)
+    return run_dir / FOLDER / str(numbers[-1]) if numbers else None
 
 
 def _numbers(folder: Path) -> list[int]:
@@ -241,14 +263,17 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def _read(path: Path, run_dir: Path) -> Found:
-    folder = whole_folder(path)
+    folder, number = whole_folder(path), path.resolve().name
+    if folder.resolve().parent != folder.parent.resolve():
+        raise SaveError(f"{folder}: is a link to {folder.resolve()}, out of its folder: put the checkpoint there")
     told = _manifest(path)
+    if str(told["env_steps"]) != number:
+        raise SaveError(f"{folder / MANIFEST}: is of env step {told['env_steps']}, in the folder of env step {number}")
     for name, expected in told["files"].items():
-        if name not in (VALUES, ARRAYS, MEMORY):
-            raise SaveError(f"{folder / MANIFEST}: names a file {name!r}, which no checkpoint has")
-        if sha256(folder / name) != expected:
-            raise SaveError(f"{folder / name}: its checksum is not the one in {MANIFEST}: it was changed or damaged")
+        check_digest(folder / name, expected, MANIFEST)
     info = read_json(folder / VALUES)
+    if not isinstance(info, dict):
+        raise SaveError(f"{folder / VALUES}: does not hold the state of a run, but a {type(info).__name__}")
     state = State(info, {**read_arrays(folder / ARRAYS), **read_arrays(folder / MEMORY)})
     return Found(path, run_dir, told, state)
 
@@ -259,14 +284,24 @@ def _manifest(path: Path) -> dict[str, Any]:
     found = read_json(file)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise SaveError(f"{file}: does not describe a checkpoint: its format is not {FORMAT!r}")
-    if found.get("sha256") != _checksum(found):
-        raise SaveError(f"{file}: its checksum is not the one it holds: it was changed or damaged")
+    check_signed(file, found)
     if found.get("schema") != SCHEMA:
         schema, version = found.get("schema"), found.get("marltrain")
         raise SaveError(
             f"{file}: schema {schema!r}, written by marltrain {version}; {__version__} reads schema {SCHEMA}. Go on "
             f"with marltrain {version}, or load the run's agents with marltrain.load and train them anew"
         )
-    if set(found) != KEYS:
-        raise SaveError(f"{file}: keys missing or unknown: {', '.join(sorted(set(found) ^ KEYS))}")
+    _check_manifest(file, found)
     return found
+
+
+def _check_manifest(file: Path, found: Mapping[str, Any]) -> None:
+    """Raise SaveError unless a manifest holds what it must, each of its type."""
+    if set(found) != set(KEYS):
+        raise SaveError(f"{file}: keys missing or unknown: {', '.join(sorted(set(found) ^ set(KEYS)))}")
+    for name, kind in KEYS.items():
+        if type(found[name]) is not kind or (kind is int and found[name] < 0):
+            wanted = f"of type {kind.__name__}" + (", and no less than 0" if kind is int else "")
+            raise SaveError(f"{file}: {name!r} must be {wanted}, got {found[name]!r:.80}")
+    if set(found["files"]) != set(FILES):
+        raise SaveError(f"{file}: names the files {', '.join(sorted(found['files']))}, not {', '.join(sorted(FILES))}")

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from marltrain.errors import ConfigError
+from marltrain.errors import AgentError, ConfigError
 from marltrain.files import State
 from marltrain.layout import Array
-from marltrain.policies.batch import Column
+from marltrain.policies.batch import Column, Rollout, Transitions
 from marltrain.policies.learner import Pace
 from marltrain.policies.memory.readers import Reader, RolloutReader
 from marltrain.policies.memory.streams import Plan, Streams
 from marltrain.random import restored, state_of
 from marltrain.spec import EnvSpec
 from marltrain.trainer.roster import Unit
+
+Rounds = list[dict[str, Array]]
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,10 @@ def plans_for(units: list[Unit], spec: EnvSpec, num_envs: int, defaults: Default
 class Course:
     """One unit's learning. It owns the reader and the counts since the last update; the learner owns the rest."""
 
-    def __init__(self, unit: Unit, streams: Streams, num_envs: int, defaults: Defaults) -> None:
-        """Start with nobody learning; `learning` says who does."""
+    def __init__(
+        self, unit: Unit, streams: Streams, num_envs: int, defaults: Defaults, thread: Executor | None = None
+    ) -> None:
+        """Start with nobody learning; `learning` says who does. thread: updates run in it, while the loop collects."""
         self.unit, self.streams, self.num_envs = unit, streams, num_envs
         self.pace = pace_of(unit, defaults)
         self.shared = defaults.shared_memory
@@ -98,6 +104,10 @@ class Course:
         self._idle = np.random.default_rng(0)
         self._gathered, self._credit = 0, 0.0
         self.updates = 0
+        self._thread = thread
+        self._under_way: tuple[Future[Rounds], Array] | None = None
+        if thread is not None and unit.learner.needs is not None:
+            unit.learner.apart(" and ".join(unit.labels))
 
     def learning(self, mask: Array) -> None:
         """Say which players learn, [P] bool; an open rollout of a seat that stops is dropped."""
@@ -147,27 +157,70 @@ class Course:
         return self._gathered >= (self.pace.update_freq or 1)
 
     def update(self, env_steps: int, most: int | None = None) -> dict[str, dict[str, float]]:
-        """Make the updates that are due, at most `most` in this run; return each agent's mean metrics by label."""
+        """Make the updates that are due, at most `most` in this run; return each agent's mean metrics by label.
+
+        With a thread they are begun, and the metrics are those of the updates before: agents act one update behind.
+        """
         gathered, self._gathered = self._gathered, 0
-        learner, reader = self.unit.learner, self._reader
-        learner.at(env_steps)
+        before, reader = self.settle(), self._reader
+        self.unit.learner.at(env_steps)
         if reader is None:
-            return {}
+            return before
         ready = self.learn & (reader.size() > 0)
         if not ready.any():
+            return before
+        batches = self._batches(reader, ready, gathered, env_steps, most)
+        if self._thread is None:
+            return self._by_agent(self._rounds(batches, ready, env_steps), ready)
+        self._under_way = self._thread.submit(self._rounds, list(batches), ready, env_steps), ready
+        return before
+
+    def settle(self) -> dict[str, dict[str, float]]:
+        """Wait for the updates under way, let the agents act by them, and return what they measured."""
+        if self._under_way is None:
             return {}
-        batch_size = self.pace.batch_size or 1
+        (future, ready), self._under_way = self._under_way, None
+        rounds = future.result()
+        self.unit.learner.catch_up()
+        return self._by_agent(rounds, ready)
+
+    def close(self) -> None:
+        """Let the agents act by what they are, from now on."""
+        self.unit.learner.together()
+
+    def _batches(
+        self, reader: Reader, ready: Array, gathered: int, env_steps: int, most: int | None
+    ) -> Iterator[Rollout | Transitions]:
+        """Yield what the updates that are due learn from, and count them."""
+        gammas = self.unit.learner.gammas()
         if isinstance(reader, RolloutReader):
             self.updates += 1
-            rounds = [learner.update(reader.take(learner.gammas()), learn=ready, batch_size=batch_size)]
-        else:
-            rounds = []
-            due = self._due(gathered, env_steps)
-            for _ in range(due if most is None else min(due, most - self.updates)):
-                batch = reader.sample(self._rngs(ready), learner.gammas(), batch_size)
-                rounds.append(learner.update(batch, learn=ready, batch_size=batch_size))
-            self.updates += len(rounds)
-        return self._by_agent(rounds, ready)
+            yield reader.take(gammas)
+            return
+        due = self._due(gathered, env_steps)
+        for _ in range(due if most is None else min(due, most - self.updates)):
+            self.updates += 1
+            yield reader.sample(self._rngs(ready), gammas, self.pace.batch_size or 1)
+
+    def _rounds(self, batches: Iterable[Rollout | Transitions], ready: Array, env_steps: int) -> Rounds:
+        """Make an update of each batch; raises AgentError where a loss or a gradient is not finite."""
+        made = []
+        for batch in batches:
+            made.append(self.unit.learner.update(batch, learn=ready, batch_size=self.pace.batch_size or 1))
+            self._check_finite(made[-1], ready, env_steps)
+        return made
+
+    def _check_finite(self, measured: dict[str, Array], ready: Array, env_steps: int) -> None:
+        for name, values in measured.items():
+            if name.startswith(("loss", "grad_norm")) and not np.isfinite(values[ready]).all():
+                unit = self.unit
+                row = int(np.flatnonzero(ready & ~np.isfinite(values))[0])
+                raise AgentError(
+                    f"the agent of {unit.labels[row]}: {name} became {values[row]} in update {self.updates} (env step "
+                    f"{env_steps:,}); it must be finite. {unit.learner.when_not_finite} Look for rewards and "
+                    "observations that are very large, lower learning_rate or max_grad_norm, and go on from the last "
+                    "checkpoint (train(..., resume=...)) or with the agents in best/"
+                )
 
     def _rngs(self, ready: Array) -> list[np.random.Generator]:
         """Return the streams that rows are sampled with: an agent that does not learn moves none of its own."""
@@ -183,10 +236,11 @@ class Course:
         self._credit -= due
         return due
 
-    def _by_agent(self, rounds: list[dict[str, Array]], ready: Array) -> dict[str, dict[str, float]]:
+    def _by_agent(self, rounds: Rounds, ready: Array) -> dict[str, dict[str, float]]:
         if not rounds:
             return {}
-        means = {name: np.mean([r[name] for r in rounds if name in r], 0) for name in rounds[-1]}
-        return {
-            self.unit.labels[k]: {name: float(value[k]) for name, value in means.items()} for k in np.flatnonzero(ready)
-        }
+        means = rounds[0]
+        if len(rounds) > 1:
+            means = {name: np.mean([r[name] for r in rounds if name in r], 0) for name in rounds[-1]}
+        values = {name: mean.tolist() for name, mean in means.items()}
+        return {self.unit.labels[k]: {name: value[k] for name, value in values.items()} for k in np.flatnonzero(ready)}

@@ -13,7 +13,8 @@ import numpy as np
 
 from marltrain import config
 from marltrain.envs import Source, VectorEnv, make_vector, resolve
-from marltrain.errors import ConfigError
+from marltrain.envs.faults import MAX_RESTARTS, check_timeout
+from marltrain.errors import ConfigError, shown
 from marltrain.layout import Array
 from marltrain.policies.agent import Agent
 from marltrain.policies.memory.streams import Plan, Streams
@@ -23,6 +24,8 @@ from marltrain.trainer.checkpoint import FOLDER, Found, find, sole
 from marltrain.trainer.course import Course, Defaults, check_pace, plans_for
 from marltrain.trainer.evaluation import Evaluation, TestResult
 from marltrain.trainer.hooks import Callback, CallbackList, FunctionHooks, Paced
+from marltrain.trainer.overlap import learning_thread
+from marltrain.trainer.prospects import check_line_up, warn_of_early_end, warn_of_no_update
 from marltrain.trainer.record import record
 from marltrain.trainer.resume import call_of, check, check_frames, check_resumable, seed_of, threads, versions
 from marltrain.trainer.roster import Roster, as_mask, check_learners
@@ -31,9 +34,12 @@ from marltrain.trainer.settings import (
     EPISODES,
     RewardMetric,
     TeamReward,
+    TestSettings,
     TrainerSettings,
+    TrainSettings,
     check_team_reward,
     run_folder,
+    try_team_reward,
 )
 
 
@@ -49,12 +55,20 @@ class DecentralizedTrainer:
     stop_fn(metric, episode) -> bool: after every test.  reward_metric(rewards [episodes, players]) -> float.
     shared_memory: a learner also reads the other seats' streams of the same spaces (off-policy).
     team_reward: None, "mean", "sum" or f(rewards [P]): one reward for all, in learning only.
+    collect: "serial": collect, then learn.  "overlap": learn in a thread while the next env steps are collected, for a
+    second core: agents act one update behind, and what they did is counted as what they were then (PPO's ratio).
     vector, num_workers: "dummy" (this process) or "subproc" (worker processes).
+    on_fault: what is done where an environment of Python raises, breaks its contract or hangs, or its worker ends.
+    "raise": an error.  "restart": its running episode is dropped, and it begins a new one.  None: an error where an
+    environment's code fails before it has once finished an episode, else a restart.
+    max_env_restarts: faults that are survived within 10,000 env steps.
+    env_timeout: seconds that a worker may take for one env step of its environments (subproc only).
     run_dir: where tables, picture and agents go; runs/<name>-<time> by default.
 
     Raises ConfigError for a wrong argument, before anything runs.
     """
 
+    @config.checked_arguments
     def __init__(
         self,
         env: Any,
@@ -83,6 +97,10 @@ class DecentralizedTrainer:
         callbacks: Iterable[Callback] = (),
         run_dir: str | Path | None = None,
         progress: bool = True,
+        on_fault: str | None = None,
+        max_env_restarts: int = MAX_RESTARTS,
+        env_timeout: float | None = None,
+        collect: str = "serial",
     ) -> None:
         """Check every argument; nothing runs yet."""
         self.settings = TrainerSettings(
@@ -90,22 +108,25 @@ class DecentralizedTrainer:
             test_freq=test_freq, episodes_per_train=episodes_per_train, episodes_per_test=episodes_per_test,
             shared_memory=shared_memory, vector=vector, num_workers=num_workers, seed=seed,
             steps_per_train=steps_per_train, updates_per_train=updates_per_train, progress=progress,
+            on_fault=on_fault, max_env_restarts=max_env_restarts, env_timeout=env_timeout, collect=collect,
         )  # fmt: skip
         config.validate(self.settings, "DecentralizedTrainer")
         check_team_reward(team_reward)
-        if reward_metric is not None and not callable(reward_metric):
-            raise ConfigError(f"reward_metric must be a function or None, got {reward_metric!r}")
+        if reward_metric is not None:
+            config.check_function("reward_metric", reward_metric, "rewards")
         self.source: Source = resolve(env, env_args)
-        self.seed = fresh_seed() if seed is None else seed
+        check_timeout(self.settings.env_timeout, vector=vector, native=self.source.game is not None)
+        self.seed = fresh_seed() if self.settings.seed is None else self.settings.seed
         self.reward_metric, self.team_reward = reward_metric, team_reward
         self.hooks = FunctionHooks(
-            Paced("train_fn", train_fn, num_train_envs), Paced("test_fn", test_fn, num_test_envs),
+            Paced("train_fn", train_fn, self.settings.num_train_envs),
+            Paced("test_fn", test_fn, self.settings.num_test_envs),
             save_best_fn, save_last_fn, stop_fn,
         )  # fmt: skip
         self.callbacks = CallbackList(callbacks).callbacks
         self.checkpoint = sole(self.callbacks)
-        if run_dir is not None and not isinstance(run_dir, str | Path):
-            raise ConfigError(f"run_dir must be a path or None, got {run_dir!r}")
+        if run_dir is not None and (not isinstance(run_dir, str | Path) or "\0" in str(run_dir)):
+            raise ConfigError(f"run_dir must be a path or None, got {shown(run_dir)}")
         self.run_dir = None if run_dir is None else Path(run_dir)
         self.stop_reason = ""
         self.run: Run | None = None
@@ -113,6 +134,7 @@ class DecentralizedTrainer:
         self._streams: Streams | None = None
         self._streams_of: tuple[tuple[Agent, ...], str] | None = None
 
+    @config.checked_arguments
     def train(
         self,
         agents: Sequence[Agent],
@@ -136,14 +158,18 @@ class DecentralizedTrainer:
 
         Returns a mapping with `reward_metric_stats` (a metric a test), `num_collected_steps` (env steps),
         `num_collected_episodes`, `num_gradient_steps`, `num_updates`, `training_time` (s, tests included),
-        `stop_reason`, `run_dir`, `history` and `episodes` (pandas). Ctrl-C and SIGTERM end the step, save and return
-        the result so far; a second one leaves at once. An exception is raised again after the last agents are saved.
+        `stop_reason`, `run_dir`, `history` and `episodes` (pandas); `faults` (pandas) and `num_faults`: what befell
+        environments; `num_dropped_steps`: env steps of episodes that were dropped for it. Ctrl-C and SIGTERM end the
+        step, save and return the result so far; a second one leaves at once. An exception is raised again after the
+        last agents are saved.
         Raises AgentError, MaskError or ConfigError before anything runs, SaveError for a damaged checkpoint.
         """
+        asked = TrainSettings(plot=plot, any_threads=any_threads)
+        config.validate(asked, "DecentralizedTrainer.train")
         self.stop_reason = ""
         found = self._found(resume)
         run, learning, exploring = self._prepare(
-            agents, learning_mask, exploration_mask, test_agents, resume, found, any_threads
+            agents, learning_mask, exploration_mask, test_agents, resume, found, asked.any_threads
         )
         self.run = run
         with run.interrupts:
@@ -167,14 +193,17 @@ class DecentralizedTrainer:
                 run.reason = f"{type(error).__name__}"
                 raise
             finally:
-                run.finish(plot)
+                run.finish(asked.plot)
+        if self.settings.steps_per_train is None:
+            warn_of_no_update(run.parts.roster.units, learning, run.counters.updates, run.reason)
         return run.result()
 
+    @config.checked_arguments
     def test(self, agents: Sequence[Agent], episodes: int | None = None) -> TestResult:
         """Play a test with these agents in these seats (no rotation); nothing is learned or moved."""
-        episodes = self.settings.episodes_per_test if episodes is None else episodes
-        if episodes < 1:
-            raise ConfigError(f"episodes must be at least 1, got {episodes}")
+        asked = TestSettings(episodes=episodes)
+        config.validate(asked, "DecentralizedTrainer.test")
+        episodes = self.settings.episodes_per_test if asked.episodes is None else asked.episodes
         with self._vector(min(self.settings.num_test_envs, episodes), "test") as envs:
             roster = Roster(envs.spec, agents, self.seed, stack=False)
             return Evaluation(envs, self.seed).play(roster.units, episodes)
@@ -227,7 +256,10 @@ class DecentralizedTrainer:
         """Read the checkpoint to go on from, and take its seed; None to start anew."""
         if resume is None:
             return None
-        found = find(resume)
+        try:
+            found = find(resume)
+        except OSError as error:
+            raise ConfigError(f"resume={str(resume)!r} cannot be read: {error.strerror}") from error
         if found is not None:
             self.seed = seed_of(found, self.settings.seed)
         folder = Path(resume) if found is None else found.run_dir
@@ -243,7 +275,7 @@ class DecentralizedTrainer:
         if resume is None:
             return run_folder(self.run_dir, self.source.name, stamp)
         folder = run_folder(resume, self.source.name, stamp, unfinished=True)
-        warnings.warn(f"{resume} holds no finished checkpoint: the run starts anew, in {folder}", stacklevel=4)
+        warnings.warn(f"{resume} holds no finished checkpoint: the run starts anew, in {folder}", stacklevel=5)
         return folder
 
     def _vector(self, num_envs: int, role: str) -> VectorEnv:
@@ -251,7 +283,8 @@ class DecentralizedTrainer:
         return make_vector(
             self.source, None, num_envs, vector=self.settings.vector, role=role,
             recording=role == "train" and self.checkpoint is not None,
-            num_workers=None if workers is None else min(workers, num_envs),
+            num_workers=None if workers is None else min(workers, num_envs), on_fault=self.settings.on_fault,
+            max_env_restarts=self.settings.max_env_restarts, env_timeout=self.settings.env_timeout,
         )  # fmt: skip
 
     def _prepare(
@@ -269,6 +302,7 @@ class DecentralizedTrainer:
         with ExitStack() as stack:
             envs = stack.enter_context(self._vector(settings.num_train_envs, "train"))
             spec = envs.spec
+            try_team_reward(self.team_reward, len(spec.players))
             learning = as_mask(learning_mask, spec, "learning_mask", some=True)
             exploring = as_mask(
                 np.ones(len(spec.players)) if exploration_mask is None else exploration_mask, spec,
@@ -278,21 +312,28 @@ class DecentralizedTrainer:
             for unit in roster.units:
                 stack.callback(unit.learner.close)
             check_learners(spec, agents, learning)
+            line_up = roster
+            if test_agents is not None:
+                line_up = Roster(spec, test_agents, self.seed, stack=False, what="test_agents")
+                check_line_up(agents, test_agents)
             told = self._told(spec, agents, test_agents, (learning, exploring))
             if found is not None:
                 check(found, told, any_threads=any_threads)
                 self._streams = None  # a checkpoint brings its own
-            line_up = roster if test_agents is None else Roster(spec, test_agents, self.seed, stack=False)
             defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory)
             for unit in roster.units:
                 check_pace(unit, spec, envs.num_envs, defaults)
+            warn_of_early_end(roster.units, learning, envs.num_envs, defaults, settings.steps_per_train)
             test_envs = stack.enter_context(
                 self._vector(min(settings.num_test_envs, settings.episodes_per_test), "test")
             )
             plans = plans_for(roster.units, spec, envs.num_envs, defaults)
             streams = self._streams_for(spec, roster, plans, envs.num_envs)
             learners = [unit for unit in roster.units if unit.learner.needs is not None and not unit.frozen.all()]
-            courses = [Course(unit, streams, envs.num_envs, defaults) for unit in learners]
+            thread = stack.enter_context(learning_thread(settings.collect))
+            courses = [Course(unit, streams, envs.num_envs, defaults, thread) for unit in learners]
+            for course in courses:
+                stack.callback(course.close)
             folder = self._folder(resume, found)
             env_seed = self.seed if self.trained == 0 else child_seed(self.seed, "train", self.trained)
             self.trained += 1

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from marltrain.envs import VectorEnv
+from marltrain.envs.faults import Fault, cut_by
 from marltrain.layout import Array
 from marltrain.random import generator
 from marltrain.spec import EnvSpec
+from marltrain.trainer.faults import received
 from marltrain.trainer.rollout import Actors
 from marltrain.trainer.roster import Unit
 
@@ -112,34 +114,36 @@ class Evaluation:
         *,
         rotate: bool = False,
         on_episodes: Callable[[int, int], Any] | None = None,
+        on_faults: Callable[[Sequence[Fault]], Any] = lambda faults: None,
         given_up: Callable[[], bool] = lambda: False,
     ) -> TestResult:
         """Play exactly `episodes` episodes: number j in environment j mod E, as the j // E-th there.
 
         on_episodes: called with (episodes, env steps) so far, at the start and by multiples of E episodes.
+        on_faults: called with what befell environments; an episode given up for it does not count and is played anew.
         given_up: asked at every step; where it says so, GivenUp is raised.
         """
         envs, spec = self.envs, self.envs.spec
         num_envs, players = envs.num_envs, len(spec.players)
         actors = Actors(spec, units, num_envs, "test")
         tally = _Tally(spec, num_envs, episodes, rotate)
-        step = envs.reset(self.seed)
+        step = received(envs, partial(envs.reset, self.seed), on_faults)
         steps, announced = 0, 0
         if on_episodes:
             on_episodes(0, 0)
-        tables = np.arange(num_envs)
         if rotate:
-            actors.rotate([rotations(spec, unit, tables) for unit in units])
+            actors.rotate([rotations(spec, unit, tally.number) for unit in units])
         while tally.open:
             if given_up():
                 raise GivenUp
             actors.decide(step)
             envs.send(actors.actions)
-            step = envs.recv()
+            step = received(envs, envs.recv, on_faults)
             steps += num_envs
+            if envs.faults:
+                tally.drop(cut_by(envs.faults))
             if tally.add(step.reward, step.ended) and rotate:
-                tables = step.episode * num_envs + np.arange(num_envs)
-                actors.rotate([rotations(spec, unit, tables) for unit in units])
+                actors.rotate([rotations(spec, unit, tally.number) for unit in units])
             if on_episodes and tally.finished // num_envs > announced:
                 announced = tally.finished // num_envs
                 on_episodes(tally.finished, steps)
@@ -162,11 +166,17 @@ class _Tally:
     def open(self) -> bool:
         return self.finished < self.episodes
 
+    def drop(self, envs: Array) -> None:
+        """Forget the running episodes of some environments, before their Step is taken: they are played anew."""
+        self.running[:, envs], self.lengths[envs] = 0.0, -1  # that Step is none of the new episode
+
     def add(self, reward: Array, ended: Array) -> bool:
         """Take one Step; say whether an episode ended."""
         self.running += reward
         self.lengths += 1
         for e in np.flatnonzero(ended):
+            if self.lengths[e] == 0:
+                continue  # dropped
             j = self.number[e]
             if j < self.episodes:
                 self.returns[j] = self.running[self._seats(j), e]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -10,16 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.files import State, replacing
+from marltrain.files import State, of_type, replacing
 from marltrain.layout import Array
+from marltrain.trainer.tables import LongTable, Readings
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TESTS_FILE = "history.parquet"
 EPISODES_FILE = "episodes.parquet"
+EPISODES = "episodes"
+"""Folder of the episodes that are too many to be held in memory, as they are needed to resume the run."""
+HELD = 2**20
+"""Bytes of episodes that are held in memory."""
 WRITING_SHARE = 0.02
 """Largest share of a run's time spent on rewriting the tables."""
+TEST = ("episodes", "env_steps", "updates", "gradient_steps", "seconds", "metric", "interval_low", "interval_high")
+"""Columns that a table of tests begins with; the first four are whole numbers."""
+EPISODE = {"episode": np.int64, "env": np.int32, "env_steps": np.int64, "length": np.int32, "seconds": np.float64}
+"""Columns that a table of episodes begins with."""
 
 
 class Means:
@@ -52,37 +62,9 @@ class Means:
 
     def restore(self, state: State) -> None:
         """Go on from the sums that `state` returned."""
-        names = state.info["names"]
+        names = [of_type("a metric's name", name, str) for name in state.info["names"]]
         self._sums = dict(zip(names, state.arrays["sums"].tolist(), strict=True))
         self._counts = dict(zip(names, state.arrays["counts"].tolist(), strict=True))
-
-
-class Columns:
-    """Named columns of numbers that grow by doubling: a row costs its bytes and no object."""
-
-    def __init__(self, dtypes: Mapping[str, Any]) -> None:
-        """Make empty columns of these dtypes, in this order."""
-        self._arrays: dict[str, Array] = {name: np.empty(256, dtype) for name, dtype in dtypes.items()}
-        self.rows = 0
-
-    def add(self, *values: float) -> None:
-        """Add a row, its values in the columns' order."""
-        if self.rows == len(next(iter(self._arrays.values()))):
-            self._arrays = {name: np.concatenate([a, np.empty_like(a)]) for name, a in self._arrays.items()}
-        for column, value in zip(self._arrays.values(), values, strict=True):
-            column[self.rows] = value
-        self.rows += 1
-
-    def arrays(self) -> dict[str, Array]:
-        """Return a copy of every column."""
-        return {name: array[: self.rows].copy() for name, array in self._arrays.items()}
-
-    def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Become the columns that `arrays` returned."""
-        for name, array in self._arrays.items():
-            held = arrays[name].astype(array.dtype)
-            self._arrays[name] = np.concatenate([held, np.empty(max(len(array), len(held)), array.dtype)])
-        self.rows = len(arrays["episode"])
 
 
 class History:
@@ -94,15 +76,14 @@ class History:
       finished), `length` (env steps), `seconds`, `return/<player>` (undiscounted sums of rewards).
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        """Start empty tables for players of these names."""
-        self._names = tuple(names)
-        self._tests: list[dict[str, float]] = []
+    def __init__(self, names: Sequence[str], folder: str | Path) -> None:
+        """Start empty tables for players of these names; `folder` is the run's."""
+        self._names, self._folder = tuple(names), Path(folder)
+        self._tests = Readings((*TEST, *self._returns))
         self._means = Means()
-        self._episodes = Columns(
-            {"episode": np.int64, "env": np.int32, "env_steps": np.int64, "length": np.int32, "seconds": np.float64}
-            | {f"return/{name}": np.float64 for name in self._names}
-        )
+        kinds: dict[str, Any] = {**EPISODE, **dict.fromkeys(self._returns, np.float64)}
+        held = -(-HELD // sum(np.dtype(kind).itemsize for kind in kinds.values()))
+        self._episodes = LongTable(kinds, self._folder / EPISODES, held)
         self._written = -math.inf
         self._writing = 0.0
 
@@ -123,76 +104,76 @@ class History:
         returns: Array,
     ) -> None:
         """Add a test's row; returns: [P], each player's mean over the test's episodes."""
-        row: dict[str, float] = {
-            "episodes": int(episodes),
-            "env_steps": int(env_steps),
-            "updates": int(updates),
-            "gradient_steps": int(gradient_steps),
-            "seconds": float(seconds),
-            "metric": float(metric),
-            "interval_low": float(interval[0]),
-            "interval_high": float(interval[1]),
-        }
-        row |= {f"return/{name}": float(value) for name, value in zip(self._names, returns, strict=True)}
-        self._tests.append(row | self._means.take())
+        values = (episodes, env_steps, updates, gradient_steps, seconds, metric, *interval, *returns)
+        names = (*TEST, *self._returns)
+        self._tests.add(dict(zip(names, map(float, values), strict=True)) | self._means.take())
 
-    def add_episode(self, *, env: int, env_steps: int, length: int, seconds: float, returns: Array) -> None:
-        """Add a finished training episode's row; returns: [P]. Episodes are numbered as they come."""
-        self._episodes.add(self._episodes.rows, env, env_steps, length, seconds, *returns)
+    def add_episodes(self, *, envs: Array, env_steps: int, lengths: Array, seconds: float, returns: Array) -> None:
+        """Add the rows of training episodes that finished together, numbered as they come.
+
+        envs, lengths: [n] int64.  returns: [P, n].
+        """
+        rows, first = len(envs), len(self._episodes)
+        numbers = np.arange(first, first + rows)
+        self._episodes.extend(rows, numbers, envs, env_steps, lengths, seconds, *returns)
 
     @property
     def tests(self) -> pd.DataFrame:
         """A copy of the table of tests."""
         import pandas as pd
 
-        fixed = [
-            "episodes",
-            "env_steps",
-            "updates",
-            "gradient_steps",
-            "seconds",
-            "metric",
-            "interval_low",
-            "interval_high",
-        ]
-        fixed += [f"return/{name}" for name in self._names]
-        measured = sorted({name for row in self._tests for name in row}.difference(fixed))
-        frame = pd.DataFrame(self._tests, columns=[*fixed, *measured])
-        return frame.astype({name: np.int64 if name in fixed[:4] else np.float64 for name in frame.columns})
+        fixed = [*TEST, *self._returns]
+        measured = sorted(set(self._tests.names).difference(fixed))
+        frame = pd.DataFrame(self._tests.values, columns=self._tests.names)[[*fixed, *measured]]
+        return frame.astype(dict.fromkeys(TEST[:4], np.int64))
 
     @property
     def episodes(self) -> pd.DataFrame:
         """A copy of the table of episodes."""
         import pandas as pd
 
-        return pd.DataFrame(self._episodes.arrays())
+        return pd.DataFrame(self._episodes.arrays(), copy=False)
 
     def state(self) -> State:
         """Return both tables, and what counts towards the next test's row."""
-        names = list(dict.fromkeys(name for row in self._tests for name in row))
-        tests = np.array([[row.get(name, math.nan) for name in names] for row in self._tests]).reshape(-1, len(names))
-        return State.joined(
-            tests=State({"names": names}, {"rows": tests}), episodes=State({}, self._episodes.arrays()),
-            means=self._means.state(),
-        )  # fmt: skip
+        return State.joined(tests=self._tests.state(), episodes=self._episodes.state(), means=self._means.state())
 
     def restore(self, state: State) -> None:
-        """Become the tables that `state` was asked of."""
-        tests = state.part("tests")
-        self._tests = [dict(zip(tests.info["names"], row, strict=True)) for row in tests.arrays["rows"].tolist()]
-        self._episodes.restore(state.part("episodes").arrays)
+        """Become the tables that `state` was asked of; raises SaveError where files of episodes are gone or damaged."""
+        self._tests.restore(state.part("tests"))
+        self._episodes.restore(state.part("episodes"))
         self._means.restore(state.part("means"))
 
-    def write(self, folder: str | Path, *, now: bool = False) -> None:
-        """Write both tables into `folder`, unless that was done too recently to be worth its time.
+    def write(self, *, now: bool = False) -> None:
+        """Write both tables into the run's folder, unless that was done too recently to be worth its time.
 
         now: write in any case, as at the end of a run.
         """
         started = time.perf_counter()
         if not now and started - self._written < self._writing / WRITING_SHARE:
             return
-        for frame, name in ((self.tests, TESTS_FILE), (self.episodes, EPISODES_FILE)):
-            with replacing(Path(folder) / name) as beside:
-                frame.to_parquet(beside, index=False)
+        with replacing(self._folder / TESTS_FILE) as beside:
+            self.tests.to_parquet(beside, index=False)
+        with replacing(self._folder / EPISODES_FILE) as beside:
+            self._write_episodes(beside)
         self._written = time.perf_counter()
         self._writing = self._written - started
+
+    def _write_episodes(self, path: Path) -> None:
+        """Write the table of episodes part by part: it may be larger than memory, and is to leave none behind.
+
+        Without dictionaries, which help where values repeat: here they double the time, and most of the memory.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        parts = (pa.table(part) for part in self._episodes.parts())
+        first = next(parts)
+        with pq.ParquetWriter(path, first.schema, use_dictionary=False) as writer:
+            for part in itertools.chain([first], parts):
+                writer.write_table(part)
+        pa.default_memory_pool().release_unused()
+
+    @property
+    def _returns(self) -> tuple[str, ...]:
+        return tuple(f"return/{name}" for name in self._names)

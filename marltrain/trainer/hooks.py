@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marltrain.errors import ConfigError, SaveError
-from marltrain.files import State
+import numpy as np
+
+from marltrain.config import check_function, python_number
+from marltrain.errors import ConfigError, SaveError, did_you_mean, shown, spoken
+from marltrain.files import State, of_type
 
 if TYPE_CHECKING:
     from marltrain.trainer.decentralized import DecentralizedTrainer
@@ -89,7 +91,10 @@ class Callback:
         """At the end of training, for whatever reason."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what must be saved to go on where the run stopped, as JSON values."""
+        """Return what must be saved to go on where the run stopped, as JSON values.
+
+        Tuples come back as lists and numpy's numbers as Python's; keys are text.
+        """
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -100,13 +105,15 @@ class CallbackList:
     """The callbacks of a run, called in the given order, each for the events that it overrides."""
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
-        """Find who listens to what. Raises ConfigError for what is no Callback."""
-        if not isinstance(callbacks, Iterable):
-            raise ConfigError(f"callbacks must be a list of callbacks, got {callbacks!r}")
-        self.callbacks = tuple(callbacks)
+        """Find who listens to what. Raises ConfigError for what is no Callback, or listens to what never comes."""
+        if isinstance(callbacks, str):
+            raise ConfigError(f"callbacks must be a list of callbacks, got {shown(callbacks)}")
+        try:
+            self.callbacks = tuple(callbacks)
+        except TypeError as error:
+            raise ConfigError(f"callbacks must be a list of callbacks, got {shown(callbacks)}") from error
         for callback in self.callbacks:
-            if not isinstance(callback, Callback):
-                raise ConfigError(f"callbacks must hold objects of subclasses of marltrain.Callback, got {callback!r}")
+            _check_callback(callback)
         self._listeners = {
             event: tuple(c for c in self.callbacks if getattr(type(c), event) is not getattr(Callback, event))
             for event in EVENTS
@@ -134,42 +141,82 @@ class CallbackList:
             raise errors[0]
 
     def state(self) -> State:
-        """Return what each callback must keep; raises SaveError, naming it, where that is not JSON values."""
+        """Return what each callback must keep; raises SaveError, naming it and the key, for what is not JSON values."""
         kept = []
         for callback in self.callbacks:
-            told = {"type": type(callback).__name__, "state": _tagged(callback.state_dict())}
-            try:
-                json.dumps(told)
-            except (TypeError, ValueError) as error:
-                raise SaveError(f"{told['type']}.state_dict() must return JSON values: {error}") from error
-            kept.append(told)
+            name = type(callback).__name__
+            what = f"{name}.state_dict() must return JSON values: its value"
+            kept.append({"type": name, "state": _kept(callback.state_dict(), what)})
         return State({"all": kept})
 
     def restore(self, state: State) -> None:
-        """Give each callback what one of its class, in the same place among these, returned."""
+        """Give each callback what one of its class, in the same place among these, returned.
+
+        Raises SaveError, naming the callback, where it cannot take that.
+        """
         kept: dict[str, list[Any]] = {}
         for told in state.info["all"]:
             kept.setdefault(told["type"], []).append(told["state"])
         for callback in self.callbacks:
-            held = kept.get(type(callback).__name__)
-            if held:
-                callback.load_state_dict(_untagged(held.pop(0)))
+            name = type(callback).__name__
+            if not (held := kept.get(name)):
+                continue
+            try:
+                callback.load_state_dict(_given_back(held.pop(0)))
+            except Exception as error:
+                raise SaveError(f"{name}.load_state_dict: {spoken(error)}") from error
 
 
-def _tagged(value: Any) -> Any:
-    """Put what JSON has no number for, nan and infinities, into words."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": str(value)}
-    if isinstance(value, Mapping):
-        return {key: _tagged(inner) for key, inner in value.items()}
-    return [_tagged(inner) for inner in value] if isinstance(value, list | tuple) else value
+def _check_callback(callback: Any) -> None:
+    """Raise ConfigError unless it is a Callback whose "on_..." methods are events and take a Moment."""
+    if not isinstance(callback, Callback):
+        raise ConfigError(f"callbacks must hold objects of subclasses of marltrain.Callback, got {shown(callback)}")
+    name = type(callback).__name__
+    for method in dir(type(callback)):
+        if method.startswith("on_") and method not in EVENTS:
+            raise ConfigError(
+                f"callbacks: {name}.{method} is never called: no event has this name.{did_you_mean(method, EVENTS)} "
+                f"There are {', '.join(EVENTS)}; a method of your own has another beginning"
+            )
+    for event in EVENTS:
+        check_function(f"callbacks: {name}.{event}", getattr(callback, event), "moment")
 
 
-def _untagged(value: Any) -> Any:
-    """Undo `_tagged`."""
-    if isinstance(value, dict):
-        return float(value["float"]) if set(value) == {"float"} else {k: _untagged(v) for k, v in value.items()}
-    return [_untagged(inner) for inner in value] if isinstance(value, list) else value
+_TAGS = ({"float"}, {"mapping"})
+
+
+def _kept(value: Any, where: str) -> Any:
+    """Return the JSON values that `_given_back` turns back; raises SaveError for what would not come back equal.
+
+    What JSON has no number for, nan and infinities, is put into words.
+    """
+    if isinstance(value, np.bool_ | np.integer | np.floating):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": str(value)}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_kept(inner, f"{where}[{i}]") for i, inner in enumerate(value)]
+    if not isinstance(value, Mapping):
+        raise SaveError(f"{where} is a {type(value).__name__}. Give numbers, text, None, or lists and dicts of these")
+    for key in value:
+        if not isinstance(key, str):
+            raise SaveError(f"{where} has the key {key!r}, and keys must be text")
+    made = {key: _kept(inner, f"{where}[{key!r}]") for key, inner in value.items()}
+    return {"mapping": made} if set(made) in _TAGS else made
+
+
+def _given_back(value: Any) -> Any:
+    """Undo `_kept`."""
+    if isinstance(value, list):
+        return [_given_back(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"float"}:
+        return float(value["float"])
+    inner = value["mapping"] if set(value) == {"mapping"} else value
+    return {key: _given_back(held) for key, held in inner.items()}
 
 
 @dataclass
@@ -185,9 +232,10 @@ class Paced:
     every: int
 
     def __post_init__(self) -> None:
-        """Raise ConfigError unless the function is a function or None."""
+        """Raise ConfigError unless the function is None, or takes (episodes, steps)."""
         self.passed = 0
-        _check_callable(self.name, self.function)
+        if self.function is not None:
+            check_function(self.name, self.function, "episodes", "steps")
 
     def start(self) -> None:
         """Call with (0, 0) and count from there."""
@@ -217,12 +265,14 @@ class FunctionHooks:
 
     def restore(self, state: State) -> None:
         """Go on from there."""
-        self.train.passed, self.test.passed = state.info["train"], state.info["test"]
+        for paced, name in ((self.train, "train"), (self.test, "test")):
+            paced.passed = of_type(f"the count of {paced.name}", state.info[name], int)
 
     def __post_init__(self) -> None:
-        """Raise ConfigError unless each is a function or None."""
-        for name in ("save_best_fn", "save_last_fn", "stop_fn"):
-            _check_callable(name, getattr(self, name))
+        """Raise ConfigError unless each is None, or a function that takes what it is given."""
+        for name, *arguments in (("save_best_fn", "episode"), ("save_last_fn",), ("stop_fn", "metric", "episode")):
+            if (function := getattr(self, name)) is not None:
+                check_function(name, function, *arguments)
 
     def save_best(self, episode: int) -> None:
         """Call `save_best_fn(episode)`."""
@@ -233,13 +283,14 @@ class FunctionHooks:
         _call("save_last_fn", self.save_last_fn)
 
     def stops(self, metric: float, episode: int) -> bool:
-        """Return whether `stop_fn(metric, episode)` says that training is over."""
-        return bool(_call("stop_fn", self.stop_fn, metric, episode))
+        """Return whether `stop_fn(metric, episode)` says that training is over; None says that it is not.
 
-
-def _check_callable(name: str, function: Any) -> None:
-    if function is not None and not callable(function):
-        raise ConfigError(f"{name} must be a function or None, got {function!r}")
+        Raises ConfigError for any other answer than these.
+        """
+        answer = python_number(_call("stop_fn", self.stop_fn, metric, episode))
+        if answer is not None and not isinstance(answer, bool):
+            raise ConfigError(f"stop_fn must return True or False, it returned {shown(answer)}")
+        return bool(answer)
 
 
 def _call(name: str, function: Callable[..., Any] | None, *arguments: Any) -> Any:

@@ -105,8 +105,8 @@ def _read(folder: Path, column: str, smooth: int) -> _Curve:
     if not file.is_file():
         raise SaveError(f"{folder}: is not a run's folder: {TESTS_FILE} is not there")
     try:
-        tests = pd.read_parquet(file, columns=[column, "metric", "interval_low", "interval_high"])
-    except (OSError, ValueError, KeyError) as error:
+        tests = pd.read_parquet(file, columns=[column, "metric", "interval_low", "interval_high"]).astype(float)
+    except (OSError, ValueError, KeyError, TypeError, NotImplementedError) as error:
         raise SaveError(f"{file}: not a table of tests, or damaged: {error}") from error
     if not len(tests):
         raise SaveError(f"{file}: holds no test, so there is nothing to plot")

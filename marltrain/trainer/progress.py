@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from marltrain.trainer.hooks import Callback, Moment
@@ -24,7 +25,8 @@ class Progress(Callback):
     """Shows episodes, env steps, env steps a second, the metric (and the best), the loss and the time left.
 
     episodes, steps, updates: the run's budgets; the one that is nearest to its end counts. All None: no end is known.
-    file: where to show it (stderr); a terminal gets a bar, anything else a line every 30 seconds.
+    file: where to show it (stderr); a terminal gets a bar, anything else a line every 30 seconds. Where it is closed,
+    or nobody reads it any more, nothing is shown, and training goes on.
     """
 
     def __init__(
@@ -36,11 +38,13 @@ class Progress(Callback):
         file: TextIO | None = None,
     ) -> None:
         """Take the budgets."""
-        self._budgets = {"episodes": episodes, "env_steps": steps, "updates": updates}
-        self._file = sys.stderr if file is None else file
-        self._terminal = self._file.isatty()
-        self._interval = BAR_INTERVAL if self._terminal else LINE_INTERVAL
         self._bar: tqdm[Any] | None = None
+        self._budgets = {"episodes": episodes, "env_steps": steps, "updates": updates}
+        self._file: TextIO | None = sys.stderr if file is None else file  # a process without a console has none
+        self._terminal = False
+        with self._while_it_is_read():
+            self._terminal = self._file is not None and self._file.isatty()
+        self._interval = BAR_INTERVAL if self._terminal else LINE_INTERVAL
         self._metric: float | None = None
         self._best: float | None = None
         self._loss: float | None = None
@@ -56,7 +60,8 @@ class Progress(Callback):
         if self._terminal:
             from tqdm import tqdm
 
-            self._bar = tqdm(total=1.0, bar_format=BAR, file=self._file, mininterval=0.0, nrows=24)
+            with self._while_it_is_read():
+                self._bar = tqdm(total=1.0, bar_format=BAR, file=self._file, mininterval=0.0, nrows=24)
 
     def on_step(self, moment: Moment) -> None:
         """Show the present state, if the last one is old enough."""
@@ -81,10 +86,10 @@ class Progress(Callback):
         """Show the end state and close the bar."""
         self._show(moment)
         if self._bar is not None:
-            self._bar.close()
+            with self._while_it_is_read():
+                self._bar.close()
             self._bar = None
-        self._file.write(f"training ended: {moment.data['reason']}\n")
-        self._file.flush()
+        self._line(f"training ended: {moment.data['reason']}")
 
     def state_dict(self) -> dict[str, Any]:
         """Return what it shows of the past."""
@@ -103,12 +108,28 @@ class Progress(Callback):
             self._bar.ncols = (
                 shutil.get_terminal_size().columns - 1
             )  # tqdm's own shows nothing where a size of 0 is told
-            self._bar.set_description_str(text, refresh=True)
+            with self._while_it_is_read():
+                self._bar.set_description_str(text, refresh=True)
         else:
             share = "" if done is None else f"{done:4.0%}  "
-            self._file.write(f"{share}{text}  {_clock(moment.seconds)}{self._left(done, moment.seconds)}\n")
-            self._file.flush()
+            self._line(f"{share}{text}  {_clock(moment.seconds)}{self._left(done, moment.seconds)}")
         self._shown_at = time.perf_counter()
+
+    def _line(self, text: str) -> None:
+        with self._while_it_is_read():
+            if self._file is not None:
+                self._file.write(f"{text}\n")
+                self._file.flush()
+
+    @contextmanager
+    def _while_it_is_read(self) -> Iterator[None]:
+        """Show something; show nothing more once the file is closed (ValueError) or its reader gone (OSError)."""
+        try:
+            yield
+        except (OSError, ValueError):
+            if self._bar is not None:
+                self._bar.disable = True  # else it would try again when it is collected
+            self._file, self._terminal, self._bar = None, False, None
 
     def _measure(self, moment: Moment) -> None:
         steps, seconds = moment.env_steps - self._shown[0], moment.seconds - self._shown[1]

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from marltrain.errors import AgentError, ConfigError
+import numpy as np
+from gymnasium import Space
+
+from marltrain.errors import AgentError, ConfigError, SpecError
 from marltrain.files import plain
 from marltrain.layout import Array, describe_space
 from marltrain.policies.agent import Agent, FrozenAgent
@@ -24,10 +30,13 @@ from marltrain.trainer.record import LIBRARIES, WHERE_LOADED, loaded
 if TYPE_CHECKING:
     from marltrain.trainer.decentralized import DecentralizedTrainer
 
-FREE = {"episodes_per_train", "steps_per_train", "updates_per_train", "vector", "num_workers", "progress", "seed"}
+FREE = {"episodes_per_train", "steps_per_train", "updates_per_train", "vector", "num_workers", "progress", "seed",
+        "on_fault", "max_env_restarts", "env_timeout"}  # fmt: skip
 """Settings of the trainer that may differ: budgets, what changes no number, and the seed (see `seed_of`)."""
 
-_CALLER = 5
+SHOWN = 64
+"""Largest array among an environment's arguments that a checkpoint holds itself; of others it holds the checksum."""
+_CALLER = 6
 """Frames from a warning here to the call of `train` that it is about."""
 
 
@@ -43,7 +52,7 @@ def call_of(
     team, learning, exploring = trainer.team_reward, *masks
     return {
         "env": spec.name,
-        "env_args": plain(dict(trainer.source.arguments)),
+        "env_args": _argument(dict(trainer.source.arguments)),
         "players": {
             player.name: [describe_space(player.observation_space), describe_space(player.action_space)]
             for player in spec.players
@@ -58,6 +67,27 @@ def call_of(
         "learning_mask": learning.tolist(),
         "exploration_mask": exploring.tolist(),
     }
+
+
+def _argument(value: Any) -> Any:
+    """Return an environment's argument as JSON values, equal where it is equal; of other objects only their class."""
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        small = {"values": plain(value)} if value.size <= SHOWN else {"sha256": digest}
+        return {"dtype": str(value.dtype), "shape": list(value.shape), **small}
+    if isinstance(value, Enum | bytes | bytearray | complex | range | slice):
+        return repr(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        held = {field.name: _argument(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"type": plain(type(value)), **held}
+    if isinstance(value, Space):
+        with suppress(SpecError):  # of a kind that marltrain has no description of
+            return describe_space(value)
+    if isinstance(value, Mapping):
+        return {str(key): _argument(inner) for key, inner in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted((_argument(inner) for inner in value), key=repr)
+    return [_argument(inner) for inner in value] if isinstance(value, list | tuple) else plain(value)
 
 
 def _described(agents: Sequence[Agent], among: Sequence[Agent]) -> list[dict[str, Any]]:

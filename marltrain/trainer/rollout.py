@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import AgentError
+from marltrain.errors import AgentError, SaveError
 from marltrain.files import State
 from marltrain.layout import Array, map_obs
 from marltrain.policies.batch import Acted
@@ -47,13 +47,13 @@ class Actors:
         decided = []
         for i, unit in enumerate(self.units):
             view, group = self.views[i], unit.group
-            legal = step.legal[group]
+            legal, turn = step.legal[group], view.take(step.turn[group])
             self._forget_ended(i, step)
             acted = unit.learner.act(
                 map_obs(view.take, step.obs[group]), None if legal is None else view.take(legal), self._carries[i],
-                turn=view.take(step.turn[group]), explore=self._explore[i], rngs=self._rngs[i],
+                turn=turn, explore=self._explore[i], rngs=self._rngs[i],
             )  # fmt: skip
-            self._carries[i] = _moved(acted.carry, self._carries[i], view.take(step.turn[group]))
+            self._carries[i] = _moved(acted.carry, self._carries[i], turn)
             view.put(self.actions[group], acted.action)
             decided.append(acted)
         return decided
@@ -67,7 +67,10 @@ class Actors:
 
     def restore(self, state: State) -> None:
         """Go on with the carries that `state` returned."""
-        self._carries = [_rebuilt(told, state.arrays) for told in state.info["carries"]]
+        carries = [_rebuilt(told, state.arrays) for told in state.info["carries"]]
+        if len(carries) != len(self._carries):
+            raise SaveError(f"{len(self._carries)} learners act here, and {len(carries)} did when it was written")
+        self._carries = carries
 
     def _forget_ended(self, i: int, step: Step) -> None:
         """Zero the carry of every seat whose part of an episode just ended."""
@@ -134,10 +137,14 @@ class _View:
 
     def take(self, array: Array) -> Array:
         picked: Array = array[self.index]
+        if self.seats == 1:  # the shapes are the same
+            return picked
         return picked.reshape(self.agents, self.seats * array.shape[1], *array.shape[2:])
 
     def put(self, into: Array, values: Array) -> None:
-        into[self.index] = values.reshape(self.agents * self.seats, into.shape[1], *into.shape[2:])
+        if self.seats > 1:
+            values = values.reshape(self.agents * self.seats, into.shape[1], *into.shape[2:])
+        into[self.index] = values
 
 
 class Collector:
@@ -156,16 +163,18 @@ class Collector:
         for unit, view, acted in zip(self.actors.units, self.actors.views, self.actors.decide(step), strict=True):
             kept = self._extras.get(unit.group, {})
             self._check_extras(unit, acted)
-            for name in kept.keys() & acted.extras.keys():
-                view.put(kept[name], acted.extras[name])
+            for name, values in acted.extras.items():
+                if name in kept:
+                    view.put(kept[name], values)
         for group in self._extras:
             self.streams.decided(group, self.actors.actions[group], self._extras[group])
         return self.actors.actions
 
     @staticmethod
     def _check_extras(unit: Unit, acted: Acted) -> None:
-        missing = set() if unit.learner.needs is None else unit.learner.needs.columns.keys() - acted.extras.keys()
-        if missing:
+        needs = unit.learner.needs
+        if needs is not None and not needs.columns.keys() <= acted.extras.keys():
+            missing = needs.columns.keys() - acted.extras.keys()
             raise AgentError(
                 f"the agent of {' and '.join(unit.labels)} learns from {', '.join(sorted(missing))}, which its act did "
                 f"not give beside the action; it gave {', '.join(sorted(acted.extras)) or 'nothing'}"

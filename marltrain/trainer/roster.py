@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import AgentError, ConfigError, MaskError, did_you_mean
+from marltrain.config import checked_arguments, setting, validate
+from marltrain.errors import AgentError, ConfigError, MaskError, did_you_mean, shown
 from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.policies.agent import Agent, FrozenAgent
@@ -48,18 +49,20 @@ class Unit:
 class Roster:
     """The line-up of a run: one unit a learner, in the order of their first seats."""
 
-    def __init__(self, spec: EnvSpec, agents: Sequence[Agent], seed: int, *, stack: bool) -> None:
-        """Seat the agents; raises AgentError when their number or spaces do not fit.
+    def __init__(self, spec: EnvSpec, agents: Sequence[Agent], seed: int, *, stack: bool, what: str = "agents") -> None:
+        """Seat the agents; raises AgentError, naming the argument `what`, when their number or spaces do not fit.
 
         stack: move agents of equal kind into one learner. Otherwise each computes for itself and nothing is moved.
         """
-        if isinstance(agents, Agent) or not isinstance(agents, Sequence):
-            raise AgentError(f"agents must be a list with one agent a player, got {type(agents).__name__}")
+        if isinstance(agents, Agent | str) or not isinstance(agents, Sequence):
+            raise AgentError(f"{what} must be a list with one agent a player, got {type(agents).__name__}")
         self.spec, self.agents = spec, list(agents)
-        self._check_count()
+        self._check_count(what)
         for i, (agent, player) in enumerate(zip(agents, spec.players, strict=True)):
             if not isinstance(agent, Agent):
-                raise AgentError(f"player {player.name!r}: expected an Agent, got {type(agent).__name__} ({agent!r})")
+                raise AgentError(
+                    f"{what}, player {player.name!r}: expected an Agent, got {type(agent).__name__} ({shown(agent)})"
+                )
             agent.sit(player, child_seed(seed, "agent", i))
         self.units = [self._unit(members, stack) for members in self._gathered(stack)]
 
@@ -84,12 +87,12 @@ class Roster:
         first = {id(agent): (seat, agent) for seat, agent in reversed(list(enumerate(self.agents)))}
         return sorted((place for key, place in first.items() if key not in seen), key=itemgetter(0))
 
-    def _check_count(self) -> None:
+    def _check_count(self, what: str) -> None:
         names = self.spec.names
         if len(self.agents) != len(names):
             raise AgentError(
-                f"{self.spec.name} has {len(names)} players ({', '.join(names)}), got {len(self.agents)} agents. "
-                "Give one a player; the same object may sit in several seats"
+                f"{what}: {self.spec.name} has {len(names)} players ({', '.join(names)}), got {len(self.agents)} "
+                "agents. Give one a player; the same object may sit in several seats"
             )
 
     def _gathered(self, stack: bool) -> list[list[tuple[Agent, list[int]]]]:
@@ -149,15 +152,15 @@ def as_mask(values: Any, spec: EnvSpec, what: str, *, some: bool) -> Array:
     `some`: at least one must be True.
     """
     names = ", ".join(spec.names)
-    try:
-        listed = list(values)
-    except TypeError as error:
-        raise MaskError(f"{what} must hold one truth value a player ({names}), got {values!r}") from error
+    listable = hasattr(values, "__len__") and hasattr(values, "__getitem__")
+    if not listable or isinstance(values, str | Mapping) or getattr(values, "shape", None) == ():
+        raise MaskError(f"{what} must hold one truth value a player ({names}), got {shown(values)}")
+    listed = list(values)
     if len(listed) != len(spec.players):
         raise MaskError(f"{what} has {len(listed)} entries, {spec.name} has {len(spec.players)} players: {names}")
     for name, value in zip(spec.names, listed, strict=True):
         if not isinstance(value, int | float | np.bool_ | np.number) or value not in (0, 1):
-            raise MaskError(f"{what}: the entry of player {name!r} must be 0 or 1, got {value!r}")
+            raise MaskError(f"{what}: the entry of player {name!r} must be 0 or 1, got {shown(value)}")
     mask = np.array([bool(value) for value in listed])
     if some and not mask.any():
         raise MaskError(f"{what} is False for every player ({names}): at least one must be True")
@@ -173,6 +176,15 @@ def check_learners(spec: EnvSpec, agents: Sequence[Agent], mask: Array) -> None:
             )
 
 
+@dataclass(frozen=True)
+class _Sharing:
+    share: bool = setting(doc="players with equal spaces get the same agent")
+
+    def __post_init__(self) -> None:
+        validate(self, "make_agents")
+
+
+@checked_arguments
 def make_agents(
     name: str,
     env: Any,
@@ -193,10 +205,15 @@ def make_agents(
     from marltrain.policies.agent import RandomAgent
 
     known = [*LEARNING, "random"]
-    if name not in known:
-        raise ConfigError(f"no algorithm is called {name!r}.{did_you_mean(name, known)} There are {', '.join(known)}")
+    if not isinstance(name, str) or name not in known:
+        near = did_you_mean(name, known)
+        raise ConfigError(f"name: no algorithm is called {shown(name)}.{near} There are {', '.join(known)}")
+    share = _Sharing(share=share).share
     if name == "random" and hyper:
-        raise ConfigError(f"a random agent has no settings, got {', '.join(hyper)}")
+        raise ConfigError(f"name: a 'random' agent has no settings, got {', '.join(hyper)}")
+    for given in ("observation_space", "action_space", "frame_stack"):
+        if given in hyper:
+            raise ConfigError(f"make_agents: {given} is the environment's to say: leave it out")
     spec = probe(resolve(env, env_args))
     seed = chosen_seed(seed, "make_agents")
     made: dict[int, Agent] = {}

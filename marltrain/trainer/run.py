@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.envs import VectorEnv
-from marltrain.errors import EnvError, MarlTrainError, SaveError
-from marltrain.files import State
+from marltrain.envs.faults import Fault, cut_by
+from marltrain.errors import spoken
+from marltrain.files import State, of_type
 from marltrain.layout import Array
 from marltrain.policies.memory.streams import Streams
 from marltrain.spec import Step
-from marltrain.trainer.checkpoint import Checkpoint, Found, write
+from marltrain.trainer.checkpoint import Checkpoint, Found, newest, write
 from marltrain.trainer.course import Course
 from marltrain.trainer.evaluation import Evaluation, GivenUp, TestResult, bootstrap
+from marltrain.trainer.faults import FaultTable, received
 from marltrain.trainer.history import History
 from marltrain.trainer.hooks import CallbackList, FunctionHooks, Moment
 from marltrain.trainer.interrupts import Interrupts
@@ -33,6 +37,9 @@ if TYPE_CHECKING:
     from marltrain.trainer.decentralized import DecentralizedTrainer
 
 
+LOGGER = logging.getLogger("marltrain")
+
+
 @dataclass
 class Counters:
     """What has been done so far in this run."""
@@ -41,6 +48,11 @@ class Counters:
     env_steps: int = 0
     updates: int = 0
     gradient_steps: int = 0
+    dropped_steps: int = 0
+
+
+COUNTS = ("gradient_base", "tests_passed", "trained")
+"""What else a checkpoint counts, beside the counters and when it was tested last."""
 
 
 @dataclass
@@ -72,7 +84,8 @@ class Run:
     def __init__(self, trainer: DecentralizedTrainer, parts: Parts) -> None:
         """Start the clock."""
         self.trainer, self.parts = trainer, parts
-        self.counters, self.history = Counters(), History(parts.envs.spec.names)
+        self.counters, self.history = Counters(), History(parts.envs.spec.names, parts.folder)
+        self.faults = FaultTable(parts.folder)
         self.metrics: list[float] = []
         self.best = float("-inf")
         self.tested_at = (-1, -1)
@@ -85,6 +98,7 @@ class Run:
         self._collector = Collector(self._actors, parts.streams)
         self._returns = np.zeros((len(spec.players), num_envs))
         self._lengths = np.zeros(num_envs, np.int64)
+        self._playing = np.zeros(num_envs, np.int64)  # numbers of the running episodes
         self._started_at = time.perf_counter()
         self._seconds_before = 0.0
         self._step: Step | None = None
@@ -102,13 +116,16 @@ class Run:
         self.set_masks(learning, exploring)
         self._started = True
         self.tell("on_train_start", agents=self.parts.roster.agents, line_up=self.parts.line_up.agents)
+        self._check_kept()
         if not self.test():
             return
         self._newly_best = False
         self.parts.hooks.train.start()
         for unit in self.parts.roster.units:
             unit.learner.at(0)
-        self._step = self.parts.envs.reset(self.parts.env_seed)
+        envs = self.parts.envs
+        self._step = received(envs, partial(envs.reset, self.parts.env_seed), self._note_faults)
+        self._playing[...] = self._step.episode
         self._remember(self._step, None)
 
     def resume(self, found: Found) -> None:
@@ -117,7 +134,11 @@ class Run:
         self._written_at = self.counters.env_steps
         self._started = True
         self.tell("on_train_start", agents=self.parts.roster.agents, line_up=self.parts.line_up.agents)
-        self.parts.callbacks.restore(found.state.part("callbacks"))
+        with found.taken():
+            self.parts.callbacks.restore(found.state.part("callbacks"))
+        self._check_kept()
+        if self.parts.checkpoint is None:  # told, and no warning: it may be what is wanted
+            LOGGER.warning("%s goes on without a Checkpoint among the callbacks: what comes is not kept", found.path)
         self.test_if_due()
 
     def collect(self) -> None:
@@ -125,8 +146,10 @@ class Run:
         self._apply_masks()
         envs = self.parts.envs
         envs.send(self._collector.decide(self.step))
-        step = self._step = envs.recv()
+        step = self._step = received(envs, envs.recv, self._note_faults)
         self.counters.env_steps += envs.num_envs
+        if envs.faults:
+            self._give_up(cut_by(envs.faults))
         self._remember(step, team_rewards(self.trainer.team_reward, step.reward))
         self.tell("on_step", step=step)
         self._tally(step)
@@ -134,13 +157,26 @@ class Run:
 
     def learn(self) -> None:
         """Make the updates that are due."""
+        env_steps, metrics = self.counters.env_steps, {}
+        due = [course for course in self.parts.courses if course.gathered(env_steps)]
+        if not due:
+            return
+        for course in due:
+            metrics.update(course.update(env_steps, self.trainer.settings.updates_per_train))
+        self.counters.updates = max(course.updates for course in self.parts.courses)
+        self._learned(metrics)
+
+    def settle(self) -> None:
+        """Wait for the updates that overlap with collecting: what is tested, saved or masked is at rest."""
         metrics: dict[str, dict[str, float]] = {}
         for course in self.parts.courses:
-            if course.gathered(self.counters.env_steps):
-                metrics.update(course.update(self.counters.env_steps, self.trainer.settings.updates_per_train))
+            metrics.update(course.settle())
+        self._learned(metrics)
+
+    def _learned(self, metrics: dict[str, dict[str, float]]) -> None:
+        """Note what updates have measured."""
         if not metrics:
             return
-        self.counters.updates = max(course.updates for course in self.parts.courses)
         self.counters.gradient_steps = self._gradient_total() - self._gradient_base
         self.history.add_update(metrics)
         self.tell("on_update_end", metrics=metrics)
@@ -154,11 +190,12 @@ class Run:
     def test(self) -> bool:
         """Play a test, and all that hangs on it: history, best agents, `stop_fn`; False where it was given up."""
         parts, settings = self.parts, self.trainer.settings
+        self.settle()
         parts.hooks.test.start()
         try:
             result = parts.evaluation.play(
                 parts.line_up.units, settings.episodes_per_test, rotate=parts.rotate, on_episodes=parts.hooks.test.at,
-                given_up=lambda: self.interrupts.asked,
+                on_faults=partial(self._note_faults, role="test"), given_up=lambda: self.interrupts.asked,
             )  # fmt: skip
         except GivenUp:
             return False
@@ -211,18 +248,32 @@ class Run:
             self.reason = "interrupted"
 
     def finish(self, plot: bool) -> None:
-        """Save the last agents, tell the callbacks, write the tables and the picture, close the environments."""
-        folder = self.parts.folder
+        """Save the last agents, tell the callbacks, write the tables and the picture, close the environments.
+
+        Each is done even where another fails. What failed first is raised, or what ended the run; the others are notes.
+        """
+        ended_by = sys.exception()
         with self.parts.closing:
             if not self._started:
                 return
-            with ExitStack() as after:  # in reverse, and each even where another raises
-                after.callback(self._close)
-                if plot:
-                    after.callback(self._unless_leaving, self._plot)
-                after.callback(self._unless_leaving, partial(self.history.write, folder, now=True))
-                after.callback(self.parts.streams.abandon)
-                self._unless_leaving(self._save_last)
+            errors = [error for work in self._last_works(plot) if (error := _failure(work))]
+            leaving = [error for error in errors if isinstance(error, KeyboardInterrupt)]
+            raised = [*leaving, *([] if ended_by is None else [ended_by]), *errors]
+            for error in errors:
+                if error is not raised[0]:
+                    raised[0].add_note(f"then, when the run was ended: {spoken(error)}")
+            if raised and (whole := newest(self.parts.folder)):
+                raised[0].add_note(f"{whole} is whole: the run can go on from there")
+            if raised and raised[0] is not ended_by:
+                raise raised[0]
+
+    def _last_works(self, plot: bool) -> list[Callable[[], Any]]:
+        tables: list[Callable[[], Any]] = [partial(self.history.write, now=True), self.faults.write]
+        tables += [self._plot] if plot else []
+        return [
+            self.settle, partial(self._unless_leaving, self._save_last), self.parts.streams.abandon,
+            *(partial(self._unless_leaving, work) for work in tables), self._close,
+        ]  # fmt: skip
 
     def result(self) -> dict[str, Any]:
         """Return what `train` returns."""
@@ -237,6 +288,9 @@ class Run:
             "run_dir": str(self.parts.folder),
             "history": self.history.tests,
             "episodes": self.history.episodes,
+            "num_dropped_steps": self.counters.dropped_steps,
+            "num_faults": len(self.faults),
+            "faults": self.faults.frame,
         }
 
     # what the steps are made of
@@ -248,7 +302,13 @@ class Run:
             raise RuntimeError("the environments have not been reset")
         return self._step
 
+    def _check_kept(self) -> None:
+        """Raise SaveError now, and not at the first checkpoint, for callbacks whose state no file can hold."""
+        if self.parts.checkpoint is not None:
+            self.parts.callbacks.state()
+
     def _checkpoint(self, checkpoint: Checkpoint, best: bool) -> None:
+        self.settle()
         counters, settings = self.counters, checkpoint.settings
         told = {**self.parts.told, "env_steps": counters.env_steps, "episodes": counters.episodes, "best": best}
         path = write(self.parts.folder, told, self._state(settings.memory), keep=settings.keep)
@@ -276,6 +336,7 @@ class Run:
         made.add("actors", self._actors.state())
         made.add("envs", State({}, parts.envs.state()))
         made.add("history", self.history.state())
+        made.add("faults", self.faults.state())
         made.add("hooks", parts.hooks.state())
         made.add("callbacks", parts.callbacks.state())
         if memory:
@@ -284,33 +345,34 @@ class Run:
 
     def _restore(self, found: Found) -> None:
         """Become the run that a checkpoint was written of; raises SaveError where it does not hold one."""
-        try:
+        with found.taken():
             self._take(found.state, found.memory)
-            step, lost = self.parts.envs.restore(found.state.part("envs").arrays)
-        except EnvError:
-            raise
-        except (MarlTrainError, KeyError, IndexError, TypeError, ValueError) as error:
-            told = str(error) if isinstance(error, MarlTrainError) else f"{type(error).__name__}: {error}"
-            raise SaveError(f"{found.path} cannot be resumed: {told}") from error
+            envs, saved = self.parts.envs, found.state.part("envs").arrays
+            step, lost = received(envs, partial(envs.restore, saved), self._note_faults)
         self._step = step
+        self._playing[...] = step.episode
         if not found.memory:
             self._remember(step, None)
         elif lost:
             self.parts.streams.restart(step, np.array([e for e, _ in lost]))
         for e, what in lost:
+            self.counters.dropped_steps += int(self._lengths[e])
             self._returns[:, e], self._lengths[e] = 0.0, 0
             if self.parts.envs.spec.reproducible:
                 told = f"{what}. Its running episode begins anew: the run goes on, but is not exact"
-                warnings.warn(told, stacklevel=4)
+                warnings.warn(told, stacklevel=5)
 
     def _take(self, state: State, memory: bool) -> None:
         parts, info, arrays = self.parts, state.info, state.arrays
         parts.roster.restore(state.part("agents"))
         if parts.line_up is not parts.roster:
             parts.line_up.restore(state.part("line_up"), but=parts.roster.agents)
+        for count in (*info["counters"].values(), *info["tested_at"], *(info[name] for name in COUNTS)):
+            of_type("a counter", count, int)
         self.counters = Counters(**info["counters"])
         self.tested_at, self._tests_passed = tuple(info["tested_at"]), info["tests_passed"]
-        self._gradient_base, self._seconds_before = info["gradient_base"], info["seconds"]
+        self._gradient_base = info["gradient_base"]
+        self._seconds_before = of_type("seconds", info["seconds"], float)
         self.trainer.trained = info["trained"]
         self.metrics, self.best = arrays["metrics"].tolist(), float(arrays["best"])
         self._returns[...], self._lengths[...] = arrays["returns"], arrays["lengths"]
@@ -324,6 +386,7 @@ class Run:
             course.restore(state.part("courses").part(str(i)), memory=memory)
         self._actors.restore(state.part("actors"))
         self.history.restore(state.part("history"))
+        self.faults.restore(state.part("faults"))
         parts.hooks.restore(state.part("hooks"))
 
     def _save_last(self) -> None:
@@ -361,6 +424,7 @@ class Run:
     def _apply_masks(self) -> None:
         if self._applied is self._masks:
             return
+        self.settle()
         self._applied = self._masks
         learning, exploring = self.masks()
         self._actors.explore(exploring)
@@ -388,20 +452,33 @@ class Run:
     def _remember(self, step: Step, reward: Array | None) -> None:
         self.parts.streams.arrived(step, reward)
 
+    def _note_faults(self, faults: Sequence[Fault], *, role: str = "train") -> None:
+        self.faults.add(faults, role=role, env_steps=self.counters.env_steps, seconds=self.seconds)
+
+    def _give_up(self, envs: Array) -> None:
+        """Drop the episodes that were running in some environments, [n] int64, before their next Step is taken."""
+        self.parts.streams.abandon(envs)
+        self.counters.dropped_steps += int((self._lengths[envs] + 1).sum())
+        self._returns[:, envs], self._lengths[envs] = 0.0, -1  # that Step is none of the new episode
+
     def _tally(self, step: Step) -> None:
-        """Add up returns; write down and tell every episode that ended."""
+        """Add up returns; write down and tell every episode that ended and was not given up."""
         self._returns += step.reward
         self._lengths += 1
-        for e in np.flatnonzero(step.ended):
-            returns, length = self._returns[:, e].copy(), int(self._lengths[e])
-            self._returns[:, e], self._lengths[e] = 0.0, 0
+        if not np.count_nonzero(step.ended):
+            return
+        ended = np.flatnonzero(step.ended & (self._lengths > 0))
+        returns, lengths, playing = self._returns[:, ended], self._lengths[ended], self._playing[ended]
+        self._returns[:, ended], self._lengths[ended], self._playing[...] = 0.0, 0, step.episode
+        self.history.add_episodes(
+            envs=ended, env_steps=self.counters.env_steps, lengths=lengths, seconds=self.seconds, returns=returns
+        )
+        names = self.parts.envs.spec.names
+        for i, e in enumerate(ended.tolist()):
             self.counters.episodes += 1
-            self.history.add_episode(
-                env=int(e), env_steps=self.counters.env_steps, length=length, seconds=self.seconds, returns=returns
-            )
             self.tell(
-                "on_episode_end", env=int(e), episode=int(step.episode[e]) - 1, returns=returns, length=length,
-                names=self.parts.envs.spec.names,
+                "on_episode_end", env=e, episode=int(playing[i]), returns=returns[:, i].copy(), length=int(lengths[i]),
+                names=names,
             )  # fmt: skip
 
     def _record(self, metric: float, result: TestResult) -> None:
@@ -410,7 +487,8 @@ class Run:
             gradient_steps=self.counters.gradient_steps, seconds=self.seconds, metric=metric,
             interval=self._interval(result), returns=result.returns.mean(0),
         )  # fmt: skip
-        self.history.write(self.parts.folder)
+        self.history.write()
+        self.faults.write()
 
     def _interval(self, result: TestResult) -> tuple[float, float]:
         """Return the metric's 95 % interval over episodes; nan for a metric of the user's own."""
@@ -438,3 +516,12 @@ class Run:
 
         title = self.parts.envs.spec.name
         draw_run(self.history.tests, self.history.episodes, self.parts.folder / "metrics.png", title=title)
+
+
+def _failure(work: Callable[[], Any]) -> BaseException | None:
+    """Do something; return what it raised."""
+    try:
+        work()
+    except BaseException as error:
+        return error
+    return None

@@ -9,11 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.config import setting
-from marltrain.errors import ConfigError, EnvError, did_you_mean
+from marltrain.config import check_function, python_number, setting
+from marltrain.envs.faults import MAX_RESTARTS, ON_FAULT, WINDOW
+from marltrain.errors import ConfigError, EnvError, did_you_mean, shown
 from marltrain.layout import Array
+from marltrain.policies.algorithm import MOST_ROWS, MOST_STEPS
+from marltrain.trainer.overlap import COLLECT
 
 TEAM_REWARDS = ("mean", "sum")
+MOST_ENVS = 2**20
+"""Environments of a run: more than any machine steps, so that a typing error is told before their arrays are made."""
+MOST_EPISODES = 1_000_000
+"""Episodes of one test; each has a row of returns."""
 
 
 class DefaultEpisodes(int):
@@ -27,13 +34,14 @@ EPISODES = DefaultEpisodes(5000)
 class TrainerSettings:
     """The numbers a `DecentralizedTrainer` runs by; see its docstring for their meaning."""
 
-    num_train_envs: int = setting(16, doc="environments that are learned in", low=1)
-    num_test_envs: int = setting(16, doc="environments that tests are played in", low=1)
-    batch_size: int = setting(64, doc="rows of a batch, for learners that set none", low=1)
-    update_freq: int = setting(100, doc="env steps between updates, for learners that set none", low=1)
+    num_train_envs: int = setting(16, doc="environments that are learned in", low=1, high=MOST_ENVS)
+    num_test_envs: int = setting(16, doc="environments that tests are played in", low=1, high=MOST_ENVS)
+    batch_size: int = setting(64, doc="rows of a batch, for learners that set none", low=1, high=MOST_ROWS)
+    update_freq: int = setting(100, doc="env steps between updates, for learners that set none", low=1,
+                               high=MOST_STEPS)  # fmt: skip
     test_freq: int = setting(100, doc="episodes between tests", low=1)
     episodes_per_train: int = setting(EPISODES, doc="episodes to train for", low=1)
-    episodes_per_test: int = setting(50, doc="episodes of a test", low=1)
+    episodes_per_test: int = setting(50, doc="episodes of a test", low=1, high=MOST_EPISODES)
     shared_memory: bool = setting(False, doc="learners also read the other seats' streams")
     vector: str = setting("dummy", doc="where environments live", choices=("dummy", "subproc"))
     num_workers: int | None = setting(None, doc="worker processes", low=1)
@@ -41,6 +49,10 @@ class TrainerSettings:
     steps_per_train: int | None = setting(None, doc="env steps to train for", low=1)
     updates_per_train: int | None = setting(None, doc="updates to train for", low=1)
     progress: bool = setting(True, doc="show a progress bar")
+    on_fault: str | None = setting(None, doc="what an environment's fault does", choices=ON_FAULT)
+    max_env_restarts: int = setting(MAX_RESTARTS, doc=f"faults that are survived within {WINDOW:,} env steps", low=0)
+    env_timeout: float | None = setting(None, doc="seconds that a worker's env step may take", above=0)
+    collect: str = setting("serial", doc="whether learning waits for collecting", choices=COLLECT)
 
     @property
     def episode_budget(self) -> int | None:
@@ -49,16 +61,54 @@ class TrainerSettings:
         return None if others and isinstance(self.episodes_per_train, DefaultEpisodes) else self.episodes_per_train
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """The switches of one call of `train`."""
+
+    plot: bool = setting(True, doc="draw a picture of the run at its end")
+    any_threads: bool = setting(False, doc="resume with another number of threads too")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestSettings:
+    """The number of one call of `test`."""
+
+    __test__ = False  # for pytest: settings, not a test class
+
+    episodes: int | None = setting(None, doc="episodes to play", low=1, high=MOST_EPISODES)
+
+
 TeamReward = str | Callable[[Array], float] | None
 RewardMetric = Callable[[Array], float] | None
 
 
 def check_team_reward(team_reward: Any) -> None:
-    """Raise ConfigError unless it is None, "mean", "sum" or a function."""
-    if team_reward is None or callable(team_reward) or team_reward in TEAM_REWARDS:
+    """Raise ConfigError unless it is None, "mean", "sum" or a function of rewards."""
+    if team_reward is None or (isinstance(team_reward, str) and team_reward in TEAM_REWARDS):
         return
-    near = did_you_mean(team_reward, TEAM_REWARDS) if isinstance(team_reward, str) else ""
-    raise ConfigError(f'team_reward must be None, "mean", "sum" or a function of rewards, got {team_reward!r}.{near}')
+    if callable(team_reward):
+        check_function("team_reward", team_reward, "rewards")
+        return
+    near = did_you_mean(team_reward, TEAM_REWARDS)
+    raise ConfigError(
+        f'team_reward must be None, "mean", "sum" or a function of rewards, got {shown(team_reward)}.{near}'
+    )
+
+
+def try_team_reward(team_reward: TeamReward, players: int) -> None:
+    """Raise ConfigError where a function gives something else than one number for rewards [players] that are all 0.
+
+    That it cannot compute anything there, or nothing finite, tells nothing: the game's rewards may never be so.
+    """
+    if team_reward is None or isinstance(team_reward, str):
+        return
+    try:
+        with np.errstate(all="ignore"):
+            value: Any = team_reward(np.zeros(players, np.float32))
+    except (ArithmeticError, ValueError):
+        return
+    if isinstance(value, str) or getattr(value, "shape", ()) != () or not hasattr(value, "__float__"):
+        raise ConfigError(f"team_reward must return one number for rewards [{players}], got {shown(value)}")
 
 
 def team_rewards(team_reward: TeamReward, rewards: Array) -> Array | None:
@@ -85,9 +135,8 @@ def measured(reward_metric: RewardMetric, returns: Array, learning: Array | None
     if reward_metric is None:
         return float((returns if learning is None else returns[:, learning]).mean())
     value = reward_metric(returns.copy())
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value.item()
-    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
+    value = python_number(value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
         shape = f" of shape {value.shape}" if hasattr(value, "shape") else ""
         raise ConfigError(
             f"reward_metric must return one number for rewards [episodes, players], got {type(value).__name__}{shape}. "
@@ -107,12 +156,12 @@ def run_folder(run_dir: str | Path | None, name: str, stamp: str, *, unfinished:
     wanted = Path("runs") / f"{plain}-{stamp}" if run_dir is None else Path(run_dir)
     for number in range(1, 1000):
         folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
-        if folder.exists() and not folder.is_dir():
-            raise ConfigError(f"run_dir {str(folder)!r} is a file: give a folder, or one to make")
-        ended = (folder / "last").exists() and not (folder / "checkpoints").exists()
-        if (folder / "config.json").exists() and (ended or not unfinished):
-            continue
         try:
+            if folder.exists() and not folder.is_dir():
+                raise ConfigError(f"run_dir {str(folder)!r} is a file: give a folder, or one to make")
+            ended = (folder / "last").exists() and not (folder / "checkpoints").exists()
+            if (folder / "config.json").exists() and (ended or not unfinished):
+                continue
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"run_dir {str(folder)!r} cannot be made: {error.strerror}") from error

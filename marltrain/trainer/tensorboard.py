@@ -13,36 +13,40 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.files import State
+from marltrain.files import State, of_type, writing
 from marltrain.trainer.history import Means
 from marltrain.trainer.hooks import Callback, Moment
+
+if TYPE_CHECKING:
+    from tensorboard.compat.proto.event_pb2 import Event
 
 
 class EventFile:
     """A TensorBoard event file of scalars, written without TensorFlow or torch."""
 
     def __init__(self, folder: str | Path) -> None:
-        """Create the file in `folder`."""
+        """Create the file in `folder`; raises SaveError, as all its methods do, where it cannot be written."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         now = time.time()
         self.path = folder / f"events.out.tfevents.{int(now)}.{socket.gethostname()}.{os.getpid()}.{time.time_ns()}"
-        self._records = RecordWriter(self.path.open("xb"))
-        self._records.write(Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
+        with writing(self.path):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._records = RecordWriter(self.path.open("xb"))
+        self._write(Event(wall_time=now, file_version="brain.Event:2"))
 
     def resume(self, step: int) -> None:
         """Say that what other files of the folder hold from `step` on was given up."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
         started = SessionLog(status=SessionLog.START)
-        self._records.write(Event(wall_time=time.time(), step=step, session_log=started).SerializeToString())
+        self._write(Event(wall_time=time.time(), step=step, session_log=started))
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
         """Write all scalars of one step as one record."""
@@ -50,15 +54,21 @@ class EventFile:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()])
-        self._records.write(Event(wall_time=time.time(), step=step, summary=summary).SerializeToString())
+        self._write(Event(wall_time=time.time(), step=step, summary=summary))
 
     def flush(self) -> None:
         """Hand what was written to the operating system."""
-        self._records.flush()
+        with writing(self.path):
+            self._records.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self._records.close()
+        with writing(self.path):
+            self._records.close()
+
+    def _write(self, event: Event) -> None:
+        with writing(self.path):
+            self._records.write(event.SerializeToString())
 
 
 class TensorBoard(Callback):
@@ -83,8 +93,8 @@ class TensorBoard(Callback):
 
     def on_episode_end(self, moment: Moment) -> None:
         """Count the returns."""
-        names, returns = moment.data["names"], moment.data["returns"]
-        self._means.add({"train": {f"return/{name}": float(value) for name, value in zip(names, returns, strict=True)}})
+        names, returns = moment.data["names"], moment.data["returns"].tolist()
+        self._means.add({"train": {f"return/{name}": value for name, value in zip(names, returns, strict=True)}})
 
     def on_update_end(self, moment: Moment) -> None:
         """Count the metrics; write a point when one is due."""
@@ -104,10 +114,12 @@ class TensorBoard(Callback):
 
     def on_train_end(self, moment: Moment) -> None:
         """Write what is left, and close."""
-        self._point(moment)
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        try:
+            self._point(moment)
+        finally:
+            if self._file is not None:
+                file, self._file = self._file, None
+                file.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what counts towards the next point, and when the last one was."""
@@ -119,8 +131,9 @@ class TensorBoard(Callback):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
-        self._last = tuple(state["last"])
-        arrays = {name: np.array(state[name]) for name in ("sums", "counts")}
+        steps, seconds = state["last"]
+        self._last = of_type("the last step", steps, int), float(seconds)
+        arrays = {name: np.array(state[name], kind) for name, kind in (("sums", float), ("counts", np.int64))}
         self._means.restore(State({"names": state["names"]}, arrays))
 
     def _point(self, moment: Moment) -> None:

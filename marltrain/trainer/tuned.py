@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from marltrain.errors import ConfigError, did_you_mean
+from marltrain.errors import ConfigError, did_you_mean, shown
 from marltrain.policies.networks import MLP
 from marltrain.policies.schedules import linear
 
@@ -99,8 +99,8 @@ def tuned(algo: str, env: str) -> dict[str, dict[str, Any]]:
     "trainer" are keyword arguments of `DecentralizedTrainer`, "agents" of `make_agents`.
     Raises ConfigError for a pair that the table does not hold.
     """
-    if (algo, env) not in _TABLE:
+    if not (isinstance(algo, str) and isinstance(env, str)) or (algo, env) not in _TABLE:
         known = [f"{a} on {e}" for a, e in _TABLE]
-        asked = f"{algo} on {env}"
+        asked = f"{algo} on {env}" if isinstance(env, str) else f"{shown(algo)} on {shown(env)}"
         raise ConfigError(f"no tuned settings for {asked}.{did_you_mean(asked, known)} There are: {'; '.join(known)}")
     return copy.deepcopy(_TABLE[algo, env])

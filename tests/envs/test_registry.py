@@ -72,11 +72,33 @@ def test_knights_archers_zombies_is_known_to_need_rebuilding():
         (Crowd(), None, r"env is an object of Crowd.*pass the class, or a function.*lambda: Crowd"),
         (gymnasium.make("CartPole-v1"), None, r"env is an object of TimeLimit"),
         (3, None, "env must be a name, a class or a function"),
+        (":", None, "env: ':' cannot be imported: Empty module name"),
+        ("tests.toys:", None, "env: module 'tests.toys' has no ''"),
+        (Crowd, {3: 4}, r"env_args must be named by text, such as \{'N': 3\}, got \{3: 4\}"),
     ],
 )
 def test_what_cannot_be_resolved_says_what_to_do(env, env_args, message):
     with pytest.raises(ConfigError, match=message):
         resolve(env, env_args)
+
+
+@pytest.mark.parametrize("outer", [lambda env: env, gymnasium.wrappers.TimeAwareObservation])
+def test_a_function_that_gives_one_object_again_and_again(outer):
+    env = gymnasium.make("CartPole-v1")
+
+    def same():
+        return outer(env)
+
+    with pytest.raises(ConfigError, match=r"env: .*same returned the same CartPoleEnv object twice"):
+        DummyVectorEnv(same, 1)  # once to look at it, once to play
+
+
+def test_objects_of_slots_cannot_be_told_apart_and_are_taken():
+    class Slotted(Film):
+        __slots__ = ()
+
+    for _ in range(2):
+        resolve(lambda: Slotted()).make().close()
 
 
 def test_listing_finds_every_family_without_importing_games():

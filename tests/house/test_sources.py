@@ -169,7 +169,7 @@ def test_a_test_without_a_subject_is_seen() -> None:
     assert mirrored(tests / "test_spec.py")
     assert mirrored(tests / "envs" / "test_turns_by_hand.py")
     assert mirrored(tests / "policies" / "backends" / "test_optimisers.py")
-    assert not mirrored(tests / "policies" / "backends" / "test_graphs.py")
+    assert not mirrored(tests / "policies" / "backends" / "test_copies.py")
     assert not mirrored(tests / "envs" / "test_nothing_there.py")
 
 

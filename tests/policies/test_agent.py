@@ -75,6 +75,22 @@ def test_a_function_is_given_one_observation_and_its_legal_moves_where_there_are
         mt.FunctionAgent(not_a_function)
 
 
+def test_a_function_must_take_what_its_seat_is_shown():
+    relay, crowd = probe(resolve(Relay)).players[0], probe(resolve(Crowd)).players[0]
+    mt.FunctionAgent(lambda observation: 0).sit(crowd, 0)
+    mt.FunctionAgent(lambda observation, legal: 0).sit(relay, 0)
+    with pytest.raises(mt.ConfigError, match=r"FunctionAgent: function is called as .*\(observation, legal\), but"):
+        mt.FunctionAgent(lambda observation: 0).sit(relay, 0)
+    with pytest.raises(mt.ConfigError, match=r"FunctionAgent: function is called as .*\(observation\), but what was"):
+        mt.FunctionAgent(lambda: 0).sit(crowd, 0)
+
+
+@pytest.mark.parametrize("given", [3, None, mt.RandomAgent])
+def test_only_an_agent_is_frozen(given):
+    with pytest.raises(AgentError, match="FrozenAgent: agent must be an Agent, got"):
+        mt.FrozenAgent(given)
+
+
 def test_without_a_seat_there_are_no_spaces():
     for agent in (mt.RandomAgent(), mt.FunctionAgent(lambda o: 0)):
         with pytest.raises(AgentError, match="has no seat yet"):
@@ -98,6 +114,8 @@ def test_an_agent_must_define_act():
     with pytest.raises(TypeError, match="Empty must define act"):
         Empty().act(np.zeros(3))
     assert not Empty().learns
+    with pytest.raises(AgentError, match=r"player 'ann': a Empty cannot play: its class must define act\("):
+        Empty().sit(probe(resolve(Relay)).players[0], 0)
 
 
 @pytest.mark.parametrize("key", ["observation", "board"])

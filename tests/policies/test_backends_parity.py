@@ -175,9 +175,8 @@ def test_both_frameworks_compute_the_same(case):
 COMPILED = {name: make_backend(name, "cpu", jit_compile=True) for name in BOTH}
 
 
-@pytest.mark.filterwarnings(
-    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
-)  # torch's compiler uses it
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's compiler warns of torch's own
+@pytest.mark.filterwarnings("ignore:.*autograd.function.Function:DeprecationWarning")
 @pytest.mark.parametrize(
     ("name", "case"),
     [
@@ -185,6 +184,7 @@ COMPILED = {name: make_backend(name, "cpu", jit_compile=True) for name in BOTH}
         pytest.param("tensorflow", (mt.DQN, "masked", "dueling", {"tau": 0.1}), id="XLA, DQN"),
         pytest.param("tensorflow", (mt.DQN, "discrete", "frames", {}), id="XLA, DQN, frames"),
         pytest.param("torch", (mt.DQN, "masked", "pixels", {"tau": 0.1}), id="torch.compile, DQN"),
+        pytest.param("torch", (mt.PPO, "masked", "tanh", {}), id="torch.compile, PPO"),
     ],
 )
 def test_compiled_passes_compute_the_same(name, case):

@@ -397,8 +397,23 @@ def test_wrong_use_is_told(own):
         make(linear, q_loss, (with_keras if own is with_torch else with_torch).sgd(0.1, nn.Linear(2, 2)))
     with pytest.raises(mt.AgentError, match=r"loss_fn\[0\] must be a function"):
         make(model, "mse", adam)
+    with pytest.raises(mt.ConfigError, match=r"loss_fn\[0\] is called as .*\(model, batch\), but what was given takes"):
+        make(model, lambda model: 0, adam)
+    with pytest.raises(mt.ConfigError, match=r"act_fn is called as .*\(model, obs, legal, explore, rng\), but what"):
+        make(model, q_loss, adam, act_fn=lambda model, obs: 0)
+    with pytest.raises(mt.ConfigError, match=r"after_update is called as CustomAgent: after_update\(model\), but what"):
+        make(model, q_loss, adam, after_update=lambda: 0)
+    with pytest.raises(mt.ConfigError, match="CustomAgent: jit_compile must be True or False, got array"):
+        make(model, q_loss, adam, jit_compile=np.zeros(2))
+    with pytest.raises(mt.ConfigError, match="CustomAgent: seed must be an integer of at least 0 or None"):
+        make(model, q_loss, adam, seed=0.5)
+    with pytest.raises(mt.ConfigError, match="CustomAgent: missing a required argument: 'optimizers'"):
+        make(model, q_loss)
     with pytest.raises(mt.AgentError, match=r"must be a torch\.nn\.Module, or a keras\.Model of Keras 3, got function"):
         make(q_loss, q_loss, adam)
+    for no_model in (torch.zeros(2), adam):
+        with pytest.raises(mt.AgentError, match=r"model must be a torch\.nn\.Module, or a keras\.Model of Keras"):
+            make(no_model, q_loss, adam)
     with pytest.raises(mt.ConfigError, match=r"no setting 'epsilom'\. Did you mean 'epsilon'"):
         make(model, q_loss, adam, epsilom=0.1)
     with pytest.raises(
@@ -435,6 +450,8 @@ def test_a_wrong_output_is_told(own):
         mt.AgentError, match=r"model (Linear|Sequential) gave shape \(2, 4\) for 2 rows, expected shape \(2, 3\)"
     ):
         seated(own.linear(3, 4)).act(np.zeros(2, np.int64))
+    with pytest.raises(mt.AgentError, match=r"model (Linear|Sequential) raised for observations of shape .*\(2, 3\)"):
+        seated(own.linear(5, 3)).act(np.zeros(2, np.int64))
     wrong = seated(own.linear(3, 3), act_fn=lambda model, obs, legal, explore, rng: model(obs))
     with pytest.raises(mt.AgentError, match=r"act_fn gave actions of shape \(2, 3\), expected \(2,\)"):
         wrong.act(np.zeros(2, np.int64))

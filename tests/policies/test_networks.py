@@ -59,10 +59,18 @@ def test_descriptions_build_the_specification_again():
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda: MLP(hidden=(0,)), ConfigError, "at least 1, got"),
-        (lambda: MLP(hidden=wrong((6.5,))), ConfigError, "must be integers"),
+        (lambda: MLP(hidden=(0,)), ConfigError, "hidden must hold integers from 1 to 65536, got (0,)"),
+        (lambda: MLP(hidden=wrong((6.5,))), ConfigError, "must hold integers"),
         (lambda: MLP(activation="tanhh"), ConfigError, "Did you mean 'tanh'?"),
+        (lambda: MLP(hidden=(True,)), ConfigError, "must hold integers"),
+        (lambda: MLP(hidden=(10**9,)), ConfigError, "hidden must hold integers from 1 to 65536, got (1000000000,)"),
+        (lambda: MLP(activation=wrong(np.array("tanh"))), ConfigError, "activation must be one of"),
+        (lambda: MLP(**wrong({"hiden": (4,)})), ConfigError, "'hiden'. Did you mean 'hidden'?"),
         (lambda: CNN(filters=wrong(((1, 2),))), ConfigError, "triples"),
+        (lambda: CNN(filters=wrong(None)), ConfigError, "filters must be triples"),
+        (lambda: CNN(filters=wrong((1,))), ConfigError, "filters must be triples"),
+        (lambda: CNN(filters=wrong((("a", 1, 1),))), ConfigError, "filters must be triples"),
+        (lambda: CNN(filters=wrong(((1.5, 1, 1),))), ConfigError, "filters must be triples"),
         (lambda: spec_from({"type": "RNN"}), ConfigError, "MLP, CNN, got 'RNN'"),
         (
             lambda: Plan(CNN(filters=((2, 9, 1),)), Layout(IMAGE), (Head(2),)),

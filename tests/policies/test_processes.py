@@ -122,10 +122,14 @@ def test_children_end_with_the_object():
     assert ends(pids)
 
 
-@pytest.mark.parametrize("end", ["sys.exit()", "os.kill(os.getpid(), signal.SIGKILL)"])
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+WHILE_ALL_WORK = f"threading.Timer(0.5, lambda: {KILL}).start(); group.ask([('sleep', 60), ('sleep', 60)])"
+
+
+@pytest.mark.parametrize("end", ["sys.exit()", KILL, WHILE_ALL_WORK])
 def test_children_end_with_their_parent(end):
     code = (
-        "import os, signal, sys\n"
+        "import os, signal, sys, threading\n"
         "from tests.policies.test_processes import office\n"
         "group = office()\n"
         "print(*group.pids, flush=True)\n"
@@ -134,7 +138,7 @@ def test_children_end_with_their_parent(end):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 2, done.stderr
-    assert ends(pids)
+    assert ends(pids, 5.0)
 
 
 def test_children_do_not_import_the_users_script(tmp_path):

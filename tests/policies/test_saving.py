@@ -6,7 +6,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.errors import AgentError, SaveError
-from marltrain.files import read_arrays, sha256, write_arrays
+from marltrain.files import read_arrays, sha256, signed, write_arrays
 from marltrain.policies.agent import Agent, FrozenAgent, FunctionAgent, RandomAgent
 from marltrain.policies.batch import AgentState
 from marltrain.policies.saving import DESCRIPTION, WEIGHTS, load, save
@@ -132,12 +132,12 @@ def test_a_failing_state_leaves_the_old_agents(tmp_path):
 
 def changed(folder, **values):
     file = folder / DESCRIPTION
-    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+    file.write_text(json.dumps(signed({**json.loads(file.read_text()), **values})))
 
 
 def rewritten(folder, arrays):
     write_arrays(folder / WEIGHTS, arrays)
-    changed(folder, sha256=sha256(folder / WEIGHTS))
+    changed(folder, files={WEIGHTS: sha256(folder / WEIGHTS)})
 
 
 def grown(folder):
@@ -177,6 +177,8 @@ def flipped(folder):
         (lambda folder: changed(folder, seats=[]), r'agents\.json: "seats" must name each'),
         (lambda folder: changed(folder, seats=[False]), r'agents\.json: "seats" must name each'),
         (lambda folder: changed(folder, agents=[{"info": {}}]), r'agents\.json: "agents" must list'),
+        (lambda folder: changed(folder, files={}), r'agents\.json: "files" must name agents\.safetensors'),
+        (lambda folder: changed(folder, files={WEIGHTS: 1, "../x": 1}), r'agents\.json: "files" must name agents'),
         (flipped, r"agents\.safetensors: its checksum is not the one"),
         (grown, r"agents\.safetensors: holds arrays that .* 0/stranger"),
         (shrunk, r"agents\.safetensors: arrays are missing: 0/"),

@@ -31,8 +31,13 @@ def test_a_description_builds_it_again():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: mt.linear(1, 0, 0), "at least 1 env step, got steps=0"),
-        (lambda: mt.exponential(1.0, 0.0, 10), "needs positive ends, got 1 and 0"),
+        (lambda: mt.linear(1, 0, 0), "a linear schedule: steps must be at least 1, got 0"),
+        (lambda: mt.exponential(1.0, 0.0, 10), "start and stop must be positive, got 1 and 0"),
+        (lambda: mt.linear(1, float("nan"), 10), "a linear schedule: stop is not a number"),
+        (lambda: mt.cosine("1", 0, 10), "a cosine schedule: start must be a number, got '1'"),  # type: ignore[arg-type]
+        (lambda: mt.linear(1, 0, 2.5), "steps must be an integer, got 2.5"),  # type: ignore[arg-type]
+        (lambda: mt.linear(1, 0, 10**400), "a linear schedule: steps must be between"),
+        (lambda: mt.linear(1, 0), "linear: missing a required argument: 'steps'"),  # type: ignore[call-arg]
         (lambda: mt.Schedule("sine", 1, 0, 10), "one of linear, cosine, exponential, got 'sine'"),
     ],
 )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
+from marltrain import files
 from marltrain.errors import ConfigError, SaveError
 from marltrain.files import sha256
 from marltrain.trainer import checkpoint
@@ -197,7 +198,7 @@ def test_a_file_that_is_missing_or_of_another_checkpoint_is_named(name, run):
         with pytest.raises(SaveError, match=f"{name}: its checksum is not the one"):
             find(run)
     else:
-        with pytest.raises(SaveError, match=r"state\.json: its checksum is not the one"):
+        with pytest.raises(SaveError, match=r"checkpoint\.json: is of env step 42, in the folder of env step 60"):
             find(run)
     file.unlink()
     with pytest.raises(SaveError, match=f"{name}: cannot be read"):
@@ -220,7 +221,7 @@ def test_the_older_one_can_be_named_and_a_missing_one_is_told(run):
 def signed(folder: Path, **changes) -> None:
     """Change a manifest and make its checksum right."""
     told = {**json.loads((folder / "checkpoint.json").read_text()), **changes}
-    (folder / "checkpoint.json").write_text(json.dumps({**told, "sha256": checkpoint._checksum(told)}))
+    (folder / "checkpoint.json").write_text(json.dumps(files.signed(told)))
 
 
 @pytest.mark.parametrize(
@@ -229,7 +230,12 @@ def signed(folder: Path, **changes) -> None:
         ({"schema": 2, "marltrain": "9.9"}, "schema 2, written by marltrain 9.9; .* reads schema 1. Go on with"),
         ({"format": "marltrain-agents"}, "does not describe a checkpoint"),
         ({"more": 1}, "keys missing or unknown: more"),
-        ({"files": {"../../config.json": "0"}}, "names a file"),
+        ({"files": {"../../config.json": "0"}}, "names the files ../../config.json, not memory"),
+        ({"env_steps": 42}, "is of env step 42, in the folder of env step 60"),
+        ({"env_steps": "60"}, "'env_steps' must be of type int"),
+        ({"seed": -1}, "'seed' must be of type int, and no less than 0, got -1"),
+        ({"best": 1}, "'best' must be of type bool"),
+        ({"threads": []}, "'threads' must be of type dict"),
     ],
 )
 def test_a_manifest_of_another_kind(run, changes, message):
@@ -243,8 +249,7 @@ def test_a_state_that_does_not_fit_is_told(run):
     info = json.loads((folder / "state.json").read_text())
     del info["courses"]
     (folder / "state.json").write_text(json.dumps(info))
-    files = {name: sha256(folder / name) for name in FILES[1:]}
-    signed(folder, files=files)
+    signed(folder, files={name: sha256(folder / name) for name in FILES[1:]})
     with pytest.raises(SaveError, match="60 cannot be resumed: KeyError: 'courses'"):
         trainer(steps_per_train=90, run_dir=None).train(dqn(), [1, 1], plot=False, resume=run)
 
@@ -255,16 +260,85 @@ def test_a_full_disk_leaves_the_checkpoint_before(monkeypatch):
 
     fill = At(12, lambda moment: monkeypatch.setattr(checkpoint, "write_arrays", full))
     callbacks = [fill, Checkpoint(every_steps=30)]
-    with pytest.raises(SaveError, match=r"60: cannot be written: No space left on device\. The checkpoints before"):
+    with pytest.raises(SaveError, match=r"60: cannot be written: No space left on device\. .*/30, is whole"):
         trainer(steps_per_train=90, callbacks=callbacks).train(dqn(), [1, 1], plot=False)
     assert written() == [30]
     assert find("run") is not None
 
 
-def test_what_a_callback_keeps_must_be_json():
-    class Wrong(mt.Callback):
-        def state_dict(self):
-            return {"array": np.zeros(2)}
+class Keeping(mt.Callback):
+    """Keeps whatever it is given."""
 
-    with pytest.raises(SaveError, match=r"Wrong\.state_dict\(\) must return JSON values"):
-        trainer(steps_per_train=9, callbacks=[Wrong(), Checkpoint(every_steps=3)]).train(ppo(), [1, 1], plot=False)
+    def __init__(self, kept):
+        self.kept = kept
+
+    def state_dict(self):
+        return self.kept
+
+    def load_state_dict(self, state):
+        self.kept = state["kept"]
+
+
+def test_what_a_callback_keeps_is_checked_before_anything_is_played():
+    calls: list = []
+    callbacks = [Keeping({"array": np.zeros(2)}), Checkpoint(every_steps=1000), Recorder(calls)]
+    with pytest.raises(SaveError, match=r"Keeping\.state_dict\(\) must return JSON values: its value\['array'\] is"):
+        trainer(steps_per_train=90, callbacks=callbacks).train(ppo(), [1, 1], plot=False)
+    assert [event for event, *_ in calls] == ["on_train_start", "on_checkpoint", "on_train_end"]  # the last agents
+    trainer(steps_per_train=90, callbacks=[Keeping(np.zeros(2))]).train(ppo(), [1, 1], plot=False)
+
+
+def test_a_callback_that_does_not_take_what_it_kept_is_told(run):
+    folder = run / "checkpoints" / "60"
+    info = json.loads((folder / "state.json").read_text())
+    info["callbacks"]["all"].append({"type": "Keeping", "state": {"other": 1}})
+    (folder / "state.json").write_text(json.dumps(info))
+    signed(folder, files={name: sha256(folder / name) for name in FILES[1:]})
+    with pytest.raises(SaveError, match=r"60 cannot be resumed: Keeping\.load_state_dict: KeyError: 'kept'"):
+        trainer(steps_per_train=90, run_dir=None, callbacks=[Keeping({})]).train(dqn(), [1, 1], plot=False, resume=run)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("counters", "env_steps"), "60", "a counter must be of type int, got '60'"),
+        (("counters", "episodes"), True, "a counter must be of type int, got True"),
+        (("seconds",), "long", "seconds must be of type float, got 'long'"),
+        (("hooks", "train"), {}, r"the count of train_fn must be of type int, got \{\}"),
+        (("callbacks", "all", 0, "state", "last"), ["a", 1.0], "the last step must be of type int, got 'a'"),
+        (("callbacks",), None, "cannot be resumed: TypeError"),
+        (("history", "tests", "names", 1), "metric", "a table that begins with episodes, env_steps"),
+        (("history", "means", "names"), [1, 2], "a metric's name must be of type str, got 1"),
+        (("actors", "carries"), [], "1 learners act here, and 0 did"),
+        (("agents", "agents", "0"), [], "cannot be resumed: "),
+    ],
+)
+def test_a_state_of_other_types_is_refused(run, place, value, message):
+    folder = run / "checkpoints" / "60"
+    info = json.loads((folder / "state.json").read_text())
+    *path, last = place
+    inner = info
+    for key in path:
+        inner = inner[key]
+    inner[last] = value
+    (folder / "state.json").write_text(json.dumps(info))
+    signed(folder, files={name: sha256(folder / name) for name in FILES[1:]})
+    with pytest.raises(SaveError, match=f"60 cannot be resumed: .*{message}|{message}"):
+        trainer(steps_per_train=90, run_dir=None).train(dqn(), [1, 1], plot=False, resume=run)
+
+
+def test_what_cannot_be_removed_is_told(run, monkeypatch):
+    """The new one is there, and is the one to go on from."""
+
+    def refuse(path, ignore_errors=False):
+        if not ignore_errors:
+            raise OSError(13, "Permission denied")
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    with pytest.raises(SaveError, match=r"/63 is written, but older ones cannot be removed: Permission denied"):
+        trainer(steps_per_train=63, run_dir=None, callbacks=[Checkpoint(every_steps=63, keep=1)]).train(
+            dqn(), [1, 1], plot=False, resume=run
+        )
+    found = find(run)
+    assert found is not None
+    assert found.told["env_steps"] == 63

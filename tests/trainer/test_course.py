@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import marltrain as mt
 from marltrain.envs import probe, resolve
-from marltrain.errors import ConfigError
+from marltrain.errors import AgentError, ConfigError
+from marltrain.policies.learner import AlgorithmLearner
+from marltrain.trainer.checkpoint import newest
 from marltrain.trainer.course import Defaults, check_pace, pace_of, plans_for
 from marltrain.trainer.hooks import Callback
 from marltrain.trainer.roster import Roster
 from tests.envs.driving import run_seed
 from tests.toys import Crowd, Identity, Relay
-from tests.trainer.running import Student, dqn, ppo, trainer
+from tests.trainer.running import Student, changed, dqn, ppo, trainer, weights
 
+BACKENDS = ("torch", "tensorflow")
 DEFAULTS = Defaults(batch_size=64, update_freq=100, shared_memory=False)
 
 
@@ -106,3 +110,59 @@ def test_a_decision_without_a_successor_waits_for_the_next_rollout():
     run = trainer(Relay, num_train_envs=1, update_freq=4, steps_per_train=8, seed=run_seed([0]))
     run.train([student, student, student], [1, 1, 1], plot=False)
     assert [batch.observation[:, 0].tolist() for batch in student.seen] == [[0, 1], [3, 6, 4, 2, 5, 7]]
+
+
+def spoiled(monkeypatch, at_update, what):
+    """From the given update on, one agent's rewards hold `what`; notes the weights before that update."""
+    before, count, update = [], [0], AlgorithmLearner.update
+
+    def poisoned(self, batch, **arguments):
+        count[0] += 1
+        if count[0] >= at_update:
+            batch.reward[1, 0] = what
+            before.append([self.export(row).arrays for row in range(2)])
+        return update(self, batch, **arguments)
+
+    monkeypatch.setattr(AlgorithmLearner, "update", poisoned)
+    return before
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("what", [np.nan, np.inf])
+def test_the_error_tells_the_agent_the_loss_and_the_update(monkeypatch, backend, what):
+    before = spoiled(monkeypatch, 3, what)
+    agents = dqn(backend=backend, update_per_step=0.1, update_freq=10)
+    with pytest.raises(
+        AgentError, match=r"the agent of player_1: \S+ became (nan|inf) in update 3 \(env step"
+    ) as caught:
+        trainer(steps_per_train=120).train(agents, [1, 1], plot=False)
+    assert "No weight was moved by it" in str(caught.value)
+    assert changed(before[0], weights(agents))[0]
+    flat = [n for n in before[0][1] if n.startswith("net/")]
+    assert all((before[0][1][n] == weights(agents)[1][n]).all() for n in flat)
+
+
+def test_a_rollout_that_is_not_finite_moves_no_weight_in_any_pass(monkeypatch):
+    before = spoiled(monkeypatch, 2, np.nan)
+    agents = ppo(minibatches=1, epochs=3)
+    with pytest.raises(AgentError, match="player_1: loss/"):
+        trainer(steps_per_train=120).train(agents, [1, 1], plot=False)
+    after = weights(agents)[1]
+    assert all((before[0][1][n] == after[n]).all() for n in after if n.startswith("net/"))
+
+
+def test_the_last_checkpoint_is_left_as_it_was(monkeypatch, tmp_path):
+    spoiled(monkeypatch, 4, np.nan)
+    agents = ppo()
+    folder = tmp_path / "run"
+    with pytest.raises(AgentError):
+        trainer(steps_per_train=120, callbacks=[mt.Checkpoint(every_steps=15)], run_dir=folder).train(
+            agents, [1, 1], plot=False
+        )
+    kept = newest(folder)
+    assert kept is not None
+    monkeypatch.undo()
+    result = trainer(steps_per_train=120, callbacks=[mt.Checkpoint(every_steps=15)], run_dir=folder).train(
+        ppo(), [1, 1], plot=False, resume=folder
+    )
+    assert result["num_collected_steps"] == 120

@@ -86,7 +86,7 @@ def test_what_a_run_leaves():
     pd.testing.assert_frame_equal(pd.read_parquet(folder / "episodes.parquet"), result["episodes"])
     assert set(result) == {
         "reward_metric_stats", "num_collected_steps", "num_collected_episodes", "num_gradient_steps", "num_updates",
-        "training_time", "stop_reason", "run_dir", "history", "episodes",
+        "training_time", "stop_reason", "run_dir", "history", "episodes", "num_faults", "faults", "num_dropped_steps",
     }  # fmt: skip
     assert len(result["reward_metric_stats"]) == len(result["history"]) == 3
     assert result["num_collected_episodes"] == len(result["episodes"]) == 12
@@ -227,7 +227,7 @@ def test_wrong_arguments(settings, words):
 
 
 def test_unknown_arguments_and_environments():
-    with pytest.raises(TypeError, match="num_trainenvs"):
+    with pytest.raises(mt.ConfigError, match=r"argument 'num_trainenvs'. Did you mean 'num_train_envs'\?"):
         trainer(num_trainenvs=3)
     with pytest.raises(mt.MarlTrainError, match="simple_spread_v3"):
         mt.DecentralizedTrainer("mpe2/simple_spraed_v3", progress=False)

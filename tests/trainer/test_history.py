@@ -1,10 +1,13 @@
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from marltrain.trainer.history import EPISODES_FILE, TESTS_FILE, Columns, History, Means
+import marltrain as mt
+from marltrain.trainer.history import EPISODES, EPISODES_FILE, TESTS_FILE, History, Means
+from tests.trainer.running import ppo, tables, trainer
 
 
 def add_test(history, metric, **changed):
@@ -20,23 +23,8 @@ def test_means_are_of_what_came_since():
     assert means.take() == {}
 
 
-def test_columns_grow():
-    columns = Columns({"a": np.int64, "b": np.float64})
-    for i in range(1000):
-        columns.add(i, i / 2)
-    arrays = columns.arrays()
-    np.testing.assert_array_equal(arrays["a"], np.arange(1000))
-    np.testing.assert_array_equal(arrays["b"], np.arange(1000) / 2)
-    assert arrays["a"].dtype == np.int64
-
-
-def test_a_row_of_the_wrong_width_is_refused():
-    with pytest.raises(ValueError, match="argument 2 is shorter"):
-        Columns({"a": np.int64, "b": np.float64}).add(1)
-
-
-def test_the_table_of_tests():
-    history = History(["x", "y"])
+def test_the_table_of_tests(tmp_path):
+    history = History(["x", "y"], tmp_path)
     add_test(history, 1.0, episodes=0, env_steps=0)
     history.add_update({"x": {"loss/total": 1.0}, "y": {"loss/total": 3.0}})
     history.add_update({"x": {"loss/total": 2.0}})
@@ -57,19 +45,25 @@ def test_the_table_of_tests():
     assert tests.dtypes["env_steps"] == np.int64
 
 
-def test_the_table_of_episodes():
-    history = History(["x", "y"])
-    history.add_episode(env=2, env_steps=30, length=7, seconds=0.5, returns=np.array([1.5, -2.5]))
-    history.add_episode(env=0, env_steps=35, length=9, seconds=0.75, returns=np.array([3.0, 4.0]))
+def test_the_table_of_episodes(tmp_path):
+    history = History(["x", "y"], tmp_path)
+    history.add_episodes(
+        envs=np.array([2]), env_steps=30, lengths=np.array([7]), seconds=0.5, returns=np.array([1.5, -2.5])[:, None]
+    )
+    history.add_episodes(
+        envs=np.array([0]), env_steps=35, lengths=np.array([9]), seconds=0.75, returns=np.array([3.0, 4.0])[:, None]
+    )
     episodes = history.episodes
     assert list(episodes.columns) == ["episode", "env", "env_steps", "length", "seconds", "return/x", "return/y"]
     assert episodes.iloc[0].tolist() == [0, 2, 30, 7, 0.5, 1.5, -2.5]
     assert episodes.iloc[1].tolist() == [1, 0, 35, 9, 0.75, 3.0, 4.0]
 
 
-def test_tables_that_are_given_out_are_copies():
-    history = History(["x", "y"])
-    history.add_episode(env=0, env_steps=1, length=1, seconds=0.0, returns=np.zeros(2))
+def test_tables_that_are_given_out_are_copies(tmp_path):
+    history = History(["x", "y"], tmp_path)
+    history.add_episodes(
+        envs=np.array([0]), env_steps=1, lengths=np.array([1]), seconds=0.0, returns=np.zeros(2)[:, None]
+    )
     given = history.episodes
     given["length"] += 98
     assert given["length"].tolist() == [99]
@@ -77,29 +71,93 @@ def test_tables_that_are_given_out_are_copies():
 
 
 def test_empty_tables_have_their_columns(tmp_path):
-    history = History(["x"])
+    history = History(["x"], tmp_path)
     assert len(history.tests) == 0
-    history.write(tmp_path)
+    history.write()
     assert "metric" in pd.read_parquet(tmp_path / TESTS_FILE).columns
     assert "return/x" in pd.read_parquet(tmp_path / EPISODES_FILE).columns
 
 
 def test_files_are_what_is_in_memory(tmp_path):
-    history = History(["x", "y"])
+    history = History(["x", "y"], tmp_path)
     history.add_update({"x": {"loss/total": 1.0}})
     add_test(history, 1.0)
-    history.add_episode(env=0, env_steps=1, length=1, seconds=0.0, returns=np.array([0.1, 0.2]))
-    history.write(tmp_path / "run")
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "run" / TESTS_FILE), history.tests)
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "run" / EPISODES_FILE), history.episodes)
-    assert len(list((tmp_path / "run").iterdir())) == 2
+    history.add_episodes(
+        envs=np.array([0]), env_steps=1, lengths=np.array([1]), seconds=0.0, returns=np.array([0.1, 0.2])[:, None]
+    )
+    history.write()
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / TESTS_FILE), history.tests)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / EPISODES_FILE), history.episodes)
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_files_are_rewritten_rarely_unless_asked(tmp_path):
-    history = History(["x", "y"])
+    history = History(["x", "y"], tmp_path)
     for _ in range(20):
         add_test(history, 1.0)
-        history.write(tmp_path)
+        history.write()
     assert len(pd.read_parquet(tmp_path / TESTS_FILE)) == 1  # all others came within 50 times what writing took
-    history.write(tmp_path, now=True)
+    history.write(now=True)
     assert len(pd.read_parquet(tmp_path / TESTS_FILE)) == 20
+
+
+def test_a_long_table_of_episodes_is_on_disk_and_whole_in_its_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("marltrain.trainer.history.HELD", 500)  # a row of two players is 48 bytes: 11 rows
+    history = History(["x", "y"], tmp_path)
+    for i in range(30):
+        history.add_episodes(
+            envs=np.array([i % 3]),
+            env_steps=10 * i,
+            lengths=np.array([i]),
+            seconds=i / 4,
+            returns=np.array([i, -i])[:, None],
+        )
+    assert len([*(tmp_path / EPISODES).iterdir()]) == 2
+    assert history.episodes["episode"].tolist() == list(range(30))
+    assert history.episodes["return/y"].tolist() == [-float(i) for i in range(30)]
+    history.write(now=True)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / EPISODES_FILE), history.episodes)
+
+
+def test_going_on_from_a_state(tmp_path, monkeypatch):
+    monkeypatch.setattr("marltrain.trainer.history.HELD", 500)
+    history = History(["x", "y"], tmp_path)
+    for i in range(30):
+        if i == 25:
+            history.add_update({"x": {"loss/total": 1.0}})
+            add_test(history, 1.0)
+            history.add_update({"x": {"loss/total": 4.0}})
+            state = history.state()
+        history.add_episodes(
+            envs=np.array([0]), env_steps=i, lengths=np.array([i]), seconds=0.0, returns=np.array([i, -i])[:, None]
+        )
+    again = History(["x", "y"], tmp_path)
+    again.restore(state)
+    for i in range(25, 30):
+        again.add_episodes(
+            envs=np.array([0]), env_steps=i, lengths=np.array([i]), seconds=0.0, returns=np.array([i, -i])[:, None]
+        )
+    pd.testing.assert_frame_equal(again.episodes, history.episodes)
+    for one in (history, again):
+        add_test(one, 2.0)
+    pd.testing.assert_frame_equal(again.tests, history.tests)
+    assert again.tests["x/loss/total"].tolist() == [1.0, 4.0]
+
+
+def test_a_resumed_run_has_all_its_episodes(monkeypatch):
+    """Identity's episodes are 3 steps long: of 3 environments, 200 env steps end 66; a part on disk is 10 rows."""
+    monkeypatch.setattr("marltrain.trainer.history.HELD", 480)
+
+    def run(folder, steps, **how):
+        made = trainer(steps_per_train=steps, run_dir=folder, callbacks=[mt.Checkpoint(every_steps=60)])
+        return made.train(ppo(), [1, 1], plot=False, **how)
+
+    whole = run("whole", 200)
+    run("halves", 130)
+    assert len([*Path("halves", EPISODES).iterdir()]) == 4
+    halves = run("halves", 200, resume="halves")
+    assert tables(halves) == tables(whole) and len(halves["episodes"]) == 66
+    pd.testing.assert_frame_equal(pd.read_parquet("halves/episodes.parquet"), halves["episodes"])
+    next(Path("halves", EPISODES).iterdir()).unlink()
+    with pytest.raises(mt.SaveError, match=r"cannot be resumed: .*\.safetensors: cannot be read"):
+        run("halves", 300, resume="halves")

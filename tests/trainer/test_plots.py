@@ -11,8 +11,8 @@ from marltrain.trainer.plots import COLORS, _group, _merged, _read, draw_run, pl
 BLUE = [int(COLORS[0][i : i + 2], 16) / 255 for i in (1, 3, 5)]
 
 
-def history(tests=5, *, episodes=30, shift=0.0, every=10, losses=True):
-    made = History(["left", "right"])
+def history(folder, tests=5, *, episodes=30, shift=0.0, every=10, losses=True):
+    made = History(["left", "right"], folder)
     for i in range(tests):
         if losses and i:
             made.add_update({"left": {"loss/total": 1.0 / i}})
@@ -21,12 +21,14 @@ def history(tests=5, *, episodes=30, shift=0.0, every=10, losses=True):
             interval=(i - 0.5, i + 0.5), returns=np.array([i, -i]),
         )  # fmt: skip
     for i in range(episodes):
-        made.add_episode(env=0, env_steps=i, length=1, seconds=0.0, returns=np.array([i, -i]))
+        made.add_episodes(
+            envs=np.array([0]), env_steps=i, lengths=np.array([1]), seconds=0.0, returns=np.array([i, -i])[:, None]
+        )
     return made
 
 
 def written(folder, *, config=None, **kind):
-    history(**kind).write(folder, now=True)
+    history(folder, **kind).write(now=True)
     if config:
         (folder / "config.json").write_text(json.dumps(config))
     return folder
@@ -38,16 +40,17 @@ def drawn(path):
 
 
 @pytest.mark.parametrize(
-    "made",
-    [history(), history(1, episodes=1), history(losses=False), history(3, episodes=0), history(40, episodes=3000)],
+    "kind",
+    [{}, {"tests": 1, "episodes": 1}, {"losses": False}, {"tests": 3, "episodes": 0}, {"tests": 40, "episodes": 3000}],
 )
-def test_a_run_is_drawn(tmp_path, made):
+def test_a_run_is_drawn(tmp_path, kind):
+    made = history(tmp_path, **kind)
     draw_run(made.tests, made.episodes, tmp_path / "metrics.png", title="a run")
     assert drawn(tmp_path / "metrics.png")
 
 
 def test_a_run_without_anything_is_drawn_empty(tmp_path):
-    made = History(["left"])
+    made = History(["left"], tmp_path)
     draw_run(made.tests, made.episodes, tmp_path / "metrics.png")
     assert not drawn(tmp_path / "metrics.png")
 
@@ -56,13 +59,13 @@ def test_no_window_and_nothing_shared(tmp_path):
     """Pyplot keeps every figure it made; none of ours is there."""
     import matplotlib.pyplot as plt
 
-    made = history()
+    made = history(tmp_path)
     draw_run(made.tests, made.episodes, tmp_path / "metrics.png")
     assert plt.get_fignums() == []
 
 
 def test_unknown_intervals_are_drawn_as_none(tmp_path):
-    made = History(["left"])
+    made = History(["left"], tmp_path)
     for i in range(3):
         made.add_test(episodes=i, env_steps=i, updates=0, gradient_steps=0, seconds=0.0, metric=1.0,
                       interval=(-np.inf, np.inf), returns=np.zeros(1))  # fmt: skip
@@ -71,8 +74,9 @@ def test_unknown_intervals_are_drawn_as_none(tmp_path):
 
 
 def test_another_kind_of_picture_is_an_error(tmp_path):
+    made = history(tmp_path / "run")
     with pytest.raises(ConfigError, match=r"must end in one of .*png"):
-        draw_run(history().tests, history().episodes, tmp_path / "metrics.pmg")
+        draw_run(made.tests, made.episodes, tmp_path / "metrics.pmg")
     assert not list(tmp_path.iterdir())
 
 

@@ -1,4 +1,7 @@
 import io
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -101,3 +104,63 @@ def test_the_budget_nearest_to_its_end_counts(budgets, share):
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (61, "1:01"), (3661, "1:01:01")])
 def test_the_clock(seconds, text):
     assert progress._clock(seconds) == text
+
+
+class Gone(Terminal):
+    """A terminal or a pipe whose reader is gone after a few writes."""
+
+    def __init__(self, terminal, writes, error):
+        super().__init__()
+        self.terminal, self.left, self.error = terminal, writes, error
+
+    def isatty(self):
+        return self.terminal
+
+    def write(self, text):
+        self.left -= 1
+        if self.left < 0:
+            raise self.error
+        return super().write(text)
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("writes", [0, 1, 2])
+def test_nothing_is_shown_once_nobody_reads_it(terminal, writes):
+    file = Gone(terminal, writes, BrokenPipeError(32, "Broken pipe"))
+    shown = Progress(steps=4000, file=file)
+    run(shown)
+    run(shown)  # nor when it is asked again
+    assert file.left == -1
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("writes", [0, 1, 2, 20])
+def test_a_file_that_is_closed_on_the_way_is_no_error(terminal, writes):
+    run(Progress(steps=4000, file=Gone(terminal, writes, ValueError("I/O operation on closed file."))))
+
+
+@pytest.mark.usefixtures("at_once")
+def test_where_there_is_nothing_to_show_it_on_it_shows_nothing(monkeypatch):
+    closed = io.StringIO()
+    closed.close()
+    run(Progress(steps=4000, file=closed))
+    monkeypatch.setattr("sys.stderr", None)
+    run(Progress(steps=4000))
+
+
+def test_a_run_whose_stderr_nobody_reads_ends_with_its_result(tmp_path):
+    code = (
+        "from marltrain.trainer import progress\nfrom tests.trainer.running import ppo, trainer\n"
+        "progress.LINE_INTERVAL = 0.0\n"
+        "result = trainer(steps_per_train=30, progress=True).train(ppo(), [1, 1], plot=False)\n"
+        "print(result['stop_reason'], result['num_collected_steps'])"
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as nobody:
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=nobody, text=True, check=False, timeout=100
+        )
+    assert done.stdout == "steps_per_train 30\n"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import json
 import os
 import shutil
 import warnings
@@ -10,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.errors import AgentError, ConfigError
@@ -43,6 +47,18 @@ def test_budgets_callbacks_and_where_the_environments_live_may_differ(half, tmp_
     expected = trainer(steps_per_train=63, run_dir="whole").train(agents := ppo(), [1, 1], plot=False)
     assert tables(result) == tables(expected)
     assert all((a[n] == b[n]).all() for a, b in zip(weights(agents), weights(again), strict=True) for n in a)
+
+
+def test_a_run_that_keeps_nothing_more_says_so(half, tmp_path, caplog):
+    run = shutil.copytree(half, tmp_path / "run")
+    trainer(steps_per_train=33, run_dir=None, callbacks=[Checkpoint(every_steps=90)]).train(
+        ppo(), [1, 1], plot=False, resume=run
+    )
+    assert caplog.messages == []
+    trainer(steps_per_train=60, run_dir=None).train(ppo(), [1, 1], plot=False, resume=run)
+    assert caplog.messages == [
+        f"{run}/checkpoints/33 goes on without a Checkpoint among the callbacks: what comes is not kept"
+    ]
 
 
 OTHER = {"players": 2, "length": 4}
@@ -111,18 +127,18 @@ def test_a_folder_without_a_checkpoint_starts_anew_and_says_so():
     Path("runs/x").mkdir(parents=True)
     Path("runs/x/config.json").write_text("{}")
     with pytest.warns(UserWarning, match="runs/x holds no finished checkpoint: the run starts anew, in runs/x$"):
-        result = trainer(steps_per_train=9, run_dir=None).train(ppo(), [1, 1], plot=False, resume="runs/x")
+        result = trainer(steps_per_train=12, run_dir=None).train(ppo(), [1, 1], plot=False, resume="runs/x")
     assert result["run_dir"] == "runs/x"
     with pytest.warns(UserWarning, match="the run starts anew, in runs/x-2$"):
-        result = trainer(steps_per_train=9, run_dir=None).train(ppo(), [1, 1], plot=False, resume="runs/x")
-    assert (result["run_dir"], result["num_collected_steps"]) == ("runs/x-2", 9)
+        result = trainer(steps_per_train=12, run_dir=None).train(ppo(), [1, 1], plot=False, resume="runs/x")
+    assert (result["run_dir"], result["num_collected_steps"]) == ("runs/x-2", 12)
 
 
 def test_an_agent_that_learns_and_cannot_say_what_it_is_is_refused():
     agents = [Student(lambda row: 0), ppo()[1]]
     with pytest.raises(AgentError, match=r"a Student defines no state and no restore"):
         trainer(callbacks=[Checkpoint(every_steps=3)]).train(agents, [1, 1], plot=False)
-    trainer(steps_per_train=9).train(agents, [1, 1], plot=False)
+    trainer(steps_per_train=12).train(agents, [1, 1], plot=False)
 
 
 def test_a_second_call_of_train_is_resumed_with_what_the_first_left(tmp_path):
@@ -188,3 +204,57 @@ def test_an_environment_that_is_not_reproducible_goes_on_and_says_what_that_mean
     assert len(told) == 1
     assert result["num_collected_steps"] == 60
     assert set(result["episodes"].length) == {3}
+
+
+@dataclasses.dataclass
+class Rules:
+    """An environment's argument of the user's own."""
+
+    length: int
+    board: np.ndarray
+    inner: object = None
+
+
+class Opaque:
+    """One that says nothing of what it holds."""
+
+    def __init__(self, held):
+        self.held = held
+
+
+class Side(enum.Enum):
+    LEFT = 1
+    RIGHT = 2
+
+
+SQUARE, LARGE = np.arange(4).reshape(2, 2), np.arange(1000.0)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "same"),
+    [
+        (Rules(3, SQUARE), Rules(3, SQUARE.copy()), True),
+        (Rules(3, SQUARE), Rules(4, SQUARE), False),
+        (Rules(3, SQUARE), Rules(3, SQUARE.T), False),
+        (Rules(3, SQUARE, {"a": [LARGE]}), Rules(3, SQUARE, {"a": [LARGE.copy()]}), True),
+        (Rules(3, SQUARE, {"a": [LARGE]}), Rules(3, SQUARE, {"a": [LARGE + 1e-9]}), False),
+        (SQUARE, SQUARE.astype(np.int32), False),
+        (SQUARE, SQUARE.reshape(4), False),
+        (Side.LEFT, Side.RIGHT, False),
+        (range(3), range(4), False),
+        (b"ab", b"ac", False),
+        ({1, 2}, {2, 1}, True),
+        ({Side.LEFT}, {Side.RIGHT}, False),
+        (spaces.Discrete(3), spaces.Discrete(4), False),
+        (spaces.Text(3), spaces.Text(3), True),
+        (np.float32(0.5), 0.5, True),
+        (Opaque(1), Opaque(1), True),
+        (Opaque(1), Opaque(2), True),
+        (Opaque(1), Rules(1, SQUARE), False),
+        (Opaque, Rules, False),
+    ],
+)
+def test_arguments_of_environments_are_compared_as_far_as_they_tell(then, now, same):
+    before, after = (json.loads(json.dumps(resume._argument({"x": value}))) for value in (then, now))
+    assert (before == after) is same
+    assert bool(resume._difference(before, after, "env_args")) is not same

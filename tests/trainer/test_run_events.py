@@ -178,7 +178,7 @@ def test_an_exception_inside_an_environment_is_raised_again_after_saving():
     calls: list = []
     run = trainer(
         Broken, {"fault": "raise", "at": 3, "episode": 2}, num_train_envs=1, num_test_envs=1, episodes_per_test=1,
-        callbacks=[Recorder(calls)], **noting(calls),
+        callbacks=[Recorder(calls)], on_fault="raise", **noting(calls),
     )  # fmt: skip
     agents = ppo(Broken)
     with pytest.raises(EnvError, match="a fault of the environment's own") as caught:

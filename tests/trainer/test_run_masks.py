@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 import pytest
@@ -256,6 +256,11 @@ WRONG = [
     ([1, [1]], "the entry of player 'player_1' must be 0 or 1, got [1]"),
     ([np.ones(2), 1], "the entry of player 'player_0' must be 0 or 1"),
     (1, "learning_mask must hold one truth value a player (player_0, player_1), got 1"),
+    ("10", "learning_mask must hold one truth value a player (player_0, player_1), got '10'"),
+    ({0: 1, 1: 1}, "learning_mask must hold one truth value a player"),
+    (count(), "learning_mask must hold one truth value a player (player_0, player_1), got count(0)"),
+    (np.array(1), "learning_mask must hold one truth value a player (player_0, player_1), got array(1)"),
+    (np.ones((2, 2)), "learning_mask: the entry of player 'player_0' must be 0 or 1, got array([1., 1.])"),
     ({"player_0": 1, "player_1": 1}, "learning_mask"),
 ]
 
@@ -357,7 +362,7 @@ def test_wrong_team_rewards(value):
 
 def test_a_team_reward_that_is_no_number():
     with pytest.raises(mt.EnvError, match="team_reward must return one finite number"):
-        trainer(team_reward=lambda r: r).train(ppo(), [1, 1], plot=False)
+        trainer(team_reward=lambda r: r.sum() if r.sum() == 0 else np.nan).train(ppo(), [1, 1], plot=False)
 
 
 # Each transition once -------------------------------------------------------------------------------------------------

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.trainer.settings import run_folder, team_rewards
+from marltrain.trainer.settings import run_folder, team_rewards, try_team_reward
 from tests.toys import Identity
 
 BOX, CHOICE = spaces.Box(-1, 1, (4,)), spaces.Discrete(3)
@@ -42,11 +43,67 @@ def test_networks_are_specifications_or_models(network):
         ({"callbacks": mt.Callback()}, "callbacks must be a list of callbacks"),
         ({"env_args": ["length"]}, "env_args must be a mapping from argument to value"),
         ({"seed": 2**63}, "seed must be at most"),
+        ({"run_dir": "a\0b"}, "run_dir must be a path or None, got"),
+        ({"num_train_envs": 10**9}, "num_train_envs must be at most 1048576, got 1000000000"),
+        ({"episodes_per_test": np.array([3])}, "episodes_per_test must be an integer, got array"),
+        ({"steps_per_train": 10**30}, "steps_per_train must be between"),
+        ({"team_reward": np.array(["mean"])}, 'team_reward must be None, "mean", "sum" or a function'),
+        ({"team_reward": lambda: 0}, r"team_reward is called as team_reward\(rewards\), but what was given takes"),
+        ({"reward_metric": lambda: 0}, r"reward_metric is called as reward_metric\(rewards\), but"),
+        ({"train_fn": lambda episodes: 0}, r"train_fn is called as train_fn\(episodes, steps\), but"),
+        ({"num_trainenvs": 3}, r"unexpected keyword argument 'num_trainenvs'. Did you mean 'num_train_envs'\?"),
     ],
 )
 def test_arguments_of_the_trainer(wrong, said):
     with pytest.raises(mt.ConfigError, match=said):
         mt.DecentralizedTrainer(Identity, **wrong)
+
+
+def test_the_trainer_takes_numbers_of_numpy():
+    twice = ("num_train_envs", "num_test_envs", "episodes_per_test", "update_freq")
+    counts: dict[str, Any] = {name: np.int64(2) for name in twice}
+    counts |= {"seed": np.int64(3), "progress": np.False_, "steps_per_train": np.int32(6)}
+    made = mt.DecentralizedTrainer(Identity, {"players": 2, "length": 3}, run_dir="run", **counts)
+    assert (made.seed, type(made.seed)) == (3, int)
+    agents = mt.make_agents("ppo", Identity, env_args={"players": 2, "length": 3}, minibatches=np.int64(1))
+    assert made.train(agents, np.array([1, 1]), plot=cast(Any, np.False_))["num_collected_steps"] == 6
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"plot": "yes"}, "plot must be True or False, got 'yes'"),
+        ({"plot": np.ones(2)}, "plot must be True or False, got array"),
+        ({"any_threads": 1}, "any_threads must be True or False, got 1"),
+        ({"resume": "a\0b"}, "resume must be the folder of a run"),
+        ({"resume": "x" * 5000}, "resume='x+' cannot be read: File name too long"),
+        ({"exploration_maskk": [1, 1]}, r"'exploration_maskk'. Did you mean 'exploration_mask'\?"),
+    ],
+)
+def test_arguments_of_train(wrong, said):
+    made = mt.DecentralizedTrainer(Identity, progress=False)
+    with pytest.raises(mt.ConfigError, match=said):
+        made.train(mt.make_agents("ppo", Identity, seed=0), [1, 1], **wrong)
+
+
+@pytest.mark.parametrize("episodes", [0, -1, 1.5, "3", True, 10**9, np.zeros(2)])
+def test_episodes_of_a_test(episodes):
+    made = mt.DecentralizedTrainer(Identity, progress=False)
+    with pytest.raises(mt.ConfigError, match="episodes must be"):
+        made.test(mt.make_agents("random", Identity, seed=0), episodes)
+    assert len(made.test(mt.make_agents("random", Identity, seed=0), cast(Any, np.int64(3))).lengths) == 3
+
+
+@pytest.mark.parametrize("joint", [print, lambda rewards: rewards, lambda rewards: "3"])
+def test_a_team_reward_that_is_no_number_is_refused_before_training(joint):
+    made = mt.DecentralizedTrainer(Identity, team_reward=joint, progress=False)
+    with pytest.raises(mt.ConfigError, match="team_reward must return one number for rewards"):
+        made.train(mt.make_agents("ppo", Identity, seed=0), [1, 1])
+
+
+@pytest.mark.parametrize("joint", ["mean", None, np.mean, lambda r: r.mean() / r.std(), lambda r: 1 // int(r.sum())])
+def test_a_team_reward_is_not_judged_by_rewards_that_never_were(joint):
+    try_team_reward(joint, 2)
 
 
 @pytest.mark.parametrize("agents", [None, mt.RandomAgent(), {"player_0": mt.RandomAgent()}])

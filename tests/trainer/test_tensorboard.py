@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from marltrain.errors import SaveError
 from marltrain.trainer.hooks import CallbackList, Moment
 from marltrain.trainer.tensorboard import EventFile, TensorBoard
 
@@ -81,3 +82,18 @@ def test_neither_torch_nor_tensorflow_is_needed(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     assert scalars(tmp_path) == {"a": [(3, 1.0)]}
+
+
+def test_the_file_is_closed_although_nothing_more_can_be_written(tmp_path, monkeypatch):
+    def full():
+        raise OSError(28, "No space left on device")
+
+    board = TensorBoard(tmp_path)
+    board.on_train_start(moment("on_train_start"))
+    file: Any = board._file
+    board.on_episode_end(moment("on_episode_end", 20, 0.2, **episode(1.0, -1.0)))
+    monkeypatch.setattr(file._records, "flush", full)
+    with pytest.raises(SaveError, match=r"events\.out.*: cannot be written: No space left on device"):
+        board.on_train_end(moment("on_train_end", 200, 3.0, reason="budget"))
+    assert file._records._writer.closed
+    board.on_train_end(moment("on_train_end", 200, 3.0, reason="budget"))

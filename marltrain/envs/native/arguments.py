@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError
+from marltrain.errors import ConfigError, shown
+
+LARGEST = 2**63 - 1
+"""The largest whole number that a rule can be."""
 
 
 def truth(name: str, value: Any) -> bool:
@@ -17,12 +20,12 @@ def truth(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def whole(name: str, value: Any, least: int = 1, most: float = math.inf) -> int:
+def whole(name: str, value: Any, least: int = 1, most: float = LARGEST) -> int:
     """Return a whole number from `least` to `most`; raises ConfigError for anything else."""
     right = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not right or not least <= value <= most:
-        bound = f"of at least {least}" if math.isinf(most) else f"from {least} to {most}"
-        raise ConfigError(f"{name} must be a whole number {bound}, got {value!r}")
+        bound = f"of at least {least}, below 2**63" if most == LARGEST else f"from {least} to {most}"
+        raise ConfigError(f"{name} must be a whole number {bound}, got {shown(value)}")
     return int(value)
 
 

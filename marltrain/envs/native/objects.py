@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -121,7 +122,28 @@ def _unbatched(value: Any) -> Any:
     return tuple(map(_unbatched, value)) if isinstance(value, tuple) else value[0].copy()
 
 
-class _Object:
+class _Open:
+    """What all objects of native games have: a way to their fields and to chance, see `marltrain.envs.native`."""
+
+    _single: _Single
+
+    def get_state(self) -> dict[str, Any]:
+        """Return copies of all that the game remembers, by name; its random state is among it."""
+        return self._single.batch.get_state(0)
+
+    def set_state(self, fields: Mapping[str, Any]) -> None:
+        """Set some of what the game remembers. What a reset leaves alone, such as a curriculum's stage, stays as set.
+
+        Raises ConfigError for an unknown name or another shape.
+        """
+        self._single.batch.set_state(0, fields)
+
+    def set_chances(self, outcomes: Sequence[float]) -> None:
+        """Say what chance gives from now on, in the order in which the game asks: resets ask, too."""
+        self._single.batch.set_chances(0, outcomes)
+
+
+class _Object(_Open):
     """What PettingZoo's two interfaces share."""
 
     def __init__(self, game: Game) -> None:
@@ -153,6 +175,11 @@ class _Object:
 
     def close(self) -> None:
         """Release nothing: all of it is memory."""
+
+    def set_state(self, fields: Mapping[str, Any]) -> None:
+        """See `_Open`; `agents` are those who are in the episode then."""
+        super().set_state(fields)
+        self.agents = self._present()
 
     def _present(self) -> list[str]:
         return [name for name, p in self._place.items() if self._single.has("present", p)]
@@ -187,17 +214,19 @@ class ParallelObject(_Object, ParallelEnv):  # type: ignore[misc]
 class TurnObject(_Object, AECEnv):  # type: ignore[misc]
     """A turn-based native game as a PettingZoo AECEnv."""
 
+    agent_selection: str
+
     def reset(self, seed: int | None = None, options: Any = None) -> None:
         """Start an episode."""
         self._single.begin(seed)
         self.agents = self._present()
-        self.rewards = dict.fromkeys(self.agents, 0.0)
-        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
-        self.terminations = dict.fromkeys(self.agents, False)
-        self.truncations = dict.fromkeys(self.agents, False)
-        self.infos: dict[str, dict[str, Any]] = {name: {} for name in self.agents}
-        self._skip_agent_selection = None
-        self.agent_selection = self._mover()
+        self._go_on()
+
+    def set_state(self, fields: Mapping[str, Any]) -> None:
+        """See `_Open`; the game goes on from there, with nobody ended and nothing yet received."""
+        super().set_state(fields)
+        if self.agents:
+            self._go_on()
 
     def observe(self, agent: str) -> Any:
         """Return what the agent sees now, whoever has the turn."""
@@ -222,6 +251,16 @@ class TurnObject(_Object, AECEnv):  # type: ignore[misc]
         self.agent_selection = self._mover()
         self._deads_step_first()
 
+    def _go_on(self) -> None:
+        """Keep PettingZoo's books anew, from what the game remembers."""
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
+        self.infos: dict[str, dict[str, Any]] = {name: {} for name in self.agents}
+        self._skip_agent_selection = None
+        self.agent_selection = self._mover()
+
     def _mover(self) -> str:
         """Who has the turn; the next in order where the episode is over."""
         movers = [name for name, p in self._place.items() if self._single.has("turn", p)]
@@ -231,7 +270,7 @@ class TurnObject(_Object, AECEnv):  # type: ignore[misc]
         return self.possible_agents[after % len(self.possible_agents)]
 
 
-class LoneObject(gymnasium.Env[Any, Any]):
+class LoneObject(_Open, gymnasium.Env[Any, Any]):
     """A native game of one player as a Gymnasium Env; its time limit is part of it."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012

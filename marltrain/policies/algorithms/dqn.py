@@ -12,12 +12,22 @@ from gymnasium import spaces
 from marltrain.config import setting
 from marltrain.errors import ConfigError, SpecError
 from marltrain.layout import Array, Layout, Space
-from marltrain.policies.algorithm import Algorithm, Networks, Phase, Settings, weighted_mean
+from marltrain.policies.algorithm import (
+    FASTEST,
+    MOST_PASSES,
+    MOST_STEPS,
+    Algorithm,
+    Networks,
+    Phase,
+    Settings,
+    weighted_mean,
+)
 from marltrain.policies.batch import Needs
 from marltrain.policies.distributions import masked
 from marltrain.policies.exploration import epsilon_greedy, epsilon_noise
 from marltrain.policies.learning import LearningAgent
 from marltrain.policies.losses import huber
+from marltrain.policies.memory.choices import LONGEST
 from marltrain.policies.networks import Head, NetworkSpec
 from marltrain.policies.schedules import Schedule, linear
 
@@ -26,15 +36,16 @@ from marltrain.policies.schedules import Schedule, linear
 class DQNSettings(Settings):
     """Settings of DQN; the defaults suit small games."""
 
-    learning_rate: float | Schedule = setting(5e-4, doc="step size", low=0, per_row=True)
+    learning_rate: float | Schedule = setting(5e-4, doc="step size", low=0, high=FASTEST, per_row=True)
     max_grad_norm: float | None = setting(10.0, doc="largest gradient norm of an agent; None: not clipped", above=0,
                                           per_row=True)  # fmt: skip
     epsilon: float | Schedule = setting(linear(1.0, 0.05, 20_000), doc="share of random legal actions when exploring",
                                         low=0, high=1, per_row=True)  # fmt: skip
-    capacity: int = setting(50_000, doc="env steps that the replay memory holds", low=1)
+    capacity: int = setting(50_000, doc="env steps that the replay memory holds", low=1, high=MOST_STEPS)
     learning_starts: int = setting(1_000, doc="env steps before the first update", low=0)
-    update_per_step: float = setting(0.25, doc="gradient passes an env step; fractions are carried over", above=0)
-    n_step: int = setting(1, doc="rewards summed before bootstrapping", low=1)
+    update_per_step: float = setting(0.25, doc="gradient passes an env step; fractions are carried over", above=0,
+                                     high=MOST_PASSES)  # fmt: skip
+    n_step: int = setting(1, doc="rewards summed before bootstrapping", low=1, high=LONGEST)
     double: bool = setting(True, doc="choose the next action by the online network, value it by the target")
     dueling: bool = setting(False, doc="separate streams for the state's value and the actions' advantages")
     target_sync: int = setting(250, doc="updates between copies to the target network (tau is None)", low=1)
@@ -48,7 +59,7 @@ class DQNAlgorithm(Algorithm):
     name = "dqn"
     Settings: ClassVar[type[DQNSettings]] = DQNSettings
     on_policy = False
-    acts_in_numpy = True
+    acts_in_numpy = noise_by_rows = True
 
     def __init__(self, settings: DQNSettings, layout: Layout, action_space: Space) -> None:
         """Check that the actions are discrete and that a model of one's own is not asked to duel."""

@@ -11,7 +11,16 @@ import numpy as np
 from marltrain.config import setting
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, Layout, Space
-from marltrain.policies.algorithm import Algorithm, Networks, Phase, Settings, TensorBatch, weighted_mean
+from marltrain.policies.algorithm import (
+    FASTEST,
+    MOST_PASSES,
+    Algorithm,
+    Networks,
+    Phase,
+    Settings,
+    TensorBatch,
+    weighted_mean,
+)
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
 from marltrain.policies.distributions import Gaussian, distribution_of
 from marltrain.policies.learning import LearningAgent
@@ -24,18 +33,19 @@ from marltrain.policies.schedules import Schedule
 class PPOSettings(Settings):
     """Settings of PPO; the defaults suit small games."""
 
-    critic_learning_rate: float | Schedule | None = setting(None, doc="the critic's own step size", low=0, per_row=True)
+    critic_learning_rate: float | Schedule | None = setting(None, doc="the critic's own step size", low=0, high=FASTEST,
+                                                           per_row=True)  # fmt: skip
     gae_lambda: float | Schedule = setting(0.95, doc="decay of the advantage's trace", low=0, high=1, per_row=True)
     clip: float | Schedule = setting(0.2, doc="how far the ratio may leave 1", above=0, per_row=True)
     value_clip: float | None = setting(None, doc="how far a value may move in an update; None: any", above=0,
                                        per_row=True)  # fmt: skip
     entropy_coef: float | Schedule = setting(0.01, doc="weight of the entropy bonus", low=0, per_row=True)
     value_coef: float | Schedule = setting(0.5, doc="weight of the critic's loss", low=0, per_row=True)
-    epochs: int = setting(4, doc="passes over each rollout", low=1)
+    epochs: int = setting(4, doc="passes over each rollout", low=1, high=MOST_PASSES)
     minibatches: int | None = setting(None, doc="minibatches an epoch; None: rollout / batch_size", low=1)
     normalize_advantage: bool = setting(True, doc="advantages of a minibatch to mean 0 and deviation 1")
     critic_network: Any = setting(None, doc="the critic's network; None: as the actor's")
-    log_std: float = setting(0.0, doc="start of the log standard deviations of continuous actions")
+    log_std: float = setting(0.0, doc="start of the log standard deviations of continuous actions", low=-20, high=20)
 
 
 class PPOAlgorithm(Algorithm):
@@ -44,7 +54,7 @@ class PPOAlgorithm(Algorithm):
     name = "ppo"
     Settings: ClassVar[type[PPOSettings]] = PPOSettings
     on_policy = True
-    acts_in_numpy = True
+    acts_in_numpy = noise_by_rows = True
     optimizer_epsilon = 1e-5
 
     def __init__(self, settings: PPOSettings, layout: Layout, action_space: Space) -> None:
@@ -117,7 +127,7 @@ class PPOAlgorithm(Algorithm):
         advantage = gae(batch.reward, batch.discount, value, follows, batch.cut, lam)
         target = advantage + value
         tensors.value, tensors.advantage, tensors.target = map(tensors.to_tensor, (value, advantage, target))
-        tensors.raw = tensors.extras.get("raw", tensors.action)
+        tensors.action = tensors.extras.get("raw", tensors.action)
         tensors.log_prob = tensors.extras["log_prob"]
         tensors.metrics["explained_variance"] = explained_variance(value, target, batch.weight)
         return tensors
@@ -136,7 +146,7 @@ class PPOAlgorithm(Algorithm):
             return weighted_mean(ops, x, batch.weight)
 
         (out,) = nets["actor"](batch.obs)
-        log_prob, entropy = self.distribution.evaluate(ops, out, batch.legal, batch.raw)
+        log_prob, entropy = self.distribution.evaluate(ops, out, batch.legal, batch.action)
         log_ratio = log_prob - batch.log_prob
         ratio = ops.exp(log_ratio)
         actor_loss = -mean(clipped_surrogate(ops, ratio, batch.advantage, hyper["clip"]))

@@ -6,6 +6,7 @@ Sixteen environments give an act a few dozen rows, for which a framework's calls
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -15,7 +16,7 @@ from marltrain.layout import Array
 
 exp, log, sqrt, square, absolute, tanh = np.exp, np.log, np.sqrt, np.square, np.abs, np.tanh
 minimum, maximum, where, clip = np.minimum, np.maximum, np.where, np.clip
-zeros_like, ones_like = np.zeros_like, np.ones_like
+zeros_like, ones_like, isfinite = np.zeros_like, np.ones_like, np.isfinite
 
 _erf = np.vectorize(math.erf, otypes=[np.float32])
 
@@ -47,8 +48,20 @@ def softplus(x: Array) -> Array:
 
 def logsumexp(x: Array, axis: int) -> Array:
     """Return log(sum(exp(x))) over one axis."""
-    top = x.max(axis, keepdims=True)
-    return np.log(np.exp(x - top).sum(axis)) + top.squeeze(axis)
+    first = x.transpose(_with_first(axis, x.ndim)).copy()  # numpy is slow at reducing a short last axis
+    top: Array = first.max(0)
+    first -= top
+    np.exp(first, out=first)
+    summed: Array = first.sum(0)
+    np.log(summed, out=summed)
+    summed += top
+    return summed
+
+
+@functools.cache
+def _with_first(axis: int, axes: int) -> tuple[int, ...]:
+    """Return the order of axes in which one comes first."""
+    return (axis % axes, *(i for i in range(axes) if i != axis % axes))
 
 
 def softmax(x: Array, axis: int) -> Array:
@@ -84,7 +97,26 @@ def argmax(x: Array, axis: int) -> Array:
 
 def take(x: Array, index: Array) -> Array:
     """Pick x[..., index] along the last axis; index has one axis less than x."""
-    return np.take_along_axis(x, index[..., None], -1)[..., 0]
+    picked: Array = x.reshape(-1).take(index + _starts(x.shape))
+    return picked
+
+
+@functools.lru_cache(64)
+def _starts(shape: tuple[int, ...]) -> Array:
+    """Return where each row along the last axis begins in an array of this shape, laid out as one line."""
+    return np.arange(0, math.prod(shape), shape[-1]).reshape(shape[:-1])
+
+
+def only(x: Array, chosen: Array) -> Array:
+    """Return x [..., A] in the rows that are `chosen` [...], 0 in the others."""
+    if np.count_nonzero(chosen) == chosen.size:  # as a rule everybody explores
+        return x
+    return np.where(chosen[..., None], x, np.float32(0))
+
+
+def unstack(x: Array) -> list[Array]:
+    """Return the parts of x along its first axis."""
+    return list(x)
 
 
 def concat(parts: Sequence[Array], axis: int) -> Array:

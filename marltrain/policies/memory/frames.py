@@ -46,6 +46,8 @@ class Frames:
     def newest(self, obs: Obs) -> dict[str, Array]:
         """Return views [P, E, ...] of what is stored of an observation [P, E, *O]."""
         named = self.named(obs)
+        if not self.depths:
+            return named
         return {name: array[:, :, -1] if name in self.depths else array for name, array in named.items()}
 
     def joined(self, arrays: dict[str, Array]) -> Obs:

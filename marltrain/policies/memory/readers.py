@@ -23,10 +23,13 @@ class Reader:
         """Read `needs.columns` beside what every batch holds."""
         self.ring, self.needs = ring, needs
         self.seats = [np.array(row, np.int64) for row in seats]
+        self._players = np.concatenate(self.seats)
+        self._firsts = np.cumsum([0, *(len(row) for row in self.seats[:-1])])
 
     def size(self) -> Array:
         """Return how many rows are to be had now, [K] int64."""
-        return np.array([self.ring.whole[row].sum() for row in self.seats], np.int64)
+        counts: Array = np.add.reduceat(self.ring.whole[self._players], self._firsts)
+        return counts
 
     def sample(self, rngs: Sequence[np.random.Generator], gamma: Array, batch_size: int) -> Any:
         """Draw a batch; see `UniformReader`. A rollout is taken instead."""
@@ -70,11 +73,13 @@ class UniformReader(Reader):
             cells[~have] = cells[have][0]
         last, pointers, reward, discount = self._walk(cells, np.asarray(gamma, np.float64)[:, None])
         next_obs, next_legal = ring.after(last, pointers)
+        weight = np.empty(cells.shape, np.float32)
+        weight[...] = have[:, None]
         return Transitions(
             obs=ring.obs_at(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
-            reward=reward, discount=discount, weight=np.repeat(have[:, None].astype(np.float32), batch_size, 1),
-            extras=self._extras(cells), next_obs=next_obs, next_legal=next_legal,
-            rows=np.stack(np.unravel_index(cells, ring.axes), -1),
+            reward=reward, discount=discount, weight=weight, extras=self._extras(cells),
+            next_obs=next_obs, next_legal=next_legal,
+            rows=np.array(np.unravel_index(cells, ring.axes)).transpose(1, 2, 0),
         )  # fmt: skip
 
     def _draw(self, k: int, rng: np.random.Generator, count: int, available: int) -> Array:
@@ -85,13 +90,15 @@ class UniformReader(Reader):
         if available < SCAN_BELOW * count:
             tried = (starts[:, None] + np.arange(filled)).reshape(-1)
             return tried[ring.drawable(tried)][rng.integers(available, size=count)]
-        found = np.empty(0, np.int64)
-        while len(found) < count:
-            tries = int(1.1 * (count - len(found)) * filled * len(seats) / available) + 8
-            seat, place = np.divmod(rng.integers(filled * len(seats), size=tries), filled)
-            tried = starts[seat] + place
-            found = np.concatenate([found, tried[ring.drawable(tried)]])
-        return found[:count]
+        found: list[Array] = []
+        missing = count
+        while missing > 0:
+            tries = int(1.1 * missing * filled * len(seats) / available) + 8
+            place = rng.integers(filled * len(seats), size=tries)
+            tried = place + starts[0] if len(seats) == 1 else starts[place // filled] + place % filled
+            found.append(tried[ring.drawable(tried)])
+            missing -= len(found[-1])
+        return (found[0] if len(found) == 1 else np.concatenate(found))[:count]
 
     def _walk(self, cells: Array, gamma: Array) -> tuple[Array, Array, Array, Array]:
         """Follow n decisions; return the last cells, their `next`, summed rewards and discounts, each [K, B]."""
@@ -107,7 +114,7 @@ class UniformReader(Reader):
             cells, pointers = np.where(go, onward, cells), np.where(go, following, pointers)
             reward = np.where(go, reward + gamma**i * ring.read(ring.reward, cells), reward)
             steps += go
-        discount = np.where(ring.read(ring.terminated, cells), 0.0, gamma**steps)
+        discount = np.where(ring.read(ring.terminated, cells), 0.0, gamma if self.needs.n_step == 1 else gamma**steps)
         return cells, pointers, reward.astype(np.float32), discount.astype(np.float32)
 
 
@@ -117,11 +124,11 @@ class RolloutReader(Reader):
     def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
         """Start with the decisions that come next."""
         super().__init__(ring, seats, needs)
-        self._players = np.concatenate(self.seats)
         self._agent = np.repeat(np.arange(len(seats)), [len(row) for row in seats])
         self._since = np.full(len(self._players), ring.coming, np.int64)  # no earlier row of the seat will be taken
+        self._earliest = ring.coming
         self._taken = ring.now  # rows that were whole by then have been taken
-        ring.holders.add(self)
+        ring.ask(self)
 
     def size(self) -> Array:
         """Return how many rows the next rollout would hold now, [K] int64."""
@@ -152,6 +159,7 @@ class RolloutReader(Reader):
         self._taken = ring.now
         waiting = ring.open[self._players]
         self._since = np.maximum(self._since, np.where(waiting >= 0, waiting, ring.coming).min(1))
+        self._earliest = int(self._since.min())
         return self._agent[seat], found
 
     def drop(self, k: int, seat: int | None = None) -> None:
@@ -161,6 +169,7 @@ class RolloutReader(Reader):
         """
         own = np.flatnonzero(self._agent == k)
         self._since[own if seat is None else own[seat]] = self.ring.coming
+        self._earliest = int(self._since.min())
 
     def state(self) -> State:
         """Return what has been handed out."""
@@ -170,12 +179,13 @@ class RolloutReader(Reader):
         """See Reader."""
         self._taken = state.info["taken"]
         self._since[...] = state.arrays["since"]
+        self._earliest = int(self._since.min())
 
     def holds(self, time: int) -> bool:
         """Whether a row of batch step `time` is still to be taken, or holds a frame of one that is."""
         ring = self.ring
         depth = ring.frames.deepest
-        if depth == 1 and time < self._since.min():
+        if depth == 1 and time < self._earliest:
             return False
         times = np.full((len(self._players), ring.num_envs), time)
         starts = self._players[:, None] * ring.capacity
@@ -192,7 +202,7 @@ class RolloutReader(Reader):
     def _fresh(self) -> tuple[Array, Array]:
         """Return (seat, cell) of the rows to take: seat by seat, environment by environment, forward in time."""
         ring = self.ring
-        times = np.arange(max(self._since.min(), ring.oldest), ring.now)
+        times = np.arange(max(self._earliest, ring.oldest), ring.now)
         pointers = ring.next[self._players[:, None], times % ring.capacity]
         fresh = (pointers != -1) & (ring.whole_since(pointers) > self._taken)
         fresh &= (times >= self._since[:, None])[:, :, None]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Protocol
-from weakref import WeakSet
+from weakref import ref
 
 import numpy as np
 from gymnasium import spaces
 
 from marltrain.errors import AgentError, MarlTrainError, SaveError
-from marltrain.files import State
+from marltrain.files import State, check_memory, of_type
 from marltrain.layout import Array, Obs
 from marltrain.policies.batch import Column
 from marltrain.policies.memory.ends import Ends
@@ -60,9 +60,10 @@ class Ring:
         self.next = np.full(self.axes, -1, np.int64)
         self.history = History(self) if self.frames.depths else None
         self.ends = Ends(self.obs, self.legal)
-        self.open = np.full((group.size, num_envs), -1, np.int64)
+        self._nothing_open = np.full((group.size, num_envs), -1, np.int64)
+        self.open = self._nothing_open.copy()
         self.whole = np.zeros(group.size, np.int64)
-        self.holders: WeakSet[Holder] = WeakSet()
+        self._holders: list[ref[Holder]] = []
         self._turn = np.zeros((group.size, num_envs), bool)
         self._everyone_turn = self._everyone_open = False
         low, high = group.players[0], group.players[-1] + 1
@@ -73,6 +74,11 @@ class Ring:
         """(P, C, E), the leading axes of every column."""
         return self.group.size, self.capacity, self.num_envs
 
+    @property
+    def step_size(self) -> int:
+        """Bytes that a batch step takes."""
+        return sum(column.nbytes for column in self._columns().values()) // self.capacity
+
     # Writing, in the order of a batch step.
 
     def arrived(self, step: Step, reward: Array, event: Array | None) -> None:
@@ -81,7 +87,7 @@ class Ring:
         reward, event: [P_all, E] of all players; event is None when nobody's part ended.
         """
         time, turn = self.now + 1, step.turn[self.index]
-        everyone = bool(turn.all())
+        everyone = np.count_nonzero(turn) == turn.size
         ended = None if event is None else event[self._players]
         before = self.open
         if everyone and self._everyone_open:  # a simultaneous game: the open rows are the last ones
@@ -89,7 +95,7 @@ class Ring:
             self.reward[:, last] = reward[self._players]
             self.next[:, last] = time
             self.whole += self.num_envs if self.history is None else self.history.complete[:, last].sum(1)
-            self.open = np.full_like(self.open, -1)
+            self.open = self._nothing_open.copy()
         else:
             self._settle(time, turn if ended is None else turn | ended, reward[self._players])
         if ended is not None:
@@ -113,13 +119,20 @@ class Ring:
                 raise AgentError(f"group {self.index}: the decision lacks the column {name!r}, which a learner needs")
             column[:, slot] = extras[name]
         self.acted[:, slot] = self._turn
-        np.copyto(self.open, self.now, where=self._turn)
+        if self._everyone_turn:
+            self.open.fill(self.now)
+        else:
+            np.copyto(self.open, self.now, where=self._turn)
         self._everyone_open = self._everyone_turn
         self.coming = self.now + 1
 
-    def abandon(self) -> None:
-        """Give up the running episodes: rows still open stay so for ever."""
-        self.open.fill(-1)
+    def ask(self, holder: Holder) -> None:
+        """Ask it, as long as it lives, before a row is overwritten."""
+        self._holders.append(ref(holder, self._holders.remove))
+
+    def abandon(self, envs: Array | None = None) -> None:
+        """Give up the running episodes, of all environments or of some: rows still open stay so for ever."""
+        self.open[:, slice(None) if envs is None else envs] = -1
         self._everyone_open = False
 
     def restart(self, step: Step, envs: Array) -> None:
@@ -159,13 +172,17 @@ class Ring:
 
     def restore(self, state: State) -> None:
         """Become, while still empty, the ring that `state` was asked of."""
-        info = state.info
-        while self.capacity < info["capacity"]:
+        names = ("capacity", "now", "oldest")
+        capacity, now, oldest = (of_type(f"the memory's {name}", state.info[name], int) for name in names)
+        if not 0 <= oldest <= now + 1 <= oldest + capacity:
+            raise SaveError(f"a memory of {capacity} batch steps cannot hold those from {oldest} to {now}")
+        check_memory(f"a memory of {capacity} batch steps", capacity * self.step_size)
+        while self.capacity < capacity:
             self._grow()
-        if self.capacity != info["capacity"]:
-            raise SaveError(f"the saved memory holds {info['capacity']} batch steps, this one {self.capacity}")
-        self.now = self.coming = info["now"]
-        self.oldest = info["oldest"]
+        if self.capacity != capacity:
+            raise SaveError(f"the saved memory holds {capacity} batch steps, this one {self.capacity}")
+        self.now = self.coming = now
+        self.oldest = oldest
         held = np.arange(self.oldest, self.now + 1) % self.capacity
         saved = state.part("rows").arrays
         for name, column in self._columns().items():
@@ -232,23 +249,33 @@ class Ring:
             self.history.check(obs, step.turn[self.index], cells, "at a decision")
 
     def _must_stay(self, time: int) -> bool:
-        return bool((self.open == time).any()) or any(holder.holds(time) for holder in self.holders)
+        if np.count_nonzero(self.open == time):
+            return True
+        holders = (known() for known in self._holders)
+        return any(holder is not None and holder.holds(time) for holder in holders)
 
     def _forget(self, slot: int) -> None:
         """Empty the slot for a new row, and free what only its old one pointed to."""
         pointers = self.next[:, slot]
-        known = pointers != -1
-        if self.history is None:
-            self.whole -= known.sum(1)
+        if self.history is None and pointers.min() >= 0:  # every row is whole, and none was its player's last
+            self.whole -= self.num_envs
         else:
+            self._forget_pointers(slot, pointers)
+        self.reward[:, slot] = 0.0
+        self.acted[:, slot] = False
+        self.next[:, slot] = -1
+
+    def _forget_pointers(self, slot: int, pointers: Array) -> None:
+        """Count the whole rows of a slot no longer, and give back the entries of ends that they point to."""
+        if self.history is not None:
+            known = pointers != -1
             self.whole -= (known & self.history.complete[:, slot]).sum(1) + self.history.forget(slot)
+        else:
+            self.whole -= (pointers != -1).sum(1)
         ended = pointers[pointers < -1]
         if len(ended):
             self.ends.free(-2 - ended)
             self.terminated[:, slot] = False
-        self.reward[:, slot] = 0.0
-        self.acted[:, slot] = False
-        self.next[:, slot] = -1
 
     def _grow(self) -> None:
         """Double the capacity; every row keeps its time."""
@@ -319,7 +346,7 @@ class Ring:
         ended = pointers < -1
         there = np.where(ended, cells, self.moved(cells, pointers))
         arrays, legal = self._arrays_at(there), self.legal_at(there)
-        if ended.any():
+        if np.count_nonzero(ended):
             entries = -2 - pointers[ended]
             for name, final in self.ends.obs.items():
                 newest = final[entries]

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from marltrain.errors import AgentError, ConfigError, EnvError
-from marltrain.files import State
+from marltrain.errors import AgentError, ConfigError, EnvError, SaveError
+from marltrain.files import State, check_memory
 from marltrain.layout import Array
 from marltrain.policies.batch import Column, Needs
 from marltrain.policies.memory.readers import RolloutReader, UniformReader
@@ -41,7 +41,7 @@ class Streams:
     """
 
     def __init__(self, spec: EnvSpec, num_envs: int, plans: Mapping[int, Plan]) -> None:
-        """Allocate the rings; raises ConfigError for an unknown group or a plan of less than one row."""
+        """Allocate the rings; raises ConfigError for an unknown group, and a plan of no rows or of too many."""
         self.spec, self.num_envs = spec, num_envs
         for group, plan in plans.items():
             if not 0 <= group < len(spec.groups) or plan.rows < 1:
@@ -50,7 +50,20 @@ class Streams:
                     f"with rows={plan.rows}"
                 )
         self.torn = False  # an interrupt fell into the middle of `arrived`: the groups may not be in step any more
-        self.rings = {g: Ring(spec, g, num_envs, plan.rows, plan.columns) for g, plan in plans.items()}
+        try:
+            check_memory("the rings", self._size(plans))
+            self.rings = {g: Ring(spec, g, num_envs, plan.rows, plan.columns) for g, plan in plans.items()}
+        except (MemoryError, SaveError) as error:
+            rows = max(plan.rows for plan in plans.values())
+            raise ConfigError(
+                f"what is learned from does not fit into memory: {rows:,} batch steps of {num_envs:,} environments. "
+                "Lower capacity (off-policy), update_freq (on-policy) or num_train_envs"
+            ) from error
+
+    def _size(self, plans: Mapping[int, Plan]) -> int:
+        """Return how many bytes the plans take."""
+        steps = {g: Ring(self.spec, g, 1, 1, plan.columns).step_size for g, plan in plans.items()}
+        return sum(steps[g] * plan.rows * self.num_envs for g, plan in plans.items())
 
     def arrived(self, step: Step, reward: Array | None = None) -> None:
         """Give rewards and ends to each player's open row; then the next row begins with what `step` shows.
@@ -60,11 +73,10 @@ class Streams:
         """
         self.torn = True
         reward = step.reward if reward is None else reward
-        event: Array | None = step.terminated | step.truncated
-        if step.ended.any():
+        some = np.count_nonzero(step.terminated) or np.count_nonzero(step.truncated)
+        event = step.terminated | step.truncated if some else None
+        if np.count_nonzero(step.ended):
             self._check_ended(step)
-        if event is not None and not event.any():
-            event = None
         for ring in self.rings.values():
             ring.arrived(step, reward, event)
         self.torn = False
@@ -75,10 +87,13 @@ class Streams:
             raise AgentError(f"group {group} is not recorded: the plans name {sorted(self.rings)}")
         self.rings[group].decided(action, extras)
 
-    def abandon(self) -> None:
-        """Give up the running episodes, since the environments will be reset: their open rows never become whole."""
+    def abandon(self, envs: Array | None = None) -> None:
+        """Give up the running episodes, of all environments or of some, [n] int64: their open rows never become whole.
+
+        Called before `arrived` brings the first Step of the episodes that follow.
+        """
         for ring in self.rings.values():
-            ring.abandon()
+            ring.abandon(envs)
 
     def restart(self, step: Step, envs: Array) -> None:
         """Give up the running episodes of some environments, [n] int64, which begin anew with what `step` shows.

@@ -198,7 +198,7 @@ def test_walking_by_hand(places, foods, moves, after):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"field_size": (2, 8)}, r"field_size\[0\] must be a whole number of at least 3, got 2"),
+        ({"field_size": (2, 8)}, r"field_size\[0\] must be a whole number of at least 3, below 2\*\*63, got 2"),
         ({"field_size": 8}, r"field_size must be \(rows, columns\), got 8"),
         ({"players": 65}, "players must be a whole number from 1 to 64, got 65"),
         ({"max_player_level": [1, 2, 3]}, r"max_player_level must be one number, or one for each player \(2\)"),

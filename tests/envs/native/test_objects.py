@@ -82,3 +82,45 @@ def test_what_cannot_be_made_is_said():
         env = parallel_env("CartPole-v1")
         env.reset(seed=0)
         env.state()
+
+
+def test_a_state_can_be_set_and_lasts_where_a_reset_leaves_it_alone():
+    env = parallel_env("simple_tag_v3", curriculum=True)
+    env.set_state({"stage": 1})
+    for _ in range(2):
+        env.reset(seed=0)
+        assert (env.get_state()["stage"], env.get_state()["pace"]) == (1, 0.75)
+    where = np.arange(12.0).reshape(6, 2) / 10
+    env.set_state({"pos": where, "vel": np.zeros((4, 2))})
+    seen = env.step(dict.fromkeys(env.agents, 0))[0]["agent_0"]
+    np.testing.assert_array_equal(seen[2:4], where[3].astype(np.float32))
+    with pytest.raises(ConfigError, match="has no field 'speed'"):
+        env.set_state({"speed": 1})
+    with pytest.raises(ConfigError, match=r"field 'pos': shape \(2,\), expected \(6, 2\)"):
+        env.set_state({"pos": [0.0, 1.0]})
+
+
+def test_a_turn_based_game_goes_on_from_a_state_even_after_its_end():
+    env = aec_env("tictactoe_v3")
+    env.reset(seed=0)
+    for move in (0, 3, 1, 4):
+        env.step(move)
+    before = env.get_state()
+    env.step(2)
+    assert env.terminations == {"player_1": True, "player_2": True} and env.rewards["player_1"] == 1
+    env.set_state(before)
+    assert env.agents == ["player_1", "player_2"] and env.agent_selection == "player_1"
+    assert env.terminations == {"player_1": False, "player_2": False} and env.last()[1] == 0
+    assert env.last()[0]["action_mask"].tolist() == [0, 0, 1, 0, 0, 1, 1, 1, 1]
+    env.step(8)
+    assert env.agent_selection == "player_2"
+
+
+def test_chance_can_be_told():
+    env = gymnasium_env("CartPole-v1")
+    env.set_chances([0.01, 0.02, 0.03, 0.04])
+    np.testing.assert_array_equal(env.reset()[0], np.array([0.01, 0.02, 0.03, 0.04], np.float32))
+    state = env.get_state()
+    first = env.step(1)[0]
+    env.set_state(state)
+    np.testing.assert_array_equal(env.step(1)[0], first)

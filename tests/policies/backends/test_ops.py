@@ -103,13 +103,15 @@ def test_at_the_corner_the_slope_is_the_same(backend, name):
 
 
 def test_choices_and_picks():
-    """take along the last axis, where, clip, argmax: the first of equal values."""
+    """take along the last axis, where, only, clip, argmax: the first of equal values."""
     index = RNG.integers(4, size=(3, 5))
     where, tied = X > 0.5, np.array([[[1, 3, 3, 0], [2, 2, 2, 2]]], np.float32)
     for ops, to, back in ((numpy_ops, np.asarray, np.asarray), *((b.ops, b.tensor, b.numpy) for b in BOTH.values())):
         x = to(X.copy())
         assert np.array_equal(back(ops.take(x, to(index))), np.take_along_axis(X, index[..., None], -1)[..., 0])
         assert np.array_equal(back(ops.where(to(where), x, -x)), np.where(where, X, -X))
+        for chosen in (where[..., 0], where[..., 0] | True):
+            assert np.array_equal(back(ops.only(x, to(chosen))), X * chosen[..., None])
         assert np.array_equal(back(ops.clip(x, -1.0, 0.5)), np.clip(X, -1, 0.5))
         assert back(ops.argmax(to(tied), -1)).tolist() == [[1, 0]]
         assert [back(part).shape[-1] for part in ops.split(x, [1, 3])] == [1, 3]

@@ -86,7 +86,9 @@ def test_transitions_equal_a_record_kept_in_lists(make, envs, rows, dense, seats
             if size and t % 5 == 0:
                 check_transitions(reader.sample([rng], np.array([0.9]), 7), streams, record, players, 0.9, n)
 
-    drive(World(spec, envs, seed, dense), streams, record, compare, 70, resets=[31])
+    drive(
+        World(spec, envs, seed, dense), streams, record, compare, 70, resets=[31], cuts=[(17, [0]), (44, [envs - 1, 0])]
+    )
 
 
 def test_many_ends_at_once():
@@ -170,7 +172,7 @@ def test_rollouts_equal_a_record_kept_in_lists(make, envs, rows, dense, seats, s
             check_rollout(reader.take(gamma), expected, gamma)
             taken = t
 
-    drive(World(spec, envs, seed, dense), streams, record, act, 120, resets=[40])
+    drive(World(spec, envs, seed, dense), streams, record, act, 120, resets=[40], cuts=[(20, [0]), (70, [envs - 1, 0])])
 
 
 def test_each_row_is_taken_exactly_once_over_a_run():

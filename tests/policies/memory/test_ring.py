@@ -65,6 +65,39 @@ def test_restored_streams_go_on_as_the_first_ones(spec, seed):
     assert streams.rings[0].capacity == restored.rings[0].capacity > 6
 
 
+@pytest.mark.parametrize("dies", [False, True], ids=["whole episodes", "with ends"])
+@pytest.mark.parametrize("spec", [one_group, two_groups])
+def test_the_simultaneous_case_is_the_general_one(spec, dies):
+    """Everybody has the turn at every step, in a ring of 5 rows: rows are linked as a whole, or one by one."""
+    spec, rng = spec(), np.random.default_rng(3)
+    plans = {g: Plan(5, COLUMNS) for g in range(len(spec.groups))}
+    quick, slow = Streams(spec, 3, plans), Streams(spec, 3, plans)
+    step = blank(spec, 3)
+    for array in (*step.turn, *step.alive):
+        array[...] = True
+    for t in range(40):
+        for array in (*step.obs, *step.final_obs, step.reward):
+            array[...] = rng.random(array.shape)
+        step.ended[...] = dies & (t > 0) & (rng.random(3) < 0.3)
+        step.truncated[...] = step.ended
+        for ring in slow.rings.values():
+            ring._everyone_open = False
+        for streams in (quick, slow):
+            streams.arrived(step)
+        one, other = quick.state(), slow.state()
+        assert one.info == other.info
+        assert one.arrays.keys() == other.arrays.keys()
+        for name, array in one.arrays.items():
+            np.testing.assert_array_equal(array, other.arrays[name], err_msg=f"{name}, step {t}")
+        for g, group in enumerate(spec.groups):
+            action = rng.integers(2, size=(group.size, 3))
+            extras = {"log_prob": rng.random((group.size, 3), np.float32)}
+            for streams in (quick, slow):
+                streams.decided(g, action, extras)
+                assert (streams.rings[g].open == t).all()
+            assert quick.rings[g]._everyone_open
+
+
 def test_a_ring_of_another_size_is_refused():
     small, large = (Streams(one_group(), 1, {0: Plan(rows)}) for rows in (4, 6))
     small.arrived(blank(small.spec))

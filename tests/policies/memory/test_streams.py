@@ -138,6 +138,11 @@ def more(streams, t):
     streams.decided(0, nothing.astype(np.int64), {"log_prob": nothing})
 
 
+def test_what_does_not_fit_into_memory_is_told_with_what_makes_it_so():
+    with pytest.raises(ConfigError, match=r"does not fit into memory: 1,000,000,000,000 batch steps .* Lower capacity"):
+        Streams(one_group(), 2, {0: Plan(10**12)})
+
+
 def test_a_plan_keeps_that_many_whole_rows_and_no_more():
     streams, reader = simultaneous(50, rows=5, on_policy=False)
     assert reader.size().tolist() == [10]
@@ -200,6 +205,20 @@ def test_abandoned_rows_never_become_whole_and_are_not_protected():
     for t in range(5, 9):
         more(streams, t)
     assert streams.rings[0].capacity == 5
+
+
+def test_one_environments_abandoned_rows_leave_the_others_alone():
+    """At batch step 3 environment 1 begins anew: what was decided there at 2 never had an outcome."""
+    streams, reader = simultaneous(3, rows=6)
+    streams.abandon(np.array([1]))
+    for t in range(3, 6):
+        more(streams, t)
+    rollout = reader.take(GAMMA[:1])
+    assert rollout.obs[0, :, 0].tolist() == [0, 1, 2, 3, 4, 0, 1, 3, 4]
+    assert rollout.boot.tolist() == [[-1, -1, -1, -1, 0, -1, 1, -1, 2]]
+    assert rollout.boot_obs[0, :, 0].tolist() == [5, 2, 5]
+    assert not rollout.truncated.any() and (rollout.discount == 0.5).all()
+    assert streams.rings[0].whole.tolist() == [9] * len(streams.rings[0].whole)
 
 
 def test_rows_before_a_step_without_decisions_stay_apart():

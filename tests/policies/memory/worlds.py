@@ -106,7 +106,8 @@ class World:
             del self.frames[p, e]
         return {"vector": seen, "camera": camera}
 
-    def next_step(self, first=False):
+    def next_step(self, first=False, anew=()):
+        """`anew`: environments whose running episode was given up; what is rewarded there is nobody's."""
         step, rng, spec = self.step, self.rng, self.spec
         for g in range(len(spec.groups)):
             for obs in (*arrays_of(step.obs[g]), *arrays_of(step.final_obs[g])):
@@ -120,8 +121,11 @@ class World:
         if first:
             self.alive[:] = False
             self.frames.clear()
+        self.alive[:, list(anew)] = False
+        self.frames = {(p, e): stack for (p, e), stack in self.frames.items() if e not in anew}
         for e in range(self.num_envs):
-            self._advance(e, first)
+            self._advance(e, first or e in anew)
+        step.ended[list(anew)] = True
         return step
 
     def _advance(self, e, first):
@@ -222,8 +226,8 @@ class Record:
                     begun.decided = True
                     self.open[p, begun.env] = begun
 
-    def abandon(self):
-        self.open.clear()
+    def abandon(self, envs=None):
+        self.open = {(p, e): row for (p, e), row in self.open.items() if envs is not None and e not in envs}
 
     def whole(self, p, oldest=0):
         """Rows of player p that are whole and, with STACK frames, all there since batch step `oldest`."""
@@ -240,16 +244,21 @@ class Record:
         return True
 
 
-def drive(world, streams, record, on_step, steps, resets=()):
+def drive(world, streams, record, on_step, steps, resets=(), cuts=()):
     """Run both records side by side; `on_step(t)` runs when row t has begun and is not decided.
 
-    At each of `resets` the environments begin anew: what was open is abandoned, the row before was never decided.
+    At each of `resets` the environments begin anew: what was open is abandoned, the row before was never decided. With
+    each of `cuts`, (t, environments), some do: what was decided there is abandoned.
     """
     for t in range(steps):
         if t in resets:
             streams.abandon()
             record.abandon()
-        step = world.next_step(first=t == 0 or t in resets)
+        anew = dict(cuts).get(t, ())
+        if anew:
+            streams.abandon(np.array(anew))
+            record.abandon(anew)
+        step = world.next_step(first=t == 0 or t in resets, anew=anew)
         streams.arrived(step)
         record.arrived(step)
         on_step(t)

@@ -23,8 +23,8 @@ from marltrain.layout import Space
 INTERVAL, DAMPING, STIFFNESS, SOFTNESS = 0.1, 0.25, 100.0, 1e-3
 MOVES = 5
 """Discrete: stay, left, right, down, up. Continuous: how hard each is pressed, from 0 to 1; the first does nothing."""
-UNDERFLOW = -745.2
-"""exp of anything lower is 0."""
+NEGLIGIBLE = -45.0
+"""Two discs this many SOFTNESSes apart push each other with less than 1e-20, which no sum of forces near 1 holds."""
 
 
 def world_fields(agents: int, landmarks: int) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def bounce(s: Any, rules: Any, a: int, b: int) -> None:
     x, y = s.pos[a, 0] - s.pos[b, 0], s.pos[a, 1] - s.pos[b, 1]
     far = math.sqrt(x * x + y * y)
     depth = -(far - (rules.size[a] + rules.size[b])) / SOFTNESS
-    if depth < UNDERFLOW:
+    if depth < NEGLIGIBLE:
         return
     depth = SOFTNESS * (math.log1p(math.exp(depth)) if depth < 0.0 else depth + math.log1p(math.exp(-depth)))
     x, y = STIFFNESS * x / far * depth, STIFFNESS * y / far * depth

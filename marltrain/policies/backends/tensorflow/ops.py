@@ -16,7 +16,7 @@ exp, log, sqrt, square, absolute, tanh = tf.exp, tf.math.log, tf.sqrt, tf.square
 relu, elu, silu = tf.nn.relu, tf.nn.elu, tf.nn.silu
 softplus, minimum, maximum, where, clip = tf.nn.softplus, tf.minimum, tf.maximum, tf.where, tf.clip_by_value
 logsumexp, softmax = tf.reduce_logsumexp, tf.nn.softmax
-zeros_like, ones_like = tf.zeros_like, tf.ones_like
+zeros_like, ones_like, isfinite, unstack = tf.zeros_like, tf.ones_like, tf.math.is_finite, tf.unstack
 sum, mean, max, argmax = tf.reduce_sum, tf.reduce_mean, tf.reduce_max, tf.argmax
 concat, stack, stop_gradient = tf.concat, tf.stack, tf.stop_gradient
 
@@ -38,6 +38,11 @@ def take(x: Tensor, index: Tensor) -> Tensor:
     """
     chosen = tf.equal(index[..., tf.newaxis], tf.range(x.shape[-1], dtype=index.dtype))
     return tf.reduce_sum(tf.where(chosen, x, tf.zeros_like(x)), -1)
+
+
+def only(x: Tensor, chosen: Tensor) -> Tensor:
+    """Return x [..., A] in the rows that are `chosen` [...], 0 in the others."""
+    return tf.where(chosen[..., tf.newaxis], x, tf.zeros_like(x))
 
 
 def split(x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from types import FunctionType, MethodType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from marltrain.layout import Array
 from marltrain.policies.backends.frameworks import makes_models
 from marltrain.policies.backends.shapes import rounded_up
 from marltrain.policies.backends.torch import ops as torch_ops
+from marltrain.policies.backends.torch.graphs import Graph
 from marltrain.policies.backends.torch.networks import ModuleNetwork, Network, StackedNetwork
 from marltrain.policies.backends.torch.optimisers import OPTIMISERS, Optimiser
 from marltrain.policies.backends.torch.randomness import seeded
@@ -66,11 +67,7 @@ class Backend:
 
     def function(self, step: Any) -> Callable[..., Tensor]:
         """Return a bound method over tensors as it runs best: compiled when asked for."""
-        if not self.jit_compile:
-            return step
-        # torch counts compilations by code object, and gives up after eight: every learner has one of its own
-        own = FunctionType(step.__code__.replace(), step.__globals__, closure=step.__closure__)
-        return torch.compile(MethodType(own, step.__self__), dynamic=False, fullgraph=True)
+        return Graph(step) if self.jit_compile else step
 
     def width(self, rows: int) -> int:
         """Round up the rows of a minibatch, so that ragged ones share a compiled graph."""

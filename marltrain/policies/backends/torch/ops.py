@@ -16,6 +16,7 @@ from torch.nn import functional
 exp, log, sqrt, square, absolute = torch.exp, torch.log, torch.sqrt, torch.square, torch.abs
 relu, elu, silu, gelu = functional.relu, functional.elu, functional.silu, functional.gelu
 softplus, minimum, maximum, where, clip = functional.softplus, torch.minimum, torch.maximum, torch.where, torch.clamp
+isfinite, unstack = torch.isfinite, torch.unbind
 logsumexp, softmax = torch.logsumexp, functional.softmax
 zeros_like, ones_like = torch.zeros_like, torch.ones_like
 
@@ -35,10 +36,34 @@ class _Tanh(torch.autograd.Function):
         return y.square().neg_().add_(1.0).mul_(grads[0])
 
 
+class _TanhByExp(torch.autograd.Function):
+    """tanh for a compiled graph: numpy is out of reach there, and the compiler's own takes twice as long.
+
+    Off by 2e-7 at most.
+    """
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        shrunk = torch.exp(-2.0 * x.abs())
+        return torch.copysign((1.0 - shrunk) / (1.0 + shrunk), x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (y,) = ctx.saved_tensors
+        return grads[0] * (1.0 - y * y)
+
+
 def tanh(x: Tensor) -> Tensor:
     """Hyperbolic tangent."""
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
+    if x.device.type != "cpu":
         return torch.tanh(x)
+    if torch.compiler.is_compiling():
+        compiled: Tensor = _TanhByExp.apply(x)  # type: ignore[no-untyped-call]
+        return compiled
     if not x.requires_grad:
         return torch.from_numpy(np.tanh(x.numpy()))
     result: Tensor = _Tanh.apply(x)  # type: ignore[no-untyped-call]
@@ -72,7 +97,15 @@ def argmax(x: Tensor, axis: int) -> Tensor:
 
 def take(x: Tensor, index: Tensor) -> Tensor:
     """Pick x[..., index] along the last axis; index has one axis less than x."""
+    if torch.compiler.is_compiling() and x.shape[-1] <= NARROW:  # a sum of few, unlike a gather, becomes vector code
+        chosen = torch.arange(x.shape[-1], device=x.device) == index.unsqueeze(-1)
+        return torch.where(chosen, x, 0.0).sum(-1)
     return x.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+
+
+def only(x: Tensor, chosen: Tensor) -> Tensor:
+    """Return x [..., A] in the rows that are `chosen` [...], 0 in the others."""
+    return torch.where(chosen.unsqueeze(-1), x, 0.0)
 
 
 def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
@@ -110,10 +143,19 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     columns takes longer than with 16 (benchmarks/kernels.py).
     """
     outputs = weight.shape[2]
+    if torch.compiler.is_compiling() and outputs < NARROW:
+        return _narrow(x, weight, bias)
+    if torch.compiler.is_compiling():  # the bias is added where the activation is computed
+        return torch.bmm(x, weight) + bias.unsqueeze(1)
     if outputs >= NARROW or x.shape[1] < MANY_ROWS or x.device.type != "cpu":
         return torch.baddbmm(bias.unsqueeze(1), x, weight)
     wide = functional.pad(weight, (0, NARROW - outputs))
     return torch.bmm(x, wide)[..., :outputs] + bias.unsqueeze(1)
+
+
+def _narrow(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """The same, transposed, for a compiled graph: rows lie side by side, and what follows becomes vector code."""
+    return (torch.bmm(weight.transpose(1, 2), x.transpose(1, 2)) + bias.unsqueeze(2)).transpose(1, 2)
 
 
 def append_constants(x: Tensor, constants: Tensor) -> Tensor:

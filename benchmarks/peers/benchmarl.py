@@ -1,0 +1,110 @@
+"""BenchMARL: independent PPO and independent Q-learning on TorchRL, environments one after the other (W1, W4, W2).
+
+    .venv-peers/benchmarl/bin/python -m benchmarks.peers.benchmarl W1 [--seconds 30] [--seed 0]
+
+The game is mpe2's, in TorchRL's wrapper. Its Q-learning is not double, which is less work
+than asked for, and learns from the first rows on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from benchmarl.algorithms import IppoConfig, IqlConfig
+from benchmarl.environments.pettingzoo.common import PettingZooClass
+from benchmarl.experiment import Experiment, ExperimentConfig
+from benchmarl.experiment.callback import Callback
+from benchmarl.models.mlp import MlpConfig
+from torchrl.envs.libs.pettingzoo import PettingZooWrapper
+
+from benchmarks.peers import common
+from benchmarks.peers.common import WATCH, Over, Task
+from benchmarks.peers.games import spread
+
+FOREVER = 10**9
+
+
+class Spread(PettingZooClass):
+    """The game as a task of BenchMARL's."""
+
+    def get_env_fun(self, num_envs: int, continuous_actions: bool, seed: int | None, device: Any) -> Callable[[], Any]:
+        """Return what makes one environment."""
+        return lambda: PettingZooWrapper(
+            spread(self.config["players"]), return_state=True, categorical_actions=True, seed=seed, device=device
+        )  # fmt: skip
+
+
+class Laps(Callback):
+    """Marks the end of every update; leaves by Over."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.task = task
+
+    def on_train_end(self, training_td: Any, group: str) -> None:
+        """Look at the clock."""
+        if WATCH.lap(self.task.seconds):
+            raise Over
+
+
+def settings(task: Task, folder: str) -> ExperimentConfig:
+    """Return how the work is done."""
+    config = ExperimentConfig.get_from_yaml()
+    rows = task.envs * common.STEPS
+    own: dict[str, Any] = {
+        "share_policy_params": False, "prefer_continuous_actions": False, "gamma": common.GAMMA, "evaluation": False,
+        "render": False, "loggers": [], "create_json": False, "save_folder": folder, "max_n_frames": FOREVER,
+        "clip_grad_norm": True, "clip_grad_val": common.MAX_NORM, "lr": common.PPO_RATE,
+        "on_policy_collected_frames_per_batch": rows, "on_policy_n_envs_per_worker": task.envs,
+        "on_policy_n_minibatch_iters": common.EPOCHS, "on_policy_minibatch_size": rows // common.MINIBATCHES,
+    }  # fmt: skip
+    if task.work == "W2":
+        own |= {
+            "lr": common.DQN_RATE, "soft_target_update": False, "clip_grad_val": None,
+            "hard_target_update_frequency": common.TARGET_EVERY // common.EVERY, "exploration_eps_init": 1.0,
+            "exploration_eps_end": common.EPSILON, "exploration_anneal_frames": common.EPSILON_STEPS,
+            "off_policy_collected_frames_per_batch": common.EVERY, "off_policy_n_envs_per_worker": 1,
+            "off_policy_n_optimizer_steps": 1, "off_policy_train_batch_size": common.ROWS,
+            "off_policy_memory_size": common.REPLAY,
+        }  # fmt: skip
+    for name, value in own.items():
+        setattr(config, name, value)
+    return config
+
+
+def algorithm(task: Task) -> Any:
+    """Return independent Q-learning for W2, independent PPO for the others."""
+    if task.work == "W2":
+        return IqlConfig.get_from_yaml()
+    config = IppoConfig.get_from_yaml()
+    config.share_param_critic = False
+    config.clip_epsilon, config.entropy_coef, config.critic_coef = common.CLIP, common.ENTROPY, common.VALUE
+    config.lmbda, config.minibatch_advantage = common.LAMBDA, False
+    return config
+
+
+def model(task: Task) -> MlpConfig:
+    """Return two hidden layers."""
+    activation = torch.nn.ReLU if task.work == "W2" else torch.nn.Tanh
+    return MlpConfig(num_cells=[common.WIDTH] * 2, activation_class=activation, layer_class=torch.nn.Linear)
+
+
+def main() -> None:
+    """Build, and train for as long as asked."""
+    task = common.task_of(__doc__, "W1", "W4", "W2")
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Over):
+        Experiment(
+            task=Spread(name="SIMPLE_SPREAD", config={"players": task.players, "max_cycles": 25}),
+            algorithm_config=algorithm(task), model_config=model(task), critic_model_config=model(task),
+            seed=task.seed, config=settings(task, folder), callbacks=[Laps(task)],
+        ).run()  # fmt: skip
+    more = {"double": False} if task.work == "W2" else {}
+    common.report("benchmarl", task, ("benchmarl", "torchrl", "torch", "mpe2"), networks="separate", **more)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""What all runs of the comparison have in common: the work, the stopwatch and the line of JSON.
+
+W1: PPO, 3 players on simple_spread_v3, 16 environments x 128 steps, 4 epochs x 4 minibatches, actor and critic of 2x64
+    tanh each.
+W4: the same with 8 players.
+W2: independent double DQN, 3 players, one environment, a gradient step of 64 rows for each every 4 env steps, 2x64
+    relu.
+W3: PPO on CartPole-v1, 8 environments, until the last 100 training episodes have a mean return of 475.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+PLAYERS = {"W1": 3, "W2": 3, "W3": 1, "W4": 8}
+ENVS = {"W1": 16, "W2": 1, "W3": 8, "W4": 16}
+
+GAMMA, WIDTH = 0.99, 64
+STEPS, EPOCHS, MINIBATCHES = 128, 4, 4
+PPO_RATE, LAMBDA, CLIP, ENTROPY, VALUE, MAX_NORM = 3e-4, 0.95, 0.2, 0.01, 0.5, 0.5
+DQN_RATE, REPLAY, ROWS, EVERY, LEARNING_STARTS, TARGET_EVERY = 1e-3, 50_000, 64, 4, 1_000, 500
+EPSILON, EPSILON_STEPS = 0.05, 10_000
+CARTPOLE_STEPS, CARTPOLE_RETURN = 200_000, 475.0
+CARTPOLE = {
+    "steps": 32, "epochs": 20, "rows": 256, "learning_rate": 1e-3, "gamma": 0.98, "gae_lambda": 0.8, "clip": 0.2,
+    "entropy": 0.0, "decay_steps": 100_000,
+}  # fmt: skip
+"""RL Zoo's settings of PPO on CartPole-v1; learning rate and clip fall to zero over decay_steps."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one run is asked to do. seconds: of measuring, after the first update."""
+
+    work: str
+    players: int
+    envs: int
+    seconds: float
+    seed: int
+
+
+def parser_of(about: str | None, works: tuple[str, ...]) -> argparse.ArgumentParser:
+    """Return the command line that all runs share."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", choices=works)
+    parser.add_argument("--seconds", type=float, default=30.0, help="of measuring, after the first update")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser
+
+
+def task_of(about: str | None, *works: str) -> Task:
+    """Read the task from the command line."""
+    args = parser_of(about, works).parse_args()
+    return Task(args.work, PLAYERS[args.work], ENVS[args.work], args.seconds, args.seed)
+
+
+class Over(Exception):  # noqa: N818
+    """Raised to leave a peer's training loop that has no other way out, when the time is over."""
+
+
+class Stopwatch:
+    """Counts env steps and finished episodes, and times what lies between the ends of two updates.
+
+    What comes before the end of the first update (building, compiling, filling a replay memory) is set-up.
+    """
+
+    def __init__(self) -> None:
+        self.made = time.perf_counter()
+        self.steps = 0
+        self.returns: list[float] = []
+        self.first: tuple[float, int] | None = None
+        self.last: tuple[float, int] | None = None
+
+    def start(self) -> None:
+        """Measure from here on, whatever was learned before."""
+        self.steps, self.returns = 0, []
+        self.first = (time.perf_counter(), 0)
+
+    def lap(self, seconds: float) -> bool:
+        """Mark the end of an update; return whether it has been measured for long enough."""
+        now = time.perf_counter()
+        if self.first is None:
+            self.first = (now, self.steps)
+            return False
+        self.last = (now, self.steps)
+        return now - self.first[0] >= seconds
+
+    def recent(self) -> float:
+        """Return the mean return of the last 100 episodes; nan before the first."""
+        last = self.returns[-100:]
+        return sum(last) / len(last) if last else float("nan")
+
+    def solved(self) -> bool:
+        """Say whether cart-pole is learned."""
+        return len(self.returns) >= 100 and self.recent() >= CARTPOLE_RETURN
+
+    def spent(self) -> bool:
+        """Mark a point of a run on cart-pole; return whether it is at its end, learned or not."""
+        self.lap(0.0)
+        return self.solved() or self.steps >= CARTPOLE_STEPS
+
+
+WATCH = Stopwatch()
+"""The one of this process: environments report to it even where a peer pickles them."""
+
+
+def report(peer: str, task: Task, packages: tuple[str, ...], **more: Any) -> None:
+    """Print one line of JSON.
+
+    env_steps_per_s: measured between updates. setup_s: from the start of building to the end of the first update.
+    return_mean: of a player and episode, over the last 100 episodes of training.
+    """
+    if WATCH.first is None or WATCH.last is None:
+        raise RuntimeError(f"{peer}: no second update ended, so there is nothing to measure")
+    steps, seconds = WATCH.last[1] - WATCH.first[1], WATCH.last[0] - WATCH.first[0]
+    line = {
+        "peer": peer, "work": task.work, "agents": task.players, "envs": task.envs, "seed": task.seed,
+        "env_steps": steps, "seconds": round(seconds, 2), "env_steps_per_s": round(steps / seconds, 1),
+        "setup_s": round(WATCH.first[0] - WATCH.made, 2), "episodes": len(WATCH.returns),
+        "return_mean": round(WATCH.recent(), 2) if WATCH.returns else None,
+        **({"solved": WATCH.solved()} if task.work == "W3" else {}), **more,
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+    }  # fmt: skip
+    print(json.dumps(line), flush=True)

@@ -1,0 +1,148 @@
+"""What befalls environments: which faults are survived, how many of them, and what is told of each."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from marltrain.errors import ConfigError, EnvError, did_you_mean
+from marltrain.layout import Array
+
+LOGGER = logging.getLogger("marltrain")
+EXCEPTION, CONTRACT, TIMEOUT, DIED = "exception", "contract", "timeout", "died"
+"""Kinds of faults: the environment's code raised, it published what it may not, its worker hung, its worker ended."""
+ON_FAULT = ("raise", "restart")
+MAX_RESTARTS = 20
+WINDOW = 10_000
+"""Env steps of all environments together within which more than `max_env_restarts` faults are not survived."""
+
+
+class Fault(NamedTuple):
+    """One fault.
+
+    kind: "exception", "contract", "timeout" or "died".
+    env, episode, seed, step: the environment, its episode, that episode's seed, and the env step of it that failed, 0
+      being the reset; all -1 for a worker that died while none of its environments was at work.
+    message: all of this in words.  traceback: the environment's own, where it raised.
+    cut: the environments whose running episode was given up; none where an episode failed to begin.
+    """
+
+    kind: str
+    env: int
+    episode: int
+    seed: int
+    step: int
+    message: str
+    traceback: str = ""
+    cut: tuple[int, ...] = ()
+
+
+def written(faults: Sequence[Fault]) -> bytes:
+    """Return faults as JSON."""
+    return json.dumps(faults).encode()
+
+
+def read(data: bytes) -> list[Fault]:
+    """Return the faults that `written` was given."""
+    return [_read(values) for values in json.loads(data)]
+
+
+def _read(values: Sequence[Any]) -> Fault:
+    *told, cut = values
+    return Fault._make([*told, tuple(cut)])
+
+
+def cut_by(faults: Iterable[Fault]) -> Array:
+    """Return the environments whose running episode was given up, [n] int64, in order."""
+    return np.array(sorted({e for fault in faults for e in fault.cut}), np.int64)
+
+
+@dataclass(frozen=True)
+class Handling:
+    """What is done about faults; see `make_vector`. Raises ConfigError for what is none of its values."""
+
+    on_fault: str | None = "raise"
+    max_restarts: int = MAX_RESTARTS
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if self.on_fault is not None and self.on_fault not in ON_FAULT:
+            near = did_you_mean(str(self.on_fault), ON_FAULT)
+            raise ConfigError(f"on_fault must be None or one of {ON_FAULT}, got {self.on_fault!r}.{near}")
+        if not isinstance(self.max_restarts, int) or isinstance(self.max_restarts, bool) or self.max_restarts < 0:
+            raise ConfigError(f"max_env_restarts must be an integer of at least 0, got {self.max_restarts!r}")
+        seconds = self.timeout
+        known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < math.inf
+        if seconds is not None and not known:
+            raise ConfigError(f"env_timeout must be a number of seconds greater than 0, or None, got {seconds!r}")
+
+    def survives(self, kind: str, *, proven: bool) -> bool:
+        """Whether a fault is survived; `proven`: the environment has finished an episode before."""
+        if self.on_fault is not None:
+            return self.on_fault == "restart"
+        return proven or kind in (TIMEOUT, DIED)
+
+
+def check_timeout(env_timeout: float | None, *, vector: str, native: bool) -> None:
+    """Raise ConfigError where a hanging environment could not be ended, or would be no environment of Python."""
+    if env_timeout is None:
+        return
+    if native:
+        raise ConfigError(
+            f"env_timeout={env_timeout:g} has no meaning for a native game, whose steps are compiled: leave it out"
+        )
+    if vector != "subproc":
+        raise ConfigError(
+            f"env_timeout={env_timeout:g} needs worker processes, since nothing can end a step that hangs in this one: "
+            f'use vector="subproc", or leave it out with vector="{vector}"'
+        )
+
+
+class Ledger:
+    """The faults of the last `WINDOW` env steps: logs each, and stops when they are more than `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        """Start with none."""
+        self._limit = limit
+        self._recent: list[tuple[int, Fault]] = []
+
+    def clear(self) -> None:
+        """Forget all faults."""
+        self._recent = []
+
+    def add(self, faults: Sequence[Fault], clock: int) -> None:
+        """Take the faults of the batch step that ends at env step `clock`; raises EnvError when they are too many."""
+        for fault in faults:
+            LOGGER.warning("%s. It begins anew%s", fault.message, f"\n{fault.traceback}" if fault.traceback else "")
+        recent = [(time, fault) for time, fault in self._recent if clock - time < WINDOW]
+        self._recent = recent + [(clock, fault) for fault in faults]
+        if len(self._recent) > self._limit:
+            raise EnvError(self._story())
+
+    def state(self, clock: int) -> Array:
+        """Return, as bytes of JSON, what `restore` goes on with."""
+        told = [(time - clock, fault) for time, fault in self._recent]
+        return np.frombuffer(json.dumps(told).encode(), np.uint8)
+
+    def restore(self, saved: Array, clock: int) -> None:
+        """Become the ledger that `state` was asked of, at env step `clock`."""
+        told = json.loads(saved.tobytes())
+        self._recent = [(clock + since, _read(values)) for since, values in told]
+
+    def _story(self) -> str:
+        """All that happened lately, the last traceback included."""
+        faults = [fault for _, fault in self._recent]
+        last = next((fault.traceback for fault in reversed(faults) if fault.traceback), "")
+        return "\n".join([
+            f"{len(faults)} faults within {WINDOW:,} env steps; max_env_restarts={self._limit} are survived:",
+            *(f"  {fault.message}" for fault in faults),
+            "Correct the environment, or raise max_env_restarts.",
+            *([f"\nThe last traceback:\n{last}"] if last else []),
+        ])  # fmt: skip

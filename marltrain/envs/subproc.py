@@ -1,0 +1,188 @@
+"""SubprocVectorEnv: E environments in worker processes, and what happens when one of these is lost."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from marltrain.envs.chunk import place
+from marltrain.envs.crew import Crew, Loss, worker_context
+from marltrain.envs.faults import DIED, Fault, Handling, check_timeout, read
+from marltrain.envs.registry import resolve
+from marltrain.envs.vector import VectorEnv
+from marltrain.envs.worker import BEGIN, RESTORE, SNAPSHOT, Task, shared_arrays, shared_size
+from marltrain.errors import ConfigError
+from marltrain.files import packed, unpacked
+from marltrain.layout import Array
+from marltrain.random import child_seed
+from marltrain.spec import Step, empty_actions
+
+
+class SubprocVectorEnv(VectorEnv):
+    """The environments in worker processes, each of which holds many and writes into shared memory.
+
+    Gives the same episodes as DummyVectorEnv, bit for bit, with any number of workers.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        num_envs: int,
+        *,
+        num_workers: int | None = None,
+        role: str = "train",
+        with_state: bool = False,
+        recording: bool = False,
+        handling: Handling | None = None,
+    ) -> None:
+        """Start `num_workers` processes (default: one for each core, at most one for each environment)."""
+        if num_workers is None:
+            num_workers = min(num_envs, _cores())
+        if not 1 <= num_workers <= max(num_envs, 1):
+            raise ConfigError(f"num_workers must be between 1 and num_envs ({num_envs}), got {num_workers}")
+        super().__init__(resolve(source), num_envs, with_state=with_state, handling=handling)
+        native = self.source.game is not None
+        check_timeout(self._handling.timeout, vector="subproc", native=native)
+        self._survives = not native and self._handling.survives(DIED, proven=True)
+        self._role, self._seed = role, 0
+        memory = worker_context().RawArray("B", shared_size(self.spec, num_envs, num_workers))
+        self._shared = shared_arrays(self.spec, num_envs, num_workers, memory)
+        self._step, self._actions = self._shared.step, self._shared.actions
+        cuts = [num_envs * w // num_workers for w in range(num_workers + 1)]
+        self._tasks = [
+            Task(self.source, self.spec, num_envs, low, high, role, w, num_workers, recording, self._handling)
+            for w, (low, high) in enumerate(itertools.pairwise(cuts))
+        ]
+        self._crew = Crew(self._tasks, memory, self._handling.timeout)
+        self._sent = False
+
+    def reset(self, seed: int) -> Step:
+        """See VectorEnv."""
+        self._sent = False
+        self._forget_faults()
+        self._seed = seed
+        self._step.episode[...] = 0
+        self._crew.order(seed)
+        self._collect(self._crew.wait(), cut=False)
+        return self._step
+
+    def send(self, actions: tuple[Array, ...]) -> None:
+        """See VectorEnv."""
+        for shared, array in zip(self._actions, actions, strict=True):
+            shared[...] = array
+        self._crew.order()
+        self._sent = True
+
+    def recv(self) -> Step:
+        """See VectorEnv."""
+        if not self._sent:
+            raise RuntimeError("recv() without a send() before it")
+        self._sent = False
+        self.faults = ()
+        answers = self._crew.wait()
+        self._clock += self.num_envs
+        if any(answers):
+            self._collect(answers, cut=True)
+        return self._step
+
+    def close(self) -> None:
+        """See VectorEnv."""
+        self._crew.close()
+
+    def _snapshot(self) -> dict[str, Array]:
+        self._crew.order(SNAPSHOT)
+        answers = self._crew.wait()
+        parts = [self._unknown(answer) if isinstance(answer, Loss) else unpacked(answer) for answer in answers]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
+        self._sent = False
+        native = self.source.game is not None
+        self._seed = 0 if native else int(saved["seed"][0])
+        self._crew.order(RESTORE, packed(saved))
+        lost, faults = [], []
+        for answer in self._crew.wait(1 if native else 1 + int(saved["length"].max())):
+            if isinstance(answer, Loss):
+                faults += self._mend(answer)
+                lost += [(e, answer.told) for e in self._envs_of(answer)]
+            else:
+                told = json.loads(answer)
+                lost += [(e, found) for e, found in told["lost"]]
+                faults += read(told["faults"].encode()) if told["faults"] else []
+        self._step.ended[[e for e, _ in lost]] = True
+        self._tell(faults)
+        return lost
+
+    # Faults
+
+    def _collect(self, answers: Sequence[bytes | Loss], *, cut: bool) -> None:
+        """Tell of the faults in the workers' answers; start others in the place of those that are gone.
+
+        cut: their running episodes are given up for it, since this is no reset.
+        """
+        faults = []
+        for answer in answers:
+            if isinstance(answer, Loss):
+                faults += self._mend(answer, cut=self._envs_of(answer) if cut else ())
+            elif answer:
+                faults += read(answer)
+        self._tell(faults)
+
+    def _mend(self, loss: Loss, cut: Sequence[int] = ()) -> list[Fault]:
+        """Start a worker in the place of one that is gone, and the next episodes in its environments.
+
+        Return the faults. After more of them than are survived it is left alone: `_tell` stops then.
+        """
+        envs = list(self._envs_of(loss))
+        faults, answer = [self._fault(loss, tuple(cut))], b""
+        while len(faults) <= self._handling.max_restarts:
+            begin = [self._seed, *(self._step.episode[envs] + 1).tolist()]
+            again = self._crew.replace(loss.worker, BEGIN, json.dumps(begin).encode())
+            if not isinstance(again, Loss):
+                answer = again
+                break
+            faults.append(self._fault(again, ()))
+        self._step.ended[list(cut)] = True
+        return faults + (read(answer) if answer else [])
+
+    def _fault(self, loss: Loss, cut: tuple[int, ...]) -> Fault:
+        """Describe the loss of a worker; raises WorkerError where that is not survived."""
+        if not self._survives:
+            raise self._crew.error(loss)
+        at = int(self._shared.at[loss.worker])
+        if at < 0:
+            return Fault(loss.kind, -1, -1, -1, -1, loss.told, cut=cut)
+        e = self._tasks[loss.worker].low + at
+        episode, step = int(self._step.episode[e]), int(self._shared.length[e])
+        seed = child_seed(self._seed, "episode", self._role, e, episode)
+        where = place(self.source.name, self._role, e, episode, seed, step)
+        return Fault(loss.kind, e, episode, seed, step, f"{where}: {loss.told}", cut=cut)
+
+    def _envs_of(self, loss: Loss) -> range:
+        task = self._tasks[loss.worker]
+        return range(task.low, task.high)
+
+    def _unknown(self, loss: Loss) -> dict[str, Array]:
+        """Return a snapshot for the environments of a worker that is gone: no move leads to where they were.
+
+        The next step finds it gone, too, and begins new episodes.
+        """
+        if not self._survives:
+            raise self._crew.error(loss)
+        envs = list(self._envs_of(loss))
+        moves = [one.swapaxes(0, 1) for one in empty_actions(self.spec, 0)]
+        return {
+            "seed": np.full(len(envs), self._seed, np.int64),
+            "episode": self._step.episode[envs],
+            "length": np.zeros(len(envs), np.int64),
+            **{f"moves/{g}": one for g, one in enumerate(moves)},
+        }
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,74 @@
+"""A function of trees of tensors that a framework traces or compiles, once for each structure of its arguments."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Key = tuple[Any, ...]
+
+
+class Traces(ABC):
+    """Calls `function(*trees)` through one of its traces; a tree is a tensor, None, or a dict of trees.
+
+    It chooses among its traces itself: what frameworks have for it sees to more cases, and takes longer.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Wrap `function`; nothing is traced before the first call."""
+        self.function = function
+        self._traces: dict[Key, Callable[..., Any]] = {}
+
+    @abstractmethod
+    def leaf(self, given: Any) -> tuple[Any, Key]:
+        """Return the tensor to call a trace with, and what of it a trace is chosen by."""
+
+    @abstractmethod
+    def traced(self, call: Callable[..., Any], leaves: list[Any]) -> Callable[..., Any]:
+        """Return `call`, a function of as many tensors as there are `leaves`, traced for their likes."""
+
+    def __call__(self, *trees: Any) -> Any:
+        """Return what the function returns."""
+        trace, leaves = self.bound(*trees)
+        return trace(*leaves)
+
+    def bound(self, *trees: Any) -> tuple[Callable[..., Any], list[Any]]:
+        """Return the trace for such trees, and the tensors to call it with."""
+        leaves: list[Any] = []
+        key = tuple(self._flattened(tree, leaves) for tree in trees)
+        if key not in self._traces:
+            self._traces[key] = self.traced(self._of_leaves(trees), leaves)
+        return self._traces[key], leaves
+
+    def _flattened(self, tree: Any, leaves: list[Any]) -> Key | None:
+        """Append a tree's tensors to `leaves`; return what a trace is chosen by."""
+        if tree is None:
+            return None
+        if isinstance(tree, dict):
+            return tuple((name, self._flattened(inner, leaves)) for name, inner in tree.items())
+        leaf, key = self.leaf(tree)
+        leaves.append(leaf)
+        return key
+
+    def _of_leaves(self, trees: tuple[Any, ...]) -> Callable[..., Any]:
+        function, skeleton = self.function, tuple(_emptied(tree) for tree in trees)
+
+        def call(*given: Any) -> Any:
+            remaining = iter(given)
+            return function(*(_filled(tree, remaining) for tree in skeleton))
+
+        return call
+
+
+def _emptied(tree: Any) -> Any:
+    """Return a tree's structure: True for a tensor, so that a trace keeps none of the first call's alive."""
+    if isinstance(tree, dict):
+        return {name: _emptied(inner) for name, inner in tree.items()}
+    return None if tree is None else True
+
+
+def _filled(tree: Any, leaves: Iterator[Any]) -> Any:
+    if isinstance(tree, dict):
+        return {name: _filled(inner, leaves) for name, inner in tree.items()}
+    return None if tree is None else next(leaves)

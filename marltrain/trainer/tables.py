@@ -1,0 +1,159 @@
+"""Tables that grow by rows for as long as a run does: in memory what is small, on disk what is not."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from marltrain.errors import SaveError
+from marltrain.files import State, inside, of_type, packed, read_arrays, replacing, sha256
+from marltrain.layout import Array
+
+
+class Readings:
+    """Rows of named numbers; a row need not have them all, and new names may come. nan where a row has none."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """Start empty, with these names."""
+        self._columns = {name: i for i, name in enumerate(names)}
+        self._values = np.full((64, len(self._columns)), math.nan)
+        self.rows = 0
+
+    @property
+    def names(self) -> list[str]:
+        """All names so far, in the order in which they came."""
+        return list(self._columns)
+
+    @property
+    def values(self) -> Array:
+        """A copy of all rows, [rows, names] float64."""
+        return self._values[: self.rows].copy()
+
+    def add(self, row: Mapping[str, float]) -> None:
+        """Add a row."""
+        for name in row:
+            self._columns.setdefault(name, len(self._columns))
+        height, width = self._values.shape
+        if width < len(self._columns) or height == self.rows:
+            larger = np.full((max(64, 2 * self.rows), len(self._columns)), math.nan)
+            larger[: self.rows, :width] = self._values[: self.rows]
+            self._values = larger
+        for name, value in row.items():
+            self._values[self.rows, self._columns[name]] = value
+        self.rows += 1
+
+    def state(self) -> State:
+        """Return all rows."""
+        return State({"names": self.names}, {"rows": self.values})
+
+    def restore(self, state: State) -> None:
+        """Become the rows that `state` returned."""
+        values, names = state.arrays["rows"], [of_type("a column's name", name, str) for name in state.info["names"]]
+        if values.shape[1:] != (len(names),):
+            raise SaveError(f"a table of {len(names)} columns has rows of shape {values.shape[1:]}")
+        if names[: len(self._columns)] != list(self._columns):
+            raise SaveError(f"a table that begins with {', '.join(self._columns)} is written with {names}")
+        self._columns = {name: i for i, name in enumerate(names)}
+        self._values, self.rows = values.astype(float), len(values)
+
+
+class LongTable:
+    """Named columns of numbers, any number of rows: the newest in memory, the others in files of a folder.
+
+    A file holds `held` rows, never changes, and is called "<number of its first row>-<its checksum>". So a state names
+    files and holds only the newest rows, and two futures of one run do not write over each other's.
+    """
+
+    def __init__(self, dtypes: Mapping[str, Any], folder: str | Path, held: int) -> None:
+        """Make an empty table; `folder` is made when the first `held` rows are full."""
+        self._newest: dict[str, Array] = {name: np.empty(held, dtype) for name, dtype in dtypes.items()}
+        self._folder, self._held = Path(folder), held
+        self._files: list[str] = []
+        self._filled = 0
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self._files) * self._held + self._filled
+
+    def add(self, *values: float) -> None:
+        """Add a row, its values in the columns' order; raises SaveError when it cannot be written to disk."""
+        for column, value in zip(self._newest.values(), values, strict=True):
+            column[self._filled] = value
+        self._filled += 1
+        if self._filled == self._held:
+            self._store()
+
+    def extend(self, rows: int, *values: float | Array) -> None:
+        """Add rows: of each column, in order, an array [rows], or one number for all of them; see `add`."""
+        end = self._filled + rows
+        if end >= self._held:
+            for row in zip(*(np.broadcast_to(value, rows).tolist() for value in values), strict=True):
+                self.add(*row)
+            return
+        for column, value in zip(self._newest.values(), values, strict=True):
+            column[self._filled : end] = value
+        self._filled = end
+
+    def parts(self) -> Iterator[dict[str, Array]]:
+        """Give all rows in order, some at a time; what it gives is overwritten as the table grows."""
+        for name in self._files:
+            yield self._read(name)
+        yield {name: column[: self._filled] for name, column in self._newest.items()}
+
+    def arrays(self) -> dict[str, Array]:
+        """Return a copy of every column, whole."""
+        made = {name: np.empty(len(self), column.dtype) for name, column in self._newest.items()}
+        start = 0
+        for part in self.parts():
+            for name, values in part.items():
+                made[name][start : start + len(values)] = values
+            start += self._held
+        return made
+
+    def state(self) -> State:
+        """Return the newest rows, and the names of the files that hold the others."""
+        newest = {name: column[: self._filled].copy() for name, column in self._newest.items()}
+        return State({"files": list(self._files)}, newest)
+
+    def restore(self, state: State) -> None:
+        """Become the table that `state` was asked of; raises SaveError where a file is missing, damaged or no part."""
+        files = [of_type("the name of a file of rows", name, str) for name in state.info["files"]]
+        filled = {len(values) for values in state.arrays.values()}
+        if state.arrays.keys() != self._newest.keys() or len(filled) != 1 or max(filled) >= self._held:
+            raise SaveError(f"a table of the columns {', '.join(self._newest)} holds {sorted(filled)} rows in memory "
+                            f"of {', '.join(state.arrays)}; fewer than {self._held} of each were expected")  # fmt: skip
+        for i, name in enumerate(files):
+            self._check(name, i * self._held)
+        self._files, self._filled = files, filled.pop()
+        for name, values in state.arrays.items():
+            self._newest[name][: self._filled] = values
+
+    def _store(self) -> None:
+        """Write the rows in memory to a file of their own."""
+        data = packed(self._newest)
+        name = f"{len(self._files) * self._held}-{hashlib.sha256(data).hexdigest()}"
+        with replacing(self._folder / f"{name}.safetensors") as beside:
+            beside.write_bytes(data)
+        self._files.append(name)
+        self._filled = 0
+
+    def _check(self, name: str, first: int) -> None:
+        """Raise SaveError unless a file is there, is what its name says, and holds the rows from `first` on."""
+        path = inside(self._folder, f"{name}.safetensors")
+        if name != f"{first}-{sha256(path)}":
+            raise SaveError(f"{path}: its checksum is not the one in its name, or it is not the part of the table that "
+                            f"begins with row {first}: it was changed or damaged")  # fmt: skip
+        self._read(name)
+
+    def _read(self, name: str) -> dict[str, Array]:
+        path = self._folder / f"{name}.safetensors"
+        held = read_arrays(path)
+        kinds = {name: (values.dtype, values.shape) for name, values in held.items()}
+        if kinds != {name: (column.dtype, column.shape) for name, column in self._newest.items()}:
+            raise SaveError(f"{path}: holds {kinds}; {self._held} rows of {', '.join(self._newest)} were expected")
+        return {name: held[name] for name in self._newest}

@@ -1,0 +1,109 @@
+"""Noise drawn for many acts at once is the noise drawn act by act, and the generators can be put back at any time."""
+
+import copy
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import marltrain as mt
+from marltrain.policies import noise
+from marltrain.policies.algorithms.ppo import PPOAlgorithm
+from marltrain.policies.distributions import distribution_of
+from marltrain.policies.exploration import epsilon_noise
+from marltrain.policies.noise import Noise
+
+VECTOR = spaces.Box(-1, 1, (5,), np.float32)
+SPACES = {
+    "categorical": spaces.Discrete(3), "several": spaces.MultiDiscrete([2, 3]), "gaussian": spaces.Box(-1, 1, (3,)),
+}  # fmt: skip
+
+
+def generators(agents=2):
+    return [np.random.default_rng(seed) for seed in range(agents)]
+
+
+def drawn_by(name):
+    if name == "epsilon":
+        return lambda rngs, rows: epsilon_noise(rngs, rows, 4)
+    distribution = distribution_of(SPACES[name])
+    return lambda rngs, rows: {"sample": distribution.noise(rngs, rows)}
+
+
+def assert_equal(mine, theirs):
+    assert mine.keys() == theirs.keys()
+    for name, values in mine.items():
+        np.testing.assert_array_equal(values, theirs[name])
+
+
+@pytest.mark.parametrize("name", [*SPACES, "epsilon"])
+@pytest.mark.parametrize("rows", [1, 7, 64])
+def test_ahead_is_act_by_act(name, rows, monkeypatch):
+    """700 rows at once at most: 700, 100 and 10 acts, so that later draws are as long as the ones before."""
+    monkeypatch.setattr(noise, "ROWS", 700)
+    draw = drawn_by(name)
+    ahead, mine, theirs = Noise(draw), generators(), generators()
+    for act in range(40 if rows < 64 else 60):
+        assert_equal(ahead.next(mine, rows), draw(theirs, rows))
+        if act in (0, 11, 12, 30):
+            ahead.settle()
+            ahead.settle()
+            assert [rng.random() for rng in mine] == [rng.random() for rng in theirs]
+
+
+def test_other_generators_and_other_numbers_of_rows_in_between():
+    """A test in the middle of training, then twice as many environments."""
+    draw = drawn_by("categorical")
+    ahead, training, testing = Noise(draw), generators(), generators(3)
+    by_act = copy.deepcopy(training), copy.deepcopy(testing)
+    for mine, theirs, rows in [(training, by_act[0], 4)] * 5 + [(testing, by_act[1], 2)] * 3:
+        assert_equal(ahead.next(mine, rows), draw(theirs, rows))
+    for rows in (4, 4, 8, 8, 8, 4):
+        assert_equal(ahead.next(training, rows), draw(by_act[0], rows))
+    ahead.settle()
+    for mine, theirs in zip(training + testing, by_act[0] + by_act[1], strict=True):
+        assert mine.bit_generator.state == theirs.bit_generator.state
+
+
+def test_an_agent_is_saved_as_if_nothing_had_been_drawn_ahead():
+    """Five acts in the middle of what was drawn, seen from outside, from an agent's own act, and from a copy."""
+    agent = mt.PPO(VECTOR, spaces.Discrete(4), seed=2)
+    learner, by_act = agent.learner(), agent.algorithm.noise
+    rngs, plain = learner.rngs("act"), [np.random.default_rng(0)]
+    plain[0].bit_generator.state = rngs[0].bit_generator.state
+    on = np.ones((1, 3), bool)
+    for _ in range(5):
+        learner.act(np.zeros((1, 3, 5), np.float32), None, None, turn=on, explore=on, rngs=rngs)
+        by_act(plain, 3)
+    assert rngs[0].bit_generator.state != plain[0].bit_generator.state
+    saved = learner.export(0)
+    assert saved.info["rngs"]["act"] == plain[0].bit_generator.state
+    learner.act(np.zeros((1, 3, 5), np.float32), None, None, turn=on, explore=on, rngs=rngs)
+    agent.act(np.zeros(5, np.float32), explore=True)
+    by_act(plain, 4)
+    assert learner.rngs("act")[0].bit_generator.state == plain[0].bit_generator.state
+    learner.act(np.zeros((1, 3, 5), np.float32), None, None, turn=on, explore=on, rngs=rngs)
+    learner.load(0, saved)
+    assert learner.rngs("act")[0].bit_generator.state == saved.info["rngs"]["act"]
+
+
+def test_noise_of_ones_own_is_drawn_act_by_act_unless_it_says_that_rows_follow_each_other():
+    class Mine(PPOAlgorithm):
+        def noise(self, rngs, rows):
+            asked.append(rows)
+            return super().noise(rngs, rows)
+
+    class InRows(Mine):
+        noise_by_rows = True
+
+        def noise(self, rngs, rows):
+            return super().noise(rngs, rows)
+
+    for algorithm, expected in ((Mine, [3] * 6), (InRows, [3, 6, 12])):
+        asked: list[int] = []
+        agent = type("Agent", (mt.PPO,), {"algorithm_class": algorithm})(VECTOR, spaces.Discrete(4), seed=2)
+        learner, on = agent.learner(), np.ones((1, 3), bool)
+        rngs = learner.rngs("act")
+        for _ in range(6):
+            learner.act(np.zeros((1, 3, 5), np.float32), None, None, turn=on, explore=on, rngs=rngs)
+        assert asked == expected

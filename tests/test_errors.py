@@ -1,0 +1,37 @@
+"""What messages are made of: values of any kind, and the nearest name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from marltrain.errors import LONGEST, did_you_mean, shown
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise ValueError("no")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a\nb", "'a\\nb'"),
+        (np.zeros((2, 2)), "array([[0., 0.], [0., 0.]])"),
+        (Unspeakable(), "a Unspeakable that cannot be shown"),
+        (10**5000, "a int that cannot be shown"),
+        ("x" * 1000, "'" + "x" * (LONGEST - 1) + "... (str)"),
+    ],
+    ids=["lines", "array", "unspeakable", "digits", "long"],
+)
+def test_any_value_is_shown_in_one_line_of_few_words(value, text):
+    assert shown(value) == text
+
+
+@pytest.mark.parametrize("name", [3, None, ["nam"], np.zeros(2), "x" * 10_000, "zzz"])
+def test_what_is_no_name_has_no_nearest_one(name):
+    assert did_you_mean(name, ["name"]) == ""
+
+
+def test_the_nearest_name():
+    assert did_you_mean("nmae", ["other", "name"]) == " Did you mean 'name'?"
