@@ -36,7 +36,7 @@ $(ALL): pyproject.toml constraints.txt Makefile | $(BIN)/python
 
 install: $(ALL) ## install marltrain with all that its tests need
 
-demo: $(CORE) ## train three agents on mpe2/simple_spread_v3 and draw what they learned
+demo: $(CORE) ## train three agents on marltrain/simple_spread_v3 and draw what they learned
 	$(THREADS) $(BIN)/python examples/spread.py
 
 test: check pytest docs ## everything that must pass: format, lint, types, tests, documentation

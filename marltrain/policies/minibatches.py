@@ -45,8 +45,7 @@ class Minibatches:
         rows = {n: value for n, value in vars(tensors).items() if n not in DONE_WITH}
         for _ in range(epochs):
             index, weight = self._deal(rngs)
-            place = backend.tensor(index)
-            dealt = {name: backend.rows(value, place) for name, value in rows.items()}
+            dealt = backend.rows(rows, index, self.weight.shape[1])
             dealt["weight"] = backend.tensor(weight)
             for m, (start, stop) in enumerate(self.edges):
                 present = m < np.minimum(self.shares, self.counts)

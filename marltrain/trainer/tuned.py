@@ -89,6 +89,23 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
             "minibatches": 4,
         },
     },
+    ("ppo", "marltrain/simple_spread_v3"): {
+        "trainer": {
+            "num_train_envs": 16,
+            "num_test_envs": 100,
+            "update_freq": 2_048,
+            "test_freq": 4_000,
+            "episodes_per_test": 100,
+            "steps_per_train": 2_000_000,
+        },
+        "agents": {
+            "learning_rate": linear(1e-3, 1e-4, 2_000_000),
+            "gamma": 0.95,
+            "entropy_coef": 0.01,
+            "epochs": 4,
+            "minibatches": 4,
+        },
+    },
 }
 """(algorithm, environment) -> keyword arguments of DecentralizedTrainer ("trainer") and of make_agents ("agents")."""
 

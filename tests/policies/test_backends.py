@@ -122,9 +122,10 @@ def test_clipping_is_torchs_own_for_each_row(backend):
 @on_both
 def test_rows_and_columns(backend):
     value = backend.tensor(np.arange(24).reshape(2, 4, 3))
-    index = backend.tensor(np.array([[3, 0], [1, 1]]))
-    assert backend.numpy(backend.rows({"x": value}, index)["x"])[:, :, 0].tolist() == [[9, 0], [15, 15]]
-    assert backend.rows(None, index) is None
+    picked = backend.rows({"obs": {"x": value}, "y": value, "legal": None}, np.array([[3, 0], [1, 1]]), 4)
+    assert picked["legal"] is None
+    for rows in (picked["obs"]["x"], picked["y"]):
+        assert backend.numpy(rows)[:, :, 0].tolist() == [[9, 0], [15, 15]]
     assert backend.numpy(backend.columns({"x": value}, 1, 3)["x"])[:, :, 0].tolist() == [[3, 6], [15, 18]]
     assert backend.columns(None, 0, 1) is None
 

@@ -156,16 +156,21 @@ class Backend:
         factor = tf.minimum(limit / (tf.norm(norms, axis=0) + 1e-6), 1.0)
         return [grad * factor[:, tf.newaxis] for grad in grads], tf.unstack(norms), factor
 
-    def rows(self, value: Any, index: Tensor) -> Any:
-        """Pick rows of [K, B, ...] by each agent's own index [K, N] -> [K, N, ...].
+    def rows(self, columns: Mapping[str, Any], index: Array, batch: int) -> dict[str, Any]:
+        """Pick rows of columns [K, B, ...], B = `batch`, by each agent's own index [K, N] -> [K, N, ...].
 
-        On a CPU as a numpy array: cutting that into minibatches is quicker than cutting a tensor.
+        On a CPU as numpy arrays: cutting those into minibatches is quicker than cutting a tensor.
         """
-        if isinstance(value, dict):
-            return {name: self.rows(inner, index) for name, inner in value.items()}
-        if value is None or "GPU" in self.device:
-            return None if value is None else tf.gather(value, index, batch_dims=1)
-        return np.asarray(value)[np.arange(len(index))[:, None], np.asarray(index)]
+        agents = np.arange(len(index))[:, None]
+
+        def picked(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {name: picked(inner) for name, inner in value.items()}
+            if value is None or "GPU" in self.device:
+                return None if value is None else tf.gather(value, index, batch_dims=1)
+            return np.asarray(value)[agents, index]
+
+        return {name: picked(value) for name, value in columns.items()}
 
     def columns(self, value: Any, start: int, stop: int) -> Any:
         """Return the rows start to stop of [K, B, ...]."""

@@ -147,15 +147,19 @@ class Backend:
             grad.mul_(factor.unsqueeze(1))
         return grads, norms, factor
 
-    def rows(self, value: Any, index: Tensor) -> Any:
-        """Pick rows of [K, B, ...] by each agent's own index [K, N] -> [K, N, ...]."""
-        if isinstance(value, dict):
-            return {name: self.rows(inner, index) for name, inner in value.items()}
-        if value is None:
-            return None
-        agents, batch = value.shape[:2]
-        flat = (index + torch.arange(agents, device=index.device).unsqueeze(1) * batch).reshape(-1)
-        return value.flatten(0, 1).index_select(0, flat).view(agents, -1, *value.shape[2:])
+    def rows(self, columns: Mapping[str, Any], index: Array, batch: int) -> dict[str, Any]:
+        """Pick rows of columns [K, B, ...], B = `batch`, by each agent's own index [K, N] -> [K, N, ...]."""
+        agents = len(index)
+        flat = self.tensor((index + np.arange(agents)[:, None] * batch).reshape(-1))
+
+        def picked(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {name: picked(inner) for name, inner in value.items()}
+            if value is None:
+                return None
+            return value.flatten(0, 1).index_select(0, flat).view(agents, -1, *value.shape[2:])
+
+        return {name: picked(value) for name, value in columns.items()}
 
     def columns(self, value: Any, start: int, stop: int) -> Any:
         """Return the rows start to stop of [K, B, ...], as a view."""
