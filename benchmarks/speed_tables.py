@@ -45,11 +45,15 @@ OURS = ("torch", "torch-compiled", "tensorflow", "tensorflow-compiled")
 
 @dataclass(frozen=True)
 class Rival:
-    """Who runs: a name for the table, and the command line up to the work. missing: why it cannot run."""
+    """Who runs: a name for the table, and the command line up to the work. missing: why it cannot run.
+
+    alone: it is given one thread for its sums, whatever the cores: its own threads take the others.
+    """
 
     name: str
     command: tuple[str, ...] = ()
     missing: str = ""
+    alone: bool = False
 
     @property
     def ours(self) -> bool:
@@ -74,7 +78,8 @@ def marltrain(kind: str, collect: str | None = None) -> Rival:
     backend, _, compiled = kind.partition("-")
     more = (*(("--compiled",) if compiled else ()), *(("--collect", collect) if collect else ()))
     name = ", ".join(["marltrain", backend, *(["compiled"] if compiled else []), *([collect] if collect else [])])
-    return Rival(name, (sys.executable, "-m", "benchmarks.peers.ours", "--backend", backend, *more))
+    return Rival(name, (sys.executable, "-m", "benchmarks.peers.ours", "--backend", backend, *more),
+                 alone=collect == "overlap")  # fmt: skip
 
 
 def peer(name: str, venvs: Path) -> Rival:
@@ -90,7 +95,8 @@ def run(rival: Rival, arguments: Sequence[str], cores: Sequence[int], seconds: f
     if rival.missing or into.failed:
         into.failed = into.failed or rival.missing
         return
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "TQDM_DISABLE": "1"}
+    threads = 1 if rival.alone else len(cores)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TF_CPP_MIN_LOG_LEVEL": "3", "TQDM_DISABLE": "1"}
     command = ["taskset", "-c", ",".join(map(str, cores)), *rival.command, *arguments, "--seconds", str(seconds)]
     try:
         done = subprocess.run(
@@ -216,7 +222,7 @@ def measured(name: str, args: argparse.Namespace) -> str:
         made = costs(name, args.ours[0], (0,), args.rounds, args.seconds)
         return f"{marltrain(args.ours[0]).name}; W1, {args.rounds} runs in turn; {processor()}.\n\n{made}"
     work, _, cores = name.partition("x")
-    ours = [marltrain(kind, args.collect if cores else None) for kind in args.ours]
+    ours = [marltrain(kind, how) for kind in args.ours for how in (args.collect if cores else [None])]
     rivals = [*ours, *(peer(each, args.venvs) for each in WORKS[name] if each in args.peers)]
     rounds = args.seeds if work == "W3" else args.rounds
     found = in_turn(rivals, work, range(int(cores or 1)), range(rounds), args.seconds)
@@ -232,7 +238,7 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", choices=ALL, default=ALL)
     parser.add_argument("--ours", nargs="+", choices=OURS, default=["torch-compiled", "tensorflow-compiled"],
                         help="marltrain's backends; the first one's costs are measured")  # fmt: skip
-    parser.add_argument("--collect", default="overlap", help="marltrain's way of collecting on two cores")
+    parser.add_argument("--collect", nargs="+", default=["serial", "overlap"], help="marltrain's ways on two cores")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0, help="of measuring, in every run")
     parser.add_argument("--seeds", type=int, default=5, help="of W3")

@@ -2,7 +2,8 @@
 
     python benchmarks/stacking.py [--repeats 50]
 
-Double DQN, batches of 64 rows of 18 numbers, 2x64 networks, 5 actions; one thread; medians, both in turn.
+Double DQN, batches of 64 rows of 18 numbers, 2x64 networks, 5 actions; one thread; medians, both in turn. Then what PPO
+costs by agents: updates of 2,048 rows an agent, 4 epochs x 4 minibatches, stacked and compiled, all sizes in turn.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.policies.batch import Transitions
+from marltrain.policies.batch import Rollout, Transitions
 from marltrain.policies.learner import AlgorithmLearner
 
 SPACES = spaces.Box(-1, 1, (18,)), spaces.Discrete(5)
@@ -43,7 +44,34 @@ def learner(agents: int) -> AlgorithmLearner:
     return AlgorithmLearner(first.algorithm, first.backend, list(range(agents)), draw=True)
 
 
-def milliseconds(learners: list[AlgorithmLearner], data: Transitions) -> float:
+def rollout(agents: int, rows: int = 2048) -> Rollout:
+    """Return a random rollout of K agents, whole episodes of 128 rows."""
+    rng, shape = np.random.default_rng(0), (agents, rows)
+    ends = np.broadcast_to(np.arange(rows) % 128 == 127, shape)
+    return Rollout(
+        obs=rng.standard_normal((*shape, 18), np.float32), legal=None, action=rng.integers(5, size=shape),
+        reward=rng.standard_normal(shape, np.float32), discount=np.where(ends, 0, 0.99).astype(np.float32),
+        weight=np.ones(shape, np.float32), extras={"log_prob": np.full(shape, -1.6, np.float32)}, cut=ends,
+        truncated=np.zeros(shape, bool), boot=np.where(ends, 0, -1), boot_obs=np.zeros((agents, 1, 18), np.float32),
+        boot_legal=None,
+    )  # fmt: skip
+
+
+def costs(agents: tuple[int, ...], rounds: int) -> dict[int, float]:
+    """Return what PPO learns with, in microseconds an agent and row of its rollout: medians."""
+    made = {}
+    for count in agents:
+        first = mt.PPO(*SPACES, seed=0, epochs=4, minibatches=4, jit_compile=True)
+        made[count] = AlgorithmLearner(first.algorithm, first.backend, list(range(count)), draw=True), rollout(count)
+        milliseconds([made[count][0]], made[count][1])  # compiles
+    times: dict[int, list[float]] = {count: [] for count in agents}
+    for _ in range(rounds):
+        for count, (one, data) in made.items():
+            times[count].append(1e3 * milliseconds([one], data) / (count * data.weight.shape[1]))
+    return {count: statistics.median(each) for count, each in times.items()}
+
+
+def milliseconds(learners: list[AlgorithmLearner], data: Transitions | Rollout) -> float:
     """Return what one update of every learner takes."""
     start = time.perf_counter()
     for one in learners:
@@ -62,6 +90,9 @@ def main() -> None:
         times = [(milliseconds(stacked, whole), milliseconds(looped, single)) for _ in range(args.repeats)]
         together, apart = (statistics.median(column) for column in zip(*times, strict=True))
         print(f"{agents:3d} agents: stacked {together:.2f} ms, looped {apart:.2f} ms ({apart / together:.1f} times)")
+    found = costs((3, 8, 16, 32, 64), rounds=args.repeats // 5)
+    for count, each in found.items():
+        print(f"{count:3d} agents: PPO learns in {each:.2f} us an agent and row ({each / found[3]:.2f} of 3 agents)")
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def chosen_seed(seed: int | None, where: str) -> int:
     if seed is None:
         return fresh_seed()
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
-        raise ConfigError(f"{where}: seed must be an integer of at least 0 or None, got {shown(seed)}")
+        raise ConfigError(f"{where}: seed must be an integer of at least 0, below 2**63, or None, got {shown(seed)}")
     return int(seed)
 
 

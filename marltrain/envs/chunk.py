@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback as tracebacks
 from collections.abc import Mapping, MutableSequence, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -261,10 +261,11 @@ class Chunk:
         return self._adapters[e].render()
 
     def close(self) -> None:
-        """Close every environment."""
+        """Close every environment, even where another's `close` fails; raises what failed first."""
         adapters, self._adapters = self._adapters, []
-        for adapter, broken in zip(adapters, self._broken, strict=False):
-            _close(adapter, broken=broken)
+        with ExitStack() as closing:
+            for adapter, broken in reversed(list(zip(adapters, self._broken, strict=False))):
+                closing.callback(_close, adapter, broken=broken)
 
     def _begin(self, e: int, episode: int) -> None:
         """Start an episode; where that fails in a way that is survived, the one after it, on its own seed.

@@ -103,6 +103,8 @@ class SubprocVectorEnv(VectorEnv):
     def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
         self._sent = False
         native = self.source.game is not None
+        if native:
+            self._check_native(saved)
         self._seed = 0 if native else int(saved["seed"][0])
         self._crew.order(RESTORE, packed(saved))
         lost, faults = [], []
@@ -117,6 +119,13 @@ class SubprocVectorEnv(VectorEnv):
         self._step.ended[[e for e, _ in lost]] = True
         self._tell(faults)
         return lost
+
+    def _check_native(self, saved: Mapping[str, Array]) -> None:
+        """Refuse what a native game's rules could not go on from, as one process would: no worker is at fault."""
+        from marltrain.envs.native.bounds import take_back  # loads what other environments do not need
+
+        game = self.source.game(**self.source.arguments)  # type: ignore[misc]
+        take_back(game, np.zeros(self.num_envs, game.fields), saved, 0, may_be_over=False)
 
     # Faults
 

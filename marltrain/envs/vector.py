@@ -98,10 +98,22 @@ class VectorEnv(ABC):
         self._ledger.restore(saved["faults"], self._clock)
         lost = self._restore(rest)
         kept = np.setdiff1d(np.arange(self.num_envs), [e for e, _ in lost])
-        for name, array in arrays.items():  # what is told of the past, and of players who need not act
-            columns = (kept,) if name in BY_ENV else (slice(None), kept)
-            array[columns] = seen[name][columns]
+        self._tell_past(seen, kept)
         return self._step, lost
+
+    def _tell_past(self, seen: Mapping[str, Array], kept: Array) -> None:
+        """Write what a saved Step told of the past, and of players who need not act, in the environments `kept`.
+
+        Who must act, and what is legal then, stays as the environments say: compiled rules trust what was checked so.
+        """
+        arrays = self._step.arrays()
+        for name, array in arrays.items():
+            kind, _, group = name.partition("/")
+            if kind in ("turn", "alive"):
+                continue
+            columns = (kept,) if name in BY_ENV else (slice(None), kept)
+            told = np.where(arrays[f"turn/{group}"][..., None], array, seen[name]) if kind == "legal" else seen[name]
+            array[columns] = told[columns]
 
     def _tell(self, faults: Sequence[Fault]) -> None:
         """Tell of the faults of one call; raises EnvError when they are too many."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
@@ -85,8 +85,11 @@ class Learner:
         """Learn from a batch [K, B, ...]; only rows where `learn` [K] change. Returns metrics [K]."""
         raise TypeError(f"{type(self).__name__} never learns")
 
-    def apart(self, who: str) -> None:
-        """Act with copies of what learns, so that another thread may learn meanwhile; ConfigError where it cannot."""
+    def apart(self, who: str, rest: Callable[[], object]) -> None:
+        """Act with copies of what learns, so that another thread may learn meanwhile; ConfigError where it cannot.
+
+        rest: waits for that thread; called before an agent is read or changed.
+        """
         raise ConfigError(
             f'collect="overlap" needs agents of marltrain\'s own algorithms, over NetworkSpecs and without strategy=; '
             f"the agent of {who} is none"
@@ -144,9 +147,11 @@ class AlgorithmLearner(Learner):
             self.target[name] = self.online[name].copy()
         self.nets = {**self.online, **{f"target_{name}": net for name, net in self.target.items()}}
         self.together()
-        self._noise = Noise(self.algorithm.noise) if _vouched(self.algorithm, "noise", "noise_by_rows") else None
         settings, epsilon = self.algorithm.settings, self.algorithm.optimizer_epsilon
         self._foreign = any(self.backend.is_module(spec) for spec, _ in self.algorithm.networks().values())
+        # a model of one's own is seeded from the same stream at every act: nothing may be drawn ahead of that
+        ahead = not self._foreign and _vouched(self.algorithm, "noise", "noise_by_rows")
+        self._noise = Noise(self.algorithm.noise) if ahead else None
         self.optimisers = {
             n: self.backend.optimiser(settings.optimizer, net, epsilon) for n, net in self.online.items()
         }
@@ -178,6 +183,7 @@ class AlgorithmLearner(Learner):
 
     def set_hyper(self, row: int, name: str, value: Any) -> None:
         """Set one agent's number, or the schedule it follows; raises ConfigError for what may not change or be."""
+        self._rest()
         self._known(name)
         settings, rule = self.algorithm.settings, self._per_row[name]
         check(rule, value, type(settings), self.algorithm.name)
@@ -239,11 +245,12 @@ class AlgorithmLearner(Learner):
 
     # acting
 
-    def apart(self, who: str) -> None:
+    def apart(self, who: str, rest: Callable[[], object]) -> None:
         """See `Learner`."""
         if self._foreign or self.backend.strategy is not None:
-            super().apart(who)
+            super().apart(who, rest)
         self._act_with({name: net.copy() for name, net in self.nets.items()})
+        self._rest = rest
 
     def catch_up(self) -> None:
         """See `Learner`."""
@@ -255,6 +262,18 @@ class AlgorithmLearner(Learner):
     def together(self) -> None:
         """See `Learner`."""
         self._act_with(self.nets)
+        self._rest = _nobody
+
+    def loop_state(self) -> State:
+        """Return the weights that it acts with, where they are not those that it learns."""
+        acting = {} if self._acting is self.nets else self._acting
+        return State({}, {name: self.backend.numpy(net.flat) for name, net in acting.items()})
+
+    def restore_loop(self, state: State) -> None:
+        """See `Learner`."""
+        for name, net in ({} if self._acting is self.nets else self._acting).items():
+            net.assign(self.backend.tensor(state.arrays[name]))
+            net.moved()
 
     def _act_with(self, nets: Mapping[str, Any]) -> None:
         views = {name: net.in_numpy() for name, net in nets.items()}
@@ -400,6 +419,7 @@ class AlgorithmLearner(Learner):
 
     def export(self, row: int) -> AgentState:
         """Return everything that one agent is, as numpy arrays and JSON values."""
+        self._rest()
         self._settle()
         arrays: dict[str, Array] = {}
         for name, net in self.nets.items():
@@ -418,6 +438,7 @@ class AlgorithmLearner(Learner):
 
     def load(self, row: int, state: AgentState) -> None:
         """Become, in one row, the agent that was exported; raises SaveError when it is of another kind."""
+        self._rest()
         self._settle()
         info = state.info
         groups = _grouped(state.arrays)
@@ -441,6 +462,10 @@ class AlgorithmLearner(Learner):
             self._streams[purpose][row] = restored(info["rngs"][purpose])
         self.passes.outdated()
         self.catch_up()
+
+
+def _nobody() -> None:
+    """Wait for nobody: nothing learns in another thread."""
 
 
 def _vouched(algorithm: Algorithm, method: str, flag: str) -> bool:

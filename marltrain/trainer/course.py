@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -106,8 +106,10 @@ class Course:
         self.updates = 0
         self._thread = thread
         self._under_way: tuple[Future[Rounds], Array] | None = None
-        if thread is not None and unit.learner.needs is not None:
-            unit.learner.apart(" and ".join(unit.labels))
+        self._behind = False
+        self._passes_at_rest = self._passes()
+        if thread is not None:
+            unit.learner.apart(" and ".join(unit.labels), self._rest)
 
     def learning(self, mask: Array) -> None:
         """Say which players learn, [P] bool; an open rollout of a seat that stops is dropped."""
@@ -129,14 +131,15 @@ class Course:
         reader = State() if self._reader is None else self._reader.state()
         made = State.joined(reader=reader)
         made.info |= {"gathered": self._gathered, "credit": self._credit, "updates": self.updates}
-        made.info |= {"idle": state_of(self._idle)}
+        made.info |= {"idle": state_of(self._idle), "behind": self._behind}
         return made
 
     def restore(self, state: State, *, memory: bool) -> None:
         """Go on where `state` was asked, with the same seats; without its memory a rollout begins anew."""
         info = state.info
         self._gathered, self._credit, self.updates = info["gathered"], info["credit"], info["updates"]
-        self._idle = restored(info["idle"])
+        self._idle, self._behind = restored(info["idle"]), info["behind"]
+        self._passes_at_rest = self._passes()
         if self._reader is not None and memory:
             self._reader.restore(state.part("reader"))
 
@@ -175,49 +178,68 @@ class Course:
         self._under_way = self._thread.submit(self._rounds, list(batches), ready, env_steps), ready
         return before
 
-    def settle(self) -> dict[str, dict[str, float]]:
-        """Wait for the updates under way, let the agents act by them, and return what they measured."""
+    @property
+    def gradient_steps(self) -> int:
+        """The gradient passes of its agents, those of updates under way left out."""
+        if self._under_way is None:
+            self._passes_at_rest = self._passes()
+        return self._passes_at_rest
+
+    def wait(self) -> dict[str, dict[str, float]]:
+        """Wait for the updates under way and return what they measured; the agents go on acting as they did."""
         if self._under_way is None:
             return {}
-        (future, ready), self._under_way = self._under_way, None
+        future, ready = self._under_way
         rounds = future.result()
-        self.unit.learner.catch_up()
+        self._under_way, self._behind = None, True
         return self._by_agent(rounds, ready)
 
-    def close(self) -> None:
-        """Let the agents act by what they are, from now on."""
-        self.unit.learner.together()
+    def settle(self) -> dict[str, dict[str, float]]:
+        """Wait for the updates under way, let the agents act by them, and return what they measured."""
+        measured = self.wait()
+        if self._behind:
+            self.unit.learner.catch_up()
+            self._behind = False
+        return measured
+
+    def _rest(self) -> None:
+        """Wait for the updates under way, whatever comes of them."""
+        if self._under_way is not None:
+            wait([self._under_way[0]])
+
+    def _passes(self) -> int:
+        return int(self.unit.learner.gradient_steps.sum())
 
     def _batches(
         self, reader: Reader, ready: Array, gathered: int, env_steps: int, most: int | None
-    ) -> Iterator[Rollout | Transitions]:
-        """Yield what the updates that are due learn from, and count them."""
+    ) -> Iterator[tuple[int, Rollout | Transitions]]:
+        """Yield the number of each update that is due, and what it learns from."""
         gammas = self.unit.learner.gammas()
         if isinstance(reader, RolloutReader):
             self.updates += 1
-            yield reader.take(gammas)
+            yield self.updates, reader.take(gammas)
             return
         due = self._due(gathered, env_steps)
         for _ in range(due if most is None else min(due, most - self.updates)):
             self.updates += 1
-            yield reader.sample(self._rngs(ready), gammas, self.pace.batch_size or 1)
+            yield self.updates, reader.sample(self._rngs(ready), gammas, self.pace.batch_size or 1)
 
-    def _rounds(self, batches: Iterable[Rollout | Transitions], ready: Array, env_steps: int) -> Rounds:
+    def _rounds(self, batches: Iterable[tuple[int, Rollout | Transitions]], ready: Array, env_steps: int) -> Rounds:
         """Make an update of each batch; raises AgentError where a loss or a gradient is not finite."""
         made = []
-        for batch in batches:
+        for number, batch in batches:
             made.append(self.unit.learner.update(batch, learn=ready, batch_size=self.pace.batch_size or 1))
-            self._check_finite(made[-1], ready, env_steps)
+            self._check_finite(made[-1], ready, f"update {number} (env step {env_steps:,})")
         return made
 
-    def _check_finite(self, measured: dict[str, Array], ready: Array, env_steps: int) -> None:
+    def _check_finite(self, measured: dict[str, Array], ready: Array, where: str) -> None:
         for name, values in measured.items():
             if name.startswith(("loss", "grad_norm")) and not np.isfinite(values[ready]).all():
                 unit = self.unit
                 row = int(np.flatnonzero(ready & ~np.isfinite(values))[0])
                 raise AgentError(
-                    f"the agent of {unit.labels[row]}: {name} became {values[row]} in update {self.updates} (env step "
-                    f"{env_steps:,}); it must be finite. {unit.learner.when_not_finite} Look for rewards and "
+                    f"the agent of {unit.labels[row]}: {name} became {values[row]} in {where}; it must be finite. "
+                    f"{unit.learner.when_not_finite} Look for rewards and "
                     "observations that are very large, lower learning_rate or max_grad_norm, and go on from the last "
                     "checkpoint (train(..., resume=...)) or with the agents in best/"
                 )

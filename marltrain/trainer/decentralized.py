@@ -331,9 +331,10 @@ class DecentralizedTrainer:
             streams = self._streams_for(spec, roster, plans, envs.num_envs)
             learners = [unit for unit in roster.units if unit.learner.needs is not None and not unit.frozen.all()]
             thread = stack.enter_context(learning_thread(settings.collect))
-            courses = [Course(unit, streams, envs.num_envs, defaults, thread) for unit in learners]
-            for course in courses:
-                stack.callback(course.close)
+            courses = []
+            for unit in learners:
+                stack.callback(unit.learner.together)  # also where the next one is refused
+                courses.append(Course(unit, streams, envs.num_envs, defaults, thread))
             folder = self._folder(resume, found)
             env_seed = self.seed if self.trained == 0 else child_seed(self.seed, "train", self.trained)
             self.trained += 1

@@ -67,6 +67,7 @@ class FaultTable:
         if any(len(row) != len(COLUMNS) for row in rows):
             raise SaveError(f"a table of faults has the columns {', '.join(COLUMNS)}; a row has others")
         self._rows = rows
+        self._written = -1  # what is in the folder may tell of a future that was given up
 
     def write(self) -> None:
         """Write the table into the run's folder, where there is something new to write."""

@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -168,10 +168,19 @@ class Run:
 
     def settle(self) -> None:
         """Wait for the updates that overlap with collecting: what is tested, saved or masked is at rest."""
+        self._gather(course.settle for course in self.parts.courses)
+
+    def _gather(self, works: Iterable[Callable[[], dict[str, dict[str, float]]]]) -> None:
+        """Do each, note what they measured, and raise what failed first."""
         metrics: dict[str, dict[str, float]] = {}
-        for course in self.parts.courses:
-            metrics.update(course.settle())
+
+        def note(work: Callable[[], dict[str, dict[str, float]]]) -> None:
+            metrics.update(work())
+
+        errors = [error for work in works if (error := _failure(partial(note, work)))]
         self._learned(metrics)
+        if errors:
+            raise errors[0]
 
     def _learned(self, metrics: dict[str, dict[str, float]]) -> None:
         """Note what updates have measured."""
@@ -308,7 +317,7 @@ class Run:
             self.parts.callbacks.state()
 
     def _checkpoint(self, checkpoint: Checkpoint, best: bool) -> None:
-        self.settle()
+        self._gather(course.wait for course in self.parts.courses)  # agents act on as they would without a checkpoint
         counters, settings = self.counters, checkpoint.settings
         told = {**self.parts.told, "env_steps": counters.env_steps, "episodes": counters.episodes, "best": best}
         path = write(self.parts.folder, told, self._state(settings.memory), keep=settings.keep)
@@ -508,8 +517,7 @@ class Run:
         return judged if judged.any() else None
 
     def _gradient_total(self) -> int:
-        totals = (unit.learner.gradient_steps.sum() for unit in self.parts.roster.units if unit.learner.needs)
-        return int(sum(totals))
+        return sum(course.gradient_steps for course in self.parts.courses)
 
     def _plot(self) -> None:
         from marltrain.trainer.plots import draw_run

@@ -334,3 +334,32 @@ def test_what_a_hook_may_not_set(name, value, words):
         setattr(agent.hyper, name, value)
     assert words in str(caught.value)
     assert agent.learner_.export(0).info == before
+
+
+def test_saving_moves_no_stream_of_a_model_of_ones_own():
+    """Its seed at every act comes from the stream of the noise: none may be drawn ahead."""
+    import torch
+
+    def made():
+        actor, critic = torch.nn.Linear(3, 4), torch.nn.Linear(3, 1)
+        return mt.PPO(
+            spaces.Box(-1, 1, (3,)), spaces.Discrete(4), seed=1, network=actor, critic_network=critic
+        ).learner_
+
+    def acts(learner, *, saving):
+        chosen = []
+        for _ in range(5):
+            chosen.append(
+                learner.act(
+                    np.ones((1, 6, 3), np.float32), None, None, turn=np.ones((1, 6), bool),
+                    explore=np.ones((1, 6), bool), rngs=learner.rngs("act") if saving else rngs,
+                ).action.tolist()
+            )  # fmt: skip
+            if saving:
+                learner.export(0)
+        return chosen
+
+    quiet, saved = made(), made()
+    rngs = quiet.rngs("act")
+    saved.load(0, quiet.export(0))
+    assert acts(saved, saving=True) == acts(quiet, saving=False)

@@ -87,17 +87,67 @@ def test_a_test_and_a_checkpoint_see_agents_at_rest():
     assert again.returns.mean() == pytest.approx(max(result["reward_metric_stats"]))
 
 
-def test_a_run_goes_on_from_a_checkpoint_as_it_would_have(tmp_path):
+@pytest.mark.parametrize("stopped", [45, 60, 33])
+def test_a_run_goes_on_from_a_checkpoint_as_it_would_have(tmp_path, stopped):
+    """Wherever it stopped: a checkpoint waits for what is under way, and leaves agents acting as they did."""
+
     def run(folder, steps, **more):
         agents, kept = ppo(), mt.Checkpoint(every_steps=45)
         made = trainer(collect="overlap", steps_per_train=steps, run_dir=tmp_path / folder, callbacks=[kept])
         return made.train(agents, [1, 1], plot=False, **more), weights(agents)
 
-    whole, expected = run("whole", 90)
-    run("parts", 45)
-    resumed, came = run("parts", 90, resume=tmp_path / "parts")
+    whole, expected = run("whole", 120)
+    run("parts", stopped)
+    resumed, came = run("parts", 120, resume=tmp_path / "parts")
     assert not any(changed(expected, came))
-    assert tables(resumed) == tables(whole)
+    assert resumed["episodes"].drop(columns="seconds").equals(whole["episodes"].drop(columns="seconds"))
+
+
+def test_a_refused_run_leaves_agents_acting_by_what_they_are():
+    agents = ppo()
+    with pytest.raises(ConfigError, match="player_1"):
+        trained([agents[0], Student(lambda row: 0)])
+    learner = agents[0].learner_
+    assert all(learner._acting[name] is net for name, net in learner.nets.items())
+
+
+def test_callbacks_see_and_change_agents_at_rest():
+    """Read or changed in the middle of an update, an agent would differ from run to run."""
+
+    class Meddler(mt.Callback):
+        def __init__(self, agents):
+            self.agents, self.seen = agents, []
+
+        def on_step(self, moment):
+            self.seen.append(weights(self.agents))
+            self.agents[0].hyper.learning_rate = 1e-3 / moment.env_steps
+
+    def run():
+        agents = ppo()
+        meddler = Meddler(agents)
+        _, after = trained(agents, callbacks=[meddler])
+        return meddler.seen, after
+
+    (one, first), (two, second) = run(), run()
+    assert not any(changed(first, second))
+    assert not any(any(changed(a, b)) for a, b in zip(one, two, strict=True))
+
+
+def test_gradient_passes_are_told_as_they_were_made():
+    """Two learners: when the updates of one are told, those just begun of another do not count yet."""
+
+    class Counting(mt.Callback):
+        def __init__(self):
+            self.told = []
+
+        def on_update_end(self, moment):
+            self.told.append(moment.gradient_steps)
+
+    counting = Counting()
+    trained([ppo()[0], dqn()[1]], callbacks=[counting])
+    again = Counting()
+    trained([ppo()[0], dqn()[1]], callbacks=[again])
+    assert counting.told == again.told
 
 
 def test_an_error_in_the_thread_ends_the_run(monkeypatch):

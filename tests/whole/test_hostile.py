@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import marltrain as mt
 from marltrain.cli import main
@@ -272,3 +273,43 @@ def test_a_memory_that_claims_to_be_huge_is_not_made(run, capacity, now, oldest,
     sign(folder)
     with pytest.raises(SaveError, match=rf"60 cannot be resumed: .*{said}"):
         trainer(steps_per_train=90, run_dir=None).train(dqn(), [1, 1], plot=False, resume=run)
+
+
+@pytest.fixture(scope="module")
+def cards(tmp_path_factory) -> Path:
+    """A run of a native game, with a checkpoint."""
+    folder = tmp_path_factory.mktemp("cards") / "run"
+    leduc(folder).train(dqn("marltrain/leduc_poker_v1"), [1, 1], plot=False)
+    return folder
+
+
+def leduc(folder: Path | None, **settings: Any) -> mt.DecentralizedTrainer:
+    checkpoints = [mt.Checkpoint(every_steps=30)]
+    return trainer(
+        "marltrain/leduc_poker_v1",
+        {},
+        **{"steps_per_train": 60, "run_dir": folder, "callbacks": checkpoints, **settings},
+    )
+
+
+@pytest.mark.parametrize("vector", ["dummy", "subproc"])
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("card", 10**12, r"environment 2, field 'card', entry \[1\], must be a number from 0 to 5, got 10{12}"),
+        ("folded", 1, "environment 2: fields that do not fit together"),
+        ("turn", 0, "environment 2: fields that do not fit together"),
+    ],
+)
+def test_numbers_that_would_reach_compiled_code_are_refused(cards, tmp_path, vector, field, value, said):
+    run = Path(shutil.copytree(cards, tmp_path / "run"))
+    folder = run / "checkpoints" / "60"
+    arrays = load_file(folder / "run.safetensors")
+    (name,) = [name for name in arrays if name.endswith(f"envs/envs/{field}")]
+    arrays[name][2, :] = value if field != "card" else [arrays[name][2, 0], value]
+    save_file(arrays, folder / "run.safetensors")
+    sign(folder)
+    with pytest.raises(SaveError, match=rf"60 cannot be resumed: .*leduc_poker_v1, {said}"):
+        leduc(None, steps_per_train=90, vector=vector).train(
+            dqn("marltrain/leduc_poker_v1"), [1, 1], plot=False, resume=run
+        )

@@ -19,7 +19,7 @@ final observations, `Step` arrays, saving, threads, and objects for PettingZoo a
             sides = (spaces.Box(0, np.inf, (2,), np.float32), spaces.Discrete(2))
             super().__init__(
                 {"player_0": sides, "player_1": sides},     # name -> (observation space, action space), in order
-                fields={"place": (float, 2)},               # what one environment remembers: dtype, or (dtype, shape)
+                fields={"place": (float, 2)},               # what one environment remembers: see below
                 rules={"goal": whole("goal", goal)},        # numbers, truth values, arrays of these: read only
                 limit=whole("max_cycles", max_cycles),      # `rules.limit`: then everybody is truncated
                 state_size=4,                               # numbers in the global state, if there is one
@@ -54,8 +54,14 @@ final observations, `Step` arrays, saving, threads, and objects for PettingZoo a
     steps                    env steps of this episode, the current one included
     random, seed, episode, ...                                             the core's own; leave them alone
 
-Truth values are int8 in records: 0 or 1. Own fields are zero in a new batch and then keep what they hold: `reset` sets
-all that an episode must not inherit. A field that `reset` leaves alone lasts for the whole run.
+**Fields** are given as dtype, (dtype, shape) or (dtype, shape, (low, high)); bounds are inclusive, one number or an
+array each. Truth values are int8 in records: 0 or 1. Own fields are zero in a new batch and then keep what they hold:
+`reset` sets all that an episode must not inherit. A field that `reset` leaves alone lasts for the whole run.
+
+**Saved states** may be forged. What is restored or set is held against the fields' bounds, and then against
+`sound(self, records)`, if the game has one: which records [E] (numpy's) fit together, [E] bool. Compiled code checks no
+index (a negative one counts from the end) and no loop: bound every field that is an index or a count, and let `sound`
+say what else must hold for every later step to come to an end. Fields without bounds hold any value, nan, too.
 
 **Hooks.** `reset(s, rules)`, `step(s, rules)`, `observe(s, rules, p, obs)` with obs [V] float32: player p's vector, as
 `Layout` orders the parts of its observation space (an "action_mask" is no part of it; Discrete parts are one-hot).

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.envs.guard import Guard
+from marltrain.envs.native.bounds import check, store, take_back
 from marltrain.envs.native.game import Game
 from marltrain.errors import ConfigError, EnvError
 from marltrain.layout import Array, Obs
@@ -20,7 +21,6 @@ STEP, RESET, BEGIN, PUBLISH, LOOK = range(5)
 """What `kernel.run` can do; the same numbers as there."""
 _FINE = -1
 _HASH_START, _HASH_FACTOR = 0x43B0D7E5, 0x931E8875
-_NOT_SAVED = ("queue", "queued")
 
 
 class Batch:
@@ -54,8 +54,9 @@ class Batch:
         self.records = np.zeros(num_envs, game.fields)
         self.actions = empty_actions(spec, num_envs)
         self._spec, self._out, self._first, self._role, self._seed = spec, out, first_index, role, 0
+        self._restart = restart
         self._run = program(game)
-        self._table = self._fill(np.zeros(1, table_of(len(spec.players))), restart)
+        self._table = self._fill(np.zeros(1, table_of(len(spec.players))))
         self._address = int(self._table.ctypes.data)
         self._queues: dict[int, Array] = {}
         cuts = [num_envs * i // threads for i in range(threads + 1)]
@@ -104,20 +105,24 @@ class Batch:
 
     def get_state(self, e: int) -> dict[str, Any]:
         """Return copies of all that environment `e` remembers, by name."""
-        return {name: np.array(self.records[name][e]) for name in self._saved()}
+        return {name: np.array(self.records[name][e]) for name in self.game.saved}
 
     def set_state(self, e: int, values: Mapping[str, Any]) -> None:
         """Set some of what environment `e` remembers, and publish what is to be acted on in it.
 
-        Raises ConfigError for an unknown name or another shape.
+        Raises ConfigError for an unknown name, another shape, or what the rules could not go on from; nothing is
+        written then.
         """
+        changed = self.records[e : e + 1].copy()
         for name, value in values.items():
-            if name not in self._saved():
-                raise ConfigError(f"{self.game.name} has no field {name!r}; it has {', '.join(self._saved())}")
-            field = self.records[name][e]
-            if np.shape(value) != field.shape:
-                raise ConfigError(f"{self.game.name}, field {name!r}: shape {np.shape(value)}, expected {field.shape}")
-            self.records[name][e] = value
+            if name not in self.game.saved:
+                raise ConfigError(f"{self.game.name} has no field {name!r}; it has {', '.join(self.game.saved)}")
+            expected = changed[name].shape[1:]
+            if np.shape(value) != expected:
+                raise ConfigError(f"{self.game.name}, field {name!r}: shape {np.shape(value)}, expected {expected}")
+            store(self.game, changed, name, np.asarray(value)[None], self._first + e)
+        check(self.game, changed, values, self._first + e, may_be_over=not self._restart)
+        self.records[e : e + 1] = changed
         self.run(PUBLISH, e, e + 1)
 
     def set_chances(self, e: int, outcomes: Sequence[float]) -> None:
@@ -134,34 +139,28 @@ class Batch:
 
     def snapshot(self) -> dict[str, Array]:
         """Return copies of all that the batch remembers: field -> [E, ...]."""
-        return {name: self.records[name].copy() for name in self._saved()}
+        return {name: self.records[name].copy() for name in self.game.saved}
 
     def restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
         """Continue where `snapshot` was taken, with as many environments; the Step then tells of no event.
 
-        Returns the environments that could not, as `Chunk.restore` does: none.
+        Returns the environments that could not, as `Chunk.restore` does: none. Raises ConfigError where one of them
+        holds what the rules could not go on from, or what is saved is of other fields or shapes; nothing is written
+        then.
         """
-        if set(saved) != set(self._saved()):
-            raise ConfigError(f"{self.game.name}: a saved batch has the fields {self._saved()}, got {sorted(saved)}")
-        for name, values in saved.items():
-            if np.shape(values) != self.records[name].shape:
-                raise ConfigError(
-                    f"{self.game.name}, field {name!r}: shape {np.shape(values)}, expected {self.records[name].shape}"
-                )
-            self.records[name] = values
+        changed = self.records.copy()
+        take_back(self.game, changed, saved, self._first, may_be_over=not self._restart)
+        self.records[...] = changed
         self._clear_events()
         self.run(PUBLISH)
         return []
 
-    def _saved(self) -> tuple[str, ...]:
-        return tuple(name for name in self.game.fields.names or () if name not in _NOT_SAVED)
-
     # Addresses and errors
 
-    def _fill(self, table: Array, restart: bool) -> Array:
+    def _fill(self, table: Array) -> Array:
         """Write down where everything is."""
         out, spec, t = self._out, self._spec, table[0]
-        t["num_envs"], t["restart"] = self.num_envs, restart
+        t["num_envs"], t["restart"] = self.num_envs, self._restart
         t["records"], t["rules"] = _address(self.records), _address(self.game.rules)
         t["state_size"] = self.game.state_size
         for name in ("state", "final_state", "ended", "episode"):

@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.envs.native.bounds import COUNT, Bounds, bounds_of
 from marltrain.errors import ConfigError
-from marltrain.layout import Layout, Space, without_mask
+from marltrain.layout import Array, Layout, Space, without_mask
 from marltrain.spec import LONE_PLAYER, EnvSpec, PlayerSpec
 
 TERMINATED, TRUNCATED = 1, 2
 """What `s.over[p]` says of a player whose part ends with this step: for good, or by a limit. 0: it goes on."""
+_NOT_SAVED = ("queue", "queued")
 APIS = ("parallel", "turns", "gymnasium")
 
 
@@ -48,7 +50,8 @@ class Game:
         """Declare the game.
 
         players: name -> (observation space, action space), in order. Actions are Discrete for all, or Box for all.
-        fields: name -> dtype, or (dtype, shape): what one environment remembers.
+        fields: name -> dtype, (dtype, shape) or (dtype, shape, (low, high)): what one environment remembers. Bounds
+            are inclusive, one number or an array each; without them, any value is taken back from a saved state.
         rules: name -> number or array: what the constructor's arguments fixed; read only.
         limit: env steps after which everybody's part is truncated; 0 for none.
         state_size: how many numbers are in the global state; 0 where there is none.
@@ -60,14 +63,26 @@ class Game:
                               f'{APIS}, and "gymnasium" has the one player {LONE_PLAYER!r}')  # fmt: skip
         if any(player.masked for player in self.players) and self.legal is None:
             raise ConfigError(f"{type(self).__name__}: observation spaces hold an action_mask, but it has no legal()")
-        common = _common(self.players, self.discrete)
+        common, self.bounds = _common(self.players, self.discrete)
+        own, bounds = _own(fields, taken={name for name, *_ in common})
+        self.own = tuple(fields)
+        self.bounds |= bounds
         # Own fields first, `limit` last: numba takes a record that begins like another one for a kind of it.
-        self.fields = np.dtype([*_own(fields, taken={name for name, *_ in common}), *common], align=True)
+        self.fields = np.dtype([*own, *common], align=True)
         given = {**(rules or {}), "limit": int(limit)}
+        self.saved = tuple(name for name in self.fields.names or () if name not in _NOT_SAVED)
         self.rules = np.zeros(1, np.dtype([_typed(name, value) for name, value in given.items()], align=True))
         for name, value in given.items():
             self.rules[name] = value
         self.state_size = state_size
+
+    def sound(self, records: Array) -> Array:
+        """Return which records [E] the rules can go on from: [E] bool; what bounds of single fields cannot say.
+
+        Asked of a state that was saved or set, whose fields are within their bounds, before the rules see it: no index
+        may leave its array and no loop go on for ever, whatever is played from there.
+        """
+        return np.ones(len(records), bool)
 
     @property
     def turn_based(self) -> bool:
@@ -95,11 +110,11 @@ def _all_discrete(players: tuple[PlayerSpec, ...]) -> bool:
     raise ConfigError(f"a native game's actions are Discrete for every player, or Box for every player, not {kinds}")
 
 
-def _common(players: tuple[PlayerSpec, ...], discrete: bool) -> list[Any]:
-    """The fields that every game has; [P] stands for one entry a player."""
+def _common(players: tuple[PlayerSpec, ...], discrete: bool) -> tuple[list[Any], dict[str, Bounds]]:
+    """The fields that every game has, and what they may hold; [P] stands for one entry a player."""
     everyone = len(players)
     widest = 1 if discrete else max(int(np.prod(player.action_space.shape or ())) for player in players)
-    return [
+    fields: list[Any] = [
         ("action", np.int64, (everyone,)) if discrete else ("action", np.float32, (everyone, widest)),
         ("reward", np.float64, (everyone,)),
         ("steps", np.int64),
@@ -114,17 +129,28 @@ def _common(players: tuple[PlayerSpec, ...], discrete: bool) -> list[Any]:
         ("queue", np.int64),
         ("queued", np.int64),
     ]
+    bounds: dict[str, Any] = dict.fromkeys(("steps", "episode", "seed"), COUNT)
+    bounds |= {"turn": (0, 1), "present": (0, 1), "over": (0, 0)}  # `over` only within a step
+    if discrete:
+        bounds["action"] = (0, [player.action_space.n - 1 for player in players])  # type: ignore[attr-defined]
+    layout = np.dtype(fields)
+    return fields, {name: bounds_of(name, layout[name].base, layout[name].shape, bounds[name]) for name in bounds}
 
 
-def _own(fields: Mapping[str, Any], taken: set[str]) -> list[Any]:
+def _own(fields: Mapping[str, Any], taken: set[str]) -> tuple[list[Any], dict[str, Bounds]]:
+    """A game's own fields, and what those of them may hold that have bounds; truth values always do."""
     declared: list[Any] = []
+    bounds: dict[str, Bounds] = {}
     for name, kind in fields.items():
         if name in taken:
             raise ConfigError(f"field {name!r} is the core's; a game's own fields are called something else")
-        dtype, shape = kind if isinstance(kind, tuple) else (kind, ())
-        scalar = np.dtype(np.int8 if np.dtype(dtype) == bool else dtype)
-        declared.append((name, scalar, shape) if shape else (name, scalar))
-    return declared
+        dtype, shape, *given = kind if isinstance(kind, tuple) else (kind, ())
+        if np.dtype(dtype) == bool:
+            dtype, given = np.int8, given or [(0, 1)]
+        declared.append((name, np.dtype(dtype), shape) if shape else (name, np.dtype(dtype)))
+        if given:
+            bounds[name] = bounds_of(name, dtype, shape, *given)
+    return declared, bounds
 
 
 def _typed(name: str, value: Any) -> tuple[Any, ...]:

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.envs.native.bounds import turn_of
 from marltrain.envs.native.compiling import compiled
 from marltrain.envs.native.game import TERMINATED, Game
+from marltrain.layout import Array
 
 ROWS, COLUMNS = 6, 7
 PLACES = ROWS * COLUMNS
@@ -28,8 +30,15 @@ class ConnectFour(Game):
         sides = (spaces.Dict({"observation": seen, "action_mask": mask}), spaces.Discrete(COLUMNS))
         super().__init__(
             {"player_0": sides, "player_1": sides},
-            fields={"board": (np.int8, PLACES), "pieces": int},
+            fields={"board": (np.int8, PLACES, (0, 2)), "pieces": (int, (), (0, PLACES))},
         )
+
+    def sound(self, records: Array) -> Array:
+        """Pieces are counted right, were played in turn and hang nowhere; there is room for one more."""
+        pieces, board = records["pieces"], records["board"]
+        own = [(board == player).sum(-1) == (pieces + 2 - player) // 2 for player in (1, 2)]
+        held = ((board[:, :-COLUMNS] == 0) | (board[:, COLUMNS:] != 0)).all(-1)
+        return own[0] & own[1] & held & (pieces < PLACES) & turn_of(records, pieces % 2)
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.envs.native.bounds import turn_of
 from marltrain.envs.native.game import TERMINATED, Game
+from marltrain.layout import Array
 
 LINES = np.array([(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)])
 
@@ -25,7 +27,13 @@ class TicTacToe(Game):
             name: (spaces.Dict({"observation": board, "action_mask": mask}), spaces.Discrete(9))
             for name in ("player_1", "player_2")
         }
-        super().__init__(players, fields={"squares": (np.int8, 9), "marks": int})
+        super().__init__(players, fields={"squares": (np.int8, 9, (0, 2)), "marks": (int, (), (0, 9))})
+
+    def sound(self, records: Array) -> Array:
+        """Marks are counted right, and set in turn; one square at least is empty."""
+        marks, squares = records["marks"], records["squares"]
+        own = [(squares == player).sum(-1) == (marks + 2 - player) // 2 for player in (1, 2)]
+        return own[0] & own[1] & (marks < 9) & turn_of(records, marks % 2)
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:

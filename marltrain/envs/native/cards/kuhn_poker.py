@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from marltrain.envs.native.arguments import whole
-from marltrain.envs.native.cards.table import deal, pass_turn, seats
+from marltrain.envs.native.bounds import turn_of
+from marltrain.envs.native.cards.table import complete, deal, pass_turn, seats
 from marltrain.envs.native.compiling import compiled
 from marltrain.envs.native.game import TERMINATED, Game
+from marltrain.layout import Array
 
 PASS, BET = 0, 1
 NOBODY = -1
@@ -29,13 +33,22 @@ class KuhnPoker(Game):
         super().__init__(
             seats(players, size=players + (players + 1) + 2 * most, moves=2),
             fields={
-                "deck": (float, players + 1),
-                "card": (int, players),
-                "moves": (int, most),
-                "made": int,
-                "opener": int,
+                "deck": (float, players + 1, (0, 1)),
+                "card": (int, players, (0, players)),
+                "moves": (int, most, (PASS, BET)),
+                "made": (int, (), (0, most)),
+                "opener": (int, (), (NOBODY, players - 1)),
             },
         )
+
+    def sound(self, records: Array) -> Array:
+        """Everybody's card is out of the deck; `opener` was the first to bet, and somebody has yet to decide."""
+        made, opener, players = records["made"], records["opener"], len(self.players)
+        bets = (records["moves"] == BET) & (np.arange(records["moves"].shape[1]) < made[:, None])
+        first = np.where(bets.any(-1), bets.argmax(-1), NOBODY)
+        going_on = made < players + np.maximum(opener, 0)
+        cards = complete(records["deck"], records["card"], 1.0)
+        return cards & (opener == first) & going_on & turn_of(records, made % players)
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:

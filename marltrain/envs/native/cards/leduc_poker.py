@@ -7,14 +7,18 @@ from typing import Any
 import numpy as np
 
 from marltrain.envs.native.arguments import truth, whole
-from marltrain.envs.native.cards.table import deal, pass_turn, seats
+from marltrain.envs.native.bounds import turn_of
+from marltrain.envs.native.cards.table import complete, deal, pass_turn, seats
 from marltrain.envs.native.compiling import compiled
 from marltrain.envs.native.game import TERMINATED, Game
+from marltrain.layout import Array
 
 FOLD, CALL, RAISE = 0, 1, 2
 MOST_RAISES = 2
 RAISES = np.array([2, 4])
 """By how much a raise goes up, in each of both rounds."""
+HIGHEST = 1 + MOST_RAISES * int(RAISES.sum())
+"""What one has put in after all raises."""
 NONE = -1
 
 
@@ -46,9 +50,13 @@ class LeducPoker(Game):
         super().__init__(
             seats(players, size=players + 2 * cards + 4 * most, moves=3),
             fields={
-                "deck": (float, cards), "card": (int, players), "open": int, "round": int, "mover": int,
-                "paid": (int, players), "folded": (bool, players), "left": int, "stakes": int,
-                "calls": int, "raises": int, "moves": (int, (2, most)), "made": (int, 2),
+                "deck": (float, cards, (0, 2)),
+                "card": (int, players, (0, cards - 1)), "open": (int, (), (NONE, cards - 1)),
+                "round": (int, (), (0, 1)), "mover": (int, (), (0, players - 1)),
+                "paid": (int, players, (1, HIGHEST)), "stakes": (int, (), (1, HIGHEST)),
+                "folded": (bool, players), "left": (int, (), (1, players)),
+                "calls": (int, (), (0, players)), "raises": (int, (), (0, MOST_RAISES)),
+                "moves": (int, (2, most), (FOLD, RAISE)), "made": (int, 2, (0, most)),
             },
             rules={
                 "mapped": truth("action_mapping", action_mapping),
@@ -56,6 +64,22 @@ class LeducPoker(Game):
                 "first": whole("starting_player", starting_player, 0, players - 1),
             },
         )  # fmt: skip
+
+    def sound(self, records: Array) -> Array:
+        """Cards are out of the deck, the mover has not folded, and there is room to write down the rest of the round.
+
+        In a round, everybody left calls or folds once more after each raise. `due`: how many have yet to do so.
+        """
+        rows, second, mover = np.arange(len(records)), records["round"], records["mover"]
+        folded, left, raises, made = (records[name] for name in ("folded", "left", "raises", "made"))
+        hands = np.column_stack([records["card"], records["open"]])
+        cards = complete(records["deck"], hands, 2.0 / self.rules["suits"][0])
+        cards &= (records["open"] == NONE) == (second == 0)
+        staying = (left == (folded == 0).sum(-1)) & (left > 1) & (folded[rows, mover] == 0)
+        due = left - (raises > 0) - records["calls"]
+        most = made[rows, second] + due + (MOST_RAISES - raises) * (left - 1)
+        room = (due > 0) & (most <= records["moves"].shape[2]) & ((second == 1) | (made[:, 1] == 0))
+        return cards & staying & room & turn_of(records, mover)
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:

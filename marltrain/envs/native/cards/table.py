@@ -9,6 +9,7 @@ from gymnasium import spaces
 
 from marltrain.envs.native.chance import choice
 from marltrain.envs.native.compiling import compiled
+from marltrain.layout import Array
 
 
 def seats(players: int, size: int, moves: int) -> dict[str, Any]:
@@ -16,6 +17,15 @@ def seats(players: int, size: int, moves: int) -> dict[str, Any]:
     seen, mask = spaces.Box(0, 1, (size,), np.float32), spaces.Box(0, 1, (moves,), np.int8)
     sides = (spaces.Dict({"observation": seen, "action_mask": mask}), spaces.Discrete(moves))
     return {f"player_{p}": sides for p in range(players)}
+
+
+def complete(deck: Array, hands: Array, copies: float) -> Array:
+    """Return whether decks [E, cards] and hands [E, n] together have so many copies of each card: [E] bool.
+
+    Numbers in a hand that are no cards stand for none.
+    """
+    held = (hands[:, :, None] == np.arange(deck.shape[1])).sum(1)
+    return (deck == copies - held).all(-1)
 
 
 @compiled

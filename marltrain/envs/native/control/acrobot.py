@@ -28,9 +28,10 @@ class Acrobot(Game):
     def __init__(self, max_episode_steps: int = 500) -> None:
         """Declare the game."""
         high = np.array([1.0, 1.0, 1.0, 1.0, FASTEST_1, FASTEST_2], np.float32)
+        most = np.array([math.pi, math.pi, FASTEST_1, FASTEST_2])  # angles far out would take for ever to be wrapped
         super().__init__(
             {LONE_PLAYER: (spaces.Box(-high, high), spaces.Discrete(3))},
-            fields={"now": (float, 4), "slope": (float, (4, 4))},
+            fields={"now": (float, 4, (-most, most)), "slope": (float, (4, 4))},
             limit=whole("max_episode_steps", max_episode_steps),
         )
 

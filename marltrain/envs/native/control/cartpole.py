@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.envs.native.arguments import truth, whole
+from marltrain.envs.native.bounds import FINITE
 from marltrain.envs.native.chance import uniform
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.spec import LONE_PLAYER
@@ -30,7 +31,7 @@ class CartPole(Game):
         high = np.array([2 * FARTHEST, np.inf, 2 * STEEPEST, np.inf], np.float32)
         super().__init__(
             {LONE_PLAYER: (spaces.Box(-high, high), spaces.Discrete(2))},
-            fields={"x": float, "x_dot": float, "theta": float, "theta_dot": float},
+            fields=dict.fromkeys(("x", "x_dot", "theta", "theta_dot"), (float, (), FINITE)),
             rules={"sutton_barto_reward": truth("sutton_barto_reward", sutton_barto_reward)},
             limit=whole("max_episode_steps", max_episode_steps),
         )

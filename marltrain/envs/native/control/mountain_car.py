@@ -28,7 +28,7 @@ class MountainCar(Game):
         low, high = (np.array(side, np.float32) for side in ((LEFTMOST, -FASTEST), (RIGHTMOST, FASTEST)))
         super().__init__(
             {LONE_PLAYER: (spaces.Box(low, high), spaces.Discrete(3))},
-            fields={"position": float, "velocity": float},
+            fields={"position": (float, (), (LEFTMOST, RIGHTMOST)), "velocity": (float, (), (-FASTEST, FASTEST))},
             rules={"goal_velocity": number("goal_velocity", goal_velocity)},
             limit=whole("max_episode_steps", max_episode_steps),
         )

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.envs.native.arguments import number, whole
+from marltrain.envs.native.bounds import FINITE
 from marltrain.envs.native.chance import uniform
 from marltrain.envs.native.game import Game
 from marltrain.spec import LONE_PLAYER
@@ -29,7 +30,7 @@ class Pendulum(Game):
         high = np.array([1.0, 1.0, FASTEST], np.float32)
         super().__init__(
             {LONE_PLAYER: (spaces.Box(-high, high), spaces.Box(-STRONGEST, STRONGEST, (1,)))},
-            fields={"theta": float, "theta_dot": float},
+            fields={"theta": (float, (), FINITE), "theta_dot": (float, (), (-FASTEST, FASTEST))},
             rules={"g": number("g", g)},
             limit=whole("max_episode_steps", max_episode_steps),
         )

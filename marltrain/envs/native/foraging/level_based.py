@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.envs.native.arguments import number, truth, whole
+from marltrain.envs.native.bounds import COUNT
 from marltrain.envs.native.compiling import compiled
 from marltrain.envs.native.foraging.starts import place_foods, place_players
 from marltrain.envs.native.foraging.views import list_space, picture_space, see_list, see_pictures
@@ -74,11 +75,14 @@ class Foraging(Game):
             self.observe = see_pictures  # type: ignore[method-assign]
         else:
             seen = list_space(rows, columns, strongest, heaviest, named)
+        field, places = (0, [rows - 1, columns - 1]), max(players, max_num_food)
         super().__init__(
             {f"player_{p}": (seen, spaces.Discrete(6)) for p in range(players)},
             fields={
-                "food": (int, (rows, columns)), "place": (int, (players, 2)), "level": (int, players), "spawned": int,
-                "target": (int, (players, 2)), "loading": (bool, players), "order": (int, max(players, max_num_food)),
+                "food": (int, (rows, columns), (0, heaviest.max())), "place": (int, (players, 2), field),
+                "level": (int, players, (1, strongest.max())), "spawned": (int, (), COUNT),
+                "target": (int, (players, 2), field), "loading": (bool, players),
+                "order": (int, places, (0, places - 1)),
             },
             rules={
                 "weakest": weakest, "strongest": strongest, "lightest": lightest, "heaviest": heaviest,
@@ -89,6 +93,12 @@ class Foraging(Game):
             },
             state_size=players * int(np.prod(seen.shape)),
         )  # fmt: skip
+
+    def sound(self, records: Array) -> Array:
+        """There are no more foods than observations have room for, and no more to eat than there was."""
+        food = records["food"].reshape(len(records), -1)
+        few = (food > 0).sum(-1) <= len(self.rules["lightest"][0])
+        return few & (food.sum(-1) <= records["spawned"])
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:

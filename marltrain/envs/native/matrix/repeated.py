@@ -42,7 +42,7 @@ class MatrixGame(Game):
         size = sum(actions) if truth("observe_last_actions", observe_last_actions) else 1
         super().__init__(
             {f"player_{p}": (spaces.Box(0, 1, (size,)), spaces.Discrete(n)) for p, n in enumerate(actions)},
-            fields={"last": (int, len(actions))},
+            fields={"last": (int, len(actions), (NONE, np.subtract(actions, 1)))},
             rules={
                 "payoffs": table.reshape(-1, len(actions)),
                 "actions": actions,

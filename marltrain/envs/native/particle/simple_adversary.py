@@ -47,7 +47,7 @@ class SimpleAdversary(Game):
                 "adversary_0": (seen(size), action_space),
                 **{f"agent_{i}": (seen(size + 2), action_space) for i in range(N)},
             },
-            fields={**world_fields(agents, N), "goal": int},
+            fields={**world_fields(agents, N), "goal": (int, (), (agents, agents + N - 1))},
             rules={
                 "size": [0.15] * agents + [0.08] * N,
                 "solid": [False] * (agents + N),

@@ -33,7 +33,11 @@ class SimpleCrypto(Game):
                 "bob_0": (seen(2 * CHANNELS), action_space),
                 "alice_0": (seen(2 * CHANNELS), action_space),
             },
-            fields={"secret": int, "key": int, "said": (float, (3, CHANNELS))},
+            fields={
+                "secret": (int, (), (0, COLOURS - 1)),
+                "key": (int, (), (0, COLOURS - 1)),
+                "said": (float, (3, CHANNELS)),
+            },
             limit=whole("max_cycles", max_cycles),
             state_size=5 * CHANNELS,
         )

@@ -35,7 +35,7 @@ class SimplePush(Game):
         action_space = moves(truth("continuous_actions", continuous_actions))
         super().__init__(
             {"adversary_0": (seen(8), action_space), "agent_0": (seen(19), action_space)},
-            fields={**world_fields(2, 2), "goal": int},
+            fields={**world_fields(2, 2), "goal": (int, (), (LANDMARK, LANDMARK + 1))},
             rules={
                 "size": [0.05] * 4,
                 "solid": [True] * 2 + [False] * 2,

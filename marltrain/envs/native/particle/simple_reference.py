@@ -36,7 +36,11 @@ class SimpleReference(Game):
         sides = (seen(size), moves(truth("continuous_actions", continuous_actions), WORDS))
         super().__init__(
             {"agent_0": sides, "agent_1": sides},
-            fields={**world_fields(2, LANDMARKS), "goal": (int, 2), "said": (float, (2, WORDS))},
+            fields={
+                **world_fields(2, LANDMARKS),
+                "goal": (int, 2, (0, LANDMARKS - 1)),
+                "said": (float, (2, WORDS)),
+            },
             rules={
                 "size": [0.05] * (2 + LANDMARKS),
                 "solid": [False] * (2 + LANDMARKS),

@@ -41,7 +41,7 @@ class SimpleSpeakerListener(Game):
         heard = 2 + 2 * LANDMARKS + WORDS
         super().__init__(
             {"speaker_0": (seen(3), talks(continuous, WORDS)), "listener_0": (seen(heard), moves(continuous))},
-            fields={**world_fields(2, LANDMARKS), "goal": int, "said": (float, WORDS)},
+            fields={**world_fields(2, LANDMARKS), "goal": (int, (), (0, LANDMARKS - 1)), "said": (float, WORDS)},
             rules={
                 "size": [0.075] * 2 + [0.04] * LANDMARKS,
                 "solid": [False] * (2 + LANDMARKS),

@@ -50,7 +50,8 @@ class SimpleTag(Game):
     ) -> None:
         """Declare the game with the original's arguments, less those that only its pictures and infos need.
 
-        With `curriculum`, good agents are as fast as the field `stage` says (0, as it is at first, to 2) at a reset.
+        With `curriculum`, good agents are as fast as the field `stage` says (0, as it is at first, to 2) at a reset;
+        any number may be set there, and counts as the nearest of these.
         """
         whole("num_adversaries", num_adversaries, 0)
         whole("num_good", num_good, 0 if num_adversaries else 1)

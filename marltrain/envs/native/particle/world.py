@@ -28,7 +28,10 @@ NEGLIGIBLE = -45.0
 
 
 def world_fields(agents: int, landmarks: int) -> dict[str, Any]:
-    """Return the fields that the physics needs."""
+    """Return the fields that the physics needs.
+
+    A saved state may hold any numbers there, nan and infinite ones, too: they are no index, and no loop waits for them.
+    """
     return {"pos": (float, (agents + landmarks, 2)), "vel": (float, (agents, 2)), "force": (float, (agents, 2))}
 
 

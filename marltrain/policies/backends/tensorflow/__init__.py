@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
@@ -44,7 +45,7 @@ class Backend:
         _bound_threads()
         self.jit_compile = jit_compile
         self.device = _device(device)
-        self._recording = False
+        self._tapes = threading.local()  # a thread may learn while another acts
 
     def scope(self) -> AbstractContextManager[Any]:
         """Return a context in which variables are placed on the device."""
@@ -130,22 +131,26 @@ class Backend:
         grads = tape.gradient(total, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return metrics, [network.joined(grad) for network, grad in zip(networks, grads, strict=True)]
 
+    @property
+    def _recording(self) -> bool:
+        return getattr(self._tapes, "recording", False)
+
     @contextmanager
     def _recorded(self, tape: tf.GradientTape) -> Iterator[None]:
-        self._recording, self._tape = True, tape
+        self._tapes.recording, self._tapes.tape = True, tape
         try:
             yield
         finally:
-            self._recording = False
+            self._tapes.recording = False
 
     @contextmanager
     def _unrecorded(self) -> Iterator[None]:
-        self._recording = False
+        self._tapes.recording = False
         try:
-            with self._tape.stop_recording():
+            with self._tapes.tape.stop_recording():
                 yield
         finally:
-            self._recording = True
+            self._tapes.recording = True
 
     def clip(self, grads: Sequence[Tensor], limit: Tensor) -> tuple[Sequence[Tensor], list[Tensor], Tensor]:
         """Scale each row of the gradients to a joint norm of at most `limit` [K].
