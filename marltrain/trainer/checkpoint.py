@@ -234,7 +234,8 @@ def find(resume: str | Path) -> Found | None:
         return _read(path, whole.parent.parent)
     if path.is_file():
         raise ConfigError(f"resume={str(path)!r} is a file: give the folder of a run")
-    if path.is_dir() and any(path.iterdir()) and not (path / "config.json").is_file():
+    begun = any((path / name).exists() for name in ("config.json", FOLDER))  # a run may be killed between the two
+    if path.is_dir() and any(path.iterdir()) and not begun:
         raise ConfigError(f"resume={str(path)!r} is not the folder of a run: it holds no config.json. "
                           f"Give a run's folder, or one of its checkpoints ({FOLDER}/<env steps> in it)")  # fmt: skip
     last = newest(path)

@@ -218,6 +218,17 @@ def test_the_older_one_can_be_named_and_a_missing_one_is_told(run):
         find(run / "config.json")
 
 
+def test_a_run_that_was_killed_before_it_wrote_anything_starts_anew(tmp_path):
+    """Between making its folder and writing config.json; another folder is not taken for a run."""
+    killed = tmp_path / "killed"
+    (killed / "checkpoints").mkdir(parents=True)
+    assert find(killed) is None
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("not a run")
+    with pytest.raises(ConfigError, match=r"it holds no config\.json"):
+        find(tmp_path / "other")
+
+
 def signed(folder: Path, **changes) -> None:
     """Change a manifest and make its checksum right."""
     told = {**json.loads((folder / "checkpoint.json").read_text()), **changes}
