@@ -59,8 +59,8 @@ def ppo_batch(agents: int) -> Rollout:
 def dqn_batch(agents: int) -> Transitions:
     """Return 64 transitions."""
     columns = transitions(agents)
-    rows = np.zeros((agents, 64, 3), np.int64)
-    return Transitions(**columns, extras={}, next_obs=columns["obs"][:, ::-1].copy(), next_legal=None, rows=rows)
+    cells = np.zeros((agents, 64), np.int64)
+    return Transitions(**columns, extras={}, next_obs=columns["obs"][:, ::-1].copy(), next_legal=None, cells=cells)
 
 
 TASKS: dict[str, tuple[Any, Callable[[int], Any], dict[str, Any], int]] = {

@@ -4,7 +4,9 @@
 
 tanh: numpy's, [3, 512, 64] float32, a hidden layer of three agents and 512 rows. log_softmax: in two steps,
 [3, 512, 5], five actions. linear: 64 inputs, five outputs, computed with zeros beside them. act: a whole act of three
-PPO agents in 16 environments, over numpy and over tensors. One thread; medians, both in turn.
+PPO agents in 16 environments, over numpy and over tensors. compiled tanh: by an exponential, [3, 512, 64], forward and
+backward. compiled pass: three DQN agents on 64 rows, without torch's checks of what a graph reads and with them. One
+thread; medians, both in turn.
 """
 
 from __future__ import annotations
@@ -14,18 +16,22 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
 from gymnasium import spaces
+from torch import Tensor
 
 import marltrain as mt
 from marltrain.policies.backends.torch import ops
+from marltrain.policies.backends.torch.graphs import Graph
 from marltrain.policies.learner import AlgorithmLearner
 
 CALLS = 200
+SPACES = spaces.Box(-1, 1, (18,)), spaces.Discrete(5)
 
 
 def microseconds(function: Callable[[], object]) -> float:
@@ -38,13 +44,41 @@ def microseconds(function: Callable[[], object]) -> float:
 
 def act(*, in_numpy: bool) -> Callable[[], object]:
     """Return one act of three agents in 16 environments."""
-    agent = mt.PPO(spaces.Box(-1, 1, (18,)), spaces.Discrete(5), seed=0)
+    agent = mt.PPO(*SPACES, seed=0)
     learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
+    learner.actor._natives = {None: None}
     if not in_numpy:
-        learner._in_numpy = None
+        learner.actor._in_numpy = None
     obs, everyone = np.ones((3, 16, 18), np.float32), np.ones((3, 16), bool)
     rngs = learner.rngs("act")
     return lambda: learner.act(obs, None, None, turn=everyone, explore=everyone, rngs=rngs)
+
+
+def compiled(function: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], object]:
+    """Return a call of a graph that computes a function of x, and a gradient through it."""
+
+    def both_ways(x: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+        y, backward = torch.func.vjp(function, x)[:2]
+        return y, backward(slope)[0]
+
+    graph, slope = Graph(both_ways), torch.randn_like(x)
+    return lambda: graph(x, slope)
+
+
+def dqn_pass(*, checked: bool) -> Callable[[], object]:
+    """Return a compiled gradient pass of three agents on 64 rows; `checked`: by torch.compile as it stands."""
+    agent = mt.DQN(*SPACES, seed=0, jit_compile=True, device="cpu")
+    learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
+    (one,) = learner.passes
+    if checked:
+        one._function = torch.compile(one._step, dynamic=False, fullgraph=True, options={"cpp_wrapper": True})
+    columns: dict[str, Any] = {
+        "obs": torch.randn(3, 64, 18), "legal": None, "action": torch.randint(5, (3, 64)), "reward": torch.randn(3, 64),
+        "discount": torch.full((3, 64), 0.99), "next_obs": torch.randn(3, 64, 18), "next_legal": None,
+        "weight": torch.full((3, 64), 1 / 64),
+    }  # fmt: skip
+    numbers, everyone = learner.numbers(), np.ones(3, bool)
+    return lambda: one(columns, numbers, everyone)
 
 
 def main() -> None:
@@ -62,6 +96,8 @@ def main() -> None:
             lambda: torch.baddbmm(bias.unsqueeze(1), hidden, weight),
         ),
         "act": (act(in_numpy=True), act(in_numpy=False)),
+        "compiled tanh": (compiled(ops.tanh, hidden), compiled(torch.tanh, hidden)),
+        "compiled pass": (dqn_pass(checked=False), dqn_pass(checked=True)),
     }
     for name, (ours, torchs) in pairs.items():
         times = [(microseconds(ours), microseconds(torchs)) for _ in range(args.rounds + 1)][1:]  # the first warms up

@@ -34,7 +34,7 @@ def batch(agents: int) -> Transitions:
     return Transitions(
         obs=obs, legal=None, action=rng.integers(5, size=shape), reward=rng.standard_normal(shape, np.float32),
         discount=np.full(shape, 0.99, np.float32), weight=np.ones(shape, np.float32), extras={},
-        next_obs=following, next_legal=None, rows=np.zeros((*shape, 3), np.int64),
+        next_obs=following, next_legal=None, cells=np.zeros(shape, np.int64),
     )  # fmt: skip
 
 

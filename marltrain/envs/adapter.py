@@ -176,10 +176,7 @@ def _state_shape(env: Any) -> tuple[int, ...] | None:
         return None  # none at all, or, as in several games, an attribute of that name for something else
     try:
         return _flat_state(env).shape
-    except (
-        NotImplementedError,
-        AttributeError,
-    ):  # PettingZoo's own `state`, and wrappers around an environment without
+    except (NotImplementedError, AttributeError):  # PettingZoo's own `state`; a wrapper around an environment without
         return None
 
 

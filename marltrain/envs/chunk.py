@@ -272,7 +272,7 @@ class Chunk:
 
         Gives up after more faults than are survived: whoever drives the chunk then stops.
         """
-        while len(self.faults) <= self._handling.max_restarts:
+        while len(self.faults) <= self._handling.max_env_restarts:
             try:
                 self._start(e, episode)
             except Exception as error:
@@ -310,7 +310,7 @@ class Chunk:
             before = breach.past and bool(out.ended[e])
             cut = before or bool(self._track.length[e])
             self._note(e, breach, cut=cut, before=before)
-            if len(self.faults) > self._handling.max_restarts:
+            if len(self.faults) > self._handling.max_env_restarts:
                 break
             if cut:
                 self._give_up(e)

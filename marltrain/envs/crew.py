@@ -41,7 +41,7 @@ class Loss(NamedTuple):
 
 
 class Crew:
-    """Worker processes, one for each task. All are given the same orders, and then all are waited for."""
+    """Worker processes, one for each task. All or some are given the same order, and then are waited for."""
 
     def __init__(self, tasks: Sequence[Task], memory: Any, timeout: float | None = None) -> None:
         """Start the workers and wait until their environments are built. Raises EnvError or WorkerError.
@@ -51,37 +51,40 @@ class Crew:
         self._tasks, self._memory, self._timeout = list(tasks), memory, timeout
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
+        self._all = range(len(self._tasks))
         self._number = STARTED
+        self._numbers = [STARTED for _ in self._all]  # of each worker's last order
         self._finish = weakref.finalize(self, _finish, self._processes, self._pipes)
         try:
             for task in self._tasks:
                 process, pipe = self._start(task)
                 self._processes.append(process)
                 self._pipes.append(pipe)
-            for w in range(len(self._tasks)):
+            for w in self._all:
                 self._bind(w)
-            for answer in self._answers(None):
+            for answer in self._answers(self._all, None):
                 if isinstance(answer, Loss):
                     raise self.error(answer)
         except BaseException:
             self.close()
             raise
 
-    def order(self, what: int = STEP, data: bytes = b"") -> None:
-        """Give every worker an order, see `worker.Order`; raises WorkerError when they are closed."""
-        if not self._processes:
-            raise WorkerError("the worker processes are closed; build a new vector environment")
+    def order(self, what: int = STEP, data: bytes = b"", workers: range | None = None) -> None:
+        """Give every worker, or some, an order, see `worker.Order`; raises WorkerError when they are closed."""
+        self._check_open()
         self._number += 1
-        for w in range(len(self._pipes)):
+        for w in self._all if workers is None else workers:
             self._send(w, what, data)
 
-    def wait(self, orders: int = 1) -> list[bytes | Loss]:
-        """Wait for every worker's answer; return the data in them, or how a worker was lost.
+    def wait(self, orders: int = 1, workers: range | None = None) -> list[bytes | Loss]:
+        """Wait for the answer of every worker, or of some; return the data in them, or how a worker was lost.
 
         orders: how many steps the last order is worth, in the time that it may take.
-        Raises EnvError for the first worker that failed.
+        Raises EnvError for the first worker that failed, WorkerError when they are closed.
         """
-        return self._answers(None if self._timeout is None else self._timeout * orders)
+        self._check_open()
+        timeout = None if self._timeout is None else self._timeout * orders
+        return self._answers(self._all if workers is None else workers, timeout)
 
     def replace(self, w: int, what: int, data: bytes) -> bytes | Loss:
         """Start a worker in the place of one that was lost, and give it an order; return its answer, as `wait` does."""
@@ -92,14 +95,15 @@ class Crew:
         self._bind(w)
         self._number += 1
         starting = None if self._timeout is None else self._timeout + _STARTING
-        started = self._answer(w, STARTED, starting)
+        self._numbers[w] = STARTED
+        started = self._answer(w, starting)
         if isinstance(started, Answer) and started.failure is not None:
             started = Loss(w, DIED, f"{self._held(w)}, cannot be started again: {started.failure.message}")
             process.join()
         if isinstance(started, Loss):
             return started
         self._send(w, what, data)
-        return self._data(w, self._answer(w, self._number, self._timeout))
+        return self._data(w, self._answer(w, self._timeout))
 
     def error(self, loss: Loss) -> WorkerError:
         """Close all workers; return what is to be raised where the loss of one is not survived."""
@@ -112,6 +116,10 @@ class Crew:
     def close(self) -> None:
         """End every worker."""
         self._finish()
+
+    def _check_open(self) -> None:
+        if not self._processes:
+            raise WorkerError("the worker processes are closed; build a new vector environment")
 
     def _start(self, task: Task) -> tuple[Any, Connection]:
         context = worker_context()
@@ -134,22 +142,22 @@ class Crew:
                 os.sched_setaffinity(self._processes[w].pid, {cores[w]})
 
     def _send(self, w: int, what: int, data: bytes) -> None:
+        self._numbers[w] = self._number
         with suppress(OSError):  # the worker has ended: waiting for its answer will tell
             self._pipes[w].send_bytes(Order(self._number, what, data).packed())
 
-    def _answers(self, timeout: float | None) -> list[bytes | Loss]:
-        """Wait for every worker's answer to the last order."""
+    def _answers(self, workers: range, timeout: float | None) -> list[bytes | Loss]:
+        """Wait for the workers' answers to the last order that each was given."""
         if timeout is None:
-            answers = [self._answer(w, self._number, None) for w in range(len(self._pipes))]
+            answers = [self._answer(w, None) for w in workers]
         else:
             until = time.monotonic() + timeout
-            answers = [
-                self._answer(w, self._number, max(until - time.monotonic(), 0.0)) for w in range(len(self._pipes))
-            ]
-        return [self._data(w, answer) for w, answer in enumerate(answers)]
+            answers = [self._answer(w, max(until - time.monotonic(), 0.0)) for w in workers]
+        return [self._data(w, answer) for w, answer in zip(workers, answers, strict=True)]
 
-    def _answer(self, w: int, number: int, timeout: float | None) -> Answer | Loss:
-        """Wait for a worker's answer to an order; a pipe that ends tells that the worker did."""
+    def _answer(self, w: int, timeout: float | None) -> Answer | Loss:
+        """Wait for a worker's answer to its last order; a pipe that ends tells that the worker did."""
+        number = self._numbers[w]
         try:
             while True:
                 if timeout is not None and not self._pipes[w].poll(timeout):

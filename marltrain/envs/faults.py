@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from marltrain.errors import ConfigError, EnvError, did_you_mean
+from marltrain.config import setting, validate
+from marltrain.errors import ConfigError, EnvError
 from marltrain.layout import Array
 
 LOGGER = logging.getLogger("marltrain")
@@ -67,21 +67,13 @@ def cut_by(faults: Iterable[Fault]) -> Array:
 class Handling:
     """What is done about faults; see `make_vector`. Raises ConfigError for what is none of its values."""
 
-    on_fault: str | None = "raise"
-    max_restarts: int = MAX_RESTARTS
-    timeout: float | None = None
+    on_fault: str | None = setting("raise", doc="what an environment's fault does", choices=ON_FAULT)
+    max_env_restarts: int = setting(MAX_RESTARTS, doc=f"faults that are survived within {WINDOW:,} env steps", low=0)
+    env_timeout: float | None = setting(None, doc="seconds that a worker's env step may take", above=0)
 
     def __post_init__(self) -> None:
         """Check the values."""
-        if self.on_fault is not None and self.on_fault not in ON_FAULT:
-            near = did_you_mean(str(self.on_fault), ON_FAULT)
-            raise ConfigError(f"on_fault must be None or one of {ON_FAULT}, got {self.on_fault!r}.{near}")
-        if not isinstance(self.max_restarts, int) or isinstance(self.max_restarts, bool) or self.max_restarts < 0:
-            raise ConfigError(f"max_env_restarts must be an integer of at least 0, got {self.max_restarts!r}")
-        seconds = self.timeout
-        known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < math.inf
-        if seconds is not None and not known:
-            raise ConfigError(f"env_timeout must be a number of seconds greater than 0, or None, got {seconds!r}")
+        validate(self, "make_vector")
 
     def survives(self, kind: str, *, proven: bool) -> bool:
         """Whether a fault is survived; `proven`: the environment has finished an episode before."""

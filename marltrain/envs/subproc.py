@@ -27,6 +27,8 @@ class SubprocVectorEnv(VectorEnv):
     """The environments in worker processes, each of which holds many and writes into shared memory.
 
     Gives the same episodes as DummyVectorEnv, bit for bit, with any number of workers.
+
+    halves: the environments of the first half of the workers, and those of the others: the two may be stepped in turn.
     """
 
     def __init__(
@@ -42,28 +44,32 @@ class SubprocVectorEnv(VectorEnv):
     ) -> None:
         """Start `num_workers` processes (default: one for each core, at most one for each environment)."""
         if num_workers is None:
-            num_workers = min(num_envs, _cores())
+            num_workers = usual_workers(num_envs)
         if not 1 <= num_workers <= max(num_envs, 1):
             raise ConfigError(f"num_workers must be between 1 and num_envs ({num_envs}), got {num_workers}")
         super().__init__(resolve(source), num_envs, with_state=with_state, handling=handling)
         native = self.source.game is not None
-        check_timeout(self._handling.timeout, vector="subproc", native=native)
+        check_timeout(self._handling.env_timeout, vector="subproc", native=native)
         self._survives = not native and self._handling.survives(DIED, proven=True)
         self._role, self._seed = role, 0
         memory = worker_context().RawArray("B", shared_size(self.spec, num_envs, num_workers))
         self._shared = shared_arrays(self.spec, num_envs, num_workers, memory)
         self._step, self._actions = self._shared.step, self._shared.actions
         cuts = [num_envs * w // num_workers for w in range(num_workers + 1)]
+        middle = (num_workers + 1) // 2
+        self._halves = (range(middle), range(middle, num_workers))
+        self.halves = (slice(0, cuts[middle]), slice(cuts[middle], num_envs))
+        self._parts = [self._step.part(half.start, half.stop) for half in self.halves]
         self._tasks = [
             Task(self.source, self.spec, num_envs, low, high, role, w, num_workers, recording, self._handling)
             for w, (low, high) in enumerate(itertools.pairwise(cuts))
         ]
-        self._crew = Crew(self._tasks, memory, self._handling.timeout)
-        self._sent = False
+        self._crew = Crew(self._tasks, memory, self._handling.env_timeout)
+        self._sent = [False, False]  # of each half
 
     def reset(self, seed: int) -> Step:
         """See VectorEnv."""
-        self._sent = False
+        self._sent = [False, False]
         self._forget_faults()
         self._seed = seed
         self._step.episode[...] = 0
@@ -76,19 +82,43 @@ class SubprocVectorEnv(VectorEnv):
         for shared, array in zip(self._actions, actions, strict=True):
             shared[...] = array
         self._crew.order()
-        self._sent = True
+        self._sent = [True, True]
 
     def recv(self) -> Step:
         """See VectorEnv."""
-        if not self._sent:
+        if not all(self._sent):
             raise RuntimeError("recv() without a send() before it")
-        self._sent = False
+        self._sent = [False, False]
         self.faults = ()
         answers = self._crew.wait()
         self._clock += self.num_envs
         if any(answers):
             self._collect(answers, cut=True)
         return self._step
+
+    def send_half(self, half: int, actions: tuple[Array, ...]) -> None:
+        """Start one env step in one half of the environments, 0 or 1: only the actions in its columns are taken."""
+        envs = self.halves[half]
+        for shared, array in zip(self._actions, actions, strict=True):
+            shared[:, envs] = array[:, envs]
+        self._crew.order(workers=self._halves[half])
+        self._sent[half] = True
+
+    def recv_half(self, half: int) -> Step:
+        """End the step of one half, half 0's before half 1's; return the Step of its environments alone.
+
+        `faults` are then half 0's, and in the end those of both. See `recv`.
+        """
+        if not self._sent[half]:
+            raise RuntimeError(f"recv_half({half}) without a send_half({half}) before it")
+        self._sent[half] = False
+        if half == 0:
+            self.faults = ()
+            self._clock += self.num_envs
+        answers = self._crew.wait(workers=self._halves[half])
+        if any(answers):
+            self._collect(answers, cut=True)
+        return self._parts[half]
 
     def close(self) -> None:
         """See VectorEnv."""
@@ -101,7 +131,7 @@ class SubprocVectorEnv(VectorEnv):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
-        self._sent = False
+        self._sent = [False, False]
         native = self.source.game is not None
         if native:
             self._check_native(saved)
@@ -149,7 +179,7 @@ class SubprocVectorEnv(VectorEnv):
         """
         envs = list(self._envs_of(loss))
         faults, answer = [self._fault(loss, tuple(cut))], b""
-        while len(faults) <= self._handling.max_restarts:
+        while len(faults) <= self._handling.max_env_restarts:
             begin = [self._seed, *(self._step.episode[envs] + 1).tolist()]
             again = self._crew.replace(loss.worker, BEGIN, json.dumps(begin).encode())
             if not isinstance(again, Loss):
@@ -191,6 +221,11 @@ class SubprocVectorEnv(VectorEnv):
             "length": np.zeros(len(envs), np.int64),
             **{f"moves/{g}": one for g, one in enumerate(moves)},
         }
+
+
+def usual_workers(num_envs: int) -> int:
+    """Return how many workers there are where nobody says it: one for each core, at most one for each environment."""
+    return min(num_envs, _cores())
 
 
 def _cores() -> int:

@@ -41,7 +41,7 @@ class VectorEnv(ABC):
         self.spec: EnvSpec = probe(source, with_state=with_state)
         self.faults: Sequence[Fault] = ()
         self._handling = handling or Handling()
-        self._ledger = Ledger(self._handling.max_restarts)
+        self._ledger = Ledger(self._handling.max_env_restarts)
         self._clock = 0  # env steps since the reset
 
     @abstractmethod
@@ -116,10 +116,11 @@ class VectorEnv(ABC):
             array[columns] = told[columns]
 
     def _tell(self, faults: Sequence[Fault]) -> None:
-        """Tell of the faults of one call; raises EnvError when they are too many."""
-        self.faults = sorted(faults, key=lambda fault: fault.env)
-        if faults:
-            self._ledger.add(self.faults, self._clock)
+        """Tell of faults, beside those of the same step told before; raises EnvError when they are too many."""
+        new = sorted(faults, key=lambda fault: fault.env)
+        self.faults = [*self.faults, *new]
+        if new:
+            self._ledger.add(new, self._clock)
 
     def _forget_faults(self) -> None:
         self.faults, self._clock = (), 0
@@ -198,7 +199,7 @@ class DummyVectorEnv(LocalVectorEnv):
     ) -> None:
         """Build `num_envs` environments of `source` (anything that `resolve` takes); see VectorEnv."""
         super().__init__(resolve(source), num_envs, with_state=with_state, handling=handling)
-        check_timeout(self._handling.timeout, vector="dummy", native=False)
+        check_timeout(self._handling.env_timeout, vector="dummy", native=False)
         self._step = Step.empty(self.spec, num_envs)
         self._held: Chunk = Chunk(
             self.source, self.spec, self._step, num_envs=num_envs, role=role, render_mode=render_mode,

@@ -31,6 +31,9 @@ class TensorBatch:
 
     Every value is [K, B, ...], a mapping of such, or None. In a pass the weights of an agent's rows sum to 1, so that a
     weighted sum is a mean, and the sums over parts of the rows add up to it.
+
+    The minibatches of a rollout hold `obs, legal, action, weight` and what `prepare` added. The rest of it (`reward`,
+    `discount`, `extras`, `cut`, ...) is left out: what a loss needs of that, `prepare` adds under another name.
     """
 
     if TYPE_CHECKING:
@@ -51,6 +54,8 @@ class TensorBatch:
 class Phase:
     """One part of an update, run in order; each sees the weights that the last one left.
 
+    Its functions are given some rows as a `TensorBatch`, which says what those of a rollout are without.
+
     trains: names of the networks that it moves.
     loss: (ops, networks, batch, hyper) -> (loss [K], metrics {name: [K]}); hyper maps names to [K, 1]. Both are sums of
         weighted rows (`weighted_mean`), because the rows may be split over devices.
@@ -64,6 +69,18 @@ class Phase:
     loss: Loss
     targets: Targets | None = None
     every: int = 1
+
+
+@dataclass(frozen=True)
+class Native:
+    """How an algorithm acts, for compiled code: by the one head of a network, and a rule.
+
+    rule: "epsilon_greedy": actions are valued by it; noise "coin" and "choice", and the number "epsilon" (see
+      `exploration`).  "categorical": it gives logits; noise "sample", extra "log_prob" (see `distributions`).
+    """
+
+    network: str
+    rule: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +121,13 @@ class Algorithm:
     def networks(self) -> dict[str, tuple[Any, Sequence[Head]]]:
         """Return name -> (NetworkSpec or the user's model, heads), in the order in which weights are drawn."""
         raise _missing(self, "networks")
+
+    def native(self) -> Native | None:
+        """Return how compiled code may act in native games in place of its class's own `act`, or None.
+
+        It is asked of the very class that defines it: a subclass may act otherwise, and says so anew.
+        """
+        return None
 
     def targets(self) -> tuple[str, ...]:
         """Name the networks that have a slowly following copy, reachable as "target_<name>"."""
@@ -147,7 +171,10 @@ class Algorithm:
     def prepare(
         self, ops: Any, nets: Networks, batch: Batch, tensors: TensorBatch, hyper: Mapping[str, Any]
     ) -> TensorBatch:
-        """Add what a whole rollout has to give (values, advantages), without gradients, once per update."""
+        """Add what a whole rollout has to give (values, advantages), without gradients, once per update.
+
+        Under other names than a rollout has: its `reward`, `discount` and `extras` do not reach the losses.
+        """
         return tensors
 
     def over_rows(self, ops: Any, batch: TensorBatch) -> None:

@@ -72,12 +72,12 @@ class Transitions(Batch):
     """An off-policy batch.
 
     next_obs, next_legal: at the decision (or the end) that the discount applies to.
-    rows: [K, B, 3] int64: (player's row in its group, ring row, environment), for priorities.
+    cells: [K, B] int64: their places in the ring (see `memory.ring`), for priorities.
     """
 
     next_obs: Obs
     next_legal: Array | None
-    rows: Array
+    cells: Array
 
 
 @dataclass

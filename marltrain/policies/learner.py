@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,20 +13,22 @@ from marltrain.config import check
 from marltrain.errors import ConfigError, SaveError, did_you_mean
 from marltrain.files import State
 from marltrain.layout import Array, Obs
+from marltrain.policies.actor import Actor
 from marltrain.policies.algorithm import Algorithm, TensorBatch
-from marltrain.policies.backends import numpy_ops
 from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.minibatches import Minibatches, shares_of
-from marltrain.policies.noise import Noise
 from marltrain.policies.passes import Passes, PhasePass
 from marltrain.policies.replicas import Replicas
 from marltrain.policies.schedules import Schedule
 from marltrain.random import generator, restored, state_of
 
+if TYPE_CHECKING:
+    from marltrain.policies.native.acting import NativeActing
+
 PURPOSES = ("act", "sample", "update")
-NO_ROWS = frozenset({"metrics", "rows", "to_numpy", "to_tensor", "weight"})
+NO_ROWS = frozenset({"cells", "metrics", "to_numpy", "to_tensor", "weight"})
 """What a batch of transitions holds that a pass is not given as it is."""
 
 
@@ -50,11 +51,13 @@ class Pace:
 class Learner:
     """K agents computed together; row k is agent k. What the loop talks to.
 
+    acts_ahead: whether an act can be taken back, and rows decide alike whatever the others are shown.
     needs: what it must be given to learn, or None when it never learns.
     gradient_steps: [K] int64, gradient passes so far.
     """
 
     num_agents: int = 1
+    acts_ahead: bool = False
     needs: Needs | None = None
     pace: Pace = Pace()
     when_not_finite: str = "Its weights may have been moved by it."
@@ -63,6 +66,21 @@ class Learner:
     def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
         """Decide for [K, B, ...] observations; rows without `turn` [K, B] may be anything. explore: [K, B] bool."""
         raise TypeError(f"{type(self).__name__} must define act")
+
+    def take_back(self) -> None:
+        """Take the last act back: the next one draws the same noise. Only where it `acts_ahead`."""
+        raise TypeError(f"{type(self).__name__} takes no act back")
+
+    def native(self) -> NativeActing | None:
+        """Return acts of its agents for compiled code to make, or None where they are not of a kind that it knows."""
+        return None
+
+    def ready(self, acting: NativeActing, rngs: Any) -> tuple[int, int]:
+        """Get acts ready that compiled code makes: return the number of the next, and how many there may be."""
+        raise TypeError(f"{type(self).__name__} does not act in compiled code")
+
+    def acted(self, acts: int) -> None:
+        """Take note that so many of them were made."""
 
     def rngs(self, purpose: str) -> Any:
         """Return K generators for "act", "sample" or "update", or for "test": those start anew at every call."""
@@ -127,10 +145,10 @@ class AlgorithmLearner(Learner):
         self.gradient_steps = np.zeros(self.num_agents, np.int64)
         self.updates = np.zeros(self.num_agents, np.int64)
         self._streams = {p: [generator(seed, p) for seed in seeds] for p in PURPOSES}
+        self._columns: dict[str, Array] = {}
         self._build_networks(draw)
         self._per_row = {f.name: f for f in fields(settings) if f.name in algorithm.numbers()}
         self._hyper = {name: np.zeros(self.num_agents) for name in self._per_row}
-        self._columns: dict[str, Array] = {}
         self._numbers: Any = None
         self.schedules: list[dict[str, Schedule]] = [{} for _ in seeds]
         for row in range(self.num_agents):
@@ -146,12 +164,13 @@ class AlgorithmLearner(Learner):
         for name in self.algorithm.targets():
             self.target[name] = self.online[name].copy()
         self.nets = {**self.online, **{f"target_{name}": net for name, net in self.target.items()}}
-        self.together()
         settings, epsilon = self.algorithm.settings, self.algorithm.optimizer_epsilon
         self._foreign = any(self.backend.is_module(spec) for spec, _ in self.algorithm.networks().values())
-        # a model of one's own is seeded from the same stream at every act: nothing may be drawn ahead of that
-        ahead = not self._foreign and _vouched(self.algorithm, "noise", "noise_by_rows")
-        self._noise = Noise(self.algorithm.noise) if ahead else None
+        self._prepares = type(self.algorithm).prepare is not Algorithm.prepare
+        seeded = self.backend.seeded if self._foreign else None
+        self.actor = Actor(self.algorithm, self.backend, self._columns, self.hyper, seeded)
+        self.acts_ahead = self.actor.noise is not None
+        self.together()
         self.optimisers = {
             n: self.backend.optimiser(settings.optimizer, net, epsilon) for n, net in self.online.items()
         }
@@ -249,36 +268,55 @@ class AlgorithmLearner(Learner):
         """See `Learner`."""
         if self._foreign or self.backend.strategy is not None:
             super().apart(who, rest)
-        self._act_with({name: net.copy() for name, net in self.nets.items()})
+        self.actor.use({name: net.copy() for name, net in self.nets.items()})
         self._rest = rest
 
     def catch_up(self) -> None:
         """See `Learner`."""
-        for name, net in self._acting.items():
+        for name, net in self.actor.nets.items():
             if net is not self.nets[name]:
                 net.assign(self.nets[name].flat)
                 net.moved()
 
     def together(self) -> None:
         """See `Learner`."""
-        self._act_with(self.nets)
+        self.actor.use(self.nets)
         self._rest = _nobody
 
     def loop_state(self) -> State:
         """Return the weights that it acts with, where they are not those that it learns."""
-        acting = {} if self._acting is self.nets else self._acting
+        acting = {} if self.actor.nets is self.nets else self.actor.nets
         return State({}, {name: self.backend.numpy(net.flat) for name, net in acting.items()})
 
     def restore_loop(self, state: State) -> None:
         """See `Learner`."""
-        for name, net in ({} if self._acting is self.nets else self._acting).items():
+        for name, net in ({} if self.actor.nets is self.nets else self.actor.nets).items():
             net.assign(self.backend.tensor(state.arrays[name]))
             net.moved()
 
-    def _act_with(self, nets: Mapping[str, Any]) -> None:
-        views = {name: net.in_numpy() for name, net in nets.items()}
-        in_numpy = None not in views.values() and _vouched(self.algorithm, "act", "acts_in_numpy")
-        self._acting, self._in_numpy = nets, views if in_numpy else None
+    def native(self) -> NativeActing | None:
+        """See `Learner`."""
+        return self.actor.native()
+
+    def ready(self, acting: NativeActing, rngs: Any) -> tuple[int, int]:
+        """See `Learner`."""
+        if self.actor.noise is None:
+            return super().ready(acting, rngs)
+        noise, first, left = self.actor.noise.ahead(rngs, acting.rows)
+        acting.refresh(noise, self._columns)
+        return first, left
+
+    def acted(self, acts: int) -> None:
+        """See `Learner`."""
+        if self.actor.noise is not None:
+            self.actor.noise.skip(acts)
+
+    def take_back(self) -> None:
+        """See `Learner`."""
+        if self.actor.noise is None:
+            super().take_back()
+        else:
+            self.actor.noise.skip(-1)
 
     def rngs(self, purpose: str) -> list[np.random.Generator]:
         """Return K generators; those for "test" start anew at every call, so testing moves no other stream."""
@@ -290,46 +328,25 @@ class AlgorithmLearner(Learner):
 
     def _settle(self) -> None:
         """Put the generators where the acts so far have left them: noise may be drawn ahead."""
-        if self._noise is not None:
-            self._noise.settle()
+        if self.actor.noise is not None:
+            self.actor.noise.settle()
 
     def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
         """Decide for all rows; noise is drawn for every row, whatever `turn` and `explore` say."""
-        draw = self.algorithm.noise if self._noise is None else self._noise.next
-        noise = draw(rngs, explore.shape[1])
-        if self._in_numpy is not None:
-            return self._act_in_numpy(self._in_numpy, self._columns, obs, legal, noise, explore)
-        with self._foreign_randomness(rngs[0]):
-            return self._act(slice(None), obs, legal, noise, explore)
+        return self.actor.act(obs, legal, explore, rngs)
 
     def act_row(self, row: int, obs: Obs, legal: Array | None, explore: Array, rng: np.random.Generator) -> Acted:
         """Decide for one agent only: [1, B, ...]."""
-        noise, rows = self.algorithm.noise([rng], explore.shape[1]), slice(row, row + 1)
-        if self._in_numpy is not None:
-            hyper = {name: value[rows] for name, value in self._columns.items()}
-            return self._act_in_numpy(_of_rows(self._in_numpy, rows), hyper, obs, legal, noise, explore)
-        with self._foreign_randomness(rng):
-            return self._act(rows, obs, legal, noise, explore)
-
-    def _act_in_numpy(
-        self, nets: Any, hyper: Mapping[str, Array], obs: Obs, legal: Array | None, noise: Any, explore: Array
-    ) -> Acted:
-        """Act in numpy, where every network can be computed there."""
-        action, extras = self.algorithm.act(numpy_ops, nets, obs, legal, noise, explore, hyper)
-        return Acted(self.algorithm.to_units(action), None, extras)
-
-    def _act(self, rows: slice, obs: Obs, legal: Array | None, noise: Any, explore: Array) -> Acted:
-        """Act in tensors with these rows of the learner."""
-        backend, algorithm, nets = self.backend, self.algorithm, _of_rows(self._acting, rows)
-        tensor, hyper = backend.tensor, {name: value[rows] for name, value in self.hyper().items()}
-        with backend.no_gradient():
-            action, extras = algorithm.act(
-                backend.ops, nets, tensor(obs), tensor(legal), tensor(noise), tensor(explore), hyper
-            )
-        kept = {name: backend.numpy(value) for name, value in extras.items()}
-        return Acted(self.algorithm.to_units(backend.numpy(action)), None, kept)
+        return self.actor.act_row(row, obs, legal, explore, rng)
 
     # learning
+
+    def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:
+        """See `Learner`; transitions are read in compiled code, where it can."""
+        from marltrain.policies.native.replay import reader_of
+
+        needs = self.algorithm.needs()
+        return streams.reader(seats, needs, None if needs.on_policy else reader_of)
 
     def update(self, batch: Batch, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Learn: one gradient pass off-policy, epochs x minibatches of a whole rollout on-policy."""
@@ -338,8 +355,9 @@ class AlgorithmLearner(Learner):
         learn = learn & (batch.weight.sum(1) > 0)
         self.passes.begin(self)
         with self._foreign_randomness(self.rngs("update")[0]):
-            with self.backend.no_gradient():
-                tensors = self.algorithm.prepare(self.backend.ops, self.nets, batch, tensors, self.hyper())
+            if self._prepares:
+                with self.backend.no_gradient():
+                    tensors = self.algorithm.prepare(self.backend.ops, self.nets, batch, tensors, self.hyper())
             if isinstance(batch, Rollout):
                 cut = Minibatches(
                     batch.weight, self.pace.minibatches, self.pace.batch_size or batch_size, width=self.backend.width
@@ -350,30 +368,29 @@ class AlgorithmLearner(Learner):
                 rows = {name: value for name, value in vars(tensors).items() if name not in NO_ROWS}
                 self._pass({**rows, "weight": self.backend.tensor(shares_of(batch.weight))}, learn, metrics)
         self.passes.end(self)
-        self.updates[learn] += 1
+        self.updates += learn
         self._follow(learn)
         return {**metrics.result(), **tensors.metrics, **self._reported()}
 
     def _tensors_of(self, batch: Batch) -> TensorBatch:
-        kept = {f.name: getattr(batch, f.name) for f in fields(batch)}
-        tensors = {name: self.backend.tensor(value) for name, value in kept.items()}
+        tensors = {name: self.backend.tensor(value) for name, value in vars(batch).items()}
         return TensorBatch(**tensors, metrics={}, to_numpy=self.backend.numpy, to_tensor=self.backend.tensor)
 
     def _pass(self, columns: Mapping[str, Any], active: Array, metrics: _Means) -> None:
         """One gradient pass: every phase whose turn it is, in order."""
-        if not active.any():
+        if not np.count_nonzero(active):
             return
         for one in self.passes:
-            due = active & (self.gradient_steps % one.phase.every == 0)
-            if due.any():
+            due = active if one.phase.every == 1 else active & (self.gradient_steps % one.phase.every == 0)
+            if np.count_nonzero(due):
                 metrics.add(one, one(columns, self.numbers(), due), due)
-        self.gradient_steps[active] += 1
+        self.gradient_steps += active
 
     def _follow(self, learn: Array) -> None:
-        if not self.target or not learn.any():
+        if not self.target:
             return
-        share = np.where(learn, self.algorithm.target_share(self.updates, self._hyper), 0.0)
-        if share.any():
+        share = learn * self.algorithm.target_share(self.updates, self._hyper)
+        if np.count_nonzero(share):
             self.passes.follow(share)
             self.follow(share)
 
@@ -468,19 +485,6 @@ def _nobody() -> None:
     """Wait for nobody: nothing learns in another thread."""
 
 
-def _vouched(algorithm: Algorithm, method: str, flag: str) -> bool:
-    """Say whether the very class that defines a method of the algorithm sets the flag: a subclass may have its own."""
-    definer = next(cls for cls in type(algorithm).__mro__ if method in vars(cls))
-    return bool(vars(definer).get(flag, False))
-
-
-def _of_rows(nets: Mapping[str, Any], rows: slice) -> Mapping[str, Any]:
-    """Return the networks as they are, or of one row only."""
-    if rows.start is None:
-        return nets
-    return {name: partial(net, row=rows.start) for name, net in nets.items()}
-
-
 def _grouped(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
     """Split names "kind/network/key" into {"kind/network": {key: array}}."""
     groups: dict[str, dict[str, Array]] = {}
@@ -505,6 +509,9 @@ class _Means:
         """Return the means [K]; NaN for a row that took part in no pass."""
         made: dict[str, Array] = {}
         for one, seen in self.seen.items():
+            if len(seen) == 1 and np.count_nonzero(seen[0][1]) == len(seen[0][1]):  # off-policy, as a rule
+                made.update(zip(one.metrics, self.backend.numpy(seen[0][0]).astype(np.float64), strict=True))
+                continue
             values = np.stack([self.backend.numpy(value) for value, _ in seen]).astype(np.float64)
             active = np.stack([active for _, active in seen])[:, None]
             total, count = np.where(active, values, 0.0).sum(0), active.sum(0)

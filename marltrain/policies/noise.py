@@ -31,13 +31,25 @@ class Noise:
 
     def next(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
         """Return the noise of one act, arrays [K, rows, ...]."""
+        drawn, at, _ = self.ahead(rngs, rows)
+        self.skip(1)
+        return {name: values[:, at] for name, values in drawn.items()}
+
+    def ahead(self, rngs: Sequence[np.random.Generator], rows: int) -> tuple[dict[str, Array], int, int]:
+        """Return the noise of several acts, arrays [K, acts, rows, ...], which of them is next, and how many are left.
+
+        Whoever uses some of it says so by `skip`.
+        """
         if rngs is not self._rngs or rows != self._rows:
             self.settle()
             self._rngs, self._rows = rngs, rows
         if self._given == self._acts:
             self._draw_ahead(rngs, rows)
-        at, self._given = self._given, self._given + 1
-        return {name: values[:, at] for name, values in self._drawn.items()}
+        return self._drawn, self._given, self._acts - self._given
+
+    def skip(self, acts: int) -> None:
+        """Count acts whose noise has been used; -1 where the last one's is to be used again."""
+        self._given += acts
 
     def settle(self) -> None:
         """Put the generators where drawing act by act would have left them."""

@@ -36,7 +36,9 @@ class PhasePass:
 
         numbers: [H, K, 1], the agents' settings. An agent whose loss or gradient is not finite keeps its weights.
         """
-        measured = self._function(dict(columns), numbers, None if due.all() else self.backend.tensor(due))
+        measured = self._function(
+            dict(columns), numbers, None if np.count_nonzero(due) == len(due) else self.backend.tensor(due)
+        )
         for name in self.phase.trains:
             self.nets[name].moved()
         return measured
@@ -82,7 +84,7 @@ class Passes:
     """A learner's passes, one a phase, in order: made where the learner is. `Replicas` has others make them."""
 
     def __init__(self, made: Sequence[Any]) -> None:
-        """Hold what is called for each phase: (columns, hyper, due) -> metrics [M, K]."""
+        """Hold what is called for each phase: (columns, numbers, due) -> metrics [M, K], as `PhasePass`."""
         self.made = made
 
     def __iter__(self) -> Iterator[Any]:

@@ -104,15 +104,25 @@ class Checkpoint(Callback):
 
     def due(self, counters: Counters, seconds: float, *, best: bool) -> bool:
         """Return whether one is to be written now; `best`: a test has just been the best so far."""
-        settings, (episodes, steps, then) = self.settings, self._last
+        settings, (episodes, steps, _) = self.settings, self._last
         due = (
             _passed(episodes, counters.episodes, settings.every_episodes)
             or _passed(steps, counters.env_steps, settings.every_steps)
-            or (settings.every_minutes is not None and seconds - then >= 60 * settings.every_minutes)
+            or self.late(seconds)
         )
         if due:
             self._last = (counters.episodes, counters.env_steps, seconds)
         return due or (best and settings.best)
+
+    def late(self, seconds: float) -> bool:
+        """Return whether one is due by the clock."""
+        every = self.settings.every_minutes
+        return every is not None and seconds - self._last[2] >= 60 * every
+
+    def steps_left(self, env_steps: int) -> int | None:
+        """Return the env steps until one is due by their number; None where that never is."""
+        every = self.settings.every_steps
+        return None if every is None else every - env_steps % every
 
 
 def _passed(before: int, now: int, every: int | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -87,6 +88,17 @@ def plans_for(units: list[Unit], spec: EnvSpec, num_envs: int, defaults: Default
     return {group: Plan(rows[group], columns[group]) for group in rows}
 
 
+class UnderWay(NamedTuple):
+    """Updates that run in a thread.
+
+    rounds: what they will have measured.  ready: [K] bool, the agents that learn.  passes: gradient passes before them.
+    """
+
+    rounds: Future[Rounds]
+    ready: Array
+    passes: int
+
+
 class Course:
     """One unit's learning. It owns the reader and the counts since the last update; the learner owns the rest."""
 
@@ -105,9 +117,8 @@ class Course:
         self._gathered, self._credit = 0, 0.0
         self.updates = 0
         self._thread = thread
-        self._under_way: tuple[Future[Rounds], Array] | None = None
+        self._under_way: UnderWay | None = None
         self._behind = False
-        self._passes_at_rest = self._passes()
         if thread is not None:
             unit.learner.apart(" and ".join(unit.labels), self._rest)
 
@@ -139,7 +150,6 @@ class Course:
         info = state.info
         self._gathered, self._credit, self.updates = info["gathered"], info["credit"], info["updates"]
         self._idle, self._behind = restored(info["idle"]), info["behind"]
-        self._passes_at_rest = self._passes()
         if self._reader is not None and memory:
             self._reader.restore(state.part("reader"))
 
@@ -151,13 +161,18 @@ class Course:
         everyone = not learns.any() or (needs is not None and needs.on_policy)
         return [int(p) for p in (held if everyone else held[learns])]
 
-    def gathered(self, env_steps: int) -> bool:
-        """Count one batch step, `env_steps` being the run's; say whether an update is due."""
+    def gathered(self, steps: int) -> bool:
+        """Count batch steps; say whether an update is due."""
         if isinstance(self._reader, RolloutReader):
             for agent, seat in self._silent:
                 self._reader.drop(agent, seat)
-        self._gathered += self.num_envs
+        self._gathered += self.num_envs * steps
         return self._gathered >= (self.pace.update_freq or 1)
+
+    @property
+    def steps_left(self) -> int:
+        """Batch steps until the next update is due."""
+        return -(-((self.pace.update_freq or 1) - self._gathered) // self.num_envs)
 
     def update(self, env_steps: int, most: int | None = None) -> dict[str, dict[str, float]]:
         """Make the updates that are due, at most `most` in this run; return each agent's mean metrics by label.
@@ -175,22 +190,23 @@ class Course:
         batches = self._batches(reader, ready, gathered, env_steps, most)
         if self._thread is None:
             return self._by_agent(self._rounds(batches, ready, env_steps), ready)
-        self._under_way = self._thread.submit(self._rounds, list(batches), ready, env_steps), ready
+        passes = self.gradient_steps  # before the thread begins to count
+        rounds = self._thread.submit(self._rounds, list(batches), ready, env_steps)
+        self._under_way = UnderWay(rounds, ready, passes)
         return before
 
     @property
     def gradient_steps(self) -> int:
         """The gradient passes of its agents, those of updates under way left out."""
-        if self._under_way is None:
-            self._passes_at_rest = self._passes()
-        return self._passes_at_rest
+        if self._under_way is not None:
+            return self._under_way.passes
+        return int(self.unit.learner.gradient_steps.sum())
 
     def wait(self) -> dict[str, dict[str, float]]:
         """Wait for the updates under way and return what they measured; the agents go on acting as they did."""
         if self._under_way is None:
             return {}
-        future, ready = self._under_way
-        rounds = future.result()
+        rounds, ready = self._under_way.rounds.result(), self._under_way.ready
         self._under_way, self._behind = None, True
         return self._by_agent(rounds, ready)
 
@@ -205,10 +221,7 @@ class Course:
     def _rest(self) -> None:
         """Wait for the updates under way, whatever comes of them."""
         if self._under_way is not None:
-            wait([self._under_way[0]])
-
-    def _passes(self) -> int:
-        return int(self.unit.learner.gradient_steps.sum())
+            wait([self._under_way.rounds])
 
     def _batches(
         self, reader: Reader, ready: Array, gathered: int, env_steps: int, most: int | None
@@ -234,9 +247,11 @@ class Course:
 
     def _check_finite(self, measured: dict[str, Array], ready: Array, where: str) -> None:
         for name, values in measured.items():
-            if name.startswith(("loss", "grad_norm")) and not np.isfinite(values[ready]).all():
-                unit = self.unit
-                row = int(np.flatnonzero(ready & ~np.isfinite(values))[0])
+            if not name.startswith(("loss", "grad_norm")):
+                continue
+            broken = ready & ~np.isfinite(values)
+            if np.count_nonzero(broken):
+                unit, row = self.unit, int(broken.argmax())
                 raise AgentError(
                     f"the agent of {unit.labels[row]}: {name} became {values[row]} in {where}; it must be finite. "
                     f"{unit.learner.when_not_finite} Look for rewards and "

@@ -23,6 +23,7 @@ from marltrain.spec import EnvSpec
 from marltrain.trainer.checkpoint import FOLDER, Found, find, sole
 from marltrain.trainer.course import Course, Defaults, check_pace, plans_for
 from marltrain.trainer.evaluation import Evaluation, TestResult
+from marltrain.trainer.halves import check_agents, check_places
 from marltrain.trainer.hooks import Callback, CallbackList, FunctionHooks, Paced
 from marltrain.trainer.overlap import learning_thread
 from marltrain.trainer.prospects import check_line_up, warn_of_early_end, warn_of_no_update
@@ -58,6 +59,8 @@ class DecentralizedTrainer:
     collect: "serial": collect, then learn.  "overlap": learn in a thread while the next env steps are collected, for a
     second core: agents act one update behind, and what they did is counted as what they were then (PPO's ratio).
     vector, num_workers: "dummy" (this process) or "subproc" (worker processes).
+    double_buffer: the environments step in two halves in turn, so that the workers of one have work while agents decide
+    for the other (subproc only). No number changes.
     on_fault: what is done where an environment of Python raises, breaks its contract or hangs, or its worker ends.
     "raise": an error.  "restart": its running episode is dropped, and it begins a new one.  None: an error where an
     environment's code fails before it has once finished an episode, else a restart.
@@ -101,6 +104,7 @@ class DecentralizedTrainer:
         max_env_restarts: int = MAX_RESTARTS,
         env_timeout: float | None = None,
         collect: str = "serial",
+        double_buffer: bool = False,
     ) -> None:
         """Check every argument; nothing runs yet."""
         self.settings = TrainerSettings(
@@ -109,8 +113,10 @@ class DecentralizedTrainer:
             shared_memory=shared_memory, vector=vector, num_workers=num_workers, seed=seed,
             steps_per_train=steps_per_train, updates_per_train=updates_per_train, progress=progress,
             on_fault=on_fault, max_env_restarts=max_env_restarts, env_timeout=env_timeout, collect=collect,
+            double_buffer=double_buffer,
         )  # fmt: skip
         config.validate(self.settings, "DecentralizedTrainer")
+        check_places(self.settings)
         check_team_reward(team_reward)
         if reward_metric is not None:
             config.check_function("reward_metric", reward_metric, "rewards")
@@ -312,6 +318,8 @@ class DecentralizedTrainer:
             for unit in roster.units:
                 stack.callback(unit.learner.close)
             check_learners(spec, agents, learning)
+            if settings.double_buffer:
+                check_agents(roster.units)
             line_up = roster
             if test_agents is not None:
                 line_up = Roster(spec, test_agents, self.seed, stack=False, what="test_agents")

@@ -37,34 +37,40 @@ class Means:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._sums: dict[str, float] = {}
-        self._counts: dict[str, int] = {}
+        self._sums: dict[str, list[float]] = {}  # name -> [sum, count]
+        self._found: dict[tuple[str, str], list[float]] = {}  # the same by agent and metric: names take long to join
 
     def add(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
         """Add {agent: {metric: value}}."""
         for agent, values in metrics.items():
             for metric, value in values.items():
-                if not math.isnan(value):
-                    name = f"{agent}/{metric}"
-                    self._sums[name] = self._sums.get(name, 0.0) + float(value)
-                    self._counts[name] = self._counts.get(name, 0) + 1
+                if math.isnan(value):
+                    continue
+                entry = self._found.get((agent, metric))
+                if entry is None:
+                    entry = self._found[agent, metric] = self._sums.setdefault(f"{agent}/{metric}", [0.0, 0])
+                entry[0] += value
+                entry[1] += 1
 
     def take(self) -> dict[str, float]:
         """Return the means since the last take, and start anew."""
-        means = {name: total / self._counts[name] for name, total in self._sums.items()}
-        self._sums, self._counts = {}, {}
+        means = {name: float(total / count) for name, (total, count) in self._sums.items()}
+        self._sums, self._found = {}, {}
         return means
 
     def state(self) -> State:
         """Return the sums so far."""
-        sums, counts = np.array([*self._sums.values()]), np.array([*self._counts.values()], np.int64)
-        return State({"names": list(self._sums)}, {"sums": sums, "counts": counts})
+        sums, counts = [total for total, _ in self._sums.values()], [count for _, count in self._sums.values()]
+        return State(
+            {"names": list(self._sums)}, {"sums": np.array(sums, np.float64), "counts": np.array(counts, np.int64)}
+        )
 
     def restore(self, state: State) -> None:
         """Go on from the sums that `state` returned."""
         names = [of_type("a metric's name", name, str) for name in state.info["names"]]
-        self._sums = dict(zip(names, state.arrays["sums"].tolist(), strict=True))
-        self._counts = dict(zip(names, state.arrays["counts"].tolist(), strict=True))
+        pairs = zip(state.arrays["sums"].tolist(), state.arrays["counts"].tolist(), strict=True)
+        self._sums = {name: list(pair) for name, pair in zip(names, pairs, strict=True)}
+        self._found = {}
 
 
 class History:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ EVENTS = (
     "on_train_start",
     "on_step",
     "on_episode_end",
+    "on_collect",
     "on_update_end",
     "on_test_end",
     "on_checkpoint",
@@ -38,6 +39,7 @@ class Moment:
       on_train_start   "agents": list, "line_up": list: who plays the tests
       on_step          "step": Step, the batch step just received (views: copy what you keep)
       on_episode_end   "env": int, "episode": int, "returns": [P] float64, "length": env steps, "names": players' names
+      on_collect       "steps": int, batch steps made at once
       on_update_end    "metrics": {agent: {metric: float}}
       on_test_end      "metric": float, "result": TestResult, "best": bool
       on_checkpoint    "path": Path
@@ -67,16 +69,23 @@ class Callback:
     """Base of everything that happens in time. Override the events you want; the others cost nothing.
 
     Return values are ignored. `on_train_end` is called even after an error, if `on_train_start` was.
+
+    only_watches: true in a class that changes nothing that agents act by: `double_buffer` need not wait for it.
     """
+
+    only_watches: ClassVar[bool] = False
 
     def on_train_start(self, moment: Moment) -> None:
         """Before the first test."""
 
     def on_step(self, moment: Moment) -> None:
-        """After every batch step of training."""
+        """After every batch step of training. Whoever listens has each made by itself."""
 
     def on_episode_end(self, moment: Moment) -> None:
         """After every finished training episode."""
+
+    def on_collect(self, moment: Moment) -> None:
+        """After batch steps of training: one, or several that were made at once."""
 
     def on_update_end(self, moment: Moment) -> None:
         """After every round of updates."""
@@ -122,6 +131,11 @@ class CallbackList:
     def listens(self, event: str) -> bool:
         """Return whether any callback overrides `event`: if none does, no Moment need be made."""
         return bool(self._listeners[event])
+
+    def interfering(self, events: Iterable[str]) -> str:
+        """Return the name and event of a callback that may change what agents act by at one of these; "" for none."""
+        heard = ((c, event) for event in events for c in self._listeners[event] if not c.only_watches)
+        return next((f"{type(callback).__name__}.{event}" for callback, event in heard), "")
 
     def call(self, moment: Moment) -> None:
         """Give the moment to all who listen to its event. An exception gains a note naming the callback.

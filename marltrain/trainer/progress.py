@@ -29,6 +29,8 @@ class Progress(Callback):
     or nobody reads it any more, nothing is shown, and training goes on.
     """
 
+    only_watches = True
+
     def __init__(
         self,
         *,
@@ -63,7 +65,7 @@ class Progress(Callback):
             with self._while_it_is_read():
                 self._bar = tqdm(total=1.0, bar_format=BAR, file=self._file, mininterval=0.0, nrows=24)
 
-    def on_step(self, moment: Moment) -> None:
+    def on_collect(self, moment: Moment) -> None:
         """Show the present state, if the last one is old enough."""
         if time.perf_counter() - self._shown_at >= self._interval:
             self._show(moment)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from marltrain.trainer.decentralized import DecentralizedTrainer
 
 FREE = {"episodes_per_train", "steps_per_train", "updates_per_train", "vector", "num_workers", "progress", "seed",
-        "on_fault", "max_env_restarts", "env_timeout"}  # fmt: skip
+        "on_fault", "max_env_restarts", "env_timeout", "double_buffer"}  # fmt: skip
 """Settings of the trainer that may differ: budgets, what changes no number, and the seed (see `seed_of`)."""
 
 SHOWN = 64

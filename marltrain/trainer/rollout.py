@@ -15,6 +15,9 @@ from marltrain.policies.memory.streams import Streams
 from marltrain.spec import EnvSpec, Step, empty_actions
 from marltrain.trainer.roster import Unit
 
+EVERYWHERE = slice(None)
+"""All environments."""
+
 
 class Actors:
     """Decides for every unit in E environments, and owns their recurrent carries.
@@ -26,24 +29,24 @@ class Actors:
         """Prepare arrays for the actions."""
         self.spec, self.units, self.num_envs = spec, units, num_envs
         self.actions = empty_actions(spec, num_envs)
-        self._rngs = [unit.learner.rngs(purpose) for unit in units]
+        self.rngs = [unit.learner.rngs(purpose) for unit in units]
         self._carries: list[Any] = [None] * len(units)
         self.views = [_View(unit.rows, num_envs) for unit in units]
         self.explore(np.zeros(len(spec.players), bool))
 
     def explore(self, mask: Array) -> None:
         """Say which players explore, [P] bool."""
-        self._explore = []
+        self.exploring = []
         for unit in self.units:
             seats = mask[unit.players] & ~unit.frozen[:, None]
-            self._explore.append(np.repeat(seats, self.num_envs, 1))
+            self.exploring.append(np.repeat(seats, self.num_envs, 1))
 
     def rotate(self, tables: Sequence[Array]) -> None:
         """Say where each unit's agents sit in each environment: [K, S, E] rows of their group (tests only)."""
         self.views = [_View(table, self.num_envs) for table in tables]
 
-    def decide(self, step: Step) -> list[Acted]:
-        """Fill `actions` for this Step; return each unit's decisions, [K, S * E, ...]."""
+    def decide(self, step: Step, envs: slice = EVERYWHERE) -> list[Acted]:
+        """Fill `actions` of some environments for this Step; return each unit's decisions in all, [K, S * E, ...]."""
         decided = []
         for i, unit in enumerate(self.units):
             view, group = self.views[i], unit.group
@@ -51,10 +54,10 @@ class Actors:
             self._forget_ended(i, step)
             acted = unit.learner.act(
                 map_obs(view.take, step.obs[group]), None if legal is None else view.take(legal), self._carries[i],
-                turn=turn, explore=self._explore[i], rngs=self._rngs[i],
+                turn=turn, explore=self.exploring[i], rngs=self.rngs[i],
             )  # fmt: skip
             self._carries[i] = _moved(acted.carry, self._carries[i], turn)
-            view.put(self.actions[group], acted.action)
+            view.put(self.actions[group], acted.action, envs)
             decided.append(acted)
         return decided
 
@@ -141,10 +144,16 @@ class _View:
             return picked
         return picked.reshape(self.agents, self.seats * array.shape[1], *array.shape[2:])
 
-    def put(self, into: Array, values: Array) -> None:
+    def put(self, into: Array, values: Array, envs: slice = EVERYWHERE) -> None:
         if self.seats > 1:
             values = values.reshape(self.agents * self.seats, into.shape[1], *into.shape[2:])
-        into[self.index] = values
+        if envs is EVERYWHERE:
+            into[self.index] = values
+        elif isinstance(self.index, slice):
+            into[self.index, envs] = values[:, envs]
+        else:
+            flat, columns = self.index
+            into[flat, columns[:, envs]] = values[:, envs]
 
 
 class Collector:
@@ -153,22 +162,30 @@ class Collector:
     def __init__(self, actors: Actors, streams: Streams) -> None:
         """Allocate the extras of each group that the streams record."""
         self.actors, self.streams = actors, streams
-        self._extras: dict[int, dict[str, Array]] = {
+        self.extras: dict[int, dict[str, Array]] = {
             g: {name: np.zeros((column.shape[0], *column.shape[2:]), column.dtype) for name, column in r.extras.items()}
             for g, r in streams.rings.items()
         }
 
     def decide(self, step: Step) -> tuple[Array, ...]:
         """Act on a Step and remember what was decided; return the actions to send."""
-        for unit, view, acted in zip(self.actors.units, self.actors.views, self.actors.decide(step), strict=True):
-            kept = self._extras.get(unit.group, {})
+        self.act(step)
+        self.remember()
+        return self.actors.actions
+
+    def act(self, step: Step, envs: slice = EVERYWHERE) -> None:
+        """Decide for some environments: in their columns are then the actions, and the extras that are recorded."""
+        for unit, view, acted in zip(self.actors.units, self.actors.views, self.actors.decide(step, envs), strict=True):
+            kept = self.extras.get(unit.group, {})
             self._check_extras(unit, acted)
             for name, values in acted.extras.items():
                 if name in kept:
-                    view.put(kept[name], values)
-        for group in self._extras:
-            self.streams.decided(group, self.actors.actions[group], self._extras[group])
-        return self.actors.actions
+                    view.put(kept[name], values, envs)
+
+    def remember(self) -> None:
+        """Have the streams record what was decided in all environments."""
+        for group in self.extras:
+            self.streams.decided(group, self.actors.actions[group], self.extras[group])
 
     @staticmethod
     def _check_extras(unit: Unit, acted: Acted) -> None:

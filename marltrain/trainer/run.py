@@ -23,9 +23,11 @@ from marltrain.layout import Array
 from marltrain.policies.memory.streams import Streams
 from marltrain.spec import Step
 from marltrain.trainer.checkpoint import Checkpoint, Found, newest, write
+from marltrain.trainer.collecting import Stepwise
 from marltrain.trainer.course import Course
 from marltrain.trainer.evaluation import Evaluation, GivenUp, TestResult, bootstrap
 from marltrain.trainer.faults import FaultTable, received
+from marltrain.trainer.halves import Halves, nobody_interferes
 from marltrain.trainer.history import History
 from marltrain.trainer.hooks import CallbackList, FunctionHooks, Moment
 from marltrain.trainer.interrupts import Interrupts
@@ -35,6 +37,7 @@ from marltrain.trainer.settings import measured, team_rewards
 
 if TYPE_CHECKING:
     from marltrain.trainer.decentralized import DecentralizedTrainer
+    from marltrain.trainer.stretch import Stretches
 
 
 LOGGER = logging.getLogger("marltrain")
@@ -51,6 +54,8 @@ class Counters:
     dropped_steps: int = 0
 
 
+MOST_AHEAD = 1024
+"""Batch steps that are made at once at most: whoever asks to stop does not wait for long."""
 COUNTS = ("gradient_base", "tests_passed", "trained")
 """What else a checkpoint counts, beside the counters and when it was tested last."""
 
@@ -95,10 +100,11 @@ class Run:
         self._gradient_base = self._gradient_total()
         spec, num_envs = parts.envs.spec, parts.envs.num_envs
         self._actors = Actors(spec, parts.roster.units, num_envs, "act")
-        self._collector = Collector(self._actors, parts.streams)
+        self._collected = 0  # batch steps that were made last
         self._returns = np.zeros((len(spec.players), num_envs))
         self._lengths = np.zeros(num_envs, np.int64)
         self._playing = np.zeros(num_envs, np.int64)  # numbers of the running episodes
+        self._ahead = self._way_ahead()
         self._started_at = time.perf_counter()
         self._seconds_before = 0.0
         self._step: Step | None = None
@@ -142,23 +148,25 @@ class Run:
         self.test_if_due()
 
     def collect(self) -> None:
-        """One batch step: act, step every environment, remember, tell what ended."""
+        """One batch step, or several at once: act, step every environment, remember, tell what ended."""
         self._apply_masks()
         envs = self.parts.envs
-        envs.send(self._collector.decide(self.step))
-        step = self._step = received(envs, envs.recv, self._note_faults)
-        self.counters.env_steps += envs.num_envs
+        self._step, self._collected = self._ahead.advance(self.step, self._steps_ahead())
+        step = self.step
+        self.counters.env_steps += envs.num_envs * self._collected
         if envs.faults:
             self._give_up(cut_by(envs.faults))
-        self._remember(step, team_rewards(self.trainer.team_reward, step.reward))
-        self.tell("on_step", step=step)
-        self._tally(step)
+        if not self._ahead.remembered:
+            self._remember(step, team_rewards(self.trainer.team_reward, step.reward))
+            self.tell("on_step", step=step)
+            self._tally(step)
+        self.tell("on_collect", steps=self._collected)
         self.parts.hooks.train.at(self.counters.episodes, self.counters.env_steps)
 
     def learn(self) -> None:
         """Make the updates that are due."""
         env_steps, metrics = self.counters.env_steps, {}
-        due = [course for course in self.parts.courses if course.gathered(env_steps)]
+        due = [course for course in self.parts.courses if course.gathered(self._collected)]
         if not due:
             return
         for course in due:
@@ -225,9 +233,11 @@ class Run:
         return True
 
     def checkpoint_if_due(self) -> None:
-        """Write a checkpoint if it is time for one."""
+        """Write a checkpoint if it is time for one, and everything at rest."""
         checkpoint, best, self._newly_best = self.parts.checkpoint, self._newly_best, False
-        if checkpoint is not None and checkpoint.due(self.counters, self.seconds, best=best):
+        if checkpoint is None or self._ahead.under_way:
+            return
+        if checkpoint.due(self.counters, self.seconds, best=best):
             self._checkpoint(checkpoint, best and checkpoint.settings.best)
 
     def last_checkpoint(self) -> None:
@@ -236,18 +246,17 @@ class Run:
             self._checkpoint(self.parts.checkpoint, best=False)
 
     def over(self) -> bool:
-        """Say whether a budget is used up or somebody asked to stop."""
+        """Say whether a budget is used up or somebody asked to stop, and every environment has made its step."""
         settings, counters = self.trainer.settings, self.counters
         budgets = (
             ("episodes_per_train", counters.episodes, settings.episode_budget),
             ("steps_per_train", counters.env_steps, settings.steps_per_train),
             ("updates_per_train", counters.updates, settings.updates_per_train),
         )
-        stopped = "interrupted" if self.interrupts.asked else self.trainer.stop_reason
-        self.reason = stopped or next(
+        self.reason = self._stopped or next(
             (name for name, done, budget in budgets if budget is not None and done >= budget), ""
         )
-        return bool(self.reason)
+        return bool(self.reason) and not self._ahead.under_way
 
     def last_test(self) -> None:
         """Play the test at the end, unless the last one saw the same agents."""
@@ -303,6 +312,45 @@ class Run:
         }
 
     # what the steps are made of
+
+    @property
+    def _stopped(self) -> str:
+        """Why somebody asked to stop, or ""."""
+        return "interrupted" if self.interrupts.asked else self.trainer.stop_reason
+
+    def _way_ahead(self) -> Stepwise | Stretches | Halves:
+        """Return how batch steps are made: in halves if asked for; several at once where nobody hears of each."""
+        envs = self.parts.envs
+        collector = Collector(self._actors, self.parts.streams)
+        stepwise = Stepwise(envs, collector, partial(received, envs, envs.recv, self._note_faults))
+        if self.trainer.settings.double_buffer and nobody_interferes(self.parts.callbacks):
+            return Halves(envs, collector, partial(received, envs, on_faults=self._note_faults), self._episodes_left)
+        native = self.trainer.source.game is not None
+        if not native or self.trainer.team_reward is not None or self.parts.callbacks.listens("on_step"):
+            return stepwise
+        from marltrain.trainer.stretch import Stretches, can_stretch  # loads numba
+
+        return Stretches(stepwise, self._returns, self._lengths) if can_stretch(stepwise) else stepwise
+
+    def _steps_ahead(self) -> int:
+        """Return the batch steps that can be made before an update, a checkpoint or the end of a budget is due."""
+        counters, checkpoint = self.counters, self.parts.checkpoint
+        if self._stopped or (checkpoint is not None and checkpoint.late(self.seconds)):
+            return 1
+        budget = self.trainer.settings.steps_per_train
+        left = [None if budget is None else budget - counters.env_steps]
+        left.append(None if checkpoint is None else checkpoint.steps_left(counters.env_steps))
+        steps = [-(-env_steps // self.parts.envs.num_envs) for env_steps in left if env_steps is not None]
+        return max(1, min([MOST_AHEAD, *steps, *(course.steps_left for course in self.parts.courses)]))
+
+    def _episodes_left(self) -> int:
+        """Return the episodes that can end before a test, `train_fn`, a checkpoint or the end of a budget is due."""
+        settings, checkpoint, train_fn = self.trainer.settings, self.parts.checkpoint, self.parts.hooks.train
+        every = (
+            settings.test_freq, settings.episode_budget, train_fn.every if train_fn.function else None,
+            checkpoint.settings.every_episodes if checkpoint else None,
+        )  # fmt: skip
+        return min(number - self.counters.episodes % number for number in every if number is not None)
 
     @property
     def step(self) -> Step:

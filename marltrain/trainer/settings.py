@@ -53,6 +53,7 @@ class TrainerSettings:
     max_env_restarts: int = setting(MAX_RESTARTS, doc=f"faults that are survived within {WINDOW:,} env steps", low=0)
     env_timeout: float | None = setting(None, doc="seconds that a worker's env step may take", above=0)
     collect: str = setting("serial", doc="whether learning waits for collecting", choices=COLLECT)
+    double_buffer: bool = setting(False, doc="halves of the environments step in turn (subproc)")
 
     @property
     def episode_budget(self) -> int | None:

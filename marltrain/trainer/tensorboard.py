@@ -77,6 +77,8 @@ class TensorBoard(Callback):
     every: seconds between two points of training, each the mean of what came between; tests are written as they come.
     """
 
+    only_watches = True
+
     def __init__(self, folder: str | Path, *, every: float = 1.0) -> None:
         """Take the folder; the file is created when training starts."""
         self.folder, self.every = Path(folder), every

@@ -274,12 +274,14 @@ def test_faults_travel_as_json():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"on_fault": "restarts"}, r"on_fault must be None or one of .* Did you mean 'restart'\?"),
-        ({"on_fault": 3}, "on_fault must be None or one of"),
-        ({"max_env_restarts": -1}, "max_env_restarts must be an integer of at least 0, got -1"),
-        ({"max_env_restarts": 1.5}, "max_env_restarts must be an integer of at least 0, got 1.5"),
-        ({"env_timeout": 0, "vector": "subproc"}, "env_timeout must be a number of seconds greater than 0"),
-        ({"env_timeout": float("nan"), "vector": "subproc"}, "env_timeout must be a number of seconds greater than 0"),
+        ({"on_fault": "restarts"}, r"on_fault must be one of raise, restart, got 'restarts'. Did you mean 'restart'\?"),
+        ({"on_fault": 3}, "on_fault must be a string or None, got 3"),
+        ({"max_env_restarts": -1}, "max_env_restarts must be at least 0, got -1"),
+        ({"max_env_restarts": 1.5}, "max_env_restarts must be an integer, got 1.5"),
+        ({"env_timeout": 0, "vector": "subproc"}, "make_vector: env_timeout must be greater than 0, got 0"),
+        ({"env_timeout": float("nan"), "vector": "subproc"}, "env_timeout is not a number"),
+        ({"env_timeout": float("inf"), "vector": "subproc"}, "env_timeout must be between"),
+        ({"env_timeout": True, "vector": "subproc"}, "env_timeout must be a number or None, got True"),
         ({"env_timeout": 2.5}, r'env_timeout=2.5 needs worker processes.* use vector="subproc"'),
     ],
 )

@@ -99,7 +99,7 @@ def some_transitions(
         extras={},
         next_obs=some_obs(rng, space, (agents, rows)),
         next_legal=some_legal(rng, following, choices) if masked else None,
-        rows=np.zeros((agents, rows, 3), np.int64),
+        cells=np.zeros((agents, rows), np.int64),
     )
 
 

@@ -25,7 +25,7 @@ def some(agents: int, *, of: slice = slice(None)) -> Transitions:
     same = np.ones(shape, np.float32)[of]
     return Transitions(
         obs=obs, legal=None, action=action, reward=reward, discount=0.9 * same, weight=same, extras={},
-        next_obs=following, next_legal=None, rows=np.zeros((*same.shape, 3), np.int64),
+        next_obs=following, next_legal=None, cells=np.zeros(same.shape, np.int64),
     )  # fmt: skip
 
 

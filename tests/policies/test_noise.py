@@ -107,3 +107,40 @@ def test_noise_of_ones_own_is_drawn_act_by_act_unless_it_says_that_rows_follow_e
         for _ in range(6):
             learner.act(np.zeros((1, 3, 5), np.float32), None, None, turn=on, explore=on, rngs=rngs)
         assert asked == expected
+
+
+def test_acts_used_several_at_once_are_those_handed_out_one_by_one(monkeypatch):
+    """1, 2, 4, 7 and 7 acts of 3 rows are drawn (21 rows at most); of what is left, a part is used, or one act."""
+    monkeypatch.setattr(noise, "ROWS", 21)
+    draw = drawn_by("epsilon")
+    ahead, mine, theirs = Noise(draw), generators(), generators()
+    lefts = []
+    for use in (1, 1, 1, 3, 1, 5, 2, 6, 1):
+        drawn, first, left = ahead.ahead(mine, 3)
+        again, *same = ahead.ahead(mine, 3)
+        assert (again is drawn, same) == (True, [first, left])  # nothing was used yet
+        lefts.append(left)
+        assert drawn["coin"].shape[:3:2] == (2, 3)
+        for at in range(first, first + min(use, left)):
+            assert_equal({name: values[:, at] for name, values in drawn.items()}, draw(theirs, 3))
+        ahead.skip(min(use, left))
+    assert lefts == [1, 2, 1, 4, 1, 7, 2, 7, 1]
+    assert_equal(ahead.next(mine, 3), draw(theirs, 3))
+    ahead.settle()
+    assert [rng.random() for rng in mine] == [rng.random() for rng in theirs]
+
+
+def test_generators_are_put_back_to_before_an_act_that_was_taken_back():
+    """Also to before the last of those that were drawn at once: the 1st, the 3rd and the 7th, and that after a draw."""
+    draw = drawn_by("epsilon")
+    ahead, mine, theirs = Noise(draw), generators(), generators()
+    for act in range(9):
+        first = ahead.next(mine, 7)
+        ahead.skip(-1)
+        if act in (0, 3, 5):
+            ahead.settle()
+        again, expected = ahead.next(mine, 7), draw(theirs, 7)
+        assert_equal(first, expected)
+        assert_equal(again, expected)
+    ahead.settle()
+    assert [rng.bit_generator.state for rng in mine] == [rng.bit_generator.state for rng in theirs]

@@ -73,6 +73,9 @@ class Recorder(Callback):
     def on_episode_end(self, moment):
         self._note(moment)
 
+    def on_collect(self, moment):
+        self._note(moment)
+
     def on_update_end(self, moment):
         self._note(moment)
 

@@ -39,6 +39,16 @@ def test_only_what_is_overridden_is_listened_to():
     assert not any(CallbackList([]).listens(event) for event in EVENTS)
 
 
+def test_who_may_change_something_at_an_event_is_named():
+    class Watching(Steps):
+        only_watches = True
+
+    watching, meddling = Watching("w", []), Steps("s", [])
+    assert CallbackList([watching]).interfering(EVENTS) == ""
+    assert CallbackList([watching, meddling]).interfering(["on_collect", "on_step"]) == "Steps.on_step"
+    assert CallbackList([watching, meddling]).interfering(["on_collect"]) == ""
+
+
 def test_callbacks_are_called_in_the_given_order():
     log: list[Any] = []
     CallbackList([Steps("b", log), Steps("a", log)]).call(moment("on_step"))

@@ -74,7 +74,7 @@ def test_afterwards_agents_act_by_what_they_are():
     agents = ppo()
     trained(agents)
     learner = agents[0].learner_
-    assert all(learner._acting[name] is net for name, net in learner.nets.items())
+    assert all(learner.actor.nets[name] is net for name, net in learner.nets.items())
 
 
 def test_a_test_and_a_checkpoint_see_agents_at_rest():
@@ -108,7 +108,7 @@ def test_a_refused_run_leaves_agents_acting_by_what_they_are():
     with pytest.raises(ConfigError, match="player_1"):
         trained([agents[0], Student(lambda row: 0)])
     learner = agents[0].learner_
-    assert all(learner._acting[name] is net for name, net in learner.nets.items())
+    assert all(learner.actor.nets[name] is net for name, net in learner.nets.items())
 
 
 def test_callbacks_see_and_change_agents_at_rest():
@@ -148,6 +148,9 @@ def test_gradient_passes_are_told_as_they_were_made():
     again = Counting()
     trained([ppo()[0], dqn()[1]], callbacks=[again])
     assert counting.told == again.told
+    alone = Counting()
+    trained(ppo(), updates_per_train=3, callbacks=[alone])
+    assert alone.told == [2 * 2, 2 * 2 * 2, 2 * 2 * 3]  # agents x minibatches x the updates that are told
 
 
 def test_an_error_in_the_thread_ends_the_run(monkeypatch):

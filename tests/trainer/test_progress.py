@@ -26,7 +26,7 @@ def run(shown, *, seconds=10.0):
     callbacks = CallbackList([shown])
     callbacks.call(moment("on_train_start"))
     callbacks.call(moment("on_test_end", metric=-26.0, best=True))
-    callbacks.call(moment("on_step", episodes=3, env_steps=1000, updates=0, seconds=seconds / 2))
+    callbacks.call(moment("on_collect", episodes=3, env_steps=1000, updates=0, seconds=seconds / 2))
     metrics = {"a": {"loss/total": 1.0, "entropy": 9.0}, "b": {"loss/total": 2.0}, "c": {"entropy": 1.0}}
     callbacks.call(moment("on_update_end", episodes=3, env_steps=1000, updates=1, seconds=seconds / 2, metrics=metrics))
     callbacks.call(
@@ -57,7 +57,7 @@ def test_lines_are_rare():
     shown = Progress(steps=4000, file=file)
     shown.on_train_start(moment("on_train_start"))
     for i in range(1000):
-        shown.on_step(moment("on_step", env_steps=i, seconds=i / 1000))
+        shown.on_collect(moment("on_collect", env_steps=i, seconds=i / 1000))
     assert file.getvalue() == ""
 
 

@@ -52,6 +52,8 @@ def test_the_calls_of_a_whole_run():
         expected.append(("on_step", before, 3 * step))
         if step % 3 == 0:
             expected += [("on_episode_end", before + i, 3 * step) for i in (1, 2, 3)]
+        expected.append(("on_collect", 3 * (step // 3), 3 * step))
+        if step % 3 == 0:
             expected.append(("train_fn", before + 3, 3 * step))
         if step % 4 == 0:
             expected.append(("on_update_end", 3 * (step // 3), 3 * step))

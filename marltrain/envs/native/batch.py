@@ -19,7 +19,8 @@ from marltrain.spec import EnvSpec, Step, empty_actions
 
 STEP, RESET, BEGIN, PUBLISH, LOOK = range(5)
 """What `kernel.run` can do; the same numbers as there."""
-_FINE = -1
+FINE = -1
+"""What it answers where every action was legal."""
 _HASH_START, _HASH_FACTOR = 0x43B0D7E5, 0x931E8875
 
 
@@ -27,6 +28,8 @@ class Batch:
     """Environments `first_index` to `first_index + num_envs` of a run, written into `out` (their columns only).
 
     Does for a native game what `chunk.Chunk` does for objects, with the same episode seeds.
+
+    actions: those that are taken next, a copy of what was sent.  address: of the table that `kernel.run` is given.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class Batch:
         self._restart = restart
         self._run = program(game)
         self._table = self._fill(np.zeros(1, table_of(len(spec.players))))
-        self._address = int(self._table.ctypes.data)
+        self.address = int(self._table.ctypes.data)
         self._queues: dict[int, Array] = {}
         cuts = [num_envs * i // threads for i in range(threads + 1)]
         self._parts = list(itertools.pairwise(cuts))
@@ -81,12 +84,23 @@ class Batch:
         for own, sent in zip(self.actions, actions, strict=True):
             own[...] = sent
         if self._pool is None:
-            wrong = self._run(self._address, STEP, 0, self.num_envs, 0)
+            wrong = self._run(self.address, STEP, 0, self.num_envs, 0)
         else:
-            calls = [self._pool.submit(self._run, self._address, STEP, low, high, 0) for low, high in self._parts]
+            calls = [self._pool.submit(self._run, self.address, STEP, low, high, 0) for low, high in self._parts]
             wrong = max(call.result() for call in calls)
-        if wrong != _FINE:
-            self._complain(wrong % self.num_envs)
+        self.check(wrong)
+
+    def check(self, answer: int) -> None:
+        """Raise EnvError where `kernel.run` answered that an action was not legal."""
+        if answer != FINE:
+            self._complain(answer % self.num_envs)
+
+    @property
+    def entry(self) -> int:
+        """Where compiled code can call `kernel.run`, which it gives `address` and what this class gives it."""
+        from marltrain.addresses import entry
+
+        return entry(self._run)
 
     def close(self) -> None:
         """End the threads."""
@@ -97,7 +111,7 @@ class Batch:
 
     def run(self, what: int, low: int = 0, high: int | None = None, number: int = 0) -> None:
         """Do one of the things that `kernel.run` can do, to environments low to high (default: to all)."""
-        self._run(self._address, what, low, self.num_envs if high is None else high, number)
+        self._run(self.address, what, low, self.num_envs if high is None else high, number)
 
     def begin(self, e: int, seed: int) -> None:
         """Start an episode on a seed in environment `e`."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.envs.native.compiling import compiled
-from marltrain.envs.native.memory import outcomes
+from marltrain.addresses import outcomes
+from marltrain.compiling import compiled
 from marltrain.random import SEED_LIMIT
 
 _GAMMA, _MIX1, _MIX2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)

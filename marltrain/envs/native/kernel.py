@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.addresses import carray, flags, numbers, pointer, wholes
+from marltrain.compiling import compiled
 from marltrain.envs.native.chance import episode_seed, seed
-from marltrain.envs.native.compiling import compiled
 from marltrain.envs.native.game import TERMINATED, TRUNCATED
-from marltrain.envs.native.memory import carray, flags, numbers, pointer, wholes
 
 # What a game fills in.
 FIELDS = np.dtype([("steps", np.int64)])

@@ -17,6 +17,7 @@ from marltrain.policies.algorithm import (
     MOST_PASSES,
     MOST_STEPS,
     Algorithm,
+    Native,
     Networks,
     Phase,
     Settings,
@@ -74,6 +75,10 @@ class DQNAlgorithm(Algorithm):
         """Return the Q-network: one head of A values, or a value and A advantages when dueling."""
         heads = (Head(1), Head(self.choices)) if self.settings.dueling else (Head(self.choices),)
         return {"q": (self.settings.network, heads)}
+
+    def native(self) -> Native | None:
+        """Return that it is greedy, unless it duels."""
+        return None if self.settings.dueling else Native("q", "epsilon_greedy")
 
     def targets(self) -> tuple[str, ...]:
         """Return that the Q-network has a target."""

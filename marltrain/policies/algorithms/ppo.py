@@ -15,6 +15,7 @@ from marltrain.policies.algorithm import (
     FASTEST,
     MOST_PASSES,
     Algorithm,
+    Native,
     Networks,
     Phase,
     Settings,
@@ -22,7 +23,7 @@ from marltrain.policies.algorithm import (
     weighted_mean,
 )
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
-from marltrain.policies.distributions import Gaussian, distribution_of
+from marltrain.policies.distributions import Categorical, Gaussian, distribution_of
 from marltrain.policies.learning import LearningAgent
 from marltrain.policies.losses import approx_kl, clipped_surrogate, clipped_value_loss
 from marltrain.policies.networks import Head, NetworkSpec
@@ -74,6 +75,10 @@ class PPOAlgorithm(Algorithm):
             "actor": (self.settings.network, (self.distribution.head(0.01),)),
             "critic": (critic, (Head(1),)),
         }
+
+    def native(self) -> Native | None:
+        """Return that it samples, where actions are one choice."""
+        return Native("actor", "categorical") if isinstance(self.distribution, Categorical) else None
 
     def needs(self) -> Needs:
         """Return that it learns whole rollouts, with the behaviour's log-probabilities."""

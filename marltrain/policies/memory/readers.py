@@ -61,44 +61,64 @@ class UniformReader(Reader):
         A transition sums up to n rewards of its player, and stops early at an end or where a decision's outcome is not
         known yet. An agent that has no row to draw gets padding; AgentError when none of them has any.
         """
-        ring, available = self.ring, self.size()
-        if not available.any():
+        available = self.size()
+        if not np.count_nonzero(available):
             raise AgentError("no agent of the learner has a whole row to learn from yet; ask `size()` first")
-        cells = np.empty((len(self.seats), batch_size), np.int64)
-        for k, rng in enumerate(rngs):
-            if available[k]:
-                cells[k] = self._draw(k, rng, batch_size, int(available[k]))
+        cells = self._drawn(rngs, available.tolist(), batch_size)
         have = available > 0
-        if not have.all():
+        if np.count_nonzero(have) < len(have):
             cells[~have] = cells[have][0]
-        last, pointers, reward, discount = self._walk(cells, np.asarray(gamma, np.float64)[:, None])
-        next_obs, next_legal = ring.after(last, pointers)
         weight = np.empty(cells.shape, np.float32)
         weight[...] = have[:, None]
+        return self._transitions(cells, weight, np.asarray(gamma, np.float64))
+
+    def _transitions(self, cells: Array, weight: Array, gamma: Array) -> Transitions:
+        """Return the transitions that begin at cells [K, B]."""
+        ring = self.ring
+        last, pointers, reward, discount = self._walk(cells, gamma[:, None])
+        next_obs, next_legal = ring.after(last, pointers)
         return Transitions(
             obs=ring.obs_at(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
             reward=reward, discount=discount, weight=weight, extras=self._extras(cells),
-            next_obs=next_obs, next_legal=next_legal,
-            rows=np.array(np.unravel_index(cells, ring.axes)).transpose(1, 2, 0),
+            next_obs=next_obs, next_legal=next_legal, cells=cells,
         )  # fmt: skip
 
-    def _draw(self, k: int, rng: np.random.Generator, count: int, available: int) -> Array:
-        """Return `count` cells, uniform over agent k's rows that can be drawn."""
-        ring, seats = self.ring, self.seats[k]
-        filled = min(ring.now + 1, ring.capacity) * ring.num_envs  # the cells in use of one player lie side by side
-        starts = seats * (ring.capacity * ring.num_envs)
-        if available < SCAN_BELOW * count:
-            tried = (starts[:, None] + np.arange(filled)).reshape(-1)
-            return tried[ring.drawable(tried)][rng.integers(available, size=count)]
-        found: list[Array] = []
-        missing = count
-        while missing > 0:
-            tries = int(1.1 * missing * filled * len(seats) / available) + 8
-            place = rng.integers(filled * len(seats), size=tries)
-            tried = place + starts[0] if len(seats) == 1 else starts[place // filled] + place % filled
-            found.append(tried[ring.drawable(tried)])
-            missing -= len(found[-1])
-        return (found[0] if len(found) == 1 else np.concatenate(found))[:count]
+    def _drawn(self, rngs: Sequence[np.random.Generator], available: list[int], count: int) -> Array:
+        """Return cells [K, count], uniform over each agent's rows that can be drawn; those of all are tried at once."""
+        cells = np.zeros((len(rngs), count), np.int64)
+        tried = {k: self._tries(k, rngs[k], n, count) for k, n in enumerate(available) if n >= SCAN_BELOW * count}
+        known = self.ring.drawable(np.concatenate(list(tried.values()))) if tried else cells
+        start = 0
+        for k, places in tried.items():
+            found = places[known[start : start + len(places)]]
+            start += len(places)
+            while len(found) < count:
+                more = self._tries(k, rngs[k], available[k], count - len(found))
+                found = np.concatenate([found, more[self.ring.drawable(more)]])
+            cells[k] = found[:count]
+        for k, n in enumerate(available):
+            if 0 < n < SCAN_BELOW * count:
+                every = self._cells_of(k, np.arange(self._filled * len(self.seats[k])))
+                cells[k] = every[self.ring.drawable(every)][rngs[k].integers(n, size=count)]
+        return cells
+
+    @property
+    def _filled(self) -> int:
+        """The cells in use of one player, which lie side by side."""
+        return min(self.ring.now + 1, self.ring.capacity) * self.ring.num_envs
+
+    def _tries(self, k: int, rng: np.random.Generator, available: int, count: int) -> Array:
+        """Return cells of agent k, whole rows or not, among which `count` that can be drawn are to be expected."""
+        cells = self._filled * len(self.seats[k])
+        return self._cells_of(k, rng.integers(cells, size=int(1.1 * count * cells / available) + 8))
+
+    def _cells_of(self, k: int, places: Array) -> Array:
+        """Return the cells at places [n] among those in use of agent k's players, one player after another."""
+        starts = self.seats[k] * (self.ring.capacity * self.ring.num_envs)
+        if len(starts) == 1:
+            return places + int(starts[0])
+        cells: Array = starts[places // self._filled] + places % self._filled
+        return cells
 
     def _walk(self, cells: Array, gamma: Array) -> tuple[Array, Array, Array, Array]:
         """Follow n decisions; return the last cells, their `next`, summed rewards and discounts, each [K, B]."""
@@ -119,14 +139,17 @@ class UniformReader(Reader):
 
 
 class RolloutReader(Reader):
-    """Every row of the agents' players exactly once: those that became whole since the last rollout."""
+    """Every row of the agents' players exactly once: those that became whole since the last rollout.
+
+    earliest: no row of an earlier batch step will be taken.
+    """
 
     def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
         """Start with the decisions that come next."""
         super().__init__(ring, seats, needs)
         self._agent = np.repeat(np.arange(len(seats)), [len(row) for row in seats])
         self._since = np.full(len(self._players), ring.coming, np.int64)  # no earlier row of the seat will be taken
-        self._earliest = ring.coming
+        self.earliest = ring.coming
         self._taken = ring.now  # rows that were whole by then have been taken
         ring.ask(self)
 
@@ -159,7 +182,7 @@ class RolloutReader(Reader):
         self._taken = ring.now
         waiting = ring.open[self._players]
         self._since = np.maximum(self._since, np.where(waiting >= 0, waiting, ring.coming).min(1))
-        self._earliest = int(self._since.min())
+        self.earliest = int(self._since.min())
         return self._agent[seat], found
 
     def drop(self, k: int, seat: int | None = None) -> None:
@@ -169,7 +192,7 @@ class RolloutReader(Reader):
         """
         own = np.flatnonzero(self._agent == k)
         self._since[own if seat is None else own[seat]] = self.ring.coming
-        self._earliest = int(self._since.min())
+        self.earliest = int(self._since.min())
 
     def state(self) -> State:
         """Return what has been handed out."""
@@ -179,13 +202,13 @@ class RolloutReader(Reader):
         """See Reader."""
         self._taken = state.info["taken"]
         self._since[...] = state.arrays["since"]
-        self._earliest = int(self._since.min())
+        self.earliest = int(self._since.min())
 
     def holds(self, time: int) -> bool:
         """Whether a row of batch step `time` is still to be taken, or holds a frame of one that is."""
         ring = self.ring
         depth = ring.frames.deepest
-        if depth == 1 and time < self._earliest:
+        if depth == 1 and time < self.earliest:
             return False
         times = np.full((len(self._players), ring.num_envs), time)
         starts = self._players[:, None] * ring.capacity
@@ -202,7 +225,7 @@ class RolloutReader(Reader):
     def _fresh(self) -> tuple[Array, Array]:
         """Return (seat, cell) of the rows to take: seat by seat, environment by environment, forward in time."""
         ring = self.ring
-        times = np.arange(max(self._earliest, ring.oldest), ring.now)
+        times = np.arange(max(self.earliest, ring.oldest), ring.now)
         pointers = ring.next[self._players[:, None], times % ring.capacity]
         fresh = (pointers != -1) & (ring.whole_since(pointers) > self._taken)
         fresh &= (times >= self._since[:, None])[:, :, None]

@@ -24,7 +24,12 @@ from marltrain.spec import EnvSpec, Step
 
 
 class Holder(Protocol):
-    """Whoever still needs rows that are not open."""
+    """Whoever still needs rows that are not open.
+
+    earliest: rows of earlier batch steps are not needed.
+    """
+
+    earliest: int
 
     def holds(self, time: int) -> bool:
         """Whether the row of batch step `time` must not be overwritten yet."""
@@ -38,6 +43,7 @@ class Ring:
     next: int64: time of the player's next decision; -1 while open; -2-k when its part ended, see entry k of `ends`.
     open: [P, E] int64: time of each player's decision that waits for what follows; -1 for none.
     whole: [P] int64: how many rows of each player can be drawn.
+    players: the group's places among all players: a slice where they follow one another.
     """
 
     def __init__(self, spec: EnvSpec, index: int, num_envs: int, rows: int, columns: Mapping[str, Column]) -> None:
@@ -67,7 +73,7 @@ class Ring:
         self._turn = np.zeros((group.size, num_envs), bool)
         self._everyone_turn = self._everyone_open = False
         low, high = group.players[0], group.players[-1] + 1
-        self._players = slice(low, high) if high - low == group.size else np.array(group.players)
+        self.players = slice(low, high) if high - low == group.size else np.array(group.players)
 
     @property
     def axes(self) -> tuple[int, int, int]:
@@ -88,16 +94,16 @@ class Ring:
         """
         time, turn = self.now + 1, step.turn[self.index]
         everyone = np.count_nonzero(turn) == turn.size
-        ended = None if event is None else event[self._players]
+        ended = None if event is None else event[self.players]
         before = self.open
         if everyone and self._everyone_open:  # a simultaneous game: the open rows are the last ones
             last = self.now % self.capacity
-            self.reward[:, last] = reward[self._players]
+            self.reward[:, last] = reward[self.players]
             self.next[:, last] = time
             self.whole += self.num_envs if self.history is None else self.history.complete[:, last].sum(1)
             self.open = self._nothing_open.copy()
         else:
-            self._settle(time, turn if ended is None else turn | ended, reward[self._players])
+            self._settle(time, turn if ended is None else turn | ended, reward[self.players])
         if ended is not None:
             before = self._end(time, step, ended, before)
         self._begin(time, step, before)
@@ -129,6 +135,28 @@ class Ring:
     def ask(self, holder: Holder) -> None:
         """Ask it, as long as it lives, before a row is overwritten."""
         self._holders.append(ref(holder, self._holders.remove))
+
+    @property
+    def room(self) -> int:
+        """Rows that can be begun, all moving at once, before one takes the place of a row that is still needed."""
+        if self.history is not None or not self._everyone_turn:
+            return 0
+        held = [holder.earliest for known in self._holders if (holder := known()) is not None]
+        return min([self.capacity - 1, *(self.capacity + earliest - self.now - 1 for earliest in held)])
+
+    def advanced(self, decided: int, begun: int) -> None:
+        """Take note of what was written elsewhere, all players moving at once; see `room` and `policies.native.rows`.
+
+        decided: rows, from the newest one on, that were decided.  begun: rows that were begun after it; each made the
+        one before whole.
+        """
+        replaced = min(begun, max(0, self.now + begun + 1 - self.capacity))
+        self.whole += self.num_envs * (begun - replaced)
+        self.now += begun
+        self._everyone_open = decided > begun
+        self.coming = self.now + self._everyone_open
+        self.oldest = max(self.oldest, self.now - self.capacity + 1)
+        self.open.fill(self.now if self._everyone_open else -1)
 
     def abandon(self, envs: Array | None = None) -> None:
         """Give up the running episodes, of all environments or of some: rows still open stay so for ever."""
@@ -222,7 +250,7 @@ class Ring:
         cells = self.cells(before)
         closed = cells[player, env]
         self.next.reshape(-1)[closed] = -2 - entries
-        self.terminated.reshape(-1)[closed] = step.terminated[self._players][player, env]
+        self.terminated.reshape(-1)[closed] = step.terminated[self.players][player, env]
         if self.history is not None:
             numbers = np.zeros_like(before)
             numbers[player, env] = entries

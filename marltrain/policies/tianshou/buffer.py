@@ -148,7 +148,7 @@ class ReplayView(UniformReader):
         """Return the buffer, set to draw with `rngs[0]`; tianshou itself says when, and discounts."""
 
         def draw(count: int | None) -> Array:
-            return self._draw(0, rngs[0], count, int(self.size()[0])) if count else self._all()
+            return self._drawn(rngs, self.size().tolist(), count)[0] if count else self._all()
 
         return self.buffer.look(draw)
 

@@ -33,7 +33,7 @@ class Counter(Game):
         obs[0] = s.count
 """
 HELPER = """
-from marltrain.envs.native.compiling import compiled
+from marltrain.compiling import compiled
 STEP = {step}
 
 @compiled

@@ -50,7 +50,7 @@ def check_transitions(batch, streams, record, players, gamma, n):
     """Compare every row of agent 0's batch with the record, row by row."""
     ring = streams.rings[0]
     times = {t % ring.capacity: t for t in range(ring.oldest, ring.now + 1)}
-    for b, (row, slot, env) in enumerate(batch.rows[0].tolist()):
+    for b, (row, slot, env) in enumerate(zip(*np.unravel_index(batch.cells[0], ring.axes), strict=True)):
         p = ring.group.players[row]
         assert p in players
         found = next(r for r in record.rows[p] if (r.time, r.env) == (times[slot], env))
@@ -247,8 +247,9 @@ def test_gamma_is_each_agents_own():
     rngs = [np.random.default_rng(7) for _ in range(3)]
     batch = reader.sample(rngs, np.array([0.5, 0.25, 0.75]), 4)
     assert batch.discount.tolist() == [[0.5] * 4, [0.25] * 4, [0.75] * 4]
-    assert (batch.rows[0, :, 1:] == batch.rows[2, :, 1:]).all()  # equal streams draw equal places
-    assert batch.rows[:, :, 0].tolist() == [[0] * 4, [1] * 4, [2] * 4]
+    rows, slots, envs = np.unravel_index(batch.cells, streams.rings[0].axes)
+    assert (slots[0] == slots[2]).all() and (envs[0] == envs[2]).all()  # equal streams draw equal places
+    assert rows.tolist() == [[0] * 4, [1] * 4, [2] * 4]
 
 
 def test_an_agents_draws_do_not_depend_on_who_else_learns():
@@ -259,7 +260,7 @@ def test_an_agents_draws_do_not_depend_on_who_else_learns():
     both = uniform(streams, [[0], [2]]).sample(
         [np.random.default_rng(8), np.random.default_rng(7)], np.array([0.9, 0.9]), 5
     )
-    assert (alone.rows[0] == both.rows[1]).all() and (alone.reward[0] == both.reward[1]).all()
+    assert (alone.cells[0] == both.cells[1]).all() and (alone.reward[0] == both.reward[1]).all()
 
 
 @pytest.mark.parametrize("batch_size", [1, 3000], ids=["by trying cells", "by listing rows"])
@@ -274,8 +275,8 @@ def test_draws_are_uniform_over_the_rows_of_all_seats(batch_size):
     available = int(reader.size()[0])
     assert available == sum(len(record.whole(p, ring.oldest)) for p in (0, 2)) > 64
     rng, draws = np.random.default_rng(0), 3000
-    batches = [reader.sample([rng], np.array([0.9]), batch_size).rows[0] for _ in range(draws // batch_size)]
-    _, counts = np.unique(np.concatenate(batches), axis=0, return_counts=True)
+    batches = [reader.sample([rng], np.array([0.9]), batch_size).cells[0] for _ in range(draws // batch_size)]
+    _, counts = np.unique(np.concatenate(batches), return_counts=True)
     mean = draws / available
     chi_square = (np.square(counts - mean) / mean).sum() + (available - len(counts)) * mean
     assert abs(chi_square - available) < 4 * np.sqrt(2 * available)
@@ -296,7 +297,7 @@ def test_an_agent_without_rows_gets_padding():
     assert (batch.action == 1).all()
     assert rngs[0].random() == np.random.default_rng(0).random()
     alone = uniform(streams, [[1]]).sample([np.random.default_rng(1)], np.array([0.9]), 5)
-    assert (alone.rows[0] == batch.rows[1]).all()
+    assert (alone.cells[0] == batch.cells[1]).all()
 
 
 def test_nothing_to_learn_from_is_an_error():

@@ -131,3 +131,70 @@ def test_where_an_episode_begins_anew_the_row_whose_outcome_is_gone_is_cut():
     pairs = set(zip(batch.obs[0, :, 0].tolist(), batch.next_obs[0, :, 0].tolist(), strict=True))
     assert pairs == {(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (100, 4)}
     assert streams.rings[0].whole.tolist() == [9, 9, 9]
+
+
+def moving(rows, **settings):
+    """A ring of two environments in which three players move, and its streams."""
+    streams = Streams(one_group(masked=False), 2, {0: Plan(rows, **settings)})
+    step: Any = blank(streams.spec, 2)
+    step.turn[0][:] = True
+    return streams, streams.rings[0], step
+
+
+def advance(streams, step, steps, decide_last=False):
+    """So many batch steps; the last row is begun, and decided where asked."""
+    for t in range(steps):
+        streams.arrived(step)
+        if decide_last or t < steps - 1:
+            streams.decided(0, np.zeros((3, 2), np.int64), {})
+
+
+def test_room_is_what_may_be_begun_before_a_row_is_lost_that_is_needed():
+    """Five slots. A reader of rollouts needs what was decided since it was made, or since it last took."""
+    streams, ring, step = moving(4)
+    assert ring.room == 0  # nobody has the turn before anything has arrived
+    advance(streams, step, 2, decide_last=True)
+    reader: Any = streams.reader([[0]], Needs(True))
+    assert reader.earliest == 2
+    for now, room in ((2, 4), (3, 3), (4, 2), (5, 1), (6, 0)):  # batch step 7 would take the place of 2
+        streams.arrived(step)
+        assert (ring.now, ring.room) == (now, room)
+        streams.decided(0, np.zeros((3, 2), np.int64), {})
+    advance(streams, step, 1)
+    assert (ring.now, ring.capacity, ring.room) == (7, 10, 4)  # it has grown instead
+    reader.take(GAMMA)
+    assert (reader.earliest, ring.room) == (7, 9)
+    del reader
+    assert ring.room == 9
+    step.turn[0][1, 0] = False
+    streams.decided(0, np.zeros((3, 2), np.int64), {})
+    streams.arrived(step)
+    assert ring.room == 0  # somebody waits
+
+
+@pytest.mark.parametrize("begun_last", [False, True], ids=["decided last", "begun last"])
+@pytest.mark.parametrize(("before", "rows"), [(1, 1), (1, 3), (1, 4), (3, 4), (4, 3), (9, 4), (2, 1)])
+def test_rows_that_were_written_elsewhere_are_counted_as_its_own(before, rows, begun_last):
+    """Five slots, `before` rows, then up to 4 more: with no wrap, over one, and long after the first."""
+    (mine, ring, step), (other, expected, _) = moving(4), moving(4)
+    for streams in (mine, other):
+        advance(streams, step, before)
+    streams.decided(0, np.zeros((3, 2), np.int64), {})
+    advance(other, step, rows - 1, decide_last=True)
+    if begun_last:
+        other.arrived(step)
+    for name in ("next", "acted"):  # what is written elsewhere
+        getattr(ring, name)[...] = getattr(expected, name)
+    ring.advanced(rows, rows if begun_last else rows - 1)
+    for name in ("now", "coming", "oldest"):
+        assert getattr(ring, name) == getattr(expected, name), name
+    assert ring.open.tolist() == expected.open.tolist()
+    for streams in (mine, other):
+        if begun_last:
+            streams.decided(0, np.zeros((3, 2), np.int64), {})
+        streams.arrived(step)
+    one, same = mine.state(), other.state()
+    assert one.info == same.info
+    for name, array in one.arrays.items():
+        np.testing.assert_array_equal(array, same.arrays[name], err_msg=name)
+    assert ring.whole.tolist() == [2 * min(before + rows - 1 + begun_last, 4)] * 3

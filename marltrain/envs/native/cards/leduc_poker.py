@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.compiling import compiled
 from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.bounds import turn_of
 from marltrain.envs.native.cards.table import complete, deal, pass_turn, seats
-from marltrain.envs.native.compiling import compiled
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.layout import Array
 

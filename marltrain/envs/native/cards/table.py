@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.compiling import compiled
 from marltrain.envs.native.chance import choice
-from marltrain.envs.native.compiling import compiled
 from marltrain.layout import Array
 
 

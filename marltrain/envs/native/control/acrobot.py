@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.compiling import compiled
 from marltrain.envs.native.arguments import whole
 from marltrain.envs.native.chance import uniform
-from marltrain.envs.native.compiling import compiled
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.spec import LONE_PLAYER
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.compiling import compiled
 from marltrain.envs.native.arguments import number, truth, whole
 from marltrain.envs.native.bounds import COUNT
-from marltrain.envs.native.compiling import compiled
 from marltrain.envs.native.foraging.starts import place_foods, place_players
 from marltrain.envs.native.foraging.views import list_space, picture_space, see_list, see_pictures
 from marltrain.envs.native.game import TERMINATED, Game

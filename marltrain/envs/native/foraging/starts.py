@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from marltrain.compiling import compiled
 from marltrain.envs.native.chance import integer
-from marltrain.envs.native.compiling import compiled
 
 ATTEMPTS = 1000
 """How many places are tried for all foods together."""

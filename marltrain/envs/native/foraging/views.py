@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.envs.native.compiling import compiled
+from marltrain.compiling import compiled
 from marltrain.layout import Array
 
 UNSEEN = -1

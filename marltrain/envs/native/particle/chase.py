@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from marltrain.envs.native.compiling import compiled
+from marltrain.compiling import compiled
 from marltrain.envs.native.particle.world import touching
 
 ADVERSARY_ACCEL, GOOD_ACCEL = 3.0, 4.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from marltrain.compiling import compiled
 from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.chance import integer
-from marltrain.envs.native.compiling import compiled
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.particle.world import colour, say, seen, talks, tell
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from marltrain.compiling import compiled
 from marltrain.envs.native.arguments import number, truth, whole
-from marltrain.envs.native.compiling import compiled
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.envs.native.particle.world import (
     drift,

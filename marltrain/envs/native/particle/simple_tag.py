@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.compiling import compiled
 from marltrain.envs.native.arguments import truth, whole
-from marltrain.envs.native.compiling import compiled
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.envs.native.particle.chase import GOOD_TOP_SPEED, REACH, catchers, chase_rules, straying
 from marltrain.envs.native.particle.world import (

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from marltrain.compiling import compiled
 from marltrain.envs.native.arguments import truth, whole
-from marltrain.envs.native.compiling import compiled
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.particle.chase import REACH, catchers, chase_rules, straying
 from marltrain.envs.native.particle.world import (

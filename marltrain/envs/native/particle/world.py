@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.compiling import compiled
 from marltrain.envs.native.arguments import whole
 from marltrain.envs.native.chance import uniform
-from marltrain.envs.native.compiling import compiled
 from marltrain.layout import Space
 
 INTERVAL, DAMPING, STIFFNESS, SOFTNESS = 0.1, 0.25, 100.0, 1e-3

@@ -101,6 +101,7 @@ class StackedNetwork(Network):
         with scope():
             self.variable = tf.Variable(tf.zeros([num_agents, sum(self._sizes)]))
         self._graph = Graph(self._forward)
+        self._numbers: Array | None = None
         self._copied: list[Array] | None = None
 
     @property
@@ -156,13 +157,19 @@ class StackedNetwork(Network):
     def _weights(self) -> list[Array]:
         """Return a numpy copy of the weights, made once after each move."""
         if self._copied is None:
-            pieces = np.split(self.flat.numpy(), np.cumsum(self._sizes)[:-1], 1)
+            pieces = np.split(self.numbers(), np.cumsum(self._sizes)[:-1], 1)
             self._copied = [piece.reshape(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
         return self._copied
 
+    def numbers(self) -> Array:
+        """Return a numpy copy of all weights [K, N], made once after each move."""
+        if self._numbers is None:
+            self._numbers = self.flat.numpy()
+        return self._numbers
+
     def moved(self) -> None:
-        """See `Network`: the numpy copy is out of date."""
-        self._copied = None
+        """See `Network`: the numpy copies are out of date."""
+        self._numbers = self._copied = None
 
     def in_numpy(self) -> Forward | None:
         """See `Network`: images and a GPU are left to TensorFlow."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -13,10 +13,11 @@ from marltrain.policies.backends.traces import Key, Traces
 
 
 class Graph(Traces):
-    """Calls a function through `torch.compile`, for the very shapes it was called with.
+    """Calls a function that returns one tensor through `torch.compile`, for the very shapes it was called with.
 
     What else it reads (weights, moments) must stay the same tensors of the same shapes: torch's own checks of that are
-    left out, which take a large part of a small pass (`benchmarks/kernels.py`).
+    left out, and so is what it does around a graph to find it, which together take a fifth of a small pass
+    (`benchmarks/kernels.py`).
     """
 
     def leaf(self, given: Tensor) -> tuple[Any, Key]:
@@ -25,10 +26,49 @@ class Graph(Traces):
 
     def traced(self, call: Callable[..., Any], leaves: list[Any]) -> Callable[..., Any]:
         """See `Traces`."""
-        options: dict[str, Any] = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
-        if all(leaf.device.type == "cpu" for leaf in leaves):
-            options["cpp_wrapper"] = True  # kernels are called from C++, not from Python
+        on_cpu = all(leaf.device.type == "cpu" for leaf in leaves)
+        return _Compiled(call, {"cpp_wrapper": True} if on_cpu else {})  # kernels are called from C++, not from Python
+
+
+class _Compiled:
+    """A trace that is compiled at its first call, and from the second on called without what torch puts around it."""
+
+    def __init__(self, call: Callable[..., Tensor], options: dict[str, Any]) -> None:
+        self._options = options
+        self._program: Callable[..., Sequence[Tensor]] | None = None
+        self._given: list[Any] = []  # what the program was called with: weights, and leaves
+        self._places: list[tuple[int, int]] = []  # (among these, among the leaves)
         # torch keeps graphs by code object, and without checks it takes the first: every trace has one of its own
         own = FunctionType(call.__code__.replace(), call.__globals__, closure=call.__closure__)
-        compiled: Callable[..., Any] = torch.compile(own, dynamic=False, fullgraph=True, options=options)
-        return compiled
+        options = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
+        self._compiled = torch.compile(own, backend=self._build, dynamic=False, fullgraph=True, options=options)
+
+    def __call__(self, *leaves: Tensor) -> Tensor:
+        if self._program is None or not self._places:
+            return self._first(leaves)
+        given = self._given.copy()
+        for place, leaf in self._places:
+            given[place] = leaves[leaf]
+        return self._program(*given)[0]
+
+    def _build(self, graph: Any, examples: Any) -> Callable[..., Any]:
+        """Compile what torch has traced; note what it is called with."""
+        from torch._inductor.compile_fx import compile_fx  # takes its time to load
+
+        program: Any = compile_fx(graph, examples, config_patches=self._options)
+        self._program = program
+
+        def noting(*given: Any) -> Any:
+            self._given = list(given)
+            return program(*given)
+
+        return noting
+
+    def _first(self, leaves: Sequence[Tensor]) -> Tensor:
+        apart = [leaf.clone() if any(leaf is other for other in leaves[:i]) else leaf for i, leaf in enumerate(leaves)]
+        result: Tensor = self._compiled(*apart)
+        numbers = {id(leaf): i for i, leaf in enumerate(apart)}
+        self._places = [(i, numbers[id(tensor)]) for i, tensor in enumerate(self._given) if id(tensor) in numbers]
+        for place, _ in self._places:
+            self._given[place] = None  # no batch is kept alive
+        return result

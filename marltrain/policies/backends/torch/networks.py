@@ -79,6 +79,7 @@ class StackedNetwork(Network):
         self._shapes = [(num_agents, *parameter.shape) for parameter in plan.parameters]
         self.flat = torch.zeros(num_agents, sum(self._sizes), device=device)
         self.weights = [view.detach().requires_grad_() for view in self._views(self.flat)]
+        self._numbers = self.flat.numpy() if device.type == "cpu" else None
 
     def _views(self, flat: Tensor) -> list[Tensor]:
         pieces = flat.split(self._sizes, 1)
@@ -111,6 +112,10 @@ class StackedNetwork(Network):
             return self.plan.forward(numpy_ops, weights if row is None else [w[row : row + 1] for w in weights], obs)
 
         return forward
+
+    def numbers(self) -> Array | None:
+        """Return all weights [K, N] as numpy sees them, the same memory; None on a GPU."""
+        return self._numbers
 
     def copy(self) -> StackedNetwork:
         """Return an independent stack with equal weights."""

@@ -1,0 +1,103 @@
+"""Functions compiled by numba, their machine code kept on disk for the next process.
+
+Numba's own cache looks at the file of a function, not at what that function calls: a changed rule would be served
+stale. So every program has a folder of its own, named by a hash of all that goes into it: its code and all that it
+reaches, numba, and the processor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import llvmlite.binding  # type: ignore[import-untyped]
+import numba
+import numpy as np
+
+from marltrain.errors import EnvError
+
+F = TypeVar("F", bound=Callable[..., Any])
+_CONFIG: Any = numba.config
+_LIBRARIES = ("math", "numba", "numpy")
+
+
+def compiled(function: F) -> F:
+    """Compile a function at its first call from compiled code."""
+    compile_lazily: Any = numba.njit(error_model="numpy", nogil=True)
+    return compile_lazily(function)
+
+
+def kept(function: Callable[..., Any], key: str) -> Any:
+    """Compile a function at its first call, or load it from disk, where `key` stands for all that it depends on."""
+    function.__qualname__ = f"{function.__name__}_{key}"  # names the files, which numba may put into another folder
+    before, _CONFIG.CACHE_DIR = _CONFIG.CACHE_DIR, str(cache_folder() / key)
+    try:
+        return numba.njit(error_model="numpy", nogil=True, cache=True)(function)
+    except RuntimeError as error:
+        raise EnvError(
+            f"compiled code cannot be kept: {error}. Set NUMBA_CACHE_DIR to a folder to write to."
+        ) from error
+    finally:
+        _CONFIG.CACHE_DIR = before
+
+
+def key_of(*told: str) -> str:
+    """Return a name for what was told, on this processor, by this numba."""
+    here = [numba.__version__, np.__version__, llvmlite.binding.get_host_cpu_name(),
+            llvmlite.binding.get_host_cpu_features().flatten(), _addressing()]  # fmt: skip
+    return hashlib.sha256("\n".join([*here, *told]).encode()).hexdigest()[:20]
+
+
+def cache_folder() -> Path:
+    """Return where compiled programs are kept: $NUMBA_CACHE_DIR, or the user's own cache."""
+    home = _CONFIG.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "marltrain" / "native"
+
+
+def _addressing() -> str:
+    """Return what `reached` does not see into: the instructions that are written by hand."""
+    return Path(__file__).with_name("addresses.py").read_text()
+
+
+def plain(function: Any) -> Any:
+    """Return the Python function behind one that is compiled."""
+    return getattr(function, "py_func", function)
+
+
+def reached(function: types.FunctionType, seen: set[types.FunctionType] | None = None) -> Iterator[str]:
+    """Say all that compiling a function depends on: its code, and the constants and functions that it reaches."""
+    seen = set() if seen is None else seen
+    if function in seen or function.__module__.split(".")[0] in _LIBRARIES:
+        return
+    seen.add(function)
+    for code in _codes(function.__code__):
+        constants = [constant for constant in code.co_consts if not isinstance(constant, types.CodeType)]
+        yield f"{code.co_code.hex()} {constants} {code.co_names} {code.co_varnames}"
+        for name in code.co_names:
+            if name in function.__globals__:
+                yield from _told_of(name, function.__globals__[name], code.co_names, seen)
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _told_of(name: str, value: Any, names: tuple[str, ...], seen: set[types.FunctionType]) -> Iterator[str]:
+    """Say what a global name stands for; of a module, what the code may take from it."""
+    if isinstance(plain(value), types.FunctionType):
+        yield from reached(plain(value), seen)
+    elif isinstance(value, types.ModuleType) and value.__name__.split(".")[0] not in _LIBRARIES:
+        for inner in names:
+            if hasattr(value, inner):
+                yield from _told_of(inner, getattr(value, inner), names, seen)
+    elif isinstance(value, np.ndarray):
+        yield f"{name} {value.dtype} {value.shape} {value.tobytes().hex()}"
+    elif isinstance(value, int | float | str | tuple | np.generic | np.dtype):
+        yield f"{name} {value!r}"

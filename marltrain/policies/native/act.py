@@ -1,0 +1,128 @@
+"""An act of K agents in compiled code: their networks, and how an action is chosen by what these give."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import float32
+
+from marltrain.addresses import carray, flags, numbers, pointer, wholes
+from marltrain.compiling import compiled
+from marltrain.policies.native.layers import activate, linear
+
+GREEDY, SAMPLE = range(2)
+"""Rules: epsilon-greedy on values; a sample of the softmax of logits."""
+MOST_LAYERS = 9
+"""Of a network, the last one included."""
+
+_ONE = (
+    "agents", "rows", "width", "choices", "rule",  # K agents, B rows each, of `width` numbers; A actions
+    "layers", "activation", "weights", "size", "scratch", "other",  # `size` weights an agent; two places for B rows
+    "obs", "legal", "explore", "epsilon",  # [K, B, width], [K, B, A] or 0, [K, B], [K]
+    "noise", "noise_agent", "noise_act", "noise_row",  # [K, acts, B, A] and the strides of its first axes, in numbers
+    "coin", "coin_agent", "coin_act", "coin_row",  # [K, acts, B], as well
+    "action", "log_prob",  # [K, B] int64 and, with SAMPLE, [K, B] float32
+)  # fmt: skip
+ACT = np.dtype(
+    [(name, np.int64) for name in _ONE] + [(n, np.int64, (MOST_LAYERS,)) for n in ("outputs", "weight_at", "bias_at")]
+)
+"""What an act is told: numbers and addresses. weight_at, bias_at: where a layer's begin among an agent's weights."""
+
+
+@compiled
+def record(address: int) -> Any:
+    """Return what lies at an address as an ACT."""
+    return carray(pointer(address), (1,), ACT)[0]
+
+
+@compiled
+def act(u: Any, at: int) -> None:
+    """Choose every row's action by act number `at` of the noise."""
+    for k in range(u.agents):
+        out = forward(u, k)
+        for row in range(u.rows):
+            if u.rule == GREEDY:
+                greedy(u, k, row, at, numbers(out + 4 * row * u.choices, u.choices))
+            else:
+                sample(u, k, row, at, numbers(out + 4 * row * u.choices, u.choices))
+
+
+@compiled
+def forward(u: Any, k: int) -> int:
+    """Compute agent k's network; return the address of its outputs [B, A]."""
+    x, inputs = u.obs + 4 * k * u.rows * u.width, u.width
+    y, following = u.scratch, u.other
+    weights = u.weights + 4 * k * u.size
+    for layer in range(u.layers):
+        outputs = u.outputs[layer]
+        linear(x, u.rows, inputs, weights + 4 * u.weight_at[layer], weights + 4 * u.bias_at[layer], outputs, y)
+        if layer < u.layers - 1:
+            activate(u.activation, y, u.rows * outputs)
+        x, inputs = y, outputs
+        y, following = following, y
+    return x
+
+
+@compiled
+def greedy(u: Any, k: int, row: int, at: int, values: Any) -> None:
+    """Take the best legal action, or where exploring, with probability epsilon, the legal one of the highest noise."""
+    i = k * u.rows + row
+    if flags(u.explore, i + 1)[i]:
+        coin = numbers(u.coin + 4 * (k * u.coin_agent + at * u.coin_act + row * u.coin_row), 1)[0]
+        if coin < numbers(u.epsilon, u.agents)[k]:
+            values = numbers(u.noise + 4 * (k * u.noise_agent + at * u.noise_act + row * u.noise_row), u.choices)
+    wholes(u.action, i + 1)[i] = best(values, u.legal and u.legal + i * u.choices)
+
+
+@compiled
+def sample(u: Any, k: int, row: int, at: int, logits: Any) -> None:
+    """Take the most likely legal action, or where exploring a sample: the highest logit plus Gumbel noise."""
+    i, legal = k * u.rows + row, u.legal and u.legal + (k * u.rows + row) * u.choices
+    total = logsumexp(logits, legal)
+    if flags(u.explore, i + 1)[i]:
+        noise = numbers(u.noise + 4 * (k * u.noise_agent + at * u.noise_act + row * u.noise_row), u.choices)
+        action = best_sum(logits, noise, legal)
+    else:
+        action = best(logits, legal)
+    wholes(u.action, i + 1)[i] = action
+    numbers(u.log_prob, i + 1)[i] = logits[action] - total
+
+
+@compiled
+def is_legal(legal: int, i: int) -> bool:
+    """Say whether action i is legal by the mask at an address; without one (0) all are."""
+    return legal == 0 or flags(legal, i + 1)[i]
+
+
+@compiled
+def best(values: Any, legal: int) -> int:
+    """Return the first legal action of the highest value; 0 where none is legal, as for rows without a turn."""
+    found = 0
+    for i in range(1, len(values)):
+        if is_legal(legal, i) and (values[i] > values[found] or not is_legal(legal, found)):
+            found = i
+    return found
+
+
+@compiled
+def best_sum(values: Any, noise: Any, legal: int) -> int:
+    """Return the first legal action of the highest sum, see `best`."""
+    found = 0
+    for i in range(1, len(values)):
+        higher = values[i] + noise[i] > values[found] + noise[found]
+        if is_legal(legal, i) and (higher or not is_legal(legal, found)):
+            found = i
+    return found
+
+
+@compiled
+def logsumexp(values: Any, legal: int) -> float:
+    """Return log(sum(exp(values))) over the legal actions."""
+    top = values[best(values, legal)]
+    total = float32(0.0)
+    for i in range(len(values)):
+        if is_legal(legal, i):
+            total += math.exp(values[i] - top)
+    return top + math.log(total)

@@ -1,0 +1,103 @@
+"""Rows of a ring, written in compiled code, where all players move at once and nobody's part ends.
+
+Whatever else happens to a row is left to `memory.ring`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import float32
+
+from marltrain.addresses import address_of, carray, copy, flags, numbers, pointer, wholes
+from marltrain.compiling import compiled
+from marltrain.layout import Array
+from marltrain.policies.memory.ring import Ring
+from marltrain.spec import Step
+
+MOST_COLUMNS = 8
+_ONE = ("capacity", "players", "envs", "first", "next", "reward", "acted", "shown", "chosen")
+_LISTS = ("shown_from", "shown_to", "shown_size", "chosen_from", "chosen_to", "chosen_size")
+ROWS = np.dtype([(name, np.int64) for name in _ONE] + [(name, np.int64, (MOST_COLUMNS,)) for name in _LISTS])
+"""Where a ring's columns are, and what is written there.
+
+first: the group's first player.  shown: how many columns a Step fills; chosen: how many a decision does; of each, where
+it comes from [P, E, ...], the column [P, C, E, ...], and the bytes of a player's batch step.
+"""
+
+
+def takes(ring: Ring) -> bool:
+    """Say whether rows of a ring can be of the kind that is written here."""
+    columns = len(ring.obs) + (ring.legal is not None), 1 + len(ring.extras)
+    return ring.history is None and isinstance(ring.players, slice) and max(columns) <= MOST_COLUMNS
+
+
+def told_of(ring: Ring, step: Step, action: Array, extras: dict[str, Array]) -> Array:
+    """Return [1] ROWS of a ring whose rows come from these arrays; it holds until the ring grows."""
+    told = np.zeros(1, ROWS)
+    t, group = told[0], ring.index
+    t["players"], t["capacity"], t["envs"] = ring.axes
+    t["first"] = ring.group.players[0]
+    t["next"], t["reward"], t["acted"] = map(address_of, (ring.next, ring.reward, ring.acted))
+    shown = [(array, ring.obs[name]) for name, array in ring.frames.newest(step.obs[group]).items()]
+    legal = step.legal[group]
+    shown += [] if legal is None or ring.legal is None else [(legal, ring.legal)]
+    chosen = [(action, ring.action), *((extras[name], column) for name, column in ring.extras.items())]
+    for kind, pairs in (("shown", shown), ("chosen", chosen)):
+        t[kind] = len(pairs)
+        for i, (source, column) in enumerate(pairs):
+            t[f"{kind}_from"][i], t[f"{kind}_to"][i] = address_of(source), address_of(column)
+            t[f"{kind}_size"][i] = column[0, 0].nbytes
+    return told
+
+
+@compiled
+def rows_at(address: int) -> Any:
+    """Return what lies at an address as ROWS."""
+    return carray(pointer(address), (1,), ROWS)[0]
+
+
+@compiled
+def decided(r: Any, time: int) -> None:
+    """Fill the row of batch step `time` with what was decided."""
+    slot = time % r.capacity
+    for column in range(r.chosen):
+        size = r.chosen_size[column]
+        for p in range(r.players):
+            place = (p * r.capacity + slot) * size
+            copy(r.chosen_from[column] + p * size, r.chosen_to[column] + place, size)
+    for p in range(r.players):
+        flags(r.acted + (p * r.capacity + slot) * r.envs, r.envs)[:] = True
+
+
+@compiled
+def is_free(r: Any, time: int) -> bool:
+    """Say whether the row of batch step `time` takes the place of none, or of one that was no player's last."""
+    if time >= r.capacity:
+        for p in range(r.players):
+            for pointed in wholes(r.next + 8 * (p * r.capacity + time % r.capacity) * r.envs, r.envs):
+                if pointed < 0:
+                    return False
+    return True
+
+
+@compiled
+def arrived(r: Any, time: int, rewards: int) -> None:
+    """Make the row before batch step `time` whole, by rewards [P_all, E], and begin the next with what is shown."""
+    slot, last = time % r.capacity, (time - 1) % r.capacity
+    for p in range(r.players):
+        before, now = (p * r.capacity + last) * r.envs, (p * r.capacity + slot) * r.envs
+        reward = numbers(r.reward + 4 * before, r.envs)
+        told = numbers(rewards + 4 * (r.first + p) * r.envs, r.envs)
+        for e in range(r.envs):
+            reward[e] = told[e]
+        wholes(r.next + 8 * before, r.envs)[:] = time
+        numbers(r.reward + 4 * now, r.envs)[:] = float32(0.0)
+        flags(r.acted + now, r.envs)[:] = False
+        wholes(r.next + 8 * now, r.envs)[:] = -1
+    for column in range(r.shown):
+        size = r.shown_size[column]
+        for p in range(r.players):
+            place = (p * r.capacity + slot) * size
+            copy(r.shown_from[column] + p * size, r.shown_to[column] + place, size)

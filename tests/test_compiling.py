@@ -1,0 +1,153 @@
+"""Compiled code on disk: found again by its key, wherever numba keeps it; and a key for all that a function reaches."""
+
+import importlib.util
+import sys
+import textwrap
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from marltrain import compiling
+from marltrain.compiling import cache_folder, compiled, kept, key_of, plain, reached
+from marltrain.errors import EnvError
+
+RULES = """
+import math
+import numpy as np
+from numba import float32
+from marltrain.compiling import compiled
+import helping
+from helping import add
+
+ONE = {one}
+TABLE = np.array({table})
+UNUSED = {unused}
+
+@compiled
+def own(x):
+    return x + ONE
+
+def rule(x):
+    def within(y):
+        return y + {within}
+    return own(x) + helping.gain(x) + add(x) + TABLE[0] + float32(math.sqrt(4.0))
+"""
+HELPING = """
+STEP, OTHER = {step}, {other}
+
+def gain(x):
+    return deeper(x)
+
+def deeper(x):
+    return x * STEP if x < 1 else gain(x - 1)
+
+def add(x):
+    return x
+
+def aside(x):
+    return x + {aside}
+"""
+SAME = {"one": 1, "table": [1.0], "unused": 3, "within": 0, "step": 2, "other": 5, "aside": 0}
+
+
+def module(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, text: str) -> types.ModuleType:
+    """Load a module from a file of this text, and let others find it."""
+    path = folder / f"{name}.py"
+    path.write_text(textwrap.dedent(text))
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, made)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch):
+    """A function that returns what is said of `rule` where constants are so."""
+
+    def told(**constants):
+        values = {**SAME, **constants}
+        module(monkeypatch, tmp_path, "helping", HELPING.format(**values))
+        return list(reached(module(monkeypatch, tmp_path, "rules", RULES.format(**values)).rule))
+
+    return told
+
+
+@pytest.mark.parametrize(
+    "change", [{"one": 7}, {"one": 1.0}, {"table": [2.0]}, {"table": [1.0, 1.0]}, {"table": [1]}, {"within": 9},
+               {"step": 3}],
+)  # fmt: skip
+def test_a_change_in_whatever_is_reached_is_told(told, change):
+    """A constant here, an array's value, shape and kind, a function within, and a constant of another module."""
+    assert told() == told()
+    assert told(**change) != told()
+
+
+@pytest.mark.parametrize("change", [{"unused": 8}, {"other": 6}, {"aside": 1}])
+def test_what_is_not_reached_is_not_told(told, change):
+    assert told(**change) == told()
+
+
+def test_a_key_is_of_what_is_told_in_order_and_of_the_instructions_written_by_hand(monkeypatch):
+    assert key_of("a", "b") == key_of("a", "b")
+    assert len({key_of("a", "b"), key_of("b", "a"), key_of("a"), key_of()}) == 4
+    before = key_of("a")
+    monkeypatch.setattr(compiling, "_addressing", lambda: "others")
+    assert key_of("a") != before
+
+
+def test_the_function_behind_one_that_is_compiled():
+    def rule(x):
+        return x
+
+    assert plain(compiled(rule)) is rule
+    assert plain(rule) is rule
+
+
+def hits(function):
+    """Call a kept function, and return how many programs were loaded from disk for it."""
+    assert function(3) == 4
+    return sum(function.stats.cache_hits.values())
+
+
+def adder(monkeypatch, folder: Path):
+    return module(monkeypatch, folder, "adder", "def add(x):\n    return x + 1\n").add
+
+
+def test_a_program_is_compiled_once_and_then_loaded_from_its_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiling._CONFIG, "CACHE_DIR", str(tmp_path / "cache"))
+    assert cache_folder() == tmp_path / "cache" / "marltrain" / "native"
+    add = adder(monkeypatch, tmp_path)
+    assert [hits(kept(add, key)) for key in ("first", "first", "second", "first")] == [0, 1, 0, 1]
+    assert {path.name for path in cache_folder().iterdir()} == {"first", "second"}
+    assert str(tmp_path / "cache") == compiling._CONFIG.CACHE_DIR
+
+
+def test_where_that_folder_cannot_be_written_another_key_is_still_another_program(tmp_path, monkeypatch):
+    """Numba keeps it beside the source then, where it would look at that file alone."""
+    (tmp_path / "cache").write_text("a file, and no folder")
+    monkeypatch.setattr(compiling._CONFIG, "CACHE_DIR", str(tmp_path / "cache"))
+    add = adder(monkeypatch, tmp_path)
+    assert [hits(kept(add, key)) for key in ("first", "first", "second")] == [0, 1, 0]
+
+
+def test_code_that_can_be_kept_nowhere_is_told():
+    """It comes from no file."""
+    names: dict = {}
+    exec("def add(x):\n    return x + 1", names)
+    with pytest.raises(EnvError, match=r"compiled code cannot be kept: .* Set NUMBA_CACHE_DIR"):
+        kept(names["add"], "key")
+
+
+def test_compiled_code_divides_as_numpy_does():
+    """By zero, without a test at every division."""
+
+    @compiled
+    def divided(x, y):
+        return x / y
+
+    assert divided(1.0, 0.0) == np.inf
