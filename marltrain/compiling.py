@@ -22,7 +22,7 @@ from marltrain.errors import EnvError
 
 F = TypeVar("F", bound=Callable[..., Any])
 _CONFIG: Any = numba.config
-_LIBRARIES = ("math", "numba", "numpy")
+_LIBRARIES = ("llvmlite", "math", "numba", "numpy")
 
 
 def compiled(function: F) -> F:
@@ -48,7 +48,7 @@ def kept(function: Callable[..., Any], key: str) -> Any:
 def key_of(*told: str) -> str:
     """Return a name for what was told, on this processor, by this numba."""
     here = [numba.__version__, np.__version__, llvmlite.binding.get_host_cpu_name(),
-            llvmlite.binding.get_host_cpu_features().flatten(), _addressing()]  # fmt: skip
+            llvmlite.binding.get_host_cpu_features().flatten()]  # fmt: skip
     return hashlib.sha256("\n".join([*here, *told]).encode()).hexdigest()[:20]
 
 
@@ -58,14 +58,9 @@ def cache_folder() -> Path:
     return Path(home) / "marltrain" / "native"
 
 
-def _addressing() -> str:
-    """Return what `reached` does not see into: the instructions that are written by hand."""
-    return Path(__file__).with_name("addresses.py").read_text()
-
-
 def plain(function: Any) -> Any:
-    """Return the Python function behind one that is compiled."""
-    return getattr(function, "py_func", function)
+    """Return the Python function behind one that is compiled, or that writes instructions for the compiler."""
+    return getattr(function, "py_func", getattr(function, "_defn", function))
 
 
 def reached(function: types.FunctionType, seen: set[types.FunctionType] | None = None) -> Iterator[str]:
@@ -74,6 +69,8 @@ def reached(function: types.FunctionType, seen: set[types.FunctionType] | None =
     if function in seen or function.__module__.split(".")[0] in _LIBRARIES:
         return
     seen.add(function)
+    for cell in function.__closure__ or ():
+        yield from _told_of("enclosed", cell.cell_contents, (), seen)
     for code in _codes(function.__code__):
         constants = [constant for constant in code.co_consts if not isinstance(constant, types.CodeType)]
         yield f"{code.co_code.hex()} {constants} {code.co_names} {code.co_varnames}"

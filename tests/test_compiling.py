@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba import int64
+from numba.extending import intrinsic
 
 from marltrain import compiling
 from marltrain.compiling import cache_folder, compiled, kept, key_of, plain, reached
@@ -92,12 +94,31 @@ def test_what_is_not_reached_is_not_told(told, change):
     assert told(**change) == told()
 
 
-def test_a_key_is_of_what_is_told_in_order_and_of_the_instructions_written_by_hand(monkeypatch):
+def test_a_key_is_of_what_is_told_in_order():
     assert key_of("a", "b") == key_of("a", "b")
     assert len({key_of("a", "b"), key_of("b", "a"), key_of("a"), key_of()}) == 4
-    before = key_of("a")
-    monkeypatch.setattr(compiling, "_addressing", lambda: "others")
-    assert key_of("a") != before
+
+
+def test_instructions_written_by_hand_are_told_with_what_they_enclose():
+    """Two that differ only in a number around them, and one that writes something else."""
+
+    def times(factor, add):
+        def generate(context, builder, signature, arguments):
+            made = builder.mul(arguments[0], arguments[0].type(factor))
+            return builder.add(made, arguments[0]) if add else made
+
+        def written(_, x):
+            return int64(int64), generate
+
+        return intrinsic(written)
+
+    def used(factor, add=False):
+        instruction = times(factor, add)
+        made = compiled(lambda x: instruction(x))
+        return list(reached(plain(made)))
+
+    assert used(2) == used(2)
+    assert len({str(used(2)), str(used(3)), str(used(2, add=True))}) == 3
 
 
 def test_the_function_behind_one_that_is_compiled():

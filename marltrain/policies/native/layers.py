@@ -1,7 +1,7 @@
 """Layers of a network, over arrays at addresses.
 
 A row's numbers do not depend on how many rows there are, nor on the code around: every multiplication is fused with its
-addition here (`fma`), and sums are in the order of the weights.
+addition (`fma`), and sums are in the order of the weights.
 """
 
 from __future__ import annotations
@@ -11,8 +11,19 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import carray, fma, numbers, pointer
+from marltrain.addresses import fma, numbers
 from marltrain.compiling import compiled
+from marltrain.policies.native.tiles import (
+    TALL,
+    row_by_1,
+    row_by_4,
+    row_by_8,
+    row_by_32,
+    rows_by_1,
+    rows_by_4,
+    rows_by_8,
+    rows_by_32,
+)
 
 TANH, RELU = range(2)
 """Activations."""
@@ -29,48 +40,45 @@ _Q = np.array([1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03,
 @compiled
 def linear(x: int, rows: int, inputs: int, weight: int, bias: int, outputs: int, y: int) -> None:
     """Write x @ weight + bias to y: x [rows, inputs], weight [inputs, outputs], bias [outputs], y [rows, outputs]."""
-    read = carray(pointer(x), (rows, inputs), float32)
-    matrix = carray(pointer(weight), (inputs, outputs), float32)
-    made = carray(pointer(y), (rows, outputs), float32)
-    start = numbers(bias, outputs)
-    for row in range(rows):
-        for j in range(outputs):
-            made[row, j] = start[j]
-    for row in range(0, rows - 1, 2):
-        two_rows(read, matrix, made, row, inputs, outputs)
-    if rows % 2:
-        one_row(read, matrix, made, rows - 1, inputs, outputs)
+    whole = rows - rows % TALL
+    for row in range(0, whole, TALL):
+        some_rows(x + 4 * row * inputs, inputs, weight, bias, outputs, y + 4 * row * outputs)
+    for row in range(whole, rows):
+        one_row(x + 4 * row * inputs, inputs, weight, bias, outputs, y + 4 * row * outputs)
 
 
 @compiled
-def two_rows(x: Any, weight: Any, y: Any, row: int, inputs: int, outputs: int) -> None:
-    """Add x @ weight in rows `row` and `row + 1`: weights are read once for both."""
-    for i in range(0, inputs - 3, 4):
-        a0, a1, a2, a3 = x[row, i], x[row, i + 1], x[row, i + 2], x[row, i + 3]
-        b0, b1, b2, b3 = x[row + 1, i], x[row + 1, i + 1], x[row + 1, i + 2], x[row + 1, i + 3]
-        for j in range(outputs):
-            w0, w1, w2, w3 = weight[i, j], weight[i + 1, j], weight[i + 2, j], weight[i + 3, j]
-            y[row, j] = fma(a3, w3, fma(a2, w2, fma(a1, w1, fma(a0, w0, y[row, j]))))
-            y[row + 1, j] = fma(b3, w3, fma(b2, w2, fma(b1, w1, fma(b0, w0, y[row + 1, j]))))
-    for i in range(inputs - inputs % 4, inputs):
-        a0, b0 = x[row, i], x[row + 1, i]
-        for j in range(outputs):
-            y[row, j] = fma(a0, weight[i, j], y[row, j])
-            y[row + 1, j] = fma(b0, weight[i, j], y[row + 1, j])
+def some_rows(x: int, inputs: int, weight: int, bias: int, outputs: int, y: int) -> None:
+    """Write as many rows as a tile has, by the widest tiles that fit."""
+    j = 0
+    while outputs - j >= 32:
+        rows_by_32(x, inputs, weight + 4 * j, bias + 4 * j, outputs, y + 4 * j)
+        j += 32
+    while outputs - j >= 8:
+        rows_by_8(x, inputs, weight + 4 * j, bias + 4 * j, outputs, y + 4 * j)
+        j += 8
+    if outputs - j >= 4:
+        rows_by_4(x, inputs, weight + 4 * j, bias + 4 * j, outputs, y + 4 * j)
+        j += 4
+    for column in range(j, outputs):
+        rows_by_1(x, inputs, weight + 4 * column, bias + 4 * column, outputs, y + 4 * column)
 
 
 @compiled
-def one_row(x: Any, weight: Any, y: Any, row: int, inputs: int, outputs: int) -> None:
-    """Add x @ weight in one row."""
-    for i in range(0, inputs - 3, 4):
-        a0, a1, a2, a3 = x[row, i], x[row, i + 1], x[row, i + 2], x[row, i + 3]
-        for j in range(outputs):
-            low = fma(a1, weight[i + 1, j], fma(a0, weight[i, j], y[row, j]))
-            y[row, j] = fma(a3, weight[i + 3, j], fma(a2, weight[i + 2, j], low))
-    for i in range(inputs - inputs % 4, inputs):
-        a0 = x[row, i]
-        for j in range(outputs):
-            y[row, j] = fma(a0, weight[i, j], y[row, j])
+def one_row(x: int, inputs: int, weight: int, bias: int, outputs: int, y: int) -> None:
+    """Write one row, by the widest tiles that fit."""
+    j = 0
+    while outputs - j >= 32:
+        row_by_32(x, inputs, weight + 4 * j, bias + 4 * j, outputs, y + 4 * j)
+        j += 32
+    while outputs - j >= 8:
+        row_by_8(x, inputs, weight + 4 * j, bias + 4 * j, outputs, y + 4 * j)
+        j += 8
+    if outputs - j >= 4:
+        row_by_4(x, inputs, weight + 4 * j, bias + 4 * j, outputs, y + 4 * j)
+        j += 4
+    for column in range(j, outputs):
+        row_by_1(x, inputs, weight + 4 * column, bias + 4 * column, outputs, y + 4 * column)
 
 
 @compiled
