@@ -89,7 +89,7 @@ class Actor:
             return native.act(obs, legal, noise, explore, self.columns)
         rows = slice(None) if row is None else slice(row, row + 1)
         if self._in_numpy is not None:
-            hyper = {name: column[rows] for name, column in self.columns.items()}
+            hyper = self.columns if row is None else {name: column[rows] for name, column in self.columns.items()}
             action, extras = self.algorithm.act(
                 numpy_ops, _of_row(self._in_numpy, row), obs, legal, noise, explore, hyper
             )

@@ -16,7 +16,7 @@ class Graph(Traces):
     """Calls a function that returns one tensor through `torch.compile`, for the very shapes it was called with.
 
     What else it reads (weights, moments) must stay the same tensors of the same shapes: torch's own checks of that are
-    left out, and so is what it does around a graph to find it, which together take a fifth of a small pass
+    left out, and so is what it does around a graph to find it; with both, a small pass takes a fifth longer
     (`benchmarks/kernels.py`).
     """
 
