@@ -4,9 +4,9 @@
 
 tanh: numpy's, [3, 512, 64] float32, a hidden layer of three agents and 512 rows. log_softmax: in two steps,
 [3, 512, 5], five actions. linear: 64 inputs, five outputs, computed with zeros beside them. act, act in numpy: a whole
-act of three PPO agents in 16 environments, compiled by numba or over numpy, and over tensors. compiled tanh: by an exponential, [3, 512, 64], forward and
-backward. compiled pass: three DQN agents on 64 rows, without torch's checks of what a graph reads and with them. One
-thread; medians, both in turn.
+act of three PPO agents in 16 environments, compiled by numba or over numpy, and over tensors. compiled tanh: by an
+exponential, [3, 512, 64], forward and backward. compiled pass: three DQN agents on 64 rows, without torch's checks of
+what a graph reads and with them. One thread; medians, both in turn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The innermost part of a product of matrices: a tile of the result, held in the processor's vector registers.
 
-Loops in Python's words would write every partial sum to memory; here they stay in registers. What is computed does not depend on the tile: a sum starts with the bias and adds
-one product after another, each rounded once (a fused multiply-add).
+Loops in Python's words would write every partial sum to memory; here they stay in registers. What is computed does not
+depend on the tile: a sum starts with the bias and adds one product after another, each rounded once (a fused
+multiply-add).
 """
 
 from __future__ import annotations
