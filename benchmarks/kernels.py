@@ -1,12 +1,13 @@
 """Why some operations of the PyTorch backend are not torch's own: how long each takes, beside torch's.
 
-    python benchmarks/kernels.py [--rounds 9]
+    python benchmarks/kernels.py [--rounds 9] [--widths 32 64 128]
 
 tanh: numpy's, [3, 512, 64] float32, a hidden layer of three agents and 512 rows. log_softmax: in two steps,
 [3, 512, 5], five actions. linear: 64 inputs, five outputs, computed with zeros beside them. act, act in numpy: a whole
 act of three PPO agents in 16 environments, compiled by numba or over numpy, and over tensors. compiled tanh: by an
-exponential, [3, 512, 64], forward and backward. compiled pass: three DQN agents on 64 rows, without torch's checks of
-what a graph reads and with them. One thread; medians, both in turn.
+exponential, [3, 512, 64], forward and backward. compiled pass: a torch graph of three DQN agents on 64 rows, without
+torch's checks of what a graph reads and with them. native pass: the same pass as marltrain compiles it, beside that
+graph without checks, with two hidden layers of each width. One thread; medians, both in turn.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ import marltrain as mt
 from marltrain.policies.backends.torch import ops
 from marltrain.policies.backends.torch.graphs import Graph
 from marltrain.policies.learner import AlgorithmLearner
+from marltrain.policies.native.learning import NativePass
+from marltrain.policies.passes import PhasePass
 
 CALLS = 200
 SPACES = spaces.Box(-1, 1, (18,)), spaces.Discrete(5)
@@ -66,12 +69,13 @@ def compiled(function: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], ob
     return lambda: graph(x, slope)
 
 
-def dqn_pass(*, checked: bool) -> Callable[[], object]:
-    """Return a compiled gradient pass of three agents on 64 rows; `checked`: by torch.compile as it stands."""
-    agent = mt.DQN(*SPACES, seed=0, jit_compile=True, device="cpu")
+def dqn_pass(way: str, width: int = 64) -> Callable[[], object]:
+    """Return a compiled pass of three agents on 64 rows: "native", a "graph" of torch, or one that is "checked"."""
+    agent = mt.DQN(*SPACES, seed=0, jit_compile=True, device="cpu", network=mt.MLP((width, width), "relu"))
     learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
-    (one,) = learner.passes
-    if checked:
+    parts = agent.algorithm.phases[0], agent.algorithm, agent.backend, learner.nets, learner.optimisers
+    one: Any = NativePass(*parts) if way == "native" else PhasePass(*parts)
+    if way == "checked":
         one._function = torch.compile(one._step, dynamic=False, fullgraph=True, options={"cpp_wrapper": True})
     columns: dict[str, Any] = {
         "obs": torch.randn(3, 64, 18), "legal": None, "action": torch.randint(5, (3, 64)), "reward": torch.randn(3, 64),
@@ -86,6 +90,7 @@ def main() -> None:
     """Print a line for each operation."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--widths", type=int, nargs="*", default=[32, 64, 128], help="of the native pass's layers")
     args = parser.parse_args()
     hidden, logits = torch.randn(3, 512, 64), torch.randn(3, 512, 5)
     weight, bias = torch.randn(3, 64, 5), torch.randn(3, 5)
@@ -99,7 +104,8 @@ def main() -> None:
         "act": (act("compiled"), act("tensors")),
         "act in numpy": (act("numpy"), act("tensors")),
         "compiled tanh": (compiled(ops.tanh, hidden), compiled(torch.tanh, hidden)),
-        "compiled pass": (dqn_pass(checked=False), dqn_pass(checked=True)),
+        "compiled pass": (dqn_pass("graph"), dqn_pass("checked")),
+        **{f"native pass, {width} wide": (dqn_pass("native", width), dqn_pass("graph", width)) for width in args.widths},
     }
     for name, (ours, torchs) in pairs.items():
         times = [(microseconds(ours), microseconds(torchs)) for _ in range(args.rounds + 1)][1:]  # the first warms up

@@ -7,12 +7,15 @@ from typing import Any
 import numba
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import boolean, float32, float64, int64, types, uint8
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from marltrain.compiling import compiled
 
 carray: Any = numba.carray  # type: ignore[attr-defined]
+_CGUTILS: Any = cgutils
+_TYPES: Any = types
 
 
 def address_of(array: NDArray[Any]) -> int:
@@ -33,15 +36,16 @@ def _pointer(_: Any, address: Any) -> Any:
 pointer: Any = intrinsic(_pointer)
 
 
-def _call(_: Any, function: Any, address: Any, what: Any, low: Any, high: Any, number: Any) -> Any:
-    """Call the program of a game that lies at an address."""
+def _call(_: Any, function: Any, arguments: Any) -> Any:
+    """Call a program that lies at an address with a tuple of whole numbers; see `entry`."""
+    count = len(arguments)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         whole = ir.IntType(64)
-        kind = ir.FunctionType(whole, [whole] * 5).as_pointer()
-        return builder.call(builder.inttoptr(arguments[0], kind), arguments[1:])
+        kind = ir.FunctionType(whole, [whole] * count).as_pointer()
+        return builder.call(builder.inttoptr(given[0], kind), _CGUTILS.unpack_tuple(builder, given[1], count))
 
-    return types.int64(*[types.int64] * 6), generate
+    return types.int64(types.int64, _TYPES.UniTuple(types.int64, count)), generate
 
 
 call: Any = intrinsic(_call)
@@ -59,10 +63,27 @@ def _fma(_: Any, a: Any, b: Any, c: Any) -> Any:
 fma: Any = intrinsic(_fma)
 
 
-def entry(program: Any) -> int:
-    """Return where compiled code can `call` a program (int, int, int, int, int) -> int; it is compiled if need be."""
-    program.compile(types.int64(*[types.int64] * 5))
-    made = program.overloads[(types.int64,) * 5]
+def _next_bits(_: Any, function: Any, state: Any) -> Any:
+    """Return 32 random bits of numpy's bit generator that lies at an address, by its own function."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(64)]).as_pointer()
+        return builder.zext(builder.call(builder.inttoptr(arguments[0], kind), arguments[1:]), ir.IntType(64))
+
+    return types.int64(types.int64, types.int64), generate
+
+
+next_bits: Any = intrinsic(_next_bits)
+
+
+def entry(program: Any, arguments: int) -> int:
+    """Return where compiled code can `call` a program of whole numbers; it is compiled, or read from disk, if need be.
+
+    What several programs have to do with is compiled once, as a program of its own.
+    """
+    kinds = (types.int64,) * arguments
+    program.compile(types.int64(*kinds))
+    made = program.overloads[kinds]
     address: int = made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name)
     return address
 

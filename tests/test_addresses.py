@@ -22,7 +22,7 @@ def second_row(address):
 
 @compiled
 def called(address, what):
-    return addresses.call(address, what, 2, 3, 4, 5)
+    return addresses.call(address, (what, 2, 3, 4, 5))
 
 
 @compiled
@@ -62,10 +62,10 @@ def test_a_copy_is_of_so_many_bytes_and_no_more(size):
 
 
 def test_a_function_is_called_at_its_address():
-    place = entry(told)
+    place = entry(told, 5)
     assert called(place, 1) == 54321
     assert called(place, 7) == 54327
-    assert entry(told) == place
+    assert entry(told, 5) == place
 
 
 def test_a_product_and_a_sum_are_rounded_once():

@@ -44,6 +44,8 @@ class Trial:
 class Laps(Callback):
     """Ends a run when the stopwatch has seen enough updates."""
 
+    only_watches = True
+
     def __init__(self, trial: Trial) -> None:
         self.seconds = trial.task.seconds
 

@@ -63,10 +63,11 @@ class Actor:
         kind = self.algorithm.native() if self.noise is not None and self._in_numpy is not None else None
         if kind is None or "native" not in vars(type(self.algorithm)):  # a subclass may act otherwise
             return None
-        from marltrain.policies.native.acting import NativeActing, can_act  # loads numba
+        from marltrain.policies.native.acting import NativeActing  # loads numba
+        from marltrain.policies.native.network import is_known
 
         network = self.nets[kind.network]
-        return NativeActing(kind, network, row) if can_act(network.plan) else None
+        return NativeActing(kind, network, row) if is_known(network.plan) else None
 
     def act(self, obs: Obs, legal: Array | None, explore: Array, rngs: Rngs) -> Acted:
         """Decide for [K, B, ...]; noise is drawn for every row."""

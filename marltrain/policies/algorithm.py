@@ -73,14 +73,17 @@ class Phase:
 
 @dataclass(frozen=True)
 class Native:
-    """How an algorithm acts, for compiled code: by the one head of a network, and a rule.
+    """How an algorithm acts and learns, for compiled code: by the one head of a network, a rule and a loss.
 
     rule: "epsilon_greedy": actions are valued by it; noise "coin" and "choice", and the number "epsilon" (see
       `exploration`).  "categorical": it gives logits; noise "sample", extra "log_prob" (see `distributions`).
+    loss: "q": one phase moves that network alone, which has a target: the Huber loss of r + discount * max Q_target.
+      "double_q": the next action is chosen by the network itself.  None: passes are the framework's.
     """
 
     network: str
     rule: str
+    loss: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +126,7 @@ class Algorithm:
         raise _missing(self, "networks")
 
     def native(self) -> Native | None:
-        """Return how compiled code may act in native games in place of its class's own `act`, or None.
+        """Return how compiled code may act and learn in place of its class's own `act` and phases, or None.
 
         It is asked of the very class that defines it: a subclass may act otherwise, and says so anew.
         """
@@ -134,8 +137,11 @@ class Algorithm:
         return ()
 
     def target_share(self, updates: Array, hyper: Mapping[str, Array]) -> Array:
-        """Return by how much [K] the targets follow after an agent's n-th update (`updates` [K]); 1 copies."""
-        return np.zeros(len(updates))
+        """Return by how much the targets follow after an agent's n-th update (`updates`); 1 copies.
+
+        Numbers are [..., K]: of K agents, or of several updates of each.
+        """
+        return np.zeros(updates.shape)
 
     def needs(self) -> Needs:
         """Return what the memory must keep for it."""

@@ -26,6 +26,7 @@ from marltrain.random import generator, restored, state_of
 
 if TYPE_CHECKING:
     from marltrain.policies.native.acting import NativeActing
+    from marltrain.policies.native.updating import NativeUpdates
 
 PURPOSES = ("act", "sample", "update")
 NO_ROWS = frozenset({"cells", "metrics", "to_numpy", "to_tensor", "weight"})
@@ -54,8 +55,10 @@ class Learner:
     acts_ahead: whether an act can be taken back, and rows decide alike whatever the others are shown.
     needs: what it must be given to learn, or None when it never learns.
     gradient_steps: [K] int64, gradient passes so far.
+    edition: changes whenever its agents' settings or random streams were set anew, other than by their schedules.
     """
 
+    edition: int = 0
     num_agents: int = 1
     acts_ahead: bool = False
     needs: Needs | None = None
@@ -81,6 +84,14 @@ class Learner:
 
     def acted(self, acts: int) -> None:
         """Take note that so many of them were made."""
+
+    def native_updates(self, reader: Reader, batch_size: int) -> NativeUpdates | None:
+        """Return its updates for compiled code to make, or None where they are not of a kind that it knows."""
+        return None
+
+    def updated(self, learn: Array, updates: int) -> None:
+        """Count updates of the agents that `learn` [K] bool, which compiled code has made."""
+        raise TypeError(f"{type(self).__name__} does not learn in compiled code")
 
     def rngs(self, purpose: str) -> Any:
         """Return K generators for "act", "sample" or "update", or for "test": those start anew at every call."""
@@ -187,6 +198,11 @@ class AlgorithmLearner(Learner):
         if strategy is not None and strategy.members():
             return Replicas(strategy, self.algorithm, self.backend, self.num_agents)
         parts = self.algorithm, self.backend, self.nets, self.optimisers
+        if self.backend.jit_compile:
+            from marltrain.policies.native.learning import NativePass, NativePasses, can_learn  # loads numba
+
+            if can_learn(self.algorithm, self.backend, self.nets):
+                return NativePasses([NativePass(phase, *parts) for phase in self.algorithm.phases])
         return Passes([PhasePass(phase, *parts) for phase in self.algorithm.phases])
 
     # numbers that may differ between rows
@@ -219,6 +235,7 @@ class AlgorithmLearner(Learner):
         else:
             self.schedules[row].pop(name, None)
         self._hyper[name][row] = np.inf if value is None else value  # an infinite limit limits nothing
+        self.edition += 1
         self._changed(name)
 
     def _known(self, name: str) -> None:
@@ -246,6 +263,15 @@ class AlgorithmLearner(Learner):
     def gammas(self) -> Array:
         """Return each agent's discount, [K]."""
         return self._hyper["gamma"]
+
+    def hyper_at(self, env_steps: Sequence[int]) -> Array:
+        """Return every number as it will be after env steps [R] of the run: [R, H, K] float64."""
+        made = np.repeat(np.stack(list(self._hyper.values()))[None], len(env_steps), 0)
+        places = {name: i for i, name in enumerate(self._hyper)}
+        for row, schedules in enumerate(self.schedules):
+            for name, schedule in schedules.items():
+                made[:, places[name], row] = [schedule(steps) for steps in env_steps]
+        return made
 
     def hyper(self) -> dict[str, Any]:
         """Return every number as a tensor [K, 1]."""
@@ -370,7 +396,32 @@ class AlgorithmLearner(Learner):
         self.passes.end(self)
         self.updates += learn
         self._follow(learn)
-        return {**metrics.result(), **tensors.metrics, **self._reported()}
+        told = {name: self._hyper[own].copy() for name, own in self.reported().items()}
+        return {**metrics.result(), **tensors.metrics, **told}
+
+    def native_updates(self, reader: Reader, batch_size: int) -> NativeUpdates | None:
+        """See `Learner`."""
+        if not self.passes.native:
+            return None
+        from marltrain.policies.native.replay import NativeReader
+        from marltrain.policies.native.updating import NativeUpdates
+
+        (moves,) = self.passes
+        return NativeUpdates(self, moves, reader, batch_size) if isinstance(reader, NativeReader) else None
+
+    def updated(self, learn: Array, updates: int) -> None:
+        """See `Learner`."""
+        self.updates += learn * updates
+        self.gradient_steps += learn * updates
+
+    def shares(self, learn: Array, hyper: Array) -> Array:
+        """Return by how much the targets follow after each of the next updates, [U, K].
+
+        learn: [K] bool.  hyper: [U, H, K], every number as it is then.
+        """
+        updates = self.updates + learn * np.arange(1, len(hyper) + 1)[:, None]
+        numbers = {name: hyper[:, i] for i, name in enumerate(self._hyper)}
+        return np.broadcast_to(learn * self.algorithm.target_share(updates, numbers), updates.shape)
 
     def _tensors_of(self, batch: Batch) -> TensorBatch:
         tensors = {name: self.backend.tensor(value) for name, value in vars(batch).items()}
@@ -391,8 +442,7 @@ class AlgorithmLearner(Learner):
             return
         share = learn * self.algorithm.target_share(self.updates, self._hyper)
         if np.count_nonzero(share):
-            self.passes.follow(share)
-            self.follow(share)
+            self.passes.follow(self, share)
 
     def follow(self, share: Array) -> None:
         """Move the targets by their `share` [K] towards the networks they follow."""
@@ -424,9 +474,10 @@ class AlgorithmLearner(Learner):
         """End the processes that its strategy started."""
         self.passes.close()
 
-    def _reported(self) -> dict[str, Array]:
-        rates = {f"learning_rate/{name}": self._hyper[self.algorithm.rate_name(name)].copy() for name in self.online}
-        return {**rates, **({"epsilon": self._hyper["epsilon"].copy()} if "epsilon" in self._hyper else {})}
+    def reported(self) -> dict[str, str]:
+        """Return what is told with the metrics: its name there -> the number's own."""
+        rates = {f"learning_rate/{name}": self.algorithm.rate_name(name) for name in self.online}
+        return {**rates, **({"epsilon": "epsilon"} if "epsilon" in self._hyper else {})}
 
     def _foreign_randomness(self, rng: np.random.Generator) -> Any:
         """Seed the framework's global generator around a user's own model, which may draw from it."""
@@ -477,6 +528,7 @@ class AlgorithmLearner(Learner):
             self._changed(name)
         for purpose in PURPOSES:
             self._streams[purpose][row] = restored(info["rngs"][purpose])
+        self.edition += 1
         self.passes.outdated()
         self.catch_up()
 

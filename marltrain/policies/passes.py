@@ -81,11 +81,16 @@ class PartPass(PhasePass):
 
 
 class Passes:
-    """A learner's passes, one a phase, in order: made where the learner is. `Replicas` has others make them."""
+    """A learner's passes, one a phase, in order: made where the learner is. `Replicas` has others make them.
+
+    native: whether compiled code makes them, and can do so amid batch steps.
+    """
+
+    native = False
 
     def __init__(self, made: Sequence[Any]) -> None:
         """Hold what is called for each phase: (columns, numbers, due) -> metrics [M, K], as `PhasePass`."""
-        self.made = made
+        self.made = list(made)
 
     def __iter__(self) -> Iterator[Any]:
         """Go through the phases."""
@@ -97,8 +102,9 @@ class Passes:
     def end(self, learner: Any) -> None:
         """Give the learner what the passes of an update have moved."""
 
-    def follow(self, share: Array) -> None:
-        """Take note that the targets follow by their `share` [K]."""
+    def follow(self, learner: Any, share: Array) -> None:
+        """Have the targets of the learner follow by their `share` [K]."""
+        learner.follow(share)
 
     def outdated(self) -> None:
         """Take note that the learner was loaded."""

@@ -47,9 +47,10 @@ class Replicas(Passes):
             learner.become(self.team.ask([("moved",)])[0])
             self.team.moved = False
 
-    def follow(self, share: Array) -> None:
+    def follow(self, learner: Any, share: Array) -> None:
         """Have the replicas' targets follow as well."""
         self.team.ask_all("follow", share)
+        super().follow(learner, share)
 
     def outdated(self) -> None:
         """Load the replicas anew before the next pass."""
@@ -146,16 +147,16 @@ def part_of(columns: Mapping[str, Any], part: int, parts: int) -> dict[str, Any]
     rows = columns["weight"].shape[1]
     width = -(-rows // parts)
     wanted = np.arange(part * width, (part + 1) * width)
-    index = np.minimum(wanted, rows - 1)
-
-    def cut(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {name: cut(inner) for name, inner in value.items()}
-        return None if value is None else value[:, index]
-
-    made: dict[str, Any] = cut(columns)
+    made: dict[str, Any] = _cut(columns, np.minimum(wanted, rows - 1))
     made["weight"] = made["weight"] * (wanted < rows).astype(np.float32)
     return made
+
+
+def _cut(value: Any, index: Array) -> Any:
+    """Pick rows; within `part_of` it would be a cycle for the garbage collector."""
+    if isinstance(value, Mapping):
+        return {name: _cut(inner, index) for name, inner in value.items()}
+    return None if value is None else value[:, index]
 
 
 def _by_value(strategy: Strategy, algorithm: Algorithm) -> bytes:

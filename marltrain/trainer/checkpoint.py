@@ -39,7 +39,7 @@ from marltrain.files import (
 from marltrain.trainer.hooks import Callback, Moment
 
 if TYPE_CHECKING:
-    from marltrain.trainer.run import Counters
+    from marltrain.trainer.parts import Counters
 
 FORMAT = "marltrain-checkpoint"
 SCHEMA = 1

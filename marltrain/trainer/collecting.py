@@ -15,9 +15,10 @@ class Stepwise:
     receive: returns the Step that `envs.send` started.
     under_way: whether some environments are, so that a run is not at rest between two steps; never here.
     remembered: whether all that came of the steps is in the streams and in the returns; never here.
+    plans: whether it sees to it itself that updates are made when they are due; never here.
     """
 
-    under_way = remembered = False
+    under_way = remembered = plans = False
 
     def __init__(self, envs: VectorEnv, collector: Collector, receive: Callable[[], Step]) -> None:
         """Take what acts and remembers, and what steps."""

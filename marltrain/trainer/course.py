@@ -2,90 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, wait
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from marltrain.errors import AgentError, ConfigError
+from marltrain.errors import AgentError
 from marltrain.files import State
 from marltrain.layout import Array
-from marltrain.policies.batch import Column, Rollout, Transitions
-from marltrain.policies.learner import Pace
+from marltrain.policies.batch import Rollout, Transitions
 from marltrain.policies.memory.readers import Reader, RolloutReader
-from marltrain.policies.memory.streams import Plan, Streams
+from marltrain.policies.memory.streams import Streams
+from marltrain.policies.rounds import Round
 from marltrain.random import restored, state_of
-from marltrain.spec import EnvSpec
+from marltrain.trainer.paces import Defaults, pace_of
 from marltrain.trainer.roster import Unit
 
+if TYPE_CHECKING:
+    from marltrain.policies.native.updating import NativeUpdates
+
 Rounds = list[dict[str, Array]]
-
-
-@dataclass(frozen=True)
-class Defaults:
-    """The trainer's values, for learners that set none of their own."""
-
-    batch_size: int
-    update_freq: int
-    shared_memory: bool
-
-
-def pace_of(unit: Unit, defaults: Defaults) -> Pace:
-    """Return a unit's pace with the trainer's values filled in."""
-    own = unit.learner.pace
-    return replace(own, update_freq=own.update_freq or defaults.update_freq,
-                   batch_size=own.batch_size or defaults.batch_size)  # fmt: skip
-
-
-def check_pace(unit: Unit, spec: EnvSpec, num_envs: int, defaults: Defaults) -> None:
-    """Raise ConfigError for a batch larger than a rollout of fixed size, or on-policy learners sharing memory."""
-    needs, pace, who = unit.learner.needs, pace_of(unit, defaults), " and ".join(unit.labels)
-    if needs is None or not needs.on_policy or unit.frozen.all():
-        return
-    if defaults.shared_memory:
-        raise ConfigError(
-            f"shared_memory=True, but the agent of {who} learns on-policy: what others did is not its own behaviour. "
-            "Share memory among off-policy agents (DQN), or one agent between the seats"
-        )
-    if spec.turn_based:
-        return
-    asked = "batch_size" if pace.minibatches is None else "minibatches"
-    held = unit.players.shape[1]
-    value, rows = getattr(pace, asked), _batch_steps(pace, num_envs) * num_envs * held
-    if value > rows:
-        seats = f" x {held} seats" if held > 1 else ""
-        raise ConfigError(
-            f"{asked}={value} exceeds one rollout of the agent of {who}: {_batch_steps(pace, num_envs)} batch steps x "
-            f"{num_envs} environments{seats} = {rows} rows. Raise update_freq (now {pace.update_freq} env steps) or "
-            f"lower {asked}"
-        )
-
-
-def _batch_steps(pace: Pace, num_envs: int) -> int:
-    return -(-(pace.update_freq or 1) // num_envs)
-
-
-def plans_for(units: list[Unit], spec: EnvSpec, num_envs: int, defaults: Defaults) -> dict[int, Plan]:
-    """Return what the streams must keep of each group that a learner may read: the most that any of them needs."""
-    rows: dict[int, int] = {}
-    columns: dict[int, dict[str, Column]] = {}
-    for unit in units:
-        needs, pace = unit.learner.needs, pace_of(unit, defaults)
-        if needs is None or unit.frozen.all():
-            continue
-        slack = len(spec.players) if spec.turn_based else 0  # a row stays open while the others move
-        kept = _batch_steps(pace, num_envs) if needs.on_policy else -(-needs.capacity // num_envs)
-        rows[unit.group] = max(rows.get(unit.group, 0), kept + 1 + slack)
-        known = columns.setdefault(unit.group, {})
-        for name, column in needs.columns.items():
-            if known.setdefault(name, column) != column:
-                raise ConfigError(
-                    f"the agents of {' and '.join(unit.labels)} keep {name!r} as {column}, others of equal spaces as "
-                    f"{known[name]}: give the two another name each"
-                )
-    return {group: Plan(rows[group], columns[group]) for group in rows}
 
 
 class UnderWay(NamedTuple):
@@ -97,6 +35,43 @@ class UnderWay(NamedTuple):
     rounds: Future[Rounds]
     ready: Array
     passes: int
+
+
+MOST_PLANNED = 64
+"""Rounds that are planned at once at most, and updates of several: whoever asks to stop does not wait for long."""
+
+
+@dataclass
+class Planned:
+    """Rounds that compiled code may make.
+
+    learn: [K] bool, whose.  credits: after each, the fraction of an update that is carried over.  edition: of the
+    learner, when they were planned.  steps: batch steps made since.  made: rounds.
+    """
+
+    learn: Array
+    rounds: list[Round]
+    credits: list[float]
+    edition: int
+    steps: int = 0
+    made: int = 0
+
+    def holds(self, edition: int) -> bool:
+        """Whether there are more rounds, and nothing has changed since they were planned."""
+        return self.made < len(self.rounds) and self.edition == edition
+
+
+class Learned(NamedTuple):
+    """What rounds of updates measured: labels of agents [K], names of metrics [M], values [R, M, K] float64."""
+
+    labels: tuple[str, ...]
+    names: tuple[str, ...]
+    values: Array
+
+    def by_agent(self) -> dict[str, dict[str, float]]:
+        """Return the means over the rounds, {label: {name: value}}."""
+        means = self.values.mean(0).T.tolist()
+        return {label: dict(zip(self.names, row, strict=True)) for label, row in zip(self.labels, means, strict=True)}
 
 
 class Course:
@@ -115,7 +90,10 @@ class Course:
         self._reader: Reader | None = None
         self._idle = np.random.default_rng(0)
         self._gathered, self._credit = 0, 0.0
+        self._counted = 0  # batch steps of the last call that `take` has counted
         self.updates = 0
+        self._ahead: NativeUpdates | None = None
+        self._planned: Planned | None = None
         self._thread = thread
         self._under_way: UnderWay | None = None
         self._behind = False
@@ -126,16 +104,18 @@ class Course:
         """Say which players learn, [P] bool; an open rollout of a seat that stops is dropped."""
         unit = self.unit
         seats_learn: Array = mask[unit.players] & ~unit.frozen[:, None]
-        self.learn = np.asarray(seats_learn.any(1))
+        self.learn, self._planned = np.asarray(seats_learn.any(1)), None
         self._silent = [(int(k), int(seat)) for k, seat in np.argwhere(~seats_learn)]
         if not self.learn.any():
-            self._seats, self._reader = [], None
+            self._seats, self._reader, self._ahead = [], None, None
             return
         seats = [self._read_from(held, learns) for held, learns in zip(unit.players, seats_learn, strict=True)]
         if self._reader is None:
             self._gathered = 0
         if seats != self._seats:
             self._seats, self._reader = seats, unit.learner.reader(self.streams, seats)
+            own = self._thread is None
+            self._ahead = unit.learner.native_updates(self._reader, self.pace.batch_size or 1) if own else None
 
     def state(self) -> State:
         """Return the counts, and what the reader remembers."""
@@ -166,7 +146,10 @@ class Course:
         if isinstance(self._reader, RolloutReader):
             for agent, seat in self._silent:
                 self._reader.drop(agent, seat)
-        self._gathered += self.num_envs * steps
+        self._gathered += self.num_envs * (steps - self._counted)
+        self._counted = 0
+        if self._planned is not None:
+            self._planned.steps += steps
         return self._gathered >= (self.pace.update_freq or 1)
 
     @property
@@ -174,12 +157,81 @@ class Course:
         """Batch steps until the next update is due."""
         return -(-((self.pace.update_freq or 1) - self._gathered) // self.num_envs)
 
+    def plan(self, env_steps: int, steps: int, most: int | None, unit: int) -> int:
+        """Plan the updates that compiled code makes amid `steps` batch steps; return how many steps it may make.
+
+        env_steps: of the run so far.  most: see `update`.  unit: where the agents' acts are told of.
+        """
+        known = self._planned
+        if known is None or not known.holds(self.unit.learner.edition):
+            known = self._planned = self._plan(env_steps, most, unit)
+        if known is None or self._ahead is None:
+            return min(steps, self.steps_left)
+        self._ahead.begin(known.steps)
+        return min(steps, known.rounds[-1].after - known.steps)
+
+    def _plan(self, env_steps: int, most: int | None, unit: int) -> Planned | None:
+        """Plan the next rounds, those left out that bring the updates to `most`; None where there are none to plan."""
+        ahead, left = self._ahead, self.steps_left
+        if ahead is None or self._reader is None or not ahead.possible or (self._reader.size()[self.learn] == 0).any():
+            return None
+        every, gathered = -(-(self.pace.update_freq or 1) // self.num_envs), self._gathered + self.num_envs * left
+        rounds: list[Round] = []
+        credits: list[float] = []
+        made, credit = self.updates, self._credit
+        for after in range(left, left + MOST_PLANNED * every, every):
+            then = env_steps + self.num_envs * after
+            due, credit = self._due(credit, gathered, then)
+            made, gathered = made + due, self.num_envs * every
+            if (most is not None and made >= most) or (rounds and made - self.updates > MOST_PLANNED):
+                break
+            rounds.append(Round(after, then, due))
+            credits.append(credit)
+        if not rounds:
+            return None
+        ahead.plan(rounds, self.learn, self._rngs(self.learn), unit)
+        return Planned(self.learn, rounds, credits, self.unit.learner.edition)
+
+    @property
+    def planned(self) -> int:
+        """Where compiled code is told of the updates that are planned; 0 where none are."""
+        return 0 if self._ahead is None or self._planned is None else self._ahead.address
+
+    def take(self) -> tuple[Learned | None, AgentError | None]:
+        """Count the rounds that compiled code has made; return what they measured, and what `update` would raise."""
+        if self._ahead is None or self._planned is None:
+            return None, None
+        made, known = self._ahead.take(), self._planned
+        if not made.rounds:
+            return None, None
+        known.made += len(made.rounds)
+        last, updates = made.rounds[-1], len(made.measured)
+        self._gathered, self._counted, self._credit = 0, last.after - known.steps, known.credits[known.made - 1]
+        self.updates += updates
+        learner = self.unit.learner
+        learner.at(last.env_steps)
+        learner.updated(known.learn, updates)
+        error = None
+        if made.broken:
+            measured = dict(zip(made.names, made.measured[-1], strict=False))
+            error = self._not_finite(measured, known.learn, self.updates, last.env_steps)
+        values = made.means()
+        if not len(values):
+            return None, error
+        labels = tuple(label for label, learns in zip(self.unit.labels, known.learn, strict=True) if learns)
+        return Learned(labels, made.names, values[..., known.learn]), error
+
     def update(self, env_steps: int, most: int | None = None) -> dict[str, dict[str, float]]:
         """Make the updates that are due, at most `most` in this run; return each agent's mean metrics by label.
 
         With a thread they are begun, and the metrics are those of the updates before: agents act one update behind.
         """
-        gathered, self._gathered = self._gathered, 0
+        if self._made_now():
+            learned, error = self.take()
+            if error is not None:
+                raise error
+            return {} if learned is None else learned.by_agent()
+        gathered, self._gathered, self._planned = self._gathered, 0, None
         before, reader = self.settle(), self._reader
         self.unit.learner.at(env_steps)
         if reader is None:
@@ -194,6 +246,15 @@ class Course:
         rounds = self._thread.submit(self._rounds, list(batches), ready, env_steps)
         self._under_way = UnderWay(rounds, ready, passes)
         return before
+
+    def _made_now(self) -> bool:
+        """Have compiled code make the round that is due, if it was planned; say whether it did."""
+        known, ahead = self._planned, self._ahead
+        if known is None or ahead is None or not known.holds(self.unit.learner.edition):
+            return False
+        ahead.begin(known.steps)
+        ahead.make()
+        return True
 
     @property
     def gradient_steps(self) -> int:
@@ -232,7 +293,7 @@ class Course:
             self.updates += 1
             yield self.updates, reader.take(gammas)
             return
-        due = self._due(gathered, env_steps)
+        due, self._credit = self._due(self._credit, gathered, env_steps)
         for _ in range(due if most is None else min(due, most - self.updates)):
             self.updates += 1
             yield self.updates, reader.sample(self._rngs(ready), gammas, self.pace.batch_size or 1)
@@ -242,36 +303,40 @@ class Course:
         made = []
         for number, batch in batches:
             made.append(self.unit.learner.update(batch, learn=ready, batch_size=self.pace.batch_size or 1))
-            self._check_finite(made[-1], ready, f"update {number} (env step {env_steps:,})")
+            if (error := self._not_finite(made[-1], ready, number, env_steps)) is not None:
+                raise error
         return made
 
-    def _check_finite(self, measured: dict[str, Array], ready: Array, where: str) -> None:
+    def _not_finite(
+        self, measured: Mapping[str, Array], ready: Array, number: int, env_steps: int
+    ) -> AgentError | None:
+        """Return what to raise where a loss or a gradient of an update is not finite."""
         for name, values in measured.items():
             if not name.startswith(("loss", "grad_norm")):
                 continue
             broken = ready & ~np.isfinite(values)
             if np.count_nonzero(broken):
                 unit, row = self.unit, int(broken.argmax())
-                raise AgentError(
-                    f"the agent of {unit.labels[row]}: {name} became {values[row]} in {where}; it must be finite. "
+                return AgentError(
+                    f"the agent of {unit.labels[row]}: {name} became {values[row]} in update {number} (env step "
+                    f"{env_steps:,}); it must be finite. "
                     f"{unit.learner.when_not_finite} Look for rewards and "
                     "observations that are very large, lower learning_rate or max_grad_norm, and go on from the last "
                     "checkpoint (train(..., resume=...)) or with the agents in best/"
                 )
+        return None
 
     def _rngs(self, ready: Array) -> list[np.random.Generator]:
         """Return the streams that rows are sampled with: an agent that does not learn moves none of its own."""
         rngs = self.unit.learner.rngs("sample")
         return [rng if on else self._idle for rng, on in zip(rngs, ready, strict=True)]
 
-    def _due(self, gathered: int, env_steps: int) -> int:
-        """Return how many off-policy updates the gathered env steps pay for; the fraction is carried over."""
+    def _due(self, credit: float, gathered: int, env_steps: int) -> tuple[int, float]:
+        """Return how many off-policy updates the gathered env steps pay for, and the fraction that is carried over."""
         if env_steps < self.pace.learning_starts:
-            return 0
-        self._credit += self.pace.update_per_step * gathered
-        due = int(self._credit)
-        self._credit -= due
-        return due
+            return 0, credit
+        credit += self.pace.update_per_step * gathered
+        return int(credit), credit - int(credit)
 
     def _by_agent(self, rounds: Rounds, ready: Array) -> dict[str, dict[str, float]]:
         if not rounds:

@@ -21,16 +21,18 @@ from marltrain.policies.memory.streams import Plan, Streams
 from marltrain.random import child_seed, fresh_seed
 from marltrain.spec import EnvSpec
 from marltrain.trainer.checkpoint import FOLDER, Found, find, sole
-from marltrain.trainer.course import Course, Defaults, check_pace, plans_for
+from marltrain.trainer.course import Course
 from marltrain.trainer.evaluation import Evaluation, TestResult
 from marltrain.trainer.halves import check_agents, check_places
 from marltrain.trainer.hooks import Callback, CallbackList, FunctionHooks, Paced
 from marltrain.trainer.overlap import learning_thread
+from marltrain.trainer.paces import Defaults, check_pace, plans_for
+from marltrain.trainer.parts import Parts
 from marltrain.trainer.prospects import check_line_up, warn_of_early_end, warn_of_no_update
 from marltrain.trainer.record import record
 from marltrain.trainer.resume import call_of, check, check_frames, check_resumable, seed_of, threads, versions
 from marltrain.trainer.roster import Roster, as_mask, check_learners
-from marltrain.trainer.run import Parts, Run
+from marltrain.trainer.run import Run
 from marltrain.trainer.settings import (
     EPISODES,
     RewardMetric,

@@ -65,13 +65,13 @@ def nobody_interferes(callbacks: CallbackList) -> bool:
 class Halves:
     """One batch step at a time, as `Stepwise`, of which the next may have begun when it is returned.
 
-    remembered: never; see `Stepwise`.
+    remembered, plans: never; see `Stepwise`.
     under_way: whether it has. The environments, and the agents' random streams, are at rest where it has not.
     receive: calls what it is given, which returns a Step, and tells of faults.
     episodes_left: returns how many episodes may end before something is due that looks at the run, or changes it.
     """
 
-    remembered = False
+    remembered = plans = False
 
     def __init__(
         self,

@@ -39,23 +39,44 @@ class Means:
         """Start empty."""
         self._sums: dict[str, list[float]] = {}  # name -> [sum, count]
         self._found: dict[tuple[str, str], list[float]] = {}  # the same by agent and metric: names take long to join
+        self._rows: dict[tuple[tuple[str, ...], tuple[str, ...]], list[list[float]]] = {}  # and of `add_rows`
 
-    def add(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
-        """Add {agent: {metric: value}}."""
+    def add(self, metrics: Mapping[str, Mapping[str, float]], times: int = 1) -> None:
+        """Add {agent: {metric: value}}; times: how many values each is the mean of."""
         for agent, values in metrics.items():
             for metric, value in values.items():
                 if math.isnan(value):
                     continue
-                entry = self._found.get((agent, metric))
-                if entry is None:
-                    entry = self._found[agent, metric] = self._sums.setdefault(f"{agent}/{metric}", [0.0, 0])
-                entry[0] += value
-                entry[1] += 1
+                entry = self._entry(agent, metric)
+                entry[0] += value * times
+                entry[1] += times
+
+    def add_rows(self, agents: tuple[str, ...], metrics: tuple[str, ...], values: Array) -> None:
+        """Add values [R, M, K] of K agents and M metrics; the sums are those of adding row after row."""
+        if np.isnan(values).any():
+            for row in values:
+                self.add({a: dict(zip(metrics, row[:, k].tolist(), strict=True)) for k, a in enumerate(agents)})
+            return
+        entries = self._rows.get((agents, metrics))
+        if entries is None:
+            entries = [self._entry(agent, metric) for metric in metrics for agent in agents]
+            self._rows[agents, metrics] = entries
+        before = np.array([entry[0] for entry in entries])
+        sums = np.add.accumulate(np.concatenate([before[None], values.reshape(len(values), -1)]), 0)[-1].tolist()
+        for entry, total in zip(entries, sums, strict=True):
+            entry[0] = total
+            entry[1] += len(values)
+
+    def _entry(self, agent: str, metric: str) -> list[float]:
+        entry = self._found.get((agent, metric))
+        if entry is None:
+            entry = self._found[agent, metric] = self._sums.setdefault(f"{agent}/{metric}", [0.0, 0])
+        return entry
 
     def take(self) -> dict[str, float]:
         """Return the means since the last take, and start anew."""
         means = {name: float(total / count) for name, (total, count) in self._sums.items()}
-        self._sums, self._found = {}, {}
+        self._sums, self._found, self._rows = {}, {}, {}
         return means
 
     def state(self) -> State:
@@ -70,7 +91,7 @@ class Means:
         names = [of_type("a metric's name", name, str) for name in state.info["names"]]
         pairs = zip(state.arrays["sums"].tolist(), state.arrays["counts"].tolist(), strict=True)
         self._sums = {name: list(pair) for name, pair in zip(names, pairs, strict=True)}
-        self._found = {}
+        self._found, self._rows = {}, {}
 
 
 class History:
@@ -96,6 +117,10 @@ class History:
     def add_update(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
         """Count an update's metrics, {agent: {metric: value}}, towards the next test's row."""
         self._means.add(metrics)
+
+    def add_updates(self, agents: tuple[str, ...], metrics: tuple[str, ...], values: Array) -> None:
+        """Count the metrics of R rounds of updates, [R, M, K], as adding one after another would."""
+        self._means.add_rows(agents, metrics, values)
 
     def add_test(
         self,

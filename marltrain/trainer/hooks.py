@@ -40,7 +40,7 @@ class Moment:
       on_step          "step": Step, the batch step just received (views: copy what you keep)
       on_episode_end   "env": int, "episode": int, "returns": [P] float64, "length": env steps, "names": players' names
       on_collect       "steps": int, batch steps made at once
-      on_update_end    "metrics": {agent: {metric: float}}
+      on_update_end    "metrics": {agent: {metric: float}}, "rounds": int, how many rounds these are the means of
       on_test_end      "metric": float, "result": TestResult, "best": bool
       on_checkpoint    "path": Path
       on_train_end     "reason": str
@@ -70,7 +70,8 @@ class Callback:
 
     Return values are ignored. `on_train_end` is called even after an error, if `on_train_start` was.
 
-    only_watches: true in a class that changes nothing that agents act by: `double_buffer` need not wait for it.
+    only_watches: true in a class that changes nothing that agents act or learn by. `double_buffer` need not wait for
+    it, and of rounds of updates that compiled code makes at once it is told at once.
     """
 
     only_watches: ClassVar[bool] = False
@@ -88,7 +89,7 @@ class Callback:
         """After batch steps of training: one, or several that were made at once."""
 
     def on_update_end(self, moment: Moment) -> None:
-        """After every round of updates."""
+        """After every round of updates, or after several at once where all who listen only watch."""
 
     def on_test_end(self, moment: Moment) -> None:
         """After every test, before the best agents are saved."""

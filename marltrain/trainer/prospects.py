@@ -10,7 +10,7 @@ from marltrain.errors import AgentError
 from marltrain.layout import Array
 from marltrain.policies.agent import Agent, FrozenAgent, RandomAgent
 from marltrain.policies.learner import Pace
-from marltrain.trainer.course import Defaults, pace_of
+from marltrain.trainer.paces import Defaults, pace_of
 from marltrain.trainer.roster import Unit
 
 NOTHING = "nothing is learned"

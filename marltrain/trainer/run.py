@@ -7,32 +7,27 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.envs import VectorEnv
 from marltrain.envs.faults import Fault, cut_by
 from marltrain.errors import spoken
 from marltrain.files import State, of_type
 from marltrain.layout import Array
-from marltrain.policies.memory.streams import Streams
 from marltrain.spec import Step
 from marltrain.trainer.checkpoint import Checkpoint, Found, newest, write
 from marltrain.trainer.collecting import Stepwise
 from marltrain.trainer.course import Course
-from marltrain.trainer.evaluation import Evaluation, GivenUp, TestResult, bootstrap
+from marltrain.trainer.evaluation import GivenUp, TestResult, bootstrap
 from marltrain.trainer.faults import FaultTable, received
 from marltrain.trainer.halves import Halves, nobody_interferes
 from marltrain.trainer.history import History
-from marltrain.trainer.hooks import CallbackList, FunctionHooks, Moment
+from marltrain.trainer.hooks import Moment
 from marltrain.trainer.interrupts import Interrupts
+from marltrain.trainer.parts import Counters, Parts
 from marltrain.trainer.rollout import Actors, Collector
-from marltrain.trainer.roster import Roster
 from marltrain.trainer.settings import measured, team_rewards
 
 if TYPE_CHECKING:
@@ -43,44 +38,10 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("marltrain")
 
 
-@dataclass
-class Counters:
-    """What has been done so far in this run."""
-
-    episodes: int = 0
-    env_steps: int = 0
-    updates: int = 0
-    gradient_steps: int = 0
-    dropped_steps: int = 0
-
-
 MOST_AHEAD = 1024
 """Batch steps that are made at once at most: whoever asks to stop does not wait for long."""
 COUNTS = ("gradient_base", "tests_passed", "trained")
 """What else a checkpoint counts, beside the counters and when it was tested last."""
-
-
-@dataclass
-class Parts:
-    """What a run is built of, made and checked before it starts.
-
-    told: what its checkpoints say of the run as a whole.
-    """
-
-    envs: VectorEnv
-    evaluation: Evaluation
-    roster: Roster
-    line_up: Roster
-    rotate: bool
-    streams: Streams
-    courses: list[Course]
-    folder: Path
-    env_seed: int
-    hooks: FunctionHooks
-    callbacks: CallbackList
-    checkpoint: Checkpoint | None
-    told: dict[str, Any]
-    closing: ExitStack
 
 
 class Run:
@@ -154,6 +115,7 @@ class Run:
         self._step, self._collected = self._ahead.advance(self.step, self._steps_ahead())
         step = self.step
         self.counters.env_steps += envs.num_envs * self._collected
+        self._learned_meanwhile()
         if envs.faults:
             self._give_up(cut_by(envs.faults))
         if not self._ahead.remembered:
@@ -173,6 +135,16 @@ class Run:
             metrics.update(course.update(env_steps, self.trainer.settings.updates_per_train))
         self.counters.updates = max(course.updates for course in self.parts.courses)
         self._learned(metrics)
+
+    def _learned_meanwhile(self) -> None:
+        """Count and tell the updates that were made amid batch steps."""
+        for course in self.parts.courses:
+            learned, error = course.take()
+            if learned is not None:
+                self.history.add_updates(*learned)
+                self._updated(learned.by_agent(), len(learned.values))
+            if error is not None:
+                raise error
 
     def settle(self) -> None:
         """Wait for the updates that overlap with collecting: what is tested, saved or masked is at rest."""
@@ -194,9 +166,13 @@ class Run:
         """Note what updates have measured."""
         if not metrics:
             return
-        self.counters.gradient_steps = self._gradient_total() - self._gradient_base
         self.history.add_update(metrics)
-        self.tell("on_update_end", metrics=metrics)
+        self._updated(metrics, 1)
+
+    def _updated(self, metrics: dict[str, dict[str, float]], rounds: int) -> None:
+        self.counters.updates = max(course.updates for course in self.parts.courses)
+        self.counters.gradient_steps = self._gradient_total() - self._gradient_base
+        self.tell("on_update_end", metrics=metrics, rounds=rounds)
 
     def test_if_due(self) -> None:
         """Play a test when the finished episodes have passed another multiple of `test_freq`."""
@@ -330,7 +306,16 @@ class Run:
             return stepwise
         from marltrain.trainer.stretch import Stretches, can_stretch  # loads numba
 
-        return Stretches(stepwise, self._returns, self._lengths) if can_stretch(stepwise) else stepwise
+        if not can_stretch(stepwise):
+            return stepwise
+        return Stretches(stepwise, self._returns, self._lengths, self.parts.courses, self._plan())
+
+    def _plan(self) -> Callable[[Course, int, int], int]:
+        """Return how updates are planned: for compiled code to make, unless somebody acts upon each."""
+        if self.parts.callbacks.interfering(["on_update_end"]):
+            return lambda course, steps, _: min(steps, course.steps_left)
+        budget = self.trainer.settings.updates_per_train
+        return lambda course, steps, unit: course.plan(self.counters.env_steps, steps, budget, unit)
 
     def _steps_ahead(self) -> int:
         """Return the batch steps that can be made before an update, a checkpoint or the end of a budget is due."""
@@ -341,7 +326,9 @@ class Run:
         left = [None if budget is None else budget - counters.env_steps]
         left.append(None if checkpoint is None else checkpoint.steps_left(counters.env_steps))
         steps = [-(-env_steps // self.parts.envs.num_envs) for env_steps in left if env_steps is not None]
-        return max(1, min([MOST_AHEAD, *steps, *(course.steps_left for course in self.parts.courses)]))
+        if not self._ahead.plans:
+            steps += [course.steps_left for course in self.parts.courses]
+        return max(1, min([MOST_AHEAD, *steps]))
 
     def _episodes_left(self) -> int:
         """Return the episodes that can end before a test, `train_fn`, a checkpoint or the end of a budget is due."""

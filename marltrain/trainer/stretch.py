@@ -1,39 +1,45 @@
 """Several batch steps in one compiled call: of a native game, by agents that act in compiled code, into the rings.
 
-It makes what `Stepwise` makes, number for number, as far as nobody has to look: it stops where an update, a checkpoint
-or a budget's end is due, where an episode or a player's part ends, and where a row is of no common kind.
+It makes what `Stepwise` makes, number for number, as far as nobody has to look: it stops where a checkpoint or a
+budget's end is due, where an episode or a player's part ends, and where a row is of no common kind. Updates that
+compiled code knows are made on the way; for others it stops.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import address_of, call, carray, flags, numbers, outcomes, pointer
+from marltrain.addresses import address_of, call, carray, entry, flags, numbers, outcomes, pointer
 from marltrain.compiling import compiled, kept, key_of, reached
 from marltrain.envs.native.batch import FINE, STEP
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.layout import Array
 from marltrain.policies.memory.ring import Ring
-from marltrain.policies.native.act import ACT, act, record
+from marltrain.policies.native.act import act_program
 from marltrain.policies.native.rows import ROWS, arrived, decided, is_free, rows_at, takes, told_of
+from marltrain.policies.native.update import UPDATE, is_due, update_program, updates_at
 from marltrain.spec import Step
 from marltrain.trainer.collecting import Stepwise
+from marltrain.trainer.course import Course
 
 MOST = 32
 """Learners, rings and groups, at most."""
-_ONE = ("most", "envs", "players", "units", "rings", "groups", "game", "batch", "wrong", "remembered")
+_ONE = ("most", "envs", "players", "units", "rings", "groups", "courses", "act", "update", "game", "batch",
+        "wrong", "remembered")  # fmt: skip
 _ARRAYS = ("reward", "returns", "ended", "terminated", "truncated")
-_LISTS = ("unit", "noise", "ring", "time", "turn", "size")
+_LISTS = ("unit", "noise", "ring", "time", "turn", "size", "course", "read")
 STRETCH = np.dtype([(n, np.int64) for n in (*_ONE, *_ARRAYS)] + [(name, np.int64, (MOST,)) for name in _LISTS])
 """What a stretch is told.
 
-game, batch: the addresses of a game's program, and of the table that it is given.  wrong: what it answered.
-remembered: whether what came of the last step was written down, too.
+act, update, game: the addresses of programs.  batch: that of the table that a game's program is given.  wrong: what
+that answered.  remembered: whether what came of the last step was written down, too.
 unit: addresses of ACT; noise: the number of each one's first act.  ring: addresses of ROWS; time: the batch step of
-each one's newest row.  turn, size: where it says who has the turn in a group, and of how many.
+each one's newest row.  turn, size: where it says who has the turn in a group, and of how many.  course: addresses of
+UPDATE; read: the number of the ring that each reads.
 """
 
 
@@ -51,19 +57,27 @@ def can_stretch(stepwise: Stepwise) -> bool:
     return len(actors.units) <= MOST
 
 
+Plan = Callable[[Course, int, int], int]
+"""(course, batch steps, the address of its agents' ACT) -> how many of the steps may be made; see `Course.plan`."""
+
+
 class Stretches:
     """Makes as many batch steps at once as it may; see the head of this file."""
 
     under_way = remembered = False
+    plans = True
 
-    def __init__(self, stepwise: Stepwise, returns: Array, lengths: Array) -> None:
+    def __init__(
+        self, stepwise: Stepwise, returns: Array, lengths: Array, courses: Sequence[Course], plan: Plan
+    ) -> None:
         """Write down where everything is; `stepwise` makes the steps that are not of the common kind.
 
-        returns: [P, E] float64 and lengths: [E] int64 of the running episodes.
+        returns: [P, E] float64 and lengths: [E] int64 of the running episodes.  courses: all that learn.
         """
         if not isinstance(stepwise.envs, NativeVectorEnv):
             raise TypeError("only a native game is stepped in compiled code: ask `can_stretch` first")
         self.stepwise, self.lengths = stepwise, lengths
+        self._courses, self._plan = courses, plan
         self.actors, self.rings = stepwise.collector.actors, list(stepwise.collector.streams.rings.values())
         self.batch, spec = stepwise.envs.batch, stepwise.envs.spec
         made = [unit.learner.native() for unit in self.actors.units]
@@ -74,9 +88,11 @@ class Stretches:
         self._told = np.zeros(1, STRETCH)
         told = self._told[0]
         told["game"], told["batch"] = self.batch.entry, self.batch.address
+        told["act"] = entry(act_program(), 2)
         told["envs"], told["players"], told["returns"] = len(lengths), len(spec.players), address_of(returns)
         told["units"], told["rings"], told["groups"] = len(self._acting), len(self.rings), len(spec.groups)
         self._fill("unit", [acting.address for acting in self._acting])
+        self._acting_of = dict(zip(map(id, self.actors.units), self._acting, strict=True))
         self._address = address_of(self._told)
 
     def advance(self, step: Step, most: int) -> tuple[Step, int]:
@@ -90,7 +106,7 @@ class Stretches:
         drawn = [unit.learner.ready(acting, rngs) for unit, acting, rngs in parts]
         self._fill("noise", [first for first, _ in drawn])
         self._fill("time", [ring.now for ring in self.rings])
-        self._told["most"] = min([most, *(left for _, left in drawn)])
+        self._told["most"] = self._planned(min([most, *(left for _, left in drawn)]))
         streams = self.stepwise.collector.streams
         streams.torn = True  # an interrupt may fall between the call and the counts
         made: int = _program()(self._address)
@@ -104,6 +120,19 @@ class Stretches:
         streams.torn = False
         self.batch.check(int(self._told["wrong"][0]))
         return step, made
+
+    def _planned(self, most: int) -> int:
+        """Have updates planned for the next batch steps; return how many steps may be made."""
+        for course in self._courses:
+            most = min(most, self._plan(course, most, self._acting_of[id(course.unit)].address))
+        planned = [course for course in self._courses if course.planned]
+        groups = [ring.index for ring in self.rings]
+        self._told["courses"] = len(planned)
+        if planned and not self._told["update"][0]:
+            self._told["update"] = entry(update_program(), 3)
+        self._fill("course", [course.planned for course in planned])
+        self._fill("read", [groups.index(course.unit.group) for course in planned])
+        return most
 
     def _lay(self, step: Step) -> None:
         """Write down where arrays are that may have been made anew: who explores, and rings that have grown."""
@@ -142,10 +171,10 @@ def stretch(address: int) -> int:
     made, s.remembered = 0, 1
     while made < s.most:
         for i in range(s.units):
-            act(record(s.unit[i]), s.noise[i] + made)
+            call(s.act, (s.unit[i], s.noise[i] + made))
         for i in range(s.rings):
             decided(rows_at(s.ring[i]), s.time[i] + made)
-        s.wrong = call(s.game, s.batch, STEP, 0, s.envs, 0)
+        s.wrong = call(s.game, (s.batch, STEP, 0, s.envs, 0))
         made += 1
         if s.wrong != FINE or not is_common(s, made):
             s.remembered = 0
@@ -155,7 +184,21 @@ def stretch(address: int) -> int:
         rewards, returns = numbers(s.reward, s.players * s.envs), outcomes(s.returns, s.players * s.envs)
         for i in range(s.players * s.envs):
             returns[i] += rewards[i]
+        if not learned(s, made):
+            return made
     return made
+
+
+@compiled
+def learned(s: Any, made: int) -> bool:
+    """Make the updates that are due; return whether all that they measured is finite."""
+    for i in range(s.courses):
+        u = updates_at(s.course[i])
+        if is_due(u, made):
+            call(s.update, (s.course[i], s.time[s.read[i]] + made, made))
+            if u.broken:
+                return False
+    return True
 
 
 @compiled
@@ -186,4 +229,4 @@ def some(address: int, size: int) -> bool:
 @functools.cache
 def _program() -> Any:
     function = stretch.py_func  # type: ignore[attr-defined]
-    return kept(function, key_of(repr(ACT), repr(ROWS), repr(STRETCH), *reached(function)))
+    return kept(function, key_of(*map(repr, (ROWS, STRETCH, UPDATE)), *reached(function)))

@@ -100,7 +100,7 @@ class TensorBoard(Callback):
 
     def on_update_end(self, moment: Moment) -> None:
         """Count the metrics; write a point when one is due."""
-        self._means.add(moment.data["metrics"])
+        self._means.add(moment.data["metrics"], moment.data["rounds"])
         if moment.seconds - self._last[1] >= self.every:
             self._point(moment)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import keras
@@ -128,6 +129,20 @@ def test_rows_and_columns(backend):
         assert backend.numpy(rows)[:, :, 0].tolist() == [[9, 0], [15, 15]]
     assert backend.numpy(backend.columns({"x": value}, 1, 3)["x"])[:, :, 0].tolist() == [[3, 6], [15, 18]]
     assert backend.columns(None, 0, 1) is None
+
+
+@on_both
+def test_rows_leave_nothing_for_the_garbage_collector(backend):
+    """It comes late, and what waits for it keeps the memory around it from being given back."""
+    columns, index = {"obs": {"x": backend.tensor(np.zeros((2, 4, 3)))}, "legal": None}, np.array([[3, 0], [1, 1]])
+    backend.rows(columns, index, 4)
+    gc.collect()
+    gc.disable()
+    try:
+        backend.rows(columns, index, 4)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 @on_both

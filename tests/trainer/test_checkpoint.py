@@ -16,7 +16,7 @@ from marltrain.errors import ConfigError, SaveError
 from marltrain.files import sha256
 from marltrain.trainer import checkpoint
 from marltrain.trainer.checkpoint import Checkpoint, find
-from marltrain.trainer.run import Counters
+from marltrain.trainer.parts import Counters
 from tests.trainer.running import At, Recorder, dqn, ppo, tables, trainer, weights
 
 

@@ -23,6 +23,33 @@ def test_means_are_of_what_came_since():
     assert means.take() == {}
 
 
+@pytest.mark.parametrize("gone", [None, (2, 0, 1)], ids=["all there", "a nan"])
+def test_rows_of_means_are_summed_as_one_after_another(gone):
+    """Seven rows of two metrics of three agents, after one that came alone: equal in every bit."""
+    values = np.random.default_rng(0).normal(size=(7, 2, 3)) * 10.0 ** np.arange(-3, 4)[:, None, None]
+    if gone is not None:
+        values[gone] = np.nan
+    agents, metrics = ("a", "b", "c"), ("loss", "norm")
+    at_once, one_by_one = Means(), Means()
+    for means in (at_once, one_by_one):
+        means.add({"b": {"loss": 0.1}})
+    for _ in range(2):
+        at_once.add_rows(agents, metrics, values[:4])
+        at_once.add_rows(agents, metrics, values[4:])
+        for row in values:
+            one_by_one.add({a: {m: row[i, k] for i, m in enumerate(metrics)} for k, a in enumerate(agents)})
+        made = at_once.take()
+        assert made == one_by_one.take()
+        assert len(made) == 6
+
+
+def test_means_of_several_values_count_as_these():
+    means = Means()
+    means.add({"a": {"loss": 2.0}}, 3)
+    means.add({"a": {"loss": 4.0}})
+    assert means.take() == {"a/loss": 2.5}
+
+
 def test_the_table_of_tests(tmp_path):
     history = History(["x", "y"], tmp_path)
     add_test(history, 1.0, episodes=0, env_steps=0)

@@ -27,20 +27,27 @@ def episode(left, right):
 
 
 def test_what_is_written_is_what_tensorboard_reads(tmp_path):
-    """Two points of training a second apart and a test; what comes between is averaged, nan not counted."""
+    """Two points of training a second apart and a test; what comes between is averaged, nan not counted.
+
+    The second update stands for three rounds: 1 + 3 * 2 over 4.
+    """
+
+    def updated(steps, seconds, rounds, **metrics):
+        callbacks.call(moment("on_update_end", steps, seconds, rounds=rounds, metrics=metrics))
+
     result = SimpleNamespace(names=("left", "right"), returns=np.array([[1.0, 2.0], [3.0, 4.0]]))
     callbacks = CallbackList([TensorBoard(tmp_path)])
     callbacks.call(moment("on_train_start"))
     callbacks.call(moment("on_episode_end", 20, 0.2, **episode(1.0, -1.0)))
     callbacks.call(moment("on_episode_end", 40, 0.4, **episode(2.0, -1.0)))
-    callbacks.call(moment("on_update_end", 50, 0.5, metrics={"left": {"loss/total": 1.0}, "right": {"entropy": 5.0}}))
-    callbacks.call(moment("on_update_end", 100, 1.0, metrics={"left": {"loss/total": 2.0, "entropy": float("nan")}}))
-    callbacks.call(moment("on_update_end", 130, 1.5, metrics={"left": {"loss/total": 8.0}}))
+    updated(50, 0.5, 1, left={"loss/total": 1.0}, right={"entropy": 5.0})
+    updated(100, 1.0, 3, left={"loss/total": 2.0, "entropy": float("nan")})
+    updated(130, 1.5, 1, left={"loss/total": 8.0})
     callbacks.call(moment("on_test_end", 150, 2.0, metric=2.5, result=result, best=True))
-    callbacks.call(moment("on_update_end", 160, 2.1, metrics={"left": {"loss/total": 9.0}}))
+    updated(160, 2.1, 1, left={"loss/total": 9.0})
     callbacks.call(moment("on_train_end", 200, 3.0, reason="budget"))
     assert scalars(tmp_path) == {
-        "left/loss/total": [(100, 1.5), (150, 8.0), (200, 9.0)],
+        "left/loss/total": [(100, 1.75), (150, 8.0), (200, 9.0)],
         "right/entropy": [(100, 5.0)],
         "train/return/left": [(100, 1.5)],
         "train/return/right": [(100, -1.0)],
@@ -54,7 +61,7 @@ def test_what_is_written_is_what_tensorboard_reads(tmp_path):
 def test_points_can_be_read_before_the_end(tmp_path):
     board = TensorBoard(tmp_path, every=0.0)
     board.on_train_start(moment("on_train_start"))
-    board.on_update_end(moment("on_update_end", 50, 0.5, metrics={"left": {"loss/total": 1.0}}))
+    board.on_update_end(moment("on_update_end", 50, 0.5, rounds=1, metrics={"left": {"loss/total": 1.0}}))
     assert scalars(tmp_path)["left/loss/total"] == [(50, 1.0)]
     board.on_train_end(moment("on_train_end", 50, 0.5, reason="budget"))
 

@@ -100,7 +100,7 @@ class Batch:
         """Where compiled code can call `kernel.run`, which it gives `address` and what this class gives it."""
         from marltrain.addresses import entry
 
-        return entry(self._run)
+        return entry(self._run, 5)
 
     def close(self) -> None:
         """End the threads."""

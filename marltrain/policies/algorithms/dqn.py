@@ -77,8 +77,9 @@ class DQNAlgorithm(Algorithm):
         return {"q": (self.settings.network, heads)}
 
     def native(self) -> Native | None:
-        """Return that it is greedy, unless it duels."""
-        return None if self.settings.dueling else Native("q", "epsilon_greedy")
+        """Return that it is greedy and what its values aim at, unless it duels."""
+        loss = "double_q" if self.settings.double else "q"
+        return None if self.settings.dueling else Native("q", "epsilon_greedy", loss)
 
     def targets(self) -> tuple[str, ...]:
         """Return that the Q-network has a target."""

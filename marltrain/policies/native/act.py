@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -9,26 +10,22 @@ import numpy as np
 from numba import float32
 
 from marltrain.addresses import carray, flags, numbers, pointer, wholes
-from marltrain.compiling import compiled
-from marltrain.policies.native.layers import activate, linear
+from marltrain.compiling import compiled, kept, key_of, reached
+from marltrain.policies.native.network import NETWORK, forward
 
 GREEDY, SAMPLE = range(2)
 """Rules: epsilon-greedy on values; a sample of the softmax of logits."""
-MOST_LAYERS = 9
-"""Of a network, the last one included."""
 
 _ONE = (
-    "agents", "rows", "width", "choices", "rule",  # K agents, B rows each, of `width` numbers; A actions
-    "layers", "activation", "weights", "size", "scratch", "other",  # `size` weights an agent; two places for B rows
+    "agents", "rows", "rule",  # K agents, B rows each, of `width` numbers; A = `choices` actions
+    "weights", "into",  # [K, size]; room for the layers of one agent
     "obs", "legal", "explore", "epsilon",  # [K, B, width], [K, B, A] or 0, [K, B], [K]
     "noise", "noise_agent", "noise_act", "noise_row",  # [K, acts, B, A] and the strides of its first axes, in numbers
     "coin", "coin_agent", "coin_act", "coin_row",  # [K, acts, B], as well
     "action", "log_prob",  # [K, B] int64 and, with SAMPLE, [K, B] float32
 )  # fmt: skip
-ACT = np.dtype(
-    [(name, np.int64) for name in _ONE] + [(n, np.int64, (MOST_LAYERS,)) for n in ("outputs", "weight_at", "bias_at")]
-)
-"""What an act is told: numbers and addresses. weight_at, bias_at: where a layer's begin among an agent's weights."""
+ACT = np.dtype(NETWORK + [(name, np.int64) for name in _ONE])
+"""What an act is told: numbers and addresses."""
 
 
 @compiled
@@ -38,31 +35,24 @@ def record(address: int) -> Any:
 
 
 @compiled
-def act(u: Any, at: int) -> None:
-    """Choose every row's action by act number `at` of the noise."""
+def act(address: int, at: int) -> int:
+    """Choose every row's action by act number `at` of the noise, as the ACT at an address says; return 0."""
+    u = record(address)
     for k in range(u.agents):
-        out = forward(u, k)
+        out = forward(u, u.obs + 4 * k * u.rows * u.width, u.rows, u.weights + 4 * k * u.size, u.into)
         for row in range(u.rows):
             if u.rule == GREEDY:
                 greedy(u, k, row, at, numbers(out + 4 * row * u.choices, u.choices))
             else:
                 sample(u, k, row, at, numbers(out + 4 * row * u.choices, u.choices))
+    return 0
 
 
-@compiled
-def forward(u: Any, k: int) -> int:
-    """Compute agent k's network; return the address of its outputs [B, A]."""
-    x, inputs = u.obs + 4 * k * u.rows * u.width, u.width
-    y, following = u.scratch, u.other
-    weights = u.weights + 4 * k * u.size
-    for layer in range(u.layers):
-        outputs = u.outputs[layer]
-        linear(x, u.rows, inputs, weights + 4 * u.weight_at[layer], weights + 4 * u.bias_at[layer], outputs, y)
-        if layer < u.layers - 1:
-            activate(u.activation, y, u.rows * outputs)
-        x, inputs = y, outputs
-        y, following = following, y
-    return x
+@functools.cache
+def act_program() -> Any:
+    """Return `act`, compiled or read from disk."""
+    function = act.py_func  # type: ignore[attr-defined]
+    return kept(function, key_of(repr(ACT), *reached(function)))
 
 
 @compiled

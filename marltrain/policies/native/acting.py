@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from marltrain.addresses import address_of
-from marltrain.compiling import compiled, kept, key_of, reached
-from marltrain.layout import VECTOR, Array, Obs
+from marltrain.layout import Array, Obs
 from marltrain.policies.algorithm import Native
 from marltrain.policies.batch import Acted
-from marltrain.policies.native.act import ACT, GREEDY, MOST_LAYERS, SAMPLE, act, record
-from marltrain.policies.native.layers import RELU, TANH
-from marltrain.policies.networks import MLP, Plan
+from marltrain.policies.native.act import ACT, GREEDY, SAMPLE, act_program
+from marltrain.policies.native.network import tell, widths_of
+from marltrain.policies.networks import Plan
 
-ACTIVATIONS = {"tanh": TANH, "relu": RELU}
 RULES = {"epsilon_greedy": GREEDY, "categorical": SAMPLE}
 """What `Algorithm.native` may name, and the same in compiled code."""
 NOISE = {GREEDY: ("choice", "coin"), SAMPLE: ("sample", "")}
 """The names of an act's noise [K, B, A], and of its coins [K, B]."""
-
-
-def can_act(plan: Any) -> bool:
-    """Say whether compiled code can compute a network: fully connected layers, tanh or relu, on one vector."""
-    return (
-        isinstance(plan, Plan) and isinstance(plan.spec, MLP) and list(plan.layout.shapes) == [VECTOR]
-        and plan.spec.activation in ACTIVATIONS and len(plan.spec.hidden) < MOST_LAYERS
-        and len(plan.heads) == 1 and not plan.heads[0].free
-    )  # fmt: skip
 
 
 class NativeActing:
@@ -40,7 +28,7 @@ class NativeActing:
     """
 
     def __init__(self, native: Native, network: Any, row: int | None = None) -> None:
-        """Lay down what does not change; `network` is a stack that `can_act`. row: act for one of its agents only."""
+        """Lay down what does not change; the network's plan `is_known`. row: act for one of its agents only."""
         plan: Plan = network.plan
         if native.rule not in RULES:
             raise TypeError(f"Native(rule={native.rule!r}): compiled code knows {' and '.join(map(repr, RULES))}")
@@ -48,20 +36,13 @@ class NativeActing:
         self.extras = ("log_prob",) if self.rule == SAMPLE else ()
         self._rows = slice(None) if row is None else slice(row, row + 1)
         self.agents = network.num_agents if row is None else 1
-        self.width, self.choices = plan.layout.vector_size, plan.heads[0].width
-        sizes = [parameter.size for parameter in plan.parameters]
-        starts = np.cumsum([0, *sizes[:-1]])
-        widths = [*plan.spec.hidden, self.choices]
         self.told = np.zeros(1, ACT)
         told = self.told[0]
-        told["agents"], told["width"], told["choices"], told["rule"] = self.agents, self.width, self.choices, self.rule
-        told["layers"], told["activation"] = len(widths), ACTIVATIONS[plan.spec.activation]
-        told["size"] = sum(sizes)
-        for layer, width in enumerate(widths):
-            told["outputs"][layer] = width
-            told["weight_at"][layer], told["bias_at"][layer] = starts[2 * layer], starts[2 * layer + 1]
-        self._widest = max(widths)
-        self._scratch = np.empty((2, 0), np.float32)
+        tell(told, plan)
+        told["agents"], told["rule"] = self.agents, self.rule
+        self.choices = int(told["choices"])
+        self._outputs = sum(widths_of(plan))
+        self._into = np.empty(0, np.float32)
         self._unkept: dict[str, Array] = {}
         self._kept: tuple[Any, ...] = (None, None, None)  # noise, weights, epsilon
         self.address = address_of(self.told)
@@ -73,8 +54,8 @@ class NativeActing:
         """
         told = self.told[0]
         if told["rows"] != rows:
-            self._scratch = np.empty((2, rows * self._widest), np.float32)
-            told["rows"], told["scratch"], told["other"] = rows, *map(address_of, self._scratch)
+            self._into = np.empty(rows * self._outputs, np.float32)
+            told["rows"], told["into"] = rows, address_of(self._into)
             self._unkept = {name: np.empty((self.agents, rows), np.float32) for name in self.extras}
         for name, array in {**self._unkept, **arrays}.items():
             told[name] = 0 if array is None else address_of(array)
@@ -108,7 +89,7 @@ class NativeActing:
         extras = {name: np.empty(explore.shape, np.float32) for name in self.extras}
         self.place(explore.shape[1], obs=seen, legal=mask, explore=exploring, action=action, **extras)
         self.refresh({name: values[:, None] for name, values in noise.items()}, hyper)
-        _program()(self.address)
+        act_program()(self.address, 0)
         return Acted(action, None, extras)
 
     @property
@@ -125,15 +106,3 @@ def _fitting(name: str, noise: Array, shape: tuple[int, ...]) -> Array:
             f"{noise.dtype} {noise.shape} with strides {noise.strides}"
         )
     return noise
-
-
-@compiled
-def act_once(address: int) -> None:
-    """Act by the first act of the noise."""
-    act(record(address), 0)
-
-
-@functools.cache
-def _program() -> Any:
-    function = act_once.py_func  # type: ignore[attr-defined]
-    return kept(function, key_of(repr(ACT), *reached(function)))

@@ -6,27 +6,19 @@ addition (`fma`), and sums are in the order of the weights.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import fma, numbers
-from marltrain.compiling import compiled
-from marltrain.policies.native.tiles import (
-    TALL,
-    row_by_1,
-    row_by_4,
-    row_by_8,
-    row_by_32,
-    rows_by_1,
-    rows_by_4,
-    rows_by_8,
-    rows_by_32,
-)
+from marltrain.addresses import entry, fma, numbers
+from marltrain.compiling import compiled, kept, key_of, reached
+from marltrain.policies.native.tiles import BROAD, TALL, tile
 
-TANH, RELU = range(2)
+TANH, RELU, NONE = range(3)
 """Activations."""
+_LOWEST = np.float32(-np.inf)
 _END = np.float32(7.90531110763549805)
 """From here on tanh is 1 in float32."""
 _SMALL = np.float32(0.0004)
@@ -38,59 +30,39 @@ _Q = np.array([1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03,
 
 
 @compiled
-def linear(x: int, rows: int, inputs: int, weight: int, bias: int, outputs: int, y: int) -> None:
-    """Write x @ weight + bias to y: x [rows, inputs], weight [inputs, outputs], bias [outputs], y [rows, outputs]."""
-    whole = rows - rows % TALL
-    for row in range(0, whole, TALL):
-        some_rows(x + 4 * row * inputs, inputs, weight, bias, outputs, y + 4 * row * outputs)
-    for row in range(whole, rows):
-        one_row(x + 4 * row * inputs, inputs, weight, bias, outputs, y + 4 * row * outputs)
+def layer(activation: int, x: int, rows: int, inputs: int, weight: int, bias: int, outputs: int, y: int) -> int:
+    """Write the activation of x @ weight + bias to y; return 0.
+
+    x [rows, inputs], weight [inputs, outputs], bias [outputs], y [rows, outputs].
+    """
+    floor = float32(0.0) if activation == RELU else _LOWEST
+    row = 0
+    while row < rows:
+        tall = TALL if rows - row >= TALL else 1
+        row_of_tiles(tall, x + 4 * row * inputs, inputs, weight, bias, outputs, y + 4 * row * outputs, floor)
+        row += tall
+    if activation == TANH:
+        values = numbers(y, rows * outputs)
+        for i in range(rows * outputs):
+            values[i] = tanh(values[i])
+    return 0
+
+
+@functools.cache
+def layer_entry() -> int:
+    """Return where compiled code calls `layer`, which would be the most of every program that holds it."""
+    function = layer.py_func  # type: ignore[attr-defined]
+    return entry(kept(function, key_of(*reached(function))), 8)
 
 
 @compiled
-def some_rows(x: int, inputs: int, weight: int, bias: int, outputs: int, y: int) -> None:
+def row_of_tiles(tall: int, x: int, inputs: int, weight: int, bias: int, outputs: int, y: int, floor: Any) -> None:
     """Write as many rows as a tile has, by the widest tiles that fit."""
     j = 0
-    while outputs - j >= 32:
-        rows_by_32(x, inputs, weight + 4 * j, bias + 4 * j, outputs, y + 4 * j)
-        j += 32
-    while outputs - j >= 8:
-        rows_by_8(x, inputs, weight + 4 * j, bias + 4 * j, outputs, y + 4 * j)
-        j += 8
-    if outputs - j >= 4:
-        rows_by_4(x, inputs, weight + 4 * j, bias + 4 * j, outputs, y + 4 * j)
-        j += 4
-    for column in range(j, outputs):
-        rows_by_1(x, inputs, weight + 4 * column, bias + 4 * column, outputs, y + 4 * column)
-
-
-@compiled
-def one_row(x: int, inputs: int, weight: int, bias: int, outputs: int, y: int) -> None:
-    """Write one row, by the widest tiles that fit."""
-    j = 0
-    while outputs - j >= 32:
-        row_by_32(x, inputs, weight + 4 * j, bias + 4 * j, outputs, y + 4 * j)
-        j += 32
-    while outputs - j >= 8:
-        row_by_8(x, inputs, weight + 4 * j, bias + 4 * j, outputs, y + 4 * j)
-        j += 8
-    if outputs - j >= 4:
-        row_by_4(x, inputs, weight + 4 * j, bias + 4 * j, outputs, y + 4 * j)
-        j += 4
-    for column in range(j, outputs):
-        row_by_1(x, inputs, weight + 4 * column, bias + 4 * column, outputs, y + 4 * column)
-
-
-@compiled
-def activate(activation: int, y: int, size: int) -> None:
-    """Apply an activation to `size` numbers in place."""
-    values = numbers(y, size)
-    if activation == RELU:
-        for i in range(size):
-            values[i] = max(values[i], float32(0.0))
-    else:
-        for i in range(size):
-            values[i] = tanh(values[i])
+    while j < outputs:
+        columns = BROAD if outputs - j >= BROAD else min(outputs - j, 8)
+        tile(tall, columns, x, inputs, weight + 4 * j, bias + 4 * j, outputs, y + 4 * j, floor)
+        j += columns
 
 
 @compiled

@@ -1,7 +1,8 @@
-"""Transitions read from a ring in one compiled call, in place of a dozen of numpy's."""
+"""Transitions drawn and read from a ring in compiled code, in place of a dozen calls of numpy's."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -9,19 +10,27 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import address_of, carray, copy, flags, numbers, outcomes, pointer, wholes
+from marltrain.addresses import address_of, carray, copy, flags, next_bits, numbers, outcomes, pointer, wholes
 from marltrain.compiling import compiled, kept, key_of, reached
 from marltrain.layout import Array
 from marltrain.policies.batch import Needs, Transitions
-from marltrain.policies.memory.readers import UniformReader
+from marltrain.policies.memory.readers import SCAN_BELOW, UniformReader
 from marltrain.policies.memory.ring import Ring
 
 _RING = ("capacity", "envs", "obs", "legal", "action", "next", "reward", "terminated", "last_obs", "last_legal")
 _SIZES = ("obs_size", "legal_size", "action_size")
 _MADE = ("agents", "rows", "cells", "gamma", "to_obs", "to_legal", "to_action", "to_reward", "to_discount",
          "to_next_obs", "to_next_legal")  # fmt: skip
-READING = np.dtype([(name, np.int64) for name in (*_RING, *_SIZES, *_MADE)])
-"""What a reading is told: where a ring's columns and its ends are, the bytes of a row in them, and where to write."""
+_DRAWN = ("seats", "first_seat", "whole", "generator", "draw")
+READING = np.dtype([(name, np.int64) for name in (*_RING, *_SIZES, *_MADE, *_DRAWN)])
+"""What a reading is told: where a ring's columns and its ends are, the bytes of a row in them, and where to write.
+
+To draw the cells as well: seats: each player's first cell, those of agent k from `first_seat[k]` on; whole: [K] int64,
+rows that can be drawn; generator, draw: [K] int64, the addresses of a generator and of its next 32 bits.
+"""
+MOST_CELLS = 2**31
+"""Cells among which compiled code draws, at most: their products with 32 bits are whole numbers of 64."""
+_LOW = 2**32 - 1
 
 
 def reads(ring: Ring, needs: Needs) -> bool:
@@ -29,38 +38,46 @@ def reads(ring: Ring, needs: Needs) -> bool:
     return ring.history is None and len(ring.obs) == 1 and needs.n_step == 1 and not needs.columns
 
 
-class NativeReader(UniformReader):
-    """A `UniformReader` of single steps; it draws the same transitions."""
+class Reading:
+    """What compiled code is told to read a ring that it `reads`.
 
-    def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
-        """Take a ring that this `reads`."""
-        super().__init__(ring, seats, needs)
+    told: [1] READING.
+    """
+
+    def __init__(self, ring: Ring) -> None:
+        """Lay down where the ring is."""
+        self.ring = ring
         (self._name,) = ring.obs
-        self._told = np.zeros(1, READING)
-        self._address = address_of(self._told)
+        self.told = np.zeros(1, READING)
+        self.address = address_of(self.told)
         self._laid: tuple[Array, Array] | None = None
 
-    def _transitions(self, cells: Array, weight: Array, gamma: Array) -> Transitions:
-        """See UniformReader."""
-        ring = self.ring
-        if self._laid is None or self._laid[0] is not ring.next or self._laid[1] is not ring.ends.time:
-            self._lay()
-        shape, obs, legal = cells.shape, ring.obs[self._name], ring.legal
+    def room(self, agents: int, rows: int) -> Transitions:
+        """Return room for transitions [agents, rows], of weight 1 as yet."""
+        ring, shape = self.ring, (agents, rows)
+        obs, legal = ring.obs[self._name], ring.legal
         seen, then = (np.empty((*shape, *obs.shape[3:]), obs.dtype) for _ in range(2))
         masks = [None, None] if legal is None else [np.empty((*shape, legal.shape[3]), bool) for _ in range(2)]
-        action = np.empty((*shape, *ring.action.shape[3:]), ring.action.dtype)
-        reward, discount = (np.empty(shape, np.float32) for _ in range(2))
-        written = cells, gamma, seen, masks[0], action, reward, discount, then, masks[1]
-        self._told[list(_MADE)] = (*shape, *(0 if array is None else address_of(array) for array in written))
-        _program()(self._address)
         return Transitions(
-            obs=seen, legal=masks[0], action=action, reward=reward, discount=discount, weight=weight, extras={},
-            next_obs=then, next_legal=masks[1], cells=cells,
+            obs=seen, legal=masks[0], action=np.empty((*shape, *ring.action.shape[3:]), ring.action.dtype),
+            reward=np.empty(shape, np.float32), discount=np.empty(shape, np.float32),
+            weight=np.ones(shape, np.float32), extras={}, next_obs=then, next_legal=masks[1],
+            cells=np.empty(shape, np.int64),
         )  # fmt: skip
 
-    def _lay(self) -> None:
+    def place(self, made: Any, gamma: Array) -> None:
+        """Say where to write transitions, which have `room`, and discounts [K] float64."""
+        self.lay()
+        written = (made.cells, gamma, made.obs, made.legal, made.action, made.reward, made.discount, made.next_obs,
+                   made.next_legal)  # fmt: skip
+        places = (0 if array is None else address_of(array) for array in written)
+        self.told[list(_MADE)] = (*made.cells.shape, *places)
+
+    def lay(self) -> None:
         """Write down where the ring's arrays are, which are made anew when it grows."""
-        ring, told = self.ring, self._told[0]
+        ring, told = self.ring, self.told[0]
+        if self._laid is not None and self._laid[0] is ring.next and self._laid[1] is ring.ends.time:
+            return
         self._laid = ring.next, ring.ends.time
         obs, last = ring.obs[self._name], ring.ends.obs[self._name]
         told["capacity"], told["envs"] = ring.capacity, ring.num_envs
@@ -74,15 +91,106 @@ class NativeReader(UniformReader):
         told["obs_size"], told["action_size"] = obs[0, 0, 0].nbytes, ring.action[0, 0, 0].nbytes
 
 
+class NativeReader(UniformReader):
+    """A `UniformReader` of single steps; it draws the same transitions."""
+
+    def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
+        """Take a ring that this `reads`."""
+        super().__init__(ring, seats, needs)
+        self._reading = Reading(ring)
+
+    def _transitions(self, cells: Array, weight: Array, gamma: Array) -> Transitions:
+        """See UniformReader."""
+        made = self._reading.room(*cells.shape)
+        made.cells, made.weight = cells, weight
+        self._reading.place(made, gamma)
+        _program()(self._reading.address)
+        return made
+
+
+class Draws:
+    """What compiled code is told, beside a Reading, to draw cells as `UniformReader.sample` does."""
+
+    def __init__(self, reader: NativeReader, reading: Reading) -> None:
+        """Lay down which players each agent reads."""
+        self.reader, self._reading = reader, reading
+        self._first = np.cumsum([0, *map(len, reader.seats)])
+        self._players = np.concatenate(reader.seats)
+        self._seats = np.zeros(len(self._players), np.int64)
+        self._whole, self._generators, self._bits = (np.zeros(len(reader.seats), np.int64) for _ in range(3))
+        self._rngs: list[np.random.Generator] = []
+        self._capacity = 0
+        arrays = self._seats, self._first, self._whole, self._generators, self._bits
+        reading.told[list(_DRAWN)] = tuple(map(address_of, arrays))
+
+    def possible(self, count: int) -> bool:
+        """Say whether `count` rows of every agent are drawn by trying cells, as compiled code does."""
+        cells = self.reader.ring.capacity * self.reader.ring.num_envs * max(map(len, self.reader.seats))
+        return cells < MOST_CELLS and int(self.reader.size().min()) >= SCAN_BELOW * count
+
+    def place(self, rngs: Sequence[np.random.Generator]) -> None:
+        """Say with which generators rows are drawn."""
+        self._rngs = list(rngs)  # which must live on
+        for k, rng in enumerate(rngs):
+            interface = rng.bit_generator.ctypes
+            self._generators[k] = interface.state_address
+            self._bits[k] = ctypes.cast(interface.next_uint32, ctypes.c_void_p).value or 0
+
+    def count(self) -> None:
+        """Say which rows there are by now."""
+        ring = self.reader.ring
+        if ring.capacity != self._capacity:
+            self._capacity = ring.capacity
+            self._seats[...] = self._players * (ring.capacity * ring.num_envs)
+        self._whole[...] = self.reader.size()
+
+
 def reader_of(ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> UniformReader:
     """Return the quickest reader of transitions."""
     return (NativeReader if reads(ring, needs) else UniformReader)(ring, seats, needs)
 
 
 @compiled
-def read(address: int) -> None:
+def draw(r: Any, now: int, begun: int) -> None:
+    """Draw cells; now: the newest row's batch step, `begun`: rows begun since the rows that can be drawn were counted.
+
+    See `UniformReader._drawn`, and `Ring.advanced`.
+    """
+    filled = min(now + 1, r.capacity) * r.envs
+    gained = r.envs * (begun - min(begun, max(0, now + 1 - r.capacity)))
+    firsts, whole = wholes(r.first_seat, r.agents + 1), wholes(r.whole, r.agents)
+    generators, bits, made = wholes(r.generator, r.agents), wholes(r.draw, r.agents), wholes(r.cells, r.agents * r.rows)
+    following = wholes(r.next, MOST_CELLS)
+    for k in range(r.agents):
+        seats = firsts[k + 1] - firsts[k]
+        starts = wholes(r.seats + 8 * firsts[k], seats)
+        cells, available, found = filled * seats, whole[k] + seats * gained, 0
+        while found < r.rows:
+            for _ in range(int(1.1 * (r.rows - found) * cells / available) + 8):
+                place = below(bits[k], generators[k], cells)
+                cell = starts[place // filled] + place % filled
+                if found < r.rows and following[cell] != -1:
+                    made[k * r.rows + found] = cell
+                    found += 1
+
+
+@compiled
+def below(bits: int, generator: int, limit: int) -> int:
+    """Return an integer in [0, limit), limit < 2**31, as `numpy.random.Generator.integers` draws it.
+
+    Lemire 2019 (arXiv:1805.10941), with 32 bits.
+    """
+    product = next_bits(bits, generator) * limit
+    if product & _LOW < limit:
+        threshold = (_LOW + 1 - limit) % limit
+        while product & _LOW < threshold:
+            product = next_bits(bits, generator) * limit
+    return product >> 32
+
+
+@compiled
+def read(r: Any) -> None:
     """Write the transitions at all cells."""
-    r = carray(pointer(address), (1,), READING)[0]
     size = r.agents * r.rows
     cells, gamma = wholes(r.cells, size), outcomes(r.gamma, r.agents)
     rewards, discounts = numbers(r.to_reward, size), numbers(r.to_discount, size)
@@ -105,7 +213,19 @@ def read(address: int) -> None:
             copy(from_legal + there * r.legal_size, r.to_next_legal + i * r.legal_size, r.legal_size)
 
 
+@compiled
+def reading_at(address: int) -> Any:
+    """Return what lies at an address as a READING."""
+    return carray(pointer(address), (1,), READING)[0]
+
+
+@compiled
+def read_once(address: int) -> None:
+    """Write the transitions at the cells that are given."""
+    read(reading_at(address))
+
+
 @functools.cache
 def _program() -> Any:
-    function = read.py_func  # type: ignore[attr-defined]
+    function = read_once.py_func  # type: ignore[attr-defined]
     return kept(function, key_of(repr(READING), *reached(function)))

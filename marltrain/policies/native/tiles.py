@@ -9,38 +9,56 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 TALL = 4
 """Rows of a tile; the last rows of a matrix are tiles of one."""
-WIDEST = 16
-"""Numbers in a vector: those of the widest registers there are. Where they are narrower, LLVM takes several."""
+WIDEST = 16 if binding.get_host_cpu_features().get("avx512f") else 8
+"""Numbers in a vector: those of the processor's widest registers."""
+BROAD = 2 * WIDEST
+"""Columns of the widest tile: its sums, weights and factors just fit into the registers (32 with AVX-512, 16 else)."""
+COLUMNS = (BROAD, *range(8, 0, -1))
+"""Columns that a tile may have."""
 _FLOAT, _WHOLE = ir.FloatType(), ir.IntType(64)
 _TOOLS: Any = cgutils
 
 
-def _tile(rows: int, columns: int) -> Any:
-    """Return compiled code that writes x @ weight + bias for some rows and columns to y.
+def _tile(
+    _: Any, rows: Any, columns: Any, x: Any, inputs: Any, weight: Any, bias: Any, outputs: Any, y: Any, floor: Any
+) -> Any:
+    """Write x @ weight + bias for TALL rows or one, and so many columns, to y; what is below `floor`, as that.
 
-    It is given addresses and sizes: x of the first row, `inputs` numbers a row; weight and bias of the first column,
-    `outputs` numbers a row of weight and y; y of the first row and column.
+    columns: one of COLUMNS.  It is given addresses and sizes: x of the first row, `inputs` numbers a row; weight and
+    bias of the first column, `outputs` numbers a row of weight and y; y of the first row and column.
     """
 
-    def tile(_: Any, x: Any, inputs: Any, weight: Any, bias: Any, outputs: Any, y: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _write(builder, rows, columns, *arguments)
-            return context.get_dummy_value()
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        tall, after = builder.icmp_signed(">", arguments[0], _WHOLE(1)), builder.append_basic_block()
+        choice = builder.switch(arguments[1], after)
+        for size in COLUMNS:
+            choice.add_case(_WHOLE(size), builder.append_basic_block(f"columns{size}"))
+        for (_, block), size in zip(choice.cases, COLUMNS, strict=True):
+            builder.position_at_end(block)
+            with builder.if_else(tall) as (several, single):
+                with several:
+                    _write(builder, TALL, size, *arguments[2:])
+                with single:
+                    _write(builder, 1, size, *arguments[2:])
+            builder.branch(after)
+        builder.position_at_end(after)
+        return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 6), generate
+    return types.void(*[types.int64] * 8, types.float32), generate
 
-    return intrinsic(tile)
+
+tile: Any = intrinsic(_tile)
 
 
 def _write(
-    builder: Any, rows: int, columns: int, x: Any, inputs: Any, weight: Any, bias: Any, outputs: Any, y: Any
+    builder: Any, rows: int, columns: int, x: Any, inputs: Any, weight: Any, bias: Any, outputs: Any, y: Any, floor: Any
 ) -> None:
     width = min(columns, WIDEST)
     vector = _FLOAT if width == 1 else ir.VectorType(_FLOAT, width)
@@ -62,10 +80,13 @@ def _write(
             factor = _spread(builder, vector, builder.load(_place(builder, _FLOAT, x, at)))
             for total, weighed in zip(sums[row], weights, strict=True):
                 builder.store(builder.call(multiply_add, [factor, weighed, builder.load(total)]), total)
+    lowest = _spread(builder, vector, floor)
     for row in range(rows):
         for total, piece in zip(sums[row], pieces, strict=True):
+            made = builder.load(total)
+            raised = builder.select(builder.fcmp_ordered("<", made, lowest), lowest, made)
             at = builder.add(builder.mul(_WHOLE(row), outputs), piece)
-            builder.store(builder.load(total), _place(builder, vector, y, at), align=4)
+            builder.store(raised, _place(builder, vector, y, at), align=4)
 
 
 def _place(builder: Any, kind: Any, address: Any, index: Any) -> Any:
@@ -81,7 +102,3 @@ def _spread(builder: Any, vector: Any, number: Any) -> Any:
     nothing, first = ir.Constant(vector, ir.Undefined), ir.IntType(32)(0)
     everywhere = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
     return builder.shuffle_vector(builder.insert_element(nothing, number, first), nothing, everywhere)
-
-
-rows_by_32, rows_by_8, rows_by_4, rows_by_1 = (_tile(TALL, columns) for columns in (32, 8, 4, 1))
-row_by_32, row_by_8, row_by_4, row_by_1 = (_tile(1, columns) for columns in (32, 8, 4, 1))

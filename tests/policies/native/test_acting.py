@@ -11,7 +11,8 @@ from marltrain.layout import Layout
 from marltrain.policies.algorithm import Native
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
-from marltrain.policies.native.acting import NativeActing, can_act
+from marltrain.policies.native.acting import NativeActing
+from marltrain.policies.native.network import is_known
 from marltrain.policies.networks import CNN, MLP, Head, Plan
 from tests.policies.test_learner import stacked
 
@@ -155,11 +156,11 @@ VECTOR, IMAGE = spaces.Box(-1, 1, (5,), np.float32), spaces.Box(0, 255, (9, 9, 3
     ],
 )
 def test_which_networks(spec, space, heads, expected):
-    assert can_act(Plan(spec, Layout(space), heads)) is expected
+    assert is_known(Plan(spec, Layout(space), heads)) is expected
 
 
 def test_a_model_of_ones_own_is_none():
-    assert not can_act(object())
+    assert not is_known(object())
 
 
 @pytest.mark.parametrize(

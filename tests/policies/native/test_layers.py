@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from marltrain.addresses import address_of
-from marltrain.policies.native.layers import RELU, TANH, activate, linear, tanh
+from marltrain.policies.native.layers import NONE, RELU, TANH, layer, tanh
 
 ROWS, INPUTS, WIDTHS = (1, 2, 3, 5), (1, 3, 4, 7, 18), (1, 5, 64)
 
 
-def computed(x, weight, bias):
-    """x @ weight + bias, by compiled code, where the memory behind the result is watched."""
+def computed(x, weight, bias, activation=NONE):
+    """The activation of x @ weight + bias, by compiled code, where the memory behind the result is watched."""
     made = np.full((len(x) + 1, weight.shape[1]), 77, np.float32)
-    linear(*map(int, (address_of(x), len(x), x.shape[1], address_of(weight), address_of(bias), weight.shape[1],
-                      address_of(made))))  # fmt: skip
+    layer(activation, *map(int, (address_of(x), len(x), x.shape[1], address_of(weight), address_of(bias),
+                                 weight.shape[1], address_of(made))))  # fmt: skip
     assert (made[-1] == 77).all()
     return made[:-1]
 
@@ -63,10 +63,9 @@ def test_a_row_is_the_same_alone_and_among_others(inputs, width):
 
 
 def activated(activation, values):
-    made = np.array([*values, 77], np.float32)
-    activate(activation, address_of(made), len(values))
-    assert made[-1] == 77
-    return made[:-1]
+    """The activation of each value, by a layer that has them as biases, and nothing else."""
+    bias = np.array(values, np.float32)
+    return computed(np.zeros((1, 1), np.float32), np.zeros((1, len(bias)), np.float32), bias, activation)[0]
 
 
 def test_tanh():

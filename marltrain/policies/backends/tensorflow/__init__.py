@@ -34,6 +34,7 @@ class Backend:
 
     name = "tensorflow"
     ops: ModuleType = tensorflow_ops
+    shares_memory = False
     strategy: Any = None
     """How the passes of its learners are spread, set by `make_backend`."""
 
@@ -167,21 +168,21 @@ class Backend:
         On a CPU as numpy arrays: cutting those into minibatches is quicker than cutting a tensor.
         """
         agents = np.arange(len(index))[:, None]
-
-        def picked(value: Any) -> Any:
-            if isinstance(value, dict):
-                return {name: picked(inner) for name, inner in value.items()}
-            if value is None or "GPU" in self.device:
-                return None if value is None else tf.gather(value, index, batch_dims=1)
-            return np.asarray(value)[agents, index]
-
-        return {name: picked(value) for name, value in columns.items()}
+        return {name: self._picked(value, agents, index) for name, value in columns.items()}
 
     def columns(self, value: Any, start: int, stop: int) -> Any:
         """Return the rows start to stop of [K, B, ...]."""
         if isinstance(value, dict):
             return {name: inner[:, start:stop] for name, inner in value.items()}
         return None if value is None else value[:, start:stop]
+
+    def _picked(self, value: Any, agents: Array, index: Array) -> Any:
+        """Pick rows: within `rows` it would be a cycle that holds `index` until the garbage collector comes."""
+        if isinstance(value, dict):
+            return {name: self._picked(inner, agents, index) for name, inner in value.items()}
+        if value is None or "GPU" in self.device:
+            return None if value is None else tf.gather(value, index, batch_dims=1)
+        return np.asarray(value)[agents, index]
 
     def seeded(self, rng: np.random.Generator) -> AbstractContextManager[None]:
         """Return a context in which the generators of foreign code are seeded; see `randomness.seeded`."""

@@ -28,7 +28,10 @@ Loss = Callable[[Mapping[str, Any], Any, Any], tuple[Tensor, dict[str, Tensor]]]
 
 
 class Backend:
-    """Everything a learner asks of a framework."""
+    """Everything a learner asks of a framework.
+
+    shares_memory: whether a tensor and the array that `numpy` makes of it are one memory.
+    """
 
     name = "torch"
     ops: ModuleType = torch_ops
@@ -47,6 +50,7 @@ class Backend:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError) as error:
             raise ConfigError(f"device {device!r} cannot be used: {error}") from error
+        self.shares_memory = self.device.type == "cpu"
 
     def tensor(self, array: Any) -> Any:
         """Turn a numpy array, or a mapping of them, into tensors on the device (no copy on a CPU, if writable)."""
@@ -151,15 +155,7 @@ class Backend:
         """Pick rows of columns [K, B, ...], B = `batch`, by each agent's own index [K, N] -> [K, N, ...]."""
         agents = len(index)
         flat = self.tensor((index + np.arange(agents)[:, None] * batch).reshape(-1))
-
-        def picked(value: Any) -> Any:
-            if isinstance(value, dict):
-                return {name: picked(inner) for name, inner in value.items()}
-            if value is None:
-                return None
-            return value.flatten(0, 1).index_select(0, flat).view(agents, -1, *value.shape[2:])
-
-        return {name: picked(value) for name, value in columns.items()}
+        return {name: _picked(value, flat, agents) for name, value in columns.items()}
 
     def columns(self, value: Any, start: int, stop: int) -> Any:
         """Return the rows start to stop of [K, B, ...], as a view."""
@@ -170,6 +166,18 @@ class Backend:
     def seeded(self, rng: np.random.Generator) -> AbstractContextManager[None]:
         """Return a context in which the generators of foreign code are seeded; see `randomness.seeded`."""
         return seeded(rng)
+
+
+def _picked(value: Any, flat: Tensor, agents: int) -> Any:
+    """Pick rows of [K, B, ...], K = `agents`, by their numbers `flat` [K * N] among all K * B.
+
+    Within `rows` it would be a cycle that holds `flat` until the garbage collector comes: after a hundred, by then.
+    """
+    if isinstance(value, dict):
+        return {name: _picked(inner, flat, agents) for name, inner in value.items()}
+    if value is None:
+        return None
+    return value.flatten(0, 1).index_select(0, flat).view(agents, -1, *value.shape[2:])
 
 
 def _own_module(given: Any) -> nn.Module:

@@ -1,0 +1,84 @@
+"""How gradients move weights, in compiled code: the rules of `backends.torch.optimisers`, for one agent's arrays."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from numba import float32
+
+from marltrain.addresses import fma, numbers
+from marltrain.compiling import compiled
+
+ADAM, RMSPROP, SGD = range(3)
+RULES = {"adam": ADAM, "rmsprop": RMSPROP, "sgd": SGD}
+SLOTS = {"adam": ("first", "second"), "rmsprop": ("second",), "sgd": ()}
+"""Which moments a rule keeps."""
+LANES = 64
+"""Sums of a norm that do not wait for each other."""
+
+
+@compiled
+def norm(gradient: int, size: int, lanes: int) -> Any:
+    """Return the Euclidean norm of a gradient; lanes: room for LANES numbers."""
+    slopes, sums = numbers(gradient, size), numbers(lanes, LANES)
+    sums[:] = float32(0.0)
+    whole = size - size % LANES
+    for start in range(0, whole, LANES):
+        for i in range(LANES):
+            sums[i] = fma(slopes[start + i], slopes[start + i], sums[i])
+    total = float32(0.0)
+    for i in range(LANES):
+        total += sums[i]
+    for i in range(whole, size):
+        total = fma(slopes[i], slopes[i], total)
+    return math.sqrt(total)
+
+
+@compiled
+def adam(
+    weights: int, first: int, second: int, gradient: int, size: int, factor: Any, rate: Any, count: Any, epsilon: Any
+) -> None:
+    """Adam (Kingma and Ba 2015) with betas 0.9 and 0.999, by a gradient times `factor`, for the `count`-th time."""
+    w, m, v, g = numbers(weights, size), numbers(first, size), numbers(second, size), numbers(gradient, size)
+    step = float32(rate / -math.expm1(count * math.log(0.9)))
+    spread = float32(1.0 / -math.expm1(count * math.log(0.999)))
+    small = float32(epsilon)
+    for i in range(size):
+        slope = g[i] * factor
+        mean = fma(float32(0.1), slope - m[i], m[i])
+        square = fma(float32(0.001) * slope, slope, float32(0.999) * v[i])
+        m[i], v[i] = mean, square
+        w[i] -= step * mean / (math.sqrt(square * spread) + small)
+
+
+@compiled
+def rmsprop(weights: int, second: int, gradient: int, size: int, factor: Any, rate: Any, epsilon: Any) -> None:
+    """RMSprop (Tieleman and Hinton 2012) with decay 0.99."""
+    w, v, g = numbers(weights, size), numbers(second, size), numbers(gradient, size)
+    small = float32(epsilon)
+    for i in range(size):
+        slope = g[i] * factor
+        square = fma(float32(0.01) * slope, slope, float32(0.99) * v[i])
+        v[i] = square
+        w[i] -= rate * slope / (math.sqrt(square) + small)
+
+
+@compiled
+def sgd(weights: int, gradient: int, size: int, factor: Any, rate: Any) -> None:
+    """Plain stochastic gradient descent."""
+    w, g = numbers(weights, size), numbers(gradient, size)
+    for i in range(size):
+        w[i] -= rate * (g[i] * factor)
+
+
+@compiled
+def follow(target: int, online: int, size: int, share: Any) -> None:
+    """Move weights by their share towards others: 1 copies them."""
+    moved, towards = numbers(target, size), numbers(online, size)
+    if share == float32(1.0):
+        for i in range(size):
+            moved[i] = towards[i]
+    else:
+        for i in range(size):
+            moved[i] = fma(share, towards[i] - moved[i], moved[i])

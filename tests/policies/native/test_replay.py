@@ -1,0 +1,182 @@
+"""Rows drawn and read in compiled code are those that numpy draws and reads, by the same random bits."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from marltrain.compiling import compiled
+from marltrain.policies.batch import Column, Needs
+from marltrain.policies.memory import Plan, Streams
+from marltrain.policies.memory.readers import SCAN_BELOW, UniformReader
+from marltrain.policies.native.replay import Draws, NativeReader, Reading, below, draw, reader_of, reading_at, reads
+from tests.policies.memory.worlds import Record, World, blank, drive, one_group, seeing, two_groups
+
+NEEDS = Needs(False, {})
+ROWS = 2
+"""Few, so that few rows are enough to try cells for them."""
+GAMMA = np.array([0.9, 0.5])
+
+
+@compiled
+def drawn_below(bits: int, generator: int, limit: int, made: Any) -> None:
+    for i in range(len(made)):
+        made[i] = below(bits, generator, limit)
+
+
+@compiled
+def drawn(address: int, now: int, begun: int) -> None:
+    draw(reading_at(address), now, begun)
+
+
+@pytest.mark.parametrize("limit", [2, 3, 2048, 50_000, 3 * 2**29, 2**30 + 1, 2**31 - 1])
+def test_whole_numbers_are_those_that_numpy_draws(limit):
+    """An odd number of 32 bits is asked for: half of a draw of 64 stays in the generator, for either."""
+    mine, its = np.random.default_rng(5), np.random.default_rng(5)
+    interface = mine.bit_generator.ctypes
+    made = np.zeros(1001, np.int64)
+    place = ctypes.cast(interface.next_uint32, ctypes.c_void_p).value
+    drawn_below(place, interface.state_address, limit, made)
+    np.testing.assert_array_equal(made, its.integers(limit, size=len(made)))
+    assert mine.integers(7, size=5).tolist() == its.integers(7, size=5).tolist()
+    assert mine.bit_generator.state == its.bit_generator.state
+
+
+def world(make, envs, rows, dense, seed, compare):
+    """Streams of a random world of some batch steps; `compare` (batch step) after each."""
+    spec = make()
+    streams = Streams(spec, envs, {0: Plan(rows)})
+    return streams, lambda: drive(World(spec, envs, seed, dense), streams, Record(spec, envs), compare, 60)
+
+
+@pytest.mark.parametrize(
+    ("make", "envs", "rows", "dense", "seats"),
+    [
+        pytest.param(one_group, 9, 40, True, [[0], [2]], id="not full yet"),
+        pytest.param(one_group, 9, 17, True, [[2], [0, 1]], id="it wraps"),
+        pytest.param(two_groups, 9, 17, False, [[1, 0], [0]], id="ragged"),
+        pytest.param(lambda: one_group(masked=False), 11, 23, False, [[0], [1]], id="without masks"),
+    ],
+)
+def test_transitions_are_those_that_are_drawn_and_read_in_numpy(make, envs, rows, dense, seats):
+    compared = 0
+
+    def compare(t):
+        nonlocal compared
+        ring = streams.rings[0]
+        native, plain = NativeReader(ring, seats, NEEDS), UniformReader(ring, seats, NEEDS)
+        if not plain.size().all():
+            return
+        mine, its = ([np.random.default_rng([t, k]) for k in range(2)] for _ in range(2))
+        batch, expected = native.sample(mine, GAMMA, ROWS), plain.sample(its, GAMMA, ROWS)
+        for name in ("cells", "obs", "legal", "action", "reward", "discount", "weight", "next_obs", "next_legal"):
+            one, other = getattr(batch, name), getattr(expected, name)
+            assert (one is None) == (other is None)
+            if one is not None:
+                assert one.dtype == other.dtype
+                np.testing.assert_array_equal(one, other, err_msg=name)
+        reading = Reading(ring)
+        draws = Draws(native, reading)
+        assert draws.possible(ROWS) == (plain.size().min() >= SCAN_BELOW * ROWS)
+        if draws.possible(ROWS):
+            rngs, room = [np.random.default_rng([t, k]) for k in range(2)], reading.room(2, ROWS)
+            reading.place(room, GAMMA)
+            draws.place(rngs)
+            draws.count()
+            drawn(reading.address, ring.now, 0)
+            np.testing.assert_array_equal(room.cells, expected.cells)
+            assert [rng.bit_generator.state for rng in rngs] == [rng.bit_generator.state for rng in its]
+            compared += 1
+
+    streams, go = world(make, envs, rows, dense, 3, compare)
+    go()
+    assert compared > 20
+
+
+@pytest.mark.parametrize("begun", [1, 4, 9])
+@pytest.mark.parametrize("before", [7, 12, 30], ids=["not full", "full on the way", "full long ago"])
+def test_rows_begun_since_they_were_counted_are_drawn_too(begun, before):
+    """15 slots of 11 environments. What is counted before some batch steps is what is counted after them."""
+    streams = Streams(one_group(masked=False), 11, {0: Plan(14)})
+    step: Any = blank(streams.spec, 11)
+    step.turn[0][:] = True
+
+    def go_on(steps):
+        for _ in range(steps):
+            streams.decided(0, np.zeros((3, 11), np.int64), {})
+            streams.arrived(step)
+
+    streams.arrived(step)
+    go_on(before)
+    ring = streams.rings[0]
+    reader = NativeReader(ring, [[0, 1], [2]], NEEDS)
+    reading = Reading(ring)
+    draws, room = Draws(reader, reading), reading.room(2, ROWS)
+    draws.count()
+    go_on(begun)
+    for k in range(20):
+        reading.place(room, GAMMA)
+        draws.place([np.random.default_rng([k, agent]) for agent in range(2)])
+        drawn(reading.address, ring.now, begun)
+        expected = reader.sample([np.random.default_rng([k, agent]) for agent in range(2)], GAMMA, ROWS)
+        np.testing.assert_array_equal(room.cells, expected.cells)
+
+
+def test_a_ring_that_has_grown_is_read_where_it_is_now():
+    streams = Streams(one_group(masked=False), 40, {0: Plan(3)})
+    step: Any = blank(streams.spec, 40)
+    step.turn[0][:] = True
+    holder = streams.reader([[0]], Needs(True))
+    ring = streams.rings[0]
+    native, plain = NativeReader(ring, [[0], [1]], NEEDS), UniformReader(ring, [[0], [1]], NEEDS)
+    reading = Reading(ring)
+    draws, room = Draws(native, reading), reading.room(2, ROWS)
+    for t in range(30):
+        step.reward[:] = t
+        streams.arrived(step)
+        if t > 3:
+            reading.place(room, GAMMA)
+            draws.place([np.random.default_rng(t), np.random.default_rng(-t % 97)])
+            draws.count()
+            drawn(reading.address, ring.now, 0)
+            rngs = [np.random.default_rng(t), np.random.default_rng(-t % 97)]
+            expected = plain.sample(rngs, GAMMA, ROWS)
+            np.testing.assert_array_equal(room.cells, expected.cells)
+            rngs = [np.random.default_rng(t), np.random.default_rng(-t % 97)]
+            np.testing.assert_array_equal(native.sample(rngs, GAMMA, ROWS).reward, expected.reward)
+        streams.decided(0, np.zeros((3, 40), np.int64), {})
+    assert ring.capacity > 30
+    assert holder.size() == [29 * 40]
+
+
+def test_which_transitions_compiled_code_reads():
+    def ring(spec, **plan):
+        return Streams(spec, 2, {0: Plan(5, **plan)}).rings[0]
+
+    plain = ring(one_group())
+    assert reads(plain, NEEDS)
+    assert isinstance(reader_of(plain, [[0]], NEEDS), NativeReader)
+    assert not reads(plain, Needs(False, {}, n_step=2))
+    assert not reads(ring(seeing()), NEEDS)
+    columns = {"log_prob": Column()}
+    assert not reads(ring(one_group(), columns=columns), Needs(False, columns))
+    assert type(reader_of(plain, [[0]], Needs(False, {}, n_step=2))) is UniformReader
+
+
+def test_more_cells_than_32_bits_are_left_to_numpy(monkeypatch):
+    streams = Streams(one_group(masked=False), 40, {0: Plan(9)})
+    step: Any = blank(streams.spec, 40)
+    step.turn[0][:] = True
+    streams.arrived(step)
+    for _ in range(4):
+        streams.decided(0, np.zeros((3, 40), np.int64), {})
+        streams.arrived(step)
+    reader = NativeReader(streams.rings[0], [[0], [1, 2]], NEEDS)
+    draws = Draws(reader, Reading(streams.rings[0]))
+    assert draws.possible(5)  # 160 rows of the first agent
+    assert not draws.possible(6)
+    monkeypatch.setattr("marltrain.policies.native.replay.MOST_CELLS", 800)  # ten slots, two players
+    assert not draws.possible(5)
