@@ -105,7 +105,9 @@ def main() -> None:
         "act in numpy": (act("numpy"), act("tensors")),
         "compiled tanh": (compiled(ops.tanh, hidden), compiled(torch.tanh, hidden)),
         "compiled pass": (dqn_pass("graph"), dqn_pass("checked")),
-        **{f"native pass, {width} wide": (dqn_pass("native", width), dqn_pass("graph", width)) for width in args.widths},
+        **{
+            f"native pass, {width} wide": (dqn_pass("native", width), dqn_pass("graph", width)) for width in args.widths
+        },
     }
     for name, (ours, torchs) in pairs.items():
         times = [(microseconds(ours), microseconds(torchs)) for _ in range(args.rounds + 1)][1:]  # the first warms up

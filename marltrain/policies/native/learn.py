@@ -14,8 +14,9 @@ from marltrain.policies.native.act import best
 from marltrain.policies.native.move import ADAM, RMSPROP, adam, follow, norm, rmsprop, sgd
 from marltrain.policies.native.network import NETWORK, backward, forward
 
-METRICS = ("loss/total", "q_mean", "grad_norm/q", "grad_norm_clipped/q")
-LOSS, MEAN, NORM, CLIPPED = range(len(METRICS))
+METRICS = 4
+LOSS, MEAN, NORM, CLIPPED = range(METRICS)
+"""Rows of what a pass measures."""
 
 _ONE = (
     "agents", "rows", "double", "rule", "due",  # K agents, B rows each; due [K]

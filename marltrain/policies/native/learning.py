@@ -40,9 +40,8 @@ class NativePass:
     """What `PhasePass` is, for Q-values in compiled code: it moves the very arrays that the framework has.
 
     told: [1] LEARN.  limit, rate: the places of the largest norm and the learning rate among the agents' settings.
+    metrics: the names of what it measures.
     """
-
-    metrics = METRICS
 
     def __init__(
         self, phase: Phase, algorithm: Algorithm, backend: Any, nets: Mapping[str, Any], optimisers: Mapping[str, Any]
@@ -52,7 +51,8 @@ class NativePass:
         if kind is None or kind.loss not in LOSSES:
             raise TypeError(f"Native(loss=...): compiled code knows {' and '.join(map(repr, LOSSES))}, not {kind}")
         self.phase, self.backend = phase, backend
-        self.names = algorithm.numbers()
+        self.names, name = algorithm.numbers(), kind.network
+        self.metrics = ("loss/total", "q_mean", f"grad_norm/{name}", f"grad_norm_clipped/{name}")
         network, optimiser, rule = nets[kind.network], optimisers[kind.network], algorithm.settings.optimizer
         plan: Plan = network.plan
         self.agents, self.rows = network.num_agents, 0
@@ -60,7 +60,7 @@ class NativePass:
         self._kept = [network.numbers(), nets[f"target_{kind.network}"].numbers(), *moments.values()]
         self.limit, self.rate = map(self.names.index, ("max_grad_norm", algorithm.rate_name(kind.network)))
         self._epsilon = np.array([optimiser.epsilon])
-        self._measured = np.zeros((len(METRICS), self.agents), np.float32)
+        self._measured = np.zeros((METRICS, self.agents), np.float32)
         self._due = np.ones(self.agents, bool)
         self._widths = [plan.layout.vector_size, *widths_of(plan)]
         self._room: list[Array] = []
@@ -77,8 +77,10 @@ class NativePass:
     def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
         """See `PhasePass`."""
         arrays = {n: None if columns[n] is None else self.backend.numpy(columns[n]) for n in _COLUMNS}
-        hyper = self.backend.numpy(numbers)
+        hyper, action, choices = self.backend.numpy(numbers), arrays["action"], self._widths[-1]
         self.place(due, **arrays)
+        if action is not None and (action.min() < 0 or action.max() >= choices):
+            raise TypeError(f"actions must lie in [0, {choices}); they are {action.min()} to {action.max()}")
         told = self.told[0]
         told["limit"], told["rate"] = address_of(hyper[self.limit]), address_of(hyper[self.rate])
         told["metrics"] = address_of(self._measured)
@@ -101,14 +103,16 @@ class NativePass:
 
     def _fitting(self, columns: Mapping[str, Array | None]) -> int:
         """Return the rows of columns; raises TypeError for what compiled code would not read aright."""
-        rows = 0
-        for name, array in columns.items():
+        reward = columns["reward"]
+        rows = 0 if reward is None or reward.ndim != 2 else reward.shape[1]
+        axes = {"obs": self._widths[:1], "next_obs": self._widths[:1], "next_legal": self._widths[-1:]}
+        for name, array in {"reward": reward, **columns}.items():
             if array is None and name == "next_legal":
                 continue
-            if array is None or array.dtype != _COLUMNS[name] or not array.flags.c_contiguous:
-                came = "nothing" if array is None else f"{array.dtype} with strides {array.strides}"
-                raise TypeError(f"column {name!r} must be {np.dtype(_COLUMNS[name])} in one piece; it is {came}")
-            rows = array.shape[1]
+            kind, shape = np.dtype(_COLUMNS[name]), (self.agents, rows, *axes.get(name, ()))
+            if array is None or array.dtype != kind or array.shape != shape or not array.flags.c_contiguous:
+                came = "nothing" if array is None else f"{array.dtype} {array.shape} with strides {array.strides}"
+                raise TypeError(f"column {name!r} must be {kind} {shape} in one piece; it is {came}")
         return rows
 
     def _make_room(self, rows: int) -> None:

@@ -53,7 +53,7 @@ def update(address: int, now: int, begun: int) -> int:
     due = wholes(u.updates, u.rounds)[u.round]
     u.round += 1
     for _ in range(due):
-        p.metrics = u.metrics + len(METRICS) * each * u.made
+        p.metrics = u.metrics + METRICS * each * u.made
         draw(r, now, begun)
         read(r)
         fine = learn(p)

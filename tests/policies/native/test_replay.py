@@ -38,7 +38,7 @@ def test_whole_numbers_are_those_that_numpy_draws(limit):
     mine, its = np.random.default_rng(5), np.random.default_rng(5)
     interface = mine.bit_generator.ctypes
     made = np.zeros(1001, np.int64)
-    place = ctypes.cast(interface.next_uint32, ctypes.c_void_p).value
+    place = ctypes.cast(interface.next_uint32, ctypes.c_void_p).value or 0
     drawn_below(place, interface.state_address, limit, made)
     np.testing.assert_array_equal(made, its.integers(limit, size=len(made)))
     assert mine.integers(7, size=5).tolist() == its.integers(7, size=5).tolist()
