@@ -44,12 +44,12 @@ class Acting(Callback):
         self.told.append((moment.env_steps, moment.updates, moment.gradient_steps))
 
 
-def hold(env, make, *, many=True, least=60, **settings):
+def hold(env, make, *, many=True, least=40, **settings):
     """Hold a run against the same one made a step at a time.
 
     many: whether some rounds were made several at once.  least: rounds.
     """
-    rounds, given = Rounds(), {"update_freq": 5, "steps_per_train": 1005, "test_freq": 25, **settings}
+    rounds, given = Rounds(), {"update_freq": 5, "steps_per_train": 605, "test_freq": 25, **settings}
     _quick, made = train(env, make(), callbacks=[rounds], run_dir="quick", **given)
     _slow, expected = train(env, make(), callbacks=[Looking()], run_dir="slow", **given)
     assert_same(made, expected)
@@ -78,7 +78,7 @@ def learners(env=SPREAD, **settings):
     ],
 )
 def test_a_run_is_the_run_made_step_by_step(env, settings):
-    hold(env, lambda: learners(env, **settings), least=50)
+    hold(env, lambda: learners(env, **settings), least=25)
 
 
 def test_without_compiled_passes_rounds_are_made_by_themselves():
@@ -138,7 +138,7 @@ def test_settings_that_are_changed_in_a_hook():
             agents[0].hyper.epsilon = 0.1 * (episodes % 5)
 
         runs.append(train(SPREAD, agents, callbacks=callbacks, train_fn=train_fn, run_dir=f"run{len(callbacks)}",
-                          update_freq=5, steps_per_train=1005)[1])  # fmt: skip
+                          update_freq=5, steps_per_train=605)[1])  # fmt: skip
     assert_same(*runs)
 
 
@@ -152,7 +152,7 @@ def test_masks_that_change_in_a_hook():
 
         agents = learners()
         made.append(trainer(SPREAD, {}, callbacks=callbacks, train_fn=train_fn, run_dir=f"run{len(callbacks)}",
-                            num_train_envs=5, update_freq=5, steps_per_train=1005))  # fmt: skip
+                            num_train_envs=5, update_freq=5, steps_per_train=605))  # fmt: skip
         result = made[0].train(agents, [1, 1, 0], plot=False)
         runs.append((weights(agents), [agent.state().info for agent in agents], tables(result)))
     assert_same(*runs)
@@ -161,7 +161,7 @@ def test_masks_that_change_in_a_hook():
 def test_who_may_change_something_is_told_of_each_round_by_itself():
     """And the run is the same; whoever only watches is told of the same updates."""
     acting, watching = Acting(), Rounds()
-    given = {"update_freq": 5, "steps_per_train": 1005}
+    given = {"update_freq": 5, "steps_per_train": 605}
     one = train(SPREAD, learners(), callbacks=[acting], run_dir="acting", **given)[1]
     other = train(SPREAD, learners(), callbacks=[watching], run_dir="watching", **given)[1]
     assert_same(one, other)
