@@ -123,8 +123,8 @@ def test_learning_meanwhile():
 
 
 def test_a_budget_of_updates_is_kept():
-    made = hold(SPREAD, lambda: learners(update_per_step=0.5), least=31, updates_per_train=77, steps_per_train=None)
-    assert made[4][2:] == [77, "updates_per_train"]
+    made = hold(SPREAD, lambda: learners(update_per_step=0.5), least=33, updates_per_train=82, steps_per_train=None)
+    assert made[4][2:] == [82, "updates_per_train"]
 
 
 def test_settings_that_are_changed_in_a_hook():
