@@ -39,14 +39,14 @@ def learning(address: int) -> Any:
 @compiled
 def learn(p: Any) -> bool:
     """Make a pass for the agents that are due; return whether each one's loss and gradient are finite."""
-    due, metrics, fine = flags(p.due, p.agents), numbers(p.metrics, 4 * p.agents), True
+    due, metrics, fine = flags(p.due, p.agents), numbers(p.metrics, METRICS * p.agents), True
     for k in range(p.agents):
         if due[k]:
             aim(p, k)
             slopes(p, k, metrics)
             fine = move(p, k, metrics) and fine
         else:
-            for metric in range(4):
+            for metric in range(METRICS):
                 metrics[metric * p.agents + k] = float32(0.0)
     return fine
 

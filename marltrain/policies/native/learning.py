@@ -22,7 +22,10 @@ from marltrain.policies.passes import Passes
 LOSSES = {"q": False, "double_q": True}
 """What `Native.loss` may name, and whether the next action is chosen by the online network."""
 LARGEST = 2**15
-"""Weights of a network: the products of larger ones are torch's (`benchmarks/kernels.py --widths`)."""
+"""Weights of a network: larger ones are torch's, which may take several threads for them; this is a thread of one.
+
+`benchmarks/kernels.py --widths 64 128 176 256` holds both beside each other on one.
+"""
 _COLUMNS = {"obs": np.float32, "action": np.int64, "reward": np.float32, "discount": np.float32, "weight": np.float32,
             "next_obs": np.float32, "next_legal": np.bool_}  # fmt: skip
 
@@ -57,7 +60,8 @@ class NativePass:
         plan: Plan = network.plan
         self.agents, self.rows = network.num_agents, 0
         moments = {name: backend.numpy(value) for name, value in optimiser.state().items()}
-        self._kept = [network.numbers(), nets[f"target_{kind.network}"].numbers(), *moments.values()]
+        weights, target = network.numbers(), nets[f"target_{kind.network}"].numbers()
+        self._kept = weights, target, *moments.values()  # which must live on
         self.limit, self.rate = map(self.names.index, ("max_grad_norm", algorithm.rate_name(kind.network)))
         self._epsilon = np.array([optimiser.epsilon])
         self._measured = np.zeros((METRICS, self.agents), np.float32)
@@ -68,7 +72,7 @@ class NativePass:
         told = self.told[0]
         tell(told, plan)
         told["agents"], told["double"], told["rule"] = self.agents, LOSSES[kind.loss], RULES[rule]
-        told["weights"], told["target"] = map(address_of, self._kept[:2])
+        told["weights"], told["target"] = address_of(weights), address_of(target)
         for name in (*SLOTS[rule], "count"):
             told[name] = address_of(moments[name])
         told["epsilon"], told["due"] = address_of(self._epsilon), address_of(self._due)

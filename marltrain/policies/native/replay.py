@@ -113,7 +113,7 @@ class Draws:
 
     def __init__(self, reader: NativeReader, reading: Reading) -> None:
         """Lay down which players each agent reads."""
-        self.reader, self._reading = reader, reading
+        self.reader = reader
         self._first = np.cumsum([0, *map(len, reader.seats)])
         self._players = np.concatenate(reader.seats)
         self._seats = np.zeros(len(self._players), np.int64)
