@@ -1,4 +1,4 @@
-"""Why some operations of the PyTorch backend are not torch's own: how long each takes, beside torch's.
+"""Why some operations are not the library's own: how long each takes, beside torch's, or for angles the system's.
 
     python benchmarks/kernels.py [--rounds 9] [--widths 32 64 128]
 
@@ -7,12 +7,15 @@ tanh: numpy's, [3, 512, 64] float32, a hidden layer of three agents and 512 rows
 act of three PPO agents in 16 environments, compiled by numba or over numpy, and over tensors. compiled tanh: by an
 exponential, [3, 512, 64], forward and backward. compiled pass: a torch graph of three DQN agents on 64 rows, without
 torch's checks of what a graph reads and with them. native pass: the same pass as marltrain compiles it, beside that
-graph without checks, with two hidden layers of each width. One thread; medians, both in turn.
+graph without checks, with two hidden layers of each width. native update: 16 passes of three PPO agents over 2,048
+rows each, as marltrain compiles them, and as 16 such graphs. cosine and sine: of 1,000 angles of a pole that stands.
+One thread; medians, both in turn.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import statistics
 import time
@@ -27,22 +30,26 @@ from gymnasium import spaces
 from torch import Tensor
 
 import marltrain as mt
+from marltrain.compiling import compiled as compiled_by_numba
+from marltrain.envs.native.control.cartpole import cos_sin
 from marltrain.policies.backends.torch import ops
 from marltrain.policies.backends.torch.graphs import Graph
+from marltrain.policies.batch import Rollout
 from marltrain.policies.learner import AlgorithmLearner
-from marltrain.policies.native.learning import NativePass
-from marltrain.policies.passes import PhasePass
+from marltrain.policies.native.learning import QPass
+from marltrain.policies.passes import Passes, PhasePass
 
 CALLS = 200
 SPACES = spaces.Box(-1, 1, (18,)), spaces.Discrete(5)
 
 
 def microseconds(function: Callable[[], object]) -> float:
-    """Return the mean time of a call."""
-    start = time.perf_counter()
-    for _ in range(CALLS):
+    """Return the mean time of a call, over up to CALLS of them or a second."""
+    start, calls = time.perf_counter(), 0
+    while calls < CALLS and time.perf_counter() - start < 1:
         function()
-    return (time.perf_counter() - start) / CALLS * 1e6
+        calls += 1
+    return (time.perf_counter() - start) / calls * 1e6
 
 
 def act(way: str) -> Callable[[], object]:
@@ -74,7 +81,7 @@ def dqn_pass(way: str, width: int = 64) -> Callable[[], object]:
     agent = mt.DQN(*SPACES, seed=0, jit_compile=True, device="cpu", network=mt.MLP((width, width), "relu"))
     learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
     parts = agent.algorithm.phases[0], agent.algorithm, agent.backend, learner.nets, learner.optimisers
-    one: Any = NativePass(*parts) if way == "native" else PhasePass(*parts)
+    one: Any = QPass(*parts, double=True) if way == "native" else PhasePass(*parts)
     if way == "checked":
         one._function = torch.compile(one._step, dynamic=False, fullgraph=True, options={"cpp_wrapper": True})
     columns: dict[str, Any] = {
@@ -84,6 +91,46 @@ def dqn_pass(way: str, width: int = 64) -> Callable[[], object]:
     }  # fmt: skip
     numbers, everyone = learner.numbers(), np.ones(3, bool)
     return lambda: one(columns, numbers, everyone)
+
+
+def ppo_update(way: str, width: int) -> Callable[[], object]:
+    """Return an update of three agents by 16 passes over 2,048 rows each: "native", or by a "graph" of torch."""
+    network = mt.MLP((width, width), "tanh")
+    agent = mt.PPO(*SPACES, seed=0, jit_compile=True, device="cpu", network=network, epochs=4, minibatches=4)
+    learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
+    if way == "graph":
+        parts = agent.algorithm.phases[0], agent.algorithm, agent.backend, learner.nets, learner.optimisers
+        learner.passes = Passes([PhasePass(*parts)])
+    rng, cut = np.random.default_rng(0), np.arange(2048) % 128 == 127
+    rows = {name: rng.normal(size=(3, 2048)).astype(np.float32) for name in ("reward", "log_prob")}
+    batch = Rollout(
+        obs=rng.normal(size=(3, 2048, 18)).astype(np.float32), legal=None, action=rng.integers(0, 5, (3, 2048)),
+        reward=rows["reward"], discount=np.full((3, 2048), 0.99, np.float32), weight=np.ones((3, 2048), np.float32),
+        extras={"log_prob": rows["log_prob"] / 5 - 2}, cut=np.tile(cut, (3, 1)), truncated=np.zeros((3, 2048), bool),
+        boot=np.tile(np.where(cut, np.arange(2048) // 128, -1), (3, 1)),
+        boot_obs=rng.normal(size=(3, 16, 18)).astype(np.float32), boot_legal=None,
+    )  # fmt: skip
+    return lambda: learner.update(batch, learn=np.ones(3, bool), batch_size=512)
+
+
+def angles(of: Callable[[float], tuple[float, float]]) -> Callable[[], object]:
+    """Return a compiled loop over the angles of a pole that stands."""
+
+    def loop(given: Any) -> float:
+        total = 0.0
+        for angle in given:
+            cos, sin = of(angle)
+            total += cos + sin
+        return total
+
+    run, given = compiled_by_numba(loop), np.linspace(-0.2, 0.2, 1000)
+    return lambda: run(given)
+
+
+@compiled_by_numba
+def library(angle: float) -> tuple[float, float]:
+    """Return the cosine and sine of the system's library."""
+    return math.cos(angle), math.sin(angle)
 
 
 def main() -> None:
@@ -108,11 +155,16 @@ def main() -> None:
         **{
             f"native pass, {width} wide": (dqn_pass("native", width), dqn_pass("graph", width)) for width in args.widths
         },
+        **{
+            f"native update, {width} wide": (ppo_update("native", width), ppo_update("graph", width))
+            for width in args.widths
+        },
+        "cosine and sine": (angles(cos_sin), angles(library)),
     }
     for name, (ours, torchs) in pairs.items():
         times = [(microseconds(ours), microseconds(torchs)) for _ in range(args.rounds + 1)][1:]  # the first warms up
         mine, its = (statistics.median(column) for column in zip(*times, strict=True))
-        print(f"{name}: {mine:.1f} us, torch's own {its:.1f} us ({its / mine:.1f} times)")
+        print(f"{name}: {mine:.1f} us, otherwise {its:.1f} us ({its / mine:.1f} times)")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ def main() -> None:
     parser.add_argument("--run-dir", default=None)
     args = parser.parse_args()
 
-    agents = mt.make_agents("ppo", ENV, seed=args.seed, **tuned["agents"])
+    fast = {"device": "cpu", "jit_compile": True}  # networks as small as these are quickest there, compiled
+    agents = mt.make_agents("ppo", ENV, seed=args.seed, **fast, **tuned["agents"])
     settings = {**tuned["trainer"], "steps_per_train": args.steps}
     trainer = mt.DecentralizedTrainer(ENV, seed=args.seed, run_dir=args.run_dir, **settings)
     random_play = trainer.test(mt.make_agents("random", ENV, seed=args.seed), episodes=200).mean

@@ -31,6 +31,26 @@ def compiled(function: F) -> F:
     return compile_lazily(function)
 
 
+class _Inner:
+    """What numba takes for a compiled function, and Python cannot call."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        njit: Any = numba.njit
+        make = njit(error_model="numpy", nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+        self.py_func, self._made = function, make(function)
+        self._numba_type_ = self._made._numba_type_  # numba takes an object with such an attribute for what it names
+
+    def __call__(self, *arguments: Any) -> Any:
+        name = self.py_func.__name__
+        raise TypeError(f"{name} is for compiled code: call it from a game's rules, or {name}.py_func from Python")
+
+
+def inner(function: F) -> F:
+    """Compile a function that only compiled code calls: without a way in from Python that takes less time."""
+    made: Any = _Inner(function)
+    return made
+
+
 def kept(function: Callable[..., Any], key: str) -> Any:
     """Compile a function at its first call, or load it from disk, where `key` stands for all that it depends on."""
     function.__qualname__ = f"{function.__name__}_{key}"  # names the files, which numba may put into another folder
@@ -43,6 +63,12 @@ def kept(function: Callable[..., Any], key: str) -> Any:
         ) from error
     finally:
         _CONFIG.CACHE_DIR = before
+
+
+def program(function: Callable[..., Any], *layouts: np.dtype[Any]) -> Any:
+    """Return a `compiled` function as a program of its own, `kept`; layouts: of the records that it reads."""
+    code: Any = plain(function)
+    return kept(code, key_of(*map(repr, layouts), *reached(code)))
 
 
 def key_of(*told: str) -> str:

@@ -1,12 +1,15 @@
 """Arrays and functions at addresses, read, written and called by compiled code."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from marltrain import addresses
-from marltrain.addresses import address_of, carray, copy, entry, flags, numbers, outcomes, pointer, wholes
+from marltrain.addresses import address_of, copy, entry, flags, numbers, outcomes, record_at, wholes
 from marltrain.compiling import compiled
 
 
@@ -15,9 +18,26 @@ def fused(a, b, c):
     return addresses.fma(a, b, c)
 
 
+PAIR = np.dtype([("whole", np.int64), ("number", np.float32), ("three", np.int64, (3,))])
+
+
 @compiled
-def second_row(address):
-    return carray(pointer(address), (2, 3), np.float32)[1]
+def changed(address):
+    """Write two fields of a record by the others."""
+    pair = record_at(address, PAIR)
+    pair.number = pair.three[2] / 4
+    pair["whole"] += pair.three[0]
+
+
+@compiled
+def views(address):
+    """What lies there, as four of each kind; of the last, only the first byte of each number."""
+    return numbers(address, 4), outcomes(address, 4), wholes(address, 4), flags(address, 4)
+
+
+@compiled
+def write(address, place, value):
+    numbers(address, 4)[place] = value
 
 
 @compiled
@@ -30,28 +50,61 @@ def told(a, b, c, d, e):
     return a + 10 * b + 100 * c + 1000 * d + 10_000 * e
 
 
-@pytest.mark.parametrize(("read", "dtype"), [(numbers, np.float32), (outcomes, np.float64), (wholes, np.int64)])
-def test_numbers_at_an_address(read, dtype):
-    array = np.arange(7, dtype=dtype)
-    view = read(address_of(array[2:]), 4)
-    assert (view.dtype, view.tolist()) == (dtype, [2, 3, 4, 5])
-    view[1] = 40
+@compiled
+def add(address, number):
+    return addresses.add_at(address, number)
+
+
+@compiled
+def take_numbers(address, times, taken, here, threads):
+    """Wait for the other threads; then take a number again and again, and mark it among all that there are."""
+    addresses.add_at(here, 1)
+    for _ in range(10**9):
+        if addresses.value_at(here) >= threads:
+            break
+    for _ in range(times):
+        flags(taken, threads * times)[addresses.add_at(address, 1)] = True
+
+
+@compiled
+def wait_for(address, number, times, here):
+    """Say that it is here; then look until a number is there, so many times at most; return what lies behind it."""
+    addresses.add_at(here, 1)
+    for _ in range(times):
+        if addresses.value_at(address) == number:
+            return addresses.value_at(address + 8)
+    return -1
+
+
+@pytest.mark.parametrize(("place", "dtype"), [*enumerate([np.float32, np.float64, np.int64, np.bool_])])
+def test_numbers_at_an_address(place, dtype):
+    """They are read where they are, and so many of them."""
+    array = np.arange(7).astype(dtype)
+    view = views(address_of(array[2:]))[place]
+    assert (view.dtype, view.shape, view.tolist()) == (dtype, (4,), array[2:6].tolist())
+    array[3] = 0
+    assert view.tolist() == array[2:6].tolist()
+
+
+def test_numbers_are_written_where_they_are():
+    array = np.arange(7, dtype=np.float32)
+    write(address_of(array[2:]), 1, 40)
     assert array.tolist() == [0, 1, 2, 40, 4, 5, 6]
 
 
-def test_truth_values_at_an_address():
-    array = np.array([True, False, True])
-    view = flags(address_of(array), 3)
-    assert view.tolist() == [True, False, True]
-    view[1] = True
-    assert array.all()
+def test_a_record_at_an_address():
+    three = np.zeros(3, PAIR)
+    three["three"], three["whole"] = [[1, 2, 3], [4, 5, 6], [7, 8, 9]], 10
+    changed(address_of(three[1:]))
+    assert three["whole"].tolist() == [10, 14, 10]
+    assert three["number"].tolist() == [0, 1.5, 0]
+    assert three["three"].tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
 
 
 def test_an_address_is_that_of_the_first_number():
     array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     assert address_of(array[1]) == address_of(array) + 48
     assert address_of(array[:, 1]) == address_of(array) + 16
-    assert second_row(address_of(array)).tolist() == [3, 4, 5]
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 8, 17, 33])
@@ -76,3 +129,43 @@ def test_a_product_and_a_sum_are_rounded_once():
     for a, b, c in rng.normal(size=(500, 3)).astype(np.float32):
         exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
         assert fused(a, b, c) == np.float32(float(exact))
+
+
+def test_added_and_looked_at():
+    array, here = np.array([99, 5, 77]), np.zeros(1, np.int64)
+    place = address_of(array[1:])
+    assert add(place, 3) == 5
+    assert add(place, -10) == 8
+    assert array.tolist() == [99, -2, 77]
+    assert wait_for(place, -2, 1, address_of(here)) == 77
+    assert wait_for(place, 5, 3, address_of(here)) == -1
+    assert here.tolist() == [2]
+
+
+def test_threads_that_add_at_once_lose_nothing():
+    """No two are given the same number, and none is left out."""
+    times, threads = 2_000_000, 3
+    total, here, taken = np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(threads * times, bool)
+    take_numbers(address_of(total), 0, address_of(taken), address_of(here), 1)  # compiled for once
+    here[0] = 0
+    given = (address_of(total), times, address_of(taken), address_of(here), threads)
+    several = [threading.Thread(target=take_numbers, args=given) for _ in range(threads)]
+    for thread in several:
+        thread.start()
+    for thread in several:
+        thread.join()
+    assert total.tolist() == [threads * times]
+    assert taken.all()
+
+
+def test_a_thread_sees_what_another_adds():
+    """However long it looks: the number is read anew each time, and what was written before it is there."""
+    array, here = np.zeros(2, np.int64), np.zeros(1, np.int64)
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(wait_for, address_of(array), 1, 10**10, address_of(here))
+        while not here[0]:
+            time.sleep(0.001)
+        assert not looking.done()
+        add(address_of(array[1:]), 7)
+        add(address_of(array), 1)
+        assert looking.result() == 7

@@ -12,7 +12,7 @@ from numba import int64
 from numba.extending import intrinsic
 
 from marltrain import compiling
-from marltrain.compiling import cache_folder, compiled, kept, key_of, plain, reached
+from marltrain.compiling import cache_folder, compiled, inner, kept, key_of, plain, program, reached
 from marltrain.errors import EnvError
 
 RULES = """
@@ -129,9 +129,9 @@ def test_the_function_behind_one_that_is_compiled():
     assert plain(rule) is rule
 
 
-def hits(function):
+def hits(function, expected=4):
     """Call a kept function, and return how many programs were loaded from disk for it."""
-    assert function(3) == 4
+    assert function(3) == expected
     return sum(function.stats.cache_hits.values())
 
 
@@ -172,3 +172,34 @@ def test_compiled_code_divides_as_numpy_does():
         return x / y
 
     assert divided(1.0, 0.0) == np.inf
+
+
+@inner
+def doubled(x):
+    return 2 * x
+
+
+@compiled
+def twice_doubled(x):
+    return doubled(doubled(x))
+
+
+def test_what_only_compiled_code_calls():
+    assert twice_doubled(1.5) == 6.0
+    with pytest.raises(TypeError, match=r"doubled is for compiled code: call it .*, or doubled.py_func from Python"):
+        doubled(1.5)
+    assert plain(doubled)(1.5) == 3.0
+
+
+def test_its_code_is_told_where_it_is_reached():
+    code = plain(doubled).__code__.co_code.hex()
+    assert any(code in told for told in reached(plain(twice_doubled)))
+
+
+def test_a_program_of_its_own(tmp_path, monkeypatch):
+    """Its folder is named by its code and by the records that it reads."""
+    monkeypatch.setattr(compiling._CONFIG, "CACHE_DIR", str(tmp_path))
+    records = np.dtype([("a", np.int64)]), np.dtype([("b", np.int64)])
+    made = [program(twice_doubled, record) for record in (*records, records[0])]
+    assert [hits(one, 12) for one in made] == [0, 0, 1]
+    assert len(list(cache_folder().iterdir())) == 2

@@ -18,7 +18,7 @@ from marltrain.policies.algorithm import Algorithm, TensorBatch
 from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
-from marltrain.policies.minibatches import Minibatches, shares_of
+from marltrain.policies.minibatches import Minibatches, columns_of, shares_of
 from marltrain.policies.passes import Passes, PhasePass
 from marltrain.policies.replicas import Replicas
 from marltrain.policies.schedules import Schedule
@@ -199,10 +199,11 @@ class AlgorithmLearner(Learner):
             return Replicas(strategy, self.algorithm, self.backend, self.num_agents)
         parts = self.algorithm, self.backend, self.nets, self.optimisers
         if self.backend.jit_compile:
-            from marltrain.policies.native.learning import NativePass, NativePasses, can_learn  # loads numba
+            from marltrain.policies.native.passes import native_passes  # loads numba
 
-            if can_learn(self.algorithm, self.backend, self.nets):
-                return NativePasses([NativePass(phase, *parts) for phase in self.algorithm.phases])
+            native = native_passes(*parts)
+            if native is not None:
+                return native
         return Passes([PhasePass(phase, *parts) for phase in self.algorithm.phases])
 
     # numbers that may differ between rows
@@ -383,13 +384,10 @@ class AlgorithmLearner(Learner):
         with self._foreign_randomness(self.rngs("update")[0]):
             if self._prepares:
                 with self.backend.no_gradient():
-                    tensors = self.algorithm.prepare(self.backend.ops, self.nets, batch, tensors, self.hyper())
+                    nets = self.passes.networks(self.nets)
+                    tensors = self.algorithm.prepare(self.backend.ops, nets, batch, tensors, self.hyper())
             if isinstance(batch, Rollout):
-                cut = Minibatches(
-                    batch.weight, self.pace.minibatches, self.pace.batch_size or batch_size, width=self.backend.width
-                )
-                for columns, present in cut.epochs(self.pace.epochs, self.rngs("update"), tensors, self.backend):
-                    self._pass(columns, learn & present, metrics)
+                self._learn_rollout(batch, tensors, learn, self.pace.batch_size or batch_size, metrics)
             else:
                 rows = {name: value for name, value in vars(tensors).items() if name not in NO_ROWS}
                 self._pass({**rows, "weight": self.backend.tensor(shares_of(batch.weight))}, learn, metrics)
@@ -426,6 +424,25 @@ class AlgorithmLearner(Learner):
     def _tensors_of(self, batch: Batch) -> TensorBatch:
         tensors = {name: self.backend.tensor(value) for name, value in vars(batch).items()}
         return TensorBatch(**tensors, metrics={}, to_numpy=self.backend.numpy, to_tensor=self.backend.tensor)
+
+    def _learn_rollout(
+        self, batch: Rollout, tensors: TensorBatch, learn: Array, batch_size: int, metrics: _Means
+    ) -> None:
+        """Make epochs x minibatches passes over a prepared rollout."""
+        pace, rngs = self.pace, self.rngs("update")
+        width = int if self.passes.at_once else self.backend.width
+        cut = Minibatches(batch.weight, pace.minibatches, batch_size, width=width)
+        if not self.passes.at_once:
+            for columns, present in cut.epochs(pace.epochs, rngs, tensors, self.backend):
+                self._pass(columns, learn & present, metrics)
+            return
+        (one,), dealt = self.passes, cut.dealt(pace.epochs, rngs)
+        due = dealt.present & learn
+        measured = one(columns_of(tensors), dealt, self.numbers(), due)
+        for values, active in zip(measured, due, strict=True):
+            if np.count_nonzero(active):
+                metrics.add(one, self.backend.tensor(values), active)
+        self.gradient_steps += due.sum(0)
 
     def _pass(self, columns: Mapping[str, Any], active: Array, metrics: _Means) -> None:
         """One gradient pass: every phase whose turn it is, in order."""

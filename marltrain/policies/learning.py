@@ -82,7 +82,7 @@ class LearningAgent(Agent):
 
         backend: "torch" or "tensorflow".  device: "auto", "cpu", "cuda" or "cuda:1"; auto takes a GPU if there is one.
         jit_compile: compile the gradient passes: slow to start, then faster. By `torch.compile`, or as marltrain's own
-            code for DQN over small networks on a CPU; by XLA on TensorFlow.
+            code for DQN and discrete PPO over small networks on a CPU; by XLA on TensorFlow.
         strategy: how its minibatches are shared out over devices or processes, such as `mt.DataParallel(processes=2)`,
             or the name of such a class; a `tf.distribute.MirroredStrategy` is taken too.  None: not at all.
         frame_stack: how many frames its images hold on axis 0, where the environment stacks them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,22 @@ DONE_WITH = frozenset(
      "truncated", "weight"}
 )  # fmt: skip
 """What a rollout holds that is not [K, B, ...], or has done its part when the rollout is prepared."""
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """The minibatches of several epochs, by number: P = epochs x M of them.
+
+    index, weight: [epochs, K, N]: the rows of an epoch side by side, int64, and their shares, float32; 0: padding.
+    epoch, start, stop: [P] int64: where each minibatch is.  present: [P, K] bool: which agents have rows in it.
+    """
+
+    index: Array
+    weight: Array
+    epoch: Array
+    start: Array
+    stop: Array
+    present: Array
 
 
 class Minibatches:
@@ -42,14 +59,26 @@ class Minibatches:
         self, epochs: int, rngs: Sequence[np.random.Generator], tensors: TensorBatch, backend: Any
     ) -> Iterator[tuple[dict[str, Any], Array]]:
         """Yield (the columns of a minibatch, which agents have rows in it [K] bool), epochs x M times."""
-        rows = {n: value for n, value in vars(tensors).items() if n not in DONE_WITH}
+        rows = columns_of(tensors)
         for _ in range(epochs):
             index, weight = self._deal(rngs)
             dealt = backend.rows(rows, index, self.weight.shape[1])
             dealt["weight"] = backend.tensor(weight)
-            for m, (start, stop) in enumerate(self.edges):
-                present = m < np.minimum(self.shares, self.counts)
+            for present, (start, stop) in zip(self._present(), self.edges, strict=True):
                 yield {n: backend.columns(v, start, stop) for n, v in dealt.items()}, present
+
+    def dealt(self, epochs: int, rngs: Sequence[np.random.Generator]) -> Dealt:
+        """Return the same by number, all at once."""
+        index, weight = (np.stack(arrays) for arrays in zip(*(self._deal(rngs) for _ in range(epochs)), strict=True))
+        starts, stops = np.array(self.edges).T
+        return Dealt(
+            index, weight, np.repeat(np.arange(epochs), len(starts)), np.tile(starts, epochs), np.tile(stops, epochs),
+            np.tile(self._present(), (epochs, 1)),
+        )  # fmt: skip
+
+    def _present(self) -> Array:
+        """Return which agents have rows in each minibatch of an epoch, [M, K]."""
+        return np.arange(len(self.edges))[:, None] < np.minimum(self.shares, self.counts)
 
     def _lay_out(self) -> None:
         """Lay the minibatches side by side: how wide each is, and which columns hold each agent's rows."""
@@ -78,6 +107,11 @@ class Minibatches:
             index[k, self._columns[k]] = dealt
             weight[k, self._columns[k]] = given / sums[self._share[k]]
         return index, weight
+
+
+def columns_of(tensors: TensorBatch) -> dict[str, Any]:
+    """Return what of a prepared rollout its minibatches hold, but for the weight."""
+    return {name: value for name, value in vars(tensors).items() if name not in DONE_WITH}
 
 
 def _even(rows: int, parts: int) -> Array:

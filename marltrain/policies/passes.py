@@ -84,9 +84,12 @@ class Passes:
     """A learner's passes, one a phase, in order: made where the learner is. `Replicas` has others make them.
 
     native: whether compiled code makes them, and can do so amid batch steps.
+    at_once: whether there is one that makes all passes over a rollout at once: (columns, dealt, numbers, due [P, K])
+      -> metrics [P, M, K].
     """
 
     native = False
+    at_once = False
 
     def __init__(self, made: Sequence[Any]) -> None:
         """Hold what is called for each phase: (columns, numbers, due) -> metrics [M, K], as `PhasePass`."""
@@ -98,6 +101,10 @@ class Passes:
 
     def begin(self, learner: Any) -> None:
         """Get ready for the passes of an update."""
+
+    def networks(self, nets: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the networks that a rollout is prepared with."""
+        return nets
 
     def end(self, learner: Any) -> None:
         """Give the learner what the passes of an update have moved."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import address_of, call, carray, entry, flags, numbers, outcomes, pointer
-from marltrain.compiling import compiled, kept, key_of, reached
+from marltrain.addresses import address_of, call, entry, flags, numbers, outcomes, record_at
+from marltrain.compiling import compiled, program
 from marltrain.envs.native.batch import FINE, STEP
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.layout import Array
@@ -167,7 +167,7 @@ class Stretches:
 @compiled
 def stretch(address: int) -> int:
     """Make batch steps, and return how many."""
-    s = carray(pointer(address), (1,), STRETCH)[0]
+    s = record_at(address, STRETCH)
     made, s.remembered = 0, 1
     while made < s.most:
         for i in range(s.units):
@@ -228,5 +228,4 @@ def some(address: int, size: int) -> bool:
 
 @functools.cache
 def _program() -> Any:
-    function = stretch.py_func  # type: ignore[attr-defined]
-    return kept(function, key_of(*map(repr, (ROWS, STRETCH, UPDATE)), *reached(function)))
+    return program(stretch, ROWS, STRETCH, UPDATE)

@@ -184,7 +184,8 @@ COMPILED = {name: make_backend(name, "cpu", jit_compile=True) for name in BOTH}
         pytest.param("tensorflow", (mt.DQN, "masked", "dueling", {"tau": 0.1}), id="XLA, DQN"),
         pytest.param("tensorflow", (mt.DQN, "discrete", "frames", {}), id="XLA, DQN, frames"),
         pytest.param("torch", (mt.DQN, "masked", "pixels", {"tau": 0.1}), id="torch.compile, DQN"),
-        pytest.param("torch", (mt.PPO, "masked", "tanh", {}), id="torch.compile, PPO"),
+        pytest.param("torch", (mt.PPO, "masked", "gelu", {"value_clip": 0.1}), id="torch.compile, PPO"),
+        pytest.param("torch", (mt.PPO, "masked", "tanh", {}), id="numba, PPO"),
     ],
 )
 def test_compiled_passes_compute_the_same(name, case):

@@ -7,7 +7,7 @@ import pytest
 
 from marltrain.policies.algorithm import TensorBatch
 from marltrain.policies.backends import make_backend
-from marltrain.policies.minibatches import Minibatches, shares_of
+from marltrain.policies.minibatches import Minibatches, columns_of, shares_of
 from marltrain.random import generator
 
 BACKEND = make_backend("torch", "cpu")
@@ -89,6 +89,46 @@ def test_a_compiled_backend_is_given_wider_minibatches_of_the_same_rows():
     for (weight, _), (padded, _) in zip(plain, wide, strict=True):
         assert np.array_equal(padded[:, : weight.shape[1]], weight)
         assert not padded[:, weight.shape[1] :].any()
+
+
+@pytest.mark.parametrize(
+    ("counts", "minibatches", "batch_size"),
+    [([10, 7, 1], 3, 64), ([11, 2], None, 4), ([4, 0, 9], 2, 64), ([5], None, 64), ([0, 0], 3, 64), ([1, 3], 5, 64)],
+)
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_dealt_by_number_are_the_same_minibatches(counts, minibatches, batch_size, epochs):
+    """The same rows in the same places with the same weights; the same numbers are drawn for it."""
+    rng = np.random.default_rng(0)
+    weight = (np.arange(max(counts) + 1) < np.array(counts)[:, None]) * rng.uniform(
+        0.5, 2, (len(counts), max(counts) + 1)
+    )
+    weight = weight.astype(np.float32)
+    number = np.broadcast_to(np.arange(weight.shape[1]), weight.shape)
+    cut = Minibatches(weight, minibatches, batch_size)
+    rngs, others = ([generator(k, "update") for k in range(len(counts))] for _ in range(2))
+    expected = list(cut.epochs(epochs, rngs, TensorBatch(number=BACKEND.tensor(number)), BACKEND))
+    made = cut.dealt(epochs, others)
+    passes = len(expected)
+    assert made.index.shape == made.weight.shape == (epochs, len(counts), cut.edges[-1][1])
+    assert (made.epoch.shape, made.present.shape) == ((passes,), (passes, len(counts)))
+    for array, kind in (
+        (made.index, np.int64), (made.weight, np.float32), (made.epoch, np.int64), (made.start, np.int64),
+        (made.stop, np.int64), (made.present, np.bool_),
+    ):  # fmt: skip
+        assert array.dtype == kind
+        assert array.flags.c_contiguous
+    for i, (columns, present) in enumerate(expected):
+        rows = np.s_[made.epoch[i], :, made.start[i] : made.stop[i]]
+        np.testing.assert_array_equal(made.index[rows], columns["number"])
+        np.testing.assert_array_equal(made.weight[rows], columns["weight"])
+        np.testing.assert_array_equal(made.present[i], present)
+    assert made.epoch.tolist() == np.repeat(np.arange(epochs), passes // epochs).tolist()
+    assert [rng.bit_generator.state for rng in rngs] == [rng.bit_generator.state for rng in others]
+
+
+def test_minibatches_hold_what_is_in_rows_and_not_done_with():
+    held = columns_of(TensorBatch(obs=1, legal=None, advantage=2, weight=3, reward=4, boot_obs=5, extras={}, cut=6))
+    assert held == {"obs": 1, "legal": None, "advantage": 2}
 
 
 def test_shares_by_hand():

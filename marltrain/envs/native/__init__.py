@@ -72,7 +72,7 @@ and no `state` gives everybody's observation in a row. At the end of an episode,
 called once more, on the last record, before `reset`.
 
 **Rules about code.** Hooks and helpers are plain loops and arithmetic that numba compiles; helpers are decorated with
-`compiling.compiled` (from any file; constants are module globals, arrays of them too). Compute in float64; write
+`compiling.inner` (from any file; constants are module globals, arrays of them too). Compute in float64; write
 outputs as they are, they are rounded to float32. Chance only from `marltrain.envs.native.chance`:
 `uniform(s, low, high)`, `normal(s)`, `integer(s, n)`, `choice(s, weights)`. Shapes are part of the compiled code,
 numbers in `rules` are not: a game with another number of players is compiled anew (some seconds, once), one with

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.addresses import outcomes
-from marltrain.compiling import compiled
+from marltrain.compiling import inner
 from marltrain.random import SEED_LIMIT
 
 _GAMMA, _MIX1, _MIX2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -23,13 +23,13 @@ _LOW32 = np.uint64(0xFFFFFFFF)
 _LIMIT = np.uint64(SEED_LIMIT)
 
 
-@compiled
+@inner
 def uniform(s: Any, low: float, high: float) -> float:
     """Return a number in [low, high)."""
     return _queued(s) if s.queued > 0 else low + (high - low) * _fraction(s)
 
 
-@compiled
+@inner
 def normal(s: Any) -> float:
     """Return a standard normal number (Box and Muller 1958)."""
     if s.queued > 0:
@@ -38,13 +38,13 @@ def normal(s: Any) -> float:
     return radius * math.cos(2.0 * math.pi * _fraction(s))
 
 
-@compiled
+@inner
 def integer(s: Any, n: int) -> int:
     """Return a whole number from 0 to n - 1, each as likely as another."""
     return int(_queued(s)) if s.queued > 0 else int(n * _fraction(s))
 
 
-@compiled
+@inner
 def choice(s: Any, weights: Any) -> int:
     """Return i with probability `weights[i]`, divided by their sum."""
     if s.queued > 0:
@@ -60,7 +60,7 @@ def choice(s: Any, weights: Any) -> int:
     return len(weights) - 1
 
 
-@compiled
+@inner
 def _queued(s: Any) -> float:
     outcome = outcomes(s.queue, 1)[0]
     s.queue += 8
@@ -68,21 +68,21 @@ def _queued(s: Any) -> float:
     return outcome
 
 
-@compiled
+@inner
 def _mixed(z: Any) -> Any:
     z = (z ^ (z >> _U30)) * _MIX1
     z = (z ^ (z >> _U27)) * _MIX2
     return z ^ (z >> _U31)
 
 
-@compiled
+@inner
 def _fraction(s: Any) -> float:
     """A number in [0, 1), of 53 random bits."""
     s.random += _GAMMA
     return (_mixed(s.random) >> _U11) * 2.0**-53
 
 
-@compiled
+@inner
 def seed(s: Any, number: int) -> None:
     """Begin the stream of an episode's seed."""
     s.seed = number
@@ -95,7 +95,7 @@ _SEED_A, _SEED_B, _LEFT, _RIGHT = (np.uint64(k) for k in (0x931E8875, 0x58F38DED
 _START_B = np.uint64(0x8B51F9DD)
 
 
-@compiled
+@inner
 def episode_seed(s: Any, episode: int) -> Any:
     """Return `child_seed(run seed, "episode", role, environment, episode)`; see `marltrain.random`."""
     stir = np.uint64(s.stir)

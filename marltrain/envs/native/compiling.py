@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.compiling import compiled, kept, key_of, plain, reached
+from marltrain import addresses
+from marltrain.compiling import inner, kept, key_of, plain, reached
 from marltrain.envs.native.game import Game
 
 Program = Callable[[int, int, int, int, int], int]
@@ -41,6 +42,7 @@ def table_of(players: int) -> np.dtype[Any]:
 def _sizes(game: Game) -> dict[str, Any]:
     return {
         "FIELDS": game.fields,
+        "FIELDS_SIZE": game.fields.itemsize,
         "RULES": game.rules.dtype,
         "TABLE": table_of(len(game.players)),
         "PLAYERS": len(game.players),
@@ -57,7 +59,7 @@ def _build(game: Game, sizes: dict[str, Any], key: str) -> Program:
     kernel = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = kernel  # numba looks there for the module of what it loads from disk
     spec.loader.exec_module(kernel)
-    hooks = {name: compiled(plain(getattr(game, name))) for name in _HOOKS if getattr(game, name) is not None}
+    hooks = {name: inner(plain(getattr(game, name))) for name in _HOOKS if getattr(game, name) is not None}
     hooks.setdefault("state", kernel.everybody_in_a_row if game.state_size else kernel.no_state)
     hooks.setdefault("legal", kernel.no_mask)
     vars(kernel).update(sizes, **hooks)
@@ -74,8 +76,8 @@ def _key(game: Game, sizes: dict[str, Any]) -> str:
 
 @functools.cache
 def _sources() -> str:
-    """A hash of every file of this package."""
+    """A hash of every file of this package, and of what tells its programs where things are."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    for path in [*sorted(Path(__file__).parent.rglob("*.py")), Path(str(addresses.__file__))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()

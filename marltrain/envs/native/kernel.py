@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import carray, flags, numbers, pointer, wholes
-from marltrain.compiling import compiled
+from marltrain.addresses import flags, numbers, record_at, wholes
+from marltrain.compiling import inner
 from marltrain.envs.native.chance import episode_seed, seed
 from marltrain.envs.native.game import TERMINATED, TRUNCATED
 
 # What a game fills in.
 FIELDS = np.dtype([("steps", np.int64)])
+FIELDS_SIZE = FIELDS.itemsize
 RULES = np.dtype([("limit", np.int64)])
 TABLE = np.dtype([("num_envs", np.int64)])
 PLAYERS = 1
@@ -36,22 +37,21 @@ STEP, RESET, BEGIN, PUBLISH, LOOK = range(5)
 FINE = -1
 
 
-@compiled
+@inner
 def run(address: int, what: int, low: int, high: int, number: int) -> int:
     """Do one thing to environments `low` to `high`; return FINE, or where the first wrong action is: p * E + e.
 
     STEP: one env step.  RESET: episode 0 everywhere.  BEGIN: an episode on seed `number`.  PUBLISH: write what is to be
     acted on.  LOOK: write what player `number` sees now, whoever has the turn, and the global state, as the final ones.
     """
-    t = carray(pointer(address), (1,), TABLE)[0]
-    rules = carray(pointer(t.rules), (1,), RULES)[0]
+    t = record_at(address, TABLE)
+    rules = record_at(t.rules, RULES)
     if what == STEP:
         wrong = wrong_action(t, low, high)
         if wrong != FINE:
             return wrong
-    records = carray(pointer(t.records), (t.num_envs,), FIELDS)
     for e in range(low, high):
-        s = records[e]
+        s = record_at(t.records + e * FIELDS_SIZE, FIELDS)
         if what == STEP:
             advance(t, rules, s, e)
         elif what == RESET:
@@ -67,7 +67,7 @@ def run(address: int, what: int, low: int, high: int, number: int) -> int:
     return FINE
 
 
-@compiled
+@inner
 def begin(rules: Any, s: Any, number: int) -> None:
     """Start an episode on seed `number`. Everybody is present and has the turn, unless the game says otherwise."""
     seed(s, number)
@@ -78,7 +78,7 @@ def begin(rules: Any, s: Any, number: int) -> None:
     reset(s, rules)
 
 
-@compiled
+@inner
 def advance(t: Any, rules: Any, s: Any, e: int) -> None:
     """Take the actions, apply the rules, tell what happened; start the next episode where this one ended."""
     for p in range(PLAYERS):
@@ -100,7 +100,7 @@ def advance(t: Any, rules: Any, s: Any, e: int) -> None:
             begin(rules, s, episode_seed(s, s.episode))
 
 
-@compiled
+@inner
 def take_action(t: Any, s: Any, p: int, e: int) -> None:
     """Copy player p's action into the record."""
     if DISCRETE:
@@ -111,7 +111,7 @@ def take_action(t: Any, s: Any, p: int, e: int) -> None:
             s.action[p, i] = chosen[i]
 
 
-@compiled
+@inner
 def tell(t: Any, rules: Any, s: Any, e: int) -> bool:
     """Write rewards and ends, and the last observation of whoever ended; return whether the episode did."""
     running = False
@@ -132,7 +132,7 @@ def tell(t: Any, rules: Any, s: Any, e: int) -> bool:
     return not running
 
 
-@compiled
+@inner
 def show_last(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
     """Write player p's last observation; where no move is legal, all of them are."""
     look(t, rules, s, e, p)
@@ -145,7 +145,7 @@ def show_last(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
             mask[i] = True
 
 
-@compiled
+@inner
 def look(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
     """Write what player p sees, and its legal moves, as its last."""
     observe(s, rules, p, numbers(t.final_obs[p] + 4 * e * t.width[p], t.width[p]))
@@ -153,14 +153,14 @@ def look(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
         legal(s, rules, p, flags(t.final_legal[p] + e * t.choices[p], t.choices[p]))
 
 
-@compiled
+@inner
 def tell_state(t: Any, rules: Any, s: Any, e: int, address: int) -> None:
     """Write the global state into row e of the array at an address, where there is one."""
     if address:
         state(s, rules, numbers(address + 4 * e * t.state_size, t.state_size))
 
 
-@compiled
+@inner
 def publish(t: Any, rules: Any, s: Any, e: int) -> None:
     """Write what is to be acted on now."""
     for p in range(PLAYERS):
@@ -174,7 +174,7 @@ def publish(t: Any, rules: Any, s: Any, e: int) -> None:
     tell_state(t, rules, s, e, t.state)
 
 
-@compiled
+@inner
 def wrong_action(t: Any, low: int, high: int) -> int:
     """Find an action of a player who has the turn that is not one of its moves; return p * E + e, or FINE."""
     for p in range(PLAYERS):
@@ -185,14 +185,14 @@ def wrong_action(t: Any, low: int, high: int) -> int:
     return FINE
 
 
-@compiled
+@inner
 def is_move(t: Any, p: int, e: int) -> bool:
     """Return whether a discrete action is in its range, and legal."""
     n, action = t.choices[p], wholes(t.action[p], t.num_envs)[e]
     return 0 <= action < n and (t.legal[p] == 0 or flags(t.legal[p] + e * n, n)[action])
 
 
-@compiled
+@inner
 def is_finite(t: Any, p: int, e: int) -> bool:
     """Return whether a continuous action is made of finite numbers."""
     finite = True
@@ -201,7 +201,7 @@ def is_finite(t: Any, p: int, e: int) -> bool:
     return finite
 
 
-@compiled
+@inner
 def everybody_in_a_row(s: Any, rules: Any, out: Any) -> None:
     """Write the global state of a game that has no `state` of its own: all observations, one after another."""
     start = 0
@@ -210,11 +210,11 @@ def everybody_in_a_row(s: Any, rules: Any, out: Any) -> None:
         start += WIDTHS[p]
 
 
-@compiled
+@inner
 def no_state(s: Any, rules: Any, out: Any) -> None:
     """Stand for the global state of a game that has none."""
 
 
-@compiled
+@inner
 def no_mask(s: Any, rules: Any, p: int, mask: Any) -> None:
     """Stand for the legal moves of a game in which all of them are."""

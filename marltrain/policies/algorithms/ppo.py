@@ -77,8 +77,8 @@ class PPOAlgorithm(Algorithm):
         }
 
     def native(self) -> Native | None:
-        """Return that it samples, where actions are one choice."""
-        return Native("actor", "categorical") if isinstance(self.distribution, Categorical) else None
+        """Return that it samples and learns by its own loss, where actions are one choice."""
+        return Native("actor", "categorical", "ppo") if isinstance(self.distribution, Categorical) else None
 
     def needs(self) -> Needs:
         """Return that it learns whole rollouts, with the behaviour's log-probabilities."""

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import carray, flags, numbers, pointer, wholes
-from marltrain.compiling import compiled, kept, key_of, reached
+from marltrain.addresses import flags, numbers, record_at, wholes
+from marltrain.compiling import compiled, program
 from marltrain.policies.native.network import NETWORK, forward
 
 GREEDY, SAMPLE = range(2)
@@ -31,7 +31,7 @@ ACT = np.dtype(NETWORK + [(name, np.int64) for name in _ONE])
 @compiled
 def record(address: int) -> Any:
     """Return what lies at an address as an ACT."""
-    return carray(pointer(address), (1,), ACT)[0]
+    return record_at(address, ACT)
 
 
 @compiled
@@ -51,8 +51,7 @@ def act(address: int, at: int) -> int:
 @functools.cache
 def act_program() -> Any:
     """Return `act`, compiled or read from disk."""
-    function = act.py_func  # type: ignore[attr-defined]
-    return kept(function, key_of(repr(ACT), *reached(function)))
+    return program(act, ACT)
 
 
 @compiled

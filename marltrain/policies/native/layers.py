@@ -13,8 +13,8 @@ import numpy as np
 from numba import float32
 
 from marltrain.addresses import entry, fma, numbers
-from marltrain.compiling import compiled, kept, key_of, reached
-from marltrain.policies.native.tiles import BROAD, TALL, tile
+from marltrain.compiling import compiled, program
+from marltrain.policies.native.tiles import BROAD, tile
 
 TANH, RELU, NONE = range(3)
 """Activations."""
@@ -30,16 +30,23 @@ _Q = np.array([1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03,
 
 
 @compiled
-def layer(activation: int, x: int, rows: int, inputs: int, weight: int, bias: int, outputs: int, y: int) -> int:
+def layer(
+    activation: int, x: int, rows: int, x_row: int, x_step: int, inputs: int, weight: int, bias: int, bias_row: int,
+    outputs: int, y: int,
+) -> int:  # fmt: skip
     """Write the activation of x @ weight + bias to y; return 0.
 
-    x [rows, inputs], weight [inputs, outputs], bias [outputs], y [rows, outputs].
+    x [rows, inputs], `x_row` numbers from one row to the next and `x_step` within it, so that it may lie transposed;
+    weight [inputs, outputs]; bias [outputs] with `bias_row` 0, or [rows, outputs] with as many as its rows are apart,
+    which may be y itself; y [rows, outputs].
     """
     floor = float32(0.0) if activation == RELU else _LOWEST
     row = 0
     while row < rows:
-        tall = TALL if rows - row >= TALL else 1
-        row_of_tiles(tall, x + 4 * row * inputs, inputs, weight, bias, outputs, y + 4 * row * outputs, floor)
+        left = rows - row
+        tall = 6 if left >= 6 and left != 8 else 4 if left >= 4 else 1  # of `tiles.HEIGHTS`
+        below, start = x + 4 * row * x_row, bias + 4 * row * bias_row
+        row_of_tiles(tall, below, x_row, x_step, inputs, weight, start, bias_row, outputs, y + 4 * row * outputs, floor)
         row += tall
     if activation == TANH:
         values = numbers(y, rows * outputs)
@@ -51,17 +58,20 @@ def layer(activation: int, x: int, rows: int, inputs: int, weight: int, bias: in
 @functools.cache
 def layer_entry() -> int:
     """Return where compiled code calls `layer`, which would be the most of every program that holds it."""
-    function = layer.py_func  # type: ignore[attr-defined]
-    return entry(kept(function, key_of(*reached(function))), 8)
+    return entry(program(layer), 11)
 
 
 @compiled
-def row_of_tiles(tall: int, x: int, inputs: int, weight: int, bias: int, outputs: int, y: int, floor: Any) -> None:
+def row_of_tiles(
+    tall: int, x: int, x_row: int, x_step: int, inputs: int, weight: int, bias: int, bias_row: int, outputs: int,
+    y: int, floor: Any,
+) -> None:  # fmt: skip
     """Write as many rows as a tile has, by the widest tiles that fit."""
     j = 0
     while j < outputs:
         columns = BROAD if outputs - j >= BROAD else min(outputs - j, 8)
-        tile(tall, columns, x, inputs, weight + 4 * j, bias + 4 * j, outputs, y + 4 * j, floor)
+        at = 4 * j
+        tile(tall, columns, x, x_row, x_step, inputs, weight + at, bias + at, bias_row, outputs, y + at, floor)
         j += columns
 
 

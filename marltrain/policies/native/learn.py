@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import carray, flags, numbers, outcomes, pointer, wholes
+from marltrain.addresses import flags, numbers, outcomes, record_at, wholes
 from marltrain.compiling import compiled
 from marltrain.policies.native.act import best
 from marltrain.policies.native.move import ADAM, RMSPROP, adam, follow, norm, rmsprop, sgd
-from marltrain.policies.native.network import NETWORK, backward, forward
+from marltrain.policies.native.network import NETWORK, backward, forward, turn_weights
 
 METRICS = 4
 LOSS, MEAN, NORM, CLIPPED = range(METRICS)
@@ -24,7 +24,7 @@ _ONE = (
     "obs", "action", "reward", "discount", "share", "next_obs", "next_legal",  # [K, B, ...]; next_legal may be 0
     "limit", "rate", "epsilon",  # [K], [K] and one float64
     "metrics",  # [4, K]
-    "into", "following", "gradient", "aims", "zeros", "aside",  # room, for one agent
+    "into", "following", "turned", "gradient", "aims", "zeros", "aside",  # room, for one agent
 )  # fmt: skip
 LEARN = np.dtype(NETWORK + [(name, np.int64) for name in _ONE])
 """What a pass is told: numbers and addresses."""
@@ -33,7 +33,7 @@ LEARN = np.dtype(NETWORK + [(name, np.int64) for name in _ONE])
 @compiled
 def learning(address: int) -> Any:
     """Return what lies at an address as a LEARN."""
-    return carray(pointer(address), (1,), LEARN)[0]
+    return record_at(address, LEARN)
 
 
 @compiled
@@ -84,7 +84,9 @@ def slopes(p: Any, k: int, metrics: Any) -> None:
             values[row * p.choices + i] = float32(0.0)
         values[row * p.choices + action[row]] = share[row] * (near if error > 0 else -near)
     metrics[LOSS * p.agents + k], metrics[MEAN * p.agents + k] = loss, mean
-    backward(p, x, rows, weights, p.into, p.gradient, p.zeros, p.aside)
+    turn_weights(p, weights, p.turned)
+    numbers(p.gradient, p.size)[:] = float32(0.0)
+    backward(p, x, rows, p.turned, p.into, p.gradient, p.zeros, p.aside)
 
 
 @compiled

@@ -52,6 +52,14 @@ def widths_of(plan: Plan) -> list[int]:
 
 
 @compiled
+def product(
+    n: Any, activation: int, x: int, rows: int, inputs: int, weight: int, bias: int, outputs: int, y: int
+) -> None:
+    """Write the activation of x [rows, inputs] @ weight [inputs, outputs] + bias [outputs] to y."""
+    call(n.layer, (activation, x, rows, inputs, 1, inputs, weight, bias, 0, outputs, y))
+
+
+@compiled
 def forward(n: Any, x: int, rows: int, weights: int, into: int) -> int:
     """Compute a network on x [rows, width]; return the address of its outputs [rows, choices].
 
@@ -61,19 +69,28 @@ def forward(n: Any, x: int, rows: int, weights: int, into: int) -> int:
     for i in range(n.layers):
         activation = NONE if i == n.layers - 1 else n.activation
         weight, bias = weights + 4 * n.weight_at[i], weights + 4 * n.bias_at[i]
-        call(n.layer, (activation, x, rows, inputs, weight, bias, n.outputs[i], y))
+        product(n, activation, x, rows, inputs, weight, bias, n.outputs[i], y)
         x, inputs = y, n.outputs[i]
         y += 4 * rows * inputs
     return x
 
 
 @compiled
-def backward(n: Any, x: int, rows: int, weights: int, into: int, gradient: int, zeros: int, aside: int) -> None:
-    """Write the gradient [size] of a loss by the weights.
+def turn_weights(n: Any, weights: int, turned: int) -> None:
+    """Write the transposes of all layers' weights, each where its weights are; `backward` needs them."""
+    inputs = n.width
+    for i in range(n.layers):
+        turn(weights + 4 * n.weight_at[i], inputs, n.outputs[i], turned + 4 * n.weight_at[i])
+        inputs = n.outputs[i]
 
+
+@compiled
+def backward(n: Any, x: int, rows: int, turned: int, into: int, gradient: int, zeros: int, aside: int) -> None:
+    """Add the gradient [size] of a loss by the weights, for these rows, to what `gradient` holds.
+
+    turned: what `turn_weights` wrote.  zeros: as many as the widest layer or x has.  aside: room, as `largest` says.
     into: what `forward` left there, but for the last layer, which has the loss's gradient by its outputs; the others'
       are overwritten by theirs.
-    zeros: as many as the widest layer or x has.  aside: room, twice as much as `largest` says.
     """
     slopes = into
     for i in range(n.layers - 1):
@@ -82,35 +99,30 @@ def backward(n: Any, x: int, rows: int, weights: int, into: int, gradient: int, 
         i = n.layers - 1 - behind
         outputs, inputs = n.outputs[i], n.outputs[i - 1] if i else n.width
         below = slopes - 4 * rows * inputs if i else x
-        weight_slopes(n, below, rows, inputs, slopes, outputs, gradient + 4 * n.weight_at[i], zeros, aside)
-        sum_rows(slopes, rows, outputs, gradient + 4 * n.bias_at[i])
+        add_weight_slopes(n, below, rows, inputs, slopes, outputs, gradient + 4 * n.weight_at[i], zeros, aside)
+        add_rows(slopes, rows, outputs, gradient + 4 * n.bias_at[i])
         if i:
-            passed = aside + 4 * largest(rows, inputs, outputs)
-            turn(weights + 4 * n.weight_at[i], inputs, outputs, aside)
-            call(n.layer, (NONE, slopes, rows, outputs, aside, zeros, inputs, passed))
-            through(n.activation, below, passed, rows * inputs)
+            product(n, NONE, slopes, rows, outputs, turned + 4 * n.weight_at[i], zeros, inputs, aside)
+            through(n.activation, below, aside, rows * inputs)
         slopes = below
 
 
 @compiled
-def weight_slopes(
+def add_weight_slopes(
     n: Any, x: int, rows: int, inputs: int, slopes: int, outputs: int, made: int, zeros: int, aside: int
 ) -> None:
-    """Write x^T @ slopes [inputs, outputs]; where that is narrow, as (slopes^T @ x)^T: tiles are filled by columns."""
+    """Add x^T @ slopes [inputs, outputs]; where that is narrow, as (slopes^T @ x)^T: tiles are filled by columns."""
     if outputs < inputs and outputs < 8:
-        other = aside + 4 * largest(rows, inputs, outputs)
-        turn(slopes, rows, outputs, aside)
-        call(n.layer, (NONE, aside, outputs, rows, x, zeros, inputs, other))
-        turn(other, outputs, inputs, made)
+        call(n.layer, (NONE, slopes, outputs, 1, outputs, rows, x, zeros, 0, inputs, aside))
+        add_turned(aside, outputs, inputs, made)
     else:
-        turn(x, rows, inputs, aside)
-        call(n.layer, (NONE, aside, inputs, rows, slopes, zeros, outputs, made))
+        call(n.layer, (NONE, x, inputs, 1, inputs, rows, slopes, made, outputs, outputs, made))
 
 
 @compiled
 def largest(rows: int, inputs: int, outputs: int) -> int:
-    """Return the size of the largest matrix that a layer has to do with."""
-    return max(inputs * outputs, rows * inputs, rows * outputs)
+    """Return the room that a layer's way back needs."""
+    return max(inputs * outputs, rows * inputs)
 
 
 @compiled
@@ -123,11 +135,18 @@ def turn(source: int, rows: int, columns: int, made: int) -> None:
 
 
 @compiled
-def sum_rows(source: int, rows: int, columns: int, made: int) -> None:
-    """Write the sums of the columns of [rows, columns]."""
+def add_turned(source: int, rows: int, columns: int, made: int) -> None:
+    """Add the transpose of a matrix [rows, columns]."""
+    read, written = numbers(source, rows * columns), numbers(made, rows * columns)
+    for i in range(rows):
+        for j in range(columns):
+            written[j * rows + i] += read[i * columns + j]
+
+
+@compiled
+def add_rows(source: int, rows: int, columns: int, made: int) -> None:
+    """Add the sums of the columns of [rows, columns]."""
     total = numbers(made, columns)
-    for j in range(columns):
-        total[j] = float32(0.0)
     for i in range(rows):
         row = numbers(source + 4 * i * columns, columns)
         for j in range(columns):

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import address_of, carray, copy, flags, next_bits, numbers, outcomes, pointer, wholes
-from marltrain.compiling import compiled, kept, key_of, reached
+from marltrain.addresses import address_of, copy, flags, next_bits, numbers, outcomes, record_at, wholes
+from marltrain.compiling import compiled, program
 from marltrain.layout import Array
 from marltrain.policies.batch import Needs, Transitions
 from marltrain.policies.memory.readers import SCAN_BELOW, UniformReader
@@ -216,7 +216,7 @@ def read(r: Any) -> None:
 @compiled
 def reading_at(address: int) -> Any:
     """Return what lies at an address as a READING."""
-    return carray(pointer(address), (1,), READING)[0]
+    return record_at(address, READING)
 
 
 @compiled
@@ -227,5 +227,4 @@ def read_once(address: int) -> None:
 
 @functools.cache
 def _program() -> Any:
-    function = read_once.py_func  # type: ignore[attr-defined]
-    return kept(function, key_of(repr(READING), *reached(function)))
+    return program(read_once, READING)

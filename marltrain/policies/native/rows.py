@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import address_of, carray, copy, flags, numbers, pointer, wholes
+from marltrain.addresses import address_of, copy, flags, numbers, record_at, wholes
 from marltrain.compiling import compiled
 from marltrain.layout import Array
 from marltrain.policies.memory.ring import Ring
@@ -55,7 +55,7 @@ def told_of(ring: Ring, step: Step, action: Array, extras: dict[str, Array]) -> 
 @compiled
 def rows_at(address: int) -> Any:
     """Return what lies at an address as ROWS."""
-    return carray(pointer(address), (1,), ROWS)[0]
+    return record_at(address, ROWS)
 
 
 @compiled

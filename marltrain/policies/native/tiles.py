@@ -14,69 +14,74 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-TALL = 4
-"""Rows of a tile; the last rows of a matrix are tiles of one."""
+HEIGHTS = (6, 4, 1)
+"""Rows that a tile may have: six keep the multipliers busy, four make up what six leave of an even number."""
 WIDEST = 16 if binding.get_host_cpu_features().get("avx512f") else 8
 """Numbers in a vector: those of the processor's widest registers."""
 BROAD = 2 * WIDEST
 """Columns of the widest tile: its sums, weights and factors just fit into the registers (32 with AVX-512, 16 else)."""
 COLUMNS = (BROAD, *range(8, 0, -1))
 """Columns that a tile may have."""
+_MANY = 1000
+"""More columns than a tile has."""
 _FLOAT, _WHOLE = ir.FloatType(), ir.IntType(64)
 _TOOLS: Any = cgutils
 
 
 def _tile(
-    _: Any, rows: Any, columns: Any, x: Any, inputs: Any, weight: Any, bias: Any, outputs: Any, y: Any, floor: Any
-) -> Any:
-    """Write x @ weight + bias for TALL rows or one, and so many columns, to y; what is below `floor`, as that.
+    _: Any, rows: Any, columns: Any, x: Any, x_row: Any, x_step: Any, inputs: Any, weight: Any, bias: Any,
+    bias_row: Any, outputs: Any, y: Any, floor: Any,
+) -> Any:  # fmt: skip
+    """Write x @ weight + bias for so many rows and columns to y; what is below `floor`, as that.
 
-    columns: one of COLUMNS.  It is given addresses and sizes: x of the first row, `inputs` numbers a row; weight and
-    bias of the first column, `outputs` numbers a row of weight and y; y of the first row and column.
+    rows: one of HEIGHTS.  columns: one of COLUMNS.  It is given addresses and sizes: x of the first row, `inputs`
+    numbers a row, `x_step` from one to the next and `x_row` from a row to the next; weight and bias of the first
+    column, `outputs` numbers a row of weight and y, `bias_row` from the bias of a row to that of the next; y of the
+    first row and column.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        tall, after = builder.icmp_signed(">", arguments[0], _WHOLE(1)), builder.append_basic_block()
-        choice = builder.switch(arguments[1], after)
-        for size in COLUMNS:
-            choice.add_case(_WHOLE(size), builder.append_basic_block(f"columns{size}"))
-        for (_, block), size in zip(choice.cases, COLUMNS, strict=True):
-            builder.position_at_end(block)
-            with builder.if_else(tall) as (several, single):
-                with several:
-                    _write(builder, TALL, size, *arguments[2:])
-                with single:
-                    _write(builder, 1, size, *arguments[2:])
-            builder.branch(after)
+        after = builder.append_basic_block()
+        chosen = builder.add(builder.mul(arguments[0], _WHOLE(_MANY)), arguments[1])
+        choice = builder.switch(chosen, after)
+        for height in HEIGHTS:
+            for size in COLUMNS:
+                block = builder.append_basic_block(f"tile{height}x{size}")
+                choice.add_case(_WHOLE(height * _MANY + size), block)
+                builder.position_at_end(block)
+                _write(builder, height, size, *arguments[2:])
+                builder.branch(after)
         builder.position_at_end(after)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 8, types.float32), generate
+    return types.void(*[types.int64] * 11, types.float32), generate
 
 
 tile: Any = intrinsic(_tile)
 
 
 def _write(
-    builder: Any, rows: int, columns: int, x: Any, inputs: Any, weight: Any, bias: Any, outputs: Any, y: Any, floor: Any
-) -> None:
+    builder: Any, rows: int, columns: int, x: Any, x_row: Any, x_step: Any, inputs: Any, weight: Any, bias: Any,
+    bias_row: Any, outputs: Any, y: Any, floor: Any,
+) -> None:  # fmt: skip
     width = min(columns, WIDEST)
     vector = _FLOAT if width == 1 else ir.VectorType(_FLOAT, width)
     pieces = [_WHOLE(piece) for piece in range(0, columns, width)]
     name = "llvm.fma.f32" if width == 1 else f"llvm.fma.v{width}f32"
     multiply_add = _TOOLS.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
     sums = [[_TOOLS.alloca_once(builder, vector) for _ in pieces] for _ in range(rows)]
-    for i, piece in enumerate(pieces):
-        start = builder.load(_place(builder, vector, bias, piece), align=4)
-        for row in range(rows):
-            builder.store(start, sums[row][i])
+    for row in range(rows):
+        down = builder.mul(_WHOLE(row), bias_row)
+        for total, piece in zip(sums[row], pieces, strict=True):
+            start = builder.load(_place(builder, vector, bias, builder.add(down, piece)), align=4)
+            builder.store(start, total)
     with _TOOLS.for_range(builder, inputs) as loop:
         first = builder.mul(loop.index, outputs)
         weights = [
             builder.load(_place(builder, vector, weight, builder.add(first, piece)), align=4) for piece in pieces
         ]
         for row in range(rows):
-            at = builder.add(builder.mul(_WHOLE(row), inputs), loop.index)
+            at = builder.add(builder.mul(_WHOLE(row), x_row), builder.mul(loop.index, x_step))
             factor = _spread(builder, vector, builder.load(_place(builder, _FLOAT, x, at)))
             for total, weighed in zip(sums[row], weights, strict=True):
                 builder.store(builder.call(multiply_add, [factor, weighed, builder.load(total)]), total)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import carray, copy, pointer, wholes
-from marltrain.compiling import compiled, kept, key_of, reached
+from marltrain.addresses import copy, record_at, wholes
+from marltrain.compiling import compiled, program
 from marltrain.policies.native.act import ACT, record
 from marltrain.policies.native.learn import LEARN, METRICS, learn, learning, targets_follow
 from marltrain.policies.native.replay import READING, draw, read, reading_at
@@ -28,7 +28,7 @@ UPDATE = np.dtype([(name, np.int64) for name in _ONE])
 @compiled
 def updates_at(address: int) -> Any:
     """Return what lies at an address as an UPDATE."""
-    return carray(pointer(address), (1,), UPDATE)[0]
+    return record_at(address, UPDATE)
 
 
 @compiled
@@ -68,5 +68,4 @@ def update(address: int, now: int, begun: int) -> int:
 @functools.cache
 def update_program() -> Any:
     """Return `update`, compiled or read from disk."""
-    function = update.py_func  # type: ignore[attr-defined]
-    return kept(function, key_of(*map(repr, (ACT, LEARN, READING, UPDATE)), *reached(function)))
+    return program(update, ACT, LEARN, READING, UPDATE)

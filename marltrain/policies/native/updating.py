@@ -10,7 +10,7 @@ import numpy as np
 from marltrain.addresses import address_of
 from marltrain.layout import Array
 from marltrain.policies.minibatches import shares_of
-from marltrain.policies.native.learning import NativePass
+from marltrain.policies.native.learning import QPass
 from marltrain.policies.native.replay import Draws, NativeReader, Reading
 from marltrain.policies.native.update import UPDATE, update_program
 from marltrain.policies.rounds import Made, Round
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class NativeUpdates:
-    """The updates of a learner, by rows that a NativeReader knows; for a learner whose passes are a NativePass.
+    """The updates of a learner, by rows that a NativeReader knows; for a learner whose passes are a QPass.
 
     Rounds are planned; compiled code makes them one after another, and what they measured is taken.
     """
 
-    def __init__(self, learner: AlgorithmLearner, moves: NativePass, reader: NativeReader, batch_size: int) -> None:
+    def __init__(self, learner: AlgorithmLearner, moves: QPass, reader: NativeReader, batch_size: int) -> None:
         """Lay down what does not change."""
         self.learner, self.moves, self.batch_size = learner, moves, batch_size
         self._ring = reader.ring

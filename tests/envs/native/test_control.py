@@ -1,8 +1,12 @@
 """Classic control against Gymnasium's."""
 
+import math
+
 import numpy as np
 import pytest
 
+from marltrain.compiling import compiled
+from marltrain.envs.native.control.cartpole import SMALL, STEEPEST, cos_sin
 from tests.envs.native.originals import assert_same_starts, hold
 
 
@@ -57,3 +61,20 @@ def test_mountain_car_at_its_goal():
 def test_acrobot_at_its_goal():
     assert hold("gymnasium/Acrobot-v1", "marltrain/Acrobot-v1", lambda env: {"now": env.state},
                 episodes=10, choose=swing(5, (0, 2))) > 5  # fmt: skip
+
+
+@compiled
+def turned(angles, made):
+    for i in range(len(angles)):
+        made[i] = cos_sin(angles[i])
+
+
+def test_cosine_and_sine_of_a_standing_and_of_a_fallen_pole():
+    """To the last bit but one, on both sides of the angle up to which they are series."""
+    angles = np.concatenate([np.linspace(-2 * SMALL, 2 * SMALL, 4001), [0.0, 1e-9, SMALL, np.nextafter(SMALL, 1), 1e5]])
+    made = np.zeros((len(angles), 2))
+    turned(angles, made)
+    exact = np.array([(math.cos(angle), math.sin(angle)) for angle in angles])
+    assert abs(made - exact)[:, 0].max() <= 2**-53
+    assert (abs(made - exact)[:, 1] <= 2**-52 * abs(exact[:, 1])).all()
+    assert SMALL > STEEPEST

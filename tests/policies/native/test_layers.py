@@ -5,17 +5,22 @@ import pytest
 
 from marltrain.addresses import address_of
 from marltrain.policies.native.layers import NONE, RELU, TANH, layer, tanh
+from marltrain.policies.native.tiles import BROAD, COLUMNS, HEIGHTS
 
-ROWS, INPUTS, WIDTHS = (1, 2, 3, 5), (1, 3, 4, 7, 18), (1, 5, 64)
+ROWS, INPUTS, WIDTHS = (1, 2, 3, 5, 9), (1, 3, 4, 7, 18), (1, 5, 64)
 
 
 def computed(x, weight, bias, activation=NONE):
     """The activation of x @ weight + bias, by compiled code, where the memory behind the result is watched."""
     made = np.full((len(x) + 1, weight.shape[1]), 77, np.float32)
-    layer(activation, *map(int, (address_of(x), len(x), x.shape[1], address_of(weight), address_of(bias),
-                                 weight.shape[1], address_of(made))))  # fmt: skip
+    run(activation, x, len(x), x.shape[1], 1, x.shape[1], weight, bias, 0, weight.shape[1], made)
     assert (made[-1] == 77).all()
     return made[:-1]
+
+
+def run(activation, *given):
+    """Call `layer`, arrays by their addresses."""
+    layer(activation, *(address_of(one) if isinstance(one, np.ndarray) else int(one) for one in given))
 
 
 def drawn(rows, inputs, width):
@@ -27,8 +32,11 @@ def drawn(rows, inputs, width):
 
 
 def term_by_term(x, weight, bias):
-    """The same in the order of the weights, each product added to the sum so far and rounded once."""
-    total = np.repeat(bias[None], len(x), 0)
+    """The same in the order of the weights, each product added to the sum so far and rounded once.
+
+    bias: for all rows, or a row each.
+    """
+    total = np.array(np.broadcast_to(bias, (len(x), weight.shape[1])))
     for i in range(len(weight)):  # a product of two float32 is exact in float64
         total = (x[:, i, None].astype(np.float64) * weight[i].astype(np.float64) + total).astype(np.float32)
     return total
@@ -54,12 +62,40 @@ def test_a_layer_is_its_sum_in_the_order_of_the_weights(rows, inputs, width):
 @pytest.mark.parametrize("inputs", INPUTS)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_row_is_the_same_alone_and_among_others(inputs, width):
-    """Of 5 rows four are computed two at a time, and the last one alone; so is each of them, alone."""
-    x, weight, bias = drawn(5, inputs, width)
+    """Of 12 rows tiles of six are computed, of 4 one of four; each row alone, too."""
+    x, weight, bias = drawn(12, inputs, width)
     together = computed(x, weight, bias)
-    for row in range(5):
+    for row in range(12):
         np.testing.assert_array_equal(computed(x[row : row + 1].copy(), weight, bias)[0], together[row])
-    np.testing.assert_array_equal(computed(x[1:4].copy(), weight, bias), together[1:4])
+    np.testing.assert_array_equal(computed(x[1:5].copy(), weight, bias), together[1:5])
+    np.testing.assert_array_equal(computed(x[2:11].copy(), weight, bias), together[2:11])
+
+
+@pytest.mark.parametrize("width", [*sorted(COLUMNS), BROAD + 1, BROAD + 8, BROAD + 13, 2 * BROAD])
+def test_tiles_of_all_heights_and_widths_however_what_they_read_lies(width):
+    """Rows apart by more than they are wide, or transposed; biases for all rows, a row each, or the result itself."""
+    assert (HEIGHTS, COLUMNS) == ((6, 4, 1), (BROAD, 8, 7, 6, 5, 4, 3, 2, 1))
+    for rows in range(1, 15):  # all ways to cut them into tiles: 8 is 4 + 4, 13 is 6 + 6 + 1, 14 is 6 + 4 + 4
+        x, weight, bias = drawn(rows, 3, width)
+        own = np.random.default_rng(rows).normal(size=(rows, width + 2)).astype(np.float32)
+        apart, turned = np.full((rows, 5), np.nan, np.float32), np.full((3, rows + 2), np.nan, np.float32)
+        apart[:, :3], turned[:, :rows] = x, x.T
+        expected, expected_own = term_by_term(x, weight, bias), term_by_term(x, weight, own[:, :width])
+        for lies in ((x, rows, 3, 1), (apart, rows, 5, 1), (turned, rows, 1, rows + 2)):
+            every = np.full((rows + 2) * width, 77, np.float32)
+            made = every[width:-width].reshape(rows, width)
+            run(NONE, *lies, 3, weight, bias, 0, width, made)
+            np.testing.assert_array_equal(made, expected)
+            run(NONE, *lies, 3, weight, own, width + 2, width, made)
+            np.testing.assert_array_equal(made, expected_own)
+            made[...] = own[:, :width]
+            run(NONE, *lies, 3, weight, made, width, width, made)
+            np.testing.assert_array_equal(made, expected_own)
+            made[...] = own[:, :width]
+            run(RELU, *lies, 3, weight, made, width, width, made)
+            np.testing.assert_array_equal(made, np.maximum(expected_own, 0))
+            assert (every[:width] == 77).all()
+            assert (every[-width:] == 77).all()
 
 
 def activated(activation, values):

@@ -59,9 +59,8 @@ class Agents:
             "weights": weights, "target": weights if target is None else target, "first": np.zeros((agents, 9)),
             "second": np.zeros((agents, 9)), "count": np.zeros(agents),
         }  # fmt: skip
-        most = max(6, 2 * rows, 3 * rows)
         sizes = {"metrics": (4, agents), "into": 3 * rows, "following": 3 * rows, "gradient": 9, "aims": rows,
-                 "aside": max(LANES, 2 * most)}  # fmt: skip
+                 "turned": 9, "aside": max(LANES, 6, 2 * rows)}  # fmt: skip
         self.read = {name: given(values) for name, values in self.read.items()}
         self.written = {name: Place(values, UNTOUCHED) for name, values in self.written.items()}
         self.written |= {name: room(*np.atleast_1d(size)) for name, size in sizes.items()}

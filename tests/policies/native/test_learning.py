@@ -1,9 +1,8 @@
-"""Passes in compiled code move agents as the framework's do; for which learners they are made, and what is refused."""
+"""Passes of Q-values in compiled code move agents as the framework's do, and refuse what they would not read aright."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,10 @@ from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner import AlgorithmLearner
 from marltrain.policies.minibatches import shares_of
-from marltrain.policies.native.learning import LARGEST, NativePass, NativePasses, can_learn
-from marltrain.policies.networks import CNN, MLP, Head, Plan
+from marltrain.policies.native.learning import QPass, QPasses
+from marltrain.policies.networks import MLP
 from marltrain.policies.passes import Passes
-from tests.policies.batches import IMAGE, PICTURE_AND_VECTOR, VECTOR, of_agent, some_transitions
+from tests.policies.batches import VECTOR, of_agent, some_transitions
 from tests.policies.test_learner import everyone, moved, stacked
 
 PLAIN, COMPILED = make_backend("torch", "cpu"), make_backend("torch", "cpu", jit_compile=True)
@@ -49,7 +48,7 @@ def learners(choices: int = 4, own: dict[str, tuple[Any, ...]] | None = None, **
             for row, value in enumerate(values):
                 learner.set_hyper(row, name, value)
         made.append(learner)
-    assert [type(learner.passes) for learner in made] == [NativePasses, Passes]
+    assert [type(learner.passes) for learner in made] == [QPasses, Passes]
     return made
 
 
@@ -239,13 +238,13 @@ def test_metrics_are_not_overwritten_by_the_next_pass():
 @pytest.mark.parametrize(
     ("hidden", "rows", "needed"),
     [
-        ((64,), 7, [7 * 68, 7 * 68, 5 * 64 + 64 + 64 * 4 + 4, 7, 64, 2 * 7 * 64]),
-        ((), 1, [4, 4, 5 * 4 + 4, 1, 5, 64]),  # a norm takes 64 numbers
-        ((3,), 64, [64 * 7, 64 * 7, 5 * 3 + 3 + 3 * 4 + 4, 64, 5, 2 * 64 * 5]),
+        ((64,), 7, [7 * 68, 7 * 68, *[5 * 64 + 64 + 64 * 4 + 4] * 2, 7, 64, 7 * 64]),
+        ((), 1, [4, 4, 24, 24, 1, 5, 64]),  # a norm takes 64 numbers
+        ((3,), 64, [64 * 7, 64 * 7, *[5 * 3 + 3 + 3 * 4 + 4] * 2, 64, 5, 64 * 5]),
     ],
 )
 def test_there_is_room_for_a_pass(hidden, rows, needed):
-    """For two networks' outputs, a gradient, what is aimed at, zeros, and twice the largest matrix of a layer."""
+    """For two networks' outputs, weights turned, a gradient, what is aimed at, zeros, and the largest matrix."""
     native, _ = learners(network=MLP(hidden))
     for count in (2 * rows, rows):
         native.update(
@@ -273,7 +272,7 @@ def test_an_agent_learns_alone_as_it_does_among_others(settings, masked):
     """To the last bit, and without the padding that others' rows make: 5, 7 and 3 of 7 rows."""
     agents = [mt.DQN(VECTOR, spaces.Discrete(4), seed=k, device="cpu", jit_compile=True, **settings) for k in range(3)]
     together, rng, counts = stacked(agents), np.random.default_rng(4), (5, 7, 3)
-    assert isinstance(together.passes, NativePasses)
+    assert isinstance(together.passes, QPasses)
     for _ in range(12):
         batch = some_transitions(rng, VECTOR, 4, 3, 7, masked=masked)
         batch.weight = (np.arange(7) < np.array(counts)[:, None]).astype(np.float32)
@@ -292,7 +291,7 @@ def test_an_agent_learns_alone_as_it_does_among_others(settings, masked):
 def trained(seed: int = 5, updates: int = 5, **settings: Any) -> Any:
     """An agent of compiled passes that has learned a little."""
     agent = mt.DQN(VECTOR, spaces.Discrete(4), seed=seed, device="cpu", jit_compile=True, target_sync=3, **settings)
-    assert isinstance(agent.learner_.passes, NativePasses)
+    assert isinstance(agent.learner_.passes, QPasses)
     learn_on(updates, agent.learner_)
     return agent
 
@@ -324,7 +323,7 @@ def test_a_saved_agent_goes_on_exactly(tmp_path):
     agent.save(tmp_path / "agent")
     plain: Any = mt.load(tmp_path / "agent")[0]
     assert isinstance(plain.learner_.passes, Passes)
-    assert not isinstance(plain.learner_.passes, NativePasses)
+    assert not isinstance(plain.learner_.passes, QPasses)
     assert not moved(agent.learner_.export(0), plain.learner_.export(0))
     again = trained(seed=6)
     again.restore(plain.state())
@@ -338,151 +337,14 @@ def test_a_copy_learns_by_itself():
     agent = trained()
     copy = agent.frozen_copy()
     before = copy.learner_.export(0)
-    assert isinstance(copy.learner_.passes, NativePasses)
+    assert isinstance(copy.learner_.passes, QPasses)
     learn_on(4, agent.learner_)
     assert not moved(before, copy.learner_.export(0))
     learn_on(4, copy.learner_)
     assert not moved(agent.learner_.export(0), copy.learner_.export(0))
 
 
-# Who ------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, True),
-        ({"network": MLP((3,) * 8, "relu")}, True),
-        ({"double": False, "optimizer": "sgd", "tau": 0.1, "n_step": 3, "max_grad_norm": None}, True),
-        ({"space": spaces.Dict({"a": spaces.Discrete(3), "b": VECTOR})}, True),
-        ({"jit_compile": False}, False),
-        ({"dueling": True}, False),
-        ({"network": MLP((4,), "elu")}, False),
-        ({"network": MLP((4,) * 9)}, False),
-        ({"network": MLP((180, 180))}, False),  # more than 2^15 weights
-        ({"space": IMAGE}, False),
-        ({"space": IMAGE, "network": MLP((4,))}, False),
-        ({"space": PICTURE_AND_VECTOR, "network": CNN((4,), filters=((4, 3, 2),))}, False),
-        ({"backend": "tensorflow"}, False),
-        ({"make": mt.PPO}, False),
-    ],
-    ids=str,
-)
-def test_which_agents(settings, expected):
-    given = {"space": VECTOR, "make": mt.DQN, "jit_compile": True, **settings}
-    agent = given.pop("make")(given.pop("space"), spaces.Discrete(3), seed=0, device="cpu", **given)
-    assert isinstance(agent.learner_.passes, NativePasses) is expected
-
-
-def algorithm_of(kind: Any = DQNAlgorithm, **settings: Any) -> Any:
-    return type("Agent", (mt.DQN,), {"algorithm_class": kind})(VECTOR, spaces.Discrete(4), seed=0, **settings).algorithm
-
-
-def net(spec: Any, inputs: int = 5, choices: int = 3, heads: int = 1) -> dict[str, Any]:
-    """What is asked of a learner's networks: a plan."""
-    layout = mt.layout.Layout(spaces.Box(-1, 1, (inputs,), np.float32))
-    return {"q": SimpleNamespace(plan=Plan(spec, layout, [Head(choices)] * heads))}
-
-
-@pytest.mark.parametrize(
-    ("backend", "expected"),
-    [
-        ({}, True),
-        ({"jit_compile": False}, False),
-        ({"shares_memory": False}, False),  # of another framework, or a GPU
-        ({"strategy": mt.DataParallel()}, False),
-    ],
-    ids=str,
-)
-def test_which_backends(backend, expected):
-    given = SimpleNamespace(**{"jit_compile": True, "shares_memory": True, "strategy": None, **backend})
-    assert can_learn(algorithm_of(), given, net(MLP((4,)))) is expected
-
-
-def test_a_backend_of_torch_shares_memory_on_a_cpu():
-    assert COMPILED.shares_memory
-    tensor = COMPILED.tensor(np.zeros(3, np.float32))
-    COMPILED.numpy(tensor)[1] = 5
-    assert tensor.tolist() == [0, 5, 0]
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (net(MLP(()), inputs=1, choices=LARGEST // 2), True),
-        (net(MLP(()), inputs=1, choices=LARGEST // 2 + 1), False),
-        (net(MLP((4,)), heads=2), False),
-        ({"q": SimpleNamespace()}, False),  # no plan: a model of one's own
-    ],
-    ids=["as many weights as may be", "more", "two heads", "no plan"],
-)
-def test_which_networks(given, expected):
-    assert can_learn(algorithm_of(), COMPILED, given) is expected
-
-
-def test_a_model_of_ones_own_learns_by_its_framework():
-    learner = mt.DQN(VECTOR, spaces.Discrete(3), seed=0, network=torch.nn.Linear(5, 3), device="cpu").learner_
-    assert can_learn(learner.algorithm, COMPILED, learner.nets) is False
-
-
-class Bold(DQNAlgorithm):
-    """Learns otherwise, and says nothing of it."""
-
-    def _loss(self, ops, nets, batch, hyper):
-        loss, metrics = super()._loss(ops, nets, batch, hyper)
-        return 2 * loss, metrics
-
-
-class Same(DQNAlgorithm):
-    def native(self):
-        return Native("q", "epsilon_greedy", "q")
-
-
-class OnlyActs(DQNAlgorithm):
-    def native(self):
-        return Native("q", "epsilon_greedy")
-
-
-class Silent(DQNAlgorithm):
-    def native(self):
-        return None
-
-
-class Unknown(DQNAlgorithm):
-    def native(self):
-        return Native("q", "epsilon_greedy", "huber")
-
-
-@pytest.mark.parametrize(
-    ("kind", "expected"), [(DQNAlgorithm, True), (Bold, False), (Same, True), (OnlyActs, False), (Silent, False)]
-)
-def test_an_algorithm_of_ones_own_learns_as_it_says(kind, expected):
-    algorithm = algorithm_of(kind)
-    assert can_learn(algorithm, COMPILED, net(MLP((4,)))) is expected
-    made = AlgorithmLearner(algorithm, COMPILED, [0], draw=True)
-    assert isinstance(made.passes, NativePasses) is expected
-
-
-def test_it_is_done_as_the_algorithm_says():
-    """One that calls itself single is, whatever its settings are."""
-    kinds = ((Same, True, COMPILED), (DQNAlgorithm, False, PLAIN), (DQNAlgorithm, True, PLAIN))
-    made, plain, double = (
-        scattered(AlgorithmLearner(algorithm_of(kind, double=double), backend, [0], draw=True))
-        for kind, double, backend in kinds
-    )
-    learn_on(5, made, plain, double)
-    assert_close(made, plain)
-    assert abs(made.online["q"].flat - double.online["q"].flat).max() > 10 * CLOSE
-
-
 # What is refused ------------------------------------------------------------------------------------------------------
-
-
-def test_a_loss_that_is_not_known_is_told():
-    with pytest.raises(
-        TypeError, match=r"Native\(loss=\.\.\.\): compiled code knows 'q' and 'double_q', not .*'huber'"
-    ):
-        algorithm_of(Unknown, jit_compile=True)
 
 
 def columns_of(rng: np.random.Generator, *, masked: bool = True) -> dict[str, Any]:
@@ -545,6 +407,11 @@ def test_actions_that_there_are_not(action):
     assert not moved(before, native.export(0))
 
 
+def algorithm_of(kind: Any = DQNAlgorithm, **settings: Any) -> Any:
+    """The algorithm of an agent of this class."""
+    return type("Agent", (mt.DQN,), {"algorithm_class": kind})(VECTOR, spaces.Discrete(4), seed=0, **settings).algorithm
+
+
 class Named(DQNAlgorithm):
     """DQN whose network has another name."""
 
@@ -586,7 +453,7 @@ def test_metrics_have_the_networks_name():
 
 def test_the_same_columns_are_taken_as_they_should_be():
     native, plain = learners(network=MLP((5,)))
-    assert isinstance(native.passes.made[0], NativePass)
+    assert isinstance(native.passes.made[0], QPass)
     for masked in (False, True):
         columns = columns_of(np.random.default_rng(0), masked=masked)
         measured = [

@@ -14,14 +14,16 @@ from marltrain.policies.native.layers import RELU, TANH, layer_entry
 from marltrain.policies.native.learn import LEARN
 from marltrain.policies.native.network import (
     ACTIVATIONS,
+    add_rows,
+    add_turned,
+    add_weight_slopes,
     backward,
     forward,
     largest,
-    sum_rows,
     tell,
     through,
     turn,
-    weight_slopes,
+    turn_weights,
     widths_of,
 )
 from marltrain.policies.networks import MLP, Head, Plan
@@ -33,11 +35,11 @@ UNTOUCHED = 77.0
 
 
 class Place:
-    """float32 numbers in the midst of others, as compiled code is given them."""
+    """Numbers, float32 as a rule, in the midst of others, as compiled code is given them."""
 
-    def __init__(self, values, around):
-        values = np.asarray(values, np.float32)
-        self._all = np.full(values.size + 2 * EDGE, around, np.float32)
+    def __init__(self, values, around, kind=np.float32):
+        values = np.asarray(values, kind)
+        self._all = np.full(values.size + 2 * EDGE, around, kind)
         self.numbers = self._all[EDGE : EDGE + values.size].reshape(values.shape)
         self.numbers[...] = values
         self.at = address_of(self.numbers)
@@ -83,10 +85,11 @@ class Net:
         self.plan = Plan(MLP(hidden, activation), layout, [Head(outputs)])
         self.told = told_of(self.plan)
         self.rows, widths = rows, [inputs, *hidden, outputs]
-        most = max(max(a * b, rows * a, rows * b) for a, b in pairwise(widths))
+        most = max(max(a * b, rows * a) for a, b in pairwise(widths))
         size = sum(a * b + b for a, b in pairwise(widths))
         self.x, self.weights, self.zeros = given(x), given(weights), given(np.zeros(max(widths)))
-        self.into, self.gradient, self.aside = room(rows * sum(widths[1:])), room(size), room(2 * most)
+        self.into, self.gradient, self.aside = room(rows * sum(widths[1:])), room(size), room(most)
+        self.turned = room(size)
         assert self.weights.numbers.size == size
 
     def forward(self):
@@ -98,24 +101,30 @@ class Net:
         self.watch()
         return outputs.reshape(self.rows, -1)
 
-    def backward(self, slopes):
-        """The gradient [size] by what `forward` left."""
+    def backward(self, slopes, before=0.0):
+        """The gradient [size] by what `forward` left, added to what was there before."""
         self.forward()[...] = slopes
-        backward(self.told, self.x.at, self.rows, self.weights.at, self.into.at, self.gradient.at, self.zeros.at,
+        self.gradient.numbers[...] = before
+        turn_weights(self.told, self.weights.at, self.turned.at)
+        backward(self.told, self.x.at, self.rows, self.turned.at, self.into.at, self.gradient.at, self.zeros.at,
                  self.aside.at)  # fmt: skip
         self.watch()
         return self.gradient.numbers
 
     def watch(self):
-        for place in (self.into, self.gradient, self.aside):
+        for place in (self.into, self.gradient, self.aside, self.turned):
             place.assert_kept()
         for place in (self.x, self.weights, self.zeros):
             place.assert_unchanged()
 
 
-def by_autograd(plan, weights, x, slopes):
-    """Outputs, and the gradient of sum(outputs * slopes) by the weights, in float64."""
-    leaf = torch.tensor(np.asarray(weights, np.float64), requires_grad=True)
+def leaf_of(weights):
+    """Weights in float64, of which gradients are taken."""
+    return torch.tensor(np.asarray(weights, np.float64), requires_grad=True)
+
+
+def outputs_of(plan, leaf, x):
+    """What a network gives, in float64."""
     pieces = [piece.view(p.shape) for piece, p in zip(leaf.split([p.size for p in plan.parameters]), plan.parameters,
                                                       strict=True)]  # fmt: skip
     y = torch.tensor(np.asarray(x, np.float64))
@@ -123,6 +132,13 @@ def by_autograd(plan, weights, x, slopes):
         y = y @ pieces[i] + pieces[i + 1]
         if i < len(pieces) - 2:
             y = getattr(torch, plan.spec.activation)(y)
+    return y
+
+
+def by_autograd(plan, weights, x, slopes):
+    """Outputs, and the gradient of sum(outputs * slopes) by the weights, in float64."""
+    leaf = leaf_of(weights)
+    y = outputs_of(plan, leaf, x)
     (gradient,) = torch.autograd.grad((y * torch.tensor(np.asarray(slopes, np.float64))).sum(), leaf)
     return y.detach().numpy(), gradient.numpy()
 
@@ -217,6 +233,21 @@ def test_forward_and_backward_are_those_of_autograd(rows, inputs, hidden, output
         np.testing.assert_allclose(made, exact, rtol=0, atol=2e-6 * max(1, abs(exact).max()))
 
 
+@pytest.mark.parametrize(("hidden", "outputs"), [((), 1), ((5,), 1), ((64, 9), 7)], ids=str)
+def test_gradients_of_parts_of_the_rows_add_up(hidden, outputs):
+    """To that of all, whatever was there before: tolerances are for float32 sums in another order."""
+    rng = np.random.default_rng(0)
+    widths = [5, *hidden, outputs]
+    weights = rng.normal(size=sum(a * b + b for a, b in pairwise(widths))).astype(np.float32) / 4
+    x, slopes = (rng.normal(size=(13, width)).astype(np.float32) for width in (5, outputs))
+    every = Net(hidden, "tanh", weights, x, outputs).backward(slopes)
+    made = np.float32(1.0)
+    for part in (slice(0, 6), slice(6, 7), slice(7, 13)):
+        made = Net(hidden, "tanh", weights, x[part], outputs).backward(slopes[part], made).copy()
+    assert abs(every).max() > 1
+    np.testing.assert_allclose(made, every + 1, rtol=0, atol=5e-6)
+
+
 def test_what_is_left_from_before_does_not_matter():
     """The second time the rooms hold numbers: results are the same bits."""
     rng = np.random.default_rng(0)
@@ -230,7 +261,7 @@ def test_what_is_left_from_before_does_not_matter():
 
 
 def test_largest():
-    assert (largest(3, 5, 7), largest(10, 5, 7), largest(10, 7, 5), largest(1, 1, 1)) == (35, 70, 70, 1)
+    assert (largest(3, 5, 7), largest(10, 5, 7), largest(10, 7, 5), largest(1, 1, 1)) == (35, 50, 70, 1)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 7), (5, 1), (3, 5), (7, 64)])
@@ -242,19 +273,40 @@ def test_turn(rows, columns):
     source.assert_unchanged()
 
 
-def test_sum_rows_by_hand():
-    source, made = given([[1, 2, 3, 4, 5], [10, 20, 30, 40, 50], [-1, 0, 0, 0, -5]]), room(5)
-    sum_rows(source.at, 3, 5, made.at)
-    assert made.numbers.tolist() == [10, 22, 33, 44, 50]
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 7), (5, 1), (3, 5), (7, 64)])
+def test_add_turned(rows, columns):
+    source, made = given(np.arange(rows * columns).reshape(rows, columns)), Place(np.ones((columns, rows)), UNTOUCHED)
+    add_turned(source.at, rows, columns, made.at)
+    np.testing.assert_array_equal(made.numbers, source.numbers.T + 1)
+    made.assert_kept()
+    source.assert_unchanged()
+
+
+def test_turned_weights_lie_where_the_weights_do():
+    """Each layer's transposed, by hand; where the biases are, nothing is written."""
+    net = Net((2,), "relu", range(15), np.zeros((1, 2)), 3)
+    turn_weights(net.told, net.weights.at, net.turned.at)
+    turned = net.turned.numbers
+    assert turned[:4].tolist() == [0, 2, 1, 3]
+    assert turned[6:12].tolist() == [6, 9, 7, 10, 8, 11]
+    assert np.isnan(turned[[4, 5, 12, 13, 14]]).all()
+    net.watch()
+
+
+def test_add_rows_by_hand():
+    source = given([[1, 2, 3, 4, 5], [10, 20, 30, 40, 50], [-1, 0, 0, 0, -5]])
+    made = Place([0, 100, 0, 0, -50], UNTOUCHED)
+    add_rows(source.at, 3, 5, made.at)
+    assert made.numbers.tolist() == [10, 122, 33, 44, 0]
     made.assert_kept()
     source.assert_unchanged()
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 7), (33, 1), (3, 64)])
-def test_sum_rows(rows, columns):
-    source, made = given(np.random.default_rng(rows).normal(size=(rows, columns))), room(columns)
-    sum_rows(source.at, rows, columns, made.at)
-    np.testing.assert_allclose(made.numbers, source.numbers.astype(np.float64).sum(0), atol=1e-5)
+def test_add_rows(rows, columns):
+    source, made = given(np.random.default_rng(rows).normal(size=(rows, columns))), Place(np.ones(columns), UNTOUCHED)
+    add_rows(source.at, rows, columns, made.at)
+    np.testing.assert_allclose(made.numbers, source.numbers.astype(np.float64).sum(0) + 1, atol=1e-5)
     made.assert_kept()
 
 
@@ -287,10 +339,14 @@ def test_weight_slopes_are_sums_in_the_order_of_the_rows(rows, inputs, outputs):
     """Whichever way they are computed, to the last bit; in no more room than said."""
     rng = np.random.default_rng([rows, inputs, outputs])
     x, slopes = given(rng.normal(size=(rows, inputs))), given(rng.normal(size=(rows, outputs)))
-    made, aside = room(inputs, outputs), room(2 * max(inputs * outputs, rows * inputs, rows * outputs))
+    before = rng.normal(size=(inputs, outputs)).astype(np.float32)
+    made, aside = Place(before, UNTOUCHED), room(largest(rows, inputs, outputs))
     zeros = given(np.zeros(max(inputs, outputs)))
-    weight_slopes(ANY.told, x.at, rows, inputs, slopes.at, outputs, made.at, zeros.at, aside.at)
-    expected = term_by_term(x.numbers.T, slopes.numbers, zeros.numbers[:outputs])
+    add_weight_slopes(ANY.told, x.at, rows, inputs, slopes.at, outputs, made.at, zeros.at, aside.at)
+    if (rows, inputs, outputs) in NARROW:  # they are added up apart
+        expected = before + term_by_term(x.numbers.T, slopes.numbers, zeros.numbers[:outputs])
+    else:
+        expected = term_by_term(x.numbers.T, slopes.numbers, before)
     np.testing.assert_array_equal(made.numbers, expected)
     for place in (made, aside):
         place.assert_kept()
@@ -301,9 +357,10 @@ def test_weight_slopes_are_sums_in_the_order_of_the_rows(rows, inputs, outputs):
 def test_weight_slopes_by_hand():
     """Narrow: two inputs and one output. Broad: one input and two outputs."""
     for x, slopes, expected in (
-        ([[1, 2], [3, 4], [5, 6]], [[1], [0], [-2]], [[1 - 10], [2 - 12]]),
-        ([[1], [3], [5]], [[1, 2], [0, 1], [-2, 0]], [[1 - 10, 2 + 3]]),
+        ([[1, 2], [3, 4], [5, 6]], [[1], [0], [-2]], [[100 + 1 - 10], [100 + 2 - 12]]),
+        ([[1], [3], [5]], [[1, 2], [0, 1], [-2, 0]], [[100 + 1 - 10, 100 + 2 + 3]]),
     ):
-        left, right, made, zeros, aside = given(x), given(slopes), room(*np.shape(expected)), given([0, 0]), room(12)
-        weight_slopes(ANY.told, left.at, 3, len(x[0]), right.at, len(slopes[0]), made.at, zeros.at, aside.at)
+        left, right, zeros, aside = given(x), given(slopes), given([0, 0]), room(6)
+        made = Place(np.full(np.shape(expected), 100), UNTOUCHED)
+        add_weight_slopes(ANY.told, left.at, 3, len(x[0]), right.at, len(slopes[0]), made.at, zeros.at, aside.at)
         assert made.numbers.tolist() == expected

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.compiling import compiled
+from marltrain.compiling import inner
 from marltrain.envs.native.bounds import turn_of
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.layout import Array
@@ -78,7 +78,7 @@ class ConnectFour(Game):
             mask[column] = s.turn[p] and s.board[column] == 0
 
 
-@compiled
+@inner
 def in_line(board: Any, row: int, column: int) -> bool:
     """Return whether the piece at a place is one of four in a line."""
     for direction in range(len(DIRECTIONS)):
@@ -88,7 +88,7 @@ def in_line(board: Any, row: int, column: int) -> bool:
     return False
 
 
-@compiled
+@inner
 def reach(board: Any, row: int, column: int, down: int, right: int) -> int:
     """Return how many pieces like the one at a place follow it in one direction."""
     piece, length = board[COLUMNS * row + column], 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.compiling import compiled
+from marltrain.compiling import inner
 from marltrain.envs.native.arguments import whole
 from marltrain.envs.native.bounds import turn_of
 from marltrain.envs.native.cards.table import complete, deal, pass_turn, seats
@@ -89,7 +89,7 @@ class KuhnPoker(Game):
         mask[:] = s.turn[p]
 
 
-@compiled
+@inner
 def settle(s: Any) -> None:
     """Write what everybody won or lost."""
     pot, winner = 0.0, NOBODY
@@ -103,7 +103,7 @@ def settle(s: Any) -> None:
     s.reward[winner] += pot
 
 
-@compiled
+@inner
 def stake(s: Any, p: int) -> float:
     """Return what player p put in: one, and one more for a bet."""
     if s.opener == NOBODY:

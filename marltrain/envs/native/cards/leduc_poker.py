@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.compiling import compiled
+from marltrain.compiling import inner
 from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.bounds import turn_of
 from marltrain.envs.native.cards.table import complete, deal, pass_turn, seats
@@ -134,7 +134,7 @@ class LeducPoker(Game):
             mask[action] = s.turn[p] and (rules.mapped or allowed(s, p, action) == action)
 
 
-@compiled
+@inner
 def allowed(s: Any, p: int, action: int) -> int:
     """Return what an action of player p counts as: a call, where the rules forbid it."""
     if (action == FOLD and s.stakes <= s.paid[p]) or (action == RAISE and s.raises >= MOST_RAISES):
@@ -142,7 +142,7 @@ def allowed(s: Any, p: int, action: int) -> int:
     return action
 
 
-@compiled
+@inner
 def decide(s: Any, action: int) -> None:
     """Let the mover fold, call or raise."""
     p = s.mover
@@ -161,7 +161,7 @@ def decide(s: Any, action: int) -> None:
     s.paid[p] = s.stakes
 
 
-@compiled
+@inner
 def next_staying(s: Any, p: int) -> int:
     """Return player p, or the next one who has not folded."""
     players = len(s.card)
@@ -170,7 +170,7 @@ def next_staying(s: Any, p: int) -> int:
     return p % players
 
 
-@compiled
+@inner
 def settle(s: Any, rules: Any) -> None:
     """Share the pot among the best hands of those who have not folded."""
     best, winners, pot = NONE, 0, 0
@@ -186,7 +186,7 @@ def settle(s: Any, rules: Any) -> None:
             s.reward[p] += pot / winners
 
 
-@compiled
+@inner
 def hand(s: Any, rules: Any, p: int) -> int:
     """Return what player p's cards are worth: more than others' if they win, less than NONE once it has folded."""
     if s.folded[p]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.compiling import compiled
+from marltrain.compiling import inner
 from marltrain.envs.native.chance import choice
 from marltrain.layout import Array
 
@@ -28,7 +28,7 @@ def complete(deck: Array, hands: Array, copies: float) -> Array:
     return (deck == copies - held).all(-1)
 
 
-@compiled
+@inner
 def deal(s: Any) -> int:
     """Take a card by chance from `s.deck`, which says how many of each there are; its number is what may be queued."""
     card = choice(s, s.deck)
@@ -36,7 +36,7 @@ def deal(s: Any) -> int:
     return card
 
 
-@compiled
+@inner
 def pass_turn(s: Any, p: int) -> None:
     """Give the turn to player p alone."""
     s.turn[:] = 0

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.compiling import compiled
+from marltrain.compiling import inner
 from marltrain.envs.native.arguments import whole
 from marltrain.envs.native.chance import uniform
 from marltrain.envs.native.game import TERMINATED, Game
@@ -68,7 +68,7 @@ class Acrobot(Game):
         obs[4], obs[5] = s.now[2], s.now[3]
 
 
-@compiled
+@inner
 def differentiate(now: Any, along: Any, reach: float, torque: float, slope: Any) -> None:
     """Write the derivatives at `now + reach * along` (equations of Sutton and Barto's book)."""
     theta1, theta2 = now[0] + reach * along[0], now[1] + reach * along[1]
@@ -82,7 +82,7 @@ def differentiate(now: Any, along: Any, reach: float, torque: float, slope: Any)
     slope[0], slope[1], slope[2], slope[3] = speed1, speed2, -(d2 * turn2 + phi1) / d1, turn2
 
 
-@compiled
+@inner
 def wrapped(angle: float) -> float:
     """Return an angle between -pi and pi."""
     while angle > math.pi:

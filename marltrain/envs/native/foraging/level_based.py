@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.compiling import compiled
+from marltrain.compiling import inner
 from marltrain.envs.native.arguments import number, truth, whole
 from marltrain.envs.native.bounds import COUNT
 from marltrain.envs.native.foraging.starts import place_foods, place_players
@@ -126,7 +126,7 @@ class Foraging(Game):
         see_list(s, rules, p, obs)
 
 
-@compiled
+@inner
 def choose_target(s: Any, p: int) -> None:
     """Write where player p wants to be, and whether it loads."""
     action = s.action[p]
@@ -138,7 +138,7 @@ def choose_target(s: Any, p: int) -> None:
     s.loading[p] = action == LOAD and food_beside(s, p) != NOWHERE
 
 
-@compiled
+@inner
 def alone(s: Any, p: int) -> bool:
     """Return whether nobody else wants to be where player p does."""
     for q in range(len(s.target)):
@@ -147,7 +147,7 @@ def alone(s: Any, p: int) -> bool:
     return True
 
 
-@compiled
+@inner
 def food_beside(s: Any, p: int) -> int:
     """Return the place of a food beside player p, row * columns + column, or NOWHERE; there is at most one."""
     for action in range(NORTH, LOAD):
@@ -157,7 +157,7 @@ def food_beside(s: Any, p: int) -> int:
     return NOWHERE
 
 
-@compiled
+@inner
 def load(s: Any, rules: Any, p: int) -> None:
     """Let player p, and all others who load the same food, have it or fail."""
     place = food_beside(s, p)
@@ -179,7 +179,7 @@ def load(s: Any, rules: Any, p: int) -> None:
         s.food[row, column] = 0
 
 
-@compiled
+@inner
 def beside(s: Any, p: int, row: int, column: int) -> bool:
     """Return whether player p is one step from a place."""
     return abs(s.place[p, 0] - row) + abs(s.place[p, 1] - column) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from marltrain.compiling import compiled
+from marltrain.compiling import inner
 from marltrain.envs.native.chance import integer
 
 ATTEMPTS = 1000
@@ -12,7 +12,7 @@ ATTEMPTS = 1000
 NOWHERE = -1
 
 
-@compiled
+@inner
 def place_players(s: Any, rules: Any) -> None:
     """Put every player on a place of its own, with a level."""
     s.food[:, :] = 0
@@ -26,7 +26,7 @@ def place_players(s: Any, rules: Any) -> None:
         s.level[p] = between(s, rules.weakest[s.order[p]], rules.strongest[s.order[p]])
 
 
-@compiled
+@inner
 def place_foods(s: Any, rules: Any) -> None:
     """Put foods inside the field, away from each other; fewer, if there seems to be no room."""
     count, most = 0, weakest_three(s.level)
@@ -45,7 +45,7 @@ def place_foods(s: Any, rules: Any) -> None:
         count += 1
 
 
-@compiled
+@inner
 def shuffle(s: Any, n: int) -> None:
     """Write 0 to n - 1 into `s.order`, in an order that chance decides (Fisher, Yates 1938)."""
     for i in range(n):
@@ -55,13 +55,13 @@ def shuffle(s: Any, n: int) -> None:
         s.order[i], s.order[j] = s.order[j], s.order[i]
 
 
-@compiled
+@inner
 def between(s: Any, low: int, high: int) -> int:
     """Return a whole number from `low` to `high`; chance is asked only where there is a choice."""
     return low if low == high else low + integer(s, high - low + 1)
 
 
-@compiled
+@inner
 def taken(s: Any, row: int, column: int) -> bool:
     """Return whether a player is at a place."""
     found = False
@@ -70,7 +70,7 @@ def taken(s: Any, row: int, column: int) -> bool:
     return found
 
 
-@compiled
+@inner
 def food_near(food: Any, row: int, column: int) -> bool:
     """Return whether a food is here, beside or across the corner, or two places straight away."""
     for r in range(max(row - 2, 0), min(row + 3, food.shape[0])):
@@ -81,7 +81,7 @@ def food_near(food: Any, row: int, column: int) -> bool:
     return False
 
 
-@compiled
+@inner
 def weakest_three(level: Any) -> int:
     """Return the sum of the three lowest levels."""
     total = 0

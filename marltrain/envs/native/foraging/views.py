@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.compiling import compiled
+from marltrain.compiling import inner
 from marltrain.layout import Array
 
 UNSEEN = -1
@@ -36,7 +36,7 @@ def picture_space(sight: int, player: Array, food: Array, named: bool) -> spaces
     return spaces.Box(np.zeros_like(high), high)
 
 
-@compiled
+@inner
 def see_list(s: Any, rules: Any, p: int, obs: Any) -> None:
     """Write row and column, from the corner of what is seen, and level: of foods, of player p, and of others in sight.
 
@@ -57,7 +57,7 @@ def see_list(s: Any, rules: Any, p: int, obs: Any) -> None:
         at = tell(obs, at, UNSEEN, UNSEEN, 0, rules.levels)
 
 
-@compiled
+@inner
 def see_foods(s: Any, rules: Any, p: int, top: int, left: int, obs: Any) -> int:
     """Write the foods in sight of player p; return where they end."""
     at = 0
@@ -68,7 +68,7 @@ def see_foods(s: Any, rules: Any, p: int, top: int, left: int, obs: Any) -> int:
     return at
 
 
-@compiled
+@inner
 def tell(obs: Any, at: int, row: int, column: int, level: int, named: bool) -> int:
     """Write a place, and a level if it is told, from entry `at` on; return where they end."""
     obs[at], obs[at + 1] = row, column
@@ -78,7 +78,7 @@ def tell(obs: Any, at: int, row: int, column: int, level: int, named: bool) -> i
     return at + 2
 
 
-@compiled
+@inner
 def see_pictures(s: Any, rules: Any, p: int, obs: Any) -> None:
     """Write the pictures around player p: players' levels (or 1), foods' levels, and places that are free."""
     width = 2 * rules.sight + 1

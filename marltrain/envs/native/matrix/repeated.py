@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.compiling import compiled
+from marltrain.compiling import inner
 from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.errors import ConfigError
@@ -81,7 +81,7 @@ class MatrixGame(Game):
         tell_last(s, rules, 0, out)
 
 
-@compiled
+@inner
 def tell_last(s: Any, rules: Any, first: int, out: Any) -> None:
     """Write everybody's last choice, one-hot, beginning with player `first`; a constant where they are not seen."""
     if not rules.seen:

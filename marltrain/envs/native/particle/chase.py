@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from marltrain.compiling import compiled
+from marltrain.compiling import inner
 from marltrain.envs.native.particle.world import touching
 
 ADVERSARY_ACCEL, GOOD_ACCEL = 3.0, 4.0
@@ -30,7 +30,7 @@ def chase_rules(adversaries: int, good: int, good_size: float, obstacles: int, o
     }
 
 
-@compiled
+@inner
 def catchers(s: Any, rules: Any, a: int) -> int:
     """Return how many adversaries touch the good agent `a`."""
     count = 0
@@ -39,7 +39,7 @@ def catchers(s: Any, rules: Any, a: int) -> int:
     return count
 
 
-@compiled
+@inner
 def straying(s: Any, a: int) -> float:
     """Return what agent `a` pays for being near an edge or beyond it."""
     total = 0.0

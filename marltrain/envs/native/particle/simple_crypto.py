@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from marltrain.compiling import compiled
+from marltrain.compiling import inner
 from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.chance import integer
 from marltrain.envs.native.game import Game
@@ -70,7 +70,7 @@ class SimpleCrypto(Game):
             tell(s.said[ALICE], obs, at)
 
 
-@compiled
+@inner
 def wrongness(guess: Any, secret: int) -> float:
     """Return the squared distance of a guess from the secret; 0 for somebody who said nothing at all."""
     silent, total = True, 0.0

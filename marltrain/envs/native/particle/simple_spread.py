@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from marltrain.compiling import compiled
+from marltrain.compiling import inner
 from marltrain.envs.native.arguments import number, truth, whole
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.envs.native.particle.world import (
@@ -108,7 +108,7 @@ class SimpleSpread(Game):
         obs[at:] = 0.0
 
 
-@compiled
+@inner
 def coverage(s: Any) -> Any:
     """Return whether every landmark is covered, and minus the distances to the agents nearest to them."""
     covered, shared = True, 0.0

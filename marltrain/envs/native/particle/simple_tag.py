@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.compiling import compiled
+from marltrain.compiling import inner
 from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.envs.native.particle.chase import GOOD_TOP_SPEED, REACH, catchers, chase_rules, straying
@@ -124,7 +124,7 @@ class SimpleTag(Game):
                     at = see_velocity(s, other, obs, at)
 
 
-@compiled
+@inner
 def see_nearest_velocities(s: Any, rules: Any, p: int, obs: Any, at: int) -> None:
     """Write the velocities of the nearest others, nearest first: zeros for adversaries, and for those missing."""
     other = p

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from marltrain.compiling import compiled
+from marltrain.compiling import inner
 from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.particle.chase import REACH, catchers, chase_rules, straying
@@ -115,7 +115,7 @@ class SimpleWorldComm(Game):
             see_others(s, rules, p, obs, at, after)
 
 
-@compiled
+@inner
 def feeding(s: Any, rules: Any, a: int) -> float:
     """Return what agent `a` gets for touching food, less what it pays for the way to the nearest."""
     gained = 0.0
@@ -124,7 +124,7 @@ def feeding(s: Any, rules: Any, a: int) -> float:
     return gained - 0.05 * least_distance(s, a, rules.food, rules.forest)
 
 
-@compiled
+@inner
 def feel_forests(s: Any, rules: Any, a: int, obs: Any, at: int) -> int:
     """Write in which forests agent `a` is; return where the observation goes on."""
     for forest in range(rules.forest, len(s.pos)):
@@ -133,7 +133,7 @@ def feel_forests(s: Any, rules: Any, a: int, obs: Any, at: int) -> int:
     return at
 
 
-@compiled
+@inner
 def see_others(s: Any, rules: Any, a: int, obs: Any, places: int, speeds: int) -> int:
     """Write where others are, and how the good ones move, in two places; return where the observation goes on."""
     for other in range(len(s.vel)):
@@ -150,7 +150,7 @@ def see_others(s: Any, rules: Any, a: int, obs: Any, places: int, speeds: int) -
     return speeds
 
 
-@compiled
+@inner
 def visible(s: Any, rules: Any, a: int, other: int) -> bool:
     """Return whether agent `a` sees another: if both are in one forest, or neither in any; the leader always does."""
     inside = False

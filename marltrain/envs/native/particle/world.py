@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.compiling import compiled
+from marltrain.compiling import inner
 from marltrain.envs.native.arguments import whole
 from marltrain.envs.native.chance import uniform
 from marltrain.layout import Space
@@ -55,7 +55,7 @@ def nearest(name: str, given: Any) -> int:
     return 0 if given is None else whole(name, given)
 
 
-@compiled
+@inner
 def scatter(s: Any, low: int, high: int, far: float) -> None:
     """Put the entities `low` to `high` anywhere in the square from `-far` to `far`, and bring everybody to rest."""
     for entity in range(low, high):
@@ -64,7 +64,7 @@ def scatter(s: Any, low: int, high: int, far: float) -> None:
     s.vel[:, :] = 0.0
 
 
-@compiled
+@inner
 def press(s: Any, rules: Any, action: Any) -> None:
     """Set the forces from `s.action`, handed over by itself so that only the branch of its kind is compiled.
 
@@ -80,13 +80,13 @@ def press(s: Any, rules: Any, action: Any) -> None:
             s.force[a, axis] = push * rules.accel[a]
 
 
-@compiled
+@inner
 def clipped(value: Any) -> Any:
     """Return a number of a continuous action as it counts: from 0 to 1."""
     return min(max(value, np.float32(0)), np.float32(1))
 
 
-@compiled
+@inner
 def say(said: Any, action: Any, a: int, moving: bool) -> None:
     """Write what agent `a` says into `said` [words]; `action` is `s.action`, handed over by itself as for `press`.
 
@@ -99,7 +99,7 @@ def say(said: Any, action: Any, a: int, moving: bool) -> None:
             said[word] = clipped(action[a, word + (MOVES if moving else 0)])
 
 
-@compiled
+@inner
 def drift(s: Any, rules: Any) -> None:
     """Let everything that touches bounce, and move all agents for one interval."""
     for a in range(len(s.vel)):
@@ -114,7 +114,7 @@ def drift(s: Any, rules: Any) -> None:
             slow_down(s, a, rules.top_speed[a])
 
 
-@compiled
+@inner
 def slow_down(s: Any, a: int, top_speed: float) -> None:
     """Bring agent `a` down to a speed, if it is faster."""
     speed = math.sqrt(s.vel[a, 0] ** 2 + s.vel[a, 1] ** 2)
@@ -123,7 +123,7 @@ def slow_down(s: Any, a: int, top_speed: float) -> None:
             s.vel[a, axis] = s.vel[a, axis] / speed * top_speed
 
 
-@compiled
+@inner
 def bounce(s: Any, rules: Any, a: int, b: int) -> None:
     """Push agent `a` and entity `b` apart, softly where they hardly touch."""
     x, y = s.pos[a, 0] - s.pos[b, 0], s.pos[a, 1] - s.pos[b, 1]
@@ -140,14 +140,14 @@ def bounce(s: Any, rules: Any, a: int, b: int) -> None:
         s.force[b, 1] -= y
 
 
-@compiled
+@inner
 def distance(s: Any, a: int, b: int) -> float:
     """Return how far two entities are apart."""
     x, y = s.pos[a, 0] - s.pos[b, 0], s.pos[a, 1] - s.pos[b, 1]
     return math.sqrt(x * x + y * y)
 
 
-@compiled
+@inner
 def least_distance(s: Any, a: int, low: int, high: int) -> float:
     """Return how far entity `a` is from the nearest of the entities `low` to `high`."""
     least = math.inf
@@ -156,34 +156,34 @@ def least_distance(s: Any, a: int, low: int, high: int) -> float:
     return least
 
 
-@compiled
+@inner
 def touching(s: Any, rules: Any, a: int, b: int) -> bool:
     """Return whether two entities overlap."""
     return distance(s, a, b) < rules.size[a] + rules.size[b]
 
 
-@compiled
+@inner
 def see_velocity(s: Any, a: int, obs: Any, at: int) -> int:
     """Write how agent `a` moves; return where the observation goes on."""
     obs[at], obs[at + 1] = s.vel[a, 0], s.vel[a, 1]
     return at + 2
 
 
-@compiled
+@inner
 def see_self(s: Any, a: int, obs: Any) -> int:
     """Begin an observation with how agent `a` moves and where it is; return where it goes on."""
     obs[0], obs[1], obs[2], obs[3] = s.vel[a, 0], s.vel[a, 1], s.pos[a, 0], s.pos[a, 1]
     return 4
 
 
-@compiled
+@inner
 def see(s: Any, a: int, b: int, obs: Any, at: int) -> int:
     """Write where entity `b` is, as agent `a` sees it; return where the observation goes on."""
     obs[at], obs[at + 1] = s.pos[b, 0] - s.pos[a, 0], s.pos[b, 1] - s.pos[a, 1]
     return at + 2
 
 
-@compiled
+@inner
 def see_all(s: Any, a: int, low: int, high: int, obs: Any, at: int) -> int:
     """Write where the entities `low` to `high` are, without agent `a` itself; return where the observation goes on."""
     for b in range(low, high):
@@ -192,7 +192,7 @@ def see_all(s: Any, a: int, low: int, high: int, obs: Any, at: int) -> int:
     return at
 
 
-@compiled
+@inner
 def see_nearest(s: Any, a: int, low: int, high: int, most: int, obs: Any, at: int) -> int:
     """Write where the nearest `most` of the entities `low` to `high` are, nearest first, and zeros for those missing.
 
@@ -209,7 +209,7 @@ def see_nearest(s: Any, a: int, low: int, high: int, most: int, obs: Any, at: in
     return at
 
 
-@compiled
+@inner
 def next_nearest(s: Any, a: int, last: int, low: int, high: int) -> int:
     """Return which of the entities `low` to `high` is the next after `last`, as they lie farther and farther from `a`.
 
@@ -227,7 +227,7 @@ def next_nearest(s: Any, a: int, last: int, low: int, high: int) -> int:
     return found
 
 
-@compiled
+@inner
 def tell(values: Any, obs: Any, at: int) -> int:
     """Write an array into the observation; return where it goes on."""
     for value in values:
@@ -236,7 +236,7 @@ def tell(values: Any, obs: Any, at: int) -> int:
     return at
 
 
-@compiled
+@inner
 def colour(which: int, plain: float, bright: float, obs: Any, at: int, channels: int) -> int:
     """Write a colour that is bright in one channel; return where the observation goes on."""
     for channel in range(channels):

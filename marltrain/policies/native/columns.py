@@ -1,0 +1,31 @@
+"""What compiled code reads at an address must be what it takes it for: all of these raise TypeError where it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from marltrain.addresses import address_of
+from marltrain.layout import Array
+
+
+def place_of(name: str, array: Array | None, kind: Any, shape: tuple[int, ...]) -> int:
+    """Return the address of a column, of this dtype and shape and in one piece."""
+    if not _is(array, kind, shape) or not array.flags.c_contiguous:  # type: ignore[union-attr]
+        raise TypeError(f"column {name!r} must be {np.dtype(kind)} {shape} in one piece; it is {_came(array)}")
+    return address_of(array)  # type: ignore[arg-type]
+
+
+def check_places(what: str, places: Array | None, count: int) -> None:
+    """Check that numbers which are places in an array lie in it."""
+    if places is not None and places.size and (places.min() < 0 or places.max() >= count):
+        raise TypeError(f"{what} must lie in [0, {count}); they are {places.min()} to {places.max()}")
+
+
+def _is(array: Array | None, kind: Any, shape: tuple[int, ...]) -> bool:
+    return array is not None and array.dtype == np.dtype(kind) and array.shape == shape
+
+
+def _came(array: Array | None) -> str:
+    return "nothing" if array is None else f"{array.dtype} {array.shape} with strides {array.strides}"
