@@ -1,6 +1,5 @@
 """Arrays and functions at addresses, read, written and called by compiled code."""
 
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -56,14 +55,22 @@ def add(address, number):
 
 
 @compiled
-def take_numbers(address, times, taken, here, threads):
-    """Wait for the other threads; then take a number again and again, and mark it among all that there are."""
+def all_here(here, threads):
+    """Say that it is here, and wait for the others: not for ever."""
     addresses.add_at(here, 1)
-    for _ in range(10**9):
-        if addresses.value_at(here) >= threads:
-            break
+    tries = 0
+    while addresses.value_at(here) < threads and tries < 10**10:
+        tries += 1
+    return tries < 10**10
+
+
+@compiled
+def take_numbers(address, times, taken, here, threads):
+    """Take a number again and again, and mark it among all that there are; say whether the others came, too."""
+    together = all_here(here, threads)
     for _ in range(times):
         flags(taken, threads * times)[addresses.add_at(address, 1)] = True
+    return together
 
 
 @compiled
@@ -149,11 +156,9 @@ def test_threads_that_add_at_once_lose_nothing():
     take_numbers(address_of(total), 0, address_of(taken), address_of(here), 1)  # compiled for once
     here[0] = 0
     given = (address_of(total), times, address_of(taken), address_of(here), threads)
-    several = [threading.Thread(target=take_numbers, args=given) for _ in range(threads)]
-    for thread in several:
-        thread.start()
-    for thread in several:
-        thread.join()
+    with ThreadPoolExecutor(threads) as pool:
+        several = [pool.submit(take_numbers, *given) for _ in range(threads)]
+        assert all(one.result() for one in several)
     assert total.tolist() == [threads * times]
     assert taken.all()
 

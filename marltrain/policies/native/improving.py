@@ -185,7 +185,7 @@ class PPOPass:
         target = arrays["target"]
         rows = 0 if target is None or target.ndim != 2 else target.shape[1]
         axes = {"obs": (self._width,), "legal": (self._choices,)}
-        for name, array in arrays.items():
+        for name, array in {"target": target, **arrays}.items():
             optional = name == "legal" or (name == "value" and not told["clipped"])
             shape = (self.agents, rows, *axes.get(name, ()))
             told[name] = 0 if array is None and optional else place_of(name, array, _ROLLOUT[name], shape)

@@ -45,4 +45,4 @@ def can_learn(kind: Native, algorithm: Algorithm, backend: Any, nets: Mapping[st
     moved = {kind.network, *(name for phase in algorithm.phases for name in phase.trains)}
     plans: list[Any] = [getattr(nets[name], "plan", None) for name in moved]
     small = all(is_known(plan) and sum(p.size for p in plan.parameters) <= LARGEST for plan in plans)
-    return small and all(phase.every == 1 for phase in algorithm.phases)
+    return small and [phase.every for phase in algorithm.phases] == [1]

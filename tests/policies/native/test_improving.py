@@ -380,7 +380,7 @@ def test_columns_that_compiled_code_would_not_read_aright(name):
         if (name, wrong) == ("legal", "nothing"):  # all actions are
             continue
         told = rf"column '{name}' must be {OF[name]} \(3, \d.*\) in one piece; .*{wrong}"
-        if name == "target" and wrong in ("nothing", r"\(3, 6"):  # then all others have too many rows
+        if (name, wrong) == ("target", r"\(3, 6"):  # then all others have one row too many
             told = "column 'obs' must be"
         with pytest.raises(TypeError, match=told):
             given_to(native, columns)

@@ -211,18 +211,26 @@ class OnlyActsPPO(PPOAlgorithm):
         return Native("actor", "categorical")
 
 
-def seldom(kind: Any) -> Any:
-    """An algorithm whose phase runs at every second pass."""
+def with_phases(kind: Any, change: Any) -> Any:
+    """An algorithm with other phases, that says nothing else than before."""
 
-    class Seldom(kind):
+    class Changed(kind):
         def native(self):
             return super().native()
 
         @property
         def phases(self):
-            return tuple(replace(phase, every=2) for phase in super().phases)
+            return change(*super().phases)
 
-    return Seldom
+    return Changed
+
+
+def seldom(kind: Any) -> Any:
+    return with_phases(kind, lambda phase: (replace(phase, every=2),))
+
+
+def twice(kind: Any) -> Any:
+    return with_phases(kind, lambda phase: (phase, phase))
 
 
 @pytest.mark.parametrize(
@@ -230,9 +238,10 @@ def seldom(kind: Any) -> Any:
     [
         (mt.DQN, DQNAlgorithm, True), (mt.DQN, Same, True),
         (mt.DQN, Bold, False), (mt.DQN, OnlyActs, False), (mt.DQN, Silent, False),
-        (mt.DQN, seldom(DQNAlgorithm), False),
+        (mt.DQN, seldom(DQNAlgorithm), False), (mt.DQN, twice(DQNAlgorithm), False),
         (mt.PPO, PPOAlgorithm, True), (mt.PPO, SamePPO, True),
         (mt.PPO, BoldPPO, False), (mt.PPO, OnlyActsPPO, False), (mt.PPO, seldom(PPOAlgorithm), False),
+        (mt.PPO, twice(PPOAlgorithm), False),
     ],
 )  # fmt: skip
 def test_an_algorithm_of_ones_own_learns_as_it_says(make, kind, expected):
