@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,8 @@ from marltrain.errors import EnvError
 
 F = TypeVar("F", bound=Callable[..., Any])
 _CONFIG: Any = numba.config
+_FOLDER = threading.Lock()
+"""Held while numba is told of another folder: learning in a thread may have a program made, too."""
 _LIBRARIES = ("llvmlite", "math", "numba", "numpy")
 
 
@@ -54,15 +57,16 @@ def inner(function: F) -> F:
 def kept(function: Callable[..., Any], key: str) -> Any:
     """Compile a function at its first call, or load it from disk, where `key` stands for all that it depends on."""
     function.__qualname__ = f"{function.__name__}_{key}"  # names the files, which numba may put into another folder
-    before, _CONFIG.CACHE_DIR = _CONFIG.CACHE_DIR, str(cache_folder() / key)
-    try:
-        return numba.njit(error_model="numpy", nogil=True, cache=True)(function)
-    except RuntimeError as error:
-        raise EnvError(
-            f"compiled code cannot be kept: {error}. Set NUMBA_CACHE_DIR to a folder to write to."
-        ) from error
-    finally:
-        _CONFIG.CACHE_DIR = before
+    with _FOLDER:
+        before, _CONFIG.CACHE_DIR = _CONFIG.CACHE_DIR, str(cache_folder() / key)
+        try:
+            return numba.njit(error_model="numpy", nogil=True, cache=True)(function)
+        except RuntimeError as error:
+            raise EnvError(
+                f"compiled code cannot be kept: {error}. Set NUMBA_CACHE_DIR to a folder to write to."
+            ) from error
+        finally:
+            _CONFIG.CACHE_DIR = before
 
 
 def program(function: Callable[..., Any], *layouts: np.dtype[Any]) -> Any:
@@ -122,5 +126,5 @@ def _told_of(name: str, value: Any, names: tuple[str, ...], seen: set[types.Func
                 yield from _told_of(inner, getattr(value, inner), names, seen)
     elif isinstance(value, np.ndarray):
         yield f"{name} {value.dtype} {value.shape} {value.tobytes().hex()}"
-    elif isinstance(value, int | float | str | tuple | np.generic | np.dtype):
+    elif isinstance(value, int | float | str | tuple | np.generic | np.dtype | numba.types.Type):
         yield f"{name} {value!r}"

@@ -11,7 +11,7 @@ import pytest
 from numba import int64
 from numba.extending import intrinsic
 
-from marltrain import compiling
+from marltrain import addresses, compiling
 from marltrain.compiling import cache_folder, compiled, inner, kept, key_of, plain, program, reached
 from marltrain.errors import EnvError
 
@@ -119,6 +119,11 @@ def test_instructions_written_by_hand_are_told_with_what_they_enclose():
 
     assert used(2) == used(2)
     assert len({str(used(2)), str(used(3)), str(used(2, add=True))}) == 3
+
+
+def test_arrays_of_another_kind_are_another_program():
+    """Whoever makes them is one function, which encloses the kind."""
+    assert list(reached(plain(addresses.numbers))) != list(reached(plain(addresses.outcomes)))
 
 
 def test_the_function_behind_one_that_is_compiled():

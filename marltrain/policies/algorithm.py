@@ -78,8 +78,8 @@ class Native:
     rule: "epsilon_greedy": actions are valued by it; noise "coin" and "choice", and the number "epsilon" (see
       `exploration`).  "categorical": it gives logits; noise "sample", extra "log_prob" (see `distributions`).
     loss: "q": one phase moves that network alone, which has a target: the Huber loss of r + discount * max Q_target.
-      "double_q": the next action is chosen by the network itself.  "ppo": one phase moves that network and a critic,
-      by the loss and the settings of `algorithms.ppo`.  None: passes are the framework's.
+      "double_q": the next action is chosen by the network itself.  "ppo": one phase trains that network and a critic of
+      one output, in this order, by the loss and the settings of `algorithms.ppo`.  None: passes are the framework's.
     """
 
     network: str

@@ -488,7 +488,7 @@ class AlgorithmLearner(Learner):
                     self.backend.overwrite(value, held[slot])
 
     def close(self) -> None:
-        """End the processes that its strategy started."""
+        """End the processes or threads that its passes started."""
         self.passes.close()
 
     def reported(self) -> dict[str, str]:

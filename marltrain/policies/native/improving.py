@@ -7,7 +7,7 @@ import functools
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -111,6 +111,8 @@ class PPOPass:
         self.agents, self._width, self._choices = actor.agents, actor.widths[0], actor.widths[-1]
         self._rooms = Rooms(list(self._networks.values()))
         self._pool: ThreadPoolExecutor | None = None
+        self._others: list[Future[int]] = []
+        self._held: tuple[Any, ...] = ()  # what compiled code reads and writes, as long as it may
         self._settings = {name: names.index(name) for name in SETTINGS} | {"limit": names.index("max_grad_norm")}
         self._rates = [names.index(algorithm.rate_name(name)) for name in phase.trains]
         self._counts = np.zeros((2, self.agents), np.int64)
@@ -129,6 +131,8 @@ class PPOPass:
         columns: of the rollout, [K, R, ...].  dealt: which of its rows make up each minibatch.
         numbers: [H, K, 1], the agents' settings.
         """
+        wait(self._others)  # none, unless Ctrl-C came twice
+        self._others.clear()
         told, hyper = self.told[0], self.backend.numpy(numbers)
         rollout, passes, (epochs, _, rows) = self._place(columns), len(due), dealt.index.shape
         measured = np.zeros((passes, METRICS, self.agents), np.float32)
@@ -148,8 +152,9 @@ class PPOPass:
         told["passes"], told["columns"] = passes, rows
         self._tickets[:] = 0
         self._counts[...] = 0
+        self._held = rollout, given, hyper
         self._run()
-        del rollout  # compiled code has read it until now
+        self._held = ()
         return measured
 
     def _run(self) -> None:
@@ -158,10 +163,15 @@ class PPOPass:
         self.told["rooms"] = self._rooms.of(threads)
         if threads > 1 and self._pool is None:
             self._pool = ThreadPoolExecutor(thread_name_prefix="marltrain-passes")
-        others = [self._pool.submit(_improve(), self.address, t) for t in range(1, threads) if self._pool]
-        _improve()(self.address, 0)
-        for other in others:
+        try:
+            for thread in range(1, threads):
+                self._others.append(self._pool.submit(_improve(), self.address, thread))  # type: ignore[union-attr]
+            _improve()(self.address, 0)
+        finally:
+            wait(self._others)  # also where Ctrl-C comes: they write to what is held
+        for other in self._others:
             other.result()
+        self._others.clear()
 
     def close(self) -> None:
         """End the threads; they are started anew where there is work again."""

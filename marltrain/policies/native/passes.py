@@ -33,7 +33,12 @@ def native_passes(
     if kind.loss not in LOSSES:
         raise TypeError(f"Native(loss=...): compiled code knows {', '.join(map(repr, LOSSES))}; not {kind}")
     parts = *algorithm.phases, algorithm, backend, nets, optimisers
+    (phase,) = algorithm.phases
     if kind.loss == "ppo":
+        first, *others = phase.trains
+        if first != kind.network or [nets[name].plan.heads[0].width for name in others] != [1]:
+            raise TypeError(f"Native(loss='ppo'): its phase must train {kind.network!r} and a critic of one output, in "
+                            f"this order; it trains {phase.trains}")  # fmt: skip
         return PPOPasses([PPOPass(*parts)])
     return QPasses([QPass(*parts, double=kind.loss == "double_q")])
 

@@ -271,3 +271,17 @@ def test_a_loss_that_is_not_known_is_told():
         TypeError, match=r"Native\(loss=\.\.\.\): compiled code knows 'q', 'double_q', 'ppo'; not .*'huber'"
     ):
         algorithm_of(mt.DQN, Unknown, jit_compile=True)
+
+
+@pytest.mark.parametrize(
+    ("trains", "told"),
+    [
+        (("critic", "actor"), r"must train 'actor' and a critic of one output, in this order; it trains \('critic', "),
+        (("actor",), r"it trains \('actor',\)"),
+        (("actor", "actor"), r"it trains \('actor', 'actor'\)"),
+    ],
+)
+def test_what_the_loss_of_ppo_is_of(trains, told):
+    kind = with_phases(PPOAlgorithm, lambda phase: (replace(phase, trains=trains),))
+    with pytest.raises(TypeError, match=told):
+        AlgorithmLearner(algorithm_of(mt.PPO, kind), COMPILED, [0], draw=True)

@@ -29,10 +29,9 @@ def cos_sin(angle: float) -> tuple[float, float]:
     if abs(angle) > SMALL:
         return math.cos(angle), math.sin(angle)
     x = angle * angle
-    cos = 1 - x * (1 / 2) * (
-        1 - x * (1 / 12) * (1 - x * (1 / 30) * (1 - x * (1 / 56) * (1 - x * (1 / 90) * (1 - x * (1 / 132)))))
-    )
-    sin = angle * (1 - x * (1 / 6) * (1 - x * (1 / 20) * (1 - x * (1 / 42) * (1 - x * (1 / 72) * (1 - x * (1 / 110))))))
+    xx = x * x  # terms in pairs wait less for each other
+    cos = 1 - x * (1 / 2) + xx * (1 / 24 - x * (1 / 720) + xx * (1 / 40320 - x * (1 / 3628800) + xx * (1 / 479001600)))
+    sin = angle * (1 - x * (1 / 6) + xx * (1 / 120 - x * (1 / 5040) + xx * (1 / 362880 - x * (1 / 39916800))))
     return cos, sin
 
 

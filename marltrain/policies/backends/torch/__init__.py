@@ -41,7 +41,8 @@ class Backend:
     def __init__(self, device: str = "auto", *, jit_compile: bool = False) -> None:
         """Choose a device: "auto" takes a GPU when there is one; raises ConfigError for one that is not there.
 
-        jit_compile: gradient passes go through `torch.compile`; the first of each shape takes long.
+        jit_compile: gradient passes go through `torch.compile`, the first of each shape takes long; but for those that
+            marltrain compiles itself, see `policies.native.passes`.
         """
         self.jit_compile = jit_compile
         chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
