@@ -92,7 +92,7 @@ class Passes:
     at_once = False
 
     def __init__(self, made: Sequence[Any]) -> None:
-        """Hold what is called for each phase, (columns, numbers, due) -> metrics [M, K], or what makes all `at_once`."""
+        """Hold what is called for each phase, (columns, numbers, due) -> metrics [M, K], or what makes all at once."""
         self.made = list(made)
 
     def __iter__(self) -> Iterator[Any]:
