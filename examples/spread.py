@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--run-dir", default=None)
     args = parser.parse_args()
 
-    fast = {"device": "cpu", "jit_compile": True}  # networks as small as these are quickest there, compiled
+    fast = {"device": "cpu", "jit_compile": True}  # a whole update is one compiled call there
     agents = mt.make_agents("ppo", ENV, seed=args.seed, **fast, **tuned["agents"])
     settings = {**tuned["trainer"], "steps_per_train": args.steps}
     trainer = mt.DecentralizedTrainer(ENV, seed=args.seed, run_dir=args.run_dir, **settings)

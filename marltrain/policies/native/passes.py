@@ -32,8 +32,8 @@ def native_passes(
         return None
     if kind.loss not in LOSSES:
         raise TypeError(f"Native(loss=...): compiled code knows {', '.join(map(repr, LOSSES))}; not {kind}")
-    parts = *algorithm.phases, algorithm, backend, nets, optimisers
     (phase,) = algorithm.phases
+    parts = phase, algorithm, backend, nets, optimisers
     if kind.loss == "ppo":
         first, *others = phase.trains
         if first != kind.network or [nets[name].plan.heads[0].width for name in others] != [1]:
