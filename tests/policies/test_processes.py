@@ -12,6 +12,7 @@ import time
 import pytest
 
 from marltrain.errors import WorkerError
+from marltrain.policies import processes
 from marltrain.policies.processes import Processes, free_ports
 
 NAMES = ["clerk 0 of the office", "clerk 1 of the office"]
@@ -30,8 +31,7 @@ def clerk(task):
             os.kill(os.getpid(), signal.SIGKILL)
         if what == "sleep":
             time.sleep(value)
-        if what == "outlive":
-            time.sleep(0.2)
+        if what == "lose the other":
             raise ConnectionError("the other is gone")
         return task, value
 
@@ -51,7 +51,7 @@ def alive(pid):
         return False
 
 
-def ends(pids, seconds=10.0):
+def ends(pids, seconds=60.0):
     """Whether all these processes end in time."""
     end = time.monotonic() + seconds
     while any(alive(pid) for pid in pids):
@@ -104,15 +104,17 @@ def test_one_killed_from_outside_while_all_work_is_named_at_once():
     threading.Timer(0.3, os.kill, (group.pids[0], signal.SIGKILL)).start()
     start = time.monotonic()
     with pytest.raises(WorkerError, match=r"clerk 0 of the office was killed"):
-        group.ask([("sleep", 60), ("sleep", 60)])
-    assert time.monotonic() - start < 5
+        group.ask([("sleep", 120), ("sleep", 120)])
+    assert time.monotonic() - start < 60, "the others were not waited for"
 
 
-def test_whoever_died_is_named_and_not_who_suffered_from_it():
+def test_whoever_died_is_named_and_not_who_suffered_from_it(monkeypatch):
+    """The first child fails at once, the second is killed while the parent still looks for a death as the cause."""
+    monkeypatch.setattr(processes, "_GRACE", 60.0)
     group = office()
-    threading.Timer(0.8, os.kill, (group.pids[1], signal.SIGKILL)).start()
+    threading.Timer(0.3, os.kill, (group.pids[1], signal.SIGKILL)).start()
     with pytest.raises(WorkerError, match=r"clerk 1 of the office was killed"):
-        group.ask([("outlive", None), ("sleep", 60)])
+        group.ask([("lose the other", None), ("sleep", 60)])
 
 
 def test_children_end_with_the_object():
@@ -123,7 +125,7 @@ def test_children_end_with_the_object():
 
 
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
-WHILE_ALL_WORK = f"threading.Timer(0.5, lambda: {KILL}).start(); group.ask([('sleep', 60), ('sleep', 60)])"
+WHILE_ALL_WORK = f"threading.Timer(0.5, lambda: {KILL}).start(); group.ask([('sleep', 120), ('sleep', 120)])"
 
 
 @pytest.mark.parametrize("end", ["sys.exit()", KILL, WHILE_ALL_WORK])
@@ -135,10 +137,10 @@ def test_children_end_with_their_parent(end):
         "print(*group.pids, flush=True)\n"
         f"{end}\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=170)
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 2, done.stderr
-    assert ends(pids, 5.0)
+    assert ends(pids)
 
 
 def test_children_do_not_import_the_users_script(tmp_path):
@@ -148,7 +150,7 @@ def test_children_do_not_import_the_users_script(tmp_path):
         "from tests.policies.test_processes import office\n"
         "print(office().ask([('say', 1)]))\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=170)
     assert done.stdout == "once\n[('a', 1)]\n", done.stderr
 
 
