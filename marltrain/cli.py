@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from marltrain import __version__
-from marltrain.errors import ConfigError, MarlTrainError, SaveError, did_you_mean
+from marltrain.errors import ConfigError, MarlTrainError, SaveError, did_you_mean, nearest
 from marltrain.files import read_json, whole_folder
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from marltrain.trainer.evaluation import TestResult
 
 CONFIG = "config.json"
+PLACE = ("device", "jit_compile", "strategy")
+"""Arguments of every agent, beside the settings of its algorithm, that `--set` takes too."""
 INTERRUPTED = 130
 """Exit code: that of a shell for a command that Ctrl-C ended."""
 
@@ -43,14 +45,18 @@ class Parser(argparse.ArgumentParser):
             argument_default=argparse.SUPPRESS,  # what is not given is not passed on: defaults live elsewhere
         )
         self.command = command
+        self.elsewhere: dict[str, str] = {}
+        """What is no option of its own -> how it is given; for suggestions."""
 
     def read(self, words: Sequence[str]) -> dict[str, Any]:
         """Return the options that were given, by name; raises ConfigError."""
-        known = list(self._option_string_actions)
+        known = self._option_string_actions
         for word in words:
             option = word.partition("=")[0]
-            if option.startswith("--") and option not in known:
-                raise ConfigError(f"{self.command} has no option {option!r}.{did_you_mean(option, known)}")
+            if re.match(r"--?[A-Za-z]", option) and option not in known:
+                near = nearest(option, [*known, *self.elsewhere])
+                hint = f" Did you mean {self.elsewhere.get(near, near)!r}?" if near else ""
+                raise ConfigError(f"{self.command} has no option {option!r}.{hint}")
         return vars(self.parse_args(list(words)))
 
     def error(self, message: str) -> NoReturn:
@@ -59,6 +65,17 @@ class Parser(argparse.ArgumentParser):
 
 
 # Values
+
+
+def integer(text: str) -> int:
+    """Read an integer, such as 1000000, 1_000_000 or 1e6; raises ValueError."""
+    try:
+        return int(text)
+    except ValueError:
+        value = float(text)
+    if not value.is_integer():
+        raise ValueError(f"{text} is no integer")
+    return int(value)
 
 
 def _value(text: str) -> Any:
@@ -122,7 +139,8 @@ def _add_settings(group: Any, settings: type) -> None:
         if kind is bool:
             group.add_argument(option, action=argparse.BooleanOptionalAction, help=told)
         else:
-            group.add_argument(option, type=kind, metavar=kind.__name__.upper(), help=told)
+            read = integer if kind is int else kind
+            group.add_argument(option, type=read, metavar=kind.__name__.upper(), help=told)
 
 
 def _add_train(parser: Parser) -> None:
@@ -137,11 +155,14 @@ def _add_train(parser: Parser) -> None:
     parser.add_argument("--self-play", action="store_true", help="--share, and test against random players")
     parser.add_argument("--backend", help=f"framework (default: {_default_backend()})")
     parser.add_argument("--run-dir", metavar="FOLDER", help="where all files go (default: a new one in runs/)")
-    parser.add_argument("--checkpoint", type=int, metavar="INT", help="env steps between checkpoints (default: none)")
+    parser.add_argument(
+        "--checkpoint", type=integer, metavar="INT", help="env steps between checkpoints (default: none)"
+    )
     parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --run-dir")
     parser.add_argument("--any-threads", action="store_true", help="resume with another number of threads too")
     parser.add_argument("--team-reward", help="one reward for all, in learning only: mean or sum")
     _add_settings(parser.add_argument_group("the trainer's settings"), TrainerSettings)
+    parser.elsewhere = {name: f"--set {name}=..." for name in _settings_of_agents()}
     parser.epilog = _settings_help()
 
 
@@ -149,6 +170,15 @@ def _default_backend() -> Any:
     from marltrain.trainer.roster import make_agents
 
     return inspect.signature(make_agents).parameters["backend"].default
+
+
+def _settings_of_agents() -> list[str]:
+    """Return the names that `--set` takes, of every algorithm."""
+    from marltrain.policies.restore import LEARNING, learning_class
+
+    settings = [fields(learning_class(algo).algorithm_class.Settings) for algo in LEARNING]
+    names = dict.fromkeys(field.name for of_one in settings for field in of_one)
+    return [*names, *PLACE]
 
 
 def _settings_help() -> str:
@@ -186,6 +216,7 @@ def _train(given: dict[str, Any]) -> Path | None:
     algo, env, self_play = given.pop("algo"), given.pop("env"), given.pop("self_play", False)
     env_args = _pairs("--env-arg", given.pop("env_arg", []))
     hyper = _pairs("--set", given.pop("set", []))
+    _check_settings(hyper)
     share = given.pop("share", False) or self_play
     backend = {"backend": given.pop("backend")} if "backend" in given else {}
     known = tuned(algo, env) if given.pop("tuned", False) else {"trainer": {}, "agents": {}}
@@ -201,6 +232,18 @@ def _train(given: dict[str, Any]) -> Path | None:
     result = trainer.train(agents, [1] * len(agents), test_agents=line_up, **resuming)
     _tell_training(result, env)
     return Path(result["run_dir"]) if result["stop_reason"] == "interrupted" else None
+
+
+def _check_settings(hyper: Mapping[str, Any]) -> None:
+    """Raise ConfigError where a setting of the trainer is given as one of the agents."""
+    from marltrain.trainer.settings import TrainerSettings
+
+    of_agents, of_trainer = _settings_of_agents(), [field.name for field in fields(TrainerSettings)]
+    for name in hyper:
+        near = nearest(name, [*of_agents, *of_trainer])
+        if near not in ("", *of_agents):
+            option = "--" + near.replace("_", "-")
+            raise ConfigError(f"--set {name}: no agent has this setting. Did you mean the trainer's option {option!r}?")
 
 
 def _resuming(given: dict[str, Any]) -> dict[str, Any]:
@@ -254,8 +297,8 @@ def _add_run(parser: Parser) -> None:
     )
     parser.add_argument("--random", action="append", metavar="PLAYER", help="let this player play at random")
     parser.add_argument("--env", help="namespace/name or module:attribute, for a run of an environment of your own")
-    parser.add_argument("--episodes", type=int, metavar="INT", help="how many")
-    parser.add_argument("--seed", type=int, metavar="INT", help="of the episodes; drawn where none is given")
+    parser.add_argument("--episodes", type=integer, metavar="INT", help="how many")
+    parser.add_argument("--seed", type=integer, metavar="INT", help="of the episodes; drawn where none is given")
 
 
 def _add_play(parser: Parser) -> None:
@@ -352,7 +395,7 @@ def _add_plot(parser: Parser) -> None:
     defaults = {name: p.default for name, p in inspect.signature(plot_runs).parameters.items()}
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs; runs of one kind form a band")
     parser.add_argument("--x", help=f"horizontal axis: steps, episodes or time (default: {defaults['x']})")
-    parser.add_argument("--smooth", type=int, metavar="INT", help=f"tests averaged (default: {defaults['smooth']})")
+    parser.add_argument("--smooth", type=integer, metavar="INT", help=f"tests averaged (default: {defaults['smooth']})")
     parser.add_argument("--out", metavar="FILE", help=f"the picture (default: {defaults['out']})")
 
 

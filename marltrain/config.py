@@ -67,9 +67,11 @@ def validate(settings: Any, where: str) -> None:
 def check(f: Field[Any], value: Any, cls: type, where: str) -> Any:
     """Check one value against its field's annotation and bounds; return it, as a Python number if it is one.
 
-    Raises ConfigError.
+    A float without a fraction (1e6) is an integer where only an integer is wanted. Raises ConfigError.
     """
     expected, value = _hints(cls)[f.name], python_number(value)
+    if not _fits(value, expected) and _fits(whole_number(value), expected):
+        value = whole_number(value)
     if not _fits(value, expected):
         raise ConfigError(f"{where}: {f.name} must be {_spoken(expected)}, got {shown(value)}")
     choices = f.metadata.get("choices")
@@ -85,6 +87,12 @@ def check(f: Field[Any], value: Any, cls: type, where: str) -> Any:
 def python_number(value: Any) -> Any:
     """Return a number or truth value of numpy as Python's, and anything else as it is."""
     return value.item() if isinstance(value, np.integer | np.floating | np.bool_) else value
+
+
+def whole_number(value: Any) -> Any:
+    """Return a float without a fraction, such as 1e6, as an integer, and anything else as `python_number` does."""
+    value = python_number(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _check_bounds(f: Field[Any], value: float, where: str) -> None:

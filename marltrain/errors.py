@@ -20,6 +20,30 @@ from typing import Any
 
 LONGEST = 200
 """Characters of a value that a message shows."""
+ALSO_CALLED = {
+    "buffer_size": "capacity",
+    "clip_range": "clip",
+    "discount": "gamma",
+    "ent_coef": "entropy_coef",
+    "episodes": "episodes_per_train",
+    "eps": "epsilon",
+    "gae": "gae_lambda",
+    "lambda": "gae_lambda",
+    "lr": "learning_rate",
+    "max_steps": "steps_per_train",
+    "memory_size": "capacity",
+    "n_envs": "num_train_envs",
+    "n_epochs": "epochs",
+    "net": "network",
+    "num_envs": "num_train_envs",
+    "num_epochs": "epochs",
+    "policy_kwargs": "network",
+    "target_update_interval": "target_sync",
+    "timesteps": "steps_per_train",
+    "total_timesteps": "steps_per_train",
+    "vf_coef": "value_coef",
+}
+"""Names that settings have in other libraries and in speech -> their names here, for suggestions."""
 
 
 class MarlTrainError(Exception):
@@ -70,7 +94,18 @@ def spoken(error: BaseException) -> str:
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the nearest known name, or an empty string; also for what is no name."""
+    near = nearest(name, known)
+    return f" Did you mean {near!r}?" if near else ""
+
+
+def nearest(name: Any, known: Iterable[str]) -> str:
+    """Return the known name that is nearest to `name`, or an empty string. Case and dashes do not count."""
     if not isinstance(name, str) or len(name) > LONGEST:
         return ""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    plain = {other.lower().lstrip("-").replace("-", "_"): other for other in known}
+    wanted = name.lower().lstrip("-").replace("-", "_")
+    if ALSO_CALLED.get(wanted) in plain:
+        return plain[ALSO_CALLED[wanted]]
+    longer = [other for other in plain if f"_{wanted}_" in f"_{other}_"]
+    near = longer if len(longer) == 1 else difflib.get_close_matches(wanted, plain, n=1, cutoff=0.6)
+    return plain[near[0]] if near else ""

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.config import whole_number
 from marltrain.errors import ConfigError, shown
 
 Key = int | str
@@ -49,9 +50,10 @@ def chosen_seed(seed: int | None, where: str) -> int:
     """Return the seed, or a fresh one for None; raises ConfigError for what is no integer of at least 0."""
     if seed is None:
         return fresh_seed()
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
+    whole = whole_number(seed)
+    if isinstance(whole, bool) or not isinstance(whole, int) or not 0 <= whole < 2**63:
         raise ConfigError(f"{where}: seed must be an integer of at least 0, below 2**63, or None, got {shown(seed)}")
-    return int(seed)
+    return whole
 
 
 def state_of(rng: np.random.Generator) -> dict[str, Any]:

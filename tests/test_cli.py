@@ -88,7 +88,7 @@ def test_self_play_is_tested_against_random_players(capsys, tmp_path):
 
 
 def test_tuned_settings_are_a_beginning(capsys, tmp_path):
-    words = ["--algo", "ppo", "--tuned", "--set", "gamma=0.5", "--steps-per-train", 64, "--episodes-per-test", 2]
+    words = ["--algo", "ppo", "--tuned", "--set", "gamma=0.5", "--steps-per-train", "6.4e1", "--episodes-per-test", 2]
     said(capsys, "train", "gymnasium/CartPole-v1", *words, "--run-dir", tmp_path / "r", "--no-progress")
     config = json.loads((tmp_path / "r" / "config.json").read_text())
     settings = config["seats"][0]["agent"]["settings"]
@@ -157,7 +157,15 @@ def test_environments_are_listed(capsys):
         ("train mpe2/simple_spread_v3 --algo dpo", "'ppo'"),
         ("train mpe2/simple_spread_v3 --algo ppo --num-train-env 3", "'--num-train-envs'"),
         ("train mpe2/simple_spread_v3 --algo ppo --num-train-env=3", "'--num-train-envs'"),
+        ("train mpe2/simple_spread_v3 --algo PPO", "'ppo'"),
+        ("train mpe2/simple_spread_v3 --algo ppo --lr 1e-3", "'--set learning_rate=...'"),
+        ("train mpe2/simple_spread_v3 --algo ppo -lr 1e-3", "'--set learning_rate=...'"),
+        ("train mpe2/simple_spread_v3 --algo ppo --gama 0.9", "'--set gamma=...'"),
+        ("train mpe2/simple_spread_v3 --algo ppo --device cpu", "'--set device=...'"),
+        ("train mpe2/simple_spread_v3 --algo ppo --total-timesteps 5", "'--steps-per-train'"),
+        ("train mpe2/simple_spread_v3 --algo ppo --steps 5", "'--steps-per-train'"),
         ("train mpe2/simple_spread_v3 --algo ppo --set gama=0.9", "'gamma'"),
+        ("train mpe2/simple_spread_v3 --algo ppo --set lr=0.9", "'learning_rate'"),
         ("train mpe2/simple_spread_v3 --algo ppo --set network=MPL((8,))", "'MLP'"),
         ("train mpe2/simple_spread_v3 --algo ppo --env-arg max_cycle=9", "'max_cycles'"),
         ("train mpe2/simple_spread_v3 --algo ppo --vector subprc", "'subproc'"),
@@ -181,7 +189,12 @@ def test_a_wrong_name_suggests_the_nearest(capsys, run, words, hint):
     [
         ("train", "required: ENV, --algo"),
         ("train gymnasium/CartPole-v1 --algo", "expected one argument"),
-        ("train gymnasium/CartPole-v1 --algo ppo --seed x", "invalid int value: 'x'"),
+        ("train gymnasium/CartPole-v1 --algo ppo --seed x", "invalid integer value: 'x'"),
+        ("train gymnasium/CartPole-v1 --algo ppo --seed 1.5", "invalid integer value: '1.5'"),
+        ("train gymnasium/CartPole-v1 --algo ppo --seed 1e999", "invalid integer value: '1e999'"),
+        ("train gymnasium/CartPole-v1 --algo ppo --set epochs=1.5", "PPO: epochs must be an integer, got 1.5"),
+        ("train mpe2/simple_spread_v3 --algo ppo --set num_envs=3", "the trainer's option '--num-train-envs'?"),
+        ("train mpe2/simple_spread_v3 --algo ppo --set steps_per_train=3", "the trainer's option '--steps-per-train'?"),
         ("train gymnasium/CartPole-v1 --algo ppo --seed -1", "seed must be at least 0"),
         ("train gymnasium/CartPole-v1 --algo ppo --set gamma", "KEY=VALUE, got 'gamma'"),
         ("train gymnasium/CartPole-v1 --algo ppo --set gamma=1 --set gamma=0.9", "'gamma' twice"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from marltrain.errors import LONGEST, did_you_mean, shown
+from marltrain.cli import _settings_of_agents
+from marltrain.errors import ALSO_CALLED, LONGEST, did_you_mean, nearest, shown
+from marltrain.trainer.settings import TrainerSettings
 
 
 class Unspeakable:
@@ -35,3 +37,24 @@ def test_what_is_no_name_has_no_nearest_one(name):
 
 def test_the_nearest_name():
     assert did_you_mean("nmae", ["other", "name"]) == " Did you mean 'name'?"
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "near"),
+    [
+        ("LR", ["clip", "learning_rate"], "learning_rate"),
+        ("--n-envs", ["--num-test-envs", "--num-train-envs"], "--num-train-envs"),
+        ("steps", ["n_step", "steps_per_train"], "steps_per_train"),
+        ("PPO", ["dqn", "ppo"], "ppo"),
+        ("--agents", ["--seed", "target_sync"], ""),
+        ("rate", ["first_rate", "second_rate"], ""),
+    ],
+)
+def test_names_in_other_libraries_and_whole_words_come_before_letters(name, known, near):
+    assert nearest(name, known) == near
+
+
+def test_names_in_other_libraries_lead_to_settings_that_exist():
+    known = {*_settings_of_agents(), *TrainerSettings.__dataclass_fields__}
+    assert set(ALSO_CALLED.values()) <= known
+    assert not known & set(ALSO_CALLED)

@@ -27,6 +27,17 @@ def test_seeds_are_integers_of_at_least_zero(seed):
             make()
 
 
+def test_a_million_may_be_written_1e6():
+    made = mt.DecentralizedTrainer(Identity, steps_per_train=cast(Any, 1e6), seed=cast(Any, 3.0))
+    agent = mt.DQN(BOX, CHOICE, seed=cast(Any, 1e3), capacity=1e5, epsilon=mt.linear(1.0, 0.1, cast(Any, 1e6)))
+    network = mt.MLP(hidden=cast(Any, (8.0,)))
+    whole = made.settings.steps_per_train, made.seed, agent.seed, agent.hyper.capacity, *network.hidden
+    assert (*whole, agent.settings.epsilon.steps) == (10**6, 3, 1000, 10**5, 8, 10**6)
+    assert {type(number) for number in whole} == {int}
+    with pytest.raises(mt.ConfigError, match=r"steps_per_train must be an integer or None, got 1\.5"):
+        mt.DecentralizedTrainer(Identity, steps_per_train=cast(Any, 1.5))
+
+
 @pytest.mark.parametrize("network", ["mlp", [64, 64], 64])
 def test_networks_are_specifications_or_models(network):
     for agent in (mt.PPO, mt.DQN):
