@@ -279,7 +279,8 @@ class CustomAgent(ForeignAgent):
         arrays: dict[str, Array] = {}
         info = {
             "type": "custom", **self.described(), "model": type(self.model).__name__, "backend": self.framework,
-            **self.own.state(arrays), "hyper": self.hyper.describe(), "learner": self.learner().describe(),
+            "structure": self.own.structure(), **self.own.state(arrays), "hyper": self.hyper.describe(),
+            "learner": self.learner().describe(),
         }  # fmt: skip
         return AgentState(info, arrays)
 

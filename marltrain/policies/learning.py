@@ -195,10 +195,18 @@ class LearningAgent(Agent):
             **described_spaces(self),
             "frame_stack": self._seated()[0].stack,
             "backend": self.backend.name,
-            "settings": {f.name: _plain(getattr(self.settings, f.name)) for f in fields(self.settings)},
+            "settings": {f.name: self._setting(f.name) for f in fields(self.settings)},
             "learner": inner.info,
         }
         return AgentState(info, inner.arrays)
+
+    def _setting(self, name: str) -> Any:
+        """Return a setting as JSON values; a model of the user's own with its networks' names and its structure."""
+        value = getattr(self.settings, name)
+        networks = [network for network, (spec, _) in self.algorithm.networks().items() if spec is value]
+        if not networks or isinstance(value, NetworkSpec):
+            return _plain(value)
+        return {**_plain(value), "networks": networks, "structure": self.learner_.online[networks[0]].structure()}
 
     def restore(self, state: AgentState) -> None:
         """Become what `state` described, in the learner that it stands in."""
@@ -207,9 +215,9 @@ class LearningAgent(Agent):
 
     @classmethod
     def from_state(cls, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> LearningAgent:
-        """Build the agent that `state` described; `supply` gives the models of the user's own, by class name."""
+        """Build the agent that `state` described; `supply` gives models by network or class name."""
         info = state.info
-        settings = {name: _restored(value, supply) for name, value in info["settings"].items()}
+        settings = {name: _restored(name, value, supply) for name, value in info["settings"].items()}
         agent = cls(
             *spaces_from(info), backend=backend or info["backend"], seed=int(info["learner"]["seed"]),
             frame_stack=info["frame_stack"], **settings,
@@ -235,20 +243,22 @@ def _plain(value: Any) -> Any:
     return {"model": getattr(value, "__name__", type(value).__name__)}
 
 
-def _restored(value: Any, supply: Mapping[str, Any]) -> Any:
+def _restored(setting: str, value: Any, supply: Mapping[str, Any]) -> Any:
     if not isinstance(value, dict):
         return value
     if "schedule" in value:
         return Schedule(**value["schedule"])
     if "network" in value:
         return spec_from(value["network"])
-    name = value.get("model")
-    if not isinstance(name, str) or name not in supply:
+    name, networks = value.get("model"), value.get("networks", ())
+    keys = [key for key in (*networks, setting, name) if key in supply]
+    if not isinstance(name, str) or not keys:
         raise SaveError(
             f"the saved agent uses a model of your own, {name!r}: give it with supply={{{name!r}: the model or a "
             "function that makes it}"
         )
-    return _under(name, supply[name]) if makes_models(supply[name]) else supply[name]
+    given = supply[keys[0]]
+    return _under(name, given) if makes_models(given) else given
 
 
 def _under(name: str, make: Callable[[], Any]) -> Callable[[], Any]:

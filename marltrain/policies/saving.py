@@ -6,12 +6,13 @@ agents.safetensors   every agent's arrays, named "0/...", "1/..." after its entr
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marltrain import __version__
-from marltrain.errors import AgentError, SaveError, spoken
+from marltrain.errors import AgentError, SaveError, shown, spoken
 from marltrain.files import (
     check_digest,
     check_signed,
@@ -26,6 +27,7 @@ from marltrain.files import (
 )
 from marltrain.layout import Array
 from marltrain.policies.batch import AgentState
+from marltrain.policies.supply import Supply
 
 if TYPE_CHECKING:
     from marltrain.policies.agent import Agent
@@ -35,13 +37,17 @@ SCHEMA = 1
 DESCRIPTION = "agents.json"
 WEIGHTS = "agents.safetensors"
 KEYS = {"format", "schema", "marltrain", "agents", "seats", "files", "sha256"}
+PLAYERS = "players"
+"""The seats' names, where `save` was given them."""
 
 
-def save(path: str | Path, agents: Agent | Sequence[Agent]) -> None:
+def save(path: str | Path, agents: Agent | Sequence[Agent], *, players: Sequence[str] | None = None) -> None:
     """Write agents to the folder `path`, taking the place of agents saved there before; all or nothing.
 
-    An agent that sits in several seats is written once. Raises AgentError for what is no agent, SaveError where `path`
-    holds something else, or cannot be written.
+    An agent that sits in several seats is written once.
+    players: the seats' names, by which `load` may be given what the agents are made of; a run gives them.
+    Warns where one class name stands for different models; the warning names the `supply=` that loads them.
+    Raises AgentError for what is no agent, SaveError where `path` holds something else, or cannot be written.
     """
     from marltrain.policies.agent import Agent
 
@@ -52,10 +58,16 @@ def save(path: str | Path, agents: Agent | Sequence[Agent]) -> None:
             raise AgentError(f"agents[{i}] must be an Agent, got {type(agent).__name__} ({agent!r})")
     if not seated:
         raise AgentError("there are no agents to save: the list is empty")
+    if players is not None and len(players) != len(seated):
+        raise AgentError(f"players must name the {len(seated)} agents' seats, got {shown(players)}")
     _check_free(path)
     distinct = list({id(agent): agent for agent in seated}.values())
     place = {id(agent): i for i, agent in enumerate(distinct)}
-    states = [agent.state() for agent in distinct]
+    states, seats = [agent.state() for agent in distinct], [place[id(agent)] for agent in seated]
+    needed = Supply({}, states, seats, players or ())
+    if vague := needed.ambiguous:
+        told = f"several different parts of these agents are called {', '.join(map(repr, vague))}"
+        warnings.warn(f"{told}. To load them, give {needed.told()}", stacklevel=2)
     with replacing_folder(path) as folder:
         write_arrays(folder / WEIGHTS, {f"{i}/{name}": a for i, s in enumerate(states) for name, a in s.arrays.items()})
         description = {
@@ -63,16 +75,18 @@ def save(path: str | Path, agents: Agent | Sequence[Agent]) -> None:
             "schema": SCHEMA,
             "marltrain": __version__,
             "agents": [{"info": state.info, "arrays": _shapes(state.arrays)} for state in states],
-            "seats": [place[id(agent)] for agent in seated],
+            "seats": seats,
+            **({} if players is None else {PLAYERS: list(players)}),
             "files": {WEIGHTS: sha256(folder / WEIGHTS)},
         }
         write_json(folder / DESCRIPTION, signed(description))
 
 
-def load(path: str | Path, *, supply: Mapping[str, Any] | None = None, backend: str | None = None) -> list[Agent]:
+def load(path: str | Path, *, supply: Mapping[Any, Any] | None = None, backend: str | None = None) -> list[Agent]:
     """Read the agents that `save` wrote: one a seat, the same object in every seat that one agent had.
 
-    supply: class name -> the agent classes and models of your own that the agents were made of.
+    supply: the agent classes and models of your own that the agents were made of, by class name, by network
+        ({"actor": ..., "critic": ...}), or by player or seat number ({"wolf": {"actor": ..., "critic": ...}, 1: ...}).
     backend: "torch" or another to compute with; None: the one they were saved with.
     Raises SaveError, naming the file, for anything but exactly what `save` writes.
     """
@@ -83,10 +97,12 @@ def load(path: str | Path, *, supply: Mapping[str, Any] | None = None, backend: 
     description = _description(file)
     check_digest(folder / WEIGHTS, description["files"][WEIGHTS], DESCRIPTION)
     parts = _parts(folder / WEIGHTS, [entry["arrays"] for entry in description["agents"]])
+    states = [AgentState(entry["info"], arrays) for entry, arrays in zip(description["agents"], parts, strict=True)]
+    shared = Supply(supply or {}, states, description["seats"], description.get(PLAYERS, ()))
     agents = []
-    for i, (entry, arrays) in enumerate(zip(description["agents"], parts, strict=True)):
+    for i, state in enumerate(states):
         try:
-            agents.append(restore(AgentState(entry["info"], arrays), supply=supply, backend=backend))
+            agents.append(restore(state, supply=shared.of(i), backend=backend))
         except Exception as error:  # what is not as it should be may fail anywhere
             raise SaveError(f"{file}: agent {i} cannot be restored: {spoken(error)}") from error
     return [agents[i] for i in description["seats"]]
@@ -117,8 +133,8 @@ def _description(file: Path) -> dict[str, Any]:
         raise SaveError(
             f"{file}: schema {schema!r}, written by marltrain {version}; {__version__} reads schema {SCHEMA}"
         )
-    if set(found) != KEYS:
-        raise SaveError(f"{file}: keys missing or unknown: {', '.join(sorted(set(found) ^ KEYS))}")
+    if wrong := set(found) - {PLAYERS} ^ KEYS:
+        raise SaveError(f"{file}: keys missing or unknown: {', '.join(sorted(wrong))}")
     entries, seats, files = found["agents"], found["seats"], found["files"]
     if not isinstance(files, dict) or set(files) != {WEIGHTS}:
         raise SaveError(f'{file}: "files" must name {WEIGHTS} and nothing else, got {files!r}')
@@ -126,6 +142,11 @@ def _description(file: Path) -> dict[str, Any]:
         raise SaveError(f'{file}: "agents" must list objects with "info" and "arrays"')
     if not isinstance(seats, list) or not all(type(i) is int for i in seats) or set(seats) != set(range(len(entries))):
         raise SaveError(f'{file}: "seats" must name each of the {len(entries)} agents by number, got {seats!r}')
+    players = found.get(PLAYERS, [])
+    if not isinstance(players, list) or not all(isinstance(name, str) for name in players):
+        raise SaveError(f'{file}: "{PLAYERS}" must list names, got {players!r}')
+    if PLAYERS in found and len(players) != len(seats):
+        raise SaveError(f'{file}: "{PLAYERS}" must name each of the {len(seats)} seats, got {players!r}')
     return found
 
 

@@ -253,7 +253,7 @@ class DecentralizedTrainer:
         """Write agents to a folder of the run."""
         from marltrain.policies.saving import save
 
-        save(folder, list(agents))
+        save(folder, list(agents), players=None if self.run is None else self.run.parts.envs.spec.names)
 
     def _running(self, what: str) -> Run:
         if self.run is None or self.run.finished:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -76,6 +78,10 @@ class OwnModel(ABC):
     def outputs(self, obs: Any) -> Any:
         """Return model(obs), as an array if it is one tensor. obs: tensors [B, *O]."""
 
+    def structure(self) -> str:
+        """Return the model's `structure_of`."""
+        return structure_of(self.model)
+
     def step(self, columns: Mapping[str, Any]) -> dict[str, float]:
         """Make one pass: the phases in order, each over the weights that the one before left. Return metrics.
 
@@ -129,3 +135,24 @@ def strangers(place: int, optimizer: str, variables: str, shapes: list[tuple[int
         f"CustomAgent: optimizers[{place}] ({optimizer}) steps {variables} that are not the model's, of shapes "
         f"{shapes}: make it from {variables} of this {type(model).__name__}"
     )
+
+
+def structure_of(model: Any) -> str:
+    """Return a text that is equal for two models of one framework exactly when their layers and shapes are equal."""
+    if hasattr(model, "named_modules"):
+        layers = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(model))
+        shapes = [tuple(parameter.shape) for parameter in model.parameters()]
+    else:
+        layers = str([(type(layer).__name__, _activation(layer)) for layer in _layers(model)])
+        shapes = [tuple(weight.shape) for weight in model.weights]
+    return hashlib.sha256(f"{layers} {shapes}".encode()).hexdigest()[:16]
+
+
+def _layers(model: Any) -> Iterator[Any]:
+    for layer in getattr(model, "layers", ()):
+        yield layer
+        yield from _layers(layer)
+
+
+def _activation(layer: Any) -> str:
+    return str(getattr(getattr(layer, "activation", None), "__name__", ""))

@@ -15,6 +15,7 @@ from tensorflow import Tensor
 from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array, Layout
 from marltrain.policies.backends import numpy_ops
+from marltrain.policies.backends.own import structure_of
 from marltrain.policies.backends.tensorflow import ops
 from marltrain.policies.backends.tensorflow.copies import Maker
 from marltrain.policies.backends.tensorflow.graphs import Graph
@@ -211,6 +212,10 @@ class ModelNetwork(Network):
         if not self._trained:
             raise AgentError(f"model {type(self.model).__name__} has no weights that learn: there is nothing to train")
         self._graphs = {training: Graph(self._forward) for training in (False, True)}
+
+    def structure(self) -> str:
+        """Return the model's `structure_of`."""
+        return structure_of(self.model)
 
     def _try_out(self) -> None:
         shapes = {name: (2, *shape) for name, (shape, _) in self.layout.shapes.items()}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array, Layout
 from marltrain.policies.backends import numpy_ops
+from marltrain.policies.backends.own import structure_of
 from marltrain.policies.backends.torch import ops
 from marltrain.policies.networks import Head, Plan
 
@@ -159,6 +160,10 @@ class ModuleNetwork(Network):
                 f"({batch}, {sum(widths)})"
             )
         return list(out.unsqueeze(0).split(widths, -1))
+
+    def structure(self) -> str:
+        """Return the module's `structure_of`."""
+        return structure_of(self.module)
 
     def try_out(self, layout: Layout) -> None:
         """Run it once on observations of zeros; raises AgentError when it cannot take them or answers wrongly."""
