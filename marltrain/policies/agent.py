@@ -25,7 +25,7 @@ from marltrain.layout import (
     without_mask,
 )
 from marltrain.policies.batch import Acted, AgentState, Experience
-from marltrain.random import chosen_seed, fresh_seed, generator
+from marltrain.random import child_seed, chosen_seed, fresh_seed, generator
 from marltrain.spec import PlayerSpec
 
 if TYPE_CHECKING:
@@ -35,14 +35,19 @@ if TYPE_CHECKING:
 class Agent:
     """Base of every agent. Subclass it for anything of your own: define `act`, and `observe` and `update` to learn.
 
-    observation_space, action_space: as the environment declares them; None until an agent that fits any seat is seated.
+    observation_space, action_space: as the environment declares them; None before an agent made without them is seated.
+    any_seat: made without spaces, and never learns. It is bound to no spaces: `observation_space`, `action_space` and
+    `layout` are those of the seat that it decides for at present.
     """
 
     observation_space: Space | None = None
     action_space: Space | None = None
     layout: Layout | None = None
     seed: int | None = None
-    _learner: Learner | None = None
+    any_seat: bool = False
+    _seat: PlayerSpec | None = None
+    _kinds: tuple[str, ...] = ()
+    _learners: dict[str, Learner] | None = None
 
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
         """Return the action for one observation, or one action a row for a batch with a leading axis B.
@@ -65,9 +70,9 @@ class Agent:
         return type(self).update is not Agent.update
 
     def sit(self, player: PlayerSpec, seed: int) -> None:
-        """Take a seat: adopt the player's spaces if it has none, else check that they fit; raises AgentError.
+        """Take a seat: adopt the player's spaces if it has none of its own, else check that they fit.
 
-        seed: what an agent without a seed of its own draws from.
+        seed: what an agent without a seed of its own draws from. Raises AgentError.
         """
         if type(self).act is Agent.act and type(self).decide is Agent.decide:
             raise AgentError(
@@ -75,8 +80,10 @@ class Agent:
                 "act(observation, legal=None, explore=False)"
             )
         if self.action_space is None or self.observation_space is None:
+            self.any_seat = not self.learns
             self.observation_space, self.action_space = player.observation_space, player.action_space
             self.layout = player.layout
+        self.turn_to(player)
         self.seed = seed if self.seed is None else self.seed
         for what, mine, theirs in (
             ("observation", without_mask(self.observation_space)[0], without_mask(player.observation_space)[0]),
@@ -87,6 +94,14 @@ class Agent:
                     f"player {player.name!r}: its {what} space is {theirs}, but the {type(self).__name__} given for it "
                     f"was made for {mine}. Make the agent with this player's spaces"
                 )
+
+    def turn_to(self, player: PlayerSpec) -> None:
+        """Decide for this player's seat from now on; nothing changes for an agent that is bound to its spaces."""
+        if self.any_seat:
+            self.observation_space, self.action_space = player.observation_space, player.action_space
+            self.layout, self._seat = player.layout, player
+            if player.kind not in self._kinds:
+                self._kinds = (*self._kinds, player.kind)
 
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
@@ -126,12 +141,22 @@ class Agent:
         return copy.deepcopy(self)
 
     def learner(self) -> Learner:
-        """Return what the loop talks to for this agent alone: always the same, so that its streams go on."""
+        """Return what the loop talks to for this agent alone: always the same, so that its streams go on.
+
+        An agent that fits any seat has one for each kind of seat; this is the present one's.
+        """
         from marltrain.policies.solo import SoloLearner
 
-        if self._learner is None:
-            self._learner = SoloLearner(self)
-        return self._learner
+        kind = self._seat.kind if self._seat else ""
+        self._learners = {} if self._learners is None else self._learners
+        if kind not in self._learners:
+            self._learners[kind] = SoloLearner(self)
+        return self._learners[kind]
+
+    def stream_seed(self) -> int:
+        """Return the seed of its streams at the present kind of seat: the first kind has the agent's own."""
+        own, place = int(self.seed or 0), self._kinds.index(self._seat.kind) if self._seat else 0
+        return child_seed(own, "seat", place) if place else own
 
     def state(self) -> AgentState:
         """Return everything it is, for saving. A class of your own that learns extends this, and defines `from_state`.
@@ -238,9 +263,24 @@ class RandomAgent(Agent):
         return Acted(_random_actions(self._seated()[1], legal, len(turn), rng), carry)
 
     def state(self) -> AgentState:
-        """Return its spaces and seed."""
-        layout, _ = self._seated()
-        return AgentState({"type": "random", **described_spaces(self), "seed": self.seed, "stack": layout.stack}, {})
+        """Return its spaces, where it has any yet, and its seed."""
+        stack = 1 if self.layout is None else self.layout.stack
+        kept = {
+            "type": "random",
+            **described_spaces(self),
+            "seed": self.seed,
+            "stack": stack,
+            "any_seat": self.any_seat,
+        }
+        return AgentState(kept, {})
+
+    @classmethod
+    def from_state(cls, state: AgentState) -> RandomAgent:
+        """Build the agent that `state` described."""
+        info = state.info
+        agent = cls(*(spaces_from(info) if "observation_space" in info else ()), seed=info["seed"])
+        agent.any_seat = info.get("any_seat") is True
+        return agent
 
     def restore(self, state: AgentState) -> None:
         """Take the saved seed."""
@@ -325,8 +365,14 @@ class FrozenAgent(Agent):
     def sit(self, player: PlayerSpec, seed: int) -> None:
         """Seat the copy."""
         self.inner.sit(player, seed)
+        self.any_seat, self.seed = self.inner.any_seat, self.inner.seed
+        self.turn_to(player)
+
+    def turn_to(self, player: PlayerSpec) -> None:
+        """Let the copy decide for this player's seat."""
+        self.inner.turn_to(player)
         self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
-        self.layout, self.seed = self.inner.layout, self.inner.seed
+        self.layout, self._seat, self._kinds = self.inner.layout, self.inner._seat, self.inner._kinds
 
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from marltrain.errors import SaveError, did_you_mean
-from marltrain.policies.agent import Agent, FrozenAgent, RandomAgent, spaces_from
+from marltrain.policies.agent import Agent, FrozenAgent, RandomAgent
 from marltrain.policies.batch import AgentState
 
 LEARNING = {
@@ -44,7 +44,7 @@ def restore(state: AgentState, *, supply: Mapping[str, Any] | None = None, backe
     if kind == "frozen":
         return FrozenAgent(restore(AgentState(state.info["inner"], state.arrays), supply=supply, backend=backend))
     if kind == "random":
-        return RandomAgent(*spaces_from(state.info), seed=state.info["seed"])
+        return RandomAgent.from_state(state)
     if isinstance(kind, str) and kind in supply:
         return _supplied(supply[kind], state, supply, backend)
     if isinstance(kind, str) and kind in LEARNING:

@@ -21,11 +21,11 @@ class SoloLearner(Learner):
     pace = Pace(batch_size=1)  # it is handed whole rollouts: no batch can be too large for one
 
     def __init__(self, agent: Agent) -> None:
-        """Wrap a seated agent."""
-        self.agent = agent
+        """Wrap an agent at its present seat."""
+        self.agent, self._seat = agent, agent._seat
         self.needs = Needs(on_policy=True) if agent.learns else None
         self.gradient_steps = np.zeros(1, np.int64)
-        self._seed = int(agent.seed or 0)
+        self._seed = agent.stream_seed()
         self._act_rng = [generator(self._seed, "act")]
         self._seen_steps, self._env_steps = 0, 0
 
@@ -43,6 +43,8 @@ class SoloLearner(Learner):
 
     def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
         """Ask the agent, without the axis K."""
+        if self._seat is not None:
+            self.agent.turn_to(self._seat)
         acted = self.agent.decide(
             map_obs(lambda array: array[0], obs), None if legal is None else legal[0],
             _each(carry, lambda array: array[0]), turn=turn[0], explore=explore[0], rng=rngs[0],

@@ -97,18 +97,19 @@ class Roster:
 
     def _gathered(self, stack: bool) -> list[list[tuple[Agent, list[int]]]]:
         """Return, for each learner to be, its agents with their seats."""
-        seats: dict[int, list[int]] = {}
+        seats: dict[tuple[int, int | None], list[int]] = {}
         for player, agent in enumerate(self.agents):
-            seats.setdefault(id(agent), []).append(player)
+            group = self.spec.place[player][0] if agent.any_seat else None
+            seats.setdefault((id(agent), group), []).append(player)
         kinds: dict[Any, list[tuple[Agent, list[int]]]] = {}
-        for held in seats.values():
+        for one, held in seats.items():
             agent = self.agents[held[0]]
             groups = {self.spec.place[p][0] for p in held}
             if len(groups) > 1:
                 players = ", ".join(self.spec.names[p] for p in held)
                 raise AgentError(f"one agent sits in seats of different kinds ({players}): some mask their actions")
             inner = agent.inner if isinstance(agent, FrozenAgent) else agent
-            key: Any = id(agent)
+            key: Any = one
             if stack and isinstance(inner, LearningAgent) and inner.stackable:
                 # frozen ones apart: in a learner's rows they would cost as much as those that learn
                 key = (inner.kind, groups.pop(), len(held), isinstance(agent, FrozenAgent))
@@ -121,6 +122,7 @@ class Roster:
         rows = np.array([[self.spec.place[p][1] for p in held] for _, held in members])
         frozen = np.array([isinstance(agent, FrozenAgent) for agent in agents])
         inner = [agent.inner if isinstance(agent, FrozenAgent) else agent for agent in agents]
+        agents[0].turn_to(self.spec.players[players[0, 0]])
         learner = _stacked(inner) if stack else SoloLearner(agents[0])
         return Unit(learner, self.spec.place[players[0, 0]][0], agents, players, rows, self.spec.names, frozen)
 

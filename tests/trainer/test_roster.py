@@ -17,7 +17,7 @@ from marltrain.policies.solo import SoloLearner
 from marltrain.random import child_seed
 from marltrain.trainer.roster import Roster, make_agents
 from tests.toys import Crowd, Identity, MaskedByInfo, Motley, Relay
-from tests.trainer.running import SMALL, changed, ppo, trainer, weights
+from tests.trainer.running import SMALL, Student, changed, ppo, trainer, weights
 
 THREE = {"players": 3}
 SYMBOLS = spaces.Discrete(3)
@@ -114,6 +114,73 @@ def test_agents_without_spaces_take_those_of_their_seat_and_a_seed_below_the_run
     assert agents[0].action_space == spaces.Discrete(3)
     assert agents[1].action_space == spaces.Discrete(2, start=5)
     assert (agents[0].seed, agents[2].seed) == (child_seed(0, "agent", 0), 77)
+
+
+class Asked(mt.Agent):
+    """Plays the first action, and keeps the spaces and observations that it was asked with."""
+
+    def __init__(self):
+        self.asked = []
+
+    def act(self, observation, legal=None, explore=False):
+        self.asked.append((self.action_space, np.shape(observation)))
+        return np.full(len(observation), getattr(self.action_space, "start", 0))
+
+
+@pytest.mark.parametrize(
+    "make", [mt.RandomAgent, lambda: mt.FunctionAgent(lambda seen: 5 if len(seen) == 3 else 0), Asked]
+)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_one_agent_without_spaces_sits_in_seats_of_any_spaces(make, frozen):
+    agent = mt.FrozenAgent(make()) if frozen else make()
+    spec = probe(resolve(Crowd))
+    for stack in (True, False):
+        roster = Roster(spec, [agent] * 3, 0, stack=stack)
+        assert [unit.players.tolist() for unit in roster.units] == [[[0, 2]], [[1]]]
+        assert [unit.labels for unit in roster.units] == [["red_0+red_1"], ["blue"]]
+    result = trainer(Crowd).test([agent] * 3, episodes=2)
+    assert len(result.lengths) == 2
+    inner = agent.inner if isinstance(agent, mt.FrozenAgent) else agent
+    if isinstance(inner, Asked):
+        assert {(space.n, shape[1:]) for space, shape in inner.asked} == {(3, (2,)), (2, (3,))}
+
+
+def test_the_seats_of_one_agent_without_spaces_have_streams_of_their_own_by_kind():
+    """The first kind of seat has the stream that it would have alone, so that numbers of earlier runs stay."""
+    agent = mt.RandomAgent()
+    first, second = Roster(probe(resolve(Crowd)), [agent] * 3, 0, stack=True).units
+    alone = Roster(probe(resolve(Crowd)), [mt.RandomAgent() for _ in range(3)], 0, stack=True).units[0]
+    draws = [unit.learner.rngs("act")[0].random() for unit in (first, second, alone)]
+    assert draws[0] == draws[2] != draws[1]
+    again = Roster(probe(resolve(Crowd)), [agent] * 3, 0, stack=True).units
+    assert [unit.learner for unit in again] == [first.learner, second.learner]  # their streams go on
+
+
+def test_an_agent_without_spaces_goes_from_one_environment_to_another_and_back():
+    agent = mt.RandomAgent()
+    for env in (Crowd, Relay, Identity, Motley, Crowd):
+        players = len(probe(resolve(env)).players)
+        assert trainer(env, {}).test([agent] * players, episodes=2).lengths.size == 2
+
+
+def test_an_agent_that_learns_stays_with_the_spaces_of_its_first_seat():
+    student = Student(lambda row: 0)
+    seated(Identity, [student, mt.RandomAgent()])
+    with pytest.raises(AgentError, match="but the Student given for it was made for Discrete"):
+        seated(Crowd, [student, mt.RandomAgent(), mt.RandomAgent()])
+
+
+def test_it_trains_tests_saves_and_loads_in_seats_of_different_spaces(tmp_path):
+    """In training beside an agent that learns, in the tests' line-up, and in the run's folder."""
+    agent, anyone = mt.make_agents("ppo", Crowd, seed=0, network=SMALL, minibatches=1)[0], mt.RandomAgent()
+    run = trainer(Crowd, steps_per_train=12, num_train_envs=2, num_test_envs=1)
+    run.train([agent, anyone, anyone], [1, 0, 0], plot=False, test_agents=[agent, anyone, anyone])
+    _, second, third = loaded = mt.load("run/best")
+    assert second is third
+    assert len(trainer(Crowd).test(loaded, episodes=2).lengths) == 2
+    mt.save("fresh", [mt.RandomAgent(seed=3)])
+    (fresh,) = mt.load("fresh")
+    assert (fresh.seed, fresh.action_space) == (3, None)
 
 
 @pytest.mark.parametrize(
