@@ -33,6 +33,7 @@ _HOME = {
     "FrameStack": "marltrain.envs",
     "FrozenAgent": "marltrain.policies.agent",
     "FunctionAgent": "marltrain.policies.agent",
+    "LambdaCallback": "marltrain.trainer.lambda_callback",
     "Learner": "marltrain.policies.learner",
     "LearningAgent": "marltrain.policies.learning",
     "LossBatch": "marltrain.policies.custom",
@@ -151,6 +152,7 @@ if TYPE_CHECKING:
     from marltrain.trainer.decentralized import DecentralizedTrainer as DecentralizedTrainer
     from marltrain.trainer.evaluation import TestResult as TestResult
     from marltrain.trainer.hooks import Callback as Callback, Moment as Moment
+    from marltrain.trainer.lambda_callback import LambdaCallback as LambdaCallback
     from marltrain.trainer.play import play as play
     from marltrain.trainer.roster import make_agents as make_agents
     from marltrain.trainer.tuned import tuned as tuned

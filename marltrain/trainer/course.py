@@ -221,6 +221,15 @@ class Course:
         labels = tuple(label for label, learns in zip(self.unit.labels, known.learn, strict=True) if learns)
         return Learned(labels, made.names, values[..., known.learn]), error
 
+    def is_due(self, env_steps: int, most: int | None = None) -> bool:
+        """Say whether `update` makes any update now, once an update is due."""
+        if self._reader is None or not (self.learn & (self._reader.size() > 0)).any():
+            return False
+        if isinstance(self._reader, RolloutReader):
+            return True
+        due, _ = self._due(self._credit, self._gathered, env_steps)
+        return due > 0 and (most is None or most > self.updates)
+
     def update(self, env_steps: int, most: int | None = None) -> dict[str, dict[str, float]]:
         """Make the updates that are due, at most `most` in this run; return each agent's mean metrics by label.
 

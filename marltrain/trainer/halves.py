@@ -53,7 +53,7 @@ def check_agents(units: Iterable[Unit]) -> None:
 
 def nobody_interferes(callbacks: CallbackList) -> bool:
     """Return whether no callback may change at every step what agents act by; warn of the one that may."""
-    if found := callbacks.interfering(("on_step", "on_collect", "on_episode_end")):
+    if found := callbacks.interfering(("on_step", "on_collect", "on_episode_start", "on_episode_end")):
         warnings.warn(
             f"double_buffer=True speeds nothing up: {found} may change what agents act by, and no half goes ahead of "
             "it. Set only_watches = True in its class if it changes nothing",

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 
 EVENTS = (
     "on_train_start",
+    "on_episode_start",
     "on_step",
     "on_episode_end",
     "on_collect",
+    "on_update_start",
     "on_update_end",
+    "on_test_start",
     "on_test_end",
     "on_checkpoint",
     "on_train_end",
@@ -37,10 +40,13 @@ class Moment:
     seconds: since training started.
     data, by event:
       on_train_start   "agents": list, "line_up": list: who plays the tests
+      on_episode_start "env": int, "episode": int: the environment's number, and its episode's
       on_step          "step": Step, the batch step just received (views: copy what you keep)
       on_episode_end   "env": int, "episode": int, "returns": [P] float64, "length": env steps, "names": players' names
       on_collect       "steps": int, batch steps made at once
+      on_update_start  nothing
       on_update_end    "metrics": {agent: {metric: float}}, "rounds": int, how many rounds these are the means of
+      on_test_start    "episodes": int, episodes of the test
       on_test_end      "metric": float, "result": TestResult, "best": bool
       on_checkpoint    "path": Path
       on_train_end     "reason": str
@@ -79,6 +85,9 @@ class Callback:
     def on_train_start(self, moment: Moment) -> None:
         """Before the first test."""
 
+    def on_episode_start(self, moment: Moment) -> None:
+        """When a training episode begins: at the start of training, and in a batch step after all `on_episode_end`."""
+
     def on_step(self, moment: Moment) -> None:
         """After every batch step of training. Whoever listens has each made by itself."""
 
@@ -88,8 +97,14 @@ class Callback:
     def on_collect(self, moment: Moment) -> None:
         """After batch steps of training: one, or several that were made at once."""
 
+    def on_update_start(self, moment: Moment) -> None:
+        """Before every round of updates; with `on_update_end` after several at once where all who listen only watch."""
+
     def on_update_end(self, moment: Moment) -> None:
         """After every round of updates, or after several at once where all who listen only watch."""
+
+    def on_test_start(self, moment: Moment) -> None:
+        """Before every test."""
 
     def on_test_end(self, moment: Moment) -> None:
         """After every test, before the best agents are saved."""
@@ -124,10 +139,7 @@ class CallbackList:
             raise ConfigError(f"callbacks must be a list of callbacks, got {shown(callbacks)}") from error
         for callback in self.callbacks:
             _check_callback(callback)
-        self._listeners = {
-            event: tuple(c for c in self.callbacks if getattr(type(c), event) is not getattr(Callback, event))
-            for event in EVENTS
-        }
+        self._listeners = {event: tuple(c for c in self.callbacks if _overrides(c, event)) for event in EVENTS}
 
     def listens(self, event: str) -> bool:
         """Return whether any callback overrides `event`: if none does, no Moment need be made."""
@@ -180,6 +192,11 @@ class CallbackList:
                 callback.load_state_dict(_given_back(held.pop(0)))
             except Exception as error:
                 raise SaveError(f"{name}.load_state_dict: {spoken(error)}") from error
+
+
+def _overrides(callback: Callback, event: str) -> bool:
+    """Whether a callback's method is another than the one that does nothing; its own attributes count, too."""
+    return getattr(getattr(callback, event), "__func__", None) is not getattr(Callback, event)
 
 
 def _check_callback(callback: Any) -> None:

@@ -94,16 +94,18 @@ class Run:
         self._step = received(envs, partial(envs.reset, self.parts.env_seed), self._note_faults)
         self._playing[...] = self._step.episode
         self._remember(self._step, None)
+        self._tell_starts(range(envs.num_envs))
 
     def resume(self, found: Found) -> None:
         """Go on from a checkpoint, in place of `start`; a test that was due when it was written is played."""
-        self._restore(found)
+        begun_anew = self._restore(found)
         self._written_at = self.counters.env_steps
         self._started = True
         self.tell("on_train_start", agents=self.parts.roster.agents, line_up=self.parts.line_up.agents)
         with found.taken():
             self.parts.callbacks.restore(found.state.part("callbacks"))
         self._check_kept()
+        self._tell_starts(begun_anew)
         if self.parts.checkpoint is None:  # told, and no warning: it may be what is wanted
             LOGGER.warning("%s goes on without a Checkpoint among the callbacks: what comes is not kept", found.path)
         self.test_if_due()
@@ -127,12 +129,15 @@ class Run:
 
     def learn(self) -> None:
         """Make the updates that are due."""
-        env_steps, metrics = self.counters.env_steps, {}
+        env_steps, most, metrics = self.counters.env_steps, self.trainer.settings.updates_per_train, {}
         due = [course for course in self.parts.courses if course.gathered(self._collected)]
         if not due:
             return
+        if self.parts.callbacks.listens("on_update_start") and any(course.is_due(env_steps, most) for course in due):
+            self._gather(course.settle for course in due)  # so that one round ends before the next begins
+            self.tell("on_update_start")
         for course in due:
-            metrics.update(course.update(env_steps, self.trainer.settings.updates_per_train))
+            metrics.update(course.update(env_steps, most))
         self.counters.updates = max(course.updates for course in self.parts.courses)
         self._learned(metrics)
 
@@ -141,6 +146,7 @@ class Run:
         for course in self.parts.courses:
             learned, error = course.take()
             if learned is not None:
+                self.tell("on_update_start")
                 self.history.add_updates(*learned)
                 self._updated(learned.by_agent(), len(learned.values))
             if error is not None:
@@ -184,6 +190,7 @@ class Run:
         """Play a test, and all that hangs on it: history, best agents, `stop_fn`; False where it was given up."""
         parts, settings = self.parts, self.trainer.settings
         self.settle()
+        self.tell("on_test_start", episodes=settings.episodes_per_test)
         parts.hooks.test.start()
         try:
             result = parts.evaluation.play(
@@ -312,7 +319,7 @@ class Run:
 
     def _plan(self) -> Callable[[Course, int, int], int]:
         """Return how updates are planned: for compiled code to make, unless somebody acts upon each."""
-        if self.parts.callbacks.interfering(["on_update_end"]):
+        if self.parts.callbacks.interfering(["on_update_start", "on_update_end"]):
             return lambda course, steps, _: min(steps, course.steps_left)
         budget = self.trainer.settings.updates_per_train
         return lambda course, steps, unit: course.plan(self.counters.env_steps, steps, budget, unit)
@@ -387,8 +394,11 @@ class Run:
             made.add("memory", parts.streams.state())
         return made
 
-    def _restore(self, found: Found) -> None:
-        """Become the run that a checkpoint was written of; raises SaveError where it does not hold one."""
+    def _restore(self, found: Found) -> list[int]:
+        """Become the run that a checkpoint was written of; raises SaveError where it does not hold one.
+
+        Returns the environments whose running episodes could not be brought back, and begin anew.
+        """
         with found.taken():
             self._take(found.state, found.memory)
             envs, saved = self.parts.envs, found.state.part("envs").arrays
@@ -405,6 +415,7 @@ class Run:
             if self.parts.envs.spec.reproducible:
                 told = f"{what}. Its running episode begins anew: the run goes on, but is not exact"
                 warnings.warn(told, stacklevel=5)
+        return [e for e, _ in lost]
 
     def _take(self, state: State, memory: bool) -> None:
         parts, info, arrays = self.parts, state.info, state.arrays
@@ -511,7 +522,7 @@ class Run:
         self._lengths += 1
         if not np.count_nonzero(step.ended):
             return
-        ended = np.flatnonzero(step.ended & (self._lengths > 0))
+        begun, ended = np.flatnonzero(step.ended), np.flatnonzero(step.ended & (self._lengths > 0))
         returns, lengths, playing = self._returns[:, ended], self._lengths[ended], self._playing[ended]
         self._returns[:, ended], self._lengths[ended], self._playing[...] = 0.0, 0, step.episode
         self.history.add_episodes(
@@ -524,6 +535,13 @@ class Run:
                 "on_episode_end", env=e, episode=int(playing[i]), returns=returns[:, i].copy(), length=int(lengths[i]),
                 names=names,
             )  # fmt: skip
+        self._tell_starts(begun.tolist())
+
+    def _tell_starts(self, envs: Iterable[int]) -> None:
+        """Tell of the episodes that have begun in some environments."""
+        if self.parts.callbacks.listens("on_episode_start"):
+            for e in envs:
+                self.tell("on_episode_start", env=e, episode=int(self._playing[e]))
 
     def _record(self, metric: float, result: TestResult) -> None:
         self.history.add_test(

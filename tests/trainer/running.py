@@ -67,6 +67,9 @@ class Recorder(Callback):
     def on_train_start(self, moment):
         self._note(moment)
 
+    def on_episode_start(self, moment):
+        self._note(moment)
+
     def on_step(self, moment):
         self._note(moment)
 
@@ -76,7 +79,13 @@ class Recorder(Callback):
     def on_collect(self, moment):
         self._note(moment)
 
+    def on_update_start(self, moment):
+        self._note(moment)
+
     def on_update_end(self, moment):
+        self._note(moment)
+
+    def on_test_start(self, moment):
         self._note(moment)
 
     def on_test_end(self, moment):

@@ -9,7 +9,7 @@ import marltrain as mt
 from marltrain.errors import ConfigError, EnvError
 from marltrain.trainer.hooks import Callback
 from tests.toys import Broken, Identity
-from tests.trainer.running import At, Recorder, changed, dqn, ppo, trainer, weights
+from tests.trainer.running import At, Recorder, changed, dqn, ppo, tables, trainer, weights
 
 
 def noting(calls, metrics=(), stops=()):
@@ -39,7 +39,8 @@ def test_the_calls_of_a_whole_run():
     result = run.train(ppo(), [1, 1], plot=False)
 
     def test(episodes, steps, metric, best):
-        yield from [("test_fn", 0, 0), ("test_fn", 2, 6), ("test_fn", 4, 12), ("on_test_end", episodes, steps)]
+        yield from [("on_test_start", episodes, steps), ("test_fn", 0, 0), ("test_fn", 2, 6), ("test_fn", 4, 12)]
+        yield ("on_test_end", episodes, steps)
         if best:
             yield ("save_best_fn", episodes)
         yield ("stop_fn", metric, episodes)
@@ -47,16 +48,18 @@ def test_the_calls_of_a_whole_run():
             yield ("on_checkpoint", episodes, steps)
 
     expected = [("on_train_start", 0, 0), *test(0, 0, 1.0, True), ("train_fn", 0, 0)]
+    expected += [("on_episode_start", 0, 0)] * 3
     for step in range(1, 19):
         before = 3 * ((step - 1) // 3)
         expected.append(("on_step", before, 3 * step))
         if step % 3 == 0:
             expected += [("on_episode_end", before + i, 3 * step) for i in (1, 2, 3)]
+            expected += [("on_episode_start", before + 3, 3 * step)] * 3
         expected.append(("on_collect", 3 * (step // 3), 3 * step))
         if step % 3 == 0:
             expected.append(("train_fn", before + 3, 3 * step))
         if step % 4 == 0:
-            expected.append(("on_update_end", 3 * (step // 3), 3 * step))
+            expected += [(event, 3 * (step // 3), 3 * step) for event in ("on_update_start", "on_update_end")]
         if step == 9:
             expected += test(9, 27, 0.5, False)
         if step == 15:
@@ -88,6 +91,87 @@ def test_off_policy_updates_come_at_the_same_steps_and_pay_for_their_env_steps()
     trainer(steps_per_train=60, callbacks=[Count()]).train(dqn(learning_starts=25), [1, 1], plot=False)
     assert calls == [(36, 2, 4), (48, 4, 8), (60, 7, 14)]
     assert result["num_updates"] == 12
+
+
+UPDATES = ("on_update_start", "on_update_end")
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "steps"),
+    [
+        pytest.param(lambda: dqn(update_per_step=0.05), {}, [24, 48, 60], id="0.6 updates every 12 env steps"),
+        pytest.param(lambda: dqn(learning_starts=25), {}, [36, 48, 60], id="a late start"),
+        pytest.param(lambda: [dqn()[0], ppo()[1]], {"update_freq": 12}, [12, 24, 36, 48, 60], id="two learners"),
+        pytest.param(dqn, {"updates_per_train": 3}, [12, 24], id="a budget of updates"),
+    ],
+)
+def test_every_update_that_is_made_has_a_start_and_an_end(make, settings, steps):
+    calls: list = []
+    trainer(**{"steps_per_train": 60, "callbacks": [Recorder(calls, UPDATES)], **settings}).train(
+        make(), [1, 1], plot=False
+    )
+    assert [(event, at) for event, _, at in calls] == [(event, at) for at in steps for event in UPDATES]
+
+
+def test_an_update_in_a_thread_ends_before_the_next_begins():
+    """It ends where the next falls due, or where training does; numbers are those of a run that nobody listens to."""
+    calls: list = []
+    recorder = Recorder(calls, UPDATES)
+    heard = trainer(steps_per_train=36, collect="overlap", callbacks=[recorder]).train(
+        made := ppo(), [1, 1], plot=False
+    )
+    alone = trainer(steps_per_train=36, collect="overlap").train(agents := ppo(), [1, 1], plot=False)
+    assert [(event, at) for event, _, at in calls] == [
+        ("on_update_start", 12), ("on_update_end", 24), ("on_update_start", 24), ("on_update_end", 36),
+        ("on_update_start", 36), ("on_update_end", 36),
+    ]  # fmt: skip
+    assert tables(heard) == tables(alone)
+    assert changed(weights(made), weights(agents)) == [False, False]
+
+
+def test_a_setting_that_is_changed_at_the_start_of_an_update_counts_in_it():
+    agents, rates = ppo(), []
+
+    class Halving(Callback):
+        def on_update_start(self, moment):
+            agents[0].hyper.learning_rate /= 2
+
+        def on_update_end(self, moment):
+            rates.append(moment.data["metrics"]["player_0"]["learning_rate/actor"])
+
+    agents[0].hyper.learning_rate = 0.5
+    trainer(steps_per_train=24, callbacks=[Halving()]).train(agents, [1, 1], plot=False)
+    assert rates == [0.25, 0.125]
+
+
+def starts(calls):
+    """A callback that notes the counters, the environment and its episode at every start of one."""
+    return mt.LambdaCallback(
+        on_episode_start=lambda m: calls.append((m.episodes, m.env_steps, m.data["env"], m.data["episode"]))
+    )
+
+
+def test_the_starts_of_episodes_name_them():
+    calls: list = []
+    trainer(steps_per_train=9, callbacks=[starts(calls)]).train(ppo(), [1, 1], plot=False)
+    assert calls == [(0, 0, 0, 0), (0, 0, 1, 0), (0, 0, 2, 0), (3, 9, 0, 1), (3, 9, 1, 1), (3, 9, 2, 1)]
+
+
+def test_an_episode_that_replaces_a_failed_one_has_a_start():
+    """The third episode of 10 steps fails at its third step."""
+    calls: list = []
+    trainer(
+        Broken, {"fault": "raise", "at": 3, "episode": 2}, num_train_envs=1, num_test_envs=1, episodes_per_test=1,
+        on_fault="restart", steps_per_train=25, callbacks=[starts(calls)],
+    ).train(ppo(Broken), [1, 1], plot=False)  # fmt: skip
+    assert [(episodes, steps) for episodes, steps, _, _ in calls] == [(0, 0), (1, 10), (2, 20), (2, 23)]
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_starts_no_episode_twice():
+    calls: list = []
+    trainer(steps_per_train=12, callbacks=[mt.Checkpoint(every_steps=3)]).train(ppo(), [1, 1], plot=False)
+    trainer(steps_per_train=18, run_dir=None, callbacks=[starts(calls)]).train(ppo(), [1, 1], plot=False, resume="run")
+    assert [(steps, env, episode) for _, steps, env, episode in calls] == [(18, 0, 2), (18, 1, 2), (18, 2, 2)]
 
 
 @pytest.mark.parametrize(
@@ -128,8 +212,8 @@ def test_stop_fn_at_the_first_test_leaves_one_test_and_no_training():
     before = weights(agents)
     result = run.train(agents, [1, 1], plot=False)
     assert [call[0] for call in calls if not call[0].startswith("test_fn")] == [
-        "on_train_start", "on_test_end", "save_best_fn", "stop_fn", "on_checkpoint", "train_fn", "save_last_fn",
-        "on_checkpoint", "on_train_end",
+        "on_train_start", "on_test_start", "on_test_end", "save_best_fn", "stop_fn", "on_checkpoint", "train_fn",
+        *["on_episode_start"] * 3, "save_last_fn", "on_checkpoint", "on_train_end",
     ]  # fmt: skip
     assert result["num_collected_steps"] == 0
     assert result["stop_reason"] == "stop_fn"

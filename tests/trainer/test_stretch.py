@@ -37,6 +37,16 @@ class Looking(Callback):
         pass
 
 
+class Beginnings(Callback):
+    """Notes when each episode begins."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int, int, int]] = []
+
+    def on_episode_start(self, moment):
+        self.told.append((moment.episodes, moment.env_steps, moment.data["env"], moment.data["episode"]))
+
+
 class Counting(Callback):
     """Notes how many batch steps are made at once."""
 
@@ -70,12 +80,13 @@ def assert_same(one, other):
 
 def hold(env, make, *, at_once=2.0, **settings):
     """Hold a run against the same one, made a step at a time; `at_once`: batch steps a call, on average, at least."""
-    counting = Counting()
-    quick, made = train(env, make(), callbacks=[counting], run_dir="quick", **settings)
-    slow, expected = train(env, make(), callbacks=[Looking()], run_dir="slow", **settings)
+    counting, begun, begun_singly = Counting(), Beginnings(), Beginnings()
+    quick, made = train(env, make(), callbacks=[counting, begun], run_dir="quick", **settings)
+    slow, expected = train(env, make(), callbacks=[Looking(), begun_singly], run_dir="slow", **settings)
     assert isinstance(quick.run._ahead, Stretches)
     assert isinstance(slow.run._ahead, Stepwise)
     assert_same(made, expected)
+    assert begun.told == begun_singly.told != []
     assert ENVS * sum(counting.steps) == made[4][0]
     assert sum(counting.steps) >= at_once * len(counting.steps)
     return made

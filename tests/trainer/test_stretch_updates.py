@@ -29,7 +29,11 @@ class Rounds(Callback):
     def __init__(self) -> None:
         self.told: list[tuple[int, int, int, int]] = []
 
+    def on_update_start(self, moment):
+        self.begun = moment.env_steps
+
     def on_update_end(self, moment):
+        assert self.begun == moment.env_steps
         self.told.append((moment.data["rounds"], moment.env_steps, moment.updates, moment.gradient_steps))
 
 
@@ -170,6 +174,13 @@ def test_who_may_change_something_is_told_of_each_round_by_itself():
     assert [told[2:] for told in watching.told] == [acting.told[end][1:] for end in ends]
     assert all(told[1] >= acting.told[end][0] for told, end in zip(watching.told, ends, strict=True))
     assert len(watching.told) < len(acting.told) / 2
+
+
+def test_who_may_change_something_at_the_start_of_an_update_has_each_made_by_itself():
+    agents, rounds = learners(), Rounds()
+    changing = mt.LambdaCallback(on_update_start=lambda moment: setattr(agents[0].hyper, "epsilon", 0.5))
+    train(SPREAD, agents, callbacks=[changing, rounds], update_freq=5, steps_per_train=505)
+    assert {told[0] for told in rounds.told} == {1}
 
 
 def test_the_means_that_are_told_are_those_of_the_rounds():
