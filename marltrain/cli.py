@@ -220,7 +220,7 @@ def _train(given: dict[str, Any]) -> Path | None:
     share = given.pop("share", False) or self_play
     backend = {"backend": given.pop("backend")} if "backend" in given else {}
     known = tuned(algo, env) if given.pop("tuned", False) else {"trainer": {}, "agents": {}}
-    resuming = _resuming(given)
+    resuming, here = _resuming(given), Path.cwd()
     try:
         callbacks = [Checkpoint(every_steps=given.pop("checkpoint"))] if "checkpoint" in given else []
     except ConfigError as error:
@@ -230,8 +230,11 @@ def _train(given: dict[str, Any]) -> Path | None:
     agents = make_agents(algo, env, env_args=env_args, seed=trainer.seed, **making)
     line_up = [agents[0], *(RandomAgent() for _ in agents[1:])] if self_play else None
     result = trainer.train(agents, [1] * len(agents), test_agents=line_up, **resuming)
-    _tell_training(result, env)
-    return Path(result["run_dir"]) if result["stop_reason"] == "interrupted" else None
+    folder = Path(result["run_dir"])
+    if not Path(given.get("run_dir", "")).is_absolute() and folder.is_relative_to(here):
+        folder = folder.relative_to(here)  # shown as it was given
+    _tell_training(result, env, folder)
+    return folder if result["stop_reason"] == "interrupted" else None
 
 
 def _check_settings(hyper: Mapping[str, Any]) -> None:
@@ -256,8 +259,8 @@ def _resuming(given: dict[str, Any]) -> dict[str, Any]:
     return {"resume": given["run_dir"], "any_threads": any_threads} if resume else {}
 
 
-def _tell_training(result: Mapping[str, Any], env: str) -> None:
-    metrics, folder = list(result["reward_metric_stats"]), Path(result["run_dir"])
+def _tell_training(result: Mapping[str, Any], env: str, folder: Path) -> None:
+    metrics = list(result["reward_metric_stats"])
     print(
         f"{result['num_collected_episodes']:,} episodes, {result['num_collected_steps']:,} env steps, "
         f"{result['num_gradient_steps']:,} gradient steps in {result['training_time']:.1f} s; "

@@ -15,14 +15,14 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from marltrain.errors import SaveError
+from marltrain.errors import MarlTrainError, SaveError, shown
 from marltrain.layout import Array
 
 JSON_LIMIT = 64 * 2**20
@@ -58,6 +58,24 @@ class State:
         return State(self.info[name], held)
 
 
+def path_of(path: Any, what: str = "path", error: type[MarlTrainError] = SaveError) -> Path:
+    """Return a path from the root on, with its last name: also for "." and "..".
+
+    Raises `error`, with the name `what`, for what no file system takes as a path: other types, a NUL, too long a name.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise error(f"{what} must be a path, got {shown(path)}")
+    try:
+        whole = Path(path).absolute()
+        whole = whole.resolve() if whole.name == ".." else whole
+        with suppress(FileNotFoundError, NotADirectoryError):
+            whole.lstat()
+    except (OSError, TypeError, ValueError) as refusal:
+        reason = getattr(refusal, "strerror", None) or refusal
+        raise error(f"{what} {shown(str(path))} cannot be used as a path: {reason}") from refusal
+    return whole
+
+
 @contextmanager
 def writing(path: str | Path) -> Iterator[None]:
     """Make a SaveError that names `path` of the system's refusal to write: a full disk, a folder that is not ours."""
@@ -73,7 +91,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
     Raises SaveError, naming `path`, where the system does not let it be written.
     """
-    path = Path(path)
+    path = path_of(path)
+    if not path.name:
+        raise SaveError(f"{path}: is the root of the file system: name a file")
     beside = _beside(path)
     try:
         with writing(path):
@@ -91,9 +111,12 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
     """Give an empty folder to fill; it takes the place of the folder `path` at the end, and is removed after an error.
 
     Between two moves neither stands in place; `whole_folder` finds the old one where a crash fell between them.
-    Raises SaveError, naming `path`, where the system does not let it be written.
+    Raises SaveError, naming `path`, where the system does not let it be written, and for the working folder and those
+    that it lies in: no other folder can take their place.
     """
-    path = Path(path)
+    path = path_of(path)
+    if _works_in(path):
+        raise SaveError(f"{path}: the working folder is this folder, or lies in it. Name a folder of its own")
     beside, previous = _beside(path), _previous(path)
     try:
         with writing(path):
@@ -116,8 +139,8 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
 
 def whole_folder(path: str | Path) -> Path:
     """Return the folder that `replacing_folder` last completed at `path`; raises SaveError where there is none."""
-    path = Path(path)
-    for found in (path, _previous(path)):
+    whole = path_of(path)
+    for found in (Path(path), _previous(whole)):
         if found.is_dir():
             return found
     raise SaveError(f"{path}: there is no such folder")
@@ -295,13 +318,20 @@ def _size(path: str | Path) -> int:
     return told.st_size
 
 
+def _works_in(folder: Path) -> bool:
+    """Whether a folder is the working folder of this process, or holds it."""
+    with suppress(FileNotFoundError):  # a working folder that was removed
+        return Path.cwd().is_relative_to(folder.resolve())
+    return False
+
+
 def _beside(path: Path) -> Path:
     """A name of its own for what is not whole yet; it keeps the ending, which some writers go by."""
     return path.with_name(f".{path.stem}.{secrets.token_hex(4)}.part{path.suffix}")
 
 
 def _previous(path: Path) -> Path:
-    return path.with_name(f".{path.name}.previous")
+    return path.with_name(f".{path.name}.previous") if path.name else path
 
 
 def _flush(path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.envs.adapter import Adapter, describe, metadata_of
-from marltrain.envs.faults import CONTRACT, EXCEPTION, Fault, Handling
+from marltrain.envs.faults import CONTRACT, EXCEPTION, Fault, Handling, closed
 from marltrain.envs.frame_stack import remembers
 from marltrain.envs.guard import Breach, Guard
 from marltrain.envs.moves import Moves
@@ -44,15 +44,14 @@ def probe(env: Any, env_args: Mapping[str, Any] | None = None, *, with_state: bo
         return source.game(**source.arguments).spec(source.name, with_state=with_state)
     built = _make(source, f"environment {source.name!r}")
     adapter = ADAPTERS[api_of(built)]
-    try:
-        reproducible = source.reproducible and metadata_of(built).get("reproducible", True) and not remembers(built)
-        return describe(adapter, built, source.name, reproducible=reproducible, with_state=with_state)
-    except MarlTrainError:
-        raise
-    except Exception as error:
-        raise EnvError(f"environment {source.name!r} cannot be reset: {_words(error)}") from error
-    finally:
-        built.close()
+    with closed(built, source.name):
+        try:
+            reproducible = source.reproducible and metadata_of(built).get("reproducible", True) and not remembers(built)
+            return describe(adapter, built, source.name, reproducible=reproducible, with_state=with_state)
+        except MarlTrainError:
+            raise
+        except Exception as error:
+            raise EnvError(f"environment {source.name!r} cannot be reset: {_words(error)}") from error
 
 
 def _make(source: Source, who: str, render_mode: str | None = None) -> Any:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from marltrain.config import setting, validate
-from marltrain.errors import ConfigError, EnvError
+from marltrain.errors import ConfigError, EnvError, spoken
 from marltrain.layout import Array
 
 LOGGER = logging.getLogger("marltrain")
@@ -61,6 +63,28 @@ def _read(values: Sequence[Any]) -> Fault:
 def cut_by(faults: Iterable[Fault]) -> Array:
     """Return the environments whose running episode was given up, [n] int64, in order."""
     return np.array(sorted({e for fault in faults for e in fault.cut}), np.int64)
+
+
+class Closable(Protocol):
+    """What can be closed."""
+
+    def close(self) -> Any:
+        """Release what it holds."""
+
+
+Opened = TypeVar("Opened", bound=Closable)
+
+
+@contextmanager
+def closed(opened: Opened, name: str) -> Iterator[Opened]:
+    """Close what holds environments at the end. An error of their `close` is a warning: their work is done by then."""
+    try:
+        yield opened
+    finally:
+        try:
+            opened.close()
+        except Exception as error:
+            warnings.warn(f"environment {name!r}: close() raised {spoken(error)}. No result is lost", stacklevel=4)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from marltrain.files import (
     State,
     check_digest,
     check_signed,
+    path_of,
     read_arrays,
     read_json,
     replacing_folder,
@@ -231,23 +232,37 @@ class Found:
             raise SaveError(f"{self.path} cannot be resumed: {spoken(error)}") from error
 
 
+def run_of(resume: str | Path) -> Path:
+    """Return the folder of the run that `resume` names, by itself or by one of its checkpoints; it need not exist.
+
+    Raises ConfigError for what is no path, and for a file or folder that is none of a run's.
+    """
+    if not isinstance(resume, str | Path):
+        raise ConfigError(f"resume must be the folder of a run, or of one of its checkpoints, got {shown(resume)}")
+    path = path_of(resume, "resume", ConfigError)
+    if _is_checkpoint(path):
+        return path.resolve().parent.parent
+    if path.is_file():
+        raise ConfigError(f"resume={str(resume)!r} is a file: give the folder of a run")
+    if path.is_dir() and any(path.iterdir()) and not begun(path):
+        raise ConfigError(f"resume={str(resume)!r} is not the folder of a run: it holds no config.json. "
+                          f"Give a run's folder, or one of its checkpoints ({FOLDER}/<env steps> in it)")  # fmt: skip
+    return path
+
+
+def begun(run_dir: Path) -> bool:
+    """Return whether a folder holds a run; that may be killed before it has written more than one of these."""
+    return any((run_dir / name).exists() for name in ("config.json", FOLDER))
+
+
 def find(resume: str | Path) -> Found | None:
     """Read the newest checkpoint of a run's folder, or the one that is named; None where the run has none.
 
-    Raises ConfigError for what is no path, SaveError, naming the file, for a checkpoint that is damaged or missing.
+    Raises ConfigError as `run_of` does, and SaveError, naming the file, for a checkpoint that is damaged or missing.
     """
-    if not isinstance(resume, str | Path) or "\0" in str(resume):
-        raise ConfigError(f"resume must be the folder of a run, or of one of its checkpoints, got {shown(resume)}")
-    path = Path(resume)
-    whole = path.resolve()
-    if whole.parent.name == FOLDER and whole.name.isdecimal():
-        return _read(path, whole.parent.parent)
-    if path.is_file():
-        raise ConfigError(f"resume={str(path)!r} is a file: give the folder of a run")
-    begun = any((path / name).exists() for name in ("config.json", FOLDER))  # a run may be killed between the two
-    if path.is_dir() and any(path.iterdir()) and not begun:
-        raise ConfigError(f"resume={str(path)!r} is not the folder of a run: it holds no config.json. "
-                          f"Give a run's folder, or one of its checkpoints ({FOLDER}/<env steps> in it)")  # fmt: skip
+    run_dir, path = run_of(resume), path_of(resume, "resume", ConfigError)
+    if _is_checkpoint(path):
+        return _read(path, run_dir)
     last = newest(path)
     if last is None:
         return None
@@ -257,6 +272,11 @@ def find(resume: str | Path) -> Found | None:
         older = [str(path / FOLDER / str(number)) for number in _numbers(path / FOLDER)[-2::-1]]
         hint = f"An older checkpoint can be named: resume={older[0]!r}" if older else "The run has no older checkpoint"
         raise SaveError(f"{error}. {hint}") from error
+
+
+def _is_checkpoint(path: Path) -> bool:
+    whole = path.resolve()
+    return whole.parent.name == FOLDER and whole.name.isdecimal()
 
 
 def newest(run_dir: Path) -> Path | None:

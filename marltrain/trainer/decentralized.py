@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from marltrain import config
 from marltrain.envs import Source, VectorEnv, make_vector, resolve
-from marltrain.envs.faults import MAX_RESTARTS, check_timeout
-from marltrain.errors import ConfigError, shown
+from marltrain.envs.faults import MAX_RESTARTS, check_timeout, closed
+from marltrain.errors import ConfigError
 from marltrain.layout import Array
 from marltrain.policies.agent import Agent
 from marltrain.policies.memory.streams import Plan, Streams
 from marltrain.random import child_seed, fresh_seed
 from marltrain.spec import EnvSpec
-from marltrain.trainer.checkpoint import FOLDER, Found, find, sole
+from marltrain.trainer.checkpoint import FOLDER, Found, begun, find, run_of, sole
+from marltrain.trainer.claims import at_work
 from marltrain.trainer.course import Course
 from marltrain.trainer.evaluation import Evaluation, TestResult
+from marltrain.trainer.folder import RunFolder, checked, default_name, existing_folder, new_folder
 from marltrain.trainer.halves import check_agents, check_places
 from marltrain.trainer.hooks import Callback, CallbackList, FunctionHooks, Paced
 from marltrain.trainer.overlap import learning_thread
@@ -41,7 +42,6 @@ from marltrain.trainer.settings import (
     TrainerSettings,
     TrainSettings,
     check_team_reward,
-    run_folder,
     try_team_reward,
 )
 
@@ -68,7 +68,7 @@ class DecentralizedTrainer:
     environment's code fails before it has once finished an episode, else a restart.
     max_env_restarts: faults that are survived within 10,000 env steps.
     env_timeout: seconds that a worker may take for one env step of its environments (subproc only).
-    run_dir: where tables, picture and agents go; runs/<name>-<time> by default.
+    run_dir: where tables, picture and agents go; runs/<name>-<time> by default. False: nothing is written.
 
     Raises ConfigError for a wrong argument, before anything runs.
     """
@@ -100,7 +100,7 @@ class DecentralizedTrainer:
         updates_per_train: int | None = None,
         team_reward: TeamReward = None,
         callbacks: Iterable[Callback] = (),
-        run_dir: str | Path | None = None,
+        run_dir: str | Path | Literal[False] | None = None,
         progress: bool = True,
         on_fault: str | None = None,
         max_env_restarts: int = MAX_RESTARTS,
@@ -133,9 +133,10 @@ class DecentralizedTrainer:
         )  # fmt: skip
         self.callbacks = CallbackList(callbacks).callbacks
         self.checkpoint = sole(self.callbacks)
-        if run_dir is not None and (not isinstance(run_dir, str | Path) or "\0" in str(run_dir)):
-            raise ConfigError(f"run_dir must be a path or None, got {shown(run_dir)}")
-        self.run_dir = None if run_dir is None else Path(run_dir)
+        self.run_dir = checked(run_dir)
+        if self.run_dir is False and self.checkpoint is not None:
+            raise ConfigError("run_dir=False writes nothing, but callbacks hold a Checkpoint: leave one of them out")
+        self._runs = Path("runs").absolute()  # an environment may change the working folder
         self.stop_reason = ""
         self.run: Run | None = None
         self.trained = 0  # calls of train so far, each with episodes of its own
@@ -174,10 +175,8 @@ class DecentralizedTrainer:
         """
         asked = TrainSettings(plot=plot, any_threads=any_threads)
         config.validate(asked, "DecentralizedTrainer.train")
-        self.stop_reason = ""
-        found = self._found(resume)
-        run, learning, exploring = self._prepare(
-            agents, learning_mask, exploration_mask, test_agents, resume, found, asked.any_threads
+        run, found, learning, exploring = self._prepare(
+            agents, learning_mask, exploration_mask, test_agents, resume, asked.any_threads
         )
         self.run = run
         with run.interrupts:
@@ -212,7 +211,9 @@ class DecentralizedTrainer:
         asked = TestSettings(episodes=episodes)
         config.validate(asked, "DecentralizedTrainer.test")
         episodes = self.settings.episodes_per_test if asked.episodes is None else asked.episodes
-        with self._vector(min(self.settings.num_test_envs, episodes), "test") as envs:
+        at = at_work(self, agents, training=False)
+        num_envs = min(self.settings.num_test_envs, episodes)
+        with at, closed(self._vector(num_envs, "test"), self.source.name) as envs:
             roster = Roster(envs.spec, agents, self.seed, stack=False)
             return Evaluation(envs, self.seed).play(roster.units, episodes)
 
@@ -222,10 +223,12 @@ class DecentralizedTrainer:
 
     @property
     def folder(self) -> Path:
-        """The folder of the present or last run."""
+        """The folder of the present or last run; raises ConfigError where there is none."""
         if self.run is None:
             raise ConfigError("no run has begun: its folder is made by train()")
-        return self.run.parts.folder
+        if self.run.parts.folder is None:
+            raise ConfigError("the run has no folder, since the trainer was given run_dir=False")
+        return self.run.parts.folder.path
 
     @property
     def learning_mask(self) -> tuple[bool, ...]:
@@ -260,30 +263,35 @@ class DecentralizedTrainer:
             raise ConfigError(f"{what} is given to train(); it can be set here only while training runs")
         return self.run
 
-    def _found(self, resume: str | Path | None) -> Found | None:
-        """Read the checkpoint to go on from, and take its seed; None to start anew."""
+    def _found(self, resume: str | Path | None, stack: ExitStack) -> tuple[Found | None, RunFolder | None]:
+        """Lock the folder to go on in, read its checkpoint, and take its seed; None where the run starts anew."""
         if resume is None:
-            return None
+            return None, None
+        if self.run_dir is False:
+            raise ConfigError("run_dir=False writes nothing, and resume goes on in a folder: leave one of them out")
         try:
+            run_dir = run_of(resume)
+            folder = existing_folder(run_dir) if begun(run_dir) else None
+            if folder is not None:
+                stack.callback(folder.release)
             found = find(resume)
         except OSError as error:
             raise ConfigError(f"resume={str(resume)!r} cannot be read: {error.strerror}") from error
+        if self.run_dir is not None and self.run_dir.resolve() != run_dir.resolve():
+            raise ConfigError(f"run_dir is {str(self.run_dir)!r}, and resume goes on in {str(resume)!r}: leave one out")
         if found is not None:
             self.seed = seed_of(found, self.settings.seed)
-        folder = Path(resume) if found is None else found.run_dir
-        if self.run_dir is not None and self.run_dir.resolve() != folder.resolve():
-            raise ConfigError(f"run_dir is {str(self.run_dir)!r}, and resume goes on in {str(folder)!r}: leave one out")
-        return found
+        return found, folder
 
-    def _folder(self, resume: str | Path | None, found: Found | None) -> Path:
-        """Return the run's folder, made where it is a new run's."""
-        if found is not None:
-            return found.run_dir
-        stamp = time.strftime("%Y%m%d-%H%M%S")
+    def _folder(self, resume: str | Path | None, found: Found | None, locked: RunFolder | None) -> RunFolder | None:
+        """Return the run's folder: the one that is locked already, a new one, or None."""
+        if found is not None or self.run_dir is False:
+            return locked
         if resume is None:
-            return run_folder(self.run_dir, self.source.name, stamp)
-        folder = run_folder(resume, self.source.name, stamp, unfinished=True)
-        warnings.warn(f"{resume} holds no finished checkpoint: the run starts anew, in {folder}", stacklevel=5)
+            fresh = self.run_dir is None
+            return new_folder(self.run_dir or self._runs / default_name(self.source.name), fresh=fresh)
+        folder = new_folder(run_of(resume)) if locked is None or (locked.path / "last").exists() else locked
+        warnings.warn(f"{resume} holds no finished checkpoint: the run starts anew, in {folder.path}", stacklevel=5)
         return folder
 
     def _vector(self, num_envs: int, role: str) -> VectorEnv:
@@ -302,13 +310,16 @@ class DecentralizedTrainer:
         exploration_mask: Sequence[Any] | Array | None,
         test_agents: Sequence[Agent] | None,
         resume: str | Path | None,
-        found: Found | None,
         any_threads: bool,
-    ) -> tuple[Run, Array, Array]:
+    ) -> tuple[Run, Found | None, Array, Array]:
         """Build and check everything a run needs; environments are closed again when a check fails."""
         settings = self.settings
         with ExitStack() as stack:
-            envs = stack.enter_context(self._vector(settings.num_train_envs, "train"))
+            stack.enter_context(at_work(self, agents, training=True))
+            stack.enter_context(at_work(None, test_agents, training=False))
+            self.stop_reason = ""
+            found, locked = self._found(resume, stack)
+            envs = stack.enter_context(closed(self._vector(settings.num_train_envs, "train"), self.source.name))
             spec = envs.spec
             try_team_reward(self.team_reward, len(spec.players))
             learning = as_mask(learning_mask, spec, "learning_mask", some=True)
@@ -334,9 +345,8 @@ class DecentralizedTrainer:
             for unit in roster.units:
                 check_pace(unit, spec, envs.num_envs, defaults)
             warn_of_early_end(roster.units, learning, envs.num_envs, defaults, settings.steps_per_train)
-            test_envs = stack.enter_context(
-                self._vector(min(settings.num_test_envs, settings.episodes_per_test), "test")
-            )
+            num_test_envs = min(settings.num_test_envs, settings.episodes_per_test)
+            test_envs = stack.enter_context(closed(self._vector(num_test_envs, "test"), self.source.name))
             plans = plans_for(roster.units, spec, envs.num_envs, defaults)
             streams = self._streams_for(spec, roster, plans, envs.num_envs)
             learners = [unit for unit in roster.units if unit.learner.needs is not None and not unit.frozen.all()]
@@ -345,18 +355,20 @@ class DecentralizedTrainer:
             for unit in learners:
                 stack.callback(unit.learner.together)  # also where the next one is refused
                 courses.append(Course(unit, streams, envs.num_envs, defaults, thread))
-            folder = self._folder(resume, found)
             env_seed = self.seed if self.trained == 0 else child_seed(self.seed, "train", self.trained)
+            folder = self._folder(resume, found, locked)
+            if folder is not None:
+                stack.callback(folder.release)
+                if self.checkpoint is not None:  # says that this run is to be resumed, however early it stops
+                    (folder.path / FOLDER).mkdir(exist_ok=True)
+                record(folder.path, self, spec, agents, (learning, exploring))
             self.trained += 1
-            if self.checkpoint is not None:
-                (folder / FOLDER).mkdir(exist_ok=True)  # says that this run is to be resumed, however early it stops
-            record(folder, self, spec, agents, (learning, exploring))
             parts = Parts(
                 envs, Evaluation(test_envs, self.seed), roster, line_up, test_agents is not None, streams, courses,
                 folder, env_seed, self.hooks, CallbackList([*self._watchers(folder), *self.callbacks]),
                 self.checkpoint, told, stack.pop_all(),
             )  # fmt: skip
-        return Run(self, parts), learning, exploring
+        return Run(self, parts), found, learning, exploring
 
     def _told(
         self,
@@ -382,12 +394,12 @@ class DecentralizedTrainer:
             self._streams, self._streams_of = Streams(spec, num_envs, plans), who
         return self._streams
 
-    def _watchers(self, folder: Path) -> list[Callback]:
-        """The callbacks that every run has: TensorBoard files, and a progress bar if it is wanted."""
+    def _watchers(self, folder: RunFolder | None) -> list[Callback]:
+        """The callbacks of every run: TensorBoard files where it has a folder, and a progress bar if it is wanted."""
         from marltrain.trainer.progress import Progress
         from marltrain.trainer.tensorboard import TensorBoard
 
-        watchers: list[Callback] = [TensorBoard(folder)]
+        watchers: list[Callback] = [] if folder is None else [TensorBoard(folder.path)]
         if self.settings.progress:
             s = self.settings
             watchers.append(Progress(episodes=s.episode_budget, steps=s.steps_per_train, updates=s.updates_per_train))

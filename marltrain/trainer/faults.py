@@ -36,9 +36,9 @@ class FaultTable:
     `episode`, `seed`, `step` and `message`.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Start empty; `folder` is the run's."""
-        self._path = folder / FAULTS_FILE
+    def __init__(self, folder: Path | None) -> None:
+        """Start empty; `folder` is the run's, None to write nothing."""
+        self._path = None if folder is None else folder / FAULTS_FILE
         self._rows: list[tuple[Any, ...]] = []
         self._written = 0
 
@@ -71,7 +71,7 @@ class FaultTable:
 
     def write(self) -> None:
         """Write the table into the run's folder, where there is something new to write."""
-        if len(self._rows) == self._written:
+        if self._path is None or len(self._rows) == self._written:
             return
         with replacing(self._path) as beside:
             self.frame.to_parquet(beside, index=False)

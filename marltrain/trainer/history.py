@@ -103,14 +103,14 @@ class History:
       finished), `length` (env steps), `seconds`, `return/<player>` (undiscounted sums of rewards).
     """
 
-    def __init__(self, names: Sequence[str], folder: str | Path) -> None:
-        """Start empty tables for players of these names; `folder` is the run's."""
-        self._names, self._folder = tuple(names), Path(folder)
+    def __init__(self, names: Sequence[str], folder: str | Path | None) -> None:
+        """Start empty tables for players of these names; `folder` is the run's, None to write nothing."""
+        self._names, self._folder = tuple(names), None if folder is None else Path(folder)
         self._tests = Readings((*TEST, *self._returns))
         self._means = Means()
         kinds: dict[str, Any] = {**EPISODE, **dict.fromkeys(self._returns, np.float64)}
         held = -(-HELD // sum(np.dtype(kind).itemsize for kind in kinds.values()))
-        self._episodes = LongTable(kinds, self._folder / EPISODES, held)
+        self._episodes = LongTable(kinds, None if self._folder is None else self._folder / EPISODES, held)
         self._written = -math.inf
         self._writing = 0.0
 
@@ -181,7 +181,7 @@ class History:
         now: write in any case, as at the end of a run.
         """
         started = time.perf_counter()
-        if not now and started - self._written < self._writing / WRITING_SHARE:
+        if self._folder is None or (not now and started - self._written < self._writing / WRITING_SHARE):
             return
         with replacing(self._folder / TESTS_FILE) as beside:
             self.tests.to_parquet(beside, index=False)

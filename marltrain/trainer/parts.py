@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from marltrain.envs import VectorEnv
@@ -12,6 +11,7 @@ from marltrain.policies.memory.streams import Streams
 from marltrain.trainer.checkpoint import Checkpoint
 from marltrain.trainer.course import Course
 from marltrain.trainer.evaluation import Evaluation
+from marltrain.trainer.folder import RunFolder
 from marltrain.trainer.hooks import CallbackList, FunctionHooks
 from marltrain.trainer.roster import Roster
 
@@ -31,7 +31,7 @@ class Counters:
 class Parts:
     """What a run is built of, made and checked before it starts.
 
-    told: what its checkpoints say of the run as a whole.
+    folder: where it is written; None for nowhere.  told: what its checkpoints say of the run as a whole.
     """
 
     envs: VectorEnv
@@ -41,7 +41,7 @@ class Parts:
     rotate: bool
     streams: Streams
     courses: list[Course]
-    folder: Path
+    folder: RunFolder | None
     env_seed: int
     hooks: FunctionHooks
     callbacks: CallbackList

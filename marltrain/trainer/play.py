@@ -14,13 +14,15 @@ import numpy as np
 
 from marltrain.envs.adapter import Adapter, metadata_of
 from marltrain.envs.chunk import ADAPTERS, probe
+from marltrain.envs.faults import closed
 from marltrain.envs.guard import Guard
 from marltrain.envs.registry import Source, api_of, resolve
 from marltrain.errors import ConfigError, EnvError, MarlTrainError
-from marltrain.files import replacing
+from marltrain.files import path_of, replacing
 from marltrain.layout import Array
 from marltrain.random import child_seed
 from marltrain.spec import EnvSpec, Step
+from marltrain.trainer.claims import at_work
 from marltrain.trainer.rollout import Actors
 from marltrain.trainer.roster import Roster
 
@@ -56,22 +58,23 @@ def play(
         raise ConfigError(f"episodes must be at least 1, got {episodes}")
     if fps is not None and not fps > 0:
         raise ConfigError(f"fps must be greater than 0, got {fps}")
-    target = None if out is None else Path(out)
+    target = None if out is None else path_of(out, "out", ConfigError)
     if target is not None and target.suffix.lower() not in FILMS:
         raise ConfigError(f"out must end in {' or '.join(FILMS)}, got {str(out)!r}")
     source = resolve(env, env_args)
-    spec = probe(source)
-    table = _Table(source, spec, "human" if target is None else "rgb_array")
-    rate = fps or float(table.metadata.get("render_fps") or (2 if spec.turn_based else 10))
-    actors = Actors(spec, Roster(spec, agents, seed, stack=False).units, 1, "test")
-    actors.explore(np.full(len(spec.players), not greedy))
     with contextlib.ExitStack() as opened:
+        opened.enter_context(at_work(None, agents, training=False))
+        spec = probe(source)
+        table = _Table(source, spec, "human" if target is None else "rgb_array")
+        rate = fps or float(table.metadata.get("render_fps") or (2 if spec.turn_based else 10))
+        actors = Actors(spec, Roster(spec, agents, seed, stack=False).units, 1, "test")
+        actors.explore(np.full(len(spec.players), not greedy))
         if target is None:
             show: Show = _Window(rate)
         else:
             opened.enter_context(_without_window())
             show = opened.enter_context(_film(target, rate))
-        opened.callback(table.close)
+        opened.enter_context(closed(table, source.name))
         return np.array(
             [table.episode(actors, show, child_seed(seed, "episode", "play", 0, k)) for k in range(episodes)]
         )

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,8 +51,9 @@ class Run:
     def __init__(self, trainer: DecentralizedTrainer, parts: Parts) -> None:
         """Start the clock."""
         self.trainer, self.parts = trainer, parts
-        self.counters, self.history = Counters(), History(parts.envs.spec.names, parts.folder)
-        self.faults = FaultTable(parts.folder)
+        folder = None if parts.folder is None else parts.folder.path
+        self.counters, self.history = Counters(), History(parts.envs.spec.names, folder)
+        self.faults = FaultTable(folder)
         self.metrics: list[float] = []
         self.best = float("-inf")
         self.tested_at = (-1, -1)
@@ -206,13 +208,13 @@ class Run:
         self.tested_at = (self.counters.episodes, self.counters.env_steps)
         self._record(metric, result)
         self.tell("on_test_end", metric=metric, result=result, best=best)
+        saved = self._saved("best") if best else None
         if best:
-            self.trainer.save(parts.folder / "best", parts.roster.agents)
             parts.hooks.save_best(self.counters.episodes)
         if parts.hooks.stops(metric, self.counters.episodes):
             self.trainer.stop("stop_fn")
-        if best:
-            self.tell("on_checkpoint", path=parts.folder / "best")
+        if saved is not None:
+            self.tell("on_checkpoint", path=saved)
         return True
 
     def checkpoint_if_due(self) -> None:
@@ -261,9 +263,9 @@ class Run:
             leaving = [error for error in errors if isinstance(error, KeyboardInterrupt)]
             raised = [*leaving, *([] if ended_by is None else [ended_by]), *errors]
             for error in errors:
-                if error is not raised[0]:
+                if error is not raised[0] and str(error) != str(raised[0]):
                     raised[0].add_note(f"then, when the run was ended: {spoken(error)}")
-            if raised and (whole := newest(self.parts.folder)):
+            if raised and self.parts.folder and (whole := newest(self.parts.folder.path)):
                 raised[0].add_note(f"{whole} is whole: the run can go on from there")
             if raised and raised[0] is not ended_by:
                 raise raised[0]
@@ -273,7 +275,7 @@ class Run:
         tables += [self._plot] if plot else []
         return [
             self.settle, partial(self._unless_leaving, self._save_last), self.parts.streams.abandon,
-            *(partial(self._unless_leaving, work) for work in tables), self._close,
+            *(partial(self._unless_leaving, partial(self._written, work)) for work in tables), self._close,
         ]  # fmt: skip
 
     def result(self) -> dict[str, Any]:
@@ -286,7 +288,7 @@ class Run:
             "num_updates": self.counters.updates,
             "training_time": self.seconds,
             "stop_reason": self.reason,
-            "run_dir": str(self.parts.folder),
+            "run_dir": None if self.parts.folder is None else str(self.parts.folder.path),
             "history": self.history.tests,
             "episodes": self.history.episodes,
             "num_dropped_steps": self.counters.dropped_steps,
@@ -359,10 +361,12 @@ class Run:
             self.parts.callbacks.state()
 
     def _checkpoint(self, checkpoint: Checkpoint, best: bool) -> None:
+        if self.parts.folder is None:
+            raise RuntimeError("a run without a folder has no checkpoints")
         self._gather(course.wait for course in self.parts.courses)  # agents act on as they would without a checkpoint
         counters, settings = self.counters, checkpoint.settings
         told = {**self.parts.told, "env_steps": counters.env_steps, "episodes": counters.episodes, "best": best}
-        path = write(self.parts.folder, told, self._state(settings.memory), keep=settings.keep)
+        path = write(self.parts.folder.whole(), told, self._state(settings.memory), keep=settings.keep)
         self._written_at = counters.env_steps
         self.tell("on_checkpoint", path=path)
 
@@ -445,10 +449,24 @@ class Run:
         parts.hooks.restore(state.part("hooks"))
 
     def _save_last(self) -> None:
-        folder = self.parts.folder / "last"
-        self.trainer.save(folder, self.parts.roster.agents)
+        saved = self._saved("last")
         self.parts.hooks.save_last()
-        self.tell("on_checkpoint", path=folder)
+        if saved is not None:
+            self.tell("on_checkpoint", path=saved)
+
+    def _saved(self, name: str) -> Path | None:
+        """Save the agents in the run's folder; return where, or None where it has none."""
+        if self.parts.folder is None:
+            return None
+        path = self.parts.folder.whole() / name
+        self.trainer.save(path, self.parts.roster.agents)
+        return path
+
+    def _written(self, work: Callable[[], Any]) -> None:
+        """Write a table or picture into the run's folder, if there is one."""
+        if self.parts.folder is not None:
+            self.parts.folder.whole()
+            work()
 
     def _unless_leaving(self, work: Callable[[], Any]) -> None:
         """Do one of the last things, unless a second interrupt asked to leave at once."""
@@ -549,8 +567,8 @@ class Run:
             gradient_steps=self.counters.gradient_steps, seconds=self.seconds, metric=metric,
             interval=self._interval(result), returns=result.returns.mean(0),
         )  # fmt: skip
-        self.history.write()
-        self.faults.write()
+        self._written(self.history.write)
+        self._written(self.faults.write)
 
     def _interval(self, result: TestResult) -> tuple[float, float]:
         """Return the metric's 95 % interval over episodes; nan for a metric of the user's own."""
@@ -576,7 +594,7 @@ class Run:
         from marltrain.trainer.plots import draw_run
 
         title = self.parts.envs.spec.name
-        draw_run(self.history.tests, self.history.episodes, self.parts.folder / "metrics.png", title=title)
+        draw_run(self.history.tests, self.history.episodes, self.trainer.folder / "metrics.png", title=title)
 
 
 def _failure(work: Callable[[], Any]) -> BaseException | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -146,25 +145,3 @@ def measured(reward_metric: RewardMetric, returns: Array, learning: Array | None
     if np.isnan(value):
         raise ConfigError("reward_metric returned nan")
     return float(value)
-
-
-def run_folder(run_dir: str | Path | None, name: str, stamp: str, *, unfinished: bool = False) -> Path:
-    """Make and return the run's folder: `run_dir`, or runs/<name>-<time>; with "-2", ... where a run is already.
-
-    unfinished: a folder is taken too where a run did not come to its end, or not to its first checkpoint.
-    """
-    plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in name.split("/")[-1])
-    wanted = Path("runs") / f"{plain}-{stamp}" if run_dir is None else Path(run_dir)
-    for number in range(1, 1000):
-        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
-        try:
-            if folder.exists() and not folder.is_dir():
-                raise ConfigError(f"run_dir {str(folder)!r} is a file: give a folder, or one to make")
-            ended = (folder / "last").exists() and not (folder / "checkpoints").exists()
-            if (folder / "config.json").exists() and (ended or not unfinished):
-                continue
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"run_dir {str(folder)!r} cannot be made: {error.strerror}") from error
-        return folder
-    raise ConfigError(f"{wanted} and 999 folders like it hold runs already: give another run_dir")

@@ -69,10 +69,10 @@ class LongTable:
     files and holds only the newest rows, and two futures of one run do not write over each other's.
     """
 
-    def __init__(self, dtypes: Mapping[str, Any], folder: str | Path, held: int) -> None:
-        """Make an empty table; `folder` is made when the first `held` rows are full."""
+    def __init__(self, dtypes: Mapping[str, Any], folder: str | Path | None, held: int) -> None:
+        """Make an empty table; `folder` is made when the first `held` rows are full. None: hold all rows in memory."""
         self._newest: dict[str, Array] = {name: np.empty(held, dtype) for name, dtype in dtypes.items()}
-        self._folder, self._held = Path(folder), held
+        self._folder, self._held = None if folder is None else Path(folder), held
         self._files: list[str] = []
         self._filled = 0
 
@@ -134,26 +134,35 @@ class LongTable:
             self._newest[name][: self._filled] = values
 
     def _store(self) -> None:
-        """Write the rows in memory to a file of their own."""
+        """Write the rows in memory to a file of their own; without a folder make room for as many more."""
+        if self._folder is None:
+            self._newest = {name: np.concatenate([rows, np.empty_like(rows)]) for name, rows in self._newest.items()}
+            self._held *= 2
+            return
         data = packed(self._newest)
         name = f"{len(self._files) * self._held}-{hashlib.sha256(data).hexdigest()}"
-        with replacing(self._folder / f"{name}.safetensors") as beside:
+        with replacing(self._file(name)) as beside:
             beside.write_bytes(data)
         self._files.append(name)
         self._filled = 0
 
     def _check(self, name: str, first: int) -> None:
         """Raise SaveError unless a file is there, is what its name says, and holds the rows from `first` on."""
-        path = inside(self._folder, f"{name}.safetensors")
+        path = self._file(name)
         if name != f"{first}-{sha256(path)}":
             raise SaveError(f"{path}: its checksum is not the one in its name, or it is not the part of the table that "
                             f"begins with row {first}: it was changed or damaged")  # fmt: skip
         self._read(name)
 
     def _read(self, name: str) -> dict[str, Array]:
-        path = self._folder / f"{name}.safetensors"
+        path = self._file(name)
         held = read_arrays(path)
         kinds = {name: (values.dtype, values.shape) for name, values in held.items()}
         if kinds != {name: (column.dtype, column.shape) for name, column in self._newest.items()}:
             raise SaveError(f"{path}: holds {kinds}; {self._held} rows of {', '.join(self._newest)} were expected")
         return {name: held[name] for name in self._newest}
+
+    def _file(self, name: str) -> Path:
+        if self._folder is None:
+            raise SaveError(f"the table has no folder to hold {name}.safetensors")
+        return inside(self._folder, f"{name}.safetensors")

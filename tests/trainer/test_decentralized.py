@@ -78,7 +78,7 @@ def test_callbacks_and_players_move_no_other_stream():
 def test_what_a_run_leaves():
     result = trainer(steps_per_train=36, test_freq=6, run_dir="here/run").train(ppo(), [1, 1])
     folder = Path("here/run")
-    assert result["run_dir"] == str(folder)
+    assert result["run_dir"] == str(folder.absolute())
     assert {"history.parquet", "episodes.parquet", "config.json", "metrics.png", "best", "last"} <= {
         path.name for path in folder.iterdir()
     }
@@ -100,7 +100,7 @@ def test_the_default_folder_is_new_every_time():
     run = trainer(steps_per_train=3, run_dir=None)
     folders = [run.train(ppo(), [1, 1], plot=False)["run_dir"] for _ in range(2)]
     assert folders[0] != folders[1]
-    assert all(Path(folder).parent == Path("runs") and Path(folder).is_dir() for folder in folders)
+    assert all(Path(folder).parent == Path("runs").absolute() and Path(folder).is_dir() for folder in folders)
 
 
 def test_returns_and_metrics_are_undiscounted_sums():

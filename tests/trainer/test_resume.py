@@ -79,7 +79,8 @@ OTHER = {"players": 2, "length": 4}
         ({}, lambda: ppo(network=mt.MLP((5,))), [1, 1], r"agents\[0\].settings.network.hidden\[0\] is 5, and was 4"),
         ({}, lambda: ppo(learning_rate=0.1), [1, 1], r"agents\[0\].settings.learning_rate is 0.1, and was 0.0003"),
         ({"seed": 1}, ppo, [1, 1], "is of a run with seed 0, and seed=1 was given"),
-        ({"run_dir": "elsewhere"}, ppo, [1, 1], "run_dir is 'elsewhere', and resume goes on in"),
+        ({"run_dir": "elsewhere"}, ppo, [1, 1], "run_dir is '.*elsewhere', and resume goes on in"),
+        ({"run_dir": False}, ppo, [1, 1], "run_dir=False writes nothing, and resume goes on in a folder"),
     ],
 )  # fmt: skip
 def test_a_call_that_differs_is_told_in_what(half, settings, agents, masks, message):
@@ -126,12 +127,12 @@ def test_a_folder_without_a_checkpoint_starts_anew_and_says_so():
     """In the folder itself where no run ended there, as after a crash before the first checkpoint; else beside it."""
     Path("runs/x").mkdir(parents=True)
     Path("runs/x/config.json").write_text("{}")
-    with pytest.warns(UserWarning, match="runs/x holds no finished checkpoint: the run starts anew, in runs/x$"):
+    with pytest.warns(UserWarning, match=r"runs/x holds no finished checkpoint: the run starts anew, in /.*runs/x$"):
         result = trainer(steps_per_train=12, run_dir=None).train(ppo(), [1, 1], plot=False, resume="runs/x")
-    assert result["run_dir"] == "runs/x"
-    with pytest.warns(UserWarning, match="the run starts anew, in runs/x-2$"):
+    assert result["run_dir"] == str(Path("runs/x").absolute())
+    with pytest.warns(UserWarning, match=r"the run starts anew, in /.*runs/x-2$"):
         result = trainer(steps_per_train=12, run_dir=None).train(ppo(), [1, 1], plot=False, resume="runs/x")
-    assert (result["run_dir"], result["num_collected_steps"]) == ("runs/x-2", 12)
+    assert (result["run_dir"], result["num_collected_steps"]) == (str(Path("runs/x-2").absolute()), 12)
 
 
 def test_an_agent_that_learns_and_cannot_say_what_it_is_is_refused():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.trainer.settings import run_folder, team_rewards, try_team_reward
+from marltrain.trainer.settings import team_rewards, try_team_reward
 from tests.toys import Identity
 
 BOX, CHOICE = spaces.Box(-1, 1, (4,)), spaces.Discrete(3)
@@ -50,11 +49,18 @@ def test_networks_are_specifications_or_models(network):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"run_dir": 3}, "run_dir must be a path or None, got 3"),
+        ({"run_dir": 3}, "run_dir must be a path, None or False, got 3"),
+        ({"run_dir": True}, "run_dir must be a path, None or False, got True"),
         ({"callbacks": mt.Callback()}, "callbacks must be a list of callbacks"),
         ({"env_args": ["length"]}, "env_args must be a mapping from argument to value"),
         ({"seed": 2**63}, "seed must be at most"),
-        ({"run_dir": "a\0b"}, "run_dir must be a path or None, got"),
+        ({"run_dir": "a\0b"}, "run_dir 'a.x00b' cannot be used as a path: embedded null byte"),
+        ({"run_dir": "x" * 5000}, "run_dir 'x+.* cannot be used as a path: File name too long"),
+        ({"run_dir": "/"}, "run_dir '/' is the root of the file system: name a folder in it"),
+        (
+            {"run_dir": False, "callbacks": [mt.Checkpoint(every_steps=1)]},
+            "run_dir=False writes nothing, but callbacks",
+        ),
         ({"num_train_envs": 10**9}, "num_train_envs must be at most 1048576, got 1000000000"),
         ({"episodes_per_test": np.array([3])}, "episodes_per_test must be an integer, got array"),
         ({"steps_per_train": 10**30}, "steps_per_train must be between"),
@@ -86,8 +92,9 @@ def test_the_trainer_takes_numbers_of_numpy():
         ({"plot": "yes"}, "plot must be True or False, got 'yes'"),
         ({"plot": np.ones(2)}, "plot must be True or False, got array"),
         ({"any_threads": 1}, "any_threads must be True or False, got 1"),
-        ({"resume": "a\0b"}, "resume must be the folder of a run"),
-        ({"resume": "x" * 5000}, "resume='x+' cannot be read: File name too long"),
+        ({"resume": 3}, "resume must be the folder of a run"),
+        ({"resume": "a\0b"}, "resume 'a.x00b' cannot be used as a path: embedded null byte"),
+        ({"resume": "x" * 5000}, "resume 'x+.* cannot be used as a path: File name too long"),
         ({"exploration_maskk": [1, 1]}, r"'exploration_maskk'. Did you mean 'exploration_mask'\?"),
     ],
 )
@@ -127,17 +134,6 @@ def test_agents_are_a_list(agents):
 def test_a_team_reward_is_one_finite_number(joint):
     with pytest.raises(mt.EnvError, match="team_reward must return one finite number"):
         team_rewards(joint, np.ones((2, 3), np.float32))
-
-
-def test_no_run_overwrites_another_and_a_file_is_no_folder():
-    first = run_folder("run", "game", "now")
-    (first / "config.json").write_text("{}")
-    assert run_folder("run", "game", "now") == Path("run-2")
-    assert run_folder(None, "a/my game", "now") == Path("runs/my-game-now")
-    Path("file").write_text("")
-    for taken in ("file", "file/below"):
-        with pytest.raises(mt.ConfigError, match="run_dir 'file"):
-            run_folder(taken, "game", "now")
 
 
 def test_a_player_without_a_reward_is_named():

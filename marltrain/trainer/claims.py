@@ -1,0 +1,49 @@
+"""Trainers and agents at work: one thread at a time uses each, and one call of `train`."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from marltrain.errors import AgentError, ConfigError, MarlTrainError
+from marltrain.policies.agent import Agent
+
+_GUARD = threading.Lock()
+_AT_WORK: dict[int, tuple[int, str]] = {}
+"""By an object's id: the thread that uses it, and its work."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_AT_WORK.clear)  # a child's objects are copies, which no thread uses
+
+
+@contextmanager
+def at_work(trainer: object, agents: Any, *, training: bool) -> Iterator[None]:
+    """Keep a trainer and a list of agents for this thread; what is no Agent is passed over.
+
+    training: keep them for one call of `train`. Without it a hook of `train` may test or show the agents.
+    Raises ConfigError for the trainer, and AgentError, naming its place, for an agent that is in use.
+    """
+    me, work = threading.get_ident(), "training" if training else "playing"
+    named: dict[int, tuple[str, type[MarlTrainError]]] = {}
+    if training:
+        named[id(trainer)] = ("this trainer", ConfigError)
+    for i, agent in enumerate(agents if isinstance(agents, list | tuple) else ()):  # checked by the Roster
+        if isinstance(agent, Agent):
+            named.setdefault(id(agent), (f"agent {i} of this call", AgentError))
+    with _GUARD:
+        before = {key: _AT_WORK[key] for key in named if key in _AT_WORK}
+        for key, (thread, its_work) in before.items():
+            if training or thread != me:
+                name, error = named[key]
+                where = "this thread, by the call that this one is made in" if thread == me else "another thread"
+                raise error(f"{name} is {its_work} already, in {where}. Make or load another one for this call")
+        _AT_WORK.update({key: (me, work) for key in named if key not in before})
+    try:
+        yield
+    finally:
+        with _GUARD:
+            for key in named.keys() - before.keys():
+                _AT_WORK.pop(key, None)

@@ -1,0 +1,79 @@
+"""One thread at a time uses a trainer or an agent, and one call of `train`."""
+
+import os
+import threading
+
+import pytest
+
+import marltrain as mt
+from marltrain.trainer.claims import at_work
+from tests.trainer.running import At, dqn, ppo, trainer
+
+
+def elsewhere(work):
+    """Call a function in another thread; return what it raised."""
+    raised = []
+
+    def attempt():
+        try:
+            work()
+        except mt.MarlTrainError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    thread.join()
+    return raised[0] if raised else None
+
+
+def test_what_is_at_work_is_refused_to_another_thread():
+    made, agents, others = trainer(steps_per_train=9), ppo(), dqn()
+    said = []
+
+    def meanwhile(moment):
+        said.append(elsewhere(lambda: made.train(others, [1, 1])))
+        said.append(
+            elsewhere(lambda: trainer(run_dir="other", steps_per_train=3).train([others[0], agents[1]], [1, 1]))
+        )
+        said.append(elsewhere(lambda: trainer(run_dir="other").test(agents)))
+        said.append(elsewhere(lambda: trainer(run_dir="other", steps_per_train=3).train(others, [1, 1], plot=False)))
+
+    made.callbacks = (At(2, meanwhile),)
+    assert made.train(agents, [1, 1], plot=False)["num_collected_steps"] == 9
+    assert [type(error) for error in said] == [mt.ConfigError, mt.AgentError, mt.AgentError, type(None)]
+    assert "this trainer is training already, in another thread. Make or load another one" in str(said[0])
+    assert "agent 1 of this call is training already, in another thread" in str(said[1])
+    assert elsewhere(lambda: made.train(agents, [1, 1], plot=False)) is None  # it is free again
+
+
+def test_a_hook_may_test_the_agents_and_not_train_them():
+    made, agents = trainer(steps_per_train=9), ppo()
+    lengths = []
+
+    def inside(moment):
+        lengths.append(len(trainer(run_dir="other").test(agents).lengths))
+        for one in (made, trainer(run_dir="other")):
+            with pytest.raises(mt.MarlTrainError, match="is training already, in this thread, by the call that this"):
+                one.train(agents, [1, 1])
+
+    made.callbacks = (At(2, inside),)
+    made.train(agents, [1, 1], plot=False)
+    assert lengths == [2]
+
+
+def test_a_run_that_cannot_start_leaves_all_free():
+    made, agents = trainer(steps_per_train=3), ppo()
+    with pytest.raises(mt.MaskError):
+        made.train(agents, [0, 0])
+    assert elsewhere(lambda: made.train(agents, [1, 1], plot=False)) is None
+
+
+def test_a_forked_child_is_free():
+    """Its agents are copies."""
+    agents = [mt.RandomAgent()]
+    with at_work(None, agents, training=True):
+        child = os.fork()
+        if child == 0:
+            with at_work(None, agents, training=True):
+                os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
