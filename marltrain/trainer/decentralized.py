@@ -290,7 +290,10 @@ class DecentralizedTrainer:
         if resume is None:
             fresh = self.run_dir is None
             return new_folder(self.run_dir or self._runs / default_name(self.source.name), fresh=fresh)
-        folder = new_folder(run_of(resume)) if locked is None or (locked.path / "last").exists() else locked
+        if locked is not None and (locked.path / "last").exists() and not (locked.path / FOLDER).exists():
+            locked.release()  # that run has ended, and never had a checkpoint
+            locked = None
+        folder = new_folder(run_of(resume)) if locked is None else locked
         warnings.warn(f"{resume} holds no finished checkpoint: the run starts anew, in {folder.path}", stacklevel=5)
         return folder
 
