@@ -141,6 +141,8 @@ class Step:
     final_obs, final_legal: per group, of a player whose part just ended; valid where the event is.
     state, final_state: [E, S] float32 or None: the global state now, and at the end of the episode that ended.
     ended: [E] bool: the environment's episode ended with this Step.  episode: [E] int64: the running episode's number.
+    start_reward: [P, E] float32, all players: received when the running episode began, before any move. It belongs to
+      the player's return, but to no transition. Only turn-based environments of Python give any.
     """
 
     obs: tuple[Obs, ...]
@@ -156,6 +158,7 @@ class Step:
     final_state: Array | None
     ended: Array
     episode: Array
+    start_reward: Array
 
     @classmethod
     def empty(cls, spec: EnvSpec, num_envs: int, allocate: Allocate = np.zeros) -> Step:
@@ -178,6 +181,7 @@ class Step:
             obs(), legal(), flags(), flags(),
             allocate(everyone, np.float32), allocate(everyone, bool), allocate(everyone, bool),
             obs(), legal(), state(), state(), allocate((num_envs,), bool), allocate((num_envs,), np.int64),
+            allocate(everyone, np.float32),
         )  # fmt: skip
 
     def arrays(self) -> dict[str, Array]:

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo.utils import BaseWrapper
 
 # Turn-based -----------------------------------------------------------------------------------------------------------
 
@@ -86,6 +87,102 @@ class Relay(AECEnv):
 
     def render(self):
         return np.full((4, 4, 3), self.t, np.uint8)
+
+
+class Inn(AECEnv):
+    """Guests come and go by a fixed script of eight moves; actions (2) and seeds change nothing.
+
+    `SCRIPT`: of each move the mover, the rewards, who joins with it and who dies of it. ann and bob are there from the
+    start, with rewards of 7000 and 5000 already. dan dies before his first turn. bob dies, returns, and dies again
+    before his next turn. An observation is [moves made, the player's place].
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "inn", "render_modes": ["rgb_array"]}
+    START: ClassVar[dict[str, float]] = {"ann": 7000.0, "bob": 5000.0}
+    SCRIPT: ClassVar[list[tuple[str, dict[str, float], str, str]]] = [
+        ("ann", {"ann": 1, "bob": 10}, "", ""),
+        ("bob", {"ann": 20, "bob": 2, "cat": 30}, "cat", ""),
+        ("ann", {"bob": 40, "cat": 50, "dan": 60}, "dan", ""),
+        ("bob", {"ann": 70, "cat": 80, "dan": 90}, "", "dan"),
+        ("cat", {"ann": 100, "cat": 3}, "", "bob"),
+        ("ann", {"cat": 5, "bob": 400}, "bob", ""),
+        ("cat", {"ann": 7, "bob": 600}, "", "bob"),
+        ("ann", {"ann": 9, "cat": 11}, "", "ann cat"),
+    ]
+    RETURNS = (7207.0, 6052.0, 179.0, 150.0)
+    """Sums of all that the script gives to ann, bob, cat and dan, and of what was there at the start."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.possible_agents = ["ann", "bob", "cat", "dan"]
+        self._seen, self._acts = spaces.Box(0, 8, (2,), np.float32), spaces.Discrete(2)
+
+    def observation_space(self, agent):
+        return self._seen
+
+    def action_space(self, agent):
+        return self._acts
+
+    def reset(self, seed=None, options=None):
+        self.agents: list[str] = []
+        self.rewards, self._cumulative_rewards, self.infos = {}, {}, {}
+        self.terminations, self.truncations = {}, {}
+        self._admit("ann bob")
+        self.rewards.update(self.START)
+        self._accumulate_rewards()
+        self.t, self.agent_selection, self._skip_agent_selection = 0, "ann", None
+
+    def _admit(self, names):
+        for name in names.split():
+            self.agents.append(name)
+            self.rewards[name] = self._cumulative_rewards[name] = 0.0
+            self.terminations[name] = self.truncations[name] = False
+            self.infos[name] = {}
+
+    def observe(self, agent):
+        return np.array([self.t, self.possible_agents.index(agent)], np.float32)
+
+    def step(self, action):
+        if self.terminations[self.agent_selection]:
+            self._was_dead_step(action)
+            return
+        mover, given, joining, dying = self.SCRIPT[self.t]
+        assert self.agent_selection == mover
+        self._admit(joining)
+        self.rewards = {name: float(given.get(name, 0.0)) for name in self.agents}
+        self.terminations.update(dict.fromkeys(dying.split(), True))
+        self.t += 1
+        self.agent_selection = self.SCRIPT[self.t % len(self.SCRIPT)][0]
+        self._cumulative_rewards[mover] = 0.0
+        self._accumulate_rewards()
+        self._deads_step_first()
+
+    def render(self):
+        return np.full((4, 4, 3), self.t, np.uint8)
+
+
+class Doubled(BaseWrapper):
+    """Doubles all rewards, as SuperSuit's `reward_lambda_v0` does: its sums hide the inner ones from its first step on.
+
+    Until then it shows the inner ones, or those of its last episode, and adds to them what is there after the reset.
+    """
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        self._double()
+        self._sums = dict.fromkeys(self.possible_agents, 0.0)
+        self._accumulate_rewards()
+
+    def step(self, action):
+        mover = self.env.agent_selection
+        super().step(action)
+        self._double()
+        self._sums[mover] = 0.0
+        self._cumulative_rewards = self._sums
+        self._accumulate_rewards()
+
+    def _double(self):
+        self.rewards = {name: 2 * reward for name, reward in self.env.rewards.items()}
 
 
 # Simultaneous ---------------------------------------------------------------------------------------------------------

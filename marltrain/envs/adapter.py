@@ -35,7 +35,8 @@ class Port:
         self.player = spec.players[player]
         self.group, self.row = spec.place[player]
         inner, self._mask_in_obs = without_mask(self.player.observation_space)
-        self._nested = self._mask_in_obs and not isinstance(inner, spaces.Dict)
+        parts = self.player.observation_space.spaces if self._mask_in_obs else {}  # type: ignore[attr-defined]
+        self._nested = parts.get("observation") is inner
         self._act = _decoder(self.player.action_space)
 
     def write(self, observation: Any, info: Any, out: Step, e: int) -> None:

@@ -2,7 +2,8 @@
 
 Rewards are those that `last()` reports: what a player has gathered since its own last move. After every move the
 part of it that is new goes into the Step, so that from a player's move to its next they add up to what `last()` says.
-A part is closed when PettingZoo would take the player's dead step, or when the episode ends.
+A player is in the episode from the moment it is in `env.agents`, whether or not it has had a turn. A part is closed
+when PettingZoo would take the player's dead step, or when the episode ends.
 """
 
 from __future__ import annotations
@@ -17,11 +18,39 @@ from marltrain.spec import EnvSpec, Step
 _LOOKED_UP = ("agents", "agent_selection", "_cumulative_rewards", "terminations", "truncations", "infos")
 
 
-def _owner(env: Any, name: str) -> Any:
-    """The object in a chain of wrappers that holds an attribute: asking it is ten times as fast as asking the chain."""
-    while name not in vars(env) and not hasattr(type(env), name) and hasattr(env, "env"):
-        env = env.env
-    return env
+class _Attributes:
+    """Reads an AEC environment's attributes from the wrapper that holds each: far faster than through the chain.
+
+    A wrapper may set an attribute of its own at any time, which hides the inner one from then on: SuperSuit's
+    `reward_lambda_v0` does so in its first step.
+    """
+
+    def __init__(self, env: Any) -> None:
+        """Take the outermost wrapper of a chain, or an environment without any."""
+        self._layers: list[Any] = []
+        while env is not None:
+            self._layers.append(env)
+            env = getattr(env, "__dict__", {}).get("env")
+        self.find()
+
+    def get(self, name: str) -> Any:
+        """Return the attribute of the outermost wrapper that has it."""
+        return getattr(self._owners[name], name)
+
+    def refresh(self) -> None:
+        """Find the owners again where wrappers have more or fewer attributes than before."""
+        if sum(map(len, self._held)) != self._size:
+            self.find()
+
+    def find(self) -> None:
+        """Find the owner of each attribute."""
+        self._held = [getattr(layer, "__dict__", {}) for layer in self._layers]
+        self._size = sum(map(len, self._held))
+        self._owners = {name: self._owner(name) for name in _LOOKED_UP}
+
+    def _owner(self, name: str) -> Any:
+        pairs = zip(self._layers, self._held, strict=True)
+        return next((layer for layer, held in pairs if name in held or hasattr(type(layer), name)), self._layers[-1])
 
 
 class TurnAdapter(Adapter):
@@ -39,22 +68,27 @@ class TurnAdapter(Adapter):
     def __init__(self, env: Any, spec: EnvSpec) -> None:
         """Take over `env`, an object of the environment that `spec` describes."""
         super().__init__(env, spec)
+        self._read = _Attributes(env)
+        self._get = self._read.get
+        self._present: list[str] = []
+        """`env.agents`, when it was last looked at."""
         self._alive: list[int] = []
-        self._mover = 0
+        self._mover = -1  # before the first reset
         self._told = [0.0] * len(spec.players)
         """What the Steps have told of each player's cumulative reward, since its own last move."""
 
     def reset(self, seed: int, out: Step, e: int) -> None:
-        """Start an episode with whoever is in `env.agents`; the first mover's turn."""
+        """Start an episode with the players in `env.agents`; the first mover's turn."""
+        self._forget_rewards()
         self.env.reset(seed=seed)
-        self._owners = {name: _owner(self.env, name) for name in _LOOKED_UP}
+        self._read.find()
         self._clear(out, e)
-        self._alive = sorted(self.place_of(name) for name in self._get("agents"))
+        out.start_reward[:, e] = 0
+        self._present, self._alive = [], []
+        self._welcome(out, e)
         if not self._alive:
             raise EnvError("reset left env.agents empty: an episode needs at least one player")
-        for p in self._alive:
-            self._ports[p].enter(out, e, turn=False)
-            self._told[p] = 0.0
+        self._tell_rewards(out.start_reward, e)
         self._give_turn(out, e)
         self.write_state(out.state, e)
 
@@ -63,20 +97,38 @@ class TurnAdapter(Adapter):
         mover = self._mover
         port = self._ports[mover]
         self.env.step(port.action(actions, e))
+        self._read.refresh()
         self._told[mover] = 0.0
-        self._tell_rewards(out, e)
+        self._welcome(out, e)
+        self._tell_rewards(out.reward, e)
         out.turn[port.group][port.row, e] = False
         if any(self._dead(p) for p in self._alive):
             self.write_state(out.final_state, e)
             self._bury(out, e)
+            self._welcome(out, e)
             if not self._alive:
                 return True
         self._give_turn(out, e)
         self.write_state(out.state, e)
         return False
 
-    def _get(self, name: str) -> Any:
-        return getattr(self._owners[name], name)
+    def _forget_rewards(self) -> None:
+        """Zero the rewards of the episode before, which a wrapper that sets them in its first step still shows."""
+        gathered = None if self._mover < 0 else self._get("_cumulative_rewards")
+        if isinstance(gathered, dict):
+            gathered.update(dict.fromkeys(gathered, 0.0))
+
+    def _welcome(self, out: Step, e: int) -> None:
+        """Let in all players in `env.agents` that are not in the episode yet; they wait for their first turn."""
+        agents = self._get("agents")
+        if agents == self._present:
+            return
+        self._present = list(agents)
+        for p in sorted({self.place_of(name) for name in agents}.difference(self._alive)):
+            self._ports[p].enter(out, e, turn=False)
+            self._told[p] = 0.0
+            self._alive.append(p)
+        self._alive.sort()
 
     def _dead(self, p: int) -> bool:
         """Whether a player's part is over: flagged, or dropped from `env.agents`."""
@@ -85,12 +137,13 @@ class TurnAdapter(Adapter):
             return True
         return name not in self._get("agents")
 
-    def _tell_rewards(self, out: Step, e: int) -> None:
+    def _tell_rewards(self, reward: Array, e: int) -> None:
+        """Write into `reward` [P, E] what the living players have gathered and no Step has told."""
         gathered, told, names = self._get("_cumulative_rewards"), self._told, self.spec.names
         for p in self._alive:
             total = gathered.get(names[p], told[p])
             if total != told[p]:
-                out.reward[p, e] = total - told[p]
+                reward[p, e] = total - told[p]
                 told[p] = total
 
     def _bury(self, out: Step, e: int) -> None:
@@ -104,6 +157,7 @@ class TurnAdapter(Adapter):
                 truncated[p] = self._see_last(p, out, e)
             before = len(agents)
             self.env.step(None)
+            self._read.refresh()
             if len(self._get("agents")) >= before:
                 raise EnvError(
                     f"player {self.spec.names[p]!r} is dead, but step(None) did not remove it from env.agents"
@@ -127,16 +181,7 @@ class TurnAdapter(Adapter):
         name = self._get("agent_selection")
         mover = self._mover = self.place_of(name)
         if mover not in self._alive:
-            self._arrive(mover)
+            raise EnvError(f"agent_selection is {name!r}, which is not in env.agents {self._get('agents')}")
         port = self._ports[mover]
         port.enter(out, e, turn=True)
         port.write(self.env.observe(name), self._get("infos").get(name), out, e)
-
-    def _arrive(self, p: int) -> None:
-        """Let a player in that joins an episode under way; it enters with its first turn."""
-        if self.spec.names[p] not in self._get("agents"):
-            raise EnvError(
-                f"agent_selection is {self.spec.names[p]!r}, which is not in env.agents {self._get('agents')}"
-            )
-        self._alive = sorted([*self._alive, p])
-        self._told[p] = 0.0

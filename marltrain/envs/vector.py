@@ -78,7 +78,7 @@ class VectorEnv(ABC):
 
         It is the same however the environments are spread. Environments of Python have to be made with recording=True.
         """
-        seen = {f"step/{name}": array.copy() for name, array in self._step.arrays().items()}
+        seen = {f"step/{name}": array.copy() for name, array in self._told().items()}
         led = {f"envs/{name}": array for name, array in self._snapshot().items()}
         return {**seen, **led, "faults": self._ledger.state(self._clock)}
 
@@ -91,8 +91,7 @@ class VectorEnv(ABC):
         """
         seen = {name.removeprefix("step/"): array for name, array in saved.items() if name.startswith("step/")}
         rest = {name.removeprefix("envs/"): array for name, array in saved.items() if name.startswith("envs/")}
-        arrays = self._step.arrays()
-        for name, array in arrays.items():
+        for name, array in self._told().items():
             array[...] = seen[name]
         self._forget_faults()
         self._ledger.restore(saved["faults"], self._clock)
@@ -106,7 +105,7 @@ class VectorEnv(ABC):
 
         Who must act, and what is legal then, stays as the environments say: compiled rules trust what was checked so.
         """
-        arrays = self._step.arrays()
+        arrays = self._told()
         for name, array in arrays.items():
             kind, _, group = name.partition("/")
             if kind in ("turn", "alive"):
@@ -114,6 +113,12 @@ class VectorEnv(ABC):
             columns = (kept,) if name in BY_ENV else (slice(None), kept)
             told = np.where(arrays[f"turn/{group}"][..., None], array, seen[name]) if kind == "legal" else seen[name]
             array[columns] = told[columns]
+
+    def _told(self) -> dict[str, Array]:
+        """Return the Step's arrays by name, but for the rewards at the start of episodes: they are counted by now."""
+        arrays = self._step.arrays()
+        del arrays["start_reward"]
+        return arrays
 
     def _tell(self, faults: Sequence[Fault]) -> None:
         """Tell of faults, beside those of the same step told before; raises EnvError when they are too many."""

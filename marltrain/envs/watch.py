@@ -118,8 +118,9 @@ class _WatchTurns(_Watch):
         self._check_agents("reset")
         for player, gathered in self.env._cumulative_rewards.items():
             if gathered != 0:
-                self._findings.problem(
-                    f"reset: player {player!r} has a cumulative reward of {gathered} before any move"
+                self._findings.note(
+                    f"reset: player {player!r} has a cumulative reward of {gathered} before any move: it enters the "
+                    "player's return, but nothing is learned from it"
                 )
 
     def step(self, action: Any) -> None:

@@ -13,7 +13,7 @@ from marltrain.envs import VectorEnv
 from marltrain.envs.faults import Fault, cut_by
 from marltrain.layout import Array
 from marltrain.random import generator
-from marltrain.spec import EnvSpec
+from marltrain.spec import EnvSpec, Step
 from marltrain.trainer.faults import received
 from marltrain.trainer.rollout import Actors
 from marltrain.trainer.roster import Unit
@@ -126,8 +126,8 @@ class Evaluation:
         envs, spec = self.envs, self.envs.spec
         num_envs, players = envs.num_envs, len(spec.players)
         actors = Actors(spec, units, num_envs, "test")
-        tally = _Tally(spec, num_envs, episodes, rotate)
         step = received(envs, partial(envs.reset, self.seed), on_faults)
+        tally = _Tally(spec, step, episodes, rotate)
         steps, announced = 0, 0
         if on_episodes:
             on_episodes(0, 0)
@@ -142,7 +142,7 @@ class Evaluation:
             steps += num_envs
             if envs.faults:
                 tally.drop(cut_by(envs.faults))
-            if tally.add(step.reward, step.ended) and rotate:
+            if tally.add(step) and rotate:
                 actors.rotate([rotations(spec, unit, tally.number) for unit in units])
             if on_episodes and tally.finished // num_envs > announced:
                 announced = tally.finished // num_envs
@@ -153,11 +153,11 @@ class Evaluation:
 class _Tally:
     """Adds up the returns of the episodes that count, and who sat where in them."""
 
-    def __init__(self, spec: EnvSpec, num_envs: int, episodes: int, rotate: bool) -> None:
-        self.spec, self.num_envs, self.episodes, self.rotate = spec, num_envs, episodes, rotate
-        self.running = np.zeros((len(spec.players), num_envs))
-        self.lengths = np.zeros(num_envs, np.int64)
-        self.number = np.arange(num_envs)
+    def __init__(self, spec: EnvSpec, first: Step, episodes: int, rotate: bool) -> None:
+        self.spec, self.num_envs, self.episodes, self.rotate = spec, len(first.ended), episodes, rotate
+        self.running = first.start_reward.astype(np.float64)
+        self.lengths = np.zeros(self.num_envs, np.int64)
+        self.number = np.arange(self.num_envs)
         self.returns = np.zeros((episodes, len(spec.players)))
         self.episode_lengths = np.zeros(episodes, np.int64)
         self.finished = 0
@@ -168,23 +168,22 @@ class _Tally:
 
     def drop(self, envs: Array) -> None:
         """Forget the running episodes of some environments, before their Step is taken: they are played anew."""
-        self.running[:, envs], self.lengths[envs] = 0.0, -1  # that Step is none of the new episode
+        self.lengths[envs] = -1  # that Step is none of the new episode
 
-    def add(self, reward: Array, ended: Array) -> bool:
+    def add(self, step: Step) -> bool:
         """Take one Step; say whether an episode ended."""
-        self.running += reward
+        self.running += step.reward
         self.lengths += 1
-        for e in np.flatnonzero(ended):
-            if self.lengths[e] == 0:
-                continue  # dropped
+        for e in np.flatnonzero(step.ended & (self.lengths > 0)):  # the others are dropped
             j = self.number[e]
             if j < self.episodes:
                 self.returns[j] = self.running[self._seats(j), e]
                 self.episode_lengths[j] = self.lengths[e]
                 self.finished += 1
             self.number[e] += self.num_envs
-            self.running[:, e], self.lengths[e] = 0.0, 0
-        return bool(ended.any())
+            self.lengths[e] = 0
+        np.copyto(self.running, step.start_reward, where=step.ended)
+        return bool(step.ended.any())
 
     def _seats(self, j: int) -> Array:
         """The player that each line-up entry is in episode j."""

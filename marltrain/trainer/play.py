@@ -105,11 +105,10 @@ class _Table:
             self.close()
             self.adapter = self._build()
         self.used, step = True, self.step
-        returns, ended = np.zeros(len(self.spec.players)), False
         with self._told(f"seed {seed}, at its start"):
             self.adapter.reset(seed, step, 0)
             show(self.adapter, False)
-        moves = 0
+        returns, ended, moves = step.start_reward[:, 0].astype(np.float64), False, 0
         while not ended:
             actors.decide(step)
             if fault := self.guard.sent(actors.actions, step):

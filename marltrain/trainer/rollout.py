@@ -85,9 +85,14 @@ class Actors:
 
 
 def _moved(new: Any, old: Any, turn: Array) -> Any:
-    """Return the carry with which each row goes on: the new one where it acted, else the one it waits with."""
-    if new is None or old is None or turn.all():
+    """Return the carry with which each row goes on: the new one where it acted, else the one it waits with.
+
+    old: None before the first act: all rows wait with zeros then.
+    """
+    if new is None or turn.all():
         return new
+    if old is None:
+        return _zeroed(new, ~turn)
     if isinstance(new, dict):
         return {name: _moved(value, old[name], turn) for name, value in new.items()}
     if isinstance(new, tuple):
@@ -96,6 +101,7 @@ def _moved(new: Any, old: Any, turn: Array) -> Any:
 
 
 def _zeroed(carry: Any, over: Array) -> Any:
+    """Return a carry with zeros, which is how one begins, in the rows `over`."""
     if isinstance(carry, dict):
         return {name: _zeroed(value, over) for name, value in carry.items()}
     if isinstance(carry, tuple):

@@ -94,7 +94,7 @@ class Run:
             unit.learner.at(0)
         envs = self.parts.envs
         self._step = received(envs, partial(envs.reset, self.parts.env_seed), self._note_faults)
-        self._playing[...] = self._step.episode
+        self._playing[...], self._returns[...] = self._step.episode, self._step.start_reward
         self._remember(self._step, None)
         self._tell_starts(range(envs.num_envs))
 
@@ -415,7 +415,7 @@ class Run:
             self.parts.streams.restart(step, np.array([e for e, _ in lost]))
         for e, what in lost:
             self.counters.dropped_steps += int(self._lengths[e])
-            self._returns[:, e], self._lengths[e] = 0.0, 0
+            self._returns[:, e], self._lengths[e] = step.start_reward[:, e], 0
             if self.parts.envs.spec.reproducible:
                 told = f"{what}. Its running episode begins anew: the run goes on, but is not exact"
                 warnings.warn(told, stacklevel=5)
@@ -542,7 +542,8 @@ class Run:
             return
         begun, ended = np.flatnonzero(step.ended), np.flatnonzero(step.ended & (self._lengths > 0))
         returns, lengths, playing = self._returns[:, ended], self._lengths[ended], self._playing[ended]
-        self._returns[:, ended], self._lengths[ended], self._playing[...] = 0.0, 0, step.episode
+        np.copyto(self._returns, step.start_reward, where=step.ended)
+        self._lengths[ended], self._playing[...] = 0, step.episode
         self.history.add_episodes(
             envs=ended, env_steps=self.counters.env_steps, lengths=lengths, seconds=self.seconds, returns=returns
         )

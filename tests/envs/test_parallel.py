@@ -4,6 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+import marltrain as mt
 from marltrain.envs import DummyVectorEnv, probe, resolve
 from marltrain.errors import SpecError
 from marltrain.random import child_seed
@@ -202,3 +203,39 @@ class Folded(Film):
 def test_a_space_that_arrays_cannot_hold_names_the_player():
     with pytest.raises(SpecError, match=r"player 'player_0': observation space.* is a Sequence"):
         probe(Folded)
+
+
+class Satchel(MaskedByInfo):
+    """MaskedByInfo, whose mask is in the observation, beside a mapping or a tuple."""
+
+    def __init__(self, kind="mapping"):
+        super().__init__()
+        box, digit = gymnasium.spaces.Box(0, 10, (2,), np.float32), gymnasium.spaces.Discrete(3)
+        pair = gymnasium.spaces.Tuple((digit, box))
+        self.kind, mask = kind, gymnasium.spaces.MultiBinary(3)
+        inner = pair if kind == "tuple" else gymnasium.spaces.Dict(deep=pair, flat=box)
+        self.observation_space = gymnasium.spaces.Dict(observation=inner, action_mask=mask)
+
+    def _seen(self):
+        seen, info = super()._seen()
+        pair = (self.t % 3, np.array([seen[0], 7], np.float32))
+        inner = pair if self.kind == "tuple" else {"deep": pair, "flat": pair[1]}
+        return {"observation": inner, **info}, {}
+
+
+@pytest.mark.parametrize(("kind", "tail"), [("mapping", [[0, 7], [1, 7], [4, 7]]), ("tuple", [[]] * 3)])
+def test_a_mask_may_stand_beside_a_mapping_or_a_tuple(kind, tail):
+    vector = DummyVectorEnv(resolve(Satchel, {"kind": kind}), 1)
+    step = vector.reset(0)
+    assert column(vector.spec, step)["obs"] == {"player_0": [1, 0, 0, 0, 7, *tail[0]]}
+    assert column(vector.spec, step)["legal"] == {"player_0": [1, 2]}
+    step = vector.step(act(vector.spec, player_0=1))
+    assert column(vector.spec, step)["obs"] == {"player_0": [0, 1, 0, 1, 7, *tail[1]]}
+    assert column(vector.spec, step)["legal"] == {"player_0": [0, 2]}
+    for action in (0, 0, 1):
+        step = vector.step(act(vector.spec, player_0=action))
+    assert column(vector.spec, step)["final_obs"] == {"player_0": [0, 1, 0, 4, 7, *tail[2]]}
+
+    (agent,) = mt.make_agents("dqn", Satchel, env_args={"kind": kind}, seed=0, network=mt.MLP(hidden=(3,)))
+    observation, _ = Satchel(kind).reset()
+    assert agent.act(observation) in (1, 2)

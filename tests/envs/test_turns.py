@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from marltrain.envs import DummyVectorEnv, resolve
+from marltrain.envs import DummyVectorEnv, make_vector, resolve
 from marltrain.envs.check import random_actions
 from marltrain.errors import EnvError
+from marltrain.policies.memory import Plan, Streams
 from marltrain.spec import Step
 from tests.envs.driving import act, column, rewards, run_seed
-from tests.toys import Relay
+from tests.toys import Doubled, Inn, Relay
 
 MOVES = [("ann", 2), ("bob", 1), ("cat", 0), ("ann", 1), ("bob", 2), ("cat", 1), ("ann", 0), ("cat", 1)]
 # What each move brings ann, bob and cat: the mover its action, the others 10, 20 or 30; move 5 kills bob; the end pays.
@@ -243,3 +244,117 @@ def test_a_waiting_players_last_legal_moves_are_never_empty():
         step = vector.step(random_actions(vector.spec, step, rng))
     for p in (0, 2):
         assert step.truncated[p, 0] and step.final_legal[0] is not None and step.final_legal[0][p, 0].all()
+
+
+# Players that join late, and rewards that are there before any move (see tests.toys.Inn)
+
+INN_REWARDS = [
+    [1, 10, 0, 0],
+    [20, 2, 30, 0],
+    [0, 40, 50, 60],
+    [70, 0, 80, 90],
+    [100, 0, 3, 0],
+    [0, 400, 5, 0],
+    [7, 600, 0, 0],
+    [9, 0, 11, 0],
+]
+INN_ALIVE = ["ann bob", "ann bob", "ann bob cat", "ann bob cat dan", "ann bob cat", "ann cat", "ann bob cat", "ann cat"]
+
+
+def inn(**kind):
+    with make_vector(Inn, None, 3, **kind) as vector:
+        step = vector.reset(0)
+        for _ in range(2):  # episodes
+            yield vector.spec, step
+            for _ in Inn.SCRIPT:
+                step = vector.step(act(vector.spec, 3))
+                yield vector.spec, step
+
+
+@pytest.mark.parametrize("kind", [{"vector": "dummy"}, {"vector": "subproc", "num_workers": 2}])
+def test_players_join_late_and_may_die_before_their_first_turn(kind):
+    seen = [column(spec, step, e=2) | {"start": step.start_reward[:, 2].tolist()} for spec, step in inn(**kind)]
+    first, again = seen[:9], seen[9:]
+    assert all(said["start"] == [7000, 5000, 0, 0] for said in seen)
+    assert [list(said["alive"]) for said in first] == [names.split() for names in INN_ALIVE] + [["ann", "bob"]]
+    assert [list(said["turn"]) for said in first] == [[mover] for mover, *_ in Inn.SCRIPT] + [["ann"]]
+    for one in (first, again):
+        assert [list(said["reward"].values()) for said in one[1:]] == INN_REWARDS
+        assert [list(said.get("terminated", ())) for said in one[1:]] == [
+            *([], [], []), ["dan"], ["bob"], [], ["bob"], ["ann", "cat"]
+        ]  # fmt: skip
+        assert one[4]["final_obs"] == {"dan": [4, 3]} and one[7]["final_obs"] == {"bob": [7, 1]}
+
+
+def test_what_the_steps_say_of_an_episode_is_what_last_reports_in_sum():
+    env = Inn()
+    env.reset()
+    reported = dict.fromkeys(env.possible_agents, 0.0)
+    for name in env.agent_iter():
+        _, reward, over, *_ = env.last()
+        reported[name] += reward
+        env.step(None if over else 0)
+    assert tuple(reported.values()) == Inn.RETURNS
+    told = [(step.reward if t else step.start_reward).copy() for t, (_, step) in enumerate(inn())]
+    assert (sum(told[:9]) == np.array(Inn.RETURNS)[:, None]).all()
+
+
+def test_a_reward_before_a_players_first_decision_is_credited_to_none():
+    vector = DummyVectorEnv(Inn, 3)
+    streams = Streams(vector.spec, 3, {0: Plan(11)})
+    ring = streams.rings[0]
+    streams.arrived(vector.reset(0))
+    for _ in Inn.SCRIPT:
+        actions = act(vector.spec, 3)
+        streams.decided(0, actions[0], {})
+        streams.arrived(vector.step(actions))
+    credited = {
+        name: [(t, ring.reward[p, t, 1].tolist()) for t in range(8) if ring.acted[p, t, 1]]
+        for p, name in enumerate(vector.spec.names)
+    }
+    assert credited == {
+        "ann": [(0, 1 + 20), (2, 70 + 100), (5, 7), (7, 9)],
+        "bob": [(1, 2 + 40), (3, 0)],
+        "cat": [(4, 3 + 5), (6, 11)],
+        "dan": [],
+    }
+    assert ring.whole.tolist() == [4 * 3, 2 * 3, 2 * 3, 0]
+    assert ring.terminated.sum((1, 2)).tolist() == [3, 3, 3, 0]
+
+
+def test_a_selected_player_that_is_nowhere_is_an_error():
+    class Absent(Relay):
+        def reset(self, seed=None, options=None):
+            super().reset(seed=seed, options=options)
+            self.agents.remove("ann")
+
+    with pytest.raises(EnvError, match=r"agent_selection is 'ann', which is not in env.agents \['bob', 'cat'\]"):
+        DummyVectorEnv(Absent, 1).reset(run_seed([0]))
+
+
+# Wrappers
+
+
+def doubled_relay(**arguments):
+    return Doubled(Relay(**arguments))
+
+
+@pytest.mark.parametrize("kind", [{"vector": "dummy"}, {"vector": "subproc", "num_workers": 1}])
+def test_rewards_are_those_of_a_wrapper_that_sets_them_in_its_first_step(kind):
+    with make_vector(doubled_relay, {"absences": False}, 1, **kind) as vector:
+        vector.reset(0)
+        for _ in range(3):  # episodes
+            for (name, action), brought in zip(MOVES, BROUGHT, strict=True):
+                step = vector.step(act(vector.spec, **{name: action}))
+                assert rewards(vector.spec, step) == [2 * reward for reward in brought]
+                assert not step.start_reward.any()
+
+
+def test_a_wrappers_rewards_of_an_episode_left_halfway_are_none_of_the_next():
+    vector = DummyVectorEnv(resolve(doubled_relay, {"absences": False}), 1)
+    for _ in range(2):
+        step = vector.reset(0)
+        assert not step.start_reward.any()
+        for (name, action), brought in zip(MOVES[:5], BROUGHT, strict=False):
+            step = vector.step(act(vector.spec, **{name: action}))
+            assert rewards(vector.spec, step) == [2 * reward for reward in brought]

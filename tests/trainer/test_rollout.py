@@ -76,6 +76,22 @@ def test_carries_are_the_loops_and_start_anew_with_every_part_of_an_episode():
     assert agents[2].carries == [[0], [1], [0], [0], [0], [1], [0]]  # it waits, dead, with the carry it has
 
 
+def test_carries_begin_with_a_players_first_turn():
+    """Relay in two environments: without bob in the first, whose cat moves second, and with him in the other."""
+    agents: list[Any] = [Counting(), Counting(), Counting()]
+    seed = next(s for s in range(99) if [child_seed(s, "episode", "train", e, 0) % 2 for e in (0, 1)] == [1, 0])
+    with make_vector(Relay, None, 2) as envs:
+        actors = Actors(envs.spec, Roster(envs.spec, agents, 0, stack=True).units, 2, "act")
+        step = envs.reset(seed)
+        for _ in range(8):
+            actors.decide(step)
+            step = envs.step(actors.actions)
+    ann, bob, cat = (list(zip(*agent.carries, strict=True)) for agent in agents)
+    assert ann == [(0, 1, 1, 2, 2, 3, 3, 4), (0, 1, 1, 1, 2, 2, 2, 3)]
+    assert bob == [(0, 0, 0, 0, 0, 0, 0, 0), (0, 0, 1, 1, 1, 2, 0, 0)]  # he dies of move 5
+    assert cat == [(0, 0, 1, 1, 2, 2, 3, 3), (0, 0, 0, 1, 1, 1, 2, 2)]
+
+
 class Spy(mt.Agent):
     """Notes what `act` is given."""
 
