@@ -68,7 +68,7 @@ _HOME = {
     "linear": "marltrain.policies.schedules",
     "list_environments": "marltrain.envs",
     "load": "marltrain.policies.saving",
-    "make_agents": "marltrain.trainer.roster",
+    "make_agents": "marltrain.trainer.making",
     "play": "marltrain.trainer.play",
     "save": "marltrain.policies.saving",
     "setting": "marltrain.config",
@@ -153,6 +153,6 @@ if TYPE_CHECKING:
     from marltrain.trainer.evaluation import TestResult as TestResult
     from marltrain.trainer.hooks import Callback as Callback, Moment as Moment
     from marltrain.trainer.lambda_callback import LambdaCallback as LambdaCallback
+    from marltrain.trainer.making import make_agents as make_agents
     from marltrain.trainer.play import play as play
-    from marltrain.trainer.roster import make_agents as make_agents
     from marltrain.trainer.tuned import tuned as tuned

@@ -167,7 +167,7 @@ def _add_train(parser: Parser) -> None:
 
 
 def _default_backend() -> Any:
-    from marltrain.trainer.roster import make_agents
+    from marltrain.trainer.making import make_agents
 
     return inspect.signature(make_agents).parameters["backend"].default
 
@@ -210,7 +210,7 @@ def _train(given: dict[str, Any]) -> Path | None:
     from marltrain.policies.agent import RandomAgent
     from marltrain.trainer.checkpoint import Checkpoint
     from marltrain.trainer.decentralized import DecentralizedTrainer
-    from marltrain.trainer.roster import make_agents
+    from marltrain.trainer.making import make_agents
     from marltrain.trainer.tuned import tuned
 
     algo, env, self_play = given.pop("algo"), given.pop("env"), given.pop("self_play", False)

@@ -1,4 +1,4 @@
-"""Who sits where: agents and masks become seats and learners; `make_agents` makes one agent a player."""
+"""Who sits where: agents and masks become seats and learners."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.config import checked_arguments, setting, validate
-from marltrain.errors import AgentError, ConfigError, MaskError, did_you_mean, shown
+from marltrain.errors import AgentError, MaskError, shown
 from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.policies.agent import Agent, FrozenAgent
 from marltrain.policies.batch import AgentState
 from marltrain.policies.learner import AlgorithmLearner, Learner
 from marltrain.policies.learning import LearningAgent
-from marltrain.policies.restore import LEARNING, learning_class
 from marltrain.policies.solo import SoloLearner
-from marltrain.random import child_seed, chosen_seed
+from marltrain.random import child_seed
 from marltrain.spec import EnvSpec
 
 
@@ -176,63 +174,3 @@ def check_learners(spec: EnvSpec, agents: Sequence[Agent], mask: Array) -> None:
             raise MaskError(
                 f"learning_mask is True for player {player!r}, but a {type(agent).__name__} never learns: set 0 there"
             )
-
-
-@dataclass(frozen=True)
-class _Sharing:
-    share: bool = setting(doc="players with equal spaces get the same agent")
-
-    def __post_init__(self) -> None:
-        validate(self, "make_agents")
-
-
-@checked_arguments
-def make_agents(
-    name: str,
-    env: Any,
-    *,
-    env_args: Mapping[str, Any] | None = None,
-    share: bool = False,
-    backend: str = "torch",
-    seed: int | None = None,
-    **hyper: Any,
-) -> list[Agent]:
-    """Make one agent a player of an environment, in the players' order.
-
-    name: "ppo", "dqn" or "random".  share: players with equal spaces get the same agent.
-    seed: each agent's own seed hangs below it.  hyper: the algorithm's settings.
-    Raises ConfigError for an unknown algorithm or setting.
-    """
-    from marltrain.envs import probe, resolve
-    from marltrain.policies.agent import RandomAgent
-
-    known = [*LEARNING, "random"]
-    if not isinstance(name, str) or name not in known:
-        near = did_you_mean(name, known)
-        raise ConfigError(f"name: no algorithm is called {shown(name)}.{near} There are {', '.join(known)}")
-    share = _Sharing(share=share).share
-    if name == "random" and hyper:
-        raise ConfigError(f"name: a 'random' agent has no settings, got {', '.join(hyper)}")
-    for given in ("observation_space", "action_space", "frame_stack"):
-        if given in hyper:
-            raise ConfigError(f"make_agents: {given} is the environment's to say: leave it out")
-    spec = probe(resolve(env, env_args))
-    seed = chosen_seed(seed, "make_agents")
-    made: dict[int, Agent] = {}
-    agents: list[Agent] = []
-    for i, player in enumerate(spec.players):
-        group = spec.place[i][0]
-        if share and group in made:
-            agents.append(made[group])
-            continue
-        own = child_seed(seed, "agent", i)
-        if name == "random":
-            agent: Agent = RandomAgent(player.observation_space, player.action_space, seed=own)
-        else:
-            agent = learning_class(name)(
-                player.observation_space, player.action_space, backend=backend, seed=own,
-                frame_stack=player.layout.stack, **hyper,
-            )  # fmt: skip
-        made[group] = agent
-        agents.append(agent)
-    return agents

@@ -10,7 +10,7 @@ from marltrain.files import read_arrays, sha256, signed, write_arrays
 from marltrain.policies.agent import Agent, FrozenAgent, FunctionAgent, RandomAgent
 from marltrain.policies.batch import AgentState
 from marltrain.policies.saving import DESCRIPTION, WEIGHTS, load, save
-from marltrain.trainer.roster import make_agents
+from marltrain.trainer.making import make_agents
 from tests.toys import Identity, Motley
 
 

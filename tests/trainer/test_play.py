@@ -9,8 +9,8 @@ import pytest
 
 from marltrain.errors import AgentError, ConfigError, EnvError
 from marltrain.policies.agent import FunctionAgent, RandomAgent
+from marltrain.trainer.making import make_agents
 from marltrain.trainer.play import play
-from marltrain.trainer.roster import make_agents
 from tests.toys import Crowd, Identity, Relay
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,12 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.envs import probe, resolve
-from marltrain.errors import AgentError, ConfigError
+from marltrain.errors import AgentError
 from marltrain.policies.learner import AlgorithmLearner
 from marltrain.policies.solo import SoloLearner
 from marltrain.random import child_seed
-from marltrain.trainer.roster import Roster, make_agents
-from tests.toys import Crowd, Identity, MaskedByInfo, Motley, Relay
+from marltrain.trainer.roster import Roster
+from tests.toys import Crowd, Identity, Motley, Relay
 from tests.trainer.running import SMALL, Student, changed, ppo, trainer, weights
 
 THREE = {"players": 3}
@@ -220,88 +219,8 @@ def test_they_are_refused_before_anything_runs():
     assert not calls
 
 
-# make_agents ----------------------------------------------------------------------------------------------------------
-
-
-def test_one_agent_a_player_or_one_a_kind():
-    separate = mt.make_agents("ppo", Crowd, seed=0)
-    assert len({id(agent) for agent in separate}) == 3
-    shared = mt.make_agents("ppo", Crowd, seed=0, share=True)
-    assert shared[0] is shared[2]
-    assert shared[0] is not shared[1]
-    assert [agent.action_space for agent in separate] == [
-        spaces.Discrete(3),
-        spaces.Discrete(2, start=5),
-        spaces.Discrete(3),
-    ]
-    assert all(isinstance(agent, mt.RandomAgent) for agent in mt.make_agents("random", Motley))
-    assert [type(agent) for agent in mt.make_agents("dqn", MaskedByInfo)] == [mt.DQN]
-
-
-def test_settings_reach_every_agent():
-    agents: list[Any] = mt.make_agents("dqn", Relay, n_step=3, epsilon=0.2, seed=4)
-    assert [(agent.hyper.n_step, agent.hyper.epsilon) for agent in agents] == [(3, 0.2)] * 3
-
-
-def test_each_players_seed_hangs_below_the_seed_by_its_place():
-    """So a game with one player more gives the first ones the same weights, and 0 is a seed."""
-    two, three, other = (
-        weights(mt.make_agents("ppo", Identity, env_args={"players": n}, seed=seed))
-        for n, seed in ((2, 0), (3, 0), (2, 1))
-    )
-    assert changed(two, three[:2]) == [False, False]
-    assert changed(two, other) == [True, True]
-    assert changed(two[:1], two[1:]) == [True]
-    free = [weights(mt.make_agents("ppo", Identity)) for _ in range(2)]
-    assert changed(*free) == [True, True]
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "words"),
-    [
-        ("pppo", {}, "no algorithm is called 'pppo'. Did you mean 'ppo'?"),
-        ("dqn", {"clip": 0.1}, "DQN has no setting 'clip'"),
-        ("dqn", {"n_step": 0}, "DQN: n_step must be at least 1, got 0"),
-        ("ppo", {"backend": "touch"}, "backend must be one of"),
-        ("random", {"epsilon": 0.1}, "name: a 'random' agent has no settings, got epsilon"),
-        (np.array(["ppo"]), {}, "name: no algorithm is called array(['ppo']"),
-        (["ppo"], {}, "name: no algorithm is called ['ppo']"),
-        ("ppo", {"share": np.ones(2)}, "make_agents: share must be True or False, got array([1., 1.])"),
-        ("ppo", {"frame_stack": 2}, "make_agents: frame_stack is the environment's to say: leave it out"),
-        ("ppo", {"device": 3}, "PPO: device must be a string, got 3"),
-        ("ppo", {"backend": ["torch"]}, "PPO: backend must be a string, got ['torch']"),
-        ("ppo", {"jit_compile": 1}, "PPO: jit_compile must be True or False, got 1"),
-        ("ppo", {"learning_rate": float("inf")}, "PPO: learning_rate must be at most 10.0, got inf"),
-        ("dqn", {"update_per_step": 1e300}, "DQN: update_per_step must be at most 10000, got 1e+300"),
-        ("dqn", {"n_step": 10**9}, "DQN: n_step must be at most 10000, got 1000000000"),
-    ],
-)
-def test_what_cannot_be_made(name, settings, words):
-    with pytest.raises(ConfigError) as caught:
-        make_agents(name, Identity, **settings)
-    assert words in str(caught.value)
-
-
-def test_settings_may_be_numbers_of_numpy():
-    given: dict[str, Any] = {"learning_rate": np.float32(0.5), "gamma": np.float64(0.5), "epochs": np.int64(3)}
-    ends: dict[str, Any] = {"start": np.float32(0.5), "stop": np.int64(1), "steps": np.int32(20)}
-    given |= {"share": np.True_, "seed": np.int64(1), "clip": mt.linear(**ends)}
-    agents: list[Any] = list(make_agents("ppo", Identity, **given))
-    settings = agents[0].state().info["settings"]
-    json.dumps(settings)
-    assert (settings["learning_rate"], settings["epochs"], settings["clip"]["schedule"]["steps"]) == (0.5, 3, 20)
-    assert agents[0] is agents[1]
-    agents[0].hyper.learning_rate = np.float32(0.25)
-    assert agents[0].hyper.learning_rate == 0.25
-
-
 def test_a_wrong_line_up_for_tests_is_called_by_its_name():
     wrong: list[tuple[Any, str]] = [(3, "test_agents must be a list"), (ppo()[:1], "test_agents: Identity has 2")]
     for line_up, words in wrong:
         with pytest.raises(AgentError, match=words):
             trainer(steps_per_train=12).train(ppo(), [1, 1], plot=False, test_agents=line_up)
-
-
-def test_dqn_cannot_steer_a_box():
-    with pytest.raises(mt.SpecError, match="DQN needs a Discrete action space, got MultiDiscrete"):
-        make_agents("dqn", Motley)

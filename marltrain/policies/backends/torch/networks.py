@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array, Layout
@@ -133,6 +134,11 @@ class ModuleNetwork(Network):
 
     def __init__(self, module: nn.Module, heads: Sequence[Head], device: torch.device) -> None:
         """Take the module over: its parameters become views of the buffer."""
+        if any(is_lazy(parameter) for parameter in module.parameters()):
+            raise AgentError(
+                f"module {type(module).__name__} has parameters without a shape yet (nn.LazyLinear and the like). "
+                "Call it once on a batch of observations beforehand, or use layers that name the width of their input"
+            )
         self.module, self.heads, self.device = module.to(device), tuple(heads), device
         named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
         if not named:
