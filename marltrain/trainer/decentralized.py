@@ -221,6 +221,12 @@ class DecentralizedTrainer:
         """End training after the current batch step."""
         self.stop_reason = self.stop_reason or reason
 
+    def log(self, name: str, value: float) -> None:
+        """Write down a number of your own, from a hook; see `Moment.log`."""
+        if self.run is None or self.run.finished:
+            raise ConfigError("log: numbers can be logged only while training runs, before on_train_end")
+        self.run.scalars.log(name, value)
+
     @property
     def folder(self) -> Path:
         """The folder of the present or last run; raises ConfigError where there is none."""

@@ -27,6 +27,7 @@ EVENTS = (
     "on_update_end",
     "on_test_start",
     "on_test_end",
+    "on_log",
     "on_checkpoint",
     "on_train_end",
 )
@@ -48,6 +49,7 @@ class Moment:
       on_update_end    "metrics": {agent: {metric: float}}, "rounds": int, how many rounds these are the means of
       on_test_start    "episodes": int, episodes of the test
       on_test_end      "metric": float, "result": TestResult, "best": bool
+      on_log           "tag": str, "value": float
       on_checkpoint    "path": Path
       on_train_end     "reason": str
     """
@@ -69,6 +71,20 @@ class Moment:
     def stop(self, reason: str) -> None:
         """End training after the current batch step; the reason is kept with the result."""
         self.trainer.stop(reason)
+
+    def log(self, name: str, value: float) -> None:
+        """Write down a number of your own; any number of times, under any number of names.
+
+        name: text.  value: a finite number, or an array or tensor that holds one.
+        The table of tests gets a column "user/<name>", or `name` itself if it contains a slash: the mean of the values
+        logged since the row before, `on_test_end` of that test included. TensorBoard gets every value, under the same
+        name, at the env step of now.
+        Raises ConfigError for a wrong name or value, for a name that the run writes itself, in `on_log` and in
+        `on_train_end`, when the tables are written already.
+        """
+        if self.event == "on_log":
+            raise ConfigError("log: on_log is called by log, and cannot log anything itself")
+        self.trainer.log(name, value)
 
 
 class Callback:
@@ -108,6 +124,9 @@ class Callback:
 
     def on_test_end(self, moment: Moment) -> None:
         """After every test, before the best agents are saved."""
+
+    def on_log(self, moment: Moment) -> None:
+        """After every `Moment.log`."""
 
     def on_checkpoint(self, moment: Moment) -> None:
         """After a checkpoint was written."""

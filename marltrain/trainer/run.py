@@ -29,6 +29,7 @@ from marltrain.trainer.hooks import Moment
 from marltrain.trainer.interrupts import Interrupts
 from marltrain.trainer.parts import Counters, Parts
 from marltrain.trainer.rollout import Actors, Collector
+from marltrain.trainer.scalars import Scalars
 from marltrain.trainer.settings import measured, team_rewards
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Run:
         self.trainer, self.parts = trainer, parts
         folder = None if parts.folder is None else parts.folder.path
         self.counters, self.history = Counters(), History(parts.envs.spec.names, folder)
+        labels = [label for unit in parts.roster.units for label in unit.labels]
+        self.scalars = Scalars(self.history, labels, self.tell)
         self.faults = FaultTable(folder)
         self.metrics: list[float] = []
         self.best = float("-inf")
@@ -206,8 +209,10 @@ class Run:
         self.metrics.append(metric)
         self.best = max(self.best, metric)
         self.tested_at = (self.counters.episodes, self.counters.env_steps)
-        self._record(metric, result)
-        self.tell("on_test_end", metric=metric, result=result, best=best)
+        try:
+            self.tell("on_test_end", metric=metric, result=result, best=best)
+        finally:  # what is logged there stands in the row of this test
+            self._record(metric, result)
         saved = self._saved("best") if best else None
         if best:
             parts.hooks.save_best(self.counters.episodes)

@@ -4,6 +4,7 @@
 train/return/<player>             mean over the training episodes since the last point
 train/env_steps_per_second
 test/metric, test/return/<player>
+user/<name>                       what `Moment.log` was given
 """
 
 from __future__ import annotations
@@ -113,6 +114,10 @@ class TensorBoard(Callback):
         }
         self._write({"test/metric": float(moment.data["metric"]), **means}, moment)
         self._flush()
+
+    def on_log(self, moment: Moment) -> None:
+        """Write a value of the user's own."""
+        self._write({moment.data["tag"]: moment.data["value"]}, moment)
 
     def on_train_end(self, moment: Moment) -> None:
         """Write what is left, and close."""
