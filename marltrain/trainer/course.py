@@ -16,7 +16,6 @@ from marltrain.policies.batch import Rollout, Transitions
 from marltrain.policies.memory.readers import Reader, RolloutReader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.rounds import Round
-from marltrain.random import restored, state_of
 from marltrain.trainer.paces import Defaults, pace_of
 from marltrain.trainer.roster import Unit
 
@@ -88,8 +87,8 @@ class Course:
         self._silent: list[tuple[int, int]] = []
         self._seats: list[list[int]] = []
         self._reader: Reader | None = None
-        self._idle = np.random.default_rng(0)
         self._gathered, self._credit = 0, 0.0
+        self._practised = np.zeros(len(unit.agents), np.int64)  # env steps of this run that each may learn from
         self._counted = 0  # batch steps of the last call that `take` has counted
         self.updates = 0
         self._ahead: NativeUpdates | None = None
@@ -122,14 +121,14 @@ class Course:
         reader = State() if self._reader is None else self._reader.state()
         made = State.joined(reader=reader)
         made.info |= {"gathered": self._gathered, "credit": self._credit, "updates": self.updates}
-        made.info |= {"idle": state_of(self._idle), "behind": self._behind}
+        made.info["behind"], made.arrays["practised"] = self._behind, self._practised
         return made
 
     def restore(self, state: State, *, memory: bool) -> None:
         """Go on where `state` was asked, with the same seats; without its memory a rollout begins anew."""
         info = state.info
         self._gathered, self._credit, self.updates = info["gathered"], info["credit"], info["updates"]
-        self._idle, self._behind = restored(info["idle"]), info["behind"]
+        self._behind, self._practised[...] = info["behind"], state.arrays["practised"]
         if self._reader is not None and memory:
             self._reader.restore(state.part("reader"))
 
@@ -146,6 +145,7 @@ class Course:
         if isinstance(self._reader, RolloutReader):
             for agent, seat in self._silent:
                 self._reader.drop(agent, seat)
+        self._practised += self.num_envs * steps * (self.learn | self.shared)
         self._gathered += self.num_envs * (steps - self._counted)
         self._counted = 0
         if self._planned is not None:
@@ -173,24 +173,26 @@ class Course:
     def _plan(self, env_steps: int, most: int | None, unit: int) -> Planned | None:
         """Plan the next rounds, those left out that bring the updates to `most`; None where there are none to plan."""
         ahead, left = self._ahead, self.steps_left
-        if ahead is None or self._reader is None or not ahead.possible or (self._reader.size()[self.learn] == 0).any():
+        if ahead is None or not ahead.possible(self.learn):
             return None
         every, gathered = -(-(self.pace.update_freq or 1) // self.num_envs), self._gathered + self.num_envs * left
         rounds: list[Round] = []
         credits: list[float] = []
-        made, credit = self.updates, self._credit
+        made, credit, ready = self.updates, self._credit, self._started(left)
         for after in range(left, left + MOST_PLANNED * every, every):
             then = env_steps + self.num_envs * after
-            due, credit = self._due(credit, gathered, then)
+            due, credit = self._due(credit, gathered) if ready.any() else (0, credit)
             made, gathered = made + due, self.num_envs * every
             if (most is not None and made >= most) or (rounds and made - self.updates > MOST_PLANNED):
+                break
+            if (ready != self._started(after)).any():
                 break
             rounds.append(Round(after, then, due))
             credits.append(credit)
         if not rounds:
             return None
-        ahead.plan(rounds, self.learn, self._rngs(self.learn), unit)
-        return Planned(self.learn, rounds, credits, self.unit.learner.edition)
+        ahead.plan(rounds, ready, self._rngs(ready), unit)
+        return Planned(ready, rounds, credits, self.unit.learner.edition)
 
     @property
     def planned(self) -> int:
@@ -221,13 +223,13 @@ class Course:
         labels = tuple(label for label, learns in zip(self.unit.labels, known.learn, strict=True) if learns)
         return Learned(labels, made.names, values[..., known.learn]), error
 
-    def is_due(self, env_steps: int, most: int | None = None) -> bool:
+    def is_due(self, most: int | None = None) -> bool:
         """Say whether `update` makes any update now, once an update is due."""
-        if self._reader is None or not (self.learn & (self._reader.size() > 0)).any():
+        if self._reader is None or not self._ready(self._reader).any():
             return False
         if isinstance(self._reader, RolloutReader):
             return True
-        due, _ = self._due(self._credit, self._gathered, env_steps)
+        due, _ = self._due(self._credit, self._gathered)
         return due > 0 and (most is None or most > self.updates)
 
     def update(self, env_steps: int, most: int | None = None) -> dict[str, dict[str, float]]:
@@ -245,10 +247,10 @@ class Course:
         self.unit.learner.at(env_steps)
         if reader is None:
             return before
-        ready = self.learn & (reader.size() > 0)
+        ready = self._ready(reader)
         if not ready.any():
             return before
-        batches = self._batches(reader, ready, gathered, env_steps, most)
+        batches = self._batches(reader, ready, gathered, most)
         if self._thread is None:
             return self._by_agent(self._rounds(batches, ready, env_steps), ready)
         passes = self.gradient_steps  # before the thread begins to count
@@ -294,7 +296,7 @@ class Course:
             wait([self._under_way.rounds])
 
     def _batches(
-        self, reader: Reader, ready: Array, gathered: int, env_steps: int, most: int | None
+        self, reader: Reader, ready: Array, gathered: int, most: int | None
     ) -> Iterator[tuple[int, Rollout | Transitions]]:
         """Yield the number of each update that is due, and what it learns from."""
         gammas = self.unit.learner.gammas()
@@ -302,7 +304,7 @@ class Course:
             self.updates += 1
             yield self.updates, reader.take(gammas)
             return
-        due, self._credit = self._due(self._credit, gathered, env_steps)
+        due, self._credit = self._due(self._credit, gathered)
         for _ in range(due if most is None else min(due, most - self.updates)):
             self.updates += 1
             yield self.updates, reader.sample(self._rngs(ready), gammas, self.pace.batch_size or 1)
@@ -335,15 +337,23 @@ class Course:
                 )
         return None
 
-    def _rngs(self, ready: Array) -> list[np.random.Generator]:
-        """Return the streams that rows are sampled with: an agent that does not learn moves none of its own."""
+    def _rngs(self, ready: Array) -> list[np.random.Generator | None]:
+        """Return the streams that rows are sampled with; none for an agent that does not learn."""
         rngs = self.unit.learner.rngs("sample")
-        return [rng if on else self._idle for rng, on in zip(rngs, ready, strict=True)]
+        return [rng if on else None for rng, on in zip(rngs, ready, strict=True)]
 
-    def _due(self, credit: float, gathered: int, env_steps: int) -> tuple[int, float]:
+    def _ready(self, reader: Reader) -> Array:
+        """Return which agents an update moves now, [K] bool."""
+        ready: Array = (self.learn if isinstance(reader, RolloutReader) else self._started()) & (reader.size() > 0)
+        return ready
+
+    def _started(self, steps: int = 0) -> Array:
+        """Return which agents learn and have passed `learning_starts` (off-policy) `steps` batch steps ahead, [K]."""
+        started: Array = self.learn & (self._practised + self.num_envs * steps >= self.pace.learning_starts)
+        return started
+
+    def _due(self, credit: float, gathered: int) -> tuple[int, float]:
         """Return how many off-policy updates the gathered env steps pay for, and the fraction that is carried over."""
-        if env_steps < self.pace.learning_starts:
-            return 0, credit
         credit += self.pace.update_per_step * gathered
         return int(credit), credit - int(credit)
 

@@ -138,7 +138,7 @@ class Run:
         due = [course for course in self.parts.courses if course.gathered(self._collected)]
         if not due:
             return
-        if self.parts.callbacks.listens("on_update_start") and any(course.is_due(env_steps, most) for course in due):
+        if self.parts.callbacks.listens("on_update_start") and any(course.is_due(most) for course in due):
             self._gather(course.settle for course in due)  # so that one round ends before the next begins
             self.tell("on_update_start")
         for course in due:
@@ -506,6 +506,7 @@ class Run:
         self._applied = self._masks
         learning, exploring = self.masks()
         self._actors.explore(exploring)
+        self.parts.streams.learning(learning | self.trainer.settings.shared_memory)
         for course in self.parts.courses:
             course.learning(learning)
 

@@ -129,7 +129,7 @@ class Stretches:
         groups = [ring.index for ring in self.rings]
         self._told["courses"] = len(planned)
         if planned and not self._told["update"][0]:
-            self._told["update"] = entry(update_program(), 3)
+            self._told["update"] = entry(update_program(), 2)
         self._fill("course", [course.planned for course in planned])
         self._fill("read", [groups.index(course.unit.group) for course in planned])
         return most
@@ -195,7 +195,7 @@ def learned(s: Any, made: int) -> bool:
     for i in range(s.courses):
         u = updates_at(s.course[i])
         if is_due(u, made):
-            call(s.update, (s.course[i], s.time[s.read[i]] + made, made))
+            call(s.update, (s.course[i], s.time[s.read[i]] + made))
             if u.broken:
                 return False
     return True

@@ -227,6 +227,45 @@ def test_an_off_policy_learner_that_starts_again_does_not_pay_for_the_steps_it_m
     assert len(batches.seen) == 6  # 4 batch steps of 3 env steps at 0.5
 
 
+def masks_at(masks):
+    """Callbacks that set a learning mask after some batch steps."""
+    return [
+        At(step, lambda moment, mask=mask: setattr(moment.trainer, "learning_mask", mask))
+        for step, mask in masks.items()
+    ]
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own memory", "shared memory"])
+@pytest.mark.parametrize("line_up", [dqn, lambda **own: dqn(share=True, **own)], ids=["two agents", "one agent"])
+def test_off_policy_what_a_seat_decided_while_it_did_not_learn_is_never_learned_from(batches, line_up, shared):
+    """Batch step t lies in slot t of the ring. Player 0 does not learn in 0 to 9 and 20 to 29, player 1 in 10 to 19."""
+    masks = {10: [1, 0], 20: [0, 1], 30: [1, 1]}
+    run = trainer(
+        num_train_envs=2, update_freq=2, steps_per_train=80, batch_size=50, callbacks=masks_at(masks),
+        shared_memory=shared,
+    )  # fmt: skip
+    run.train(line_up(n_step=1, update_per_step=1.0), [0, 1], plot=False)
+    off = {0: {*range(10), *range(20, 30)}, 1: {*range(10, 20)}}
+    seen, streams = set(), run._streams
+    assert streams is not None
+    for batch, learn in batches.seen:
+        player, slot, _env = np.unravel_index(batch.cells[learn].reshape(-1), streams.rings[0].axes)
+        seen |= set(zip(player.tolist(), slot.tolist(), strict=True))
+    allowed = {(p, t) for p in range(2) for t in range(40) if shared or t not in off[p]}
+    assert seen == allowed
+
+
+@pytest.mark.parametrize("first", [[0, 1], [1, 1]])
+def test_learning_starts_counts_the_env_steps_that_an_agent_may_learn_from(batches, first):
+    """Player 0 learns from env step 30 on, or from the first on: it is first updated 12 env steps after."""
+    masks = masks_at({10: [1, 1]})
+    run = trainer(steps_per_train=60, update_freq=3, callbacks=masks)
+    run.train(dqn(learning_starts=12, update_per_step=1 / 3), first, plot=False)
+    assert len(batches.seen) == 17  # after env steps 12 to 60
+    assert sum(learn[0] for _, learn in batches.seen) == (17 if first[0] else 60 // 3 - 42 // 3 + 1)
+    assert all(learn[1] for _, learn in batches.seen)
+
+
 @pytest.mark.parametrize("make", [ppo, dqn])
 def test_alternating_training(make):
     """After every second update the other seat learns: each moves exactly while it is its turn."""

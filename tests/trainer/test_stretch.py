@@ -243,7 +243,7 @@ def test_two_calls_of_train():
             callback.steps.clear()
         result = made.train(agents, [1], plot=False)
         ring = made._streams.rings[0]
-        columns = [ring.next, ring.reward, ring.action, ring.obs["vector"], ring.whole, ring.acted]
+        columns = [ring.next, ring.reward, ring.action, ring.obs["vector"], ring.whole, ring.acted, ring.learnable]
         runs.append((weights(agents), tables(result), [column.tolist() for column in columns]))
     assert_same(*runs)
 

@@ -154,7 +154,7 @@ def test_masks_that_change_in_a_hook():
         def train_fn(episodes, steps, made=made):
             made[0].learning_mask = np.arange(3) != episodes // 5 % 3
 
-        agents = learners()
+        agents = learners(capacity=403, learning_starts=40)
         made.append(trainer(SPREAD, {}, callbacks=callbacks, train_fn=train_fn, run_dir=f"run{len(callbacks)}",
                             num_train_envs=5, update_freq=5, steps_per_train=605))  # fmt: skip
         result = made[0].train(agents, [1, 1, 0], plot=False)

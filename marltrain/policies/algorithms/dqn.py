@@ -43,7 +43,7 @@ class DQNSettings(Settings):
     epsilon: float | Schedule = setting(linear(1.0, 0.05, 20_000), doc="share of random legal actions when exploring",
                                         low=0, high=1, per_row=True)  # fmt: skip
     capacity: int = setting(50_000, doc="env steps that the replay memory holds", low=1, high=MOST_STEPS)
-    learning_starts: int = setting(1_000, doc="env steps before the first update", low=0)
+    learning_starts: int = setting(1_000, doc="env steps made while it learns before the first update", low=0)
     update_per_step: float = setting(0.25, doc="gradient passes an env step; fractions are carried over", above=0,
                                      high=MOST_PASSES)  # fmt: skip
     n_step: int = setting(1, doc="rewards summed before bootstrapping", low=1, high=LONGEST)

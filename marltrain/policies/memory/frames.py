@@ -90,7 +90,7 @@ class History:
             cells = ring.cells(following)[player, env]
             complete = self.complete.reshape(-1)
             known = ring.read(ring.next, cells)
-            gone = (known != -1) & complete[cells]
+            gone = ring.drawable(cells)
             lost += np.bincount(player[gone], minlength=ring.group.size)
             complete[cells] = False
             following = np.full_like(following, -1)

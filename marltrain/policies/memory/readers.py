@@ -31,7 +31,7 @@ class Reader:
         counts: Array = np.add.reduceat(self.ring.whole[self._players], self._firsts)
         return counts
 
-    def sample(self, rngs: Sequence[np.random.Generator], gamma: Array, batch_size: int) -> Any:
+    def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Any:
         """Draw a batch; see `UniformReader`. A rollout is taken instead."""
         raise TypeError(f"{type(self).__name__} draws no samples")
 
@@ -47,7 +47,10 @@ class Reader:
 
 
 class UniformReader(Reader):
-    """Transitions of up to n steps, drawn with replacement, uniformly over the whole rows of each agent's players."""
+    """Transitions of up to n steps, drawn with replacement, uniformly over the rows that each agent may learn from.
+
+    These are the whole rows of its players that were decided while the player's seat learned (`Streams.learning`).
+    """
 
     def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
         """Raise ConfigError unless at least one step is asked for."""
@@ -55,13 +58,14 @@ class UniformReader(Reader):
             raise ConfigError(f"n_step must be at least 1, got {needs.n_step}")
         super().__init__(ring, seats, needs)
 
-    def sample(self, rngs: Sequence[np.random.Generator], gamma: Array, batch_size: int) -> Transitions:
+    def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Transitions:
         """Draw [K, batch_size] transitions, agent k's with `rngs[k]`; gamma is [K].
 
-        A transition sums up to n rewards of its player, and stops early at an end or where a decision's outcome is not
-        known yet. An agent that has no row to draw gets padding; AgentError when none of them has any.
+        A transition sums up to n rewards of its player. It stops early at an end, before a decision whose outcome is
+        not known yet, and before a decision made while the seat did not learn.
+        An agent without a generator or without a row to draw gets padding; AgentError when all of them do.
         """
-        available = self.size()
+        available = np.where([rng is not None for rng in rngs], self.size(), 0)
         if not np.count_nonzero(available):
             raise AgentError("no agent of the learner has a whole row to learn from yet; ask `size()` first")
         cells = self._drawn(rngs, available.tolist(), batch_size)
@@ -83,24 +87,32 @@ class UniformReader(Reader):
             next_obs=next_obs, next_legal=next_legal, cells=cells,
         )  # fmt: skip
 
-    def _drawn(self, rngs: Sequence[np.random.Generator], available: list[int], count: int) -> Array:
+    def _drawn(self, rngs: Sequence[np.random.Generator | None], available: list[int], count: int) -> Array:
         """Return cells [K, count], uniform over each agent's rows that can be drawn; those of all are tried at once."""
         cells = np.zeros((len(rngs), count), np.int64)
-        tried = {k: self._tries(k, rngs[k], n, count) for k, n in enumerate(available) if n >= SCAN_BELOW * count}
+        drawing = [(k, rng, n) for k, (rng, n) in enumerate(zip(rngs, available, strict=True)) if rng and n]
+        tried = {k: self._tries(k, rng, n, count) for k, rng, n in drawing if n >= SCAN_BELOW * count}
         known = self.ring.drawable(np.concatenate(list(tried.values()))) if tried else cells
         start = 0
-        for k, places in tried.items():
+        for k, rng, n in drawing:
+            if k not in tried:
+                cells[k] = self._every(k)[rng.integers(n, size=count)]
+                continue
+            places = tried[k]
             found = places[known[start : start + len(places)]]
             start += len(places)
             while len(found) < count:
-                more = self._tries(k, rngs[k], available[k], count - len(found))
+                more = self._tries(k, rng, n, count - len(found))
                 found = np.concatenate([found, more[self.ring.drawable(more)]])
             cells[k] = found[:count]
-        for k, n in enumerate(available):
-            if 0 < n < SCAN_BELOW * count:
-                every = self._cells_of(k, np.arange(self._filled * len(self.seats[k])))
-                cells[k] = every[self.ring.drawable(every)][rngs[k].integers(n, size=count)]
         return cells
+
+    def _every(self, k: int) -> Array:
+        """Return all cells from which agent k may draw."""
+        ring = self.ring
+        rows = [p * ring.capacity + np.flatnonzero(ring.learnable[p, : ring.now + 1]) for p in self.seats[k]]
+        cells: Array = (np.concatenate(rows)[:, None] * ring.num_envs + np.arange(ring.num_envs)).reshape(-1)
+        return cells[ring.drawable(cells)]
 
     @property
     def _filled(self) -> int:
@@ -128,7 +140,7 @@ class UniformReader(Reader):
         for i in range(1, self.needs.n_step):
             onward = ring.moved(cells, pointers)
             following = ring.read(ring.next, onward)
-            go = (pointers >= 0) & (following != -1)
+            go = (pointers >= 0) & (following != -1) & ring.may_learn(onward)
             if not go.any():
                 break
             cells, pointers = np.where(go, onward, cells), np.where(go, following, pointers)

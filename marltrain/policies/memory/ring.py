@@ -42,6 +42,8 @@ class Ring:
     oldest: time of the oldest row that is still there.
     next: int64: time of the player's next decision; -1 while open; -2-k when its part ended, see entry k of `ends`.
     open: [P, E] int64: time of each player's decision that waits for what follows; -1 for none.
+    learning: [P] bool: whether transitions may be drawn from the decisions that come.
+    learnable: [P, C] bool: whether transitions may be drawn from the decisions of that batch step.
     whole: [P] int64: how many rows of each player can be drawn.
     players: the group's places among all players: a slice where they follow one another.
     """
@@ -68,6 +70,8 @@ class Ring:
         self.ends = Ends(self.obs, self.legal)
         self._nothing_open = np.full((group.size, num_envs), -1, np.int64)
         self.open = self._nothing_open.copy()
+        self.learning = np.ones(group.size, bool)
+        self.learnable = np.ones((group.size, self.capacity), bool)
         self.whole = np.zeros(group.size, np.int64)
         self._holders: list[ref[Holder]] = []
         self._turn = np.zeros((group.size, num_envs), bool)
@@ -100,7 +104,8 @@ class Ring:
             last = self.now % self.capacity
             self.reward[:, last] = reward[self.players]
             self.next[:, last] = time
-            self.whole += self.num_envs if self.history is None else self.history.complete[:, last].sum(1)
+            rows = self.num_envs if self.history is None else self.history.complete[:, last].sum(1)
+            self.whole += rows * self.learnable[:, last]
             self.open = self._nothing_open.copy()
         else:
             self._settle(time, turn if ended is None else turn | ended, reward[self.players])
@@ -125,6 +130,7 @@ class Ring:
                 raise AgentError(f"group {self.index}: the decision lacks the column {name!r}, which a learner needs")
             column[:, slot] = extras[name]
         self.acted[:, slot] = self._turn
+        self.learnable[:, slot] = self.learning
         if self._everyone_turn:
             self.open.fill(self.now)
         else:
@@ -147,11 +153,8 @@ class Ring:
     def advanced(self, decided: int, begun: int) -> None:
         """Take note of what was written elsewhere, all players moving at once; see `room` and `policies.native.rows`.
 
-        decided: rows, from the newest one on, that were decided.  begun: rows that were begun after it; each made the
-        one before whole.
+        decided: rows, from the newest one on, that were decided.  begun: rows that were begun after it.
         """
-        replaced = min(begun, max(0, self.now + begun + 1 - self.capacity))
-        self.whole += self.num_envs * (begun - replaced)
         self.now += begun
         self._everyone_open = decided > begun
         self.coming = self.now + self._everyone_open
@@ -171,8 +174,7 @@ class Ring:
         slot = self.now % self.capacity
         player, row, env = np.nonzero(self.next[:, :, envs] == self.now)
         cut = player, row, envs[env]
-        whole = player if self.history is None else player[self.history.complete[cut]]
-        self.whole -= np.bincount(whole, minlength=len(self.whole))
+        self.whole -= self._counted(player, (player * self.capacity + row) * self.num_envs + envs[env])
         self.next[cut] = -1
         self.open[:, envs] = -1
         for name, array in self.frames.newest(step.obs[self.index]).items():
@@ -222,7 +224,8 @@ class Ring:
     def _columns(self) -> dict[str, Array]:
         """Return the columns by name."""
         named = {"action": self.action, "reward": self.reward, "acted": self.acted, "terminated": self.terminated}
-        named |= {"next": self.next, **({} if self.legal is None else {"legal": self.legal})}
+        named |= {"next": self.next, "learnable": self.learnable}
+        named |= {} if self.legal is None else {"legal": self.legal}
         if self.history is not None:
             named |= {"previous": self.history.previous, "complete": self.history.complete}
         named |= {f"obs/{name}": column for name, column in self.obs.items()}
@@ -236,8 +239,7 @@ class Ring:
         done = settled[player, env]
         player, env, cells = player[done], env[done], cells[done]
         self.next.reshape(-1)[cells] = time  # `_end` puts its own pointer over this where a part ended
-        counted = player if self.history is None else player[self.read(self.history.complete, cells)]
-        self.whole += np.bincount(counted, minlength=len(self.whole))
+        self.whole += self._counted(player, cells)
         self.open = np.where(settled, -1, self.open)
 
     def _end(self, time: int, step: Step, ended: Array, before: Array) -> Array:
@@ -286,7 +288,7 @@ class Ring:
         """Empty the slot for a new row, and free what only its old one pointed to."""
         pointers = self.next[:, slot]
         if self.history is None and pointers.min() >= 0:  # every row is whole, and none was its player's last
-            self.whole -= self.num_envs
+            self.whole -= self.num_envs * self.learnable[:, slot]
         else:
             self._forget_pointers(slot, pointers)
         self.reward[:, slot] = 0.0
@@ -295,11 +297,11 @@ class Ring:
 
     def _forget_pointers(self, slot: int, pointers: Array) -> None:
         """Count the whole rows of a slot no longer, and give back the entries of ends that they point to."""
+        known = pointers != -1
         if self.history is not None:
-            known = pointers != -1
-            self.whole -= (known & self.history.complete[:, slot]).sum(1) + self.history.forget(slot)
-        else:
-            self.whole -= (pointers != -1).sum(1)
+            known &= self.history.complete[:, slot]
+            self.whole -= self.history.forget(slot)
+        self.whole -= known.sum(1) * self.learnable[:, slot]
         ended = pointers[pointers < -1]
         if len(ended):
             self.ends.free(-2 - ended)
@@ -311,9 +313,7 @@ class Ring:
         old, self.capacity = self.capacity, 2 * self.capacity
 
         def larger(column: Array, fill: int = 0) -> Array:
-            made = self._column(column.shape[3:], column.dtype)
-            if fill:
-                made.fill(fill)
+            made = np.full((len(column), self.capacity, *column.shape[2:]), fill, column.dtype)
             made[:, held % self.capacity] = column[:, held % old]
             return made
 
@@ -322,7 +322,7 @@ class Ring:
         self.action = larger(self.action)
         self.extras = {name: larger(column) for name, column in self.extras.items()}
         self.reward, self.acted, self.terminated = larger(self.reward), larger(self.acted), larger(self.terminated)
-        self.next = larger(self.next, -1)
+        self.next, self.learnable = larger(self.next, -1), larger(self.learnable)
         if self.history is not None:
             self.history.previous = larger(self.history.previous)
             self.history.complete = larger(self.history.complete)
@@ -350,9 +350,20 @@ class Ring:
         return values
 
     def drawable(self, cells: Array) -> Array:
-        """Whether the rows at cells are whole, with all their frames."""
-        known: Array = self.read(self.next, cells) != -1
+        """Whether transitions may be drawn from the rows at cells: whole ones, with all their frames."""
+        known: Array = (self.read(self.next, cells) != -1) & self.may_learn(cells)
         return known if self.history is None else known & self.read(self.history.complete, cells)
+
+    def may_learn(self, cells: Array) -> Array:
+        """Whether the rows at cells were decided while their seats learned; see `Streams.learning`."""
+        return self.learnable.reshape(-1).take(cells // self.num_envs)
+
+    def _counted(self, player: Array, cells: Array) -> Array:
+        """Return how many of the rows at cells [n], of players [n], count in `whole`, [P]."""
+        counts = self.may_learn(cells)
+        if self.history is not None:
+            counts &= self.read(self.history.complete, cells)
+        return np.bincount(player[counts], minlength=len(self.whole))
 
     def whole_since(self, pointers: Array) -> Array:
         """Return the batch step with which rows of these `next` pointers became whole (meaningless while open)."""

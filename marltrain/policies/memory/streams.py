@@ -81,6 +81,14 @@ class Streams:
             ring.arrived(step, reward, event)
         self.torn = False
 
+    def learning(self, mask: Array) -> None:
+        """Say from whose decisions transitions may be drawn, from the next decisions on, [P] bool; at first of all.
+
+        Rows keep what held when they were decided. Rollouts are not bound by it: their readers drop rows.
+        """
+        for ring in self.rings.values():
+            ring.learning[...] = mask[ring.players]
+
     def decided(self, group: int, action: Array, extras: Mapping[str, Array]) -> None:
         """Fill the newest row of a group: action [P, E, ...] and extras [P, E, ...], kept where it was the turn."""
         if group not in self.rings:

@@ -17,16 +17,18 @@ from marltrain.policies.batch import Needs, Transitions
 from marltrain.policies.memory.readers import SCAN_BELOW, UniformReader
 from marltrain.policies.memory.ring import Ring
 
-_RING = ("capacity", "envs", "obs", "legal", "action", "next", "reward", "terminated", "last_obs", "last_legal")
+_RING = ("capacity", "envs", "obs", "legal", "action", "next", "reward", "terminated", "last_obs", "last_legal",
+         "whole", "learnable")  # fmt: skip
 _SIZES = ("obs_size", "legal_size", "action_size")
 _MADE = ("agents", "rows", "cells", "gamma", "to_obs", "to_legal", "to_action", "to_reward", "to_discount",
          "to_next_obs", "to_next_legal")  # fmt: skip
-_DRAWN = ("seats", "first_seat", "whole", "generator", "draw")
+_DRAWN = ("seats", "first_seat", "generator", "draw")
 READING = np.dtype([(name, np.int64) for name in (*_RING, *_SIZES, *_MADE, *_DRAWN)])
 """What a reading is told: where a ring's columns and its ends are, the bytes of a row in them, and where to write.
 
-To draw the cells as well: seats: each player's first cell, those of agent k from `first_seat[k]` on; whole: [K] int64,
-rows that can be drawn; generator, draw: [K] int64, the addresses of a generator and of its next 32 bits.
+To draw the cells as well: seats: each player's first cell, those of agent k from `first_seat[k]` on; whole, learnable:
+the ring's; generator, draw: [K] int64, the addresses of a generator and of its next 32 bits, 0 for an agent that draws
+none.
 """
 MOST_CELLS = 2**31
 """Cells among which compiled code draws, at most: their products with 32 bits are whole numbers of 64."""
@@ -82,7 +84,7 @@ class Reading:
         obs, last = ring.obs[self._name], ring.ends.obs[self._name]
         told["capacity"], told["envs"] = ring.capacity, ring.num_envs
         found = {"obs": obs, "action": ring.action, "next": ring.next, "reward": ring.reward, "last_obs": last}
-        found |= {"terminated": ring.terminated}
+        found |= {"terminated": ring.terminated, "whole": ring.whole, "learnable": ring.learnable}
         if ring.legal is not None and ring.ends.legal is not None:
             found |= {"legal": ring.legal, "last_legal": ring.ends.legal}
             told["legal_size"] = ring.legal[0, 0, 0].nbytes
@@ -117,32 +119,28 @@ class Draws:
         self._first = np.cumsum([0, *map(len, reader.seats)])
         self._players = np.concatenate(reader.seats)
         self._seats = np.zeros(len(self._players), np.int64)
-        self._whole, self._generators, self._bits = (np.zeros(len(reader.seats), np.int64) for _ in range(3))
-        self._rngs: list[np.random.Generator] = []
-        self._capacity = 0
-        arrays = self._seats, self._first, self._whole, self._generators, self._bits
+        self._generators, self._bits = (np.zeros(len(reader.seats), np.int64) for _ in range(2))
+        self._rngs: list[np.random.Generator | None] = []
+        arrays = self._seats, self._first, self._generators, self._bits
         reading.told[list(_DRAWN)] = tuple(map(address_of, arrays))
 
-    def possible(self, count: int) -> bool:
-        """Say whether `count` rows of every agent are drawn by trying cells, as compiled code does."""
+    def possible(self, count: int, drawing: Array) -> bool:
+        """Say whether `count` rows of the agents that are `drawing`, [K] bool, are drawn by trying cells, as here."""
         cells = self.reader.ring.capacity * self.reader.ring.num_envs * max(map(len, self.reader.seats))
-        return cells < MOST_CELLS and int(self.reader.size().min()) >= SCAN_BELOW * count
+        return cells < MOST_CELLS and bool((self.reader.size()[drawing] >= SCAN_BELOW * count).all())
 
-    def place(self, rngs: Sequence[np.random.Generator]) -> None:
-        """Say with which generators rows are drawn."""
+    def place(self, rngs: Sequence[np.random.Generator | None]) -> None:
+        """Say with which generators rows are drawn; an agent without one draws none, and reads any row."""
         self._rngs = list(rngs)  # which must live on
         for k, rng in enumerate(rngs):
-            interface = rng.bit_generator.ctypes
-            self._generators[k] = interface.state_address
-            self._bits[k] = ctypes.cast(interface.next_uint32, ctypes.c_void_p).value or 0
+            interface = None if rng is None else rng.bit_generator.ctypes
+            self._generators[k] = 0 if interface is None else interface.state_address
+            self._bits[k] = 0 if interface is None else ctypes.cast(interface.next_uint32, ctypes.c_void_p).value or 0
 
-    def count(self) -> None:
-        """Say which rows there are by now."""
+    def lay(self) -> None:
+        """Say where the players' cells begin, which move when the ring grows."""
         ring = self.reader.ring
-        if ring.capacity != self._capacity:
-            self._capacity = ring.capacity
-            self._seats[...] = self._players * (ring.capacity * ring.num_envs)
-        self._whole[...] = self.reader.size()
+        self._seats[...] = self._players * (ring.capacity * ring.num_envs)
 
 
 def reader_of(ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> UniformReader:
@@ -151,27 +149,35 @@ def reader_of(ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> Unifo
 
 
 @compiled
-def draw(r: Any, now: int, begun: int) -> None:
-    """Draw cells; now: the newest row's batch step, `begun`: rows begun since the rows that can be drawn were counted.
-
-    See `UniformReader._drawn`, and `Ring.advanced`.
-    """
+def draw(r: Any, now: int) -> None:
+    """Draw cells, as `UniformReader._drawn` does; now: the newest row's batch step."""
     filled = min(now + 1, r.capacity) * r.envs
-    gained = r.envs * (begun - min(begun, max(0, now + 1 - r.capacity)))
-    firsts, whole = wholes(r.first_seat, r.agents + 1), wholes(r.whole, r.agents)
-    generators, bits, made = wholes(r.generator, r.agents), wholes(r.draw, r.agents), wholes(r.cells, r.agents * r.rows)
-    following = wholes(r.next, MOST_CELLS)
+    firsts = wholes(r.first_seat, r.agents + 1)
+    generators, bits = wholes(r.generator, r.agents), wholes(r.draw, r.agents)
+    following, learnable, made = wholes(r.next, MOST_CELLS), flags(r.learnable, MOST_CELLS), wholes(r.cells, MOST_CELLS)
     for k in range(r.agents):
         seats = firsts[k + 1] - firsts[k]
         starts = wholes(r.seats + 8 * firsts[k], seats)
-        cells, available, found = filled * seats, whole[k] + seats * gained, 0
+        if generators[k] == 0:
+            made[k * r.rows : (k + 1) * r.rows] = starts[0]
+            continue
+        cells, available, found = filled * seats, drawable(r, starts), 0
         while found < r.rows:
             for _ in range(int(1.1 * (r.rows - found) * cells / available) + 8):
                 place = below(bits[k], generators[k], cells)
                 cell = starts[place // filled] + place % filled
-                if found < r.rows and following[cell] != -1:
+                if found < r.rows and following[cell] != -1 and learnable[cell // r.envs]:
                     made[k * r.rows + found] = cell
                     found += 1
+
+
+@compiled
+def drawable(r: Any, starts: Any) -> int:
+    """Return how many rows can be drawn of the players whose cells begin at `starts`."""
+    player, found = r.capacity * r.envs, 0
+    for start in starts:
+        found += wholes(r.whole, start // player + 1)[start // player]
+    return found
 
 
 @compiled

@@ -17,7 +17,8 @@ from marltrain.policies.memory.ring import Ring
 from marltrain.spec import Step
 
 MOST_COLUMNS = 8
-_ONE = ("capacity", "players", "envs", "first", "next", "reward", "acted", "shown", "chosen")
+_ONE = ("capacity", "players", "envs", "first", "next", "reward", "acted", "learning", "learnable", "whole",
+        "shown", "chosen")  # fmt: skip
 _LISTS = ("shown_from", "shown_to", "shown_size", "chosen_from", "chosen_to", "chosen_size")
 ROWS = np.dtype([(name, np.int64) for name in _ONE] + [(name, np.int64, (MOST_COLUMNS,)) for name in _LISTS])
 """Where a ring's columns are, and what is written there.
@@ -39,7 +40,8 @@ def told_of(ring: Ring, step: Step, action: Array, extras: dict[str, Array]) -> 
     t, group = told[0], ring.index
     t["players"], t["capacity"], t["envs"] = ring.axes
     t["first"] = ring.group.players[0]
-    t["next"], t["reward"], t["acted"] = map(address_of, (ring.next, ring.reward, ring.acted))
+    for name in ("next", "reward", "acted", "learning", "learnable", "whole"):
+        t[name] = address_of(getattr(ring, name))
     shown = [(array, ring.obs[name]) for name, array in ring.frames.newest(step.obs[group]).items()]
     legal = step.legal[group]
     shown += [] if legal is None or ring.legal is None else [(legal, ring.legal)]
@@ -67,8 +69,10 @@ def decided(r: Any, time: int) -> None:
         for p in range(r.players):
             place = (p * r.capacity + slot) * size
             copy(r.chosen_from[column] + p * size, r.chosen_to[column] + place, size)
+    learning, learnable = flags(r.learning, r.players), flags(r.learnable, r.players * r.capacity)
     for p in range(r.players):
         flags(r.acted + (p * r.capacity + slot) * r.envs, r.envs)[:] = True
+        learnable[p * r.capacity + slot] = learning[p]
 
 
 @compiled
@@ -86,7 +90,11 @@ def is_free(r: Any, time: int) -> bool:
 def arrived(r: Any, time: int, rewards: int) -> None:
     """Make the row before batch step `time` whole, by rewards [P_all, E], and begin the next with what is shown."""
     slot, last = time % r.capacity, (time - 1) % r.capacity
+    learnable, whole = flags(r.learnable, r.players * r.capacity), wholes(r.whole, r.players)
     for p in range(r.players):
+        whole[p] += r.envs * learnable[p * r.capacity + last]
+        if time >= r.capacity:
+            whole[p] -= r.envs * learnable[p * r.capacity + slot]
         before, now = (p * r.capacity + last) * r.envs, (p * r.capacity + slot) * r.envs
         reward = numbers(r.reward + 4 * before, r.envs)
         told = numbers(rewards + 4 * (r.first + p) * r.envs, r.envs)

@@ -38,11 +38,8 @@ def is_due(u: Any, steps: int) -> bool:
 
 
 @compiled
-def update(address: int, now: int, begun: int) -> int:
-    """Make the next round of the UPDATE at an address; return 0.
-
-    now: the newest row's batch step.  begun: rows that were begun since the call.
-    """
+def update(address: int, now: int) -> int:
+    """Make the next round of the UPDATE at an address; return 0. now: the newest row's batch step."""
     u = updates_at(address)
     p, r, each = learning(u.learn), reading_at(u.reading), 4 * u.agents
     hyper = u.hyper + u.round * u.settings * each
@@ -54,7 +51,7 @@ def update(address: int, now: int, begun: int) -> int:
     u.round += 1
     for _ in range(due):
         p.metrics = u.metrics + METRICS * each * u.made
-        draw(r, now, begun)
+        draw(r, now)
         read(r)
         fine = learn(p)
         targets_follow(p, u.share + each * u.made)

@@ -51,15 +51,17 @@ class NativeUpdates:
         told["exploring"] = names.index("epsilon") if "epsilon" in names else -1
         self.address = address_of(self._told)
 
-    @property
-    def possible(self) -> bool:
-        """Whether compiled code can draw the rows by now."""
-        return self._draws.possible(self.batch_size)
+    def possible(self, learn: Array) -> bool:
+        """Whether compiled code can draw the rows of the agents that `learn`, [K] bool, by now."""
+        return self._draws.possible(self.batch_size, learn)
 
-    def plan(self, rounds: Sequence[Round], learn: Array, rngs: Sequence[np.random.Generator], unit: int) -> None:
+    def plan(
+        self, rounds: Sequence[Round], learn: Array, rngs: Sequence[np.random.Generator | None], unit: int
+    ) -> None:
         """Write down rounds to come, of the agents that `learn` [K] bool.
 
-        rngs: K generators that rows are drawn with.  unit: the address of the ACT of these agents.
+        rngs: K generators that rows are drawn with, None for an agent that does not learn.
+        unit: the address of the ACT of these agents.
         """
         learner, rows, told = self.learner, self._rows, self._told[0]
         counts = self._counts = np.array([each.updates for each in rounds])
@@ -87,11 +89,11 @@ class NativeUpdates:
         """Get ready for a call of compiled code; steps: batch steps made since the plan."""
         self._told["begun"] = steps
         self._reading.lay()
-        self._draws.count()
+        self._draws.lay()
 
     def make(self) -> None:
         """Make the round that is due now."""
-        update_program()(self.address, self._ring.now, 0)
+        update_program()(self.address, self._ring.now)
 
     def take(self) -> Made:
         """Return, once, what was made."""

@@ -41,7 +41,7 @@ class OffPolicySettings:
     update_per_step: float = setting(1.0, doc="gradient passes an env step; fractions are carried over", above=0)
     batch_size: int | None = setting(None, doc="rows of a batch", low=1)
     update_freq: int | None = setting(None, doc="env steps between updates", low=1)
-    learning_starts: int = setting(0, doc="env steps before the first update", low=0)
+    learning_starts: int = setting(0, doc="env steps made while it learns before the first update", low=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ def observed(obs: Obs, legal: Array | None) -> Any:
 
 
 class StreamBuffer(ReplayBuffer):
-    """One group's ring as tianshou reads it; only whole rows are ever given out, and none can be added.
+    """One group's ring as tianshou reads it: it gives out only rows that may be learned from, and none can be added.
 
     `look` is called for each update: it names the rows, and takes the columns anew, since a ring that grew moved them.
     """
@@ -58,7 +58,7 @@ class StreamBuffer(ReplayBuffer):
         return self
 
     def __len__(self) -> int:
-        """Return how many rows are whole."""
+        """Return how many rows can be drawn."""
         return int(self.ring.whole.sum())
 
     @property
@@ -78,10 +78,13 @@ class StreamBuffer(ReplayBuffer):
         return self._named[0]
 
     def next(self, index: Any) -> Array:
-        """Return the same player's next decision, or the row itself where it ended or that one is not whole yet."""
+        """Return the same player's next decision, or the row itself where it ended or the next may not be learned from.
+
+        Those are decisions whose outcome is not known yet, and decisions made while the seat did not learn.
+        """
         index = np.asarray(index)
-        following, whole = self._following(index)
-        onward = np.where(whole, following, index)
+        following, known = self._following(index)
+        onward = np.where(known, following, index)
         self._named.append(onward.reshape(-1))
         return onward
 
@@ -97,13 +100,13 @@ class StreamBuffer(ReplayBuffer):
         return found
 
     def unfinished_index(self) -> Array:
-        """Return the rows, of those that this update has named, whose player has not decided again in a whole row.
+        """Return the rows, of those that this update has named, whose player's next row may not be learned from yet.
 
         tianshou marks them in a column of flags for the whole buffer, and then reads only the rows it has named.
         """
         named = np.unique(np.concatenate(self._named))
-        _, whole = self._following(named)
-        return named[~whole & (self.ring.read(self.ring.next, named) >= 0)]
+        _, known = self._following(named)
+        return named[~known & (self.ring.read(self.ring.next, named) >= 0)]
 
     def __getitem__(self, index: Any) -> Batch:
         """Return rows as a Batch; what followed an end is read from the table of ends."""
@@ -122,11 +125,11 @@ class StreamBuffer(ReplayBuffer):
         )  # fmt: skip
 
     def _following(self, cells: Array) -> tuple[Array, Array]:
-        """Return the cells of the next decisions, and whether there is one and its row is whole."""
+        """Return the cells of the next decisions, and whether there is one whose row may be learned from."""
         ring = self.ring
         pointers = ring.read(ring.next, cells)
         following = ring.moved(cells, pointers)
-        return following, (pointers >= 0) & (ring.read(ring.next, following) != -1)
+        return following, (pointers >= 0) & ring.drawable(following)
 
 
 def _flat(column: Array) -> Array:
@@ -143,7 +146,7 @@ class ReplayView(UniformReader):
         self.buffer = StreamBuffer(ring, to_raw)
 
     def sample(  # type: ignore[override]  # what tianshou's learner takes in place of Transitions
-        self, rngs: Sequence[np.random.Generator], gamma: Array, batch_size: int
+        self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int
     ) -> StreamBuffer:
         """Return the buffer, set to draw with `rngs[0]`; tianshou itself says when, and discounts."""
 

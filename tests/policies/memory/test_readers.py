@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 from marltrain.errors import AgentError, ConfigError
 from marltrain.policies.batch import Column
 from marltrain.policies.memory import Plan, Streams
+from marltrain.policies.memory.readers import SCAN_BELOW
 from tests.policies.memory.worlds import (
     Record,
     World,
@@ -41,13 +43,13 @@ def expected_reward(row, gamma, n):
             terminated, obs, legal = row.end
             return total, 0.0 if terminated else factor, obs, legal
         row = row.next
-        if row.whole_at is None:
+        if row.whole_at is None or not row.learnable:
             break
     return total, factor, row.obs, row.legal
 
 
 def check_transitions(batch, streams, record, players, gamma, n):
-    """Compare every row of agent 0's batch with the record, row by row."""
+    """Compare every row of agent 0's batch with the record, row by row; each was decided while its seat learned."""
     ring = streams.rings[0]
     times = {t % ring.capacity: t for t in range(ring.oldest, ring.now + 1)}
     for b, (row, slot, env) in enumerate(zip(*np.unravel_index(batch.cells[0], ring.axes), strict=True)):
@@ -55,6 +57,7 @@ def check_transitions(batch, streams, record, players, gamma, n):
         assert p in players
         found = next(r for r in record.rows[p] if (r.time, r.env) == (times[slot], env))
         reward, discount, obs, legal = expected_reward(found, gamma, n)
+        assert found.learnable
         assert same(at(batch.obs, 0, b), found.obs) and same(at(batch.legal, 0, b), found.legal)
         assert batch.action[0, b] == found.action and batch.extras["log_prob"][0, b] == found.log_prob
         assert batch.reward[0, b] == pytest.approx(reward, abs=1e-5)
@@ -62,10 +65,17 @@ def check_transitions(batch, streams, record, players, gamma, n):
         assert same(at(batch.next_obs, 0, b), obs) and same(at(batch.next_legal, 0, b), legal)
 
 
+def masks(players, seed, steps):
+    """Masks [P] of a few batch steps."""
+    rng = np.random.default_rng(seed)
+    return [(int(t), rng.random(players) < 0.5) for t in rng.integers(steps, size=12)]
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize(("make", "envs", "rows", "dense", "seats"), WORLDS)
 def test_transitions_equal_a_record_kept_in_lists(make, envs, rows, dense, seats, n, seed):
+    """Those of the last seed are drawn from the decisions of players whose seats learn, which changes at times."""
     spec = make()
     streams = Streams(spec, envs, {g: Plan(rows, COLUMNS) for g in range(len(spec.groups))})
     record = Record(spec, envs)
@@ -75,7 +85,7 @@ def test_transitions_equal_a_record_kept_in_lists(make, envs, rows, dense, seats
     def compare(t):
         ring = streams.rings[0]
         for reader, players in zip(readers, seats, strict=True):
-            size = sum(len(record.whole(p, ring.oldest)) for p in players)
+            size = sum(len(record.drawable(p, ring.oldest)) for p in players)
             assert reader.size().tolist() == [size]
             slots = range(ring.oldest, t + 1)
             for p in players:
@@ -87,8 +97,9 @@ def test_transitions_equal_a_record_kept_in_lists(make, envs, rows, dense, seats
                 check_transitions(reader.sample([rng], np.array([0.9]), 7), streams, record, players, 0.9, n)
 
     drive(
-        World(spec, envs, seed, dense), streams, record, compare, 70, resets=[31], cuts=[(17, [0]), (44, [envs - 1, 0])]
-    )
+        World(spec, envs, seed, dense), streams, record, compare, 70, resets=[31],
+        cuts=[(17, [0]), (44, [envs - 1, 0])], masks=masks(len(spec.players), n, 70) if seed == 2 else [],
+    )  # fmt: skip
 
 
 def test_many_ends_at_once():
@@ -308,6 +319,68 @@ def test_nothing_to_learn_from_is_an_error():
         rollouts(streams, [[0]]).take(np.array([0.9]))
     with pytest.raises(ConfigError, match="n_step"):
         uniform(streams, [[0]], n_step=0)
+
+
+def learned_by_turns():
+    """Three players, 13 slots of 17 environments, 31 batch steps; each seat learned in some runs of them."""
+    spec = one_group()
+    streams, record = Streams(spec, 17, {0: Plan(12, COLUMNS)}), Record(spec, 17)
+    turns = [(t, [t % 3 == 0, t % 2 == 0, t % 5 != 0]) for t in range(0, 31, 2)]
+    drive(World(spec, 17, 2), streams, record, lambda t: None, 31, masks=turns)
+    return streams, record
+
+
+class Counting:
+    """In place of a generator: gives 0, 1, 2, ... below what is asked for."""
+
+    def integers(self, limit, size):
+        self.limit = limit
+        return np.arange(size) % limit
+
+
+def test_each_row_that_may_be_learned_from_is_listed_once():
+    """Few rows are listed, and one is drawn by a whole number below their count."""
+    streams, record = learned_by_turns()
+    reader, rng = uniform(streams, [[2, 0]]), Counting()
+    oldest = streams.rings[0].oldest
+    (size,) = reader.size()
+    cells = reader.sample([rng], np.array([0.9]), int(size)).cells[0]
+    assert rng.limit == size == sum(len(record.drawable(p, oldest)) for p in (0, 2))
+    assert len(set(cells.tolist())) == size
+    own = uniform(streams, [[2, 0]], COLUMNS)
+    check_transitions(own.sample([rng], np.array([0.9]), int(size)), streams, record, [0, 2], 0.9, 1)
+
+
+def test_where_cells_are_tried_each_row_is_as_likely():
+    """Pearson's statistic over 99 rows, against its 0.1 % quantiles."""
+    streams, _ = learned_by_turns()
+    reader, rng = uniform(streams, [[2, 0]]), np.random.default_rng(3)
+    (size,) = reader.size()
+    count = 2
+    assert size >= SCAN_BELOW * count and size % count
+    cells = np.concatenate([reader.sample([rng], np.array([0.9]), count).cells[0] for _ in range(4000)])
+    _, counts = np.unique(cells, return_counts=True)
+    assert len(counts) == size
+    expected = len(cells) / size
+    assert chi2.ppf(0.001, size - 1) < ((counts - expected) ** 2 / expected).sum() < chi2.ppf(0.999, size - 1)
+
+
+def test_a_transition_of_several_steps_ends_before_a_decision_made_while_the_seat_did_not_learn():
+    """Rewards 1, 2, 4, 8, 16 follow decisions 0 to 4; the seat does not learn when it decides 2."""
+    spec = one_group("a", masked=False)
+    streams = Streams(spec, 1, {0: Plan(16)})
+    for t, reward in enumerate([0, 1, 2, 4, 8, 16]):
+        step = blank(spec, 1)
+        step.turn[0][:], step.obs[0][:], step.reward[:] = True, t, reward
+        streams.arrived(step)
+        streams.learning(np.array([t != 2]))
+        streams.decided(0, np.zeros((1, 1), np.int64), {})
+    assert transitions(streams, 3) == [
+        (0, 1 + 2 / 2, 0.25, 2),
+        (1, 2, 0.5, 2),
+        (3, 8 + 16 / 2, 0.25, 5),
+        (4, 16, 0.5, 5),
+    ]
 
 
 def decided(streams, values):

@@ -33,7 +33,10 @@ def equal(one, other):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("spec", [one_group, two_groups, seeing])
 def test_restored_streams_go_on_as_the_first_ones(spec, seed):
-    """Ragged worlds, a ring of 6 rows that wraps, rollouts taken every 9th batch step, which makes it grow."""
+    """Ragged worlds, a ring of 6 rows that wraps, rollouts taken every 9th batch step, which makes it grow.
+
+    Seats learn at times: whether rows may be learned from is restored too.
+    """
     world = World(spec(), 3, seed)
     plans = {g: Plan(6, COLUMNS) for g in range(len(world.spec.groups))}
     streams, restored = Streams(world.spec, 3, plans), None
@@ -57,6 +60,8 @@ def test_restored_streams_go_on_as_the_first_ones(spec, seed):
             else:
                 batches = [reader.sample([np.random.default_rng(t)], GAMMA, 20) for reader in both]
             equal(batches[0], batches[-1])
+        for each in filter(None, (streams, restored)) if t % 10 == 5 or t == 40 + seed else ():
+            each.learning(np.arange(len(world.spec.players)) != t // 10 % 3)
         for g in range(len(world.spec.groups)):
             action, extras = world.decide(g)
             for each in filter(None, (streams, restored)):
@@ -183,7 +188,7 @@ def test_rows_that_were_written_elsewhere_are_counted_as_its_own(before, rows, b
     advance(other, step, rows - 1, decide_last=True)
     if begun_last:
         other.arrived(step)
-    for name in ("next", "acted"):  # what is written elsewhere
+    for name in ("next", "acted", "learnable", "whole"):  # what is written elsewhere
         getattr(ring, name)[...] = getattr(expected, name)
     ring.advanced(rows, rows if begun_last else rows - 1)
     for name in ("now", "coming", "oldest"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -176,6 +177,7 @@ class Row:
     end: tuple | None = None
     whole_at: int | None = None
     decided: bool = False
+    learnable: bool = True
 
 
 @dataclass
@@ -185,6 +187,7 @@ class Record:
     spec: EnvSpec
     num_envs: int
     now: int = -1
+    learning: Any = None
     rows: dict = field(default_factory=dict)
     open: dict = field(default_factory=dict)
 
@@ -224,6 +227,7 @@ class Record:
                 if begun.time == self.now:
                     begun.action, begun.log_prob = action[row, begun.env], extras["log_prob"][row, begun.env]
                     begun.decided = True
+                    begun.learnable = self.learning is None or bool(self.learning[p])
                     self.open[p, begun.env] = begun
 
     def abandon(self, envs=None):
@@ -232,6 +236,10 @@ class Record:
     def whole(self, p, oldest=0):
         """Rows of player p that are whole and, with STACK frames, all there since batch step `oldest`."""
         return [row for row in self.rows.get(p, []) if row.whole_at is not None and self.there(row, oldest)]
+
+    def drawable(self, p, oldest=0):
+        """Rows of player p that are whole and were decided while its seat learned."""
+        return [row for row in self.whole(p, oldest) if row.learnable]
 
     def there(self, row, oldest):
         depth = 1 if self.spec.players[0].layout.single else STACK
@@ -244,11 +252,12 @@ class Record:
         return True
 
 
-def drive(world, streams, record, on_step, steps, resets=(), cuts=()):
+def drive(world, streams, record, on_step, steps, resets=(), cuts=(), masks=()):
     """Run both records side by side; `on_step(t)` runs when row t has begun and is not decided.
 
     At each of `resets` the environments begin anew: what was open is abandoned, the row before was never decided. With
-    each of `cuts`, (t, environments), some do: what was decided there is abandoned.
+    each of `cuts`, (t, environments), some do: what was decided there is abandoned. From each of `masks`, (t, [P] bool)
+    on, transitions are drawn from the decisions of these players only.
     """
     for t in range(steps):
         if t in resets:
@@ -262,6 +271,9 @@ def drive(world, streams, record, on_step, steps, resets=(), cuts=()):
         streams.arrived(step)
         record.arrived(step)
         on_step(t)
+        if t in dict(masks):
+            record.learning = np.array(dict(masks)[t])
+            streams.learning(record.learning)
         for g in streams.rings if t + 1 not in resets else ():
             action, extras = world.decide(g)
             streams.decided(g, action, extras)

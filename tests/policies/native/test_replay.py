@@ -19,6 +19,9 @@ NEEDS = Needs(False, {})
 ROWS = 2
 """Few, so that few rows are enough to try cells for them."""
 GAMMA = np.array([0.9, 0.5])
+BOTH = np.ones(2, bool)
+BY_TURNS = [(t, [t // 7 % 2, 1 - t // 7 % 2, t // 7 % 2]) for t in range(0, 60, 7)]
+"""Masks of three players from a batch step on."""
 
 
 @compiled
@@ -28,8 +31,8 @@ def drawn_below(bits: int, generator: int, limit: int, made: Any) -> None:
 
 
 @compiled
-def drawn(address: int, now: int, begun: int) -> None:
-    draw(reading_at(address), now, begun)
+def drawn(address: int, now: int) -> None:
+    draw(reading_at(address), now)
 
 
 @pytest.mark.parametrize("limit", [2, 3, 2048, 50_000, 3 * 2**29, 2**30 + 1, 2**31 - 1])
@@ -45,23 +48,25 @@ def test_whole_numbers_are_those_that_numpy_draws(limit):
     assert mine.bit_generator.state == its.bit_generator.state
 
 
-def world(make, envs, rows, dense, seed, compare):
+def world(make, envs, rows, dense, masks, seed, compare):
     """Streams of a random world of some batch steps; `compare` (batch step) after each."""
     spec = make()
     streams = Streams(spec, envs, {0: Plan(rows)})
-    return streams, lambda: drive(World(spec, envs, seed, dense), streams, Record(spec, envs), compare, 60)
+    record = Record(spec, envs)
+    return streams, lambda: drive(World(spec, envs, seed, dense), streams, record, compare, 60, masks=masks)
 
 
 @pytest.mark.parametrize(
-    ("make", "envs", "rows", "dense", "seats"),
+    ("make", "envs", "rows", "dense", "seats", "masks"),
     [
-        pytest.param(one_group, 9, 40, True, [[0], [2]], id="not full yet"),
-        pytest.param(one_group, 9, 17, True, [[2], [0, 1]], id="it wraps"),
-        pytest.param(two_groups, 9, 17, False, [[1, 0], [0]], id="ragged"),
-        pytest.param(lambda: one_group(masked=False), 11, 23, False, [[0], [1]], id="without masks"),
+        pytest.param(one_group, 9, 40, True, [[0], [2]], [], id="not full yet"),
+        pytest.param(one_group, 9, 17, True, [[2], [0, 1]], [], id="it wraps"),
+        pytest.param(two_groups, 9, 17, False, [[1, 0], [0]], [], id="ragged"),
+        pytest.param(lambda: one_group(masked=False), 11, 23, False, [[0], [1]], [], id="without masks"),
+        pytest.param(one_group, 9, 31, True, [[2], [0, 1]], BY_TURNS, id="seats learn by turns"),
     ],
 )
-def test_transitions_are_those_that_are_drawn_and_read_in_numpy(make, envs, rows, dense, seats):
+def test_transitions_are_those_that_are_drawn_and_read_in_numpy(make, envs, rows, dense, seats, masks):
     compared = 0
 
     def compare(t):
@@ -80,49 +85,43 @@ def test_transitions_are_those_that_are_drawn_and_read_in_numpy(make, envs, rows
                 np.testing.assert_array_equal(one, other, err_msg=name)
         reading = Reading(ring)
         draws = Draws(native, reading)
-        assert draws.possible(ROWS) == (plain.size().min() >= SCAN_BELOW * ROWS)
-        if draws.possible(ROWS):
+        assert draws.possible(ROWS, BOTH) == (plain.size().min() >= SCAN_BELOW * ROWS)
+        if draws.possible(ROWS, BOTH):
             rngs, room = [np.random.default_rng([t, k]) for k in range(2)], reading.room(2, ROWS)
             reading.place(room, GAMMA)
             draws.place(rngs)
-            draws.count()
-            drawn(reading.address, ring.now, 0)
+            draws.lay()
+            drawn(reading.address, ring.now)
             np.testing.assert_array_equal(room.cells, expected.cells)
             assert [rng.bit_generator.state for rng in rngs] == [rng.bit_generator.state for rng in its]
             compared += 1
 
-    streams, go = world(make, envs, rows, dense, 3, compare)
+    streams, go = world(make, envs, rows, dense, masks, 3, compare)
     go()
     assert compared > 20
 
 
-@pytest.mark.parametrize("begun", [1, 4, 9])
-@pytest.mark.parametrize("before", [7, 12, 30], ids=["not full", "full on the way", "full long ago"])
-def test_rows_begun_since_they_were_counted_are_drawn_too(begun, before):
-    """15 slots of 11 environments. What is counted before some batch steps is what is counted after them."""
+def test_an_agent_without_a_generator_draws_none():
+    """Agent 0, whose seat never learned, reads any row; agent 1 draws those that it draws alone."""
     streams = Streams(one_group(masked=False), 11, {0: Plan(14)})
     step: Any = blank(streams.spec, 11)
     step.turn[0][:] = True
-
-    def go_on(steps):
-        for _ in range(steps):
-            streams.decided(0, np.zeros((3, 11), np.int64), {})
-            streams.arrived(step)
-
-    streams.arrived(step)
-    go_on(before)
+    streams.learning(np.array([False, True, True]))
+    for _ in range(12):
+        streams.arrived(step)
+        streams.decided(0, np.zeros((3, 11), np.int64), {})
     ring = streams.rings[0]
-    reader = NativeReader(ring, [[0, 1], [2]], NEEDS)
-    reading = Reading(ring)
+    reader, reading = NativeReader(ring, [[0], [1]], NEEDS), Reading(ring)
     draws, room = Draws(reader, reading), reading.room(2, ROWS)
-    draws.count()
-    go_on(begun)
-    for k in range(20):
-        reading.place(room, GAMMA)
-        draws.place([np.random.default_rng([k, agent]) for agent in range(2)])
-        drawn(reading.address, ring.now, begun)
-        expected = reader.sample([np.random.default_rng([k, agent]) for agent in range(2)], GAMMA, ROWS)
-        np.testing.assert_array_equal(room.cells, expected.cells)
+    assert not draws.possible(ROWS, BOTH) and draws.possible(ROWS, np.array([False, True]))
+    reading.place(room, GAMMA)
+    draws.place([None, np.random.default_rng(3)])
+    draws.lay()
+    drawn(reading.address, ring.now)
+    assert room.cells[0].tolist() == [0] * ROWS
+    batch = reader.sample([None, np.random.default_rng(3)], GAMMA, ROWS)
+    assert batch.weight.tolist() == [[0.0] * ROWS, [1.0] * ROWS]
+    np.testing.assert_array_equal(room.cells[1], batch.cells[1])
 
 
 def test_a_ring_that_has_grown_is_read_where_it_is_now():
@@ -140,8 +139,8 @@ def test_a_ring_that_has_grown_is_read_where_it_is_now():
         if t > 3:
             reading.place(room, GAMMA)
             draws.place([np.random.default_rng(t), np.random.default_rng(-t % 97)])
-            draws.count()
-            drawn(reading.address, ring.now, 0)
+            draws.lay()
+            drawn(reading.address, ring.now)
             rngs = [np.random.default_rng(t), np.random.default_rng(-t % 97)]
             expected = plain.sample(rngs, GAMMA, ROWS)
             np.testing.assert_array_equal(room.cells, expected.cells)
@@ -176,7 +175,8 @@ def test_more_cells_than_32_bits_are_left_to_numpy(monkeypatch):
         streams.arrived(step)
     reader = NativeReader(streams.rings[0], [[0], [1, 2]], NEEDS)
     draws = Draws(reader, Reading(streams.rings[0]))
-    assert draws.possible(5)  # 160 rows of the first agent
-    assert not draws.possible(6)
+    assert draws.possible(5, BOTH)  # 160 rows of the first agent
+    assert not draws.possible(6, BOTH)
+    assert draws.possible(6, np.array([False, True]))
     monkeypatch.setattr("marltrain.policies.native.replay.MOST_CELLS", 800)  # ten slots, two players
-    assert not draws.possible(5)
+    assert not draws.possible(5, BOTH)

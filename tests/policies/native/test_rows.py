@@ -67,6 +67,9 @@ class Pair:
         rings = self.quick.rings.values()
         most = min(int(self.rng.integers(1, 10)), *(ring.room + 1 for ring in rings))
         to_the_end = most <= min(ring.room for ring in rings) and self.rng.random() < 0.7
+        mask = self.rng.random(len(self.world.spec.players)) < 0.7
+        for streams in (self.slow, self.quick):
+            streams.learning(mask)
         told = [told_of(ring, self.world.step, self.action[ring.index], self.extras[ring.index]) for ring in rings]
         places, starts = [address_of(table) for table in told], [ring.now for ring in rings]
         for made in range(1, most + 1):

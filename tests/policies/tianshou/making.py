@@ -88,14 +88,14 @@ def box_ppo(inputs, space, seed=0):
 DISCRETE = {"dqn": dqn, "c51": c51, "ppo": discrete_ppo, "discrete sac": discrete_sac}
 
 
-def ragged(seed, on_step, steps=120, rows=20, columns=None, num_envs=3):
+def ragged(seed, on_step, steps=120, rows=20, columns=None, num_envs=3, masks=()):
     """Drive a random turn-based game with deaths through streams that wrap around, and through the slow record.
 
     `on_step(t, streams, record)` runs where a learner would learn.
     """
     spec = one_group()
     streams, record = Streams(spec, num_envs, {0: Plan(rows, columns or {})}), Record(spec, num_envs)
-    drive(World(spec, num_envs, seed), streams, record, lambda t: on_step(t, streams, record), steps)
+    drive(World(spec, num_envs, seed), streams, record, lambda t: on_step(t, streams, record), steps, masks=masks)
 
 
 def places(ring, cells):

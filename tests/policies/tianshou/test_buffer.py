@@ -163,17 +163,21 @@ def test_a_rollout_holds_every_row_that_became_whole():
     assert len(used) == len(set(used)) > 100
 
 
-def test_next_and_prev_are_each_players_own():
+@pytest.mark.parametrize("masks", [[], [(t, [t % 20 < 10] * 3) for t in range(0, 100, 10)]], ids=["all", "at times"])
+def test_next_and_prev_are_each_players_own(masks):
+    """Rows are given out that were decided while the seat learned; `next` goes on to no others."""
+
     def on_step(t, streams, record):
         if t != 100:
             return
         ring, buffer = streams.rings[0], replay(streams).sample([np.random.default_rng(0)], np.ones(1), 4)
         rows = buffer.sample_indices(0)
-        whole = [row for p in SEATS[0] for row in record.whole(p, ring.oldest)]
-        assert len(rows) == len(set(rows.tolist())) == len(whole)
+        drawable = [row for p in SEATS[0] for row in record.drawable(p, ring.oldest)]
+        assert len(rows) == len(set(rows.tolist())) == len(drawable) > 0
         for cell, onward, before in zip(rows, buffer.next(rows), buffer.prev(rows), strict=True):
             row = row_at(record, *places(ring, [cell])[0])
-            goes_on = row.next is not None and row.next.whole_at is not None
+            assert row.learnable
+            goes_on = row.next is not None and row.next.whole_at is not None and row.next.learnable
             wanted = row.next if goes_on else row
             assert row_at(record, *places(ring, [onward])[0]) is wanted
             earlier = row.before if row.before is not None and row.before.time >= ring.oldest else row
@@ -182,7 +186,7 @@ def test_next_and_prev_are_each_players_own():
         assert set(places(ring, np.flatnonzero(buffer.done))) == ended
         assert not (buffer.truncated & buffer.terminated).any()
 
-    ragged(3, on_step, steps=101)
+    ragged(3, on_step, steps=101, masks=masks)
 
 
 def test_all_rows_in_order_by_slice():
