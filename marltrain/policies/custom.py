@@ -87,10 +87,15 @@ class CustomAgent(ForeignAgent):
     model: what `loss_fn` and the acting call. By default `model(obs)` gives [B, A]: scores of the actions, of which the
     best legal one is taken (Discrete; a random legal one with probability `epsilon` when exploring), or the action in
     the environment's units (Box; plus normal noise when exploring, and clipped).
-    loss_fn(model, batch: LossBatch) -> a scalar tensor; or a list of such functions, one an optimizer.
-    optimizers: a torch optimizer over parameters of the model, or a Keras optimizer; or a list of them. The losses run
-    in order; each moves only its own optimizer's variables, and sees the weights that the one before left. A Keras
-    optimizer steps what it was built for, or stands in a pair (optimizer, variables); one alone steps everything.
+    loss_fn(model, batch: LossBatch) -> a scalar tensor; or a list of such functions, one an optimizer; or a mapping
+        name -> function.
+    optimizers: a torch optimizer over parameters of the model, or a Keras optimizer; or a list of them; or a mapping
+        by the names of the losses. The losses run in the order of `loss_fn`; each moves only its own optimizer's
+        variables, and sees the weights that the one before left. A Keras optimizer steps what it was built for, or
+        stands in a pair (optimizer, variables); one alone steps everything.
+        In mappings, a name that is a part of the model (`model.actor`, `model["actor"]` of a ModuleDict, or a layer of
+        this name) belongs to that part: a Keras optimizer that says nothing else steps its weights, a torch optimizer
+        must step some of them, and none that belong to another named part alone. Any other name is a label.
     act_fn(model, obs, legal, explore, rng) -> actions [B, ...] like `LossBatch.action`, in place of the default: obs
     and legal as in a LossBatch, explore [B] bool tensor, rng a numpy Generator.
     after_update(model): called after every gradient pass; a target network inside the model follows here.
@@ -101,6 +106,7 @@ class CustomAgent(ForeignAgent):
 
     A torch module is in training mode in its losses and in evaluation mode when it acts. A Keras model is called with
     `training=False` by the default acting; `loss_fn` and `act_fn` say so themselves. Its losses are traced as graphs.
+    The weight regularizers of a Keras phase's variables are added to its loss: `loss_fn` leaves `model.losses` out.
     Raises AgentError for a model, loss or optimizer that does not fit, ConfigError for a wrong setting.
     """
 
@@ -108,7 +114,7 @@ class CustomAgent(ForeignAgent):
     def __init__(
         self,
         model: Any,
-        loss_fn: Loss | Sequence[Loss],
+        loss_fn: Loss | Sequence[Loss] | Mapping[str, Loss],
         optimizers: Any,
         *,
         act_fn: Callable[..., Any] | None = None,
@@ -138,10 +144,14 @@ class CustomAgent(ForeignAgent):
         self.memory: Replay | Rollouts = chosen_memory(memory, (Replay, Rollouts), "CustomAgent")
         self.pace = Pace(**{f.name: getattr(self.settings, f.name) for f in dataclasses.fields(Pace)})
         self.own: OwnModel = _own_type(model)(
-            model, _named_losses(loss_fn), optimizers,
+            model, _named_losses(loss_fn, optimizers), optimizers,
             batch_type=LossBatch, max_grad_norm=self.settings.max_grad_norm, jit_compile=jit_compile,
         )  # fmt: skip
-        self.framework = self.own.framework
+        self.framework, self._by_name = self.own.framework, isinstance(optimizers, Mapping)
+
+    def _phases(self) -> list[str] | None:
+        """Return the names that a mapping gave to the losses, in order; None where a list gave none."""
+        return [phase.name for phase in self.own.phases] if self._by_name else None
 
     @property
     def model(self) -> Any:
@@ -279,7 +289,8 @@ class CustomAgent(ForeignAgent):
         arrays: dict[str, Array] = {}
         info = {
             "type": "custom", **self.described(), "model": type(self.model).__name__, "backend": self.framework,
-            "structure": self.own.structure(), **self.own.state(arrays), "hyper": self.hyper.describe(),
+            "structure": self.own.structure(), "phases": self._phases(),
+            **self.own.state(arrays), "hyper": self.hyper.describe(),
             "learner": self.learner().describe(),
         }  # fmt: skip
         return AgentState(info, arrays)
@@ -305,6 +316,11 @@ class CustomAgent(ForeignAgent):
     def restore(self, state: AgentState) -> None:
         """Become what `state` described; raises SaveError for another model or other optimizers."""
         info = state.info
+        if info.get("phases") not in (None, self._phases()):
+            raise SaveError(
+                f"the saved {info['model']} has losses of the names {info['phases']}, the one supplied has "
+                f"{self._phases()}: make it with the same names in the same order"
+            )
         try:
             self.own.load(info, state.arrays)
         except (RuntimeError, ValueError, KeyError) as error:
@@ -326,15 +342,22 @@ def _own_type(model: Any) -> Any:
     return import_module(f"marltrain.policies.backends.{framework}.models").OwnModel
 
 
-def _named_losses(losses: Any) -> dict[str, Loss]:
+def _named_losses(losses: Any, optimizers: Any) -> dict[str, Loss]:
     """Return the losses by the names that their metrics have; raises AgentError for what is no function."""
-    losses = list(losses) if isinstance(losses, list | tuple) else [losses]
+    by_name = isinstance(losses, Mapping)
+    if by_name != isinstance(optimizers, Mapping):
+        raise AgentError("CustomAgent: give loss_fn and optimizers both as mappings with the same names, or neither")
+    given = dict(losses) if by_name else dict(enumerate(losses if isinstance(losses, list | tuple) else [losses]))
     made: dict[str, Loss] = {}
-    for i, loss in enumerate(losses):
+    for key, loss in given.items():
         if not callable(loss):
-            raise AgentError(f"CustomAgent: loss_fn[{i}] must be a function of (model, batch), got {shown(loss)}")
-        check_function(f"CustomAgent: loss_fn[{i}]", loss, "model", "batch")
-        made["total" if len(losses) == 1 else _loss_name(loss, i, made)] = loss
+            raise AgentError(f"CustomAgent: loss_fn[{key!r}] must be a function of (model, batch), got {shown(loss)}")
+        check_function(f"CustomAgent: loss_fn[{key!r}]", loss, "model", "batch")
+        if by_name and (not isinstance(key, str) or not key.isidentifier() or key == "total"):
+            raise AgentError(
+                f"CustomAgent: a loss's name must be a word such as 'actor', not 'total', got {shown(key)}"
+            )
+        made[str(key) if by_name else "total" if len(given) == 1 else _loss_name(loss, int(key), made)] = loss
     return made
 
 

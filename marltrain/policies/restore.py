@@ -7,7 +7,7 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
-from marltrain.errors import SaveError, did_you_mean
+from marltrain.errors import AgentError, SaveError, did_you_mean
 from marltrain.policies.agent import Agent, FrozenAgent, RandomAgent
 from marltrain.policies.batch import AgentState
 
@@ -56,6 +56,18 @@ def restore(state: AgentState, *, supply: Mapping[str, Any] | None = None, backe
         foreign: Agent = getattr(import_module(module), attribute).from_state(state, supply, backend)
         return foreign
     raise SaveError(f"a saved agent is of type {kind!r}, which is none of marltrain's: give its class with supply=")
+
+
+def check_backend(info: Any, backend: str | None) -> None:
+    """Raise AgentError where an agent's model is a user's own, and of another framework than the one asked for."""
+    info = info.get("inner") if isinstance(info, dict) and info.get("type") == "frozen" else info
+    if backend is None or not isinstance(info, dict) or str(info.get("type")) not in FOREIGN:
+        return
+    saved = info.get("backend", "torch")
+    if backend != saved:
+        name = info.get("model", info.get("algorithm"))
+        raise AgentError(f"backend={backend!r}: {name} is code of your own for {saved!r}, which computes with no other "
+                         "framework. Leave backend= out, or load the other agents apart")  # fmt: skip
 
 
 def _check_widths(state: AgentState) -> None:

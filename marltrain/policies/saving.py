@@ -88,9 +88,10 @@ def load(path: str | Path, *, supply: Mapping[Any, Any] | None = None, backend: 
     supply: the agent classes and models of your own that the agents were made of, by class name, by network
         ({"actor": ..., "critic": ...}), or by player or seat number ({"wolf": {"actor": ..., "critic": ...}, 1: ...}).
     backend: "torch" or another to compute with; None: the one they were saved with.
-    Raises SaveError, naming the file, for anything but exactly what `save` writes.
+    Raises SaveError, naming the file, for anything but exactly what `save` writes, AgentError where `backend` is not
+    the framework of a model of your own in a CustomAgent or of a tianshou algorithm.
     """
-    from marltrain.policies.restore import restore
+    from marltrain.policies.restore import check_backend, restore
 
     folder = whole_folder(path)
     file = folder / DESCRIPTION
@@ -99,6 +100,8 @@ def load(path: str | Path, *, supply: Mapping[Any, Any] | None = None, backend: 
     parts = _parts(folder / WEIGHTS, [entry["arrays"] for entry in description["agents"]])
     states = [AgentState(entry["info"], arrays) for entry, arrays in zip(description["agents"], parts, strict=True)]
     shared = Supply(supply or {}, states, description["seats"], description.get(PLAYERS, ()))
+    for state in states:
+        check_backend(state.info, backend)
     agents = []
     for i, state in enumerate(states):
         try:

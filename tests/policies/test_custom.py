@@ -463,3 +463,13 @@ def test_a_wrong_output_is_told(own):
     agent.action_space = space
     with pytest.raises(mt.AgentError, match=r"have no default: give act_fn="):
         agent.act(np.zeros(2, np.int64))
+
+
+def test_another_backend_is_refused_for_a_model_of_ones_own(own, tmp_path):
+    mt.save(tmp_path / "agents", own.q_agent(3, 3))
+    other = "tensorflow" if own is with_torch else "torch"
+    told = rf"backend='{other}': Twins is code of your own for '{own.FRAMEWORK}', which computes with no other"
+    with pytest.raises(mt.AgentError, match=told):
+        mt.load(tmp_path / "agents", supply={"Twins": lambda: own.q_agent(3, 3)}, backend=other)
+    (same,) = mt.load(tmp_path / "agents", supply={"Twins": lambda: own.q_agent(3, 3)}, backend=own.FRAMEWORK)
+    assert isinstance(same, mt.CustomAgent)

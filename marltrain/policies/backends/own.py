@@ -47,7 +47,7 @@ class OwnModel(ABC):
         max_grad_norm: float | None = None,
         jit_compile: bool = False,
     ) -> None:
-        """Pair losses (name -> function of model and batch) with optimizers.
+        """Pair losses (name -> function of model and batch) with optimizers: a list in the same order, or by name.
 
         batch_type: makes the losses' batch from named columns.
         Raises AgentError for a model that cannot be trained, and for optimizers that are not this model's.
@@ -113,10 +113,39 @@ class OwnModel(ABC):
         """Take over what `state` returned; raises ValueError, KeyError or RuntimeError where it does not fit."""
 
 
-def one_each(losses: Mapping[str, Loss], optimizers: list[Any]) -> None:
-    """Raise AgentError unless there are as many optimizers as losses."""
+def one_each(losses: Mapping[str, Loss], optimizers: Any) -> list[tuple[str, str, Loss, Any]]:
+    """Return (place, name, loss, optimizer) of each phase; raises AgentError unless there is one optimizer a loss.
+
+    optimizers: a list, or a mapping by the losses' names.  place: where the optimizer was given, for messages.
+    """
+    if isinstance(optimizers, Mapping):
+        if set(losses) != set(optimizers):
+            raise AgentError(
+                f"CustomAgent: loss_fn has the names {', '.join(losses)}, and optimizers has {', '.join(optimizers)}: "
+                "give one optimizer a loss, by the same name"
+            )
+        return [(f"optimizers[{name!r}]", name, loss, optimizers[name]) for name, loss in losses.items()]
     if len(losses) != len(optimizers) or not losses:
         raise AgentError(f"CustomAgent: {len(losses)} losses and {len(optimizers)} optimizers were given: one each")
+    pairs = zip(losses.items(), optimizers, strict=True)
+    return [(f"optimizers[{i}]", name, loss, optimizer) for i, ((name, loss), optimizer) in enumerate(pairs)]
+
+
+def check_parts(phases: Sequence[OwnPhase], parts: Mapping[str, Sequence[Any]]) -> None:
+    """Raise AgentError for a named optimizer that moves another one's part of the model, or nothing of its own.
+
+    parts: name -> the weights of the model's part of this name.
+    """
+    held = {name: {id(weight) for weight in weights} for name, weights in parts.items()}
+    for phase in phases:
+        moved, mine = {id(variable) for variable in phase.variables}, held.get(phase.name)
+        place = f"CustomAgent: optimizers[{phase.name!r}] ({type(phase.optimizer).__name__})"
+        if mine is not None and not moved & mine:
+            raise AgentError(f"{place} steps no weights of the model's part {phase.name!r}: make it from these")
+        for name, weights in held.items():
+            if name != phase.name and moved & (weights - (mine or set())):
+                raise AgentError(f"{place} steps weights of the model's part {name!r}, which belong to the optimizer "
+                                 "of that name")  # fmt: skip
 
 
 def no_scalar(phase: OwnPhase, came: str) -> AgentError:
@@ -129,10 +158,10 @@ def no_gradient(phase: OwnPhase, variables: str) -> AgentError:
     return AgentError(f"CustomAgent: loss {phase.name!r} depends on none of its optimizer's {variables}")
 
 
-def strangers(place: int, optimizer: str, variables: str, shapes: list[tuple[int, ...]], model: Any) -> AgentError:
+def strangers(place: str, optimizer: str, variables: str, shapes: list[tuple[int, ...]], model: Any) -> AgentError:
     """Return the error about an optimizer that would move what is not the model's."""
     return AgentError(
-        f"CustomAgent: optimizers[{place}] ({optimizer}) steps {variables} that are not the model's, of shapes "
+        f"CustomAgent: {place} ({optimizer}) steps {variables} that are not the model's, of shapes "
         f"{shapes}: make it from {variables} of this {type(model).__name__}"
     )
 
@@ -143,15 +172,16 @@ def structure_of(model: Any) -> str:
         layers = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(model))
         shapes = [tuple(parameter.shape) for parameter in model.parameters()]
     else:
-        layers = str([(type(layer).__name__, _activation(layer)) for layer in _layers(model)])
+        layers = str([(type(layer).__name__, _activation(layer)) for layer in layers_of(model)])
         shapes = [tuple(weight.shape) for weight in model.weights]
     return hashlib.sha256(f"{layers} {shapes}".encode()).hexdigest()[:16]
 
 
-def _layers(model: Any) -> Iterator[Any]:
+def layers_of(model: Any) -> Iterator[Any]:
+    """Go through the layers of a Keras model, those of models inside it too."""
     for layer in getattr(model, "layers", ()):
         yield layer
-        yield from _layers(layer)
+        yield from layers_of(layer)
 
 
 def _activation(layer: Any) -> str:

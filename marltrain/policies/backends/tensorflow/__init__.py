@@ -121,16 +121,17 @@ class Backend:
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
         """Return the metrics [K] and, for each network that `trains` names, the gradient [K, N] of each row's own loss.
 
-        loss: (nets, columns, hyper) -> (loss [K], metrics).
+        loss: (nets, columns, hyper) -> (loss [K], metrics). Regularisers of a user's own Keras models are added to it.
         """
         networks = [nets[name] for name in trains]
         sources = [network.sources() for network in networks]
         with tf.GradientTape(watch_accessed_variables=False) as tape, self._recorded(tape):
             tape.watch(sources)
             value, metrics = loss(nets, columns, hyper)
-            total = tf.reduce_sum(value)
+            added = {f"regularisation/{name}": own for name in trains if (own := nets[name].penalty()) is not None}
+            total = tf.add_n([tf.reduce_sum(value), *(tf.reduce_sum(own) for own in added.values())])
         grads = tape.gradient(total, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        return metrics, [network.joined(grad) for network, grad in zip(networks, grads, strict=True)]
+        return {**metrics, **added}, [network.joined(grad) for network, grad in zip(networks, grads, strict=True)]
 
     @property
     def _recording(self) -> bool:

@@ -20,6 +20,7 @@ from marltrain.policies.backends.frameworks import named
 from marltrain.policies.backends.own import Loss, OwnPhase
 from marltrain.policies.backends.tensorflow.copies import check_keras
 from marltrain.policies.backends.tensorflow.randomness import random_states, reseed, seed_graph
+from marltrain.policies.backends.tensorflow.regularisers import check_added, penalty
 
 
 class OwnModel(own.OwnModel):
@@ -46,6 +47,7 @@ class OwnModel(own.OwnModel):
                 f"CustomAgent: model {type(model).__name__} has no variables to train. Keras makes them when a model "
                 "is built: call it once on a batch of observations, or begin it with keras.Input(shape)"
             )
+        check_added(model)
         self.model, self.batch_type, self.limit = model, batch_type, max_grad_norm
         self.phases = _phases(model, losses, optimizers)
         self._states = random_states(model)
@@ -109,6 +111,7 @@ class OwnModel(own.OwnModel):
         batch, known = self.batch_type(**columns), len(self.model.trainable_variables)
         measured = [self._moved(phase, batch) for phase in self.phases]
         made = self.model.trainable_variables[known:]
+        check_added(self.model)
         if made:
             raise AgentError(
                 f"CustomAgent: model {type(self.model).__name__} was not built: its loss made {len(made)} variables "
@@ -118,22 +121,25 @@ class OwnModel(own.OwnModel):
 
     def _moved(self, phase: OwnPhase, batch: Any) -> Tensor:
         sources = [variable.value for variable in phase.variables]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(sources)
-            loss = phase.loss(self.model, batch)
+            loss, added = phase.loss(self.model, batch), penalty(phase.variables)
+            total = loss if added is None or not tf.is_tensor(loss) else loss + tf.cast(added, loss.dtype)
         if not tf.is_tensor(loss) or loss.shape.num_elements() != 1:
             raise own.no_scalar(phase, f"a tensor of shape {loss.shape}" if tf.is_tensor(loss) else f"a {named(loss)}")
         grads = tape.gradient(loss, sources)
-        reached = [(tf.convert_to_tensor(g), v) for g, v in zip(grads, phase.variables, strict=True) if g is not None]
-        if not reached:
+        if all(grad is None for grad in grads):
             raise own.no_gradient(phase, "variables")
+        if added is not None:
+            grads = tape.gradient(total, sources)
+        reached = [(tf.convert_to_tensor(g), v) for g, v in zip(grads, phase.variables, strict=True) if g is not None]
         norm = tf.linalg.global_norm([grad for grad, _ in reached])
         clipped, rate = norm, tf.convert_to_tensor(phase.optimizer.learning_rate)
         if self.limit is not None:
             clipped, factor = tf.minimum(norm, self.limit), tf.minimum(self.limit / (norm + 1e-6), 1.0)
             reached = [(grad * tf.cast(factor, grad.dtype), variable) for grad, variable in reached]
         phase.optimizer.apply(*(list(part) for part in zip(*reached, strict=True)))
-        return tf.stack([tf.cast(tf.reshape(x, []), tf.float32) for x in (loss, norm, clipped, rate)])
+        return tf.stack([tf.cast(tf.reshape(x, []), tf.float32) for x in (total, norm, clipped, rate)])
 
     def frozen(self) -> OwnModel:
         """See `own.OwnModel`: not every Keras model can be copied, so the copy keeps weights, and lends them to act."""
@@ -180,23 +186,35 @@ def _fitting(arrays: Sequence[Array], variables: Sequence[Any], whose: str) -> l
 
 def _phases(model: keras.Model, losses: Mapping[str, Loss], optimizers: Any) -> list[OwnPhase]:
     """Pair losses with optimizers and these with variables; raises AgentError where that is not clear."""
-    pairs = optimizers if isinstance(optimizers, list | tuple) and not _is_pair(optimizers) else [optimizers]
-    own.one_each(losses, list(pairs))
+    several = isinstance(optimizers, Mapping) or (isinstance(optimizers, list | tuple) and not _is_pair(optimizers))
+    given = optimizers if several else [optimizers]
     mine = {id(variable) for variable in model.variables}
+    found = {name: _part(model, name) for name in losses if isinstance(given, Mapping)}
+    parts = {name: part.variables for name, part in found.items() if part is not None}
     phases = []
-    for i, ((name, loss), given) in enumerate(zip(losses.items(), pairs, strict=True)):
-        optimizer, variables = given if _is_pair(given) else (given, None)
+    for place, name, loss, one in own.one_each(losses, given):
+        optimizer, variables = one if _is_pair(one) else (one, None)
         if not isinstance(optimizer, keras.optimizers.Optimizer):
             raise AgentError(
-                f"CustomAgent: optimizers[{i}] must be a Keras optimizer or a pair (optimizer, variables), since "
+                f"CustomAgent: {place} must be a Keras optimizer or a pair (optimizer, variables), since "
                 f"{type(model).__name__} is a Keras model, got {named(optimizer)}"
             )
-        variables = _bound(optimizer, variables, model, alone=len(losses) == 1, place=i)
+        default = parts.get(name, model.trainable_variables if len(losses) == 1 else None)
+        variables = _bound(optimizer, variables, default, place)
         shapes = [tuple(v.shape) for v in variables if id(v) not in mine]
         if shapes:
-            raise own.strangers(i, type(optimizer).__name__, "variables", shapes, model)
+            raise own.strangers(place, type(optimizer).__name__, "variables", shapes, model)
         phases.append(OwnPhase(name, loss, optimizer, variables))
+    own.check_parts(phases, parts)
     return phases
+
+
+def _part(model: keras.Model, name: str) -> Any:
+    """Return the layer or model that is `model`'s attribute, or its layer, of this name; None where there is none."""
+    held = getattr(model, name, None)
+    if isinstance(held, keras.Layer):
+        return held
+    return next((layer for layer in getattr(model, "layers", ()) if layer.name == name), None)
 
 
 def _is_pair(given: Any) -> bool:
@@ -206,25 +224,29 @@ def _is_pair(given: Any) -> bool:
     )
 
 
-def _bound(optimizer: Any, variables: Any, model: keras.Model, *, alone: bool, place: int) -> list[Any]:
-    """Return the variables that an optimizer steps, and build it for them; raises AgentError where they are unknown."""
+def _bound(optimizer: Any, variables: Any, default: Any, place: str) -> list[Any]:
+    """Return the variables that an optimizer steps, and build it for them; raises AgentError where they are unknown.
+
+    variables: those given beside it.  default: those of an optimizer that names none; None: there are no such.
+    """
+    kind = type(optimizer).__name__
     if variables is None and not optimizer.built:
-        if not alone:
+        if default is None:
             raise AgentError(
-                f"CustomAgent: optimizers[{place}] ({type(optimizer).__name__}) does not say which variables it steps. "
-                "Where there are several, write pairs: "
+                f"CustomAgent: {place} ({kind}) does not say which variables it steps. Where there are several, name "
+                "losses and optimizers after parts of the model, or write pairs: "
                 "optimizers=[(keras.optimizers.Adam(1e-3), model.actor.trainable_variables), ...]"
             )
-        variables = model.trainable_variables
+        variables = default
     built = list(optimizer._trainable_variables) if optimizer.built else None
     if built is not None and variables is not None and {id(v) for v in built} != {id(v) for v in variables}:
         raise AgentError(
-            f"CustomAgent: optimizers[{place}] ({type(optimizer).__name__}) was built for other variables than those "
-            "beside it: give each optimizer once, with its own"
+            f"CustomAgent: {place} ({kind}) was built for other variables than those beside it: give each optimizer "
+            "once, with its own"
         )
     chosen = built if built is not None else [v for v in variables if v.trainable]
     if not chosen:
-        raise AgentError(f"CustomAgent: optimizers[{place}] ({type(optimizer).__name__}) has no variables to train")
+        raise AgentError(f"CustomAgent: {place} ({kind}) has no variables to train")
     if built is None:
         optimizer.build(chosen)
     return chosen

@@ -20,6 +20,7 @@ from marltrain.policies.backends.tensorflow import ops
 from marltrain.policies.backends.tensorflow.copies import Maker
 from marltrain.policies.backends.tensorflow.graphs import Graph
 from marltrain.policies.backends.tensorflow.randomness import random_states, reseed, seed_graph
+from marltrain.policies.backends.tensorflow.regularisers import check_added, penalty
 from marltrain.policies.networks import Head, Plan
 
 Forward = Callable[..., list[Any]]
@@ -78,6 +79,10 @@ class Network(ABC):
 
     def in_numpy(self) -> Forward | None:
         """Return the same network over `numpy_ops`; None where it cannot be."""
+        return None
+
+    def penalty(self) -> Tensor | None:
+        """Return what regularisers of the weights add to the loss, [K] float32; None where there are none."""
         return None
 
     @abstractmethod
@@ -228,6 +233,12 @@ class ModelNetwork(Network):
                 f"model {type(self.model).__name__} cannot take this player's observations, of shapes {shapes}: "
                 f"{type(error).__name__}: {error}"
             ) from error
+        check_added(self.model)
+
+    def penalty(self) -> Tensor | None:
+        """See `Network`."""
+        added = penalty(self._trained)
+        return None if added is None else added[tf.newaxis]
 
     @property
     def flat(self) -> Tensor:

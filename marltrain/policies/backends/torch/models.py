@@ -118,21 +118,22 @@ class OwnModel(own.OwnModel):
 
 def _phases(model: nn.Module, losses: Mapping[str, Loss], optimizers: Any) -> list[OwnPhase]:
     """Pair losses with optimizers; raises AgentError for unequal numbers or an optimizer of foreign parameters."""
-    optimizers = list(optimizers) if isinstance(optimizers, list | tuple) else [optimizers]
-    own.one_each(losses, optimizers)
+    given = optimizers if isinstance(optimizers, list | tuple | Mapping) else [optimizers]
     mine = {id(parameter) for parameter in model.parameters()}
     phases: list[OwnPhase] = []
-    for i, ((name, loss), optimizer) in enumerate(zip(losses.items(), optimizers, strict=True)):
+    for place, name, loss, optimizer in own.one_each(losses, given):
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise AgentError(
-                f"CustomAgent: optimizers[{i}] must be a torch optimizer, since {type(model).__name__} is a torch "
-                f"module, got {named(optimizer)}"
+                f"CustomAgent: {place} must be a torch optimizer, since {type(model).__name__} is a torch module, got "
+                f"{named(optimizer)}"
             )
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         shapes = [tuple(p.shape) for p in parameters if id(p) not in mine]
         if shapes:
-            raise own.strangers(i, type(optimizer).__name__, "parameters", shapes, model)
+            raise own.strangers(place, type(optimizer).__name__, "parameters", shapes, model)
         phases.append(OwnPhase(name, loss, optimizer, [p for p in parameters if p.requires_grad]))
+    if isinstance(given, Mapping):
+        own.check_parts(phases, {n: [*part.parameters()] for n, part in model.named_children() if n in given})
     return phases
 
 
