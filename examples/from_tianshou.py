@@ -40,7 +40,9 @@ if __name__ == "__main__":
     first = mt.OffPolicyAgent(make_dqn(), memory=mt.Replay(capacity=20_000), update_per_step=0.1)
     second = mt.OnPolicyAgent(make_ppo(), repeat_per_collect=4, update_freq=512, batch_size=64)
     trainer = mt.DecentralizedTrainer(GAME, steps_per_train=steps, test_freq=1000, seed=0)
-    result = trainer.train([first, second], learning_mask=[1, 1])
+    # one's gain is the other's loss, so tests show the DQN agent against random moves instead, in both seats
+    result = trainer.train([first, second], learning_mask=[1, 1], test_agents=[first, mt.RandomAgent()])
+    print("DQN against random moves:", [round(metric, 2) for metric in result["reward_metric_stats"]])
     mt.save("runs/two_tianshou_agents", [first, second])
     loaded = mt.load("runs/two_tianshou_agents", supply={"DQN": make_dqn, "PPO": make_ppo})
     for seat, (mine, name) in enumerate(((loaded[0], "DQN first"), (loaded[1], "PPO second"))):

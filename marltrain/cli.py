@@ -260,14 +260,15 @@ def _resuming(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tell_training(result: Mapping[str, Any], env: str, folder: Path) -> None:
-    metrics = list(result["reward_metric_stats"])
+    tests = result["history"]
     print(
         f"{result['num_collected_episodes']:,} episodes, {result['num_collected_steps']:,} env steps, "
         f"{result['num_gradient_steps']:,} gradient steps in {result['training_time']:.1f} s; "
         f"ended by {result['stop_reason']}"
     )
-    if metrics:
-        print(f"metric: {metrics[0]:.4g} at first, {max(metrics):.4g} at best, {metrics[-1]:.4g} at last")
+    if len(tests):
+        first, best, last = tests["metric"].iloc[0], tests["metric"][tests["best"]].iloc[-1], tests["metric"].iloc[-1]
+        print(f"metric: {first:.4g} at first, {best:.4g} at best, {last:.4g} at last")
     if result["num_faults"]:
         print(f"{result['num_faults']:,} faults of environments, {result['num_dropped_steps']:,} env steps dropped")
     for name in ("best", "last", "history.parquet", "episodes.parquet", "faults.parquet", "metrics.png", CONFIG):

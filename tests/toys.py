@@ -502,3 +502,39 @@ class Forgetful(ParallelEnv):
     def _observations(self):
         shift = self._resets if self.flaw == "impure" and self.t == 2 else 0
         return {"only": np.array([self.rng.integers(100) + shift], np.float32)}
+
+
+class Auction(ParallelEnv):
+    """Three players bid 0 to 4; the highest bid takes 1 from each of the others. 1 or 2 steps, by the seed's parity.
+
+    Each sees its own place. In the game's log: the seed of every episode started.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "auction"}
+    started: ClassVar[list[Any]] = []
+
+    def __init__(self, players: int = 3) -> None:
+        self._space, self._bids = spaces.Box(0, 9, (1,), np.float32), spaces.Discrete(5)
+        self.possible_agents = [f"bidder_{i}" for i in range(players)]
+
+    def observation_space(self, agent):
+        return self._space
+
+    def action_space(self, agent):
+        return self._bids
+
+    def reset(self, seed=None, options=None):
+        Auction.started.append(seed)
+        self.agents, self.left = list(self.possible_agents), 1 + seed % 2
+        return self._seen(), {name: {} for name in self.agents}
+
+    def step(self, actions):
+        self.left -= 1
+        best = max(actions, key=actions.__getitem__)
+        rewards = {name: len(actions) - 1.0 if name == best else -1.0 for name in actions}
+        over = dict.fromkeys(self.agents, self.left == 0)
+        self.agents = [] if self.left == 0 else self.agents
+        return self._seen(), rewards, over, dict.fromkeys(over, False), {name: {} for name in over}
+
+    def _seen(self):
+        return {name: np.array([i], np.float32) for i, name in enumerate(self.possible_agents)}

@@ -55,7 +55,8 @@ class DecentralizedTrainer:
     train_fn(episodes, steps), test_fn(episodes, steps): called at the start of training (a test), and whenever the
     finished episodes pass a multiple of the environments.
     save_best_fn(episode): after a test whose metric is the best so far.  save_last_fn(): once, at the end.
-    stop_fn(metric, episode) -> bool: after every test.  reward_metric(rewards [episodes, players]) -> float.
+    stop_fn(metric, episode) -> bool: after every test.
+    reward_metric(rewards [episodes, players]) -> float; by default the mean over the players that learn at that test.
     shared_memory: a learner also reads the other seats' streams of the same spaces (off-policy).
     team_reward: None, "mean", "sum" or f(rewards [P]): one reward for all, in learning only.
     collect: "serial": collect, then learn.  "overlap": learn in a thread while the next env steps are collected, for a

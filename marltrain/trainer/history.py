@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from marltrain.errors import SaveError
 from marltrain.files import State, of_type, replacing
 from marltrain.layout import Array
 from marltrain.trainer.tables import LongTable, Readings
@@ -28,6 +29,8 @@ WRITING_SHARE = 0.02
 """Largest share of a run's time spent on rewriting the tables."""
 TEST = ("episodes", "env_steps", "updates", "gradient_steps", "seconds", "metric", "interval_low", "interval_high")
 """Columns that a table of tests begins with; the first four are whole numbers."""
+VERDICT: dict[str, Any] = {"judged": np.int64, "best": np.bool_}
+"""Columns after the players' returns."""
 EPISODE = {"episode": np.int64, "env": np.int32, "env_steps": np.int64, "length": np.int32, "seconds": np.float64}
 """Columns that a table of episodes begins with."""
 
@@ -98,7 +101,9 @@ class History:
     """The two tables of a run.
 
     tests: a row a test: the counters `episodes, env_steps, updates, gradient_steps, seconds`, then `metric`,
-      `interval_low`, `interval_high`, `return/<player>`, and `<agent>/<metric>`: means over the updates since then.
+      `interval_low`, `interval_high`, `return/<player>`, `judged` (names of the players by whose columns of returns
+      the test is judged, joined by "+"), `best` (the best so far), and `<agent>/<metric>`: means over the updates
+      since the test before.
     episodes: a row a finished training episode: `episode` (0, 1, ... as they finish), `env`, `env_steps` (when it
       finished), `length` (env steps), `seconds`, `return/<player>` (undiscounted sums of rewards).
     """
@@ -106,7 +111,8 @@ class History:
     def __init__(self, names: Sequence[str], folder: str | Path | None) -> None:
         """Start empty tables for players of these names; `folder` is the run's, None to write nothing."""
         self._names, self._folder = tuple(names), None if folder is None else Path(folder)
-        self._tests = Readings((*TEST, *self._returns))
+        self._tests = Readings((*TEST, *self._returns, *VERDICT))
+        self._judged: list[str] = []  # all that were in the column of this name, which holds their places here
         self._means = Means()
         kinds: dict[str, Any] = {**EPISODE, **dict.fromkeys(self._returns, np.float64)}
         held = -(-HELD // sum(np.dtype(kind).itemsize for kind in kinds.values()))
@@ -133,10 +139,15 @@ class History:
         metric: float,
         interval: tuple[float, float],
         returns: Array,
+        judged: Sequence[str],
+        best: bool,
     ) -> None:
         """Add a test's row; returns: [P], each player's mean over the test's episodes."""
-        values = (episodes, env_steps, updates, gradient_steps, seconds, metric, *interval, *returns)
-        names = (*TEST, *self._returns)
+        if (players := "+".join(judged)) not in self._judged:
+            self._judged.append(players)
+        verdict = (self._judged.index(players), best)
+        values = (episodes, env_steps, updates, gradient_steps, seconds, metric, *interval, *returns, *verdict)
+        names = (*TEST, *self._returns, *VERDICT)
         self._tests.add(dict(zip(names, map(float, values), strict=True)) | self._means.take())
 
     def add_episodes(self, *, envs: Array, env_steps: int, lengths: Array, seconds: float, returns: Array) -> None:
@@ -153,10 +164,11 @@ class History:
         """A copy of the table of tests."""
         import pandas as pd
 
-        fixed = [*TEST, *self._returns]
+        fixed = [*TEST, *self._returns, *VERDICT]
         measured = sorted(set(self._tests.names).difference(fixed))
         frame = pd.DataFrame(self._tests.values, columns=self._tests.names)[[*fixed, *measured]]
-        return frame.astype(dict.fromkeys(TEST[:4], np.int64))
+        frame = frame.astype(dict.fromkeys(TEST[:4], np.int64) | VERDICT)
+        return frame.assign(judged=[self._judged[place] for place in frame["judged"]])
 
     @property
     def episodes(self) -> pd.DataFrame:
@@ -167,13 +179,18 @@ class History:
 
     def state(self) -> State:
         """Return both tables, and what counts towards the next test's row."""
-        return State.joined(tests=self._tests.state(), episodes=self._episodes.state(), means=self._means.state())
+        made = State.joined(tests=self._tests.state(), episodes=self._episodes.state(), means=self._means.state())
+        made.info["judged"] = list(self._judged)
+        return made
 
     def restore(self, state: State) -> None:
         """Become the tables that `state` was asked of; raises SaveError where files of episodes are gone or damaged."""
         self._tests.restore(state.part("tests"))
         self._episodes.restore(state.part("episodes"))
         self._means.restore(state.part("means"))
+        self._judged = [of_type("the judged players", text, str) for text in state.info["judged"]]
+        if not set(self._tests.column("judged")) <= set(range(len(self._judged))):
+            raise SaveError(f"a table of tests names {len(self._judged)} kinds of judged players, and uses others")
 
     def write(self, *, now: bool = False) -> None:
         """Write both tables into the run's folder, unless that was done too recently to be worth its time.

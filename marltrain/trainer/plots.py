@@ -145,8 +145,8 @@ def _metric(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
     columns = ("env_steps", "metric", "interval_low", "interval_high")
     curve = _Curve(*(tests[name].to_numpy(float) for name in columns))
     _draw(ax, curve, None, COLORS[0])
-    if len(curve.x) and np.isfinite(curve.middle).any():
-        best = int(np.nanargmax(curve.middle))
+    if len(found := np.flatnonzero(tests["best"])):
+        best = found[-1]
         label = f"best: {curve.middle[best]:.4g}"
         ax.plot(curve.x[best], curve.middle[best], "*", color=COLORS[1], ms=11, label=label, zorder=4)
     _legend(ax)

@@ -21,16 +21,17 @@ from marltrain.spec import Step
 from marltrain.trainer.checkpoint import Checkpoint, Found, newest, write
 from marltrain.trainer.collecting import Stepwise
 from marltrain.trainer.course import Course
-from marltrain.trainer.evaluation import GivenUp, TestResult, bootstrap
+from marltrain.trainer.evaluation import GivenUp, TestResult
 from marltrain.trainer.faults import FaultTable, received
 from marltrain.trainer.halves import Halves, nobody_interferes
 from marltrain.trainer.history import History
 from marltrain.trainer.hooks import Moment
 from marltrain.trainer.interrupts import Interrupts
+from marltrain.trainer.judging import Judge, Verdict
 from marltrain.trainer.parts import Counters, Parts
 from marltrain.trainer.rollout import Actors, Collector
 from marltrain.trainer.scalars import Scalars
-from marltrain.trainer.settings import measured, team_rewards
+from marltrain.trainer.settings import team_rewards
 
 if TYPE_CHECKING:
     from marltrain.trainer.decentralized import DecentralizedTrainer
@@ -57,8 +58,8 @@ class Run:
         labels = [label for unit in parts.roster.units for label in unit.labels]
         self.scalars = Scalars(self.history, labels, self.tell)
         self.faults = FaultTable(folder)
-        self.metrics: list[float] = []
-        self.best = float("-inf")
+        line_up = parts.line_up.agents if parts.rotate else None
+        self.judge = Judge(trainer.reward_metric, parts.envs.spec.names, parts.roster.agents, line_up)
         self.tested_at = (-1, -1)
         self.reason = ""
         self.interrupts = Interrupts()
@@ -204,19 +205,17 @@ class Run:
             )  # fmt: skip
         except GivenUp:
             return False
-        metric = measured(self.trainer.reward_metric, result.returns, self._judged())
-        best = self._newly_best = not self.metrics or metric > self.best
-        self.metrics.append(metric)
-        self.best = max(self.best, metric)
+        verdict = self.judge.judge(result.returns, self._applied_masks()[0])
+        self._newly_best = verdict.best
         self.tested_at = (self.counters.episodes, self.counters.env_steps)
         try:
-            self.tell("on_test_end", metric=metric, result=result, best=best)
+            self.tell("on_test_end", metric=verdict.metric, result=result, best=verdict.best)
         finally:  # what is logged there stands in the row of this test
-            self._record(metric, result)
-        saved = self._saved("best") if best else None
-        if best:
+            self._record(verdict, result)
+        saved = self._saved("best") if verdict.best else None
+        if verdict.best:
             parts.hooks.save_best(self.counters.episodes)
-        if parts.hooks.stops(metric, self.counters.episodes):
+        if parts.hooks.stops(verdict.metric, self.counters.episodes):
             self.trainer.stop("stop_fn")
         if saved is not None:
             self.tell("on_checkpoint", path=saved)
@@ -286,7 +285,7 @@ class Run:
     def result(self) -> dict[str, Any]:
         """Return what `train` returns."""
         return {
-            "reward_metric_stats": list(self.metrics),
+            "reward_metric_stats": list(self.judge.metrics),
             "num_collected_steps": self.counters.env_steps,
             "num_collected_episodes": self.counters.episodes,
             "num_gradient_steps": self.counters.gradient_steps,
@@ -378,15 +377,14 @@ class Run:
     def _state(self, memory: bool) -> State:
         """Return everything that this run is, for a checkpoint; `memory`: what may still be learned from too."""
         parts, counters = self.parts, self.counters
-        applied = self.masks() if self._applied is None else self._applied
         made = State(
             {
                 "counters": vars(counters).copy(), "gradient_base": self._gradient_base, "seconds": self.seconds,
                 "tested_at": list(self.tested_at), "tests_passed": self._tests_passed, "trained": self.trainer.trained,
             },
             {
-                "metrics": np.array(self.metrics), "best": np.array(self.best), "returns": self._returns,
-                "lengths": self._lengths, "masks": np.array(self.masks()), "applied": np.array(applied),
+                "returns": self._returns, "lengths": self._lengths, "masks": np.array(self.masks()),
+                "applied": np.array(self._applied_masks()),
             },
         )  # fmt: skip
         made.add("agents", parts.roster.state())
@@ -395,6 +393,7 @@ class Run:
         made.add("courses", State.joined(**{str(i): course.state() for i, course in enumerate(parts.courses)}))
         made.add("actors", self._actors.state())
         made.add("envs", State({}, parts.envs.state()))
+        made.add("judge", self.judge.state())
         made.add("history", self.history.state())
         made.add("faults", self.faults.state())
         made.add("hooks", parts.hooks.state())
@@ -438,7 +437,6 @@ class Run:
         self._gradient_base = info["gradient_base"]
         self._seconds_before = of_type("seconds", info["seconds"], float)
         self.trainer.trained = info["trained"]
-        self.metrics, self.best = arrays["metrics"].tolist(), float(arrays["best"])
         self._returns[...], self._lengths[...] = arrays["returns"], arrays["lengths"]
         if memory:
             parts.streams.restore(state.part("memory"))
@@ -449,6 +447,7 @@ class Run:
         for i, course in enumerate(parts.courses):
             course.restore(state.part("courses").part(str(i)), memory=memory)
         self._actors.restore(state.part("actors"))
+        self.judge.restore(state.part("judge"))
         self.history.restore(state.part("history"))
         self.faults.restore(state.part("faults"))
         parts.hooks.restore(state.part("hooks"))
@@ -498,6 +497,10 @@ class Run:
         if self._masks is None:
             raise RuntimeError("the run has not started")
         return self._masks
+
+    def _applied_masks(self) -> tuple[Array, Array]:
+        """Return the masks that count now."""
+        return self.masks() if self._applied is None else self._applied
 
     def _apply_masks(self) -> None:
         if self._applied is self._masks:
@@ -568,31 +571,14 @@ class Run:
             for e in envs:
                 self.tell("on_episode_start", env=e, episode=int(self._playing[e]))
 
-    def _record(self, metric: float, result: TestResult) -> None:
+    def _record(self, verdict: Verdict, result: TestResult) -> None:
         self.history.add_test(
             episodes=self.counters.episodes, env_steps=self.counters.env_steps, updates=self.counters.updates,
-            gradient_steps=self.counters.gradient_steps, seconds=self.seconds, metric=metric,
-            interval=self._interval(result), returns=result.returns.mean(0),
+            gradient_steps=self.counters.gradient_steps, seconds=self.seconds, returns=result.returns.mean(0),
+            **verdict._asdict(),
         )  # fmt: skip
         self._written(self.history.write)
         self._written(self.faults.write)
-
-    def _interval(self, result: TestResult) -> tuple[float, float]:
-        """Return the metric's 95 % interval over episodes; nan for a metric of the user's own."""
-        if self.trainer.reward_metric is not None:
-            return float("nan"), float("nan")
-        judged = self._judged()
-        return bootstrap((result.returns if judged is None else result.returns[:, judged]).mean(1))
-
-    def _judged(self) -> Array | None:
-        """With a line-up for tests: which of its columns have an agent that learns."""
-        if not self.parts.rotate:
-            return None
-        learning, _ = self.masks()
-        roster = self.parts.roster
-        learners = {id(agent) for agent, learns in zip(roster.agents, learning, strict=True) if learns}
-        judged = np.array([id(agent) in learners for agent in self.parts.line_up.agents])
-        return judged if judged.any() else None
 
     def _gradient_total(self) -> int:
         return sum(course.gradient_steps for course in self.parts.courses)

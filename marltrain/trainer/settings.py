@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.config import check_function, python_number, setting
+from marltrain.config import check_function, setting
 from marltrain.envs.faults import MAX_RESTARTS, ON_FAULT, WINDOW
 from marltrain.errors import ConfigError, EnvError, did_you_mean, shown
 from marltrain.layout import Array
@@ -125,23 +125,3 @@ def team_rewards(team_reward: TeamReward, rewards: Array) -> Array | None:
         if joint.ndim != 1 or not np.issubdtype(joint.dtype, np.number) or not np.isfinite(joint).all():
             raise EnvError(f"team_reward must return one finite number for rewards [P], got {values[0]!r}")
     return np.broadcast_to(joint.astype(np.float32), rewards.shape)
-
-
-def measured(reward_metric: RewardMetric, returns: Array, learning: Array | None) -> float:
-    """Return the metric of a test's returns [episodes, players]; raises ConfigError when it is no number.
-
-    learning: with a line-up of test agents, which columns' agents learn: the default metric is their mean.
-    """
-    if reward_metric is None:
-        return float((returns if learning is None else returns[:, learning]).mean())
-    value = reward_metric(returns.copy())
-    value = python_number(value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value)
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        shape = f" of shape {value.shape}" if hasattr(value, "shape") else ""
-        raise ConfigError(
-            f"reward_metric must return one number for rewards [episodes, players], got {type(value).__name__}{shape}. "
-            "The default is rewards.mean()"
-        )
-    if np.isnan(value):
-        raise ConfigError("reward_metric returned nan")
-    return float(value)

@@ -34,6 +34,11 @@ class Readings:
         """A copy of all rows, [rows, names] float64."""
         return self._values[: self.rows].copy()
 
+    def column(self, name: str) -> list[float]:
+        """All values of a name."""
+        values: list[float] = self._values[: self.rows, self._columns[name]].tolist()
+        return values
+
     def add(self, row: Mapping[str, float]) -> None:
         """Add a row."""
         for name in row:

@@ -87,7 +87,9 @@ def test_the_newest_stay_and_one_is_written_at_the_end():
     """Batch steps of 3, so that training for 50 env steps ends at 51; no test is better than the first."""
     calls: list = []
     callbacks = [Checkpoint(every_steps=15, keep=2), Recorder(calls, ["on_checkpoint", "on_test_end"])]
-    trainer(steps_per_train=50, callbacks=callbacks, reward_metric=lambda returns: 0.0).train(ppo(), [1, 1], plot=False)
+    metrics = iter([1.0, 0.0])
+    run = trainer(steps_per_train=50, callbacks=callbacks, reward_metric=lambda returns: next(metrics))
+    run.train(ppo(), [1, 1], plot=False)
     assert written() == [45, 51]
     assert [steps for event, _, steps in calls if event == "on_checkpoint"] == [0, 15, 30, 45, 51, 51]
     assert calls[-2:] == [("on_test_end", 15, 51), ("on_checkpoint", 15, 51)]  # the last test comes after it

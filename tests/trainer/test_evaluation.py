@@ -6,53 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import spaces
-from pettingzoo import ParallelEnv
 
 import marltrain as mt
 from marltrain.errors import AgentError, ConfigError
 from marltrain.random import child_seed
 from marltrain.trainer.evaluation import TestResult, bootstrap
-from tests.toys import Crowd, Identity, Relay
+from tests.toys import Auction, Crowd, Identity, Relay
 from tests.trainer.running import changed, dqn, ppo, tables, trainer, weights
-
-
-class Auction(ParallelEnv):
-    """Three players bid 0 to 4; the highest bid takes 1 from each of the others. 1 or 2 steps, by the seed's parity.
-
-    Each sees its own place. In the game's log: the seed of every episode started.
-    """
-
-    metadata = {"name": "auction"}  # noqa: RUF012
-    started: list[int] = []  # noqa: RUF012
-
-    def __init__(self, players=3):
-        self.possible_agents = [f"bidder_{i}" for i in range(players)]
-
-    def observation_space(self, agent):
-        return SPACE
-
-    def action_space(self, agent):
-        return BIDS
-
-    def reset(self, seed=None, options=None):
-        Auction.started.append(seed)
-        self.agents, self.left = list(self.possible_agents), 1 + seed % 2
-        return self._seen(), {name: {} for name in self.agents}
-
-    def step(self, actions):
-        self.left -= 1
-        best = max(actions, key=actions.__getitem__)
-        rewards = {name: len(actions) - 1.0 if name == best else -1.0 for name in actions}
-        over = dict.fromkeys(self.agents, self.left == 0)
-        self.agents = [] if self.left == 0 else self.agents
-        return self._seen(), rewards, over, dict.fromkeys(over, False), {name: {} for name in over}
-
-    def _seen(self):
-        return {name: np.array([i], np.float32) for i, name in enumerate(self.possible_agents)}
-
-
-SPACE, BIDS = spaces.Box(0, 9, (1,), np.float32), spaces.Discrete(5)
 
 
 def bidding(number):

@@ -12,6 +12,7 @@ from tests.trainer.running import ppo, tables, trainer
 
 def add_test(history, metric, **changed):
     row = dict(episodes=4, env_steps=40, updates=2, gradient_steps=8, seconds=1.5, interval=(-1.0, 2.0))
+    row |= dict(judged=["x", "y"], best=True)
     history.add_test(**{**row, **changed}, metric=metric, returns=np.array([1.0, 2.0]))
 
 
@@ -55,13 +56,13 @@ def test_the_table_of_tests(tmp_path):
     add_test(history, 1.0, episodes=0, env_steps=0)
     history.add_update({"x": {"loss/total": 1.0}, "y": {"loss/total": 3.0}})
     history.add_update({"x": {"loss/total": 2.0}})
-    add_test(history, 2.0)
+    add_test(history, 2.0, judged=["y"])
     history.add_update({"x": {"entropy": 0.25}})
-    add_test(history, 3.0)
+    add_test(history, 3.0, best=False)
     tests = history.tests
     assert list(tests.columns) == [
         "episodes", "env_steps", "updates", "gradient_steps", "seconds", "metric", "interval_low", "interval_high",
-        "return/x", "return/y", "x/entropy", "x/loss/total", "y/loss/total",
+        "return/x", "return/y", "judged", "best", "x/entropy", "x/loss/total", "y/loss/total",
     ]  # fmt: skip
     assert tests["episodes"].tolist() == [0, 4, 4]
     assert tests["metric"].tolist() == [1.0, 2.0, 3.0]
@@ -70,6 +71,8 @@ def test_the_table_of_tests(tmp_path):
     np.testing.assert_array_equal(tests["y/loss/total"], [math.nan, 3.0, math.nan])
     np.testing.assert_array_equal(tests["x/entropy"], [math.nan, math.nan, 0.25])
     assert tests.dtypes["env_steps"] == np.int64
+    assert tests["judged"].tolist() == ["x+y", "y", "x+y"]
+    assert tests["best"].tolist() == [True, True, False]
 
 
 def test_the_table_of_episodes(tmp_path):

@@ -18,7 +18,7 @@ def history(folder, tests=5, *, episodes=30, shift=0.0, every=10, losses=True):
             made.add_update({"left": {"loss/total": 1.0 / i}})
         made.add_test(
             episodes=2 * i, env_steps=every * i, updates=i, gradient_steps=i, seconds=i / 2, metric=i + shift,
-            interval=(i - 0.5, i + 0.5), returns=np.array([i, -i]),
+            interval=(i - 0.5, i + 0.5), returns=np.array([i, -i]), judged=["left", "right"], best=True,
         )  # fmt: skip
     for i in range(episodes):
         made.add_episodes(
@@ -68,7 +68,7 @@ def test_unknown_intervals_are_drawn_as_none(tmp_path):
     made = History(["left"], tmp_path)
     for i in range(3):
         made.add_test(episodes=i, env_steps=i, updates=0, gradient_steps=0, seconds=0.0, metric=1.0,
-                      interval=(-np.inf, np.inf), returns=np.zeros(1))  # fmt: skip
+                      interval=(-np.inf, np.inf), returns=np.zeros(1), judged=["left"], best=not i)  # fmt: skip
     draw_run(made.tests, made.episodes, tmp_path / "metrics.png")
     assert drawn(tmp_path / "metrics.png")
 
