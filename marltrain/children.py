@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -9,12 +10,65 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from marltrain.errors import ConfigError, WorkerError
 
 PATIENCE = 3.0
 """Seconds that a child gets to end by itself when its parent has closed its pipe, or is gone."""
+_LOADED_IN = os.getpid()
+"""The process that loaded this module. In a process that it forked, `os.getpid()` differs."""
+
+
+def start_context(advice: str) -> Any:
+    """Return the multiprocessing context that children are started by: a fork server, or else plain spawning.
+
+    A forked process (os.fork, ProcessPoolExecutor) spawns: the fork server is a child of its parent, and it cannot
+    wait for it.
+    Raises ConfigError in a daemonic process, with `advice` on how to do without children.
+    """
+    if multiprocessing.current_process().daemon:
+        raise ConfigError(
+            "this process is daemonic, as workers of multiprocessing.Pool are, and Python lets such a process start no "
+            f"others: {advice}, or use a process that is not daemonic, such as one of ProcessPoolExecutor"
+        )
+    served = "forkserver" in multiprocessing.get_all_start_methods() and os.getpid() == _LOADED_IN
+    return multiprocessing.get_context("forkserver" if served else "spawn")
+
+
+def start(context: Any, serve: Callable[..., None], *args: Any) -> tuple[Any, Connection]:
+    """Start a child that calls `serve(pipe, *args)`; return it, and this process's end of the pipe."""
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs, *args), daemon=True)
+    with without_main():
+        process.start()
+    theirs.close()
+    return process, ours
+
+
+@contextmanager
+def within_limits(advice: str) -> Iterator[None]:
+    """Raise a WorkerError with `advice` where the system starts no more processes, or opens no more files."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.EMFILE, errno.ENFILE)
+        limit = ", raise the limit of open files (ulimit -n), or close what this program holds open" if full else ""
+        raise WorkerError(f"a worker process cannot be started: {error}. {advice}{limit}") from error
+
+
+def here_only(work: Callable[..., None]) -> Callable[..., None]:
+    """Return `work`, which does nothing in a process that this one forks: children are their own parent's to end."""
+    process = os.getpid()
+
+    def work_here(*args: Any) -> None:
+        if os.getpid() == process:
+            work(*args)
+
+    return work_here
 
 
 @contextmanager

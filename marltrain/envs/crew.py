@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 import weakref
@@ -13,22 +12,22 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from marltrain.children import PATIENCE, fate, without_main
+from marltrain.children import PATIENCE, fate, here_only, start, start_context, within_limits
 from marltrain.envs import worker
 from marltrain.envs.faults import DIED, TIMEOUT
 from marltrain.envs.worker import STARTED, STEP, Answer, Order, Task
 from marltrain.errors import EnvError, WorkerError
 
+FEWER = "Use fewer workers (num_workers), or fewer environments"
 _STARTING = 60.0
-"""Seconds beside `env_timeout` that a worker gets to start in the place of another and build its environments."""
+"""Seconds beside `env_timeout` that a worker gets to start and build its environments."""
 
 
 def worker_context() -> Any:
-    """Return the multiprocessing context: a fork server that has imported the worker once, or else plain spawning."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([worker.__name__])
+    """Return the multiprocessing context, see `start_context`; a fork server imports the worker once."""
+    context = start_context('use vector="dummy"')
+    if context.get_start_method() == "forkserver":
+        context.set_forkserver_preload([worker.__name__])
     return context
 
 
@@ -44,17 +43,18 @@ class Crew:
     """Worker processes, one for each task. All or some are given the same order, and then are waited for."""
 
     def __init__(self, tasks: Sequence[Task], memory: Any, timeout: float | None = None) -> None:
-        """Start the workers and wait until their environments are built. Raises EnvError or WorkerError.
+        """Start the workers and wait until their environments are built. Raises ConfigError, EnvError or WorkerError.
 
-        timeout: seconds that an order may take; None for any.
+        timeout: seconds that an order may take, and 60 s more to start; None for any.
         """
         self._tasks, self._memory, self._timeout = list(tasks), memory, timeout
+        self._starting = None if timeout is None else timeout + _STARTING
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
         self._all = range(len(self._tasks))
         self._number = STARTED
         self._numbers = [STARTED for _ in self._all]  # of each worker's last order
-        self._finish = weakref.finalize(self, _finish, self._processes, self._pipes)
+        self._finish = weakref.finalize(self, here_only(_finish), self._processes, self._pipes)
         try:
             for task in self._tasks:
                 process, pipe = self._start(task)
@@ -62,7 +62,7 @@ class Crew:
                 self._pipes.append(pipe)
             for w in self._all:
                 self._bind(w)
-            for answer in self._answers(self._all, None):
+            for answer in self._answers(self._all, self._starting):
                 if isinstance(answer, Loss):
                     raise self.error(answer)
         except BaseException:
@@ -94,9 +94,8 @@ class Crew:
         self._processes[w], self._pipes[w] = process, pipe
         self._bind(w)
         self._number += 1
-        starting = None if self._timeout is None else self._timeout + _STARTING
         self._numbers[w] = STARTED
-        started = self._answer(w, starting)
+        started = self._answer(w, self._starting)
         if isinstance(started, Answer) and started.failure is not None:
             started = Loss(w, DIED, f"{self._held(w)}, cannot be started again: {started.failure.message}")
             process.join()
@@ -122,13 +121,8 @@ class Crew:
             raise WorkerError("the worker processes are closed; build a new vector environment")
 
     def _start(self, task: Task) -> tuple[Any, Connection]:
-        context = worker_context()
-        ours, theirs = context.Pipe()
-        process = context.Process(target=worker.run, args=(theirs, self._memory, cloudpickle.dumps(task)), daemon=True)
-        with without_main():
-            process.start()
-        theirs.close()
-        return process, ours
+        with within_limits(FEWER):
+            return start(worker_context(), worker.run, self._memory, cloudpickle.dumps(task))
 
     def _bind(self, w: int) -> None:
         """Give a worker a core of its own, where there are exactly as many.
@@ -180,7 +174,13 @@ class Crew:
     def _hung(self, w: int) -> Loss:
         self._processes[w].kill()
         self._processes[w].join()
-        return Loss(w, TIMEOUT, f"{self._held(w)}, did not answer within {self._timeout:g} s (env_timeout)")
+        told = f"did not answer within {self._timeout:g} s (env_timeout)"
+        if self._numbers[w] == STARTED:
+            told = (
+                f"did not build them within {self._starting:g} s (env_timeout, and {_STARTING:g} s to start): raise "
+                "env_timeout if they take longer"
+            )
+        return Loss(w, TIMEOUT, f"{self._held(w)}, {told}")
 
     def _died(self, w: int) -> Loss:
         process = self._processes[w]

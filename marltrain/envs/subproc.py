@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.children import within_limits
 from marltrain.envs.chunk import place
-from marltrain.envs.crew import Crew, Loss, worker_context
+from marltrain.envs.crew import FEWER, Crew, Loss, worker_context
 from marltrain.envs.faults import DIED, Fault, Handling, check_timeout, read
 from marltrain.envs.registry import resolve
 from marltrain.envs.vector import VectorEnv
@@ -52,7 +53,8 @@ class SubprocVectorEnv(VectorEnv):
         check_timeout(self._handling.env_timeout, vector="subproc", native=native)
         self._survives = not native and self._handling.survives(DIED, proven=True)
         self._role, self._seed = role, 0
-        memory = worker_context().RawArray("B", shared_size(self.spec, num_envs, num_workers))
+        with within_limits(FEWER):
+            memory = worker_context().RawArray("B", shared_size(self.spec, num_envs, num_workers))
         self._shared = shared_arrays(self.spec, num_envs, num_workers, memory)
         self._step, self._actions = self._shared.step, self._shared.actions
         cuts = [num_envs * w // num_workers for w in range(num_workers + 1)]

@@ -5,7 +5,6 @@ A child answers once when it is ready, and then every message that it is sent. I
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import socket
 import time
@@ -16,7 +15,15 @@ from contextlib import ExitStack
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, NoReturn
 
-from marltrain.children import end_with_the_parent, fate, leave_signals_to_the_parent, without_main
+from marltrain.children import (
+    end_with_the_parent,
+    fate,
+    here_only,
+    leave_signals_to_the_parent,
+    start,
+    start_context,
+    within_limits,
+)
 from marltrain.errors import WorkerError
 
 _PATIENCE = 5.0
@@ -52,7 +59,7 @@ class Processes:
         self.names, self.advice = list(names), advice
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
-        self._finish = weakref.finalize(self, _finish, self._processes, self._pipes)
+        self._finish = weakref.finalize(self, here_only(_finish), self._processes, self._pipes)
         try:
             for task in tasks:
                 self._start(make, task)
@@ -84,13 +91,8 @@ class Processes:
         self._finish()
 
     def _start(self, make: Make, task: Any) -> None:
-        kind = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-        context: Any = multiprocessing.get_context(kind)
-        ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, make, task), daemon=True)
-        with without_main():
-            process.start()
-        theirs.close()
+        with within_limits(self.advice):
+            process, ours = start(start_context("leave `strategy` out"), serve, make, task)
         self._processes.append(process)
         self._pipes.append(ours)
 

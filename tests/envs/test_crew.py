@@ -1,16 +1,22 @@
 """Workers that hang, are killed or end: what it costs, and what goes on."""
 
+import multiprocessing
 import os
+import resource
 import signal
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from marltrain.children import PATIENCE
 from marltrain.envs import SubprocVectorEnv, crew, make_vector
-from marltrain.errors import EnvError, WorkerError
+from marltrain.errors import ConfigError, EnvError, WorkerError
 from marltrain.random import child_seed
 from tests.envs.driving import act, random_run, same, snapshot
 from tests.toys import Broken, Flaky, Identity
@@ -181,7 +187,7 @@ def test_a_worker_whose_environments_cannot_be_built_again_is_told(tmp_path):
 def test_workers_that_do_not_end_share_one_wait(monkeypatch):
     """Three processes outlive their closed pipes: together they get PATIENCE seconds of a clock that joining moves."""
     now = [100.0]
-    monkeypatch.setattr(crew.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("marltrain.envs.crew.time.monotonic", lambda: now[0])
 
     class Sleeping:
         killed = False
@@ -200,7 +206,79 @@ def test_workers_that_do_not_end_share_one_wait(monkeypatch):
 
     processes = [Sleeping() for _ in range(3)]
     crew._finish(processes, [])
-    assert now[0] == 100.0 + crew.PATIENCE and processes == []
+    assert now[0] == 100.0 + PATIENCE and processes == []
+
+
+class Unbuilt(Identity):
+    """Cannot be built in a worker: its constructor hangs there."""
+
+    def __init__(self):
+        super().__init__()
+        if multiprocessing.parent_process() is not None:
+            threading.Event().wait()
+
+
+def test_a_worker_that_hangs_while_it_builds_is_an_error(monkeypatch):
+    monkeypatch.setattr(crew, "_STARTING", 0.25)
+    told = r"environments 0 to 2 \(Unbuilt\), did not build them within 0.5 s \(env_timeout, and 0.25 s to start\)"
+    with pytest.raises(WorkerError, match=told):
+        make_vector(Unbuilt, None, 3, vector="subproc", num_workers=1, env_timeout=0.25)
+
+
+@pytest.mark.parametrize("free", [0, 2])
+def test_too_many_open_files_are_an_error_with_a_remedy(free):
+    """As many files are open as may be, but for some; a worker takes three."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 8, hard))
+    held: list[int] = []
+    try:
+        with pytest.raises(OSError):
+            while True:
+                held.append(os.dup(0))
+        for _ in range(free):
+            os.close(held.pop())
+        with pytest.raises(WorkerError, match=r"Too many open files. Use fewer workers .* \(ulimit -n\)"):
+            make_vector(Identity, None, 5, vector="subproc", num_workers=5)
+    finally:
+        for file in held:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def forked(work: Callable[[], Any]) -> Any:
+    """Return what `work` returns in a process that this one forks."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
+        return pool.submit(work).result()
+
+
+def first_rewards() -> list[float]:
+    with make_vector(Identity, None, 3, vector="subproc", num_workers=1) as vector:
+        vector.reset(5)
+        return list(vector.step(act(vector.spec, 3)).reward[:, 2].tolist())
+
+
+def test_a_forked_process_has_workers_of_its_own():
+    assert first_rewards() == forked(first_rewards)
+
+
+def test_a_forked_process_leaves_its_parents_workers_alone():
+    with make_vector(Identity, None, 3, vector="subproc", num_workers=1) as vector:
+        vector.reset(0)
+        vector.step(act(vector.spec, 3))
+        child = os.fork()
+        if not child:
+            vector.close()
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        vector.step(act(vector.spec, 3))
+
+
+def test_a_daemonic_process_is_told_that_it_may_start_none():
+    with (
+        multiprocessing.get_context("fork").Pool(1) as pool,
+        pytest.raises(ConfigError, match='use vector="dummy", or'),
+    ):
+        pool.apply(first_rewards)
 
 
 @pytest.mark.parametrize("fault", ["hang", "kill"])
