@@ -287,6 +287,20 @@ def _bounds_array(listed: list[Any], shape: tuple[int, ...], dtype: Any) -> Arra
     return np.full(shape, values[0], dtype) if len(values) == 1 else values.astype(dtype).reshape(shape)
 
 
+def action_bounds(space: spaces.Box) -> tuple[Array, Array]:
+    """Return the least and the greatest float32 in a Box of floats for each of its numbers, [A] float32 each.
+
+    They differ from the rounded bounds of a float64 Box: float32(0.1) > 0.1. Where a Box is so narrow that it holds no
+    float32, both are the rounded ones.
+    """
+    low, high = space.low.reshape(-1), space.high.reshape(-1)
+    with np.errstate(over="ignore"):  # what lies beyond the largest float32 becomes that float32
+        least, greatest = low.astype(np.float32), high.astype(np.float32)
+    up = np.where(least < low, np.nextafter(least, np.float32(np.inf)), least)
+    down = np.where(greatest > high, np.nextafter(greatest, np.float32(-np.inf)), greatest)
+    return np.where(up <= down, up, least), np.where(up <= down, down, greatest)
+
+
 def describe_space(space: Space) -> dict[str, Any]:
     """Return a space as JSON values; equal spaces give equal descriptions. Raises SpecError for other kinds."""
     if isinstance(space, spaces.Box):

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from marltrain.errors import SpecError
-from marltrain.layout import Layout, describe_space, space_from, split_mask, without_mask
+from marltrain.layout import Layout, action_bounds, describe_space, space_from, split_mask, without_mask
 
 TREE = spaces.Dict({
     "digit": spaces.Discrete(3, start=-1),
@@ -32,6 +32,22 @@ ALL = [
     spaces.Tuple((spaces.Discrete(2), spaces.Dict({"a": spaces.Box(0, 1, (1,))}))),
     spaces.Dict({"board": spaces.Box(-1, 1, (3,), np.float32)}),
 ]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "least", "greatest"),
+    [
+        (-0.3, 0.1, np.nextafter(np.float32(-0.3), np.float32(0)), np.nextafter(np.float32(0.1), np.float32(0))),
+        (-0.5, 0.25, -0.5, 0.25),
+        (-1e300, 1e300, np.finfo(np.float32).min, np.finfo(np.float32).max),
+        (-np.inf, np.inf, -np.inf, np.inf),
+        (0.1, 0.1, np.float32(0.1), np.float32(0.1)),  # it holds no float32
+    ],
+)
+def test_the_least_and_the_greatest_float32_of_a_box(low, high, least, greatest):
+    bounds = action_bounds(spaces.Box(low, high, (1, 1), np.float64))
+    assert [bound.dtype for bound in bounds] == [np.float32] * 2
+    assert [bound.tolist() for bound in bounds] == [[least], [greatest]]
 
 
 def same(one, other):

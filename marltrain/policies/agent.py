@@ -17,6 +17,7 @@ from marltrain.layout import (
     Layout,
     Obs,
     Space,
+    action_bounds,
     arrays_of,
     describe_space,
     map_obs,
@@ -299,7 +300,7 @@ def _random_actions(space: Space, legal: Array | None, rows: int, rng: np.random
         uniform, normal = rng.random((rows, len(low))), rng.standard_normal((rows, len(low)))
         spread = np.where(bounded, high, 1.0) - np.where(bounded, low, 0.0)
         drawn = np.where(bounded, np.where(bounded, low, 0.0) + uniform * spread, normal)
-        return np.clip(drawn, low, high).astype(np.float32)
+        return np.clip(drawn.astype(np.float32), *action_bounds(space))
     raise SpecError(f"no random actions for action space {space}")
 
 

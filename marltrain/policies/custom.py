@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from marltrain.config import build, check_function, checked_arguments, setting
 from marltrain.errors import AgentError, ConfigError, SaveError, shown, spoken
-from marltrain.layout import Array, Layout, Obs, Space, without_mask
+from marltrain.layout import Array, Layout, Obs, Space, action_bounds, without_mask
 from marltrain.policies.agent import action_dtype, action_shape
 from marltrain.policies.algorithm import MOST_PASSES, MOST_ROWS, MOST_STEPS
 from marltrain.policies.backends.frameworks import framework_of, makes_models, named
@@ -198,7 +198,7 @@ class CustomAgent(ForeignAgent):
             )
         check_legal(legal, action, turn, "CustomAgent", "Let act_fn choose among the legal actions only")
         if isinstance(space, spaces.Box):
-            action = np.clip(action, space.low.reshape(-1), space.high.reshape(-1))
+            action = np.clip(action.astype(np.float32), *action_bounds(space))
         return Acted(action.astype(action_dtype(space)), carry)
 
     def _default(self, space: Space, obs: Any, legal: Array | None, explore: Array, rng: np.random.Generator) -> Array:

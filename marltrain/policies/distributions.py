@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.errors import SpecError
-from marltrain.layout import Array, Space
+from marltrain.layout import Array, Space, action_bounds
 from marltrain.policies.networks import Head
 
 ILLEGAL = -1e9
@@ -106,7 +106,7 @@ class Gaussian:
         self.dims, self.log_std = len(low), log_std
         self.centre = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0.0)
         self.reach = np.where(bounded, (np.where(bounded, high, 1) - np.where(bounded, low, -1)) / 2, 1.0)
-        self.low, self.high = low.astype(np.float32), high.astype(np.float32)
+        self.low, self.high = action_bounds(space)
 
     def head(self, gain: float) -> Head:
         """Return the head that a policy network needs."""

@@ -20,6 +20,7 @@ ACTIONS = [
     spaces.Discrete(3, start=-1),
     spaces.MultiDiscrete(np.array([[2, 3], [4, 5]])),
     spaces.Box(-2, 3, (2, 2), np.float32),
+    spaces.Box(0.1, 0.1 + 1e-8, (2,), np.float64),
     spaces.Box(-np.inf, np.inf, (2,), np.float32),
     spaces.Box(np.array([0.0, -np.inf], np.float32), np.array([np.inf, 1.0], np.float32)),
 ]

@@ -251,6 +251,17 @@ def test_acts_in_a_box_with_noise_and_clips(own):
     assert noisy[:, 1].max() == pytest.approx(0.5 * 3.5, rel=0.3)
 
 
+def test_clipped_actions_stay_in_a_box_of_float64(own):
+    """float32(0.1) > 0.1"""
+    space = spaces.Box(-0.3, 0.1, (1,), np.float64)
+    model = own.linear(5, 1, np.full((5, 1), 9.0))
+    agent = mt.CustomAgent(
+        model, own.squares, own.sgd(0.1, model), observation_space=VECTOR, action_space=space, seed=0
+    )
+    for row in (np.ones(5, np.float32), -np.ones(5, np.float32)):
+        assert agent.act(row) in space
+
+
 class TorchWheels(nn.Module):
     """Scores of three wheels from a picture beside a vector."""
 

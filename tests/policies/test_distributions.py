@@ -112,6 +112,15 @@ def test_a_box_is_reached_to_its_ends_and_no_further():
     assert (head.width, head.free, head.free_start) == (3, 3, -0.7)
 
 
+def test_actions_stay_in_a_box_of_float64():
+    """The nearest float32 of either end lies outside."""
+    space = spaces.Box(-0.3, 0.1, (1,), np.float64)
+    assert np.float32(-0.3) < space.low[0] and space.high[0] < np.float32(0.1)
+    low, high = Gaussian(space).to_units(np.array([[-9.0], [9.0]]))
+    assert low in space and high in space
+    assert [low, high] == pytest.approx([-0.3, 0.1])
+
+
 def test_a_half_open_box_is_clipped_at_the_end_it_has():
     space = spaces.Box(np.array([0.0], np.float32), np.array([np.inf], np.float32))
     assert Gaussian(space).to_units(np.array([[-1.0], [7.0]])).tolist() == [[0.0], [7.0]]

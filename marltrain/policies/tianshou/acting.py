@@ -16,7 +16,7 @@ from torch import nn
 from torch.distributions import Categorical
 
 from marltrain.errors import AgentError
-from marltrain.layout import Array, Obs
+from marltrain.layout import Array, Obs, action_bounds
 from marltrain.policies.distributions import ILLEGAL
 from marltrain.policies.tianshou.buffer import observed
 
@@ -68,8 +68,7 @@ def to_units(policy: Policy, raw: Array) -> Array:
     if not isinstance(space, spaces.Box):
         return raw
     mapped = policy.map_action(raw.reshape(len(raw), *space.shape))
-    action: Array = np.clip(mapped, space.low, space.high).reshape(len(raw), -1).astype(np.float32)
-    return action
+    return np.clip(mapped.reshape(len(raw), -1).astype(np.float32), *action_bounds(space))
 
 
 def to_raw(policy: Policy, action: Array) -> Array:

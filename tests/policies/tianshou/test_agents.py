@@ -104,6 +104,19 @@ def test_on_policy_learns_from_raw_actions_and_off_policy_from_those_the_environ
     assert np.allclose(reader.buffer.to_raw(acted.action), [0.5, 1.0])
 
 
+def test_clipped_actions_stay_in_a_box_of_float64():
+    """float32(0.1) > 0.1"""
+    space = spaces.Box(-0.3, 0.1, (1,), np.float64)
+    policy = box_ppo(3, space)
+    agent = mt.OnPolicyAgent(policy, seed=0)
+    observed = spaces.Box(-1, 1, (3,))
+    agent.sit(PlayerSpec("p", observed, space, Layout(observed)), 0)
+    for raw in (-9.0, 9.0):
+        policy.policy.actor.mu.model[0].weight.data.zero_()
+        policy.policy.actor.mu.model[0].bias.data[:] = raw
+        assert agent.act(np.zeros(3, np.float32)) in space
+
+
 def _reader(agent, player):
     from marltrain.policies.memory.streams import Plan, Streams
 
