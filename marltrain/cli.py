@@ -147,7 +147,8 @@ def _add_train(parser: Parser) -> None:
     from marltrain.trainer.settings import TrainerSettings
 
     parser.add_argument("env", metavar="ENV", help="namespace/name (see `marltrain envs`) or module:attribute")
-    parser.add_argument("--algo", required=True, help="algorithm of every agent: ppo, dqn, ...")
+    parser.add_argument("--algo", action="append", required=True, metavar="[PLAYER=]ALGO",
+                        help="algorithm: ppo, dqn, ...; once for each player or pattern, or one for all")  # fmt: skip
     parser.add_argument("--tuned", action="store_true", help="begin with the settings known to work for this pair")
     parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="argument of the environment")
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="setting of the agents, see below")
@@ -188,6 +189,8 @@ def _settings_help() -> str:
     lines = [
         "a VALUE is a Python literal, text, a schedule or a network:",
         "  --set learning_rate=1e-3 --set 'epsilon=linear(1, 0.05, 20000)' --set 'network=MLP((128, 128))'",
+        "each player its own algorithm, and settings of some players:",
+        "  --algo wolf=dqn --algo 'hare_*=ppo' --set wolf.learning_starts=500 --set gamma=0.95",
     ]
     for algo in LEARNING:
         lines += ["", f"settings of {algo}:"]
@@ -213,10 +216,12 @@ def _train(given: dict[str, Any]) -> Path | None:
     from marltrain.trainer.making import make_agents
     from marltrain.trainer.tuned import tuned
 
-    algo, env, self_play = given.pop("algo"), given.pop("env"), given.pop("self_play", False)
+    env, self_play = given.pop("env"), given.pop("self_play", False)
     env_args = _pairs("--env-arg", given.pop("env_arg", []))
-    hyper = _pairs("--set", given.pop("set", []))
-    _check_settings(hyper)
+    algo, hyper = _algorithms(given.pop("algo"), _pairs("--set", given.pop("set", [])))
+    for option, on in (("--tuned", given.get("tuned")), ("--self-play", self_play)):
+        if on and not isinstance(algo, str):
+            raise ConfigError(f"{option} needs one algorithm for all players: --algo ALGO")
     share = given.pop("share", False) or self_play
     backend = {"backend": given.pop("backend")} if "backend" in given else {}
     known = tuned(algo, env) if given.pop("tuned", False) else {"trainer": {}, "agents": {}}
@@ -229,7 +234,8 @@ def _train(given: dict[str, Any]) -> Path | None:
     making = {**known["agents"], **hyper, **backend, **({"share": True} if share else {})}
     agents = make_agents(algo, env, env_args=env_args, seed=trainer.seed, **making)
     line_up = [agents[0], *(RandomAgent() for _ in agents[1:])] if self_play else None
-    result = trainer.train(agents, [1] * len(agents), test_agents=line_up, **resuming)
+    learning = [agent.learns for agent in agents]
+    result = trainer.train(agents, learning if any(learning) else [1] * len(agents), test_agents=line_up, **resuming)
     folder = Path(result["run_dir"])
     if not Path(given.get("run_dir", "")).is_absolute() and folder.is_relative_to(here):
         folder = folder.relative_to(here)  # shown as it was given
@@ -237,16 +243,41 @@ def _train(given: dict[str, Any]) -> Path | None:
     return folder if result["stop_reason"] == "interrupted" else None
 
 
-def _check_settings(hyper: Mapping[str, Any]) -> None:
+def _algorithms(texts: Sequence[str], settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return what `make_agents` takes as its name, and the settings of all: one PLAYER.KEY is put into its entry."""
+    entries = {} if len(texts) == 1 and "=" not in texts[0] else _entries(texts)
+    common: dict[str, Any] = {}
+    for name, value in settings.items():
+        player, dot, key = name.rpartition(".")
+        _check_setting(name, key)
+        if dot and player not in entries:
+            hint = did_you_mean(player, entries) or f" Give one with --algo {player}=ALGO, or write --set {key}=..."
+            raise ConfigError(f"--set {name}: no --algo is given for {player!r}.{hint}")
+        (entries[player][1] if dot else common)[key] = value
+    return entries or texts[0], common
+
+
+def _entries(texts: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+    entries: dict[str, tuple[str, dict[str, Any]]] = {}
+    for text in texts:
+        player, _, algo = text.rpartition("=")
+        if not player or not algo:
+            raise ConfigError(f"--algo takes one ALGO for all players, or PLAYER=ALGO for each, got {text!r}")
+        if player in entries:
+            raise ConfigError(f"--algo names {player!r} twice")
+        entries[player] = (algo, {})
+    return entries
+
+
+def _check_setting(name: str, key: str) -> None:
     """Raise ConfigError where a setting of the trainer is given as one of the agents."""
     from marltrain.trainer.settings import TrainerSettings
 
     of_agents, of_trainer = _settings_of_agents(), [field.name for field in fields(TrainerSettings)]
-    for name in hyper:
-        near = nearest(name, [*of_agents, *of_trainer])
-        if near not in ("", *of_agents):
-            option = "--" + near.replace("_", "-")
-            raise ConfigError(f"--set {name}: no agent has this setting. Did you mean the trainer's option {option!r}?")
+    near = nearest(key, [*of_agents, *of_trainer])
+    if near not in ("", *of_agents):
+        option = "--" + near.replace("_", "-")
+        raise ConfigError(f"--set {name}: no agent has this setting. Did you mean the trainer's option {option!r}?")
 
 
 def _resuming(given: dict[str, Any]) -> dict[str, Any]:

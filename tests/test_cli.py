@@ -81,6 +81,40 @@ def test_training_says_what_came_of_it(capsys, tmp_path):
     assert json.loads((tmp_path / "r" / "best" / "agents.json").read_text())["seats"] == [0, 0]  # shared
 
 
+def test_each_player_has_an_algorithm_of_its_own(capsys, tmp_path):
+    """By name and by pattern, with settings of some and of all; the run is recorded, resumed and tested."""
+    words: list[object] = [
+        "train",
+        SYMBOLS,
+        "--algo",
+        "player_1=dqn",
+        "--algo",
+        "player_*=ppo",
+        "--env-arg",
+        "players=3",
+    ]
+    words += ["--set", "player_1.learning_starts=10", "--set", "player_*.minibatches=1", "--set", "gamma=0.5"]
+    words += ["--seed", 1, "--update-freq", 12, "--num-train-envs", 2, "--episodes-per-test", 2, "--no-progress"]
+    words += ["--checkpoint", 24, "--run-dir", tmp_path / "r"]
+    said(capsys, *words, "--steps-per-train", 24)
+    config = json.loads((tmp_path / "r" / "config.json").read_text())
+    seats = [seat["agent"] for seat in config["seats"]]
+    assert config["algo"] == "ppo+dqn"
+    assert [seat["type"] for seat in seats] == ["ppo", "dqn", "ppo"]
+    assert [seat["settings"]["gamma"] for seat in seats] == [0.5] * 3
+    assert (seats[0]["settings"]["minibatches"], seats[1]["settings"]["learning_starts"]) == (1, 10)
+    assert "48 env steps" in said(capsys, *words, "--steps-per-train", 48, "--resume")
+    out = said(capsys, "test", tmp_path / "r", "--env", SYMBOLS, "--episodes", 2)
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["player", "player_0", "player_1", "player_2"]
+
+
+def test_players_at_random_do_not_learn(capsys, tmp_path):
+    words = ["--algo", "player_0=dqn", "--algo", "player_1=random", "--steps-per-train", 8, "--no-progress"]
+    said(capsys, "train", SYMBOLS, *words, "--episodes-per-test", 2, "--run-dir", tmp_path / "r")
+    config = json.loads((tmp_path / "r" / "config.json").read_text())
+    assert [seat["learns"] for seat in config["seats"]] == [True, False]
+
+
 def test_self_play_is_tested_against_random_players(capsys, tmp_path):
     words = ["--algo", "dqn", "--self-play", "--episodes-per-train", 4, "--run-dir", tmp_path / "r", "--no-progress"]
     said(capsys, "train", RELAY, *words, "--seed", 0)
@@ -196,6 +230,21 @@ def test_a_wrong_name_suggests_the_nearest(capsys, run, words, hint):
         ("train mpe2/simple_spread_v3 --algo ppo --set num_envs=3", "the trainer's option '--num-train-envs'?"),
         ("train mpe2/simple_spread_v3 --algo ppo --set steps_per_train=3", "the trainer's option '--steps-per-train'?"),
         ("train gymnasium/CartPole-v1 --algo ppo --seed -1", "seed must be at least 0"),
+        ("train mpe2/simple_spread_v3 --algo ppo --algo dqn", "--algo takes one ALGO for all players, or PLAYER=ALGO"),
+        ("train mpe2/simple_spread_v3 --algo =dqn", "or PLAYER=ALGO for each, got '=dqn'"),
+        ("train mpe2/simple_spread_v3 --algo a=dqn --algo a=ppo", "--algo names 'a' twice"),
+        ("train mpe2/simple_spread_v3 --algo agent_*=dqn --tuned", "--tuned needs one algorithm for all players"),
+        ("train mpe2/simple_spread_v3 --algo agent_*=dqn --self-play", "--self-play needs one algorithm"),
+        (
+            "train mpe2/simple_spread_v3 --algo agent_0=dqn",
+            "player 'agent_1' of mpe2/simple_spread_v3 is matched by none",
+        ),
+        (
+            "train mpe2/simple_spread_v3 --algo agent_*=dqm",
+            "name['agent_*']: no algorithm is called 'dqm'. Did you mean",
+        ),
+        ("train mpe2/simple_spread_v3 --algo ppo --set agent_0.gamma=1", "no --algo is given for 'agent_0'. Give one"),
+        ("train mpe2/simple_spread_v3 --algo agent_*=ppo --set agent_*.gama=1", "'agent_0': PPO has no setting 'gama'"),
         ("train gymnasium/CartPole-v1 --algo ppo --set gamma", "KEY=VALUE, got 'gamma'"),
         ("train gymnasium/CartPole-v1 --algo ppo --set gamma=1 --set gamma=0.9", "'gamma' twice"),
         ("train gymnasium/CartPole-v1 --algo ppo --set gamma=2", "at most 1"),
