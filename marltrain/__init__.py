@@ -1,13 +1,15 @@
 """Train several agents at once in one environment, each with its own policy.
 
 Every public name is reached as `marltrain.<name>` and loaded on first use: importing the package loads none of torch,
-tensorflow, ray, pandas, pyplot, numba and tianshou.
+tensorflow, ray, pandas, pyplot, numba and tianshou. `python -m marltrain` runs this file while the working folder is
+still first on the path, so it imports nothing that Python has not loaded by then, not even `typing`.
 """
 
-from __future__ import annotations
-
 import importlib
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # true for type checkers
+    from typing import Any
 
 __version__ = "0.1.0"
 
@@ -79,7 +81,7 @@ _HOME = {
 __all__ = list(_HOME)  # (type checkers read the imports at the end of the file)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Load a public name from its module the first time it is asked for."""
     if name not in _HOME:
         raise AttributeError(f"module 'marltrain' has no attribute {name!r}")

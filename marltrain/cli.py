@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import os
 import re
+import select
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +32,8 @@ PLACE = ("device", "jit_compile", "strategy")
 """Arguments of every agent, beside the settings of its algorithm, that `--set` takes too."""
 INTERRUPTED = 130
 """Exit code: that of a shell for a command that Ctrl-C ended."""
+BROKEN_PIPE = 141
+"""Exit code: that of a shell for a command whose reader was gone (SIGPIPE)."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -216,6 +220,7 @@ def _train(given: dict[str, Any]) -> Path | None:
     from marltrain.trainer.making import make_agents
     from marltrain.trainer.tuned import tuned
 
+    _reach(given["env"])
     env, self_play = given.pop("env"), given.pop("self_play", False)
     env_args = _pairs("--env-arg", given.pop("env_arg", []))
     algo, hyper = _algorithms(given.pop("algo"), _pairs("--set", given.pop("set", [])))
@@ -237,7 +242,7 @@ def _train(given: dict[str, Any]) -> Path | None:
     learning = [agent.learns for agent in agents]
     result = trainer.train(agents, learning if any(learning) else [1] * len(agents), test_agents=line_up, **resuming)
     folder = Path(result["run_dir"])
-    if not Path(given.get("run_dir", "")).is_absolute() and folder.is_relative_to(here):
+    if not Path(given.get("run_dir", "")).is_absolute() and folder.is_relative_to(here) and here == Path.cwd():
         folder = folder.relative_to(here)  # shown as it was given
     _tell_training(result, env, folder)
     return folder if result["stop_reason"] == "interrupted" else None
@@ -365,7 +370,9 @@ def _opened(given: dict[str, Any]) -> _Run:
     if "env" not in given and not _is_safe(env):
         raise SaveError(f"{folder / CONFIG}: the run's environment is {env!r}. No file may choose what code is run: if "
                         "you know this one, name it yourself with --env")  # fmt: skip
-    env = given.pop("env", env)
+    if "env" in given:
+        env = given.pop("env")
+        _reach(env)
     names = probe(resolve(env, env_args)).names
     agents = load(folder / given.pop("agents"))
     for player in given.pop("random", []):
@@ -378,9 +385,15 @@ def _opened(given: dict[str, Any]) -> _Run:
 
 def _is_safe(env: str) -> bool:
     """Whether a name is one of those that import nothing but what is known here."""
-    from marltrain.envs import list_environments
+    from marltrain.envs.registry import imports_only_known
 
-    return env in list_environments()
+    return imports_only_known(env)
+
+
+def _reach(env: str) -> None:
+    """Let a module that the user has named be found in the working folder too, unless Python is to leave that out."""
+    if ":" in env and not sys.flags.safe_path and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last, so that no file there takes the place of an installed module
 
 
 def _test(given: dict[str, Any]) -> None:
@@ -509,15 +522,34 @@ def _run(words: Sequence[str]) -> int:
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, 1 where something failed, 2 where the arguments are wrong.
 
-    130 where Ctrl-C or SIGTERM ended it, in order or at once.
+    130 where Ctrl-C or SIGTERM ended it, in order or at once; 141 where the reader of its output was gone, as `head`.
     """
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # module:attribute is looked up in the working folder, as `python -m marltrain` does
     try:
-        return _run(sys.argv[1:] if words is None else words)
+        try:
+            return _run(sys.argv[1:] if words is None else words)
+        finally:
+            sys.stdout.flush()  # here, where a reader that is gone is no error
+    except BrokenPipeError:
+        if not _reader_gone():
+            raise
+        return BROKEN_PIPE
     except MarlTrainError as error:
         print(f"marltrain: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
     except KeyboardInterrupt:
         print("marltrain: interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _reader_gone() -> bool:
+    """Whether nobody reads what is printed; Python's own last flush goes nowhere then."""
+    try:
+        output = sys.stdout.fileno()
+    except (OSError, ValueError):  # no file, as in a notebook
+        return False
+    pipe = select.poll()
+    pipe.register(output, 0)
+    gone = any(state & (select.POLLERR | select.POLLHUP) for _, state in pipe.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    return gone

@@ -25,6 +25,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _CONFIG: Any = numba.config
 _FOLDER = threading.Lock()
 """Held while numba is told of another folder: learning in a thread may have a program made, too."""
+LOCATORS = "NUMBA_CACHE_LOCATOR_CLASSES"
+"""Variable that names classes, which numba imports to find its cache."""
 _LIBRARIES = ("llvmlite", "math", "numba", "numpy")
 
 
@@ -58,7 +60,9 @@ def kept(function: Callable[..., Any], key: str) -> Any:
     """Compile a function at its first call, or load it from disk, where `key` stands for all that it depends on."""
     function.__qualname__ = f"{function.__name__}_{key}"  # names the files, which numba may put into another folder
     with _FOLDER:
-        before, _CONFIG.CACHE_DIR = _CONFIG.CACHE_DIR, str(cache_folder() / key)
+        own = {"CACHE_DIR": str(cache_folder() / key), "CACHE_LOCATOR_CLASSES": os.environ.get(LOCATORS, "")}
+        before = {name: getattr(_CONFIG, name, "") for name in own}
+        vars(_CONFIG).update(own)
         try:
             return numba.njit(error_model="numpy", nogil=True, cache=True)(function)
         except RuntimeError as error:
@@ -66,7 +70,7 @@ def kept(function: Callable[..., Any], key: str) -> Any:
                 f"compiled code cannot be kept: {error}. Set NUMBA_CACHE_DIR to a folder to write to."
             ) from error
         finally:
-            _CONFIG.CACHE_DIR = before
+            vars(_CONFIG).update(before)
 
 
 def program(function: Callable[..., Any], *layouts: np.dtype[Any]) -> Any:
@@ -83,8 +87,12 @@ def key_of(*told: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Return where compiled programs are kept: $NUMBA_CACHE_DIR, or the user's own cache."""
-    home = _CONFIG.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    """Return where compiled programs are kept: $NUMBA_CACHE_DIR, or the user's own cache.
+
+    Numba's own setting is passed over: it may come from a file in the working folder (`.numba_config.yaml`), and numba
+    unpickles what it finds in its cache.
+    """
+    home = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "marltrain" / "native"
 
 

@@ -283,7 +283,15 @@ def test_a_run_of_an_unnamed_environment_is_told_its_name(capsys, run, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "name", ["hostile:run", "gymnasium/hostile:CartPole-v1", "pettingzoo/../hostile_v0", "hostile"]
+    "name",
+    [
+        "hostile:run",
+        "gymnasium/hostile:CartPole-v1",
+        "pettingzoo/../hostile_v0",
+        "hostile",
+        "gymnasium/GymV21Environment-v0",
+        "gymnasium/GymV26Environment-v0",
+    ],
 )
 def test_no_file_chooses_what_is_imported(capsys, run, tmp_path, monkeypatch, name):
     """Looked up in the working folder, as `module:attribute` is where the user gives it."""
@@ -297,6 +305,56 @@ def test_no_file_chooses_what_is_imported(capsys, run, tmp_path, monkeypatch, na
         assert f"copy/config.json: the run's environment is {name!r}" in line
         assert "name it yourself with --env" in line
     assert not Path("ran").exists()
+
+
+COMMAND = "import sys; from marltrain.cli import main; sys.exit(main())"
+
+
+@pytest.mark.parametrize("python", [["-m", "marltrain"], ["-P", "-c", COMMAND]])
+def test_a_folder_of_a_run_executes_nothing(run, tmp_path, python):
+    """A downloaded one may hold a file of any module's name; `-P` is PYTHONSAFEPATH=1, and the installed command."""
+    hostile = "open('ran', 'a').write(__name__ + '\\n')\nraise ImportError(__name__)\n"
+    for name in {*sys.stdlib_module_names, "gymnasium", "matplotlib", "numpy", "pandas", "pyarrow", "torch", "yaml"}:
+        (tmp_path / f"{name}.py").write_text(hostile)
+    for name in ("config.json", "history.parquet"):
+        (tmp_path / name).write_bytes((run / name).read_bytes())
+    words = [sys.executable, *python, "plot", "."]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.stdout, done.stderr, done.returncode) == ("runs.png\n", "", 0)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_module_that_the_user_names_is_found_in_the_working_folder_after_all_others(capsys, run, monkeypatch):
+    Path("mygame.py").write_text("from tests.toys import Identity as Mine")
+    Path("torch.py").write_text("raise ImportError")
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", os.getcwd())])
+    before = list(sys.path)
+    for words in (["envs", "cart"], ["plot", run], ["test", run, "--env", "marltrain/CartPole-v1"]):
+        main([str(word) for word in words])
+        assert sys.path == before
+    capsys.readouterr()
+    assert "mean return" in said(capsys, "test", run, "--env", "mygame:Mine", "--episodes", 2)
+    assert sys.path == [*before, os.getcwd()]
+
+
+def test_a_reader_that_is_gone_ends_the_command_without_a_word():
+    """As in `marltrain envs | head -1`."""
+    command = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "envs"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert command.stdout is not None
+    command.stdout.close()
+    _, told = command.communicate()
+    assert (command.returncode, told) == (141, "")
+
+
+def test_another_broken_pipe_is_no_reader_that_is_gone(monkeypatch):
+    def broken(given):
+        raise BrokenPipeError("of a worker")
+
+    monkeypatch.setitem(COMMANDS, "envs", type(COMMANDS["envs"])("", lambda parser: None, broken))
+    with pytest.raises(BrokenPipeError, match="of a worker"):
+        main(["envs"])
 
 
 def test_interrupting_is_no_traceback(capsys, monkeypatch):

@@ -145,18 +145,32 @@ def adder(monkeypatch, folder: Path):
 
 
 def test_a_program_is_compiled_once_and_then_loaded_from_its_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiling._CONFIG, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     assert cache_folder() == tmp_path / "cache" / "marltrain" / "native"
     add = adder(monkeypatch, tmp_path)
     assert [hits(kept(add, key)) for key in ("first", "first", "second", "first")] == [0, 1, 0, 1]
     assert {path.name for path in cache_folder().iterdir()} == {"first", "second"}
-    assert str(tmp_path / "cache") == compiling._CONFIG.CACHE_DIR
+
+
+def test_no_file_of_the_working_folder_chooses_the_cache(tmp_path, monkeypatch):
+    """Numba has read these settings from `.numba_config.yaml`; it gets them back for functions of others."""
+    own = {"CACHE_DIR": str(tmp_path / "theirs"), "CACHE_LOCATOR_CLASSES": "theirs.Locator"}
+    for name, value in own.items():
+        monkeypatch.setattr(compiling._CONFIG, name, value)
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert cache_folder() == tmp_path / "cache" / "marltrain" / "native"
+    function = kept(adder(monkeypatch, tmp_path), "first")
+    assert {name: getattr(compiling._CONFIG, name) for name in own} == own
+    assert hits(function) == 0
+    assert [path.name for path in cache_folder().iterdir()] == ["first"]
+    assert not (tmp_path / "theirs").exists()
 
 
 def test_where_that_folder_cannot_be_written_another_key_is_still_another_program(tmp_path, monkeypatch):
     """Numba keeps it beside the source then, where it would look at that file alone."""
     (tmp_path / "cache").write_text("a file, and no folder")
-    monkeypatch.setattr(compiling._CONFIG, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     add = adder(monkeypatch, tmp_path)
     assert [hits(kept(add, key)) for key in ("first", "first", "second")] == [0, 1, 0]
 
@@ -203,7 +217,7 @@ def test_its_code_is_told_where_it_is_reached():
 
 def test_a_program_of_its_own(tmp_path, monkeypatch):
     """Its folder is named by its code and by the records that it reads."""
-    monkeypatch.setattr(compiling._CONFIG, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     records = np.dtype([("a", np.int64)]), np.dtype([("b", np.int64)])
     made = [program(twice_doubled, record) for record in (*records, records[0])]
     assert [hits(one, 12) for one in made] == [0, 0, 1]

@@ -123,6 +123,24 @@ def list_environments() -> list[str]:
     return sorted(name for names in _NAMESPACES.values() for name in names())
 
 
+_OWN_ENTRIES = ("gymnasium.envs.", "ale_py.")
+"""Packages whose environments are known to import nothing that an argument names."""
+
+
+def imports_only_known(name: str) -> bool:
+    """Return whether a name, with any arguments, imports nothing but what is known here: a file may give such a name.
+
+    Not so are `module:attribute`, Gymnasium's GymV21Environment and GymV26Environment, which import what their argument
+    names, and environments that other packages have registered with Gymnasium.
+    """
+    if name not in list_environments():
+        return False
+    if not name.startswith("gymnasium/"):
+        return True
+    entry = gymnasium.registry[name.split("/", 1)[1]].entry_point
+    return isinstance(entry, str) and entry.startswith(_OWN_ENTRIES)
+
+
 def api_of(env: Any) -> str:
     """Return "parallel", "turns" or "gymnasium", by type or by behaviour; raises EnvError for anything else."""
     for kind, name in ((gymnasium.Env, "gymnasium"), (ParallelEnv, "parallel"), (AECEnv, "turns")):

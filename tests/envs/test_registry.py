@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from marltrain.envs import DummyVectorEnv, SubprocVectorEnv, list_environments, probe, resolve
+from marltrain.envs.registry import imports_only_known
 from marltrain.errors import ConfigError
 from tests.envs.driving import act
 from tests.toys import Crowd, Film, Relay
@@ -135,3 +136,19 @@ def test_render_mode_is_passed_only_when_asked_for():
     assert vector.render().shape[-1] == 3
     vector.close()
     assert resolve(Crowd).make() is not None  # takes no render_mode
+
+
+def test_names_that_import_what_an_argument_names_are_not_for_files(monkeypatch):
+    """Gymnasium's own are, and ours; those that others register may import anything."""
+    theirs = gymnasium.envs.registration.EnvSpec("Theirs-v0", entry_point="theirs.envs:Theirs")
+    monkeypatch.setitem(gymnasium.registry, "Theirs-v0", theirs)
+    safe = (
+        "marltrain/CartPole-v1",
+        "gymnasium/CartPole-v1",
+        "mpe2/simple_spread_v3",
+        "pettingzoo/classic/tictactoe_v3",
+    )
+    assert all(imports_only_known(name) for name in safe)
+    listed = ("gymnasium/Theirs-v0", "gymnasium/GymV21Environment-v0", "gymnasium/GymV26Environment-v0")
+    assert set(listed) <= set(list_environments())
+    assert not any(imports_only_known(name) for name in (*listed, "tests.toys:Relay", "gymnasium/theirs:CartPole-v1"))
