@@ -7,10 +7,7 @@ still first on the path, so it imports nothing that Python has not loaded by the
 
 import importlib
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # true for type checkers
-    from typing import Any
-
+TYPE_CHECKING = False  # true for type checkers
 __version__ = "0.1.0"
 
 _HOME = {
@@ -96,6 +93,8 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from marltrain.config import setting as setting
     from marltrain.envs import (
         DummyVectorEnv as DummyVectorEnv,
