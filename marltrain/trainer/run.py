@@ -267,7 +267,7 @@ class Run:
             leaving = [error for error in errors if isinstance(error, KeyboardInterrupt)]
             raised = [*leaving, *([] if ended_by is None else [ended_by]), *errors]
             for error in errors:
-                if error is not raised[0] and str(error) != str(raised[0]):
+                if error is not raised[0] and spoken(error) != spoken(raised[0]):
                     raised[0].add_note(f"then, when the run was ended: {spoken(error)}")
             if raised and self.parts.folder and (whole := newest(self.parts.folder.path)):
                 raised[0].add_note(f"{whole} is whole: the run can go on from there")
