@@ -63,6 +63,10 @@ class _Entry:
                 f"Mine(marltrain.LearningAgent): algorithm_class = {algorithm.__name__}, and give Mine"
             )
         is_agent = isinstance(algorithm, type) and issubclass(algorithm, Agent)
+        if is_agent and issubclass(algorithm, LearningAgent) and not hasattr(algorithm, "algorithm_class"):
+            raise ConfigError(
+                f"{self.where}: {algorithm.__name__} names no algorithm: set algorithm_class in its class"
+            )
         if not is_agent and not (isinstance(algorithm, str) and algorithm in known):
             raise ConfigError(
                 f"{self.where}: no algorithm is called {shown(algorithm)}.{did_you_mean(algorithm, known)} There are "
@@ -71,7 +75,9 @@ class _Entry:
 
     def _check_settings(self) -> None:
         if self.algorithm == RANDOM and self.settings:
-            raise ConfigError(f"{self.where}: a 'random' agent has no settings, got {', '.join(self.settings)}")
+            raise ConfigError(
+                f"{self.where}: a 'random' agent has no settings, got {', '.join(map(str, self.settings))}"
+            )
         for given in OF_ENV:
             if given in self.settings:
                 raise ConfigError(f"make_agents: {given} is the environment's to say: leave it out")
@@ -98,7 +104,7 @@ class _Entry:
         except Exception as error:  # code of the user's own, such as a network, may fail with anything
             raise AgentError(
                 f"player {player.name!r}: its {made_by.__name__} cannot be made: {spoken(error)}. Look at the settings "
-                f"given for it: {', '.join(self.settings) or 'none'}"
+                f"given for it: {', '.join(map(str, self.settings)) or 'none'}"
             ) from error
         return made
 

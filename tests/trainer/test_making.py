@@ -178,6 +178,8 @@ def test_any_class_of_agents_is_made_with_what_its_constructor_names():
         ({"*": ("ppo", {"frame_stack": 3})}, {}, "frame_stack is the environment's to say"),
         ({"*": "ppo", "blue": "random"}, {"gamma": 0.5}, "name['blue']: a 'random' agent has no settings, got gamma"),
         (mt.PPO(spaces.Discrete(3), spaces.Discrete(3)), {}, "is an agent already: give its class"),
+        (mt.LearningAgent, {}, "name: LearningAgent names no algorithm: set algorithm_class"),
+        (("ppo", {3: 4}), {}, "player 'red_0': its PPO cannot be made: TypeError"),
         (make_agents, {}, "name: no algorithm is called <function make_agents"),
         (mt.Algorithm, {}, "Algorithm is an Algorithm, which an agent class holds: define one, class Mine("),
         ((Own, {"boldnes": 1}), {}, "player 'red_0': its Own cannot be made: TypeError"),
