@@ -26,14 +26,15 @@ from marltrain.layout import (
     without_mask,
 )
 from marltrain.policies.batch import Acted, AgentState, Experience
-from marltrain.random import child_seed, chosen_seed, fresh_seed, generator
+from marltrain.policies.drawing import Drawing
+from marltrain.random import child_seed, chosen_seed
 from marltrain.spec import PlayerSpec
 
 if TYPE_CHECKING:
     from marltrain.policies.learner import Learner
 
 
-class Agent:
+class Agent(Drawing):
     """Base of every agent. Subclass it for anything of your own: define `act`, and `observe` and `update` to learn.
 
     observation_space, action_space: as the environment declares them; None before an agent made without them is seated.
@@ -44,7 +45,6 @@ class Agent:
     observation_space: Space | None = None
     action_space: Space | None = None
     layout: Layout | None = None
-    seed: int | None = None
     any_seat: bool = False
     _seat: PlayerSpec | None = None
     _kinds: tuple[str, ...] = ()
@@ -113,7 +113,8 @@ class Agent:
         action: Array = np.zeros((len(turn), *action_shape(space)), action_dtype(space))
         if len(rows):
             observation = layout.decode(map_obs(lambda array: array[rows], obs))
-            chosen = self.act(observation, None if legal is None else legal[rows], explore[rows])
+            with self.drawing_from(rng):
+                chosen = self.act(observation, None if legal is None else legal[rows], explore[rows])
             action[rows] = _indexed(space, self._checked(space, chosen, len(rows)))
         return Acted(action, carry)
 
@@ -245,16 +246,13 @@ class RandomAgent(Agent):
         self.seed = None if seed is None else chosen_seed(seed, "RandomAgent")
         if observation_space is not None:
             self.layout = Layout(without_mask(observation_space)[0])
-        self._rng: np.random.Generator | None = None
 
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
         """Return a random legal action, or one a row for a batch."""
         layout, space = self._seated()
         obs, mask, batched = encoded(layout, observation, legal, space)
-        if self._rng is None:
-            self._rng = generator(fresh_seed() if self.seed is None else self.seed, "act")
         rows = len(arrays_of(obs)[0])
-        action = in_units(space, _random_actions(space, mask, rows, self._rng))
+        action = in_units(space, _random_actions(space, mask, rows, self.rng))
         return action if batched else action[0]
 
     def decide(

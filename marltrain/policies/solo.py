@@ -35,7 +35,7 @@ class SoloLearner(Learner):
 
     def at(self, env_steps: int) -> None:
         """Note the run's env steps, which `update` is told the increase of."""
-        self._env_steps = env_steps
+        self._env_steps, self._seen_steps = env_steps, min(self._seen_steps, env_steps)  # a new run counts from 0
 
     def gammas(self) -> Array:
         """Return 1: whatever discounts is the agent's own business."""
@@ -57,8 +57,9 @@ class SoloLearner(Learner):
         if not learn[0]:
             return {}
         layout, space = self.agent._seated()
-        self.agent.observe(experience_of(batch, layout, space))
-        metrics = self.agent.update(self._env_steps - self._seen_steps)
+        with self.agent.drawing_from(self._act_rng[0]):
+            self.agent.observe(experience_of(batch, layout, space))
+            metrics = self.agent.update(self._env_steps - self._seen_steps)
         self._seen_steps = self._env_steps
         self.gradient_steps += 1
         return {name: np.array([value], np.float64) for name, value in metrics.items()}
