@@ -50,6 +50,7 @@ _HOME = {
     "ParameterServerStrategy": "marltrain.policies.strategies",
     "Phase": "marltrain.policies.algorithm",
     "PlayerSpec": "marltrain.spec",
+    "ProgressPrinter": "marltrain.trainer.progress",
     "RandomAgent": "marltrain.policies.agent",
     "Replay": "marltrain.policies.memory.choices",
     "Rollouts": "marltrain.policies.memory.choices",
@@ -156,4 +157,5 @@ if TYPE_CHECKING:
     from marltrain.trainer.lambda_callback import LambdaCallback as LambdaCallback
     from marltrain.trainer.making import make_agents as make_agents
     from marltrain.trainer.play import play as play
+    from marltrain.trainer.progress import ProgressPrinter as ProgressPrinter
     from marltrain.trainer.tuned import tuned as tuned

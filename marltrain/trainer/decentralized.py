@@ -19,6 +19,7 @@ from marltrain.policies.agent import Agent
 from marltrain.policies.memory.streams import Plan, Streams
 from marltrain.random import child_seed, fresh_seed
 from marltrain.spec import EnvSpec
+from marltrain.trainer.budgets import Budgets
 from marltrain.trainer.checkpoint import FOLDER, Found, begun, find, run_of, sole
 from marltrain.trainer.claims import at_work
 from marltrain.trainer.course import Course
@@ -28,7 +29,8 @@ from marltrain.trainer.halves import check_agents, check_places
 from marltrain.trainer.hooks import Callback, CallbackList, FunctionHooks, Paced
 from marltrain.trainer.overlap import learning_thread
 from marltrain.trainer.paces import Defaults, check_pace, plans_for
-from marltrain.trainer.parts import Parts
+from marltrain.trainer.parts import Counters, Parts
+from marltrain.trainer.progress import Progress, ProgressPrinter
 from marltrain.trainer.prospects import check_line_up, warn_of_early_end, warn_of_no_update
 from marltrain.trainer.record import record
 from marltrain.trainer.resume import call_of, check, check_frames, check_resumable, seed_of, threads, versions
@@ -69,6 +71,7 @@ class DecentralizedTrainer:
     environment's code fails before it has once finished an episode, else a restart.
     max_env_restarts: faults that are survived within 10,000 env steps.
     env_timeout: seconds that a worker may take for one env step of its environments (subproc only).
+    progress: True shows a bar in a terminal, and lines in other outputs; a `ProgressPrinter` says how often lines come.
     run_dir: where tables, picture and agents go; runs/<name>-<time> by default. False: nothing is written.
 
     Raises ConfigError for a wrong argument, before anything runs.
@@ -102,7 +105,7 @@ class DecentralizedTrainer:
         team_reward: TeamReward = None,
         callbacks: Iterable[Callback] = (),
         run_dir: str | Path | Literal[False] | None = None,
-        progress: bool = True,
+        progress: bool | ProgressPrinter = True,
         on_fault: str | None = None,
         max_env_restarts: int = MAX_RESTARTS,
         env_timeout: float | None = None,
@@ -114,7 +117,8 @@ class DecentralizedTrainer:
             num_train_envs=num_train_envs, num_test_envs=num_test_envs, batch_size=batch_size, update_freq=update_freq,
             test_freq=test_freq, episodes_per_train=episodes_per_train, episodes_per_test=episodes_per_test,
             shared_memory=shared_memory, vector=vector, num_workers=num_workers, seed=seed,
-            steps_per_train=steps_per_train, updates_per_train=updates_per_train, progress=progress,
+            steps_per_train=steps_per_train, updates_per_train=updates_per_train,
+            progress=True if isinstance(progress, ProgressPrinter) else progress,
             on_fault=on_fault, max_env_restarts=max_env_restarts, env_timeout=env_timeout, collect=collect,
             double_buffer=double_buffer,
         )  # fmt: skip
@@ -127,6 +131,7 @@ class DecentralizedTrainer:
         check_timeout(self.settings.env_timeout, vector=vector, native=self.source.game is not None)
         self.seed = fresh_seed() if self.settings.seed is None else self.settings.seed
         self.reward_metric, self.team_reward = reward_metric, team_reward
+        self.printer = progress if isinstance(progress, ProgressPrinter) else None
         self.hooks = FunctionHooks(
             Paced("train_fn", train_fn, self.settings.num_train_envs),
             Paced("test_fn", test_fn, self.settings.num_test_envs),
@@ -373,9 +378,11 @@ class DecentralizedTrainer:
                     (folder.path / FOLDER).mkdir(exist_ok=True)
                 record(folder.path, self, spec, agents, (learning, exploring))
             self.trained += 1
+            budgets = Budgets.of(settings, Counters())
             parts = Parts(
                 envs, Evaluation(test_envs, self.seed), roster, line_up, test_agents is not None, streams, courses,
-                folder, env_seed, self.hooks, CallbackList([*self._watchers(folder), *self.callbacks]),
+                folder, env_seed, budgets, self.hooks,
+                CallbackList([*self._watchers(folder, budgets), *self.callbacks]),
                 self.checkpoint, told, stack.pop_all(),
             )  # fmt: skip
         return Run(self, parts), found, learning, exploring
@@ -404,15 +411,13 @@ class DecentralizedTrainer:
             self._streams, self._streams_of = Streams(spec, num_envs, plans), who
         return self._streams
 
-    def _watchers(self, folder: RunFolder | None) -> list[Callback]:
+    def _watchers(self, folder: RunFolder | None, budgets: Budgets) -> list[Callback]:
         """The callbacks of every run: TensorBoard files where it has a folder, and a progress bar if it is wanted."""
-        from marltrain.trainer.progress import Progress
         from marltrain.trainer.tensorboard import TensorBoard
 
         watchers: list[Callback] = [] if folder is None else [TensorBoard(folder.path)]
         if self.settings.progress:
-            s = self.settings
-            watchers.append(Progress(episodes=s.episode_budget, steps=s.steps_per_train, updates=s.updates_per_train))
+            watchers.append(Progress(budgets, self.printer))
         return watchers
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from marltrain.envs import VectorEnv
 from marltrain.policies.memory.streams import Streams
+from marltrain.trainer.budgets import Budgets
 from marltrain.trainer.checkpoint import Checkpoint
 from marltrain.trainer.course import Course
 from marltrain.trainer.evaluation import Evaluation
@@ -43,6 +44,7 @@ class Parts:
     courses: list[Course]
     folder: RunFolder | None
     env_seed: int
+    budgets: Budgets
     hooks: FunctionHooks
     callbacks: CallbackList
     checkpoint: Checkpoint | None

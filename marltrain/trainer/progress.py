@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
+from marltrain.config import checked_arguments, setting, validate
+from marltrain.errors import ConfigError
+from marltrain.trainer.budgets import Budgets
 from marltrain.trainer.hooks import Callback, Moment
 
 if TYPE_CHECKING:
@@ -21,44 +24,61 @@ SMOOTHING = 0.3
 """Weight of the newest interval in the shown rate."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    every_seconds: float | None = setting(None, doc="seconds between lines", above=0)
+    every_episodes: int | None = setting(None, doc="training episodes between lines", low=1)
+
+
+class ProgressPrinter:
+    """Has a trainer print its progress as plain lines, in a terminal too: `progress=ProgressPrinter(every_seconds=60)`.
+
+    every_seconds, every_episodes: how often; at least one of them, whichever comes first.
+
+    Raises ConfigError for a wrong argument.
+    """
+
+    @checked_arguments
+    def __init__(self, *, every_seconds: float | None = None, every_episodes: int | None = None) -> None:
+        """Check the arguments."""
+        self.settings = _Settings(every_seconds=every_seconds, every_episodes=every_episodes)
+        validate(self.settings, "ProgressPrinter")
+        if every_seconds is None and every_episodes is None:
+            raise ConfigError("ProgressPrinter: say how often: every_seconds= or every_episodes=")
+
+
 class Progress(Callback):
     """Shows episodes, env steps, env steps a second, the metric (and the best), the loss and the time left.
 
-    episodes, steps, updates: the run's budgets; the one that is nearest to its end counts. All None: no end is known.
-    file: where to show it (stderr); a terminal gets a bar, anything else a line every 30 seconds. Where it is closed,
-    or nobody reads it any more, nothing is shown, and training goes on.
+    budgets: the run's; the one that is nearest to its end counts. All None: no end is known.
+    printer: how often it prints a line. None: a terminal gets a bar, anything else a line every 30 seconds.
+    file: where to show it (stderr). Where it is closed, or nobody reads it any more, nothing is shown, and training
+    goes on.
     """
 
     only_watches = True
 
-    def __init__(
-        self,
-        *,
-        episodes: int | None = None,
-        steps: int | None = None,
-        updates: int | None = None,
-        file: TextIO | None = None,
-    ) -> None:
+    def __init__(self, budgets: Budgets, printer: ProgressPrinter | None = None, *, file: TextIO | None = None) -> None:
         """Take the budgets."""
         self._bar: tqdm[Any] | None = None
-        self._budgets = {"episodes": episodes, "env_steps": steps, "updates": updates}
+        self._budgets = vars(budgets)
         self._file: TextIO | None = sys.stderr if file is None else file  # a process without a console has none
         self._terminal = False
         with self._while_it_is_read():
-            self._terminal = self._file is not None and self._file.isatty()
-        self._interval = BAR_INTERVAL if self._terminal else LINE_INTERVAL
+            self._terminal = self._file is not None and self._file.isatty() and printer is None
+        own = _Settings(every_seconds=BAR_INTERVAL if self._terminal else LINE_INTERVAL)
+        self._every = own if printer is None else printer.settings
         self._metric: float | None = None
         self._best: float | None = None
         self._loss: float | None = None
         self._rate: float | None = None
         self._shown = (0, 0.0)
-        self._shown_at = 0.0
+        self._shown_at = (0, 0.0)
 
     def on_train_start(self, moment: Moment) -> None:
         """Open the bar."""
         self._metric = self._best = self._loss = self._rate = None
-        self._shown_at = time.perf_counter()
-        self._shown = (moment.env_steps, moment.seconds)
+        self._shown, self._shown_at = (moment.env_steps, moment.seconds), (moment.episodes, moment.seconds)
         if self._terminal:
             from tqdm import tqdm
 
@@ -67,7 +87,10 @@ class Progress(Callback):
 
     def on_collect(self, moment: Moment) -> None:
         """Show the present state, if the last one is old enough."""
-        if time.perf_counter() - self._shown_at >= self._interval:
+        every, (episodes, seconds) = self._every, self._shown_at
+        late = every.every_seconds is not None and moment.seconds - seconds >= every.every_seconds
+        number = every.every_episodes
+        if late or (number is not None and moment.episodes // number > episodes // number):
             self._show(moment)
 
     def on_update_end(self, moment: Moment) -> None:
@@ -115,7 +138,7 @@ class Progress(Callback):
         else:
             share = "" if done is None else f"{done:4.0%}  "
             self._line(f"{share}{text}  {_clock(moment.seconds)}{self._left(done, moment.seconds)}")
-        self._shown_at = time.perf_counter()
+        self._shown_at = (moment.episodes, moment.seconds)
 
     def _line(self, text: str) -> None:
         with self._while_it_is_read():

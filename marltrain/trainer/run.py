@@ -135,7 +135,7 @@ class Run:
 
     def learn(self) -> None:
         """Make the updates that are due."""
-        env_steps, most, metrics = self.counters.env_steps, self.trainer.settings.updates_per_train, {}
+        env_steps, most, metrics = self.counters.env_steps, self.parts.budgets.updates, {}
         due = [course for course in self.parts.courses if course.gathered(self._collected)]
         if not due:
             return
@@ -236,15 +236,7 @@ class Run:
 
     def over(self) -> bool:
         """Say whether a budget is used up or somebody asked to stop, and every environment has made its step."""
-        settings, counters = self.trainer.settings, self.counters
-        budgets = (
-            ("episodes_per_train", counters.episodes, settings.episode_budget),
-            ("steps_per_train", counters.env_steps, settings.steps_per_train),
-            ("updates_per_train", counters.updates, settings.updates_per_train),
-        )
-        self.reason = self._stopped or next(
-            (name for name, done, budget in budgets if budget is not None and done >= budget), ""
-        )
+        self.reason = self._stopped or self.parts.budgets.reached(self.counters)
         return bool(self.reason) and not self._ahead.under_way
 
     def last_test(self) -> None:
@@ -327,7 +319,7 @@ class Run:
         """Return how updates are planned: for compiled code to make, unless somebody acts upon each."""
         if self.parts.callbacks.interfering(["on_update_start", "on_update_end"]):
             return lambda course, steps, _: min(steps, course.steps_left)
-        budget = self.trainer.settings.updates_per_train
+        budget = self.parts.budgets.updates
         return lambda course, steps, unit: course.plan(self.counters.env_steps, steps, budget, unit)
 
     def _steps_ahead(self) -> int:
@@ -335,7 +327,7 @@ class Run:
         counters, checkpoint = self.counters, self.parts.checkpoint
         if self._stopped or (checkpoint is not None and checkpoint.late(self.seconds)):
             return 1
-        budget = self.trainer.settings.steps_per_train
+        budget = self.parts.budgets.env_steps
         left = [None if budget is None else budget - counters.env_steps]
         left.append(None if checkpoint is None else checkpoint.steps_left(counters.env_steps))
         steps = [-(-env_steps // self.parts.envs.num_envs) for env_steps in left if env_steps is not None]
@@ -347,7 +339,7 @@ class Run:
         """Return the episodes that can end before a test, `train_fn`, a checkpoint or the end of a budget is due."""
         settings, checkpoint, train_fn = self.trainer.settings, self.parts.checkpoint, self.parts.hooks.train
         every = (
-            settings.test_freq, settings.episode_budget, train_fn.every if train_fn.function else None,
+            settings.test_freq, self.parts.budgets.episodes, train_fn.every if train_fn.function else None,
             checkpoint.settings.every_episodes if checkpoint else None,
         )  # fmt: skip
         return min(number - self.counters.episodes % number for number in every if number is not None)
@@ -518,18 +510,11 @@ class Run:
         if not self.parts.callbacks.listens(event):
             return
         counters = self.counters
-        self.parts.callbacks.call(
-            Moment(
-                self.trainer,
-                event,
-                counters.episodes,
-                counters.env_steps,
-                counters.updates,
-                counters.gradient_steps,
-                self.seconds,
-                data,
-            )
-        )
+        moment = Moment(
+            self.trainer, event, counters.episodes, counters.env_steps, counters.updates, counters.gradient_steps,
+            self.seconds, data,
+        )  # fmt: skip
+        self.parts.callbacks.call(moment)
 
     def _remember(self, step: Step, reward: Array | None) -> None:
         self.parts.streams.arrived(step, reward)

@@ -6,14 +6,21 @@ from typing import Any
 
 import pytest
 
+from marltrain.errors import ConfigError
 from marltrain.trainer import progress
+from marltrain.trainer.budgets import Budgets
 from marltrain.trainer.hooks import CallbackList, Moment
-from marltrain.trainer.progress import Progress
+from marltrain.trainer.progress import Progress, ProgressPrinter
+from tests.trainer.running import ppo, trainer
 
 
 class Terminal(io.StringIO):
     def isatty(self):
         return True
+
+
+def showing(printer=None, *, file=None, **budgets):
+    return Progress(Budgets(**{"episodes": None, "env_steps": None, "updates": None, **budgets}), printer, file=file)
 
 
 def moment(event, *, episodes=0, env_steps=0, updates=0, seconds=0.0, **data):
@@ -44,7 +51,7 @@ def at_once(monkeypatch):
 @pytest.mark.usefixtures("at_once")
 def test_elsewhere_than_in_a_terminal_it_is_lines():
     file = io.StringIO()
-    run(Progress(steps=4000, file=file))
+    run(showing(env_steps=4000, file=file))
     assert file.getvalue().splitlines() == [
         " 25%  3 episodes, 1,000 env steps, 200/s, metric -26 (best -26)  0:05 < 0:15",
         " 50%  5 episodes, 2,000 env steps, 200/s, metric -27.5 (best -26), loss 1.5  0:10 < 0:10",
@@ -52,9 +59,51 @@ def test_elsewhere_than_in_a_terminal_it_is_lines():
     ]
 
 
+def lines(printer, episodes, seconds, *, file=None):
+    """The lines at 1,000 batch steps, in a terminal unless a file is given: each ends some episodes, and takes time."""
+    file = Terminal() if file is None else file
+    shown = showing(printer, file=file)
+    shown.on_train_start(moment("on_train_start"))
+    for i in range(1, 1001):
+        shown.on_collect(moment("on_collect", episodes=i * episodes, env_steps=i, seconds=i * seconds))
+    return file.getvalue().splitlines()
+
+
+def test_a_line_comes_every_so_many_episodes_or_seconds():
+    assert [line.split(",")[0] for line in lines(ProgressPrinter(every_episodes=700), 2, 0.0)] == [
+        "700 episodes", "1"  # 1,400, and no more
+    ]  # fmt: skip
+    assert len(lines(ProgressPrinter(every_episodes=300), 7, 0.0)) == 23  # some multiples are passed, and not reached
+    assert len(lines(ProgressPrinter(every_seconds=60), 2, 0.5)) == 8  # of 500 seconds
+    both = lines(ProgressPrinter(every_seconds=60, every_episodes=900), 2, 0.5)
+    assert [line.split()[-1] for line in both] == ["1:00", "2:00", "3:00", "3:45", "4:45", "5:45", "6:45", "7:30"]
+    assert len(lines(ProgressPrinter(every_seconds=1e9), 2, 0.5)) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "ProgressPrinter: say how often: every_seconds= or every_episodes="),
+        ({"every_seconds": 0}, "every_seconds must be greater than 0"),
+        ({"every_episodes": 1.5}, "every_episodes must be an integer or None"),
+        ({"every_episode": 1}, "Did you mean 'every_episodes'"),
+    ],
+)
+def test_a_printer_checks_its_arguments(given, message):
+    with pytest.raises(ConfigError, match=message):
+        ProgressPrinter(**given)
+
+
+def test_a_trainer_prints_as_it_is_told(capsys):
+    run = trainer(steps_per_train=27, progress=ProgressPrinter(every_episodes=6))
+    run.train(ppo(), [1, 1], plot=False)
+    shown = [line.split(",")[0].strip() for line in capsys.readouterr().err.splitlines()]
+    assert shown == ["67%  6 episodes", "100%  9 episodes", "training ended: steps_per_train"]
+
+
 def test_lines_are_rare():
     file = io.StringIO()
-    shown = Progress(steps=4000, file=file)
+    shown = showing(env_steps=4000, file=file)
     shown.on_train_start(moment("on_train_start"))
     for i in range(1000):
         shown.on_collect(moment("on_collect", env_steps=i, seconds=i / 1000))
@@ -65,7 +114,7 @@ def test_lines_are_rare():
 def test_in_a_terminal_it_is_a_bar(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     file = Terminal()
-    run(Progress(episodes=10, file=file))
+    run(showing(episodes=10, file=file))
     lines = [line.strip() for line in file.getvalue().split("\r")]
     assert any(line.startswith("30%|######    ") and "1,000 env steps, 200/s, metric -26" in line for line in lines)
     assert any(line.startswith("50%|##########    ") and "loss 1.5" in line for line in lines)
@@ -75,7 +124,7 @@ def test_in_a_terminal_it_is_a_bar(monkeypatch):
 @pytest.mark.usefixtures("at_once")
 def test_the_bar_is_closed_after_an_early_end():
     file = Terminal()
-    shown = Progress(file=file)
+    shown = showing(file=file)
     shown.on_train_start(moment("on_train_start"))
     shown.on_train_end(moment("on_train_end", reason="ValueError"))
     assert file.getvalue().endswith("training ended: ValueError\n")
@@ -87,17 +136,17 @@ def test_the_bar_is_closed_after_an_early_end():
     ("budgets", "share"),
     [
         ({"episodes": 10}, " 50%"),
-        ({"steps": 8000}, " 25%"),
+        ({"env_steps": 8000}, " 25%"),
         ({"updates": 2}, " 50%"),
-        ({"episodes": 100, "steps": 8000, "updates": 1}, "100%"),
-        ({"steps": 100}, "100%"),
+        ({"episodes": 100, "env_steps": 8000, "updates": 1}, "100%"),
+        ({"env_steps": 100}, "100%"),
         ({}, "5 episodes"),
     ],
 )
 @pytest.mark.usefixtures("at_once")
 def test_the_budget_nearest_to_its_end_counts(budgets, share):
     file = io.StringIO()
-    run(Progress(**budgets, file=file))
+    run(showing(**budgets, file=file))
     assert file.getvalue().splitlines()[-2].startswith(share)
 
 
@@ -128,7 +177,7 @@ class Gone(Terminal):
 @pytest.mark.parametrize("writes", [0, 1, 2])
 def test_nothing_is_shown_once_nobody_reads_it(terminal, writes):
     file = Gone(terminal, writes, BrokenPipeError(32, "Broken pipe"))
-    shown = Progress(steps=4000, file=file)
+    shown = showing(env_steps=4000, file=file)
     run(shown)
     run(shown)  # nor when it is asked again
     assert file.left == -1
@@ -138,16 +187,16 @@ def test_nothing_is_shown_once_nobody_reads_it(terminal, writes):
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("writes", [0, 1, 2, 20])
 def test_a_file_that_is_closed_on_the_way_is_no_error(terminal, writes):
-    run(Progress(steps=4000, file=Gone(terminal, writes, ValueError("I/O operation on closed file."))))
+    run(showing(env_steps=4000, file=Gone(terminal, writes, ValueError("I/O operation on closed file."))))
 
 
 @pytest.mark.usefixtures("at_once")
 def test_where_there_is_nothing_to_show_it_on_it_shows_nothing(monkeypatch):
     closed = io.StringIO()
     closed.close()
-    run(Progress(steps=4000, file=closed))
+    run(showing(env_steps=4000, file=closed))
     monkeypatch.setattr("sys.stderr", None)
-    run(Progress(steps=4000))
+    run(showing(env_steps=4000))
 
 
 def test_a_run_whose_stderr_nobody_reads_ends_with_its_result(tmp_path):

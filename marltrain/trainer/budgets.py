@@ -1,0 +1,42 @@
+"""How much a run may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from marltrain.trainer.settings import TrainerSettings
+
+if TYPE_CHECKING:
+    from marltrain.trainer.parts import Counters
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """The counts at which training ends, from the run's beginning; None: no end."""
+
+    episodes: int | None
+    env_steps: int | None
+    updates: int | None
+
+    @classmethod
+    def of(cls, settings: TrainerSettings, counters: Counters) -> Budgets:
+        """Return a trainer's budgets on top of what has been counted before."""
+
+        def total(budget: int | None, before: int) -> int | None:
+            return None if budget is None else before + budget
+
+        return cls(
+            total(settings.episode_budget, counters.episodes),
+            total(settings.steps_per_train, counters.env_steps),
+            total(settings.updates_per_train, counters.updates),
+        )
+
+    def reached(self, counters: Counters) -> str:
+        """Return the name of the first budget that is used up, "" while none is."""
+        budgets = (
+            ("episodes_per_train", counters.episodes, self.episodes),
+            ("steps_per_train", counters.env_steps, self.env_steps),
+            ("updates_per_train", counters.updates, self.updates),
+        )
+        return next((name for name, done, budget in budgets if budget is not None and done >= budget), "")
