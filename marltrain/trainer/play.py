@@ -46,10 +46,11 @@ def play(
     seed: int = 0,
     fps: float | None = None,
 ) -> Array:
-    """Play whole episodes in a window, or film them; return the returns, [episodes, players] float64.
+    """Play whole episodes in a window, as text, or film them; return the returns, [episodes, players] float64.
 
     env, env_args: as for `DecentralizedTrainer`.  agents: one a player.
-    out: a path that ends in .gif or .mp4 to film; None shows a window.
+    out: a path that ends in .gif or .mp4 to film; None shows a window, or prints the text of environments that have
+        no window (render mode "ansi").
     greedy: agents do not explore.  seed: of the episodes.
     fps: pictures a second; None: what the environment says, else 2 for turn-based games and 10 for others.
     Raises ConfigError for other paths, EnvError for environments that cannot be shown that way.
@@ -65,12 +66,12 @@ def play(
     with contextlib.ExitStack() as opened:
         opened.enter_context(at_work(None, agents, training=False))
         spec = probe(source)
-        table = _Table(source, spec, "human" if target is None else "rgb_array")
+        table = _Table(source, spec, ("human", "ansi") if target is None else ("rgb_array",))
         rate = fps or float(table.metadata.get("render_fps") or (2 if spec.turn_based else 10))
         actors = Actors(spec, Roster(spec, agents, seed, stack=False).units, 1, "test")
         actors.explore(np.full(len(spec.players), not greedy))
         if target is None:
-            show: Show = _Window(rate)
+            show: Show = _Window(rate, draws=table.render_mode == "human")
         else:
             opened.enter_context(_without_window())
             show = opened.enter_context(_film(target, rate))
@@ -83,17 +84,21 @@ def play(
 class _Table:
     """One environment that is shown: a new object for each episode, which no impure reset can spoil."""
 
-    def __init__(self, source: Source, spec: EnvSpec, render_mode: str) -> None:
-        self.source, self.spec, self.render_mode = source, spec, render_mode
+    def __init__(self, source: Source, spec: EnvSpec, render_modes: Sequence[str]) -> None:
+        """Build the environment with the first of the modes that it has; raises EnvError where it has none."""
+        self.source, self.spec = source, spec
         self.guard, self.step = Guard(spec), Step.empty(spec, 1)
-        self.adapter = self._build()
         self.used = False
-        modes = self.metadata.get("render_modes")
-        if modes is not None and render_mode not in modes:
+        known: Any = ()
+        for self.render_mode in render_modes:
+            self.adapter = self._build()
+            known = self.metadata.get("render_modes")
+            if known is None or self.render_mode in known:
+                return
             self.close()
-            raise EnvError(
-                f"environment {source.name!r} has no render mode {render_mode!r}; it has {', '.join(modes) or 'none'}"
-            )
+        wanted = " or ".join(map(repr, render_modes))
+        raise EnvError(f"environment {source.name!r} has no render mode {wanted}; it has {', '.join(known) or 'none'}. "
+                       f"{_remedy(known)}")  # fmt: skip
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -127,7 +132,16 @@ class _Table:
 
     def _build(self) -> Adapter:
         with self._told(f"built with render_mode={self.render_mode!r}"):
-            env = self.source.make(self.render_mode)
+            try:
+                env = self.source.make(self.render_mode)
+            except TypeError as error:
+                if "render_mode" not in str(error):
+                    raise
+                raise EnvError(
+                    f"environment {self.source.name!r} cannot be built with render_mode={self.render_mode!r}: {error}. "
+                    "To be shown, its class takes render_mode, names its modes in metadata['render_modes'] and defines "
+                    "render()"
+                ) from error
             return ADAPTERS[api_of(env)](env, self.spec)
 
     @contextmanager
@@ -143,15 +157,28 @@ class _Table:
             ) from error
 
 
-class _Window:
-    """Shows each picture for its time; Gymnasium's environments draw by themselves in this mode."""
+def _remedy(known: Sequence[str]) -> str:
+    """Return how to show an environment that has the modes `known`, but none of those asked for."""
+    if "rgb_array" in known:
+        return "Film it: out='game.gif'"
+    if {"human", "ansi"} & set(known):
+        return "It cannot be filmed: leave out= out to watch it"
+    return "It cannot be shown: its returns are what trainer.test() measures"
 
-    def __init__(self, fps: float) -> None:
-        self.seconds, self.due = 1.0 / fps, 0.0
+
+class _Window:
+    """Shows each picture for its time, and prints what is text.
+
+    draws: Gymnasium's environments draw by themselves, as they do with render mode "human".
+    """
+
+    def __init__(self, fps: float, *, draws: bool) -> None:
+        self.seconds, self.due, self.draws = 1.0 / fps, 0.0, draws
 
     def __call__(self, adapter: Adapter, ended: bool) -> None:
-        if api_of(adapter.env) != "gymnasium":
-            adapter.render()
+        shown = None if self.draws and api_of(adapter.env) == "gymnasium" else adapter.render()
+        if isinstance(shown, str):
+            print(shown, flush=True)
         time.sleep(max(0.0, self.due - time.perf_counter()))
         self.due = time.perf_counter() + (HOLD if ended else self.seconds)
 

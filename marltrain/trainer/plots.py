@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.errors import ConfigError, SaveError, did_you_mean
-from marltrain.files import read_json, replacing
+from marltrain.files import replacing
 from marltrain.layout import Array
 from marltrain.random import generator
 from marltrain.trainer.history import TESTS_FILE
+from marltrain.trainer.kinds import found, kinds, with_tests
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,8 +26,15 @@ LABELS = {"steps": "env steps", "episodes": "training episodes", "time": "time (
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f6a55", "#333333")
 """Okabe and Ito's colours, which the colour-blind can tell apart, the darkest first."""
 INK, GRID = "#333333", "#e4e4e4"
+LINES = ("-", "--", ":", "-.")
+"""Kinds of lines: more players than colours are told apart by these."""
 POINTS = 400
 """Most points of a drawn curve."""
+MARKED = 30
+"""Most points of a curve whose points are marked."""
+LONGEST_NAME = 30
+NAMED = 12
+"""Most entries of a legend: more would hide the curves."""
 RESAMPLES = 1_000
 
 
@@ -54,6 +61,7 @@ def plot_runs(
 ) -> Path:
     """Draw the tested metric of several runs; runs that differ only in their seed are one curve with a band.
 
+    run_dirs: folders of runs; a folder that is none stands for the runs inside it. Runs without a test are left out.
     x: "steps" (env steps), "episodes" or "time".  smooth: tests averaged for a point.
     A curve of several runs is their mean, its band the 95 % bootstrap interval of that mean over runs; the band of a
     single run is each test's own. Returns the path written; raises ConfigError or SaveError, naming what is wrong.
@@ -64,9 +72,8 @@ def plot_runs(
         raise ConfigError(f"smooth counts tests and must be at least 1, got {smooth}")
     if not run_dirs:
         raise ConfigError("there are no runs to plot: name at least one run's folder")
-    groups: dict[str, list[_Curve]] = {}
-    for folder in map(Path, run_dirs):
-        groups.setdefault(_group(folder), []).append(_read(folder, AXES[x], smooth))
+    runs = with_tests(found([*map(Path, run_dirs)]))
+    groups = {name: [_read(run, AXES[x], smooth) for run in members] for name, members in kinds(runs).items()}
     figure = _figure(7.2, 4.2)
     ax = figure.subplots()
     for i, (name, curves) in enumerate(groups.items()):
@@ -89,27 +96,14 @@ class _Curve:
     high: Array
 
 
-def _group(folder: Path) -> str:
-    """What runs of different seeds share: algorithm and environment, or the folder's name without time and seed."""
-    config = folder / "config.json"
-    found: Any = read_json(config) if config.is_file() else {}
-    if isinstance(found, dict) and {"algo", "env"} <= found.keys():
-        return f"{found['algo']} on {found['env']}"
-    return re.sub(r"[-_](seed)?[-_]?\d[\d\-_T]*$", "", folder.resolve().name) or folder.name
-
-
 def _read(folder: Path, column: str, smooth: int) -> _Curve:
     import pandas as pd
 
     file = folder / TESTS_FILE
-    if not file.is_file():
-        raise SaveError(f"{folder}: is not a run's folder: {TESTS_FILE} is not there")
     try:
         tests = pd.read_parquet(file, columns=[column, "metric", "interval_low", "interval_high"]).astype(float)
     except (OSError, ValueError, KeyError, TypeError, NotImplementedError) as error:
         raise SaveError(f"{file}: not a table of tests, or damaged: {error}") from error
-    if not len(tests):
-        raise SaveError(f"{file}: holds no test, so there is nothing to plot")
     means = tests.rolling(smooth, min_periods=1).mean()
     sides = (means["metric"], means["interval_low"], means["interval_high"])
     return _Curve(tests[column].to_numpy(float), *(side.to_numpy(float) for side in sides))
@@ -135,44 +129,62 @@ def _merged(curves: Sequence[_Curve]) -> _Curve:
 
 
 def _draw(ax: Axes, curve: _Curve, label: str | None, color: str) -> None:
-    marker = "o" if len(curve.x) <= 30 else None
-    ax.plot(curve.x, curve.middle, color=color, lw=1.8, marker=marker, ms=3.5, label=label, zorder=3)
+    ax.plot(curve.x, curve.middle, color=color, lw=1.8, label=label, zorder=3, **_marks(curve.middle))
     bounded = np.isfinite(curve.low) & np.isfinite(curve.high)
     ax.fill_between(curve.x, curve.low, curve.high, where=bounded.tolist(), color=color, alpha=0.18, lw=0, zorder=2)
+    if len(curve.x) == 1 and bounded.all():  # a band of one point has no width
+        ax.vlines(curve.x, curve.low, curve.high, color=color, alpha=0.4, lw=3, zorder=2)
+
+
+def _marks(values: Array) -> dict[str, Any]:
+    """Return how the points of a curve are marked: all where they are few; a line alone shows no single point."""
+    return {"marker": "o", "ms": 3.5} if np.isfinite(values).sum() <= MARKED else {}
+
+
+def _looks(tests: pd.DataFrame) -> Callable[[str], dict[str, Any]]:
+    """Return a function: a player's name, or an agent's ("anna+ben"), -> its colour and kind of line in every panel."""
+    players = [name.removeprefix("return/") for name in tests.columns if name.startswith("return/")]
+
+    def look(name: str) -> dict[str, Any]:
+        i = next(i for i, player in enumerate(players) if f"{name}+".startswith(f"{player}+"))
+        return {"color": COLORS[i % len(COLORS)], "ls": LINES[i // len(COLORS) % len(LINES)], "lw": 1.4, "zorder": 3}
+
+    return look
 
 
 def _metric(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
     columns = ("env_steps", "metric", "interval_low", "interval_high")
     curve = _Curve(*(tests[name].to_numpy(float) for name in columns))
-    _draw(ax, curve, None, COLORS[0])
-    if len(found := np.flatnonzero(tests["best"])):
-        best = found[-1]
+    _draw(ax, curve, "metric, 95 % interval", INK)
+    if len(bests := np.flatnonzero(tests["best"])):
+        best = bests[-1]
         label = f"best: {curve.middle[best]:.4g}"
-        ax.plot(curve.x[best], curve.middle[best], "*", color=COLORS[1], ms=11, label=label, zorder=4)
+        ax.plot(curve.x[best], curve.middle[best], "*", color=INK, ms=11, label=label, zorder=4)
     _legend(ax)
     ax.set_ylabel("metric in tests", color=INK)
 
 
 def _returns(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
     """The training returns of each player: means over a fiftieth of the episodes."""
-    window = max(1, len(episodes) // 50)
+    window, look = max(1, len(episodes) // 50), _looks(tests)
     rows = np.unique(np.linspace(window - 1, len(episodes) - 1, POINTS).astype(int))
     x = episodes["env_steps"].to_numpy()[rows]
-    for i, name in enumerate([name for name in episodes.columns if name.startswith("return/")]):
-        means = episodes[name].rolling(window).mean().to_numpy()[rows]
-        ax.plot(x, means, color=COLORS[i % len(COLORS)], lw=1.4, label=name.removeprefix("return/"), zorder=3)
+    for name in [name for name in episodes.columns if name.startswith("return/")]:
+        means, player = episodes[name].rolling(window).mean().to_numpy()[rows], name.removeprefix("return/")
+        ax.plot(x, means, label=player, **look(player), **_marks(means))
     ax.set_ylabel(f"training return\n(mean of {window} episodes)" if window > 1 else "training return", color=INK)
     _legend(ax)
 
 
 def _losses(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
-    names = [name for name in tests.columns if name.endswith("/loss/total")]
-    for i, name in enumerate(names):
-        known = tests[name].notna()
-        label = name.removesuffix("/loss/total")
-        ax.plot(
-            tests["env_steps"][known], tests[name][known], color=COLORS[i % len(COLORS)], lw=1.4, label=label, zorder=3
-        )
+    """The losses of each agent, in the colour of its first player."""
+    look = _looks(tests)
+    for name in [name for name in tests.columns if name.endswith("/loss/total")]:
+        known, agent = tests[name].notna(), name.removesuffix("/loss/total")
+        values = tests[name][known].to_numpy(float)
+        if len(values):
+            label = agent if len(agent) <= LONGEST_NAME else f"{agent.partition('+')[0]} and others"
+            ax.plot(tests["env_steps"][known], values, label=label, **look(agent), **_marks(values))
     ax.set_ylabel("loss", color=INK)
     _legend(ax)
 
@@ -201,8 +213,15 @@ def _style(ax: Axes, *, legend: bool = False) -> None:
 
 
 def _legend(ax: Axes) -> None:
+    """Name the curves; of too many the first, and how many there are besides."""
+    from matplotlib.lines import Line2D
+
     handles, labels = ax.get_legend_handles_labels()
-    if 1 <= len(labels) <= 12:  # more would hide the curves
+    if len(labels) > NAMED:
+        blank = Line2D([], [], lw=0)
+        more = len(labels) - NAMED + 1
+        handles, labels = [*handles[: NAMED - 1], blank], [*labels[: NAMED - 1], f"and {more} more"]
+    if labels:
         ax.legend(handles, labels, frameon=False, fontsize=9, ncols=1 + (len(labels) > 4), labelcolor=INK)
 
 

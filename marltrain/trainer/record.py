@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,6 +15,7 @@ from marltrain.files import plain, write_json
 from marltrain.layout import Array
 from marltrain.policies.agent import Agent, FrozenAgent
 from marltrain.policies.backends import BACKENDS, make_backend
+from marltrain.policies.foreign import ForeignAgent
 from marltrain.policies.learning import LearningAgent
 from marltrain.spec import EnvSpec
 
@@ -26,7 +29,7 @@ WHERE_LOADED = ("keras", "tensorflow", "tianshou", "torch")
 def record(
     folder: Path, trainer: DecentralizedTrainer, spec: EnvSpec, agents: Sequence[Agent], masks: tuple[Array, Array]
 ) -> None:
-    """Write the environment, the trainer's settings, each seat's agent, the seed, versions and thread counts."""
+    """Write the environment, the trainer's settings, each seat's agent, the seed, versions, processor and threads."""
     learning, exploring = masks
     seats: list[dict[str, Any]] = [
         {"player": name, "agent": _described(agent), "learns": bool(learns), "explores": bool(explores)}
@@ -42,10 +45,23 @@ def record(
             "reproducible": spec.reproducible,
             "trainer": {**plain(asdict(trainer.settings)), "team_reward": plain(trainer.team_reward)},
             "seats": seats,
-            "versions": {name: version(name) for name in (*LIBRARIES, *loaded(WHERE_LOADED))},
+            "versions": {
+                "python": platform.python_version(),
+                "numba": version("numba"),
+                **{name: version(name) for name in (*LIBRARIES, *loaded(WHERE_LOADED))},
+            },
+            "processor": {"name": processor(), "cores": os.cpu_count()},
             "threads": {name: make_backend(name, "cpu").threads() for name in loaded(BACKENDS)},
         },
     )
+
+
+def processor() -> str:
+    """Return the processor's name; the kind of machine where the system tells no more."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines() if cpuinfo.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def loaded(names: Sequence[str]) -> list[str]:
@@ -56,7 +72,10 @@ def loaded(names: Sequence[str]) -> list[str]:
 def _described(agent: Agent) -> dict[str, Any]:
     inner = agent.inner if isinstance(agent, FrozenAgent) else agent
     if not isinstance(inner, LearningAgent):
-        return {"type": type(agent).__name__, "seed": agent.seed}
+        own = {"backend": inner.framework} if isinstance(inner, ForeignAgent) else {}
+        return {"type": type(agent).__name__, "seed": agent.seed, **own}
     settings = {name: plain(getattr(inner.settings, name)) for name in dir(inner.hyper)}
     kind = inner.algorithm.name if inner is agent else f"frozen {inner.algorithm.name}"
-    return {"type": kind, "seed": inner.seed, "backend": inner.backend.name, "settings": settings}
+    backend = inner.backend
+    place = {"backend": backend.name, "device": str(backend.device), "jit_compile": backend.jit_compile}
+    return {"type": kind, "seed": inner.seed, **place, "settings": settings}

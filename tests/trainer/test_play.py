@@ -2,6 +2,7 @@ import os
 import subprocess
 import time
 
+import gymnasium
 import imageio.v3
 import imageio_ffmpeg
 import numpy as np
@@ -82,6 +83,59 @@ def test_a_window_shows_every_step(monkeypatch):
     assert all(0 < pause <= 0.02 for pause in slept[1:])
 
 
+class Spoken(Identity):
+    """Its pictures are text: as mode "ansi", or as what `render` returns in mode "human"."""
+
+    metadata = {"name": "spoken", "render_modes": ["ansi"]}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        super().__init__(length=2)
+
+    def render(self):
+        return f"step {self.t}"
+
+
+class Read(Spoken):
+    metadata = {"name": "read", "render_modes": ["human"]}  # noqa: RUF012
+
+
+@pytest.mark.parametrize("env", [Spoken, Read])
+def test_a_game_without_pictures_is_printed(env, capsys, monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    assert play(env, copycats()).tolist() == [[2.0, 2.0]]
+    assert capsys.readouterr().out == "step 0\nstep 1\nstep 2\n"
+    with pytest.raises(EnvError, match=r"no render mode 'rgb_array'; it has .*\. It cannot be filmed: leave out= out"):
+        play(env, copycats(), out="film.gif")
+
+
+def test_a_gymnasium_game_without_pictures_is_printed(capsys, monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    agents = make_agents("random", TextWalk, seed=0)
+    play(TextWalk, agents)
+    assert capsys.readouterr().out == "at 0\nat 1\n"
+
+
+class TextWalk(gymnasium.Env):
+    """One step; its picture is text."""
+
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return 0, {}
+
+    def step(self, action):
+        self.t += 1
+        return 0, 0.0, True, False, {}
+
+    def render(self):
+        return f"at {self.t}"
+
+
 def test_turn_based_games_are_played_by_their_rules():
     """Relay, always move 1 (ann 0, bob 1, cat 2, ...), worked out by hand.
 
@@ -153,8 +207,16 @@ def test_gymnasium_environments_are_filmed():
         ({"agents": copycats(3)}, AgentError, "2 players"),
         ({"env_args": {"fault": "step"}}, EnvError, r"Canvas.*step 1: ZeroDivisionError: broken"),
         ({"env_args": {"fault": "frame"}}, EnvError, r"render\(\) gave str"),
-        ({"env": Relay, "agents": [RandomAgent() for _ in range(3)], "out": None}, EnvError, "no render mode 'human'"),
-        ({"env": Crowd, "agents": [RandomAgent() for _ in range(3)]}, EnvError, "render_mode='rgb_array'"),
+        (
+            {"env": Relay, "agents": [RandomAgent() for _ in range(3)], "out": None},
+            EnvError,
+            r"no render mode 'human' or 'ansi'; it has .*Film",
+        ),
+        (
+            {"env": Crowd, "agents": [RandomAgent() for _ in range(3)]},
+            EnvError,
+            r"render_mode='rgb_array'.*takes render_mode",
+        ),
     ],
 )
 def test_what_cannot_be_played_is_named(changed, error, said):

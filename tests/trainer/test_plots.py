@@ -6,9 +6,18 @@ import pytest
 
 from marltrain.errors import ConfigError, SaveError
 from marltrain.trainer.history import TESTS_FILE, History
-from marltrain.trainer.plots import COLORS, _group, _merged, _read, draw_run, plot_runs
-
-BLUE = [int(COLORS[0][i : i + 2], 16) / 255 for i in (1, 3, 5)]
+from marltrain.trainer.plots import (
+    COLORS,
+    INK,
+    _figure,
+    _legend,
+    _losses,
+    _merged,
+    _read,
+    _returns,
+    draw_run,
+    plot_runs,
+)
 
 
 def history(folder, tests=5, *, episodes=30, shift=0.0, every=10, losses=True):
@@ -34,9 +43,15 @@ def written(folder, *, config=None, **kind):
     return folder
 
 
+def pixels(path, color):
+    """How many pixels of the picture are of a colour."""
+    wanted = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    return int((np.abs(matplotlib.image.imread(path)[..., :3] - wanted).max(-1) < 0.02).sum())
+
+
 def drawn(path):
     """Whether the first colour is anywhere in the picture."""
-    return bool((np.abs(matplotlib.image.imread(path)[..., :3] - BLUE).max(-1) < 0.02).any())
+    return pixels(path, COLORS[0]) > 0
 
 
 @pytest.mark.parametrize(
@@ -70,7 +85,9 @@ def test_unknown_intervals_are_drawn_as_none(tmp_path):
         made.add_test(episodes=i, env_steps=i, updates=0, gradient_steps=0, seconds=0.0, metric=1.0,
                       interval=(-np.inf, np.inf), returns=np.zeros(1), judged=["left"], best=not i)  # fmt: skip
     draw_run(made.tests, made.episodes, tmp_path / "metrics.png")
-    assert drawn(tmp_path / "metrics.png")
+    shown = pixels(tmp_path / "metrics.png", INK)
+    draw_run(made.tests[:0], made.episodes, tmp_path / "metrics.png")
+    assert shown > pixels(tmp_path / "metrics.png", INK) + 500  # the curve itself, beside what is written in ink
 
 
 def test_another_kind_of_picture_is_an_error(tmp_path):
@@ -122,26 +139,6 @@ def test_runs_without_a_common_stretch_have_no_mean(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "group"),
-    [
-        ("spread-20250101-120000", "spread"),
-        ("spread-seed3", "spread"),
-        ("spread_7", "spread"),
-        ("spread", "spread"),
-        ("simple_spread_v3-20250101-120000-2", "simple_spread_v3"),
-        ("20250101", "20250101"),
-    ],
-)
-def test_runs_are_grouped_by_name_without_time_and_seed(tmp_path, name, group):
-    assert _group(tmp_path / name) == group
-
-
-def test_runs_are_grouped_by_what_they_record(tmp_path):
-    one = written(tmp_path / "x", config={"algo": "ppo", "env": "mpe2/simple_spread_v3"})
-    assert _group(one) == "ppo on mpe2/simple_spread_v3"
-
-
-@pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"x": "step"}, "Did you mean 'steps'"),
@@ -157,10 +154,71 @@ def test_wrong_arguments(tmp_path, changed, said):
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path):
-    with pytest.raises(SaveError, match=r"is not a run's folder: history\.parquet is not there"):
+    with pytest.raises(SaveError, match=r"is not a run's folder: history\.parquet is not there, nor in the folders"):
         plot_runs([tmp_path])
     (tmp_path / TESTS_FILE).write_text("no table")
     with pytest.raises(SaveError, match=r"history\.parquet: not a table of tests"):
         plot_runs([tmp_path])
     with pytest.raises(SaveError, match="holds no test"):
         plot_runs([written(tmp_path / "empty", tests=0)])
+
+
+def lines(draw, made):
+    """The curves of one panel: label -> (colour, kind of line, marker)."""
+    ax = _figure(4, 3).subplots()
+    draw(ax, made.tests, made.episodes)
+    return {str(line.get_label()): (line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}
+
+
+def players(tmp_path, names, learns, episodes=1):
+    made = History(names, tmp_path)
+    made.add_update({name: {"loss/total": 1.0} for name in learns})
+    made.add_test(episodes=1, env_steps=1, updates=1, gradient_steps=1, seconds=0.0, metric=0.0, interval=(0.0, 0.0),
+                  returns=np.zeros(len(names)), judged=learns, best=True)  # fmt: skip
+    for i in range(episodes):
+        made.add_episodes(envs=np.array([0]), env_steps=i, lengths=np.array([1]), seconds=0.0,
+                          returns=np.zeros((len(names), 1)))  # fmt: skip
+    return made
+
+
+def test_a_player_has_one_colour_in_all_panels(tmp_path):
+    """Only the second and third learn: their losses have the colours of their returns."""
+    made = players(tmp_path, ["a", "b", "c+d", "d"], ["b", "c+d", "d"])
+    returns, losses = lines(_returns, made), lines(_losses, made)
+    assert list(losses) == ["b", "c+d", "d"]
+    assert all(losses[name] == returns[name] for name in losses)
+    assert len({look[0] for look in returns.values()}) == 4
+    shared = lines(_losses, players(tmp_path, ["a", "b", "c"], ["b+c"]))
+    assert shared["b+c"][0] == returns["b"][0]
+
+
+def test_more_players_than_colours_are_told_apart(tmp_path):
+    returns = lines(_returns, players(tmp_path, [f"p{i}" for i in range(20)], []))
+    assert len({look[:2] for look in returns.values()}) == 20
+
+
+@pytest.mark.parametrize(("episodes", "marker"), [(1, "o"), (30, "o"), (3000, "None")])
+def test_single_points_are_seen(tmp_path, episodes, marker):
+    made = players(tmp_path, ["a"], ["a"], episodes)
+    assert lines(_returns, made)["a"][2] == marker
+    assert lines(_losses, made)["a"][2] == "o"
+
+
+def named(ax):
+    legend = ax.get_legend()
+    assert legend is not None
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_a_legend_names_what_is_drawn(tmp_path):
+    made = players(tmp_path, ["a", "b"], ["a", "b"])
+    made.add_update({"b": {"loss/total": 2.0}})
+    tests = made.tests.assign(**{"a/loss/total": np.nan})
+    ax = _figure(4, 3).subplots()
+    _losses(ax, tests, made.episodes)
+    assert named(ax) == ["b"]
+    ax = _figure(4, 3).subplots()
+    for i in range(20):
+        ax.plot([0], [0], label=str(i))
+    _legend(ax)
+    assert named(ax) == [*map(str, range(11)), "and 9 more"]
