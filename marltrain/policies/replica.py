@@ -27,15 +27,20 @@ class Replica:
         if not member.learns:
             self.lent = joined
             return
-        algorithm, *made_of = cloudpickle.loads(member.algorithm)  # bytes of the process that started this one
-        self.learner = AlgorithmLearner(algorithm(*made_of), joined, range(member.num_agents), draw=False)
-        parts = self.learner.algorithm, joined, self.learner.nets, self.learner.optimisers
-        self.passes = [PartPass(phase, *parts) for phase in self.learner.algorithm.phases]
+        self.backend = joined
+        self.hold(member.algorithm, member.num_agents)
 
     def __call__(self, order: tuple[Any, ...]) -> Any:
         """Carry out an order: the name of a method, and its arguments."""
         name, *arguments = order
         return getattr(self, name)(*arguments)
+
+    def hold(self, algorithm: bytes, num_agents: int) -> None:
+        """Hold a learner of so many agents, zero until it is told to `become` another."""
+        kind, *made_of = cloudpickle.loads(algorithm)  # bytes of the process that started this one
+        self.learner = AlgorithmLearner(kind(*made_of), self.backend, range(num_agents), draw=False)
+        parts = self.learner.algorithm, self.backend, self.learner.nets, self.learner.optimisers
+        self.passes = [PartPass(phase, *parts) for phase in self.learner.algorithm.phases]
 
     def become(self, arrays: Mapping[str, Array]) -> None:
         """Take over weights, moments and step counts."""

@@ -43,35 +43,59 @@ class Watch(mt.Callback):
             self.afterwards(moment)
 
 
-def trained(name, backend, strategy, *, updates=UPDATES, watch=None, seats=None):
-    """Train stacked agents on a toy; return the agents, the result and the metrics of every update."""
+class Handing(mt.Callback):
+    """Hands the processes of one run's learner to the next run's: to start them takes seconds."""
+
+    processes: Any = None
+
+    def on_train_start(self, moment):
+        team = self.team_of(moment)
+        if self.processes is not None:
+            team._processes, self.processes = self.processes, None
+            team.ask_all("hold", team._sent, team.num_agents)
+
+    def on_train_end(self, moment):
+        team = self.team_of(moment)
+        self.processes, team._processes = team._processes, None
+
+    @staticmethod
+    def team_of(moment):
+        return moment.trainer.run.parts.roster.units[0].learner.passes.team
+
+
+def trained(name, backend, strategy, *, updates=UPDATES, watch=None, seats=None, stack=3, hand=None):
+    """Train stacked agents on a toy; return the agents, the result and the metrics of every update.
+
+    stack: how many there are; random ones sit beside them.  hand: what hands processes over.
+    """
     env, settings = RUNS[name]
     args = {"players": 3} if env is Identity else {}
     agents: list[Any] = mt.make_agents(name, env, env_args=args, seed=5, backend=backend, strategy=strategy, **settings)
     watch = watch or Watch()
     trainer = mt.DecentralizedTrainer(
         env, args, num_train_envs=3, num_test_envs=2, episodes_per_test=2, test_freq=40, updates_per_train=updates,
-        seed=6, progress=False, callbacks=[watch],
+        seed=6, progress=False, callbacks=[watch, *([] if hand is None else [hand])],
     )  # fmt: skip
-    result = trainer.train(agents, seats or [1, 1, 1], plot=False)
-    assert agents[0].learner_ is agents[1].learner_, "they are stacked"
-    return agents, result, watch.metrics
+    beside = [mt.RandomAgent(seed=seat) for seat in range(stack, 3)]
+    result = trainer.train([*agents[:stack], *beside], seats or [1] * stack + [0] * len(beside), plot=False)
+    assert agents[0].learner_.num_agents == stack, "they are stacked"
+    return agents[:stack], result, watch.metrics
 
 
-def assert_same(one, other):
+def assert_same(one, other, updates=UPDATES):
     """Compare tables, agents and metrics of two runs."""
     for table in ("history", "episodes"):
         mine, theirs = (run[1][table].select_dtypes("number").drop(columns="seconds") for run in (one, other))
         np.testing.assert_allclose(mine, theirs, rtol=TOLERANCE, atol=TOLERANCE, err_msg=table)
-    assert_same_learning(one[0], other[0], one[2], other[2])
+    assert_same_learning(one[0], other[0], one[2], other[2], updates)
 
 
-def assert_same_learning(agents, others, metrics, other_metrics):
+def assert_same_learning(agents, others, metrics, other_metrics, updates=UPDATES):
     """Compare weights, moments and what every update measured."""
     for mine, theirs in zip(agents, others, strict=True):
         for key, array in mine.state().arrays.items():
             np.testing.assert_allclose(array, theirs.state().arrays[key], rtol=0, atol=TOLERANCE, err_msg=key)
-    assert len(metrics) == UPDATES
+    assert len(metrics) == updates
     for now, then in zip(metrics, other_metrics, strict=True):
         assert now.keys() == then.keys()
         for agent, values in now.items():
@@ -79,18 +103,17 @@ def assert_same_learning(agents, others, metrics, other_metrics):
                 np.testing.assert_allclose(then[agent][name], value, rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
 
 
-def close(run):
-    run[0][0].learner_.close()
-
-
 @pytest.mark.parametrize(
     "strategy", [DataParallel(processes=2), MultiWorkerMirroredStrategy(workers=2), ParameterServerStrategy(workers=2)]
 )
 def test_processes_train_ppo_as_one_process_does(strategy):
-    seats = [1, 0, 1]
-    shared = trained("ppo", strategy.backend, strategy, seats=seats)
-    close(shared)
-    assert_same(trained("ppo", strategy.backend, None, seats=seats), shared)
+    """Stacks of 3, 2 and 1 agents, all by the same processes."""
+    hand = Handing()
+    for stack, updates, seats in ((3, UPDATES, [1, 0, 1]), (2, 3, None), (1, 3, None)):
+        given: dict[str, Any] = {"seats": seats, "stack": stack, "updates": updates}
+        shared = trained("ppo", strategy.backend, strategy, hand=hand, **given)
+        assert_same(trained("ppo", strategy.backend, None, **given), shared, updates)
+    hand.processes.close()
 
 
 @pytest.mark.parametrize(
@@ -133,8 +156,12 @@ def mirrored():
         variable = shared[0][0].learner_.online["q" if name == "dqn" else "actor"].variable
         assert len({copy.device for copy in variable.values}) == 2
         assert (variable.values[0].numpy() == variable.values[1].numpy()).all()
-    given = tf.distribute.MirroredStrategy(["/CPU:1"])
-    assert_same(trained("dqn", "tensorflow", None), trained("dqn", "tensorflow", given))
+        for stack in (1, 2):
+            given = {"stack": stack, "updates": 3}
+            shared = trained(name, "tensorflow", MirroredStrategy(replicas=2), **given)
+            assert_same(trained(name, "tensorflow", None, **given), shared, 3)
+    live = tf.distribute.MirroredStrategy(["/CPU:1"])
+    assert_same(trained("dqn", "tensorflow", None), trained("dqn", "tensorflow", live))
     try:
         mt.make_agents("dqn", Identity, seed=0, backend="tensorflow", strategy=MirroredStrategy(replicas=3))
     except mt.ConfigError as error:

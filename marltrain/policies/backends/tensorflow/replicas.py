@@ -19,12 +19,13 @@ Gradients = tuple[dict[str, Tensor], list[Tensor]]
 
 
 class Fused:
-    """Metrics and gradients as one vector, so that they are summed at one go; it learns their names and shapes."""
+    """Metrics [K] and gradients [K, N] as one vector, so that they are summed at one go; it notes names and shapes."""
 
     def joined(self, made: Gradients) -> Tensor:
         """Return them end to end."""
         metrics, grads = made
-        self.names, self.shapes = list(metrics), [part.shape for part in (*metrics.values(), *grads)]
+        agents = grads[0].shape[:1]  # a graph may not know it of a metric: for K = 1 an axis may be broadcast
+        self.names, self.shapes = list(metrics), [*[agents] * len(metrics), *(grad.shape for grad in grads)]
         return tf.concat([tf.reshape(part, [-1]) for part in (*metrics.values(), *grads)], 0)
 
     def parted(self, vector: Tensor) -> Gradients:
