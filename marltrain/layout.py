@@ -25,8 +25,10 @@ Space = spaces.Space[Any]
 Allocate = Callable[[tuple[int, ...], Any], Array]
 
 VECTOR = "vector"
+NUMBERS = "biuf"
+"""Kinds of dtypes that hold real numbers or truth values."""
 LARGEST = 2**26
-"""Most numbers of a Box that is read from a file: a picture of 8,192 by 8,192."""
+"""Most numbers of an observation, and most choices of an action: those of a picture of 8,192 by 8,192."""
 
 
 def map_obs(function: Callable[[Array], Array], obs: Obs) -> Obs:
@@ -95,13 +97,33 @@ def _is_image(space: Space, stack: int) -> bool:
     return len(space.shape) in (2, 3) or (stack > 1 and len(space.shape) == 4 and space.shape[0] == stack)
 
 
-def _width(space: Space, path: tuple[str | int, ...]) -> int:
+def size_of(space: Space) -> int | None:
+    """Return how many numbers a leaf of a space becomes, or how many choices an action has; None for other spaces."""
     if isinstance(space, spaces.Box | spaces.MultiBinary):
-        return int(np.prod(space.shape, dtype=int))
+        return math.prod(space.shape or ())
     if isinstance(space, spaces.Discrete):
         return int(space.n)
     if isinstance(space, spaces.MultiDiscrete):
-        return int(space.nvec.sum())
+        return sum(map(int, space.nvec.reshape(-1)))
+    return None
+
+
+def check_actions(space: Space) -> None:
+    """Raise SpecError for an action space without any action, and for one of more than LARGEST choices or numbers."""
+    size = size_of(space)
+    if size == 0:
+        raise SpecError(f"action space {space} is empty: there is nothing to do. Give it at least one number or choice")
+    if size is not None and size > LARGEST:
+        raise SpecError(
+            f"action space {space} has {size:,} choices or numbers; at most {LARGEST:,} can be handled. Split it into "
+            "several small choices (MultiDiscrete), or use a Box"
+        )
+
+
+def _width(space: Space, path: tuple[str | int, ...]) -> int:
+    size = size_of(space)
+    if size is not None:
+        return size
     raise SpecError(
         f"observation space{' part ' + repr(path) if path else ''} is a {type(space).__name__}; marltrain takes Box, "
         "Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these. Wrap the environment to give one of them."
@@ -131,8 +153,19 @@ class Layout:
                 width = _width(leaf, path)
                 parts.append(Part(name, path, leaf, False, column, column + width))
                 column += width
-        if not parts:
-            raise SpecError(f"observation space {space} has no parts: there is nothing to observe")
+        empty = [part for part in parts if part.image and math.prod(part.space.shape or ()) == 0]
+        if empty or not (column or any(part.image for part in parts)):
+            where = empty[0].where if empty else ""
+            raise SpecError(
+                f"observation space {space}{where} holds no numbers: there is nothing to observe. Leave it out, or "
+                "give the player something to see, for example a constant Box(0, 1, (1,))"
+            )
+        if column > LARGEST:
+            raise SpecError(
+                f"observation space {space} becomes {column:,} numbers; at most {LARGEST:,} can be handled. Discrete "
+                "spaces become one number for each value (one-hot): give a large one as binary digits (MultiBinary), "
+                "or as a Box"
+            )
         self.space = space
         self.stack = stack
         self.parts = tuple(parts)
@@ -201,8 +234,8 @@ class Layout:
         """Write one observation into `target[index]`; raises SpecError when it does not fit the space."""
         if self._plain:  # by far the most common case, on the path of every environment step
             value = np.asarray(observation)
-            if value.shape != self.parts[0].space.shape:
-                raise SpecError(_misfit(self.parts[0], value.shape))
+            if value.shape != self.parts[0].space.shape or value.dtype.kind not in NUMBERS:
+                raise SpecError(_misfit(self.parts[0], value))
             target[index] = value if value.ndim == 1 else value.reshape(-1)
             return
         encoded, batched = self.encode(observation)
@@ -222,12 +255,14 @@ class Layout:
 
     def _leaf(self, part: Part, value: Any) -> tuple[Array, bool]:
         array, shape = np.asarray(value), tuple(part.space.shape or ())
+        if array.dtype.kind not in NUMBERS:
+            raise SpecError(_misfit(part, array))
         if array.shape == shape:
             batched = False
         elif array.shape[1:] == shape and array.ndim == len(shape) + 1:
             batched = True
         else:
-            raise SpecError(_misfit(part, array.shape))
+            raise SpecError(_misfit(part, array))
         if part.image:
             return array.astype(np.uint8, copy=False), batched
         lead = array.shape[:1] if batched else ()
@@ -253,8 +288,10 @@ class Layout:
         return flat.reshape(*flat.shape[:-1], *(part.space.shape or ())).astype(part.space.dtype, copy=False)
 
 
-def _misfit(part: Part, shape: tuple[int, ...]) -> str:
-    return f"observation{part.where} has shape {shape}, its space says {part.space.shape}"
+def _misfit(part: Part, array: Array) -> str:
+    if array.dtype.kind not in NUMBERS:
+        return f"observation{part.where} is an array of dtype {array.dtype}, its space {part.space} holds real numbers"
+    return f"observation{part.where} has shape {array.shape}, its space says {part.space.shape}"
 
 
 def _take(observation: Any, part: Part) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.errors import SpecError
-from marltrain.layout import Allocate, Array, Layout, Obs, Space, describe_space, map_obs
+from marltrain.layout import Allocate, Array, Layout, Obs, Space, check_actions, describe_space, map_obs
 
 LONE_PLAYER = "player_0"
 """The name of a Gymnasium environment's one player."""
@@ -78,12 +78,14 @@ class Group:
 
 
 def check_action_space(space: Space, player: str) -> None:
-    """Raise SpecError unless the space is Discrete, MultiDiscrete or a floating Box."""
-    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        return
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        return
-    raise SpecError(f"player {player!r}: action space {space} is not one of Discrete, MultiDiscrete, Box of floats")
+    """Raise SpecError unless the space is Discrete, MultiDiscrete or a floating Box, neither empty nor too large."""
+    floating = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
+    if not floating and not isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        raise SpecError(f"player {player!r}: action space {space} is not one of Discrete, MultiDiscrete, Box of floats")
+    try:
+        check_actions(space)
+    except SpecError as error:
+        raise SpecError(f"player {player!r}: {error}") from None
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,15 @@ import pytest
 from gymnasium import spaces
 
 from marltrain.errors import SpecError
-from marltrain.layout import Layout, action_bounds, describe_space, space_from, split_mask, without_mask
+from marltrain.layout import (
+    Layout,
+    action_bounds,
+    check_actions,
+    describe_space,
+    space_from,
+    split_mask,
+    without_mask,
+)
 
 TREE = spaces.Dict({
     "digit": spaces.Discrete(3, start=-1),
@@ -169,3 +177,50 @@ def test_masks_leave_the_observation():
     assert split_mask({"observation": 1, "more": 3, "action_mask": 2}) == ({"observation": 1, "more": 3}, 2)
     assert split_mask({"observation": 1}) == ({"observation": 1}, None)
     assert split_mask(5) == (5, None)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(0, 1, (3, 0), np.float32),
+        spaces.Dict(),
+        spaces.Tuple((spaces.Box(0, 1, (0,), np.float32),)),
+        spaces.Box(0, 255, (0, 4, 3), np.uint8),
+        spaces.Dict(board=spaces.Box(0, 1, (2,), np.float32), screen=spaces.Box(0, 255, (5, 0), np.uint8)),
+    ],
+)
+def test_a_space_without_numbers_is_refused(space):
+    with pytest.raises(SpecError, match="holds no numbers: there is nothing to observe"):
+        Layout(space)
+
+
+def test_an_empty_part_may_stand_beside_others():
+    layout = Layout(spaces.Dict(goal=spaces.Box(0, 1, (0,), np.float32), place=spaces.Discrete(3)))
+    made, _ = layout.encode({"goal": [], "place": 2})
+    assert np.asarray(made).tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("space", "numbers"),
+    [(spaces.Discrete(2**40), "1,099,511,627,"), (spaces.MultiDiscrete([2**62, 2**62, 2**62]), "13,835,058,")],
+)
+def test_spaces_too_large_for_arrays_are_refused(space, numbers):
+    with pytest.raises(SpecError, match=f"becomes {numbers}.* give a large one as binary digits"):
+        Layout(spaces.Tuple((spaces.Discrete(2), space)))
+    with pytest.raises(SpecError, match=f"has {numbers}.* choices or numbers.* Split it into"):
+        check_actions(space)
+
+
+def test_actions_without_any_choice_are_refused():
+    with pytest.raises(SpecError, match=r"action space Box\(.*\) is empty: there is nothing to do"):
+        check_actions(spaces.Box(0, 1, (2, 0), np.float32))
+
+
+@pytest.mark.parametrize("value", [["1", "2"], np.array([1, "2"], object), np.array([1j, 2])])
+def test_only_real_numbers_are_observed(value):
+    box = spaces.Box(0, 9, (2,), np.float32)
+    for layout, observation in ((Layout(box), value), (Layout(spaces.Dict(x=box)), {"x": value})):
+        with pytest.raises(SpecError, match=r"is an array of dtype .*, its space Box.* holds real numbers"):
+            layout.write(observation, layout.empty((1,)), (0,))
+        with pytest.raises(SpecError, match="holds real numbers"):
+            layout.encode(observation)

@@ -6,15 +6,15 @@ An adapter drives one PettingZoo or Gymnasium object and knows nothing of episod
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from marltrain.envs.frame_stack import frames_of
-from marltrain.errors import EnvError, SpecError
-from marltrain.layout import Array, Layout, Obs, Space, arrays_of, without_mask
+from marltrain.errors import EnvError, SpecError, shown
+from marltrain.layout import NUMBERS, Array, Layout, Obs, Space, arrays_of, without_mask
 from marltrain.spec import EnvSpec, PlayerSpec, Step
 
 PROBE_SEED = 0
@@ -25,6 +25,18 @@ Probed = list[tuple[str, Space, Space, bool]]
 def metadata_of(env: Any) -> Mapping[str, Any]:
     """Return an environment's metadata; empty where it has none."""
     return getattr(env, "metadata", None) or {}
+
+
+TEXT = (str, bytes)
+"""Types that numpy would read as a number, and Python as True."""
+
+
+def refuse_text(player: str, **values: Any) -> None:
+    """Raise EnvError where one of a player's rewards or flags, by name, is text."""
+    for name, value in values.items():
+        if isinstance(value, TEXT):
+            expected = "a number" if name == "reward" else "True or False"
+            raise EnvError(f"player {player!r}: {name} is the text {value!r}, expected {expected}")
 
 
 class Port:
@@ -80,6 +92,8 @@ class Port:
         if not isinstance(source, Mapping) or "action_mask" not in source:
             return None
         mask = np.asarray(source["action_mask"])
+        if mask.dtype.kind not in NUMBERS:
+            raise EnvError(f"player {self.player.name!r}: 'action_mask' has dtype {mask.dtype}, expected 0 and 1")
         if mask.shape != legal.shape[2:]:
             raise EnvError(
                 f"player {self.player.name!r}: 'action_mask' has shape {mask.shape}, expected {legal.shape[2:]}: "
@@ -124,6 +138,7 @@ class Adapter(ABC):
         self.spec = spec
         self._ports = tuple(Port(spec, p) for p in range(len(spec.players)))
         self._places = {name: p for p, name in enumerate(spec.names)}
+        self._known = frozenset(spec.names)
 
     def place_of(self, name: str) -> int:
         """Return a player's place in spec order; raises EnvError for a name that the environment never declared."""
@@ -131,6 +146,16 @@ class Adapter(ABC):
             return self._places[name]
         except KeyError:
             raise EnvError(f"env.agents holds {name!r}, which is not in possible_agents {self.spec.names}") from None
+
+    def check_known(self, **given: Iterable[str]) -> None:
+        """Raise EnvError where some of `given`, by name, are for players that the environment never declared."""
+        for name, players in given.items():
+            if not self._known.issuperset(players):
+                unknown = sorted(map(repr, set(players) - self._known))
+                raise EnvError(
+                    f"{name} are given for {', '.join(unknown)}, not in possible_agents {self.spec.names}: name every "
+                    "player there, and give none to others"
+                )
 
     @abstractmethod
     def reset(self, seed: int, out: Step, e: int) -> None:
@@ -168,7 +193,10 @@ class Adapter(ABC):
 
 
 def _flat_state(env: Any) -> Array:
-    return np.asarray(env.state(), np.float32).reshape(-1)
+    state = np.asarray(env.state())
+    if state.dtype.kind not in NUMBERS:
+        raise EnvError(f"the global state (env.state()) has dtype {state.dtype}, expected real numbers")
+    return state.astype(np.float32).reshape(-1)
 
 
 def _state_shape(env: Any) -> tuple[int, ...] | None:
@@ -181,6 +209,18 @@ def _state_shape(env: Any) -> tuple[int, ...] | None:
         return None
 
 
+def _check_names(names: list[Any]) -> None:
+    """Raise SpecError for names of players that are no text, or not different."""
+    for name in names:
+        if not isinstance(name, str):
+            raise SpecError(
+                f"possible_agents holds {shown(name)} ({type(name).__name__}), but players are named by text, which "
+                "tables and files are labelled with: name them by str, such as 'player_0'"
+            )
+        if names.count(name) > 1:
+            raise SpecError(f"possible_agents names {name!r} twice: give every player a name of its own")
+
+
 def describe(
     kind: type[Adapter], env: Any, name: str, *, reproducible: bool = True, with_state: bool = False
 ) -> EnvSpec:
@@ -189,7 +229,9 @@ def describe(
     Raises SpecError for spaces that marltrain cannot represent, naming the player.
     """
     players = []
-    for player, observation_space, action_space, masked_by_info in kind.probe(env):
+    probed = kind.probe(env)
+    _check_names([player for player, *_ in probed])
+    for player, observation_space, action_space, masked_by_info in probed:
         inner, masked_by_obs = without_mask(observation_space)
         try:
             layout = Layout(inner, frames_of(env))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from marltrain.envs.adapter import PROBE_SEED, Adapter, Probed
+from marltrain.envs.adapter import PROBE_SEED, TEXT, Adapter, Probed, refuse_text
 from marltrain.errors import EnvError
 from marltrain.layout import Array
 from marltrain.spec import LONE_PLAYER, EnvSpec, Step
@@ -29,6 +29,7 @@ class ParallelAdapter(Adapter):
     def reset(self, seed: int, out: Step, e: int) -> None:
         """Start an episode with whoever is in `env.agents`."""
         observations, infos = self.env.reset(seed=seed)
+        self.check_known(observations=observations)
         self._clear(out, e)
         self._alive = self._arrivals((), observations, infos, out, e)
         if not self._alive:
@@ -40,12 +41,18 @@ class ParallelAdapter(Adapter):
         names, ports = self.spec.names, self._ports
         chosen = {names[p]: ports[p].action(actions, e) for p in self._alive}
         observations, rewards, terminated, truncated, infos = self.env.step(chosen)
+        if not (self._known.issuperset(rewards) and self._known.issuperset(observations)):
+            self.check_known(rewards=rewards, observations=observations)
         present = set(self.env.agents)
         staying = []
         for p in self._alive:
             name = names[p]
-            out.reward[p, e] = rewards.get(name, 0.0)
+            reward = rewards.get(name, 0.0)
+            if isinstance(reward, TEXT):
+                refuse_text(name, reward=reward)
+            out.reward[p, e] = reward
             if terminated.get(name) or truncated.get(name) or name not in present:
+                refuse_text(name, terminated=terminated.get(name), truncated=truncated.get(name))
                 cut = truncated.get(name) and not terminated.get(name)
                 self._leave(p, bool(cut), observations, infos, out, e)
             else:
@@ -105,8 +112,11 @@ class LoneAdapter(Adapter):
         """Step the one player; where both flags are set, the episode terminated."""
         port = self._ports[0]
         observation, reward, terminated, truncated, info = self.env.step(port.action(actions, e))
+        if isinstance(reward, TEXT):
+            refuse_text(LONE_PLAYER, reward=reward)
         out.reward[0, e] = reward
         if terminated or truncated:
+            refuse_text(LONE_PLAYER, terminated=terminated, truncated=truncated)
             (out.terminated if terminated else out.truncated)[0, e] = True
             port.write_final(observation, info, out, e)
             return True

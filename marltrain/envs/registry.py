@@ -208,7 +208,10 @@ def _unknown(name: str) -> ConfigError:
 def _from_gymnasium(name: str, arguments: dict[str, Any]) -> Source:
     spec = gymnasium.spec(name.split("/", 1)[1])
     entry = spec.entry_point
-    creator = entry if callable(entry) else gymnasium.envs.registration.load_env_creator(str(entry))
+    try:
+        creator = entry if callable(entry) else gymnasium.envs.registration.load_env_creator(str(entry))
+    except (ImportError, gymnasium.error.Error) as error:
+        raise ConfigError(f"env: {name!r} cannot be imported: {error}. Install what it needs.") from error
     _check_arguments(name, creator, arguments, also=_GYMNASIUM_MAKES)
     return Source(name, functools.partial(_make_gymnasium, spec), arguments)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from marltrain.envs.adapter import PROBE_SEED, Adapter, Probed
+from marltrain.envs.adapter import PROBE_SEED, Adapter, Probed, refuse_text
 from marltrain.errors import EnvError
 from marltrain.layout import Array
 from marltrain.spec import EnvSpec, Step
@@ -133,16 +133,21 @@ class TurnAdapter(Adapter):
     def _dead(self, p: int) -> bool:
         """Whether a player's part is over: flagged, or dropped from `env.agents`."""
         name = self.spec.names[p]
-        if self._get("terminations").get(name, True) or self._get("truncations").get(name, True):
+        terminated, truncated = self._get("terminations").get(name, True), self._get("truncations").get(name, True)
+        if terminated or truncated:
+            refuse_text(name, terminated=terminated, truncated=truncated)
             return True
         return name not in self._get("agents")
 
     def _tell_rewards(self, reward: Array, e: int) -> None:
         """Write into `reward` [P, E] what the living players have gathered and no Step has told."""
         gathered, told, names = self._get("_cumulative_rewards"), self._told, self.spec.names
+        if not self._known.issuperset(gathered):
+            self.check_known(rewards=gathered)
         for p in self._alive:
             total = gathered.get(names[p], told[p])
             if total != told[p]:
+                refuse_text(names[p], reward=total)
                 reward[p, e] = total - told[p]
                 told[p] = total
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.envs.adapter import TEXT
 from marltrain.envs.registry import api_of
-from marltrain.layout import Space
+from marltrain.layout import NUMBERS, Space
 
 
 class Findings:
@@ -70,7 +71,7 @@ class _Watch:
             (self._findings.problem if problem else self._findings.note)(f"player {player!r}: observation{text}")
 
     def _check_reward(self, player: str, reward: Any) -> None:
-        if np.ndim(reward) != 0 or not np.isfinite(reward):
+        if isinstance(reward, TEXT) or np.ndim(reward) != 0 or not np.isfinite(reward):
             self._findings.problem(f"player {player!r}: reward {reward!r} is not one finite number")
         elif player in self._over and reward != 0:
             self._findings.problem(
@@ -106,7 +107,8 @@ class _WatchParallel(_Watch):
         return observations, rewards, terminated, truncated, infos
 
     def _check_observations(self, observations: Mapping[str, Any]) -> None:
-        for player, observation in observations.items():
+        for player in [player for player in observations if player in self.env.possible_agents]:
+            observation = observations[player]
             self._check_observation(player, self.env.observation_space(player), observation)
 
 
@@ -168,6 +170,8 @@ def _misfits(space: Space, value: Any, where: str = "") -> list[tuple[bool, str]
     array = np.asarray(value)
     if array.shape != tuple(space.shape or ()):
         return [(True, f"{where} has shape {array.shape}, its space says {space.shape}")]
+    if array.dtype.kind not in NUMBERS:
+        return [(True, f"{where} has dtype {array.dtype}, its space says {space.dtype}")]
     if isinstance(space, spaces.Box):
         if not ((array >= space.low) & (array <= space.high)).all():  # NaN compares false
             return [(True, f"{where} leaves its space {space}: lowest {array.min()}, highest {array.max()}")]

@@ -12,7 +12,7 @@ import numpy as np
 
 from marltrain.config import build, check_function, checked_arguments, setting, validate
 from marltrain.errors import AgentError, SaveError, shown
-from marltrain.layout import Array, Layout, Obs, Space, arrays_of, describe_space, map_obs, without_mask
+from marltrain.layout import Array, Layout, Obs, Space, arrays_of, check_actions, describe_space, map_obs, without_mask
 from marltrain.policies.agent import Agent, described_spaces, encoded, in_units, spaces_from
 from marltrain.policies.algorithm import Algorithm
 from marltrain.policies.backends import make_backend
@@ -93,6 +93,7 @@ class LearningAgent(Agent):
         validate(place, name)
         self.observation_space, self.action_space = observation_space, action_space
         self.layout = Layout(without_mask(observation_space)[0], place.frame_stack)
+        check_actions(action_space)
         self.seed = chosen_seed(seed, name)
         made = build(self.algorithm_class.Settings, settings, name)
         self.settings = _with_network(made, self.layout)

@@ -152,3 +152,12 @@ def test_names_that_import_what_an_argument_names_are_not_for_files(monkeypatch)
     listed = ("gymnasium/Theirs-v0", "gymnasium/GymV21Environment-v0", "gymnasium/GymV26Environment-v0")
     assert set(listed) <= set(list_environments())
     assert not any(imports_only_known(name) for name in (*listed, "tests.toys:Relay", "gymnasium/theirs:CartPole-v1"))
+
+
+def test_a_gymnasium_environment_that_lacks_a_package_says_what_to_install(monkeypatch):
+    def lacking(entry_point):
+        raise gymnasium.error.DependencyNotInstalled('MuJoCo is not installed, run `pip install "gymnasium[mujoco]"`')
+
+    monkeypatch.setattr(gymnasium.envs.registration, "load_env_creator", lacking)
+    with pytest.raises(ConfigError, match=r"'gymnasium/Ant-v5' cannot be imported: MuJoCo is not installed, run `pip"):
+        resolve("gymnasium/Ant-v5")

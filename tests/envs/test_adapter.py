@@ -1,0 +1,173 @@
+"""What adapters refuse: names that are no text, players that were never declared, text in the place of numbers."""
+
+import numpy as np
+import pytest
+
+from marltrain.envs import DummyVectorEnv, check_env, probe, resolve
+from marltrain.errors import EnvError, SpecError
+from tests.envs.driving import act, run_seed
+from tests.toys import Crowd, Identity, MaskedByInfo, Relay
+
+
+class Named(Identity):
+    def __init__(self, names):
+        super().__init__()
+        self.possible_agents = list(names)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ((0, 1), r"possible_agents holds 0 \(int\), .* name them by str, such as 'player_0'"),
+        ((("wolf", 1), ("wolf", 2)), r"possible_agents holds \('wolf', 1\) \(tuple\)"),
+        (("wolf", "hare", "wolf"), "possible_agents names 'wolf' twice: give every player a name of its own"),
+    ],
+)
+def test_players_are_named_by_different_texts(names, said):
+    with pytest.raises(SpecError, match=said):
+        probe(Named, {"names": names})
+
+
+class Spoiled(Crowd):
+    """Crowd, one of whose answers is spoiled with step 2."""
+
+    def __init__(self, spoil):
+        super().__init__()
+        self.spoil = spoil
+
+    def step(self, actions):
+        answer = super().step(actions)
+        if self.t == 2:
+            self.spoil(*answer)
+        return answer
+
+
+def unknown_reward(seen, rewards, *_):
+    rewards["green"] = 1.0
+
+
+def unknown_observation(seen, *_):
+    seen["green"] = seen["red_0"]
+
+
+def text_reward(seen, rewards, *_):
+    rewards["red_0"] = "1.5"
+
+
+def text_seen(seen, *_):
+    seen["red_0"] = np.array(["1", "2"])
+
+
+def object_seen(seen, *_):
+    seen["blue"] = np.array([1, "2", 3], object)
+
+
+def text_terminated(seen, rewards, terminated, *_):
+    terminated["blue"] = "False"
+
+
+def text_truncated(seen, rewards, terminated, truncated, _):
+    truncated["blue"] = "False"
+
+
+SPOILS = [
+    (unknown_reward, r"rewards are given for 'green', not in possible_agents \('red_0', 'blue', 'red_1'\)"),
+    (unknown_observation, "observations are given for 'green', not in possible_agents"),
+    (text_reward, "player 'red_0': reward is the text '1.5', expected a number"),
+    (text_seen, "player 'red_0': .* observation is an array of dtype <U1, its space .* holds real numbers"),
+    (object_seen, "player 'blue': .* observation is an array of dtype object"),
+    (text_terminated, "player 'blue': terminated is the text 'False', expected True or False"),
+    (text_truncated, "player 'blue': truncated is the text 'False', expected True or False"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "said"), SPOILS)
+def test_text_and_unknown_players_are_faults(spoil, said):
+    vector = DummyVectorEnv(resolve(Spoiled, {"spoil": spoil}), 1)
+    vector.reset(run_seed([0]))
+    vector.step(act(vector.spec))
+    with pytest.raises(EnvError, match=rf"environment 0 \(Spoiled\), episode 0 .*, step 2: .*{said}"):
+        vector.step(act(vector.spec))
+    report = check_env(Spoiled, {"spoil": spoil}, strict=False)
+    assert not report.ok and all("EnvError" in problem for problem in report.problems if "Error" in problem)
+
+
+class UnknownSeen(Crowd):
+    def reset(self, seed=None, options=None):
+        seen, infos = super().reset(seed=seed)
+        return seen | {"green": seen["red_0"]}, infos
+
+
+def test_an_observation_of_an_unknown_player_is_an_error_at_the_reset_too():
+    with pytest.raises(EnvError, match="observations are given for 'green'"):
+        DummyVectorEnv(UnknownSeen, 1).reset(run_seed([0]))
+
+
+class SpoiledTurns(Relay):
+    """Relay, whose `what` is spoiled with move 1."""
+
+    def __init__(self, what):
+        super().__init__()
+        self.what = what
+
+    def step(self, action):
+        super().step(action)
+        if self.t == 2:
+            if self.what == "unknown":
+                self._cumulative_rewards["dan"] = 1.0
+            elif self.what == "reward":
+                self._cumulative_rewards |= {"cat": "1.5"}  # type: ignore[dict-item]
+            elif self.what == "flag":
+                self.truncations |= {"cat": "False"}  # type: ignore[dict-item]
+
+    def observe(self, agent):
+        seen = super().observe(agent)
+        if self.what == "mask" and self.t == 2:
+            seen["action_mask"] = np.array(["0", "1", "0"])
+        return seen
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("unknown", "rewards are given for 'dan', not in possible_agents"),
+        ("reward", "player 'cat': reward is the text '1.5', expected a number"),
+        ("flag", "player 'cat': truncated is the text 'False', expected True or False"),
+        ("mask", "player 'cat': 'action_mask' has dtype <U1, expected 0 and 1"),
+    ],
+)
+def test_text_and_unknown_players_are_faults_in_turn_based_games(what, said):
+    vector = DummyVectorEnv(resolve(SpoiledTurns, {"what": what}), 1)
+    vector.reset(run_seed([0]))
+    vector.step(act(vector.spec))
+    with pytest.raises(EnvError, match=f"step 2: {said}"):
+        vector.step(act(vector.spec))
+
+
+class Alone(MaskedByInfo):
+    def __init__(self, spoil):
+        super().__init__()
+        self.spoil = spoil
+
+    def step(self, action):
+        seen, reward, *flags, info = super().step(action)
+        terminated, truncated = flags
+        return seen, self.spoil.get("reward", reward), self.spoil.get("terminated", terminated), truncated, info
+
+
+@pytest.mark.parametrize("spoil", [{"reward": "1.5"}, {"reward": b"2"}, {"terminated": "False"}])
+def test_text_is_a_fault_of_a_gymnasium_environment(spoil):
+    vector = DummyVectorEnv(resolve(Alone, {"spoil": spoil}), 1)
+    vector.reset(0)
+    with pytest.raises(EnvError, match=f"step 1: player 'player_0': {next(iter(spoil))} is the text"):
+        vector.step(act(vector.spec, player_0=1))
+
+
+class TextState(Crowd):
+    def state(self):
+        return super().state().astype(str)
+
+
+def test_a_global_state_of_text_is_refused():
+    with pytest.raises(EnvError, match=r"the global state \(env.state\(\)\) has dtype <U32, expected real numbers"):
+        DummyVectorEnv(TextState, 1, with_state=True)
