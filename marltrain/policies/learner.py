@@ -39,6 +39,7 @@ class Pace:
 
     update_per_step, learning_starts: off-policy only: gradient passes an env step, and how long none are made.
     epochs, minibatches: on-policy only: passes over a rollout, and minibatches of each, in place of a batch size.
+    least_rows: on-policy only: rows without which a minibatch cannot be learned from; an update waits for so many.
     """
 
     update_freq: int | None = None
@@ -47,6 +48,7 @@ class Pace:
     learning_starts: int = 0
     minibatches: int | None = None
     epochs: int = 1
+    least_rows: int = 1
 
 
 class Learner:

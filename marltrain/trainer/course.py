@@ -344,7 +344,9 @@ class Course:
 
     def _ready(self, reader: Reader) -> Array:
         """Return which agents an update moves now, [K] bool."""
-        ready: Array = (self.learn if isinstance(reader, RolloutReader) else self._started()) & (reader.size() > 0)
+        if isinstance(reader, RolloutReader):
+            return self.learn & (reader.size() >= self.pace.least_rows)
+        ready: Array = self._started() & (reader.size() > 0)
         return ready
 
     def _started(self, steps: int = 0) -> Array:

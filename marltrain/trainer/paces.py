@@ -38,6 +38,12 @@ def check_pace(unit: Unit, spec: EnvSpec, num_envs: int, defaults: Defaults) -> 
             f"shared_memory=True, but the agent of {who} learns on-policy: what others did is not its own behaviour. "
             "Share memory among off-policy agents (DQN), or one agent between the seats"
         )
+    if pace.minibatches is None and (pace.batch_size or 1) < pace.least_rows:
+        raise ConfigError(
+            f"batch_size={pace.batch_size}, but the agent of {who} normalizes advantages by their standard deviation, "
+            f"which takes {pace.least_rows} rows. Raise batch_size, or make the algorithm with "
+            "advantage_normalization=False"
+        )
     if spec.turn_based:
         return
     asked = "batch_size" if pace.minibatches is None else "minibatches"

@@ -241,7 +241,8 @@ class OnPolicyAgent(_TianshouAgent):
         self.memory = chosen_memory(memory, (Rollouts,), "OnPolicyAgent")
         given = {"repeat_per_collect": repeat_per_collect, "batch_size": batch_size, "update_freq": update_freq}
         self.settings = build(OnPolicySettings, given, "OnPolicyAgent")
-        self.pace = Pace(batch_size=batch_size, update_freq=update_freq)
+        normalizes = getattr(algorithm, "advantage_normalization", False)  # by a standard deviation: NaN of one row
+        self.pace = Pace(batch_size=batch_size, update_freq=update_freq, least_rows=2 if normalizes else 1)
 
     def needs(self) -> Needs:
         """Return that it learns whole rollouts, of raw actions where the environment's are scaled and clipped."""

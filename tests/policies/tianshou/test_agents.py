@@ -15,10 +15,11 @@ from tianshou.utils.net.common import Net
 from tianshou.utils.net.continuous import ContinuousActorDeterministic, ContinuousCritic
 
 import marltrain as mt
+from marltrain.errors import ConfigError
 from marltrain.layout import Layout
 from marltrain.spec import EnvSpec, PlayerSpec
 from tests.policies.tianshou.making import DISCRETE, adam, box_ppo, c51, discrete_ppo, discrete_sac, dqn, sac
-from tests.toys import Film, Identity
+from tests.toys import Film, Identity, Relay
 
 TICTACTOE = "pettingzoo/classic/tictactoe_v3"
 
@@ -115,6 +116,34 @@ def test_clipped_actions_stay_in_a_box_of_float64():
         policy.policy.actor.mu.model[0].weight.data.zero_()
         policy.policy.actor.mu.model[0].bias.data[:] = raw
         assert agent.act(np.zeros(3, np.float32)) in space
+
+
+def test_a_rollout_of_one_row_waits_for_more_where_advantages_are_normalized():
+    """Relay with one environment: of each player one row becomes whole in every third move or so."""
+    agents = [mt.OnPolicyAgent(discrete_ppo(3, 3, k), update_freq=1, batch_size=2, seed=k) for k in range(3)]
+    rows = []
+
+    class Watch(mt.Callback):
+        def on_update_end(self, moment):
+            for metrics in moment.data["metrics"].values():
+                rows.append(metrics["loss/actor"])
+
+    trainer(Relay, 40, num_train_envs=1, num_test_envs=1, episodes_per_test=1, callbacks=[Watch()]).train(
+        agents, [1, 1, 1], plot=False
+    )
+    assert 12 < len(rows) < 20  # 40 moves, two rows or more at a time
+    assert np.isfinite(rows).all()
+
+
+def test_minibatches_of_one_row_are_refused_where_advantages_are_normalized():
+    def agents(**settings):
+        return [mt.OnPolicyAgent(discrete_ppo(3, 3, **settings), update_freq=4, batch_size=1, seed=0), mt.RandomAgent()]
+
+    message = r"batch_size=1, but the agent of player_0 normalizes advantages .* which takes 2 rows. Raise batch_size"
+    with pytest.raises(ConfigError, match=message):
+        trainer(Identity, 8).train(agents(), [1, 0], plot=False)
+    result = trainer(Identity, 8).train(agents(advantage_normalization=False), [1, 0], plot=False)
+    assert result["num_updates"] == 2
 
 
 def _reader(agent, player):
