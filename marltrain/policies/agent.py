@@ -50,6 +50,13 @@ class Agent(Drawing):
     _kinds: tuple[str, ...] = ()
     _learners: dict[str, Learner] | None = None
 
+    def __repr__(self) -> str:
+        """Return the class and what tells this agent from others of it, in one line."""
+        return f"{type(self).__name__}({', '.join(self._marks())})"
+
+    def _marks(self) -> list[str]:
+        return [] if self.seed is None else [f"seed={self.seed}"]
+
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
         """Return the action for one observation, or one action a row for a batch with a leading axis B.
 
@@ -326,6 +333,9 @@ class FunctionAgent(Agent):
         shows = ("observation", "legal") if player.masked else ("observation",)
         check_function("FunctionAgent: function", self.function, *shows)
 
+    def _marks(self) -> list[str]:
+        return [getattr(self.function, "__name__", type(self.function).__name__)]
+
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
         """Call the function for the observation, or for each row of a batch."""
         layout, space = self._seated()
@@ -356,6 +366,9 @@ class FrozenAgent(Agent):
         self.inner: Agent = (agent.inner if isinstance(agent, FrozenAgent) else agent).frozen_copy()
         self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
         self.layout = self.inner.layout
+
+    def _marks(self) -> list[str]:
+        return [repr(self.inner)]
 
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
         """Act as the copied agent does when it does not explore."""

@@ -153,6 +153,9 @@ class CustomAgent(ForeignAgent):
         """Return the names that a mapping gave to the losses, in order; None where a list gave none."""
         return [phase.name for phase in self.own.phases] if self._by_name else None
 
+    def _marks(self) -> list[str]:
+        return [type(self.model).__name__, *super()._marks()]
+
     @property
     def model(self) -> Any:
         """The user's model."""

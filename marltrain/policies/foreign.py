@@ -30,6 +30,9 @@ class ForeignAgent(Agent):
     pace: Pace = Pace()
     _learner: ForeignLearner | None = None
 
+    def _marks(self) -> list[str]:
+        return [f"backend={self.framework!r}", *super()._marks()]
+
     def needs(self) -> Needs:
         """Return what it must be given to learn; asked when it has its seat."""
         raise TypeError(f"{type(self).__name__} must define needs")

@@ -53,6 +53,10 @@ class Numbers:
         """List the settings."""
         return [f.name for f in fields(self._settings)]
 
+    def __repr__(self) -> str:
+        """Return the present values of the numbers, in one line."""
+        return told_numbers(self._values)
+
     def follow(self, env_steps: int) -> None:
         """Move along the schedules to `env_steps` env steps of the run."""
         for name, schedule in self._schedules.items():
@@ -69,3 +73,8 @@ class Numbers:
         for name, schedule in info["schedules"].items():
             setattr(self, name, Schedule(**schedule))
             self._values[name] = info["values"][name]
+
+
+def told_numbers(values: Mapping[str, Any]) -> str:
+    """Return numbers as they are printed: `hyper(learning_rate=0.0003, gamma=0.99)`."""
+    return f"hyper({', '.join(f'{name}={value:.6g}' for name, value in values.items() if value is not None)})"

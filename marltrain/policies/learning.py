@@ -18,6 +18,7 @@ from marltrain.policies.algorithm import Algorithm
 from marltrain.policies.backends import make_backend
 from marltrain.policies.backends.frameworks import makes_models
 from marltrain.policies.batch import Acted, AgentState
+from marltrain.policies.hyper import told_numbers
 from marltrain.policies.learner import AlgorithmLearner
 from marltrain.policies.networks import CNN, MLP, NetworkSpec, spec_from
 from marltrain.policies.schedules import Schedule
@@ -47,6 +48,11 @@ class Hyper:
     def __dir__(self) -> list[str]:
         """List the settings."""
         return [f.name for f in fields(object.__getattribute__(self, "_agent").settings)]
+
+    def __repr__(self) -> str:
+        """Return the present values of the numbers, in one line."""
+        agent: LearningAgent = object.__getattribute__(self, "_agent")
+        return told_numbers({name: getattr(self, name) for name in agent.learner_.hyper_names()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +119,11 @@ class LearningAgent(Agent):
     def attach(self, learner: AlgorithmLearner, row: int) -> None:
         """Point this handle at one row of a learner."""
         self.learner_, self.row = learner, row
+
+    def _marks(self) -> list[str]:
+        network = self.settings.network
+        told = repr(network) if isinstance(network, NetworkSpec) else _plain(network)["model"]
+        return [f"network={told}", f"backend={self.backend.name!r}", *super()._marks()]
 
     @property
     def hyper(self) -> Any:

@@ -233,6 +233,16 @@ class DecentralizedTrainer:
             raise ConfigError("log: numbers can be logged only while training runs, before on_train_end")
         self.run.scalars.log(name, value)
 
+    def __repr__(self) -> str:
+        """Return the environment, the seed and the budgets, in one line."""
+        settings = self.settings
+        told = {
+            "seed": self.seed, "num_train_envs": settings.num_train_envs, "steps_per_train": settings.steps_per_train,
+            "episodes_per_train": settings.episode_budget,
+        }  # fmt: skip
+        given = [f"{name}={value!r}" for name, value in told.items() if value is not None]
+        return f"{type(self).__name__}({self.source.name!r}, {', '.join(given)})"
+
     @property
     def folder(self) -> Path:
         """The folder of the present or last run; raises ConfigError where there is none."""

@@ -38,6 +38,14 @@ class TestResult:
     seats: Array
     names: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        """Return the mean, its interval and the players' means; the arrays stay in the object."""
+        low, high = self.interval
+        each = ", ".join(f"{name}: {value:.4g}" for name, value in zip(self.names, self.returns.mean(0), strict=True))
+        return (
+            f"TestResult(mean={self.mean:.4g}, interval=({low:.4g}, {high:.4g}), episodes={len(self.lengths)}, {each})"
+        )
+
     @property
     def mean(self) -> float:
         """Mean return over episodes and players."""

@@ -29,6 +29,7 @@ from marltrain.trainer.hooks import Moment
 from marltrain.trainer.interrupts import Interrupts
 from marltrain.trainer.judging import Judge, Verdict
 from marltrain.trainer.parts import Counters, Parts
+from marltrain.trainer.result import TrainResult
 from marltrain.trainer.rollout import Actors, Collector
 from marltrain.trainer.scalars import Scalars
 from marltrain.trainer.settings import team_rewards
@@ -274,9 +275,9 @@ class Run:
             *(partial(self._unless_leaving, partial(self._written, work)) for work in tables), self._close,
         ]  # fmt: skip
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> TrainResult:
         """Return what `train` returns."""
-        return {
+        return TrainResult({
             "reward_metric_stats": list(self.judge.metrics),
             "num_collected_steps": self.counters.env_steps,
             "num_collected_episodes": self.counters.episodes,
@@ -290,7 +291,7 @@ class Run:
             "num_dropped_steps": self.counters.dropped_steps,
             "num_faults": len(self.faults),
             "faults": self.faults.frame,
-        }
+        })  # fmt: skip
 
     # what the steps are made of
 

@@ -82,6 +82,9 @@ class _TianshouAgent(ForeignAgent):
                 "with action_scaling=False"
             )
 
+    def _marks(self) -> list[str]:
+        return [type(self.algorithm).__name__, *super()._marks()]
+
     def sit(self, player: PlayerSpec, seed: int) -> None:
         """Check the action space, and the observation space if the policy names one; else take the player's."""
         if self.observation_space is None:
