@@ -16,7 +16,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format pytest docs bench peers learn crash-test config-test fault-test corruption-test long-run clean
+.PHONY: help install demo test check format pytest docs bench peers learn crash-test config-test fault-test corruption-test forgery-test long-run clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -78,6 +78,9 @@ config-test: $(ALL) ## 5,000 wrong configurations: each refused by name, or a ru
 
 corruption-test: $(ALL) ## damage every file of checkpoints and saved agents in hundreds of places
 	$(THREADS) $(BIN)/python -m tests.whole.corrupting 200
+
+forgery-test: $(ALL) ## alter 5,000 checkpoints, sign them again, resume each: refused, or a run that goes on
+	$(THREADS) $(BIN)/python -m tests.whole.forging 5000
 
 long-run: $(ALL) ## 50 million env steps, in which neither memory nor files nor processes may grow
 	$(THREADS) $(BIN)/python -m tests.whole.enduring 50_000_000

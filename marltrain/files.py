@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.checks import shaped
 from marltrain.errors import MarlTrainError, SaveError, shown
 from marltrain.layout import Array
 
@@ -29,14 +31,22 @@ JSON_LIMIT = 64 * 2**20
 """Largest JSON file that is written or read, in bytes."""
 DEPTH_LIMIT = 64
 """Deepest nesting of a JSON file that is written or read."""
+MOST_COUNTED = 2**53
+"""Largest count that is read: float64, as which tables hold counts, has every whole number up to here."""
+_HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
+"""What half of a surrogate pair looks like in JSON; text that no file can hold."""
 
 
 @dataclass
 class State:
-    """What something is, to go on from: plain JSON values in `info`, named numpy arrays in `arrays`."""
+    """What something is, to go on from: plain JSON values in `info`, named numpy arrays in `arrays`.
+
+    name: where it stands in what was read, "memory/0/ends", for messages.
+    """
 
     info: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, Array] = field(default_factory=dict)
+    name: str = field(default="", compare=False, repr=False)
 
     @classmethod
     def joined(cls, **parts: State) -> State:
@@ -52,10 +62,45 @@ class State:
         self.arrays.update({f"{name}/{key}": array for key, array in part.arrays.items()})
 
     def part(self, name: str) -> State:
-        """Return the part that was added under a name."""
+        """Return the part that was added under a name; raises SaveError where there is none."""
         start = f"{name}/"
         held = {key.removeprefix(start): array for key, array in self.arrays.items() if key.startswith(start)}
-        return State(self.info[name], held)
+        return State(self.value(name, dict), held, self.place(name))
+
+    def place(self, name: str) -> str:
+        """Return where a value or an array of this state stands, for messages."""
+        return f"{self.name}/{name}".removeprefix("/")
+
+    def value(self, name: str, *kinds: type) -> Any:
+        """Return a JSON value; raises SaveError where it is missing, or of none of these types."""
+        if name not in self.info:
+            raise SaveError(f"{self.place(name)} is missing")
+        return of_type(self.place(name), self.info[name], *kinds)
+
+    def values(self, name: str, *kinds: type) -> list[Any]:
+        """Return a list of JSON values; raises SaveError where one of them is of none of these types."""
+        return [of_type(f"{self.place(name)}[{i}]", one, *kinds) for i, one in enumerate(self.value(name, list))]
+
+    def names(self, name: str) -> list[str]:
+        """Return a list of names; raises SaveError where one is no text, or stands there twice."""
+        found = self.values(name, str)
+        if len(set(found)) != len(found):
+            raise SaveError(f"{self.place(name)} holds a name twice: {', '.join(found):.200}")
+        return found
+
+    def count(self, name: str, low: int = 0, high: int = MOST_COUNTED) -> int:
+        """Return an integer; raises SaveError where it is missing, or not from `low` to `high`."""
+        return counted(self.place(name), self.value(name, int), low, high)
+
+    def array(self, name: str, dtype: Any, shape: tuple[int, ...]) -> Array:
+        """Return an array; raises SaveError where it is missing, or has another dtype or shape."""
+        return shaped(self.place(name), self.any_array(name), dtype, shape)
+
+    def any_array(self, name: str) -> Array:
+        """Return an array of any dtype and shape; raises SaveError where it is missing."""
+        if name not in self.arrays:
+            raise SaveError(f"{self.place(name)} is missing")
+        return self.arrays[name]
 
 
 def path_of(path: Any, what: str = "path", error: type[MarlTrainError] = SaveError) -> Path:
@@ -183,12 +228,20 @@ def read_json(path: str | Path) -> Any:
     except OSError as error:
         raise SaveError(f"{path}: cannot be read: {error.strerror}") from error
     try:
-        value = json.loads(data.decode("utf-8"), parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object)
-        _check_shape(value)
-    except RecursionError as error:
-        raise SaveError(f"{path}: nested deeper than {DEPTH_LIMIT} levels") from error
+        return parsed(data)
     except ValueError as error:
         raise SaveError(f"{path}: not a JSON file of marltrain's: {error}") from error
+
+
+def parsed(data: bytes) -> Any:
+    """Return JSON values from bytes, read as strictly as a file; raises ValueError for anything else."""
+    try:
+        value = json.loads(data.decode("utf-8"), parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object)
+    except RecursionError as error:
+        raise ValueError(f"nested deeper than {DEPTH_LIMIT} levels") from error
+    _check_shape(value)
+    if _HALF_PAIR.search(data):
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
     return value
 
 
@@ -256,11 +309,15 @@ def read_arrays(path: str | Path) -> dict[str, Array]:
 
     check_memory(path, _size(path))
     try:
-        return load_file(path)
+        arrays = load_file(path)
     except OSError as error:
         raise SaveError(f"{path}: cannot be read: {error}") from error
     except (SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:  # some dtypes are not numpy's
         raise SaveError(f"{path}: not a safetensors file, or damaged: {error}") from error
+    for name, array in arrays.items():
+        if array.dtype == bool and array.size and array.view(np.uint8).max() > 1:  # which numpy would miscount
+            raise SaveError(f"{path}: {name} holds truth values that are neither 0 nor 1")
+    return arrays
 
 
 def sha256(path: str | Path) -> str:
@@ -295,6 +352,13 @@ def of_type(what: str, value: Any, *kinds: type) -> Any:
     if type(value) not in kinds:
         raise SaveError(f"{what} must be of type {' or '.join(kind.__name__ for kind in kinds)}, got {value!r:.80}")
     return value
+
+
+def counted(what: str, value: Any, low: int = 0, high: int = MOST_COUNTED) -> int:
+    """Return a count that was read; raises SaveError unless it is an integer from `low` to `high`."""
+    if not low <= of_type(what, value, int) <= high:
+        raise SaveError(f"{what} must be from {low} to {high}, got {value!r:.80}")
+    return int(value)
 
 
 def check_memory(what: object, size: int) -> None:

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from marltrain.config import whole_number
-from marltrain.errors import ConfigError, shown
+from marltrain.errors import ConfigError, SaveError, shown
 
 Key = int | str
+MOST_SEED = 2**63 - 1
 SEED_LIMIT = 2**31 - 1  # legacy generators inside environments take no more than 31 bits
 
 
@@ -51,7 +52,7 @@ def chosen_seed(seed: int | None, where: str) -> int:
     if seed is None:
         return fresh_seed()
     whole = whole_number(seed)
-    if isinstance(whole, bool) or not isinstance(whole, int) or not 0 <= whole < 2**63:
+    if isinstance(whole, bool) or not isinstance(whole, int) or not 0 <= whole <= MOST_SEED:
         raise ConfigError(f"{where}: seed must be an integer of at least 0, below 2**63, or None, got {shown(seed)}")
     return whole
 
@@ -61,8 +62,22 @@ def state_of(rng: np.random.Generator) -> dict[str, Any]:
     return dict(rng.bit_generator.state)
 
 
-def restored(state: dict[str, Any]) -> np.random.Generator:
-    """Return a generator that continues where `state_of` was taken."""
+def restored(state: Any) -> np.random.Generator:
+    """Return a generator that continues where `state_of` was taken; raises SaveError for what is no such state."""
+    if not _is_state(state):
+        raise SaveError(f"a generator's state must be what numpy's PCG64 tells of itself, got {shown(state)}")
     rng = np.random.default_rng(0)
     rng.bit_generator.state = state
     return rng
+
+
+def _is_state(state: Any) -> bool:
+    """Whether this is a state of PCG64. With an even increment it would give few numbers, or one for ever."""
+    numbers = state.get("state") if isinstance(state, dict) else None
+    if not isinstance(numbers, dict) or set(state) != {"bit_generator", "state", "has_uint32", "uinteger"}:
+        return False
+    if state["bit_generator"] != "PCG64" or set(numbers) != {"state", "inc"}:
+        return False
+    limits = {"state": 2**128, "inc": 2**128, "has_uint32": 2, "uinteger": 2**32}
+    held = {**state, **numbers}
+    return all(type(held[n]) is int and 0 <= held[n] < most for n, most in limits.items()) and held["inc"] % 2 == 1

@@ -10,7 +10,9 @@ import pytest
 from marltrain import files
 from marltrain.errors import SaveError
 from marltrain.files import (
+    State,
     check_signed,
+    counted,
     inside,
     of_type,
     plain,
@@ -364,3 +366,42 @@ def test_checksums(tmp_path):
     assert sha256(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     with pytest.raises(SaveError, match="cannot be read"):
         sha256(tmp_path / "b")
+
+
+def test_a_state_is_read_by_names_that_say_where_it_stands():
+    state = State.joined(a=State({"n": 3, "names": ["x", "y"]}, {"v": np.zeros(2)})).part("a")
+    assert (state.count("n"), state.names("names"), state.array("v", float, (2,)).tolist()) == (3, ["x", "y"], [0, 0])
+    state.info["names"] = ["x", "x"]
+    wrong = {
+        "a/v is missing": lambda: state.value("v", int),
+        "a/n is missing": lambda: state.any_array("n"),
+        "a/n must be of type str, got 3": lambda: state.value("n", str),
+        "a/n must be from 4 to 9, got 3": lambda: state.count("n", 4, 9),
+        r"a/names\[0\] must be of type int, got 'x'": lambda: state.values("names", int),
+        "a/names holds a name twice: x, x": lambda: state.names("names"),
+        "a/b is missing": lambda: state.part("b"),
+        r"a/v must be int64 of shape \(2,\), got float64": lambda: state.array("v", np.int64, (2,)),
+    }
+    for message, ask in wrong.items():
+        with pytest.raises(SaveError, match=message):
+            ask()
+
+
+@pytest.mark.parametrize("wrong", [-1, 2**53 + 1, True, 1.0, "1", None])
+def test_a_count_is_a_whole_number_that_may_be_counted_on(wrong):
+    with pytest.raises(SaveError, match="it must be"):
+        counted("it", wrong)
+
+
+def test_truth_values_are_0_or_1(tmp_path):
+    write_arrays(tmp_path / "a", {"good": np.array([True, False]), "bad": np.array([1, 255], np.uint8).view(bool)})
+    with pytest.raises(SaveError, match="a: bad holds truth values that are neither 0 nor 1"):
+        read_arrays(tmp_path / "a")
+
+
+def test_text_that_no_file_can_hold_is_refused(tmp_path):
+    (tmp_path / "a").write_text('"\\ud800"')
+    with pytest.raises(SaveError, match="a: not a JSON file"):
+        read_json(tmp_path / "a")
+    write_json(tmp_path / "a", r"\ud800")
+    assert read_json(tmp_path / "a") == r"\ud800"

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from marltrain.errors import SaveError
 from marltrain.random import SEED_LIMIT, child_seed, fresh_seed, generator, restored, state_of
 
 FROZEN = {
@@ -53,3 +54,21 @@ def test_a_state_survives_json():
     assert again.random(5).tolist() == rng.random(5).tolist()
     rng.random()
     assert state_of(again) != state_of(rng)
+
+
+STATE = state_of(generator(0, "act"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None, [], {}, {**STATE, "bit_generator": "MT19937"}, {**STATE, "more": 1}, {**STATE, "has_uint32": 2},
+        {**STATE, "uinteger": -1}, {**STATE, "uinteger": "1"}, {**STATE, "has_uint32": True}, {**STATE, "state": 1},
+        {**STATE, "state": {"state": 1}}, {**STATE, "state": {"state": 2**128, "inc": 1}},
+        {**STATE, "state": {"state": 0, "inc": 0}}, {**STATE, "state": {"state": 1.0, "inc": 1}},
+    ],
+)  # fmt: skip
+def test_what_is_no_state_of_a_generator_is_refused(wrong):
+    """With an increment of 0 it gives one number for ever, and drawing without a bias never ends."""
+    with pytest.raises(SaveError, match="a generator's state must be what numpy's PCG64 tells of itself, got "):
+        restored(wrong)

@@ -216,10 +216,12 @@ class Chunk:
 
     def _replay(self, e: int, episode: int, moves: tuple[Array, ...], expected: Mapping[str, Array]) -> str:
         """Play an episode up to where it was; return what is not as it was then, or an empty string."""
-        n = len(self._adapters)
+        n, own = len(self._adapters), self._out.part(e, e + 1)
         try:
             self._start(e, episode)
             for t in range(len(moves[0])):
+                if breach := self._guard.sent(tuple(one[t][:, None] for one in moves), own):
+                    return f"played again, {breach.message}"
                 self._clear(e)
                 self._track.length[e] = t + 1
                 sent = tuple(np.broadcast_to(one[t][:, None], (one.shape[1], n, *one.shape[2:])) for one in moves)

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from marltrain.config import setting, validate
-from marltrain.errors import ConfigError, EnvError, spoken
+from marltrain.errors import ConfigError, EnvError, SaveError, spoken
+from marltrain.files import MOST_COUNTED, counted, of_type, parsed
 from marltrain.layout import Array
+from marltrain.random import MOST_SEED
 
 LOGGER = logging.getLogger("marltrain")
 EXCEPTION, CONTRACT, TIMEOUT, DIED = "exception", "contract", "timeout", "died"
@@ -45,6 +47,11 @@ class Fault(NamedTuple):
     cut: tuple[int, ...] = ()
 
 
+FIELDS: dict[str, type] = {
+    "kind": str, "env": int, "episode": int, "seed": int, "step": int, "message": str, "traceback": str, "cut": list,
+}  # fmt: skip
+
+
 def written(faults: Sequence[Fault]) -> bytes:
     """Return faults as JSON."""
     return json.dumps(faults).encode()
@@ -58,6 +65,19 @@ def read(data: bytes) -> list[Fault]:
 def _read(values: Sequence[Any]) -> Fault:
     *told, cut = values
     return Fault._make([*told, tuple(cut)])
+
+
+def _told(one: Any, clock: int) -> tuple[int, Fault]:
+    """Return a fault that was read, with when it was; raises SaveError for anything else."""
+    what = "a fault of an environment"
+    if len(of_type(what, one, list)) != 2 or len(of_type(what, one[1], list)) != len(FIELDS):
+        raise SaveError(f"{what} must be told by {', '.join(FIELDS)}, got {one!r:.80}")
+    since, values = one
+    for (name, kind), value in zip(FIELDS.items(), values, strict=True):
+        of_type(f"{what}, {name}", value, kind)
+    for number in (*(value for value in values if type(value) is int), *values[-1]):
+        counted(what, number, -1, MOST_SEED)
+    return clock + counted(f"{what}: env steps", since, -MOST_COUNTED, 0), _read(values)
 
 
 def cut_by(faults: Iterable[Fault]) -> Array:
@@ -148,9 +168,12 @@ class Ledger:
         return np.frombuffer(json.dumps(told).encode(), np.uint8)
 
     def restore(self, saved: Array, clock: int) -> None:
-        """Become the ledger that `state` was asked of, at env step `clock`."""
-        told = json.loads(saved.tobytes())
-        self._recent = [(clock + since, _read(values)) for since, values in told]
+        """Become the ledger that `state` was asked of, at env step `clock`; raises SaveError for what it cannot be."""
+        try:
+            told = parsed(saved.tobytes())
+        except ValueError as error:
+            raise SaveError(f"the faults of environments are not JSON: {error}") from error
+        self._recent = [_told(one, clock) for one in of_type("the faults of environments", told, list)]
 
     def _story(self) -> str:
         """All that happened lately, the last traceback included."""

@@ -6,11 +6,31 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from marltrain.checks import within
+from marltrain.errors import SaveError
+from marltrain.files import MOST_COUNTED, State
 from marltrain.layout import Array
+from marltrain.random import MOST_SEED
 from marltrain.spec import EnvSpec, empty_actions
 
 _START = 64
 """Env steps that there is room for at first."""
+
+
+def check_played(saved: State, spec: EnvSpec, num_envs: int) -> None:
+    """Raise SaveError for what `Chunk.snapshot` cannot have returned of `num_envs` environments.
+
+    Moves that are not legal are found when they are played again.
+    """
+    seed, _, length = (
+        within(saved.place(name), saved.array(name, np.int64, (num_envs,)), 0, most)
+        for name, most in (("seed", MOST_SEED), ("episode", MOST_COUNTED), ("length", MOST_COUNTED))
+    )
+    if (seed != seed[0]).any():
+        raise SaveError(f"{saved.place('seed')} must be one for all environments, got {seed.tolist()}")
+    steps = sum(length.tolist())
+    for g, one in enumerate(empty_actions(spec, 1)):
+        saved.array(f"moves/{g}", one.dtype, (steps, one.shape[0], *one.shape[2:]))
 
 
 class Moves:

@@ -8,11 +8,14 @@ from typing import Any, Self
 
 import numpy as np
 
+from marltrain.checks import finite, within
 from marltrain.envs.chunk import Chunk, probe
 from marltrain.envs.faults import MAX_RESTARTS, Fault, Handling, Ledger, check_timeout
+from marltrain.envs.moves import check_played
 from marltrain.envs.native.batch import Batch
 from marltrain.envs.registry import Source, resolve
 from marltrain.errors import ConfigError, did_you_mean
+from marltrain.files import MOST_COUNTED, State
 from marltrain.layout import Array
 from marltrain.spec import BY_ENV, EnvSpec, Step
 
@@ -88,17 +91,32 @@ class VectorEnv(ABC):
         A native game takes its state back. Any other is played again, on the same seeds and moves; one that shows
         something else in the end, or cannot repeat an episode at all, begins its episode anew: its number is returned
         with what was found, and in its columns is the episode's first Step.
+
+        Raises SaveError, or ConfigError, for what `state` cannot have returned.
         """
-        seen = {name.removeprefix("step/"): array for name, array in saved.items() if name.startswith("step/")}
+        known = State({}, dict(saved), "envs")
+        seen = {name: known.array(f"step/{name}", a.dtype, a.shape) for name, a in self._told().items()}
         rest = {name.removeprefix("envs/"): array for name, array in saved.items() if name.startswith("envs/")}
+        if self.source.game is None:
+            check_played(State({}, rest, "envs/envs"), self.spec, self.num_envs)
         for name, array in self._told().items():
             array[...] = seen[name]
         self._forget_faults()
-        self._ledger.restore(saved["faults"], self._clock)
+        self._ledger.restore(known.any_array("faults"), self._clock)
         lost = self._restore(rest)
         kept = np.setdiff1d(np.arange(self.num_envs), [e for e, _ in lost])
         self._tell_past(seen, kept)
+        self._check_acted_on()
         return self._step, lost
+
+    def _check_acted_on(self) -> None:
+        """Raise SaveError where a restored Step cannot be acted on, or counts episodes that there cannot be."""
+        arrays = self._step.arrays()
+        within("envs/step/episode", arrays["episode"], 0, MOST_COUNTED)
+        for name, array in arrays.items():
+            kind, _, group = name.partition("/")
+            if kind == "obs":
+                finite(f"envs/step/{name}", array, arrays[f"turn/{group.partition('/')[0]}"])
 
     def _tell_past(self, seen: Mapping[str, Array], kept: Array) -> None:
         """Write what a saved Step told of the past, and of players who need not act, in the environments `kept`.

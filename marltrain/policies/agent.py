@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from operator import itemgetter
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from marltrain.layout import (
 )
 from marltrain.policies.batch import Acted, AgentState, Experience
 from marltrain.policies.drawing import Drawing
-from marltrain.random import child_seed, chosen_seed
+from marltrain.random import MOST_SEED, child_seed, chosen_seed
 from marltrain.spec import PlayerSpec
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ class RandomAgent(Agent):
 
     def restore(self, state: AgentState) -> None:
         """Take the saved seed."""
-        self.seed = state.info["seed"]
+        self.seed = None if state.value("seed", int, NoneType) is None else state.count("seed", high=MOST_SEED)
 
 
 def _random_actions(space: Space, legal: Array | None, rows: int, rng: np.random.Generator) -> Array:
@@ -399,7 +400,7 @@ class FrozenAgent(Agent):
 
     def restore(self, state: AgentState) -> None:
         """Let the copy become what was saved."""
-        self.inner.restore(AgentState(state.info["inner"], state.arrays))
+        self.inner.restore(AgentState(state.value("inner", dict), state.arrays, state.place("inner")))
         self.seed = self.inner.seed
 
 

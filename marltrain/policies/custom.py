@@ -27,7 +27,7 @@ from marltrain.policies.learner import Pace
 from marltrain.policies.memory.choices import Replay, Rollouts, chosen_memory
 from marltrain.policies.schedules import Schedule
 from marltrain.policies.solo import what_followed
-from marltrain.random import chosen_seed
+from marltrain.random import MOST_SEED, chosen_seed
 
 Loss = Callable[[Any, "LossBatch"], Any]
 
@@ -328,10 +328,10 @@ class CustomAgent(ForeignAgent):
             self.own.load(info, state.arrays)
         except (RuntimeError, ValueError, KeyError) as error:
             raise SaveError(f"the saved {info['model']} does not fit the one supplied: {error}") from error
-        self.hyper.restore(info["hyper"])
-        self.seed = int(info["learner"]["seed"])
+        self.hyper.restore(state.value("hyper", dict))
+        self.seed = state.part("learner").count("seed", high=MOST_SEED)
         self.adopt(info)
-        self.learner().restore(info["learner"])
+        self.learner().restore(state.part("learner"))
 
 
 def _own_type(model: Any) -> Any:

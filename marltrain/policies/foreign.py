@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import AgentError
+from marltrain.errors import AgentError, SaveError, shown
+from marltrain.files import State
 from marltrain.layout import Array, Layout, Obs, arrays_of, map_obs, without_mask
 from marltrain.policies.agent import Agent, described_spaces, encoded, in_units, spaces_from
 from marltrain.policies.batch import Acted, Needs
 from marltrain.policies.learner import PURPOSES, Learner, Pace
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
-from marltrain.random import fresh_seed, generator, restored, state_of
+from marltrain.random import MOST_SEED, fresh_seed, generator, restored, state_of
 
 
 class ForeignAgent(Agent):
@@ -57,8 +58,11 @@ class ForeignAgent(Agent):
         return {**described_spaces(self), "frame_stack": 1 if self.layout is None else self.layout.stack}
 
     def adopt(self, info: Mapping[str, Any]) -> None:
-        """Take the spaces that `described` returned."""
+        """Take the spaces that `described` returned; raises SaveError where it sits before others."""
         if "observation_space" in info:
+            here = self.described()
+            if self.layout is not None and any(here[name] != info[name] for name in here):
+                raise SaveError(f"the saved agent is of other spaces than those of its seat: {shown(here)}")
             self.observation_space, self.action_space = spaces_from(info)
             self.layout = Layout(without_mask(self.observation_space)[0], info["frame_stack"])
 
@@ -133,12 +137,11 @@ class ForeignLearner(Learner):
         rngs = {purpose: state_of(rngs[0]) for purpose, rngs in self._streams.items()}
         return {"seed": self.seed, "gradient_steps": int(self.gradient_steps[0]), "rngs": rngs}
 
-    def restore(self, info: dict[str, Any]) -> None:
-        """Continue where `describe` was taken."""
-        self.seed = int(info["seed"])
-        self.gradient_steps[0] = info["gradient_steps"]
+    def restore(self, state: State) -> None:
+        """Continue where `describe` was taken; raises SaveError for values that it does not give."""
+        self.seed, self.gradient_steps[0] = state.count("seed", high=MOST_SEED), state.count("gradient_steps")
         for purpose, rngs in self._streams.items():
-            rngs[0] = restored(info["rngs"][purpose])
+            rngs[0] = restored(state.part("rngs").value(purpose, dict))
 
 
 def seeded(framework: str, rng: np.random.Generator) -> Any:

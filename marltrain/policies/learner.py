@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from marltrain.checks import finite
 from marltrain.config import check
 from marltrain.errors import ConfigError, SaveError, did_you_mean
-from marltrain.files import State
+from marltrain.files import State, of_type
 from marltrain.layout import Array, Obs
 from marltrain.policies.actor import Actor
 from marltrain.policies.algorithm import Algorithm, TensorBatch
@@ -22,7 +23,7 @@ from marltrain.policies.minibatches import Minibatches, columns_of, shares_of
 from marltrain.policies.passes import Passes, PhasePass
 from marltrain.policies.replicas import Replicas
 from marltrain.policies.schedules import Schedule
-from marltrain.random import generator, restored, state_of
+from marltrain.random import MOST_SEED, generator, restored, state_of
 
 if TYPE_CHECKING:
     from marltrain.policies.native.acting import NativeActing
@@ -320,7 +321,8 @@ class AlgorithmLearner(Learner):
     def restore_loop(self, state: State) -> None:
         """See `Learner`."""
         for name, net in ({} if self.actor.nets is self.nets else self.actor.nets).items():
-            net.assign(self.backend.tensor(state.arrays[name]))
+            now = self.backend.numpy(net.flat)
+            net.assign(self.backend.tensor(finite(state.place(name), state.array(name, now.dtype, now.shape))))
             net.moved()
 
     def native(self) -> NativeActing | None:
@@ -527,7 +529,6 @@ class AlgorithmLearner(Learner):
         """Become, in one row, the agent that was exported; raises SaveError when it is of another kind."""
         self._rest()
         self._settle()
-        info = state.info
         groups = _grouped(state.arrays)
         expected = {*(f"net/{n}" for n in self.nets), *(f"optimiser/{n}" for n in self.optimisers)}
         if set(groups) != expected:
@@ -536,17 +537,19 @@ class AlgorithmLearner(Learner):
             net.load(row, groups[f"net/{name}"])
         for name, optimiser in self.optimisers.items():
             optimiser.load(row, groups[f"optimiser/{name}"])
-        self.seeds[row] = int(info["seed"])
-        self.updates[row], self.gradient_steps[row] = info["updates"], info["gradient_steps"]
-        for name, value in info["hyper"].items():
+        self.seeds[row] = state.count("seed", high=MOST_SEED)
+        self.updates[row], self.gradient_steps[row] = state.count("updates"), state.count("gradient_steps")
+        hyper, rngs = state.value("hyper", dict), state.part("rngs")
+        if set(hyper) != set(self._per_row):
+            raise SaveError(f"{state.place('hyper')} holds {sorted(hyper)}, expected {sorted(self._per_row)}")
+        for name, value in hyper.items():
             self.set_hyper(row, name, value)
-        for name, schedule in info["schedules"].items():
-            now = self._hyper[name][row]
-            self.set_hyper(row, name, Schedule(**schedule))
-            self._hyper[name][row] = now
+        for name, schedule in state.value("schedules", dict).items():
+            self.set_hyper(row, name, Schedule(**of_type(f"the schedule of {name}", schedule, dict)))
+            self._hyper[name][row] = hyper[name]
             self._changed(name)
         for purpose in PURPOSES:
-            self._streams[purpose][row] = restored(info["rngs"][purpose])
+            self._streams[purpose][row] = restored(rngs.value(purpose, dict))
         self.edition += 1
         self.passes.outdated()
         self.catch_up()

@@ -222,7 +222,7 @@ class LearningAgent(Agent):
 
     def restore(self, state: AgentState) -> None:
         """Become what `state` described, in the learner that it stands in."""
-        self.learner_.load(self.row, AgentState(state.info["learner"], state.arrays))
+        self.learner_.load(self.row, AgentState(state.value("learner", dict), state.arrays, state.place("learner")))
         self.seed = self.learner_.seeds[self.row]
 
     @classmethod

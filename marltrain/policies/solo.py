@@ -12,7 +12,7 @@ from marltrain.layout import Array, Layout, Obs, map_obs
 from marltrain.policies.agent import Agent, in_units
 from marltrain.policies.batch import Acted, Experience, Needs, Rollout
 from marltrain.policies.learner import Learner, Pace
-from marltrain.random import generator, restored, state_of
+from marltrain.random import MOST_SEED, generator, restored, state_of
 
 
 class SoloLearner(Learner):
@@ -73,10 +73,9 @@ class SoloLearner(Learner):
 
     def restore_loop(self, state: State) -> None:
         """See Learner."""
-        info = state.info
-        self._seed, self._act_rng[0] = info["seed"], restored(info["rng"])
-        self.gradient_steps[0] = info["gradient_steps"]
-        self._seen_steps, self._env_steps = info["seen_steps"], info["env_steps"]
+        self._seed, self._act_rng[0] = state.count("seed", high=MOST_SEED), restored(state.value("rng", dict))
+        self.gradient_steps[0] = state.count("gradient_steps")
+        self._seen_steps, self._env_steps = state.count("seen_steps"), state.count("env_steps")
 
 
 def _each(carry: Any, change: Callable[[Array], Array]) -> Any:

@@ -37,6 +37,7 @@ from marltrain.files import (
     write_arrays,
     write_json,
 )
+from marltrain.random import MOST_SEED
 from marltrain.trainer.hooks import Callback, Moment
 
 if TYPE_CHECKING:
@@ -334,5 +335,7 @@ def _check_manifest(file: Path, found: Mapping[str, Any]) -> None:
         if type(found[name]) is not kind or (kind is int and found[name] < 0):
             wanted = f"of type {kind.__name__}" + (", and no less than 0" if kind is int else "")
             raise SaveError(f"{file}: {name!r} must be {wanted}, got {found[name]!r:.80}")
+    if found["seed"] > MOST_SEED:
+        raise SaveError(f"{file}: 'seed' must be below 2**63, got {found['seed']!r:.80}")
     if set(found["files"]) != set(FILES):
         raise SaveError(f"{file}: names the files {', '.join(sorted(found['files']))}, not {', '.join(sorted(FILES))}")

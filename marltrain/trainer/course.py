@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from marltrain.errors import AgentError
-from marltrain.files import State
+from marltrain.checks import within
+from marltrain.errors import AgentError, SaveError
+from marltrain.files import MOST_COUNTED, State
 from marltrain.layout import Array
 from marltrain.policies.batch import Rollout, Transitions
 from marltrain.policies.memory.readers import Reader, RolloutReader
@@ -125,10 +126,17 @@ class Course:
         return made
 
     def restore(self, state: State, *, memory: bool) -> None:
-        """Go on where `state` was asked, with the same seats; without its memory a rollout begins anew."""
-        info = state.info
-        self._gathered, self._credit, self.updates = info["gathered"], info["credit"], info["updates"]
-        self._behind, self._practised[...] = info["behind"], state.arrays["practised"]
+        """Go on where `state` was asked, with the same seats; without its memory a rollout begins anew.
+
+        Raises SaveError for counts that no updates lead to: an update is due, and made, when enough has gathered.
+        """
+        self._gathered = state.count("gathered", high=(self.pace.update_freq or 1) - 1)
+        self._credit, self.updates = state.value("credit", float), state.count("updates")
+        if not 0 <= self._credit < 1:
+            raise SaveError(f"{state.place('credit')} must be a fraction of an update, below 1, got {self._credit}")
+        self._behind = state.value("behind", bool)
+        practised = state.array("practised", np.int64, self._practised.shape)
+        self._practised[...] = within(state.place("practised"), practised, 0, MOST_COUNTED)
         if self._reader is not None and memory:
             self._reader.restore(state.part("reader"))
 

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from marltrain.envs import VectorEnv
 from marltrain.envs.faults import Fault
 from marltrain.errors import SaveError
-from marltrain.files import State, replacing
+from marltrain.files import State, counted, of_type, replacing
+from marltrain.random import MOST_SEED
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FAULTS_FILE = "faults.parquet"
-COLUMNS = ("role", "env_steps", "seconds", "kind", "env", "episode", "seed", "step", "message")
+COLUMNS: dict[str, type] = {
+    "role": str, "env_steps": int, "seconds": float, "kind": str, "env": int, "episode": int, "seed": int, "step": int,
+    "message": str,
+}  # fmt: skip
 
 Given = TypeVar("Given")
 
@@ -27,6 +31,16 @@ def received(envs: VectorEnv, give: Callable[[], Given], on_faults: Callable[[Se
     finally:
         if envs.faults:
             on_faults(envs.faults)
+
+
+def _row(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return a row that was read; raises SaveError unless it has the columns, each of its type."""
+    if len(values) != len(COLUMNS):
+        raise SaveError(f"a table of faults has the columns {', '.join(COLUMNS)}; a row has others")
+    for (name, kind), value in zip(COLUMNS.items(), values, strict=True):
+        if of_type(f"{name} of a fault", value, kind) is value and kind is int:
+            counted(f"{name} of a fault", value, -1, MOST_SEED)
+    return tuple(values)
 
 
 class FaultTable:
@@ -62,11 +76,8 @@ class FaultTable:
         return State({"rows": [list(row) for row in self._rows]})
 
     def restore(self, state: State) -> None:
-        """Become the table that `state` was asked of."""
-        rows = [tuple(row) for row in state.info["rows"]]
-        if any(len(row) != len(COLUMNS) for row in rows):
-            raise SaveError(f"a table of faults has the columns {', '.join(COLUMNS)}; a row has others")
-        self._rows = rows
+        """Become the table that `state` was asked of; raises SaveError for other rows."""
+        self._rows = [_row(values) for values in state.values("rows", list)]
         self._written = -1  # what is in the folder may tell of a future that was given up
 
     def write(self) -> None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from marltrain.checks import within
 from marltrain.errors import SaveError
-from marltrain.files import State, of_type, replacing
+from marltrain.files import MOST_COUNTED, State, replacing
 from marltrain.layout import Array
 from marltrain.trainer.tables import LongTable, Readings
 
@@ -28,7 +29,9 @@ HELD = 2**20
 WRITING_SHARE = 0.02
 """Largest share of a run's time spent on rewriting the tables."""
 TEST = ("episodes", "env_steps", "updates", "gradient_steps", "seconds", "metric", "interval_low", "interval_high")
-"""Columns that a table of tests begins with; the first four are whole numbers."""
+"""Columns that a table of tests begins with."""
+WHOLE = TEST[:4]
+"""Those that are whole numbers."""
 VERDICT: dict[str, Any] = {"judged": np.int64, "best": np.bool_}
 """Columns after the players' returns."""
 EPISODE = {"episode": np.int64, "env": np.int32, "env_steps": np.int64, "length": np.int32, "seconds": np.float64}
@@ -90,10 +93,11 @@ class Means:
         )
 
     def restore(self, state: State) -> None:
-        """Go on from the sums that `state` returned."""
-        names = [of_type("a metric's name", name, str) for name in state.info["names"]]
-        pairs = zip(state.arrays["sums"].tolist(), state.arrays["counts"].tolist(), strict=True)
-        self._sums = {name: list(pair) for name, pair in zip(names, pairs, strict=True)}
+        """Go on from the sums that `state` returned; raises SaveError for other values."""
+        names = state.names("names")
+        sums = state.array("sums", np.float64, (len(names),)).tolist()
+        counts = within(state.place("counts"), state.array("counts", np.int64, (len(names),)), 1, MOST_COUNTED).tolist()
+        self._sums = {name: [total, count] for name, total, count in zip(names, sums, counts, strict=True)}
         self._found, self._rows = {}, {}
 
 
@@ -167,7 +171,7 @@ class History:
         fixed = [*TEST, *self._returns, *VERDICT]
         measured = sorted(set(self._tests.names).difference(fixed))
         frame = pd.DataFrame(self._tests.values, columns=self._tests.names)[[*fixed, *measured]]
-        frame = frame.astype(dict.fromkeys(TEST[:4], np.int64) | VERDICT)
+        frame = frame.astype(dict.fromkeys(WHOLE, np.int64) | VERDICT)
         return frame.assign(judged=[self._judged[place] for place in frame["judged"]])
 
     @property
@@ -176,6 +180,16 @@ class History:
         import pandas as pd
 
         return pd.DataFrame(self._episodes.arrays(), copy=False)
+
+    @property
+    def num_tests(self) -> int:
+        """How many tests there were."""
+        return self._tests.rows
+
+    @property
+    def num_episodes(self) -> int:
+        """How many training episodes have finished."""
+        return len(self._episodes)
 
     def state(self) -> State:
         """Return both tables, and what counts towards the next test's row."""
@@ -186,9 +200,13 @@ class History:
     def restore(self, state: State) -> None:
         """Become the tables that `state` was asked of; raises SaveError where files of episodes are gone or damaged."""
         self._tests.restore(state.part("tests"))
+        counted = self._tests.values[:, : len(WHOLE)]
+        within(state.place("tests/rows"), counted, 0, MOST_COUNTED)
+        if (counted != np.floor(counted)).any():
+            raise SaveError(f"{state.place('tests/rows')}: {', '.join(WHOLE)} must be whole numbers")
         self._episodes.restore(state.part("episodes"))
         self._means.restore(state.part("means"))
-        self._judged = [of_type("the judged players", text, str) for text in state.info["judged"]]
+        self._judged = state.values("judged", str)
         if not set(self._tests.column("judged")) <= set(range(len(self._judged))):
             raise SaveError(f"a table of tests names {len(self._judged)} kinds of judged players, and uses others")
 

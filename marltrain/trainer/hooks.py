@@ -12,7 +12,7 @@ import numpy as np
 
 from marltrain.config import check_function, python_number
 from marltrain.errors import ConfigError, SaveError, did_you_mean, shown, spoken
-from marltrain.files import State, of_type
+from marltrain.files import State
 
 if TYPE_CHECKING:
     from marltrain.trainer.decentralized import DecentralizedTrainer
@@ -201,8 +201,9 @@ class CallbackList:
         Raises SaveError, naming the callback, where it cannot take that.
         """
         kept: dict[str, list[Any]] = {}
-        for told in state.info["all"]:
-            kept.setdefault(told["type"], []).append(told["state"])
+        for told in state.values("all", dict):
+            one = State(told, name=state.place("all"))
+            kept.setdefault(one.value("type", str), []).append(told.get("state"))
         for callback in self.callbacks:
             name = type(callback).__name__
             if not (held := kept.get(name)):
@@ -316,8 +317,7 @@ class FunctionHooks:
 
     def restore(self, state: State) -> None:
         """Go on from there."""
-        for paced, name in ((self.train, "train"), (self.test, "test")):
-            paced.passed = of_type(f"the count of {paced.name}", state.info[name], int)
+        self.train.passed, self.test.passed = state.count("train"), state.count("test")
 
     def __post_init__(self) -> None:
         """Raise ConfigError unless each is None, or a function that takes what it is given."""

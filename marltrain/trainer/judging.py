@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from marltrain.checks import within
 from marltrain.config import python_number
-from marltrain.errors import ConfigError, SaveError
-from marltrain.files import State, of_type
+from marltrain.errors import ConfigError
+from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.policies.agent import Agent
 from marltrain.trainer.evaluation import bootstrap
@@ -83,16 +84,10 @@ class Judge:
 
     def restore(self, state: State) -> None:
         """Go on from what `state` returned; raises SaveError for anything else."""
-        names = of_type("the judged players", state.info["judged"], list)
-        metrics, best = state.arrays["metrics"], state.arrays["best"]
-        if metrics.ndim != 1 or best.shape != () or metrics.dtype != np.float64 or best.dtype != np.float64:
-            raise SaveError(
-                "metrics [tests] and the best of them [] must be float64, got "
-                f"{metrics.dtype} {metrics.shape} and {best.dtype} {best.shape}"
-            )
-        self._judged = tuple(of_type("a judged player", name, str) for name in names)
-        self._moved = of_type("whether the metric has moved", state.info["moved"], bool)
-        self.metrics, self._best = metrics.tolist(), float(best)
+        tests = state.any_array("metrics").size
+        metrics = within(state.place("metrics"), state.array("metrics", np.float64, (tests,)), -math.inf, math.inf)
+        self._judged, self._moved = tuple(state.values("judged", str)), state.value("moved", bool)
+        self.metrics, self._best = metrics.tolist(), float(state.array("best", np.float64, ()))
 
     def _columns(self, learning: Array) -> Array:
         """Return which columns of the returns count, [P] bool: all for a `reward_metric`, which is given all."""

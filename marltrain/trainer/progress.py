@@ -7,10 +7,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from marltrain.config import checked_arguments, setting, validate
 from marltrain.errors import ConfigError
+from marltrain.files import of_type
 from marltrain.trainer.budgets import Budgets
 from marltrain.trainer.hooks import Callback, Moment
 
@@ -122,7 +124,8 @@ class Progress(Callback):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
-        self._metric, self._best, self._loss = state["metric"], state["best"], state["loss"]
+        shown = {name: of_type(name, state[name], float, NoneType) for name in ("metric", "best", "loss")}
+        self._metric, self._best, self._loss = shown["metric"], shown["best"], shown["loss"]
 
     def _show(self, moment: Moment) -> None:
         self._measure(moment)

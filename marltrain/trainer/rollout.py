@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from marltrain.checks import shaped
 from marltrain.errors import AgentError, SaveError
-from marltrain.files import State
+from marltrain.files import State, of_type
 from marltrain.layout import Array, map_obs
 from marltrain.policies.batch import Acted
 from marltrain.policies.memory.streams import Streams
@@ -69,11 +70,12 @@ class Actors:
         return made
 
     def restore(self, state: State) -> None:
-        """Go on with the carries that `state` returned."""
-        carries = [_rebuilt(told, state.arrays) for told in state.info["carries"]]
-        if len(carries) != len(self._carries):
-            raise SaveError(f"{len(self._carries)} learners act here, and {len(carries)} did when it was written")
-        self._carries = carries
+        """Go on with the carries that `state` returned; raises SaveError for those of others."""
+        told = state.value("carries", list)
+        if len(told) != len(self._carries):
+            raise SaveError(f"{len(self._carries)} learners act here, and {len(told)} did when it was written")
+        rows = [(view.agents, view.seats * self.num_envs) for view in self.views]
+        self._carries = [_rebuilt(carry, state, shape) for carry, shape in zip(told, rows, strict=True)]
 
     def _forget_ended(self, i: int, step: Step) -> None:
         """Zero the carry of every seat whose part of an episode just ended."""
@@ -121,13 +123,17 @@ def _described(carry: Any, name: str, arrays: dict[str, Array]) -> Any:
     return name
 
 
-def _rebuilt(told: Any, arrays: Mapping[str, Array]) -> Any:
-    """Return the carry that `_described` told of."""
-    if isinstance(told, dict) and "dict" in told:
-        return {key: _rebuilt(value, arrays) for key, value in told["dict"].items()}
-    if isinstance(told, dict):
-        return tuple(_rebuilt(value, arrays) for value in told["tuple"])
-    return None if told is None else arrays[told].copy()
+def _rebuilt(told: Any, state: State, rows: tuple[int, int]) -> Any:
+    """Return the carry that `_described` told of; raises SaveError where an array is not [*rows, ...]."""
+    if told is None:
+        return None
+    if isinstance(told, str):
+        carry = state.any_array(told)
+        return shaped(state.place(told), carry, carry.dtype, (*rows, *carry.shape[2:])).copy()
+    inner = State(of_type("a carry", told, dict), name="a carry")
+    if set(told) == {"dict"}:
+        return {key: _rebuilt(value, state, rows) for key, value in inner.value("dict", dict).items()}
+    return tuple(_rebuilt(value, state, rows) for value in inner.value("tuple", list))
 
 
 class _View:

@@ -75,7 +75,7 @@ class Roster:
         agents, learners = state.part("agents"), state.part("learners")
         for i, agent in self._distinct(but):
             saved = agents.part(str(i))
-            agent.restore(AgentState(saved.info, saved.arrays))
+            agent.restore(AgentState(saved.info, saved.arrays, saved.name))
         for i, unit in enumerate(self.units):
             unit.learner.restore_loop(learners.part(str(i)))
 

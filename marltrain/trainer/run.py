@@ -15,11 +15,12 @@ import numpy as np
 
 from marltrain.envs.faults import Fault, cut_by
 from marltrain.errors import spoken
-from marltrain.files import State, of_type
+from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.spec import Step
 from marltrain.trainer.checkpoint import Checkpoint, Found, newest, write
 from marltrain.trainer.collecting import Stepwise
+from marltrain.trainer.counted import check_tables, counted, masks
 from marltrain.trainer.course import Course
 from marltrain.trainer.evaluation import GivenUp, TestResult
 from marltrain.trainer.faults import FaultTable, received
@@ -30,6 +31,7 @@ from marltrain.trainer.interrupts import Interrupts
 from marltrain.trainer.judging import Judge, Verdict
 from marltrain.trainer.parts import Counters, Parts
 from marltrain.trainer.result import TrainResult
+from marltrain.trainer.resume import check_frames
 from marltrain.trainer.rollout import Actors, Collector
 from marltrain.trainer.scalars import Scalars
 from marltrain.trainer.settings import team_rewards
@@ -44,8 +46,6 @@ LOGGER = logging.getLogger("marltrain")
 
 MOST_AHEAD = 1024
 """Batch steps that are made at once at most: whoever asks to stop does not wait for long."""
-COUNTS = ("gradient_base", "tests_passed", "trained")
-"""What else a checkpoint counts, beside the counters and when it was tested last."""
 
 
 class Run:
@@ -401,9 +401,11 @@ class Run:
         Returns the environments whose running episodes could not be brought back, and begin anew.
         """
         with found.taken():
-            self._take(found.state, found.memory)
+            self._take(found)
             envs, saved = self.parts.envs, found.state.part("envs").arrays
             step, lost = received(envs, partial(envs.restore, saved), self._note_faults)
+            if found.memory:
+                self.parts.streams.check_shown(step, np.setdiff1d(np.arange(envs.num_envs), [e for e, _ in lost]))
         self._step = step
         self._playing[...] = step.episode
         if not found.memory:
@@ -418,30 +420,31 @@ class Run:
                 warnings.warn(told, stacklevel=5)
         return [e for e, _ in lost]
 
-    def _take(self, state: State, memory: bool) -> None:
-        parts, info, arrays = self.parts, state.info, state.arrays
+    def _take(self, found: Found) -> None:
+        parts, state = self.parts, found.state
+        spec, memory = parts.envs.spec, found.memory
+        check_frames(spec, memory=memory)
+        known = counted(state, found.told, len(spec.players), parts.envs.num_envs)
+        now, applied = (masks(state, name, spec, parts.roster.agents) for name in ("masks", "applied"))
         parts.roster.restore(state.part("agents"))
         if parts.line_up is not parts.roster:
             parts.line_up.restore(state.part("line_up"), but=parts.roster.agents)
-        for count in (*info["counters"].values(), *info["tested_at"], *(info[name] for name in COUNTS)):
-            of_type("a counter", count, int)
-        self.counters = Counters(**info["counters"])
-        self.tested_at, self._tests_passed = tuple(info["tested_at"]), info["tests_passed"]
-        self._gradient_base = info["gradient_base"]
-        self._seconds_before = of_type("seconds", info["seconds"], float)
-        self.trainer.trained = info["trained"]
-        self._returns[...], self._lengths[...] = arrays["returns"], arrays["lengths"]
+        self.counters, self.tested_at, self._tests_passed = known.counters, known.tested_at, known.tests_passed
+        self._gradient_base, self._seconds_before = known.gradient_base, known.seconds
+        self.trainer.trained = known.trained
+        self._returns[...], self._lengths[...] = known.returns, known.lengths
         if memory:
             parts.streams.restore(state.part("memory"))
-        self.set_masks(*arrays["applied"])
+        self.set_masks(*applied)
         self._apply_masks()
-        if (arrays["applied"] != arrays["masks"]).any():
-            self.set_masks(*arrays["masks"])
+        if (applied != now).any():
+            self.set_masks(*now)
         for i, course in enumerate(parts.courses):
             course.restore(state.part("courses").part(str(i)), memory=memory)
         self._actors.restore(state.part("actors"))
         self.judge.restore(state.part("judge"))
         self.history.restore(state.part("history"))
+        check_tables(self.history, len(self.judge.metrics), known.counters.episodes)
         self.faults.restore(state.part("faults"))
         parts.hooks.restore(state.part("hooks"))
 

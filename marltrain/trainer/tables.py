@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.checks import shaped
 from marltrain.errors import SaveError
-from marltrain.files import State, inside, of_type, packed, read_arrays, replacing, sha256
+from marltrain.files import State, inside, packed, read_arrays, replacing, sha256
 from marltrain.layout import Array
 
 
@@ -58,13 +59,12 @@ class Readings:
 
     def restore(self, state: State) -> None:
         """Become the rows that `state` returned."""
-        values, names = state.arrays["rows"], [of_type("a column's name", name, str) for name in state.info["names"]]
-        if values.shape[1:] != (len(names),):
-            raise SaveError(f"a table of {len(names)} columns has rows of shape {values.shape[1:]}")
+        names, values = state.names("names"), state.any_array("rows")
+        shaped(state.place("rows"), values, np.float64, (*values.shape[:1], len(names)))
         if names[: len(self._columns)] != list(self._columns):
             raise SaveError(f"a table that begins with {', '.join(self._columns)} is written with {names}")
         self._columns = {name: i for i, name in enumerate(names)}
-        self._values, self.rows = values.astype(float), len(values)
+        self._values, self.rows = values.copy(), len(values)
 
 
 class LongTable:
@@ -127,16 +127,17 @@ class LongTable:
 
     def restore(self, state: State) -> None:
         """Become the table that `state` was asked of; raises SaveError where a file is missing, damaged or no part."""
-        files = [of_type("the name of a file of rows", name, str) for name in state.info["files"]]
-        filled = {len(values) for values in state.arrays.values()}
+        files, filled = state.values("files", str), {len(np.atleast_1d(values)) for values in state.arrays.values()}
         if state.arrays.keys() != self._newest.keys() or len(filled) != 1 or max(filled) >= self._held:
             raise SaveError(f"a table of the columns {', '.join(self._newest)} holds {sorted(filled)} rows in memory "
                             f"of {', '.join(state.arrays)}; fewer than {self._held} of each were expected")  # fmt: skip
+        (rows,) = filled
+        newest = {name: state.array(name, column.dtype, (rows,)) for name, column in self._newest.items()}
         for i, name in enumerate(files):
             self._check(name, i * self._held)
-        self._files, self._filled = files, filled.pop()
-        for name, values in state.arrays.items():
-            self._newest[name][: self._filled] = values
+        self._files, self._filled = files, rows
+        for name, values in newest.items():
+            self._newest[name][:rows] = values
 
     def _store(self) -> None:
         """Write the rows in memory to a file of their own; without a folder make room for as many more."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.files import State, of_type, writing
+from marltrain.files import State, counted, of_type, writing
 from marltrain.trainer.history import Means
 from marltrain.trainer.hooks import Callback, Moment
 
@@ -138,10 +138,11 @@ class TensorBoard(Callback):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` returned."""
-        steps, seconds = state["last"]
-        self._last = of_type("the last step", steps, int), float(seconds)
-        arrays = {name: np.array(state[name], kind) for name, kind in (("sums", float), ("counts", np.int64))}
-        self._means.restore(State({"names": state["names"]}, arrays))
+        steps, seconds = of_type("the last point", state["last"], list)
+        self._last = counted("the last step", steps), of_type("its seconds", seconds, float)
+        means, kinds = State(dict(state), {}, "the means"), {"sums": float, "counts": int}
+        means.arrays = {name: np.array(means.values(name, kind), kind) for name, kind in kinds.items()}
+        self._means.restore(means)
 
     def _point(self, moment: Moment) -> None:
         scalars = self._means.take()

@@ -8,7 +8,7 @@ import pytest
 
 from marltrain.envs import make_vector
 from marltrain.envs.faults import WINDOW, Fault, Handling, Ledger, check_timeout, cut_by, read, written
-from marltrain.errors import ConfigError, EnvError
+from marltrain.errors import ConfigError, EnvError, SaveError
 from marltrain.random import child_seed
 from tests.envs.driving import act, random_run, same
 from tests.toys import Broken, Crowd, Flaky
@@ -311,3 +311,21 @@ def test_what_is_survived():
         False, False, True, True,
     ]  # fmt: skip
     assert all(Handling(None).survives(kind, **later) for kind in ("exception", "contract", "timeout", "died"))
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (b"\xff", "the faults of environments are not JSON"),
+        (b"{}", r"the faults of environments must be of type list, got \{\}"),
+        (b"[3]", "a fault of an environment must be of type list, got 3"),
+        (b"[[0, [1, 2]]]", "a fault of an environment must be told by kind, env, "),
+        (b'[[0, ["died", 0, 0, 0, "1", "x", "", []]]]', "step must be of type int, got '1'"),
+        (b'[[0, ["died", 0, 0, 0, -2, "x", "", []]]]', "must be from -1 to 9223372036854775807, got -2"),
+        (b'[[0, ["died", 0, 0, 0, 1, "x", "", ["0"]]]]', "must be of type int, got '0'"),
+        (b'[[1, ["died", 0, 0, 0, 1, "x", "", []]]]', "env steps must be from -9007199254740992 to 0, got 1"),
+    ],
+)
+def test_a_ledger_of_anything_else_is_refused(told, message):
+    with pytest.raises(SaveError, match=message):
+        Ledger(2).restore(np.frombuffer(told, np.uint8), 0)

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from marltrain.envs import probe
-from marltrain.envs.moves import Moves
+from marltrain.envs.moves import Moves, check_played
+from marltrain.errors import SaveError
+from marltrain.files import State
 from tests.toys import Crowd
 
 
@@ -55,3 +57,25 @@ def test_restored_moves_go_on():
     for e in range(2):
         for mine, theirs in zip(moves.of(e), again.of(e), strict=True):
             np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("seed", lambda a: a * 0 - 1, r"envs/seed\[0\] must be from 0 to"),
+        ("seed", lambda a: np.arange(3), r"envs/seed must be one for all environments, got \[0, 1, 2\]"),
+        ("episode", lambda a: a - 5, r"envs/episode\[0\] must be from 0 to"),
+        ("length", lambda a: np.array([1, 2, -6]), r"envs/length\[2\] must be from 0 to"),
+        ("length", lambda a: a + 1, r"envs/moves/0 must be int64 of shape \(9, 2\), got int64 of shape \(6, 2\)"),
+        ("length", lambda a: a + 2**53 - 9, r"envs/moves/0 must be int64 of shape \(27021"),
+        ("moves/1", lambda a: a.astype(np.float32), "envs/moves/1 must be int64"),
+        ("moves/1", lambda a: a[..., None], "envs/moves/1 must be int64"),
+    ],
+)
+def test_moves_that_nobody_made_are_refused(name, change, message):
+    saved = {"seed": np.full(3, 7), "episode": np.zeros(3, int), "length": np.array([1, 2, 3]),
+             "moves/0": np.zeros((6, 2), int), "moves/1": np.zeros((6, 1), int)}  # fmt: skip
+    check_played(State({}, saved, "envs"), probe(Crowd), 3)
+    saved[name] = change(saved[name])
+    with pytest.raises(SaveError, match=message):
+        check_played(State({}, saved, "envs"), probe(Crowd), 3)

@@ -5,6 +5,7 @@ import pytest
 
 from marltrain.envs import make_vector
 from marltrain.envs.check import random_actions
+from marltrain.errors import ConfigError, SaveError
 from tests.envs.driving import same, snapshot
 from tests.toys import Crowd, Forgetful, Identity, Motley, Relay
 
@@ -96,3 +97,37 @@ def test_moves_are_kept_only_where_that_is_asked():
         vector.reset(0)
         with pytest.raises(RuntimeError, match="recording=True"):
             vector.state()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("step/obs/0", lambda a: a * np.nan, r"envs/step/obs/0\[0, 0, 0\] must be a finite number, got nan"),
+        ("step/obs/0", lambda a: a[..., :1], "envs/step/obs/0 must be float32 of shape"),
+        ("step/reward", lambda a: a.astype(int), "envs/step/reward must be float32"),
+        ("step/episode", lambda a: a - 9, r"envs/step/episode\[0\] must be from 0 to"),
+        ("step/turn/0", None, "envs/step/turn/0 is missing"),
+        ("faults", None, "envs/faults is missing"),
+        ("envs/theta", lambda a: a * np.nan, "environment 0, field 'theta' must be a number from"),
+    ],
+)
+def test_a_state_that_no_step_leads_to_is_refused(name, change, message):
+    with make_vector("marltrain/CartPole-v1", {}, 3) as vector:
+        steps(vector, vector.reset(3), 5, seed=0)
+        state = vector.state()
+        if change is None:
+            del state[name]
+        else:
+            state[name] = change(state[name])
+        with pytest.raises((SaveError, ConfigError), match=message):
+            vector.restore(state)
+
+
+def test_a_move_that_is_not_legal_is_not_played_again():
+    with make_vector(Identity, {"length": 9}, 2, recording=True) as vector:
+        steps(vector, vector.reset(3), 5, seed=0)
+        state = vector.state()
+        state["envs/moves/0"][2, 0] = 99
+        _, lost = vector.restore(state)
+    assert [e for e, _ in lost] == [0]
+    assert "played again, player 'player_0': action 99 is not legal" in lost[0][1]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.house.repository import PACKAGE, ROOT, parsed, place, python_files
 
-BASE = {"addresses", "children", "compiling", "errors", "layout", "spec", "files", "random", "config"}
+BASE = {"addresses", "checks", "children", "compiling", "errors", "layout", "spec", "files", "random", "config"}
 MAY_IMPORT = {
     "base": {"base"},
     "envs": {"base", "envs"},

@@ -263,7 +263,7 @@ def test_a_state_that_does_not_fit_is_told(run):
     del info["courses"]
     (folder / "state.json").write_text(json.dumps(info))
     signed(folder, files={name: sha256(folder / name) for name in FILES[1:]})
-    with pytest.raises(SaveError, match="60 cannot be resumed: KeyError: 'courses'"):
+    with pytest.raises(SaveError, match="60 cannot be resumed: courses is missing"):
         trainer(steps_per_train=90, run_dir=None).train(dqn(), [1, 1], plot=False, resume=run)
 
 
@@ -314,16 +314,29 @@ def test_a_callback_that_does_not_take_what_it_kept_is_told(run):
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (("counters", "env_steps"), "60", "a counter must be of type int, got '60'"),
-        (("counters", "episodes"), True, "a counter must be of type int, got True"),
+        (("counters", "env_steps"), "60", "counters/env_steps must be of type int, got '60'"),
+        (("counters", "episodes"), True, "counters/episodes must be of type int, got True"),
         (("seconds",), "long", "seconds must be of type float, got 'long'"),
-        (("hooks", "train"), {}, r"the count of train_fn must be of type int, got \{\}"),
+        (("hooks", "train"), {}, r"hooks/train must be of type int, got \{\}"),
         (("callbacks", "all", 0, "state", "last"), ["a", 1.0], "the last step must be of type int, got 'a'"),
-        (("callbacks",), None, "cannot be resumed: TypeError"),
-        (("history", "tests", "names", 1), "metric", "a table that begins with episodes, env_steps"),
-        (("history", "means", "names"), [1, 2], "a metric's name must be of type str, got 1"),
+        (("callbacks",), None, "callbacks must be of type dict, got None"),
+        (("history", "tests", "names", 1), "steps", "a table that begins with episodes, env_steps"),
+        (("history", "means", "names"), [1, 2], r"history/means/names\[0\] must be of type str, got 1"),
         (("actors", "carries"), [], "1 learners act here, and 0 did"),
-        (("agents", "agents", "0"), [], "cannot be resumed: "),
+        (("agents", "agents", "0"), [], r"agents/agents/0 must be of type dict, got \[\]"),
+        (("agents", "agents", "0", "learner", "updates"), -1, "agents/agents/0/learner/updates must be from 0 to"),
+        (("agents", "agents", "0", "learner", "hyper"), {}, r"agents/agents/0/learner/hyper holds \[\], expected"),
+        (("agents", "agents", "0", "learner", "rngs", "act", "state", "inc"), 0, "a generator's state must be"),
+        (("courses", "0", "gathered"), 1e308, r"courses/0/gathered must be of type int, got 1e\+308"),
+        (("courses", "0", "gathered"), 10, "courses/0/gathered must be from 0 to 9, got 10"),
+        (("courses", "0", "credit"), 1.0, "courses/0/credit must be a fraction of an update, below 1, got 1.0"),
+        (("actors", "carries"), [{"list": 3}], "a carry/tuple is missing"),
+        (("callbacks", "all", 0, "state", "last"), [0, "1.5"], "its seconds must be of type float, got '1.5'"),
+        (
+            ("faults", "rows"),
+            [["train", "0", 1.5, "died", 0, 0, 0, 0, "x"]],
+            "env_steps of a fault must be of type int",
+        ),
     ],
 )
 def test_a_state_of_other_types_is_refused(run, place, value, message):
@@ -337,6 +350,44 @@ def test_a_state_of_other_types_is_refused(run, place, value, message):
     (folder / "state.json").write_text(json.dumps(info))
     signed(folder, files={name: sha256(folder / name) for name in FILES[1:]})
     with pytest.raises(SaveError, match=f"60 cannot be resumed: .*{message}|{message}"):
+        trainer(steps_per_train=90, run_dir=None).train(dqn(), [1, 1], plot=False, resume=run)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (
+            "memory/0/rows/next",
+            lambda a: a * 0 - 10**9,
+            r"memory/0/rows/next\[0, 0, 0\] must be from -65 to -1, got -10",
+        ),
+        ("memory/0/rows/action", lambda a: a + 100, r"memory/0/rows/action\[0, 0, 0\] must be from 0 to 2, got 10"),
+        ("memory/0/rows/obs/vector", lambda a: a + 1, "shows player 'player_0' another 'vector' than environment 0"),
+        ("masks", lambda a: ~a, "masks is False for every player"),
+        ("applied", lambda a: a[:1], r"applied must be bool of shape \(2, 2\), got bool of shape \(1, 2\)"),
+        ("history/tests/rows", lambda a: a[:0], "history/tests has 0 rows, and 1 tests are counted"),
+        ("history/tests/rows", lambda a: a + 0.5, "history/tests/rows: episodes, env_steps, .* must be whole numbers"),
+        (
+            "agents/agents/0/net/q/hidden0.weight",
+            lambda a: a * np.nan,
+            r"weight hidden0.weight\[0, 0\] must be a finite number",
+        ),
+        (
+            "agents/agents/0/net/q/hidden0.weight",
+            lambda a: a.astype(int),
+            "weight hidden0.weight must be float32 of shape",
+        ),
+        ("agents/agents/0/optimiser/q/second", lambda a: a - 1, r"optimiser state 'second'\[0\] must be from 0"),
+        ("agents/agents/0/optimiser/q/count", lambda a: a + 1e9, r"optimiser state 'count'\[0\] must be from 0 to 16"),
+    ],
+)
+def test_numbers_that_no_run_leads_to_are_refused(run, name, change, message):
+    folder = run / "checkpoints" / "60"
+    file = folder / ("memory.safetensors" if name.startswith("memory/") else "run.safetensors")
+    arrays = files.read_arrays(file)
+    files.write_arrays(file, {**arrays, name: change(arrays[name])})
+    signed(folder, files={name: sha256(folder / name) for name in FILES[1:]})
+    with pytest.raises(SaveError, match=f"60 cannot be resumed: .*{message}"):
         trainer(steps_per_train=90, run_dir=None).train(dqn(), [1, 1], plot=False, resume=run)
 
 

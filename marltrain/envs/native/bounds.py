@@ -78,6 +78,8 @@ def check(game: Game, records: Array, names: Iterable[str], first: int, *, may_b
         if name in game.bounds:
             (low, high), came = game.bounds[name], records[name]
             _refuse(game, name, (came >= low) & (came <= high), came, first, (low, high))
+        elif records[name].dtype.kind == "f":
+            _refuse(game, name, np.isfinite(records[name]), records[name], first, "a finite number")
     sound = game.sound(records)
     if may_be_over:
         sound = sound | ~records["present"].any(-1)

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from marltrain.errors import SaveError
 from marltrain.files import State
 from marltrain.layout import Array
+from marltrain.policies.memory.checks import check_ends
 
 START = 64
 
@@ -55,11 +57,18 @@ class Ends:
         obs = {f"obs/{name}": column for name, column in self.obs.items()}
         return State({}, {**obs, **legal, "time": self.time, "unused": np.array(self._unused, np.int64)})
 
-    def restore(self, state: State) -> None:
-        """Become the table that `state` was asked of."""
+    def restore(self, state: State, pointers: Array, now: int) -> None:
+        """Become the table that `state` was asked of; raises SaveError for one that does not fit its ring.
+
+        pointers: the ring's `next`.  now: its newest row's batch step.
+        """
+        check_ends(state, pointers, now, self.obs, self.legal)
         arrays = state.arrays
-        while len(self.time) < len(arrays["time"]):
+        entries = len(arrays["time"])
+        while len(self.time) < entries:
             self._grow()
+        if len(self.time) != entries:
+            raise SaveError(f"{state.place('time')} must have {START} entries, or twice as many, ..., got {entries}")
         for name, column in self.obs.items():
             column[...] = arrays[f"obs/{name}"]
         if self.legal is not None:

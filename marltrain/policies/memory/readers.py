@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.checks import within
 from marltrain.errors import AgentError, ConfigError
 from marltrain.files import State
 from marltrain.layout import Array, Obs
@@ -211,9 +212,10 @@ class RolloutReader(Reader):
         return State({"taken": self._taken}, {"since": self._since})
 
     def restore(self, state: State) -> None:
-        """See Reader."""
-        self._taken = state.info["taken"]
-        self._since[...] = state.arrays["since"]
+        """See Reader; raises SaveError for batch steps that the ring has not seen."""
+        self._taken = state.count("taken", -1, self.ring.now)
+        since = state.array("since", np.int64, self._since.shape)
+        self._since[...] = within(state.place("since"), since, 0, self.ring.coming)
         self.earliest = int(self._since.min())
 
     def holds(self, time: int) -> bool:

@@ -15,9 +15,10 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.errors import AgentError, MarlTrainError, SaveError
-from marltrain.files import State, check_memory, of_type
+from marltrain.files import State
 from marltrain.layout import Array, Obs
 from marltrain.policies.batch import Column
+from marltrain.policies.memory.checks import check_rows, span_of
 from marltrain.policies.memory.ends import Ends
 from marltrain.policies.memory.frames import Frames, History
 from marltrain.spec import EnvSpec, Step
@@ -87,7 +88,7 @@ class Ring:
     @property
     def step_size(self) -> int:
         """Bytes that a batch step takes."""
-        return sum(column.nbytes for column in self._columns().values()) // self.capacity
+        return sum(column.nbytes for column in self.columns().values()) // self.capacity
 
     # Writing, in the order of a batch step.
 
@@ -194,34 +195,46 @@ class Ring:
         """Return, between `arrived` and `decided`, every row that is there, oldest first, and what is known of them."""
         held = np.arange(self.oldest, self.now + 1) % self.capacity
         made = State.joined(
-            rows=State({}, {name: column[:, held] for name, column in self._columns().items()}), ends=self.ends.state()
+            rows=State({}, {name: column[:, held] for name, column in self.columns().items()}), ends=self.ends.state()
         )
         made.info |= {"capacity": self.capacity, "now": self.now, "oldest": self.oldest}
         made.arrays |= {"open": self.open, "whole": self.whole, "turn": self._turn}
         return made
 
     def restore(self, state: State) -> None:
-        """Become, while still empty, the ring that `state` was asked of."""
-        names = ("capacity", "now", "oldest")
-        capacity, now, oldest = (of_type(f"the memory's {name}", state.info[name], int) for name in names)
-        if not 0 <= oldest <= now + 1 <= oldest + capacity:
-            raise SaveError(f"a memory of {capacity} batch steps cannot hold those from {oldest} to {now}")
-        check_memory(f"a memory of {capacity} batch steps", capacity * self.step_size)
+        """Become, while still empty, the ring that `state` was asked of; raises SaveError for what it cannot be."""
+        capacity, now, oldest = span_of(self, state)
+        saved = check_rows(self, state, now, oldest)
+        turn = state.array("turn", bool, self.open.shape)
+        self.ends.restore(state.part("ends"), saved["next"], now)
         while self.capacity < capacity:
             self._grow()
-        if self.capacity != capacity:
-            raise SaveError(f"the saved memory holds {capacity} batch steps, this one {self.capacity}")
         self.now = self.coming = now
         self.oldest = oldest
         held = np.arange(self.oldest, self.now + 1) % self.capacity
-        saved = state.part("rows").arrays
-        for name, column in self._columns().items():
+        for name, column in self.columns().items():
             column[:, held] = saved[name]
-        self.ends.restore(state.part("ends"))
-        self.open[...], self.whole[...], self._turn[...] = (state.arrays[name] for name in ("open", "whole", "turn"))
+        self.open[...], self.whole[...], self._turn[...] = state.arrays["open"], state.arrays["whole"], turn
         self._everyone_turn = bool(self._turn.all())
 
-    def _columns(self) -> dict[str, Array]:
+    def check_shown(self, step: Step, envs: Array) -> None:
+        """Raise SaveError unless a restored ring's newest row is what the environments `envs`, [n], show in a Step."""
+        turn = step.turn[self.index][:, envs]
+        if (turn != self._turn[:, envs]).any():
+            raise SaveError(f"the memory of {', '.join(self.names)}: other players have the turn in the environments")
+        cells = self.cells(np.full(self.open.shape, self.now))[:, envs]
+        wanted = turn if self.history is None else turn & self.read(self.history.complete, cells)
+        rebuilt = self.frames.named(self.obs_at(cells))
+        for name, array in self.frames.named(step.obs[self.index]).items():
+            same = (array[:, envs] == rebuilt[name]).reshape(*wanted.shape, -1).all(-1)
+            if not same[wanted].all():
+                player, env = np.argwhere(wanted & ~same)[0]
+                raise SaveError(
+                    f"the memory's newest row shows player {self.names[player]!r} another {name!r} than environment "
+                    f"{envs[env]} does"
+                )
+
+    def columns(self) -> dict[str, Array]:
         """Return the columns by name."""
         named = {"action": self.action, "reward": self.reward, "acted": self.acted, "terminated": self.terminated}
         named |= {"next": self.next, "learnable": self.learnable}

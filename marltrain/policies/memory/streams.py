@@ -116,9 +116,14 @@ class Streams:
         return State.joined(**{str(group): ring.state() for group, ring in self.rings.items()})
 
     def restore(self, state: State) -> None:
-        """Become, while still empty, the streams that `state` was asked of."""
+        """Become, while still empty, the streams that `state` was asked of; raises SaveError for others."""
         for group, ring in self.rings.items():
             ring.restore(state.part(str(group)))
+
+    def check_shown(self, step: Step, envs: Array) -> None:
+        """Raise SaveError unless what was restored fits what the environments `envs`, [n] int64, show in a Step."""
+        for ring in self.rings.values():
+            ring.check_shown(step, envs)
 
     def reader(
         self, seats: Sequence[Sequence[int]], needs: Needs, make: MakeReader | None = None

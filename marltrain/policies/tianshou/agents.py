@@ -28,6 +28,7 @@ from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.tianshou.acting import masking, raw_actions, to_raw, to_units
 from marltrain.policies.tianshou.buffer import ReplayView, RolloutView, StreamBuffer
+from marltrain.random import MOST_SEED
 from marltrain.spec import PlayerSpec
 
 NAMES = {"loss": "loss/total", "vf_loss": "loss/critic", "ent_loss": "entropy"}
@@ -146,14 +147,14 @@ class _TianshouAgent(ForeignAgent):
     def restore(self, state: AgentState) -> None:
         """Become what `state` described; raises SaveError for another algorithm or other networks."""
         info = state.info
-        self.seed = int(info["learner"]["seed"])
+        self.seed = state.part("learner").count("seed", high=MOST_SEED)
         self.adopt(info)
         try:
             self.algorithm.load_state_dict(unpacked(info["state"], state.arrays))
         except (RuntimeError, ValueError, KeyError) as error:
             raise SaveError(f"the saved {info['algorithm']} does not fit the one supplied: {error}") from error
         _put_rest(self.algorithm, unpacked(info["rest"], state.arrays))
-        self.learner().restore(info["learner"])
+        self.learner().restore(state.part("learner"))
 
 
 class OffPolicyAgent(_TianshouAgent):

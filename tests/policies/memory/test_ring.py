@@ -106,7 +106,9 @@ def test_the_simultaneous_case_is_the_general_one(spec, dies):
 def test_a_ring_of_another_size_is_refused():
     small, large = (Streams(one_group(), 1, {0: Plan(rows)}) for rows in (4, 6))
     small.arrived(blank(small.spec))
-    with pytest.raises(SaveError, match="the saved memory holds 5 batch steps, this one 7"):
+    with pytest.raises(
+        SaveError, match="holds 5 batch steps, 1 of them in use; this one holds 7, and doubles when it is full"
+    ):
         large.restore(small.state())
 
 

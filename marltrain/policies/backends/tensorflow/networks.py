@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import Tensor
 
+from marltrain.checks import finite, shaped
 from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array, Layout
 from marltrain.policies.backends import numpy_ops
@@ -63,9 +64,8 @@ class Network(ABC):
         shapes = self.shapes()
         if sorted(arrays) != sorted(shapes):
             raise SaveError(f"weights {sorted(arrays)} do not fit a network with {sorted(shapes)}")
-        for name, shape in shapes.items():
-            if arrays[name].shape != shape:
-                raise SaveError(f"weight {name!r} has shape {arrays[name].shape}, expected {shape}")
+        for name, now in self.arrays(row).items():
+            shaped(f"weight {name}", arrays[name], now.dtype, now.shape)
         self._take(row, arrays)
         self.moved()
 
@@ -157,7 +157,7 @@ class StackedNetwork(Network):
 
     def _take(self, row: int, arrays: Mapping[str, Array]) -> None:
         flat = self.flat.numpy()
-        flat[row] = np.concatenate([np.asarray(arrays[name], np.float32).reshape(-1) for name in self.names])
+        flat[row] = np.concatenate([finite(f"weight {name}", arrays[name]).reshape(-1) for name in self.names])
         self.assign(tf.constant(flat))
 
     def _weights(self) -> list[Array]:
@@ -285,7 +285,7 @@ class ModelNetwork(Network):
         """See `Network`."""
         return {name: tuple(weight.shape) for name, weight in self._weights().items()}
 
-    def _take(self, row: int, arrays: Mapping[str, Array]) -> None:
+    def _take(self, row: int, arrays: Mapping[str, Array]) -> None:  # a model's buffers may hold infinities
         for name, weight in self._weights().items():
             weight.assign(arrays[name])
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tensorflow import Tensor
 
 from marltrain.errors import SaveError
 from marltrain.layout import Array
+from marltrain.policies.backends.moments import checked
 from marltrain.policies.backends.tensorflow.networks import Network
 
 State = dict[str, Tensor]
@@ -60,11 +60,8 @@ class Optimiser:
         if set(arrays) != {*self.slots, "count"}:
             raise SaveError(f"optimiser state {sorted(arrays)} is not one of {type(self).__name__}")
         for name, slot in self.state().items():
-            value = np.asarray(arrays[name], np.float32)
-            if value.shape != tuple(slot.shape[1:]):
-                raise SaveError(f"optimiser state {name!r} has shape {value.shape}, not {tuple(slot.shape[1:])}")
             whole = slot.numpy()
-            whole[row] = value
+            whole[row] = checked(name, arrays[name], tuple(slot.shape[1:]))
             slot.assign(whole)
 
     def state(self) -> dict[str, tf.Variable]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from marltrain.checks import finite, shaped
 from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array, Layout
 from marltrain.policies.backends import numpy_ops
@@ -40,11 +41,9 @@ class Network:
         """Take over one agent's weights; raises SaveError when names or shapes differ."""
         if sorted(arrays) != sorted(self.names):
             raise SaveError(f"weights {sorted(arrays)} do not fit a network with {sorted(self.names)}")
-        for name, weight in zip(self.names, self.weights, strict=True):
-            value = torch.from_numpy(np.ascontiguousarray(arrays[name]))
-            if value.shape != weight.shape[1:]:
-                raise SaveError(f"weight {name!r} has shape {tuple(value.shape)}, expected {tuple(weight.shape[1:])}")
-            weight.data[row].copy_(value)
+        for (name, now), weight in zip(self.arrays(row).items(), self.weights, strict=True):
+            value = finite(f"weight {name}", shaped(f"weight {name}", arrays[name], now.dtype, now.shape))
+            weight.data[row].copy_(torch.from_numpy(np.ascontiguousarray(value)))
 
     def assign(self, flat: Tensor) -> None:
         """Take over all weights [K, N]."""

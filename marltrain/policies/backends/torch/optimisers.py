@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from marltrain.errors import SaveError
 from marltrain.layout import Array
+from marltrain.policies.backends.moments import checked
 from marltrain.policies.backends.torch.networks import Network
 
 
@@ -54,10 +54,7 @@ class Optimiser:
         if set(arrays) != {*self.slots, "count"}:
             raise SaveError(f"optimiser state {sorted(arrays)} is not one of {type(self).__name__}")
         for name, slot in self.state().items():
-            value = torch.from_numpy(np.ascontiguousarray(arrays[name]))
-            if value.shape != slot.shape[1:]:
-                raise SaveError(f"optimiser state {name!r} has shape {tuple(value.shape)}, not {tuple(slot.shape[1:])}")
-            slot[row].copy_(value)
+            slot[row].copy_(torch.from_numpy(checked(name, arrays[name], tuple(slot.shape[1:]))))
 
 
 class Adam(Optimiser):

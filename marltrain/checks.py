@@ -1,0 +1,69 @@
+"""Checks of arrays that were read from a file, before anything uses them.
+
+A checksum proves that a file was not damaged, and nothing else: a file that somebody forged has one, too. So every
+number that compiled code or numpy follows into memory is held against its bounds here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from marltrain.errors import SaveError
+from marltrain.layout import Array
+
+
+def shaped(what: str, values: Any, dtype: Any, shape: tuple[int, ...]) -> Array:
+    """Return an array; raises SaveError, naming it, unless it has this dtype and this shape."""
+    array: Array = np.asarray(values)
+    if array.dtype != dtype or array.shape != shape:
+        raise SaveError(f"{what} must be {np.dtype(dtype)} of shape {shape}, got {array.dtype} of shape {array.shape}")
+    return array
+
+
+def finite(what: str, values: Array, where: Array | None = None) -> Array:
+    """Return an array; raises SaveError, naming the entry, where a number is NaN or infinite.
+
+    where: [...] bool over the leading axes of `values`: entries elsewhere may be anything.
+    """
+    if values.dtype.kind == "f":
+        _refuse(what, values, np.isfinite(values), where, "a finite number")
+    return values
+
+
+def within(what: str, values: Array, low: Any, high: Any, where: Array | None = None) -> Array:
+    """Return an array; raises SaveError, naming the entry, where a number is not from `low` to `high`.
+
+    low, high: numbers, or arrays that broadcast to the shape of `values`.  where: as in `finite`.
+    """
+    _refuse(what, values, (values >= low) & (values <= high), where, (low, high))
+    return values
+
+
+def actions(what: str, values: Array, space: Space[Any], where: Array) -> None:
+    """Raise SaveError, naming the entry, for an action that is not in the space, where [...] bool.
+
+    values: actions as the loop keeps them (indices from 0, or flat numbers), over the axes of `where`.
+    """
+    if isinstance(space, spaces.Discrete):
+        within(what, values, 0, int(space.n) - 1, where)
+    elif isinstance(space, spaces.MultiDiscrete):
+        within(what, values, 0, space.nvec.reshape(-1) - 1, where)
+    else:
+        finite(what, values, where)
+
+
+def _refuse(what: str, values: Array, fits: Array, where: Array | None, allowed: str | tuple[Any, Any]) -> None:
+    """Raise SaveError for the first value that does not fit, if there is one."""
+    if fits.all():
+        return
+    wrong = ~fits if where is None else ~fits & where.reshape(where.shape + (1,) * (fits.ndim - where.ndim))
+    if not wrong.any():
+        return
+    place = tuple(int(i) for i in np.argwhere(wrong)[0])
+    if not isinstance(allowed, str):
+        low, high = (np.broadcast_to(side, values.shape)[place] for side in allowed)
+        allowed = f"from {low} to {high}"
+    raise SaveError(f"{what}{list(place) if place else ''} must be {allowed}, got {values[place]}")

@@ -1,0 +1,20 @@
+"""What an optimiser's saved moments may be, in either framework."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from marltrain.checks import finite, shaped, within
+from marltrain.layout import Array
+
+MOST_STEPS = 2**24
+"""Steps that a float32 counts: it stays there when 1 more is added."""
+
+
+def checked(name: str, values: Array, shape: tuple[int, ...]) -> Array:
+    """Return one agent's moments, or its step count, as float32; raises SaveError for what no steps lead to."""
+    what = f"optimiser state {name!r}"
+    array = np.ascontiguousarray(finite(what, shaped(what, values, np.float32, shape)))
+    if name in ("second", "count"):  # a mean of squares, of which the root is taken; a number of steps
+        within(what, array, 0, MOST_STEPS if name == "count" else np.inf)
+    return array

@@ -1,0 +1,126 @@
+"""What a restored ring may hold: times, entries of ends and counts are checked before anything follows them.
+
+Everything here takes whole arrays at once, so that a ring of a million rows is checked in a fraction of the time that
+reading it takes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from marltrain.checks import actions, finite, shaped, within
+from marltrain.errors import SaveError
+from marltrain.files import State, check_memory
+from marltrain.layout import Array
+
+if TYPE_CHECKING:
+    from marltrain.policies.memory.ring import Ring
+
+
+def span_of(ring: Ring, state: State) -> tuple[int, int, int]:
+    """Return (capacity, now, oldest) of a saved ring; raises SaveError unless this empty one can become like it.
+
+    A ring doubles when it is full of rows that are still needed. So no file makes it larger than twice what it holds.
+    """
+    capacity, now, oldest = state.count("capacity", 1), state.count("now"), state.count("oldest")
+    held = now + 1 - oldest
+    if not 0 < held <= capacity:
+        raise SaveError(f"{state.name}: a memory of {capacity} batch steps cannot hold those from {oldest} to {now}")
+    check_memory(f"a memory of {capacity} batch steps", capacity * ring.step_size)
+    if capacity != ring.capacity and not _grown(ring.capacity, capacity, held):
+        raise SaveError(
+            f"{state.name}: the saved memory holds {capacity} batch steps, {held} of them in use; this one holds "
+            f"{ring.capacity}, and doubles when it is full"
+        )
+    return capacity, now, oldest
+
+
+def _grown(first: int, capacity: int, held: int) -> bool:
+    """Whether a ring of `first` batch steps may have come to have room for `capacity`, with `held` in use."""
+    times, rest = divmod(capacity, first)
+    return rest == 0 and times.bit_count() == 1 and times > 1 and 2 * held > capacity
+
+
+def check_rows(ring: Ring, state: State, now: int, oldest: int) -> dict[str, Array]:
+    """Return the saved columns [P, H, ...] of the H batch steps from `oldest` to `now`; raises SaveError.
+
+    state: the whole ring's, whose open rows and counts are checked too.
+    """
+    rows, (players, _, _) = state.part("rows"), ring.axes
+    held = now + 1 - oldest
+    saved = {
+        name: rows.array(name, column.dtype, (players, held, *column.shape[2:]))
+        for name, column in ring.columns().items()
+    }
+    times = np.arange(oldest, now + 1)[None, :, None]
+    acted = saved["acted"]
+    _check_next(rows, saved["next"], acted, times, now, state.part("ends").any_array("time").size)
+    actions(rows.place("action"), saved["action"], ring.group.action_space, acted)
+    finite(rows.place("reward"), saved["reward"])
+    for name in saved:
+        if name.startswith(("obs/", "extras/")):
+            finite(rows.place(name), saved[name], acted)
+    if "previous" in saved:
+        there = acted & saved["complete"] & (saved["previous"] >= 0)
+        within(rows.place("previous"), saved["previous"], np.where(there, oldest, -1), times - 1)
+    _check_open(state, saved, oldest, now)
+    drawable = (saved["next"] != -1) & saved["learnable"][..., None] & saved.get("complete", True)
+    counts = drawable.sum((1, 2))
+    told = state.array("whole", np.int64, (players,))
+    if (told != counts).any():
+        raise SaveError(
+            f"{state.place('whole')} must be the rows that can be drawn, {counts.tolist()}, got {told.tolist()}"
+        )
+    return saved
+
+
+def _check_next(rows: State, pointers: Array, acted: Array, times: Array, now: int, entries: int) -> None:
+    """Refuse pointers that lead neither to a later row nor to an entry of ends, or come from rows nobody decided."""
+    if acted[:, -1].any():
+        raise SaveError(f"{rows.place('acted')}: the newest row, of batch step {now}, is not decided yet")
+    least, most = np.where(pointers < 0, -1 - entries, times + 1), np.where(pointers < 0, -1, now)
+    within(rows.place("next"), pointers, least, most)
+    if (stray := (pointers != -1) & ~acted).any():
+        place = tuple(int(i) for i in np.argwhere(stray)[0])
+        raise SaveError(f"{rows.place('next')}{list(place)} must be -1, where nobody decided, got {pointers[place]}")
+
+
+def _check_open(state: State, saved: dict[str, Array], oldest: int, now: int) -> None:
+    """Refuse open rows that are not there, that nobody decided or that are whole."""
+    (players, _, envs), place = saved["next"].shape, state.place("open")
+    opened = state.array("open", np.int64, (players, envs))
+    within(place, opened, oldest, now - 1, opened != -1)
+    player, env = np.nonzero(opened >= 0)
+    there = player, opened[player, env] - oldest, env
+    wrong = np.flatnonzero(~saved["acted"][there] | (saved["next"][there] != -1))
+    if len(wrong):
+        at = [int(player[wrong[0]]), int(env[wrong[0]])]
+        raise SaveError(f"{place}{at} must be a row that waits for what follows, got {opened[tuple(at)]}")
+
+
+def check_ends(state: State, pointers: Array, now: int, obs: dict[str, Array], legal: Array | None) -> None:
+    """Raise SaveError unless each entry of saved ends is unused, or what one row of `pointers` leads to.
+
+    state: of the ends.  obs, legal: columns [N, ...] of such a table, for their dtypes and shapes.
+    """
+    time, unused = state.any_array("time"), state.any_array("unused")
+    entries = time.size
+    shaped(state.place("time"), time, np.int64, (entries,))
+    shaped(state.place("unused"), unused, np.int64, (unused.size,))
+    within(state.place("time"), time, 0, now)
+    within(state.place("unused"), unused, 0, entries - 1)
+    used = -2 - pointers[pointers < -1]
+    times = np.bincount(np.concatenate([unused, used]), minlength=entries)
+    if (times != 1).any():
+        k = int(np.flatnonzero(times != 1)[0])
+        raise SaveError(
+            f"{state.place('unused')}: entry {k} of {entries} must be unused, or what one row leads to; it is "
+            f"unused {np.count_nonzero(unused == k)} times, and {np.count_nonzero(used == k)} rows lead to it"
+        )
+    for name, column in obs.items():
+        saved = state.array(f"obs/{name}", column.dtype, (entries, *column.shape[1:]))
+        finite(state.place(f"obs/{name}"), saved, np.isin(np.arange(entries), used))
+    if legal is not None:
+        state.array("legal", bool, (entries, *legal.shape[1:]))

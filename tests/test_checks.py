@@ -1,0 +1,45 @@
+"""Arrays that were read: refused by name, entry, and the value that came."""
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from marltrain.checks import actions, finite, shaped, within
+from marltrain.errors import SaveError
+
+
+def test_what_fits_is_given_back():
+    array = np.array([[1.0, 2.0]])
+    assert shaped("it", array, np.float64, (1, 2)) is finite("it", array) is within("it", array, 1, 2) is array
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        (lambda: shaped("it", np.zeros(2), np.float32, (2,)), r"it must be float32 of shape \(2,\), got float64 of "),
+        (lambda: shaped("it", np.zeros(2), np.float64, (1, 2)), r"of shape \(1, 2\), got float64 of shape \(2,\)"),
+        (lambda: finite("it", np.array([0, np.nan])), r"it\[1\] must be a finite number, got nan"),
+        (lambda: finite("it", np.array(np.inf)), "it must be a finite number, got inf"),
+        (lambda: within("it", np.array([[0, 1], [5, 6]]), 0, [4, 7]), r"it\[1, 0\] must be from 0 to 4, got 5"),
+        (lambda: within("it", np.array([np.nan]), -np.inf, np.inf), r"it\[0\] must be from -inf to inf, got nan"),
+        (lambda: actions("it", np.array([2, 3]), spaces.Discrete(3, start=5), np.ones(2, bool)), r"it\[1\] .* 0 to 2"),
+        (
+            lambda: actions("it", np.array([[1, 2]]), spaces.MultiDiscrete([2, 2]), np.ones(1, bool)),
+            r"\[0, 1\].* 0 to 1",
+        ),
+        (
+            lambda: actions("it", np.array([[np.nan]]), spaces.Box(-1, 1, (1,)), np.ones(1, bool)),
+            r"it\[0, 0\] must be a",
+        ),
+    ],
+)
+def test_what_does_not_is_named(check, message):
+    with pytest.raises(SaveError, match=message):
+        check()
+
+
+def test_what_nobody_reads_may_be_anything():
+    where = np.array([True, False])
+    finite("it", np.array([[0.0, 1.0], [np.nan, np.inf]]), where)
+    within("it", np.array([1, 99]), 0, 2, where)
+    actions("it", np.array([1, -7]), spaces.Discrete(2), where)
