@@ -15,11 +15,14 @@ A message says what was expected, what came, where, and what to do about it.
 from __future__ import annotations
 
 import difflib
+import traceback as tracebacks
 from collections.abc import Iterable
 from typing import Any
 
 LONGEST = 200
 """Characters of a value that a message shows."""
+LONGEST_TEXT, LONGEST_TRACEBACK = 2_000, 8_000
+"""Characters that are kept of the text and of the traceback of an error that is not ours."""
 ALSO_CALLED = {
     "buffer_size": "capacity",
     "clip_range": "clip",
@@ -88,8 +91,32 @@ def shown(value: Any) -> str:
 
 
 def spoken(error: BaseException) -> str:
-    """Return what an error says, for the message of another; one that is not ours with its type."""
-    return str(error) if isinstance(error, MarlTrainError) else f"{type(error).__name__}: {error}"
+    """Return what an error says, for the message of another; one that is not ours with its type, see `text_of`."""
+    return str(error) if isinstance(error, MarlTrainError) else clean(f"{type(error).__name__}: {text_of(error)}")
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an error of any kind, `clean`; its `__str__` may raise."""
+    try:
+        return clean(str(error))
+    except Exception:
+        return "(an error whose text cannot be shown)"
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback of an error of any kind, `clean`."""
+    try:
+        return clean("".join(tracebacks.format_exception(error)), LONGEST_TRACEBACK)
+    except Exception:  # it formats what the error holds
+        return f"{type(error).__name__}: (an error whose traceback cannot be shown)"
+
+
+def clean(text: str, longest: int = LONGEST_TEXT) -> str:
+    """Return a text that any file can hold: lone surrogates become "?", and the middle of a long one is left out."""
+    if len(text) > longest:
+        half = longest // 2 - 25
+        text = f"{text[:half]} ... {len(text) - 2 * half:,} characters left out ... {text[-half:]}"
+    return text.encode(errors="replace").decode()
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:

@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 
 from marltrain.cli import _settings_of_agents
-from marltrain.errors import ALSO_CALLED, LONGEST, did_you_mean, nearest, shown
+from marltrain.errors import (
+    ALSO_CALLED,
+    LONGEST,
+    LONGEST_TEXT,
+    clean,
+    did_you_mean,
+    nearest,
+    shown,
+    spoken,
+    text_of,
+    traceback_of,
+)
 from marltrain.trainer.settings import TrainerSettings
 
 
@@ -58,3 +69,27 @@ def test_names_in_other_libraries_lead_to_settings_that_exist():
     known = {*_settings_of_agents(), *TrainerSettings.__dataclass_fields__}
     assert set(ALSO_CALLED.values()) <= known
     assert not known & set(ALSO_CALLED)
+
+
+def test_texts_of_errors_are_kept_short_and_clean():
+    assert clean("short") == "short"
+    assert clean("a\ud800b\U0001f600") == "a?b\U0001f600"
+    text = clean("start" + "x" * 10_000 + "end")
+    assert text.startswith("startxxx") and text.endswith("xxxend") and "8,058 characters left out" in text
+    assert len(text) <= LONGEST_TEXT
+
+
+def test_an_error_that_cannot_be_shown_is_told_by_its_type():
+    class SilentError(Exception):
+        def __str__(self) -> str:
+            raise KeyError("no text")
+
+    assert text_of(SilentError()) == "(an error whose text cannot be shown)"
+    assert spoken(SilentError()) == "SilentError: (an error whose text cannot be shown)"
+    try:
+        raise SilentError
+    except SilentError as error:
+        assert "raise SilentError" in traceback_of(error)
+    odd = SyntaxError("bad", ("file", 1, 1, "text"))
+    odd.text = odd.offset = 3  # type: ignore[assignment]
+    assert traceback_of(odd) == "SyntaxError: (an error whose traceback cannot be shown)"

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.envs.frame_stack import frames_of
-from marltrain.errors import EnvError, SpecError, shown
+from marltrain.errors import EnvError, SpecError, shown, text_of
 from marltrain.layout import NUMBERS, Array, Layout, Obs, Space, arrays_of, without_mask
 from marltrain.spec import EnvSpec, PlayerSpec, Step
 
@@ -85,7 +85,8 @@ class Port:
         try:
             self.player.layout.write(observation["observation"] if self._nested else observation, target, (self.row, e))
         except (SpecError, KeyError, IndexError, TypeError, ValueError) as error:
-            raise EnvError(f"player {self.player.name!r}: the observation does not fit its space: {error}") from error
+            told = f"player {self.player.name!r}: the observation does not fit its space: {text_of(error)}"
+            raise EnvError(told) from error
 
     def _mask(self, observation: Any, info: Any, legal: Array) -> Array | None:
         source = observation if self._mask_in_obs else info

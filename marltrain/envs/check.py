@@ -14,7 +14,7 @@ from marltrain.envs.chunk import ADAPTERS, probe
 from marltrain.envs.guard import Guard
 from marltrain.envs.registry import Source, api_of, resolve
 from marltrain.envs.watch import Findings, watch
-from marltrain.errors import EnvError, MarlTrainError
+from marltrain.errors import EnvError, MarlTrainError, spoken
 from marltrain.layout import Array, arrays_of
 from marltrain.random import child_seed, generator
 from marltrain.spec import EnvSpec, Step, empty_actions
@@ -156,7 +156,7 @@ class _Player:
         try:
             return function(*args)
         except Exception as error:
-            raise EnvError(f"{what} {number or ''}: {type(error).__name__}: {error}".replace(" :", ":")) from error
+            raise EnvError(f"{what} {number or ''}: {spoken(error)}".replace(" :", ":")) from error
 
 
 def random_actions(spec: EnvSpec, step: Step, rng: np.random.Generator) -> tuple[Array, ...]:

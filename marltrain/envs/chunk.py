@@ -6,7 +6,6 @@ Environment i of a run plays episode k on a seed of its own, whatever process it
 
 from __future__ import annotations
 
-import traceback as tracebacks
 from collections.abc import Mapping, MutableSequence, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from marltrain.envs.moves import Moves
 from marltrain.envs.parallel import LoneAdapter, ParallelAdapter
 from marltrain.envs.registry import Source, api_of, resolve
 from marltrain.envs.turns import TurnAdapter
-from marltrain.errors import EnvError, MarlTrainError
+from marltrain.errors import EnvError, MarlTrainError, clean, text_of, traceback_of
 from marltrain.layout import Array
 from marltrain.random import child_seed
 from marltrain.spec import EnvSpec, Step
@@ -330,12 +329,12 @@ class Chunk:
         cut: an episode is given up for it.  before: it is of the episode that ended with this step.
         """
         error, words = (None, what.message) if isinstance(what, Breach) else (what, _words(what))
-        message = f"{self._where(e, before=before)}: {words}"
+        message = f"{self._where(e, before=before)}: {clean(words)}"
         kind = CONTRACT if error is None or isinstance(error, MarlTrainError) else EXCEPTION
         if not self._handling.survives(kind, proven=self._proven[e]):
             raise EnvError(message) from error
         episode, seed, step = self._place(e, before=before)
-        told = "" if error is None else "".join(tracebacks.format_exception(error))
+        told = "" if error is None else traceback_of(error)
         i = self._first + e
         self.faults.append(Fault(kind, i, episode, seed, step, message, told, (i,) if cut else ()))
         self._broken[e] = True
@@ -372,4 +371,4 @@ def _close(adapter: Adapter, *, broken: bool) -> None:
 
 
 def _words(error: Exception) -> str:
-    return str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
+    return text_of(error) if isinstance(error, EnvError) else clean(f"{type(error).__name__}: {text_of(error)}")

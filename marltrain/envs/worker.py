@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-import traceback as tracebacks
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from marltrain.envs.chunk import Chunk, Track
 from marltrain.envs.faults import Handling, written
 from marltrain.envs.native.batch import Batch
 from marltrain.envs.registry import Source
+from marltrain.errors import text_of, traceback_of
 from marltrain.files import packed, unpacked
 from marltrain.layout import Allocate, Array
 from marltrain.spec import EnvSpec, Step, empty_actions
@@ -65,7 +65,7 @@ class Failure(NamedTuple):
     @classmethod
     def of(cls, error: Exception) -> Failure:
         """Describe an exception that was just caught."""
-        return cls(str(error), "".join(tracebacks.format_exception(error)))
+        return cls(text_of(error), traceback_of(error))
 
 
 class Answer(NamedTuple):

@@ -17,7 +17,7 @@ from marltrain.envs.chunk import ADAPTERS, probe
 from marltrain.envs.faults import closed
 from marltrain.envs.guard import Guard
 from marltrain.envs.registry import Source, api_of, resolve
-from marltrain.errors import ConfigError, EnvError, MarlTrainError
+from marltrain.errors import ConfigError, EnvError, MarlTrainError, spoken
 from marltrain.files import path_of, replacing
 from marltrain.layout import Array
 from marltrain.random import child_seed
@@ -152,9 +152,7 @@ class _Table:
             raise
         except Exception as error:
             hint = "" if self.render_mode == "rgb_array" else ". Without a display, film it: out='game.gif'"
-            raise EnvError(
-                f"environment {self.source.name!r}, {where}: {type(error).__name__}: {error}{hint}"
-            ) from error
+            raise EnvError(f"environment {self.source.name!r}, {where}: {spoken(error)}{hint}") from error
 
 
 def _remedy(known: Sequence[str]) -> str:

@@ -275,3 +275,55 @@ def test_the_command_line_tells_of_faults(capsys, caplog, monkeypatch):
     assert "faults of environments, " in said and "run/faults.parquet" in said
     assert main([*words[:-2], "--env-timeout", "1"]) == 2
     assert "env_timeout=1 needs worker processes" in capsys.readouterr().err
+
+
+# Errors that are hard to tell
+
+
+class SilentError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+ERRORS: dict[str, tuple[Any, str]] = {
+    "surrogate": (lambda: ValueError("caf\udce9"), "ValueError: caf?"),
+    "silent": (SilentError, "SilentError: (an error whose text cannot be shown)"),
+    "long": (lambda: ValueError("x" * 5_000_000), "characters left out ... xxx"),
+}
+
+
+class Foul(Identity):
+    """Raises at the second step of every episode but the first."""
+
+    def __init__(self, error: str, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.error, self.episodes, self.moves = error, 0, 0
+
+    def reset(self, seed=None, options=None):
+        self.episodes, self.moves = self.episodes + 1, 0
+        return super().reset(seed, options)
+
+    def step(self, actions):
+        self.moves += 1
+        if self.moves == 2 and self.episodes > 1:
+            raise ERRORS[self.error][0]()
+        return super().step(actions)
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_no_text_of_an_error_ends_a_run_that_survives_it(error, tmp_path):
+    """It is told short and clean, in the table, in checkpoints and where the run ends for too many."""
+    args = {"error": error, "players": 2, "length": 3}
+    made = trainer(Foul, args, **SURVIVING, steps_per_train=24, callbacks=[mt.Checkpoint(every_steps=12)])
+    result = made.train(ppo(), [1, 1], plot=False)
+    assert result["num_faults"] > 1
+    assert all(ERRORS[error][1] in message and len(message) < 2_500 for message in result["faults"]["message"])
+    table = pd.read_parquet(f"{result['run_dir']}/faults.parquet")
+    pd.testing.assert_frame_equal(table, result["faults"])
+    size = sum(path.stat().st_size for path in (tmp_path / "run").rglob("*") if path.suffix != ".safetensors")
+    assert size < 300_000
+    few = trainer(Foul, args, on_fault="restart", max_env_restarts=1, steps_per_train=60)
+    with pytest.raises(EnvError, match="max_env_restarts=1 are survived") as raised:
+        few.train(ppo(), [1, 1], plot=False)
+    assert len(str(raised.value)) < 15_000
+    str(raised.value).encode()
