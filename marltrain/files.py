@@ -108,7 +108,7 @@ def path_of(path: Any, what: str = "path", error: type[MarlTrainError] = SaveErr
 
     Raises `error`, with the name `what`, for what no file system takes as a path: other types, a NUL, too long a name.
     """
-    if not isinstance(path, str | os.PathLike):
+    if not isinstance(path, str | os.PathLike) or path == "":
         raise error(f"{what} must be a path, got {shown(path)}")
     try:
         whole = Path(path).absolute()

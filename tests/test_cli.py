@@ -141,6 +141,15 @@ def test_a_run_is_tested(capsys, run):
     assert "seed " in said(capsys, "test", run, "--env", SYMBOLS, "--agents", "last", "--random", "player_1")
 
 
+def test_the_folder_of_a_run_may_be_the_working_folder(capsys, run, monkeypatch):
+    monkeypatch.chdir(run)
+    assert "mean return" in said(capsys, "test", ".", "--env", SYMBOLS, "--episodes", 2)
+    assert "there is no such folder" in refused(capsys, "test", "best/none", code=1)
+    for path, words in (("/", "/config.json: cannot be read"), ("x" * 5000, "too long"), ("a\0b", "null byte")):
+        assert words in refused(capsys, "test", path, code=1)
+        assert words in refused(capsys, "play", path, code=1)
+
+
 def test_winners_are_counted(capsys, tmp_path):
     words = ["--algo", "dqn", "--self-play", "--episodes-per-train", 1, "--run-dir", tmp_path / "r", "--no-progress"]
     said(capsys, "train", "pettingzoo/classic/tictactoe_v3", *words, "--episodes-per-test", 4)

@@ -15,6 +15,7 @@ from marltrain.files import (
     counted,
     inside,
     of_type,
+    path_of,
     plain,
     read_arrays,
     read_json,
@@ -405,3 +406,42 @@ def test_text_that_no_file_can_hold_is_refused(tmp_path):
         read_json(tmp_path / "a")
     write_json(tmp_path / "a", r"\ud800")
     assert read_json(tmp_path / "a") == r"\ud800"
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (3, "path must be a path, got 3"), ("", "path must be a path, got ''"), (b"x", "must be a path, got b'x'"),
+        ("a\0b", "embedded null byte"), ("x" * 5000, "File name too long"), ("a/" + "x" * 300, "File name too long"),
+        ("\ud800", "cannot be used as a path"),
+    ],
+)  # fmt: skip
+def test_what_is_no_path_is_refused_everywhere(path, said):
+    os.mkdir("a")
+    for use in (path_of, whole_folder, lambda path: replacing(path).__enter__(),
+                lambda path: replacing_folder(path).__enter__()):  # fmt: skip
+        with pytest.raises(SaveError, match=said):
+            use(path)
+
+
+def test_paths_have_a_last_name(tmp_path):
+    assert path_of(".") == path_of(tmp_path) == tmp_path
+    (tmp_path / "a").mkdir()
+    assert path_of("a/..").name == tmp_path.name
+    assert path_of("/").name == ""
+
+
+def test_the_working_folder_and_the_root_are_read_and_not_replaced(tmp_path):
+    assert whole_folder(".").samefile(tmp_path)
+    assert str(whole_folder("/")) == "/"
+    for path in (".", "..", tmp_path, "/"):
+        with pytest.raises(SaveError, match="the working folder is this folder, or lies in it"):
+            replacing_folder(path).__enter__()
+    with pytest.raises(SaveError, match="is the root of the file system: name a file"):
+        replacing("/").__enter__()
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with replacing_folder(tmp_path / "made") as folder:  # where the working folder is gone
+        (folder / "file").write_text("")
+    assert (tmp_path / "made" / "file").exists()

@@ -16,6 +16,7 @@ from marltrain.errors import AgentError, SaveError, shown, spoken
 from marltrain.files import (
     check_digest,
     check_signed,
+    path_of,
     read_arrays,
     read_json,
     replacing_folder,
@@ -51,7 +52,7 @@ def save(path: str | Path, agents: Agent | Sequence[Agent], *, players: Sequence
     """
     from marltrain.policies.agent import Agent
 
-    path = Path(path)
+    path = path_of(path)
     seated = [agents] if isinstance(agents, Agent) else list(agents)
     for i, agent in enumerate(seated):
         if not isinstance(agent, Agent):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.errors import ConfigError, SaveError, did_you_mean
-from marltrain.files import replacing
+from marltrain.files import path_of, replacing
 from marltrain.layout import Array
 from marltrain.random import generator
 from marltrain.trainer.history import TESTS_FILE
@@ -72,6 +72,8 @@ def plot_runs(
         raise ConfigError(f"smooth counts tests and must be at least 1, got {smooth}")
     if not run_dirs:
         raise ConfigError("there are no runs to plot: name at least one run's folder")
+    for path in run_dirs:
+        path_of(path, "run_dirs", ConfigError)
     runs = with_tests(found([*map(Path, run_dirs)]))
     groups = {name: [_read(run, AXES[x], smooth) for run in members] for name, members in kinds(runs).items()}
     figure = _figure(7.2, 4.2)
@@ -226,7 +228,7 @@ def _legend(ax: Axes) -> None:
 
 
 def _write(figure: Figure, path: str | Path) -> None:
-    path = Path(path)
+    path = path_of(path, "the picture", ConfigError)
     kinds = figure.canvas.get_supported_filetypes()
     kind = path.suffix.lower().removeprefix(".")
     if kind not in kinds:

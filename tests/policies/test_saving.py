@@ -226,3 +226,16 @@ def test_code_cannot_be_saved_silently(tmp_path):
     save(tmp_path / "agents", FunctionAgent(lambda observation: 0, space, space))
     with pytest.raises(SaveError, match=r"'FunctionAgent'.*supply="):
         load(tmp_path / "agents")
+
+
+def test_the_working_folder_is_loaded_from_and_not_saved_to(tmp_path, monkeypatch):
+    mt.save("agents", mt.RandomAgent())
+    monkeypatch.chdir("agents")
+    assert len(mt.load(".")) == 1
+    with pytest.raises(SaveError, match="the working folder is this folder, or lies in it"):
+        mt.save(".", mt.RandomAgent())
+    for path in ("a\0b", "x" * 5000, 3):
+        with pytest.raises(SaveError, match="path"):
+            mt.save(path, mt.RandomAgent())  # type: ignore[arg-type]
+        with pytest.raises(SaveError, match="path"):
+            mt.load(path)  # type: ignore[arg-type]

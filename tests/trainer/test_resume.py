@@ -259,3 +259,13 @@ def test_arguments_of_environments_are_compared_as_far_as_they_tell(then, now, s
     before, after = (json.loads(json.dumps(resume._argument({"x": value}))) for value in (then, now))
     assert (before == after) is same
     assert bool(resume._difference(before, after, "env_args")) is not same
+
+
+def test_the_working_folder_may_be_the_run_or_a_checkpoint(half, tmp_path, monkeypatch):
+    """Named "."."""
+    run = shutil.copytree(half, tmp_path / "run")
+    (checkpoint,) = (run / "checkpoints").iterdir()
+    for folder in (run, checkpoint):
+        monkeypatch.chdir(folder)
+        result = trainer(steps_per_train=36, run_dir=None).train(ppo(), [1, 1], plot=False, resume=".")
+        assert (result["num_collected_steps"], result["run_dir"]) == (36, str(run))
