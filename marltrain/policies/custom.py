@@ -142,7 +142,8 @@ class CustomAgent(ForeignAgent):
         self.settings = build(CustomSettings, settings, "CustomAgent")
         self.hyper = Numbers(self.settings, "CustomAgent")
         self.memory: Replay | Rollouts = chosen_memory(memory, (Replay, Rollouts), "CustomAgent")
-        self.pace = Pace(**{f.name: getattr(self.settings, f.name) for f in dataclasses.fields(Pace)})
+        told = dataclasses.asdict(self.settings)
+        self.pace = Pace(**{f.name: told[f.name] for f in dataclasses.fields(Pace) if f.name in told})
         self.own: OwnModel = _own_type(model)(
             model, _named_losses(loss_fn, optimizers), optimizers,
             batch_type=LossBatch, max_grad_norm=self.settings.max_grad_norm, jit_compile=jit_compile,

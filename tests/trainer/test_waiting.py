@@ -1,0 +1,27 @@
+"""A bar for what takes long: how many agents are made."""
+
+from __future__ import annotations
+
+import marltrain as mt
+from marltrain.trainer import waiting
+from tests.toys import Identity
+
+
+def test_making_agents_shows_a_bar_where_it_takes_long(monkeypatch, capsys):
+    made = mt.make_agents("random", Identity, env_args={"players": 3}, seed=0)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(waiting, "PATIENCE", -1.0)
+    assert len(mt.make_agents("random", Identity, env_args={"players": 3}, seed=0)) == len(made)
+    shown = capsys.readouterr().err
+    assert "making agents" in shown
+    assert "0/3" in shown
+
+
+def test_what_is_left_is_shown_from_then_on(monkeypatch, capsys):
+    seen = []
+    for item in waiting.shown_if_slow("abcd", "spelling"):
+        seen.append(item)
+        if item == "b":
+            monkeypatch.setattr(waiting, "PATIENCE", -1.0)
+    assert seen == ["a", "b", "c", "d"]
+    assert "2/4" in capsys.readouterr().err
