@@ -17,9 +17,11 @@ from typing import Any, TypeVar
 
 import llvmlite.binding  # type: ignore[import-untyped]
 import numba
+import numba.core.event as numba_event
 import numpy as np
 
 from marltrain.errors import EnvError
+from marltrain.waiting import Compilation
 
 F = TypeVar("F", bound=Callable[..., Any])
 _CONFIG: Any = numba.config
@@ -28,6 +30,32 @@ _FOLDER = threading.Lock()
 LOCATORS = "NUMBA_CACHE_LOCATOR_CLASSES"
 """Variable that names classes, which numba imports to find its cache."""
 _LIBRARIES = ("llvmlite", "math", "numba", "numpy")
+
+
+class _Announced(numba_event.Listener):
+    """Tells when numba compiles a `kept` function: what it loads from disk is no such event."""
+
+    def __init__(self) -> None:
+        self.names: dict[Callable[..., Any], str] = {}
+        self._depth = 0
+        self._under_way: Compilation | None = None
+
+    def on_start(self, event: Any) -> None:
+        self._depth += 1
+        name = self.names.get(event.data["dispatcher"].py_func)
+        if self._depth == 1 and name is not None:
+            self._under_way = Compilation(name)
+
+    def on_end(self, event: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0 and self._under_way is not None:
+            self._under_way.done()
+            self._under_way = None
+
+
+ANNOUNCED = _Announced()
+_REGISTER: Any = numba_event.register
+_REGISTER("numba:compile", ANNOUNCED)
 
 
 def compiled(function: F) -> F:
@@ -64,13 +92,15 @@ def kept(function: Callable[..., Any], key: str) -> Any:
         before = {name: getattr(_CONFIG, name, "") for name in own}
         vars(_CONFIG).update(own)
         try:
-            return numba.njit(error_model="numpy", nogil=True, cache=True)(function)
+            made = numba.njit(error_model="numpy", nogil=True, cache=True)(function)
         except RuntimeError as error:
             raise EnvError(
                 f"compiled code cannot be kept: {error}. Set NUMBA_CACHE_DIR to a folder to write to."
             ) from error
         finally:
             vars(_CONFIG).update(before)
+    ANNOUNCED.names[function] = f"machine code ({function.__module__.rpartition('.')[2].removesuffix(f'_{key}')})"
+    return made
 
 
 def program(function: Callable[..., Any], *layouts: np.dtype[Any]) -> Any:

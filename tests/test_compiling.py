@@ -222,3 +222,38 @@ def test_a_program_of_its_own(tmp_path, monkeypatch):
     made = [program(twice_doubled, record) for record in (*records, records[0])]
     assert [hits(one, 12) for one in made] == [0, 0, 1]
     assert len(list(cache_folder().iterdir())) == 2
+
+
+def test_a_compilation_is_told_and_what_comes_from_disk_is_not(tmp_path, monkeypatch):
+    """Two programs of one key: the first is compiled, the second loaded. What a program calls is a part of it."""
+    monkeypatch.setattr(compiling, "cache_folder", lambda: tmp_path)
+    told: list[str] = []
+    monkeypatch.setattr(compiling, "Compilation", Noted(told))
+
+    def made():
+        def outer(x):
+            return times(x)
+
+        return compiling.kept(outer, "told")
+
+    assert made()(2) == 6
+    assert told == ["machine code (test_compiling)", "done"]
+    assert made()(3) == 9
+    assert told == ["machine code (test_compiling)", "done"]
+
+
+@compiling.compiled
+def times(x):
+    return 3 * x
+
+
+class Noted:
+    def __init__(self, told):
+        self.told = told
+
+    def __call__(self, what):
+        self.told.append(what)
+        return self
+
+    def done(self):
+        self.told.append("done")

@@ -30,7 +30,7 @@ from marltrain.trainer.hooks import Callback, CallbackList, FunctionHooks, Paced
 from marltrain.trainer.overlap import learning_thread
 from marltrain.trainer.paces import Defaults, check_pace, plans_for
 from marltrain.trainer.parts import Counters, Parts
-from marltrain.trainer.progress import Progress, ProgressPrinter
+from marltrain.trainer.progress import Progress, ProgressPrinter, announced
 from marltrain.trainer.prospects import check_line_up, warn_of_early_end, warn_of_no_update
 from marltrain.trainer.record import record
 from marltrain.trainer.resume import call_of, check, check_frames, check_resumable, seed_of, threads, versions
@@ -185,7 +185,7 @@ class DecentralizedTrainer:
             agents, learning_mask, exploration_mask, test_agents, resume, asked.any_threads
         )
         self.run = run
-        with run.interrupts:
+        with run.interrupts, announced(self.settings.progress):
             try:
                 if found is None:
                     run.start(learning, exploring)
@@ -219,7 +219,7 @@ class DecentralizedTrainer:
         episodes = self.settings.episodes_per_test if asked.episodes is None else asked.episodes
         at = at_work(self, agents, training=False)
         num_envs = min(self.settings.num_test_envs, episodes)
-        with at, closed(self._vector(num_envs, "test"), self.source.name) as envs:
+        with at, announced(self.settings.progress), closed(self._vector(num_envs, "test"), self.source.name) as envs:
             roster = Roster(envs.spec, agents, self.seed, stack=False)
             return Evaluation(envs, self.seed).play(roster.units, episodes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -15,6 +15,7 @@ from marltrain.errors import ConfigError
 from marltrain.files import of_type
 from marltrain.trainer.budgets import Budgets
 from marltrain.trainer.hooks import Callback, Moment
+from marltrain.waiting import listening
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -47,6 +48,29 @@ class ProgressPrinter:
         validate(self.settings, "ProgressPrinter")
         if every_seconds is None and every_episodes is None:
             raise ConfigError("ProgressPrinter: say how often: every_seconds= or every_episodes=")
+
+
+@contextmanager
+def announced(wanted: Any) -> Iterator[None]:
+    """Show on stderr, above the bar, what a run waits for; nothing where no progress is wanted."""
+    with listening(_Lines()) if wanted else nullcontext():
+        yield
+
+
+class _Lines:
+    """Writes lines to stderr as long as it is open and read."""
+
+    def __init__(self) -> None:
+        self._file: TextIO | None = sys.stderr
+
+    def __call__(self, line: str) -> None:
+        from tqdm import tqdm
+
+        try:
+            if self._file is not None:
+                tqdm.write(line, file=self._file)
+        except (OSError, ValueError):
+            self._file = None
 
 
 class Progress(Callback):

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+import marltrain as mt
+from marltrain import waiting
 from marltrain.errors import ConfigError
 from marltrain.trainer import progress
 from marltrain.trainer.budgets import Budgets
 from marltrain.trainer.hooks import CallbackList, Moment
-from marltrain.trainer.progress import Progress, ProgressPrinter
+from marltrain.trainer.progress import Progress, ProgressPrinter, announced
+from tests.toys import Identity
 from tests.trainer.running import ppo, trainer
 
 
@@ -213,3 +216,33 @@ def test_a_run_whose_stderr_nobody_reads_ends_with_its_result(tmp_path):
             [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=nobody, text=True, check=False, timeout=100
         )
     assert done.stdout == "steps_per_train 30\n"
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_what_a_run_waits_for_is_announced_where_progress_is_wanted(capsys, monkeypatch, wanted):
+    """By `train` and `test` alike: an environment that compiles something shows who listens."""
+
+    class Compiling(Identity):
+        def reset(self, seed=None, options=None):
+            waiting._say("compiling the game ...")
+            return super().reset(seed, options)
+
+    trainer = mt.DecentralizedTrainer(
+        Compiling, steps_per_train=3, num_train_envs=3, seed=0, progress=wanted, episodes_per_test=2, run_dir="run"
+    )
+    agents = [mt.RandomAgent(), *mt.make_agents("ppo", Identity, seed=0)[1:]]
+    trainer.train(agents, [0, 1], plot=False)
+    assert ("compiling the game ..." in capsys.readouterr().err) == wanted
+    trainer.test(agents, episodes=2)
+    assert ("compiling the game ..." in capsys.readouterr().err) == wanted
+
+
+def test_nothing_is_announced_once_nobody_reads(monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Closed())
+    with announced(True):
+        waiting._say("compiling ...")
+        waiting._say("compiled in 2.0 s")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from marltrain.policies.backends.traces import Key, Traces
+from marltrain.waiting import compiling
 
 
 class Graph(Traces):
@@ -66,7 +67,8 @@ class _Compiled:
 
     def _first(self, leaves: Sequence[Tensor]) -> Tensor:
         apart = [leaf.clone() if any(leaf is other for other in leaves[:i]) else leaf for i, leaf in enumerate(leaves)]
-        result: Tensor = self._compiled(*apart)
+        with compiling("a gradient pass (torch.compile)"):
+            result: Tensor = self._compiled(*apart)
         numbers = {id(leaf): i for i, leaf in enumerate(apart)}
         self._places = [(i, numbers[id(tensor)]) for i, tensor in enumerate(self._given) if id(tensor) in numbers]
         for place, _ in self._places:
