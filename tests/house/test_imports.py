@@ -11,7 +11,9 @@ import pytest
 
 from tests.house.repository import PACKAGE, ROOT, parsed, place, python_files
 
-BASE = {"addresses", "checks", "children", "compiling", "errors", "layout", "spec", "files", "random", "config"}
+BASE = {
+    "addresses", "checks", "children", "compiling", "config", "errors", "files", "layout", "random", "spec", "waiting",
+}  # fmt: skip
 MAY_IMPORT = {
     "base": {"base"},
     "envs": {"base", "envs"},
