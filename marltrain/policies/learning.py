@@ -20,7 +20,7 @@ from marltrain.policies.backends.frameworks import makes_models
 from marltrain.policies.batch import Acted, AgentState
 from marltrain.policies.hyper import told_numbers
 from marltrain.policies.learner import AlgorithmLearner
-from marltrain.policies.networks import CNN, MLP, NetworkSpec, spec_from
+from marltrain.policies.networks import NetworkSpec, default_network, spec_from
 from marltrain.policies.schedules import Schedule
 from marltrain.random import chosen_seed
 from marltrain.spec import PlayerSpec
@@ -241,7 +241,7 @@ class LearningAgent(Agent):
 def _with_network(settings: Any, layout: Layout) -> Any:
     if settings.network is not None:
         return settings
-    return replace(settings, network=CNN() if layout.images else MLP())
+    return replace(settings, network=default_network(layout))
 
 
 def _plain(value: Any) -> Any:

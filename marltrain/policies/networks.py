@@ -20,6 +20,8 @@ from marltrain.layout import VECTOR, Array, Layout
 ACTIVATIONS = ("tanh", "relu", "elu", "silu", "gelu")
 WIDEST = 2**16
 """Units of a layer: a square layer of so many has more weights than memory holds."""
+LARGE = 2**20
+"""Weights of an array beyond which a tall one is made orthogonal by its Gram matrix, which is several times faster."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,22 @@ class Parameter:
             return np.full(self.shape, self.constant, np.float32)
         fan_in_first = self.shape if len(self.shape) == 2 else (self.shape[0], int(np.prod(self.shape[1:])))
         rows, columns = fan_in_first
-        normal = rng.standard_normal((max(rows, columns), min(rows, columns)))
-        q, r = np.linalg.qr(normal)
-        q = q * np.sign(np.diag(r))
+        q = _orthogonal(rng.standard_normal((max(rows, columns), min(rows, columns))))
         return (self.gain * (q if rows >= columns else q.T)).reshape(self.shape).astype(np.float32)
+
+
+def _orthogonal(normal: Array) -> Array:
+    """Return Q of normal [M, N] = QR, R with a positive diagonal; M >= N.
+
+    R is also the Cholesky factor of the Gram matrix. Its rounding errors grow with the square of the condition number,
+    which is small (about 3 for M = 4 N) where a matrix of normal numbers is much taller than it is wide.
+    """
+    if normal.size > LARGE and len(normal) >= 4 * normal.shape[1]:
+        lower = np.linalg.cholesky(normal.T @ normal)
+        made: Array = normal @ np.linalg.inv(lower).T
+        return made
+    q, r = np.linalg.qr(normal)
+    return q * np.sign(np.diag(r))
 
 
 @dataclass(frozen=True)
@@ -121,6 +135,52 @@ class CNN(NetworkSpec):
                 f"((16, 3, 2), (32, 3, 2)), got {shown(self.filters)}"
             )
         object.__setattr__(self, "filters", made)
+
+
+Filters = tuple[tuple[int, int, int], ...]
+FULL_SIZE = 64 * 64
+"""Pixels beyond which an image is given the larger of the default networks."""
+MOST_FEATURES = 4096
+"""Numbers that the larger default network takes from images into its hidden layer, as far as further filters fit."""
+_LARGE_FILTERS: Filters = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+_FURTHER = (64, 3, 2)
+
+
+def default_network(layout: Layout) -> NetworkSpec:
+    """Return the network for a layout's observations where none is asked for: MLP() if there is no image, else a CNN.
+
+    An image of more than 64 x 64 pixels gets the convolutions of Mnih et al. 2015, then ones of stride 2 until at most
+    4096 numbers are left, and 256 hidden units. Others get CNN(), with stride 1 where a side is shorter than 7 pixels.
+    No kernel is larger than what it is applied to, so an image may be as small as 1 x 1.
+    """
+    sides = [_image_axes(tuple(part.space.shape or ()), part.stack)[1:3] for part in layout.images]
+    if not sides:
+        return MLP()
+    shortest = min(map(min, sides))
+    if max(height * breadth for height, breadth in sides) > FULL_SIZE:
+        return CNN(hidden=(256,), filters=_fitted(_LARGE_FILTERS, sides, MOST_FEATURES))
+    if shortest >= 7:
+        return CNN()
+    kernel = 3 if shortest >= 5 else 2
+    return CNN(filters=_fitted(tuple((channels, kernel, 1) for channels, _, _ in CNN().filters), sides))
+
+
+def _fitted(filters: Filters, sides: list[tuple[int, int]], most: int | None = None) -> Filters:
+    """Return filters with kernels no larger than what they see of images, whose sides are (height, width).
+
+    most: append filters of stride 2 until at most so many numbers are left.
+    """
+    made: list[tuple[int, int, int]] = []
+    waiting = list(filters)
+    while waiting:
+        channels, kernel, stride = waiting.pop(0)
+        kernel = min(kernel, *map(min, sides))
+        made.append((channels, kernel, stride := min(stride, kernel)))
+        sides = [((height - kernel) // stride + 1, (width - kernel) // stride + 1) for height, width in sides]
+        left = channels * sum(height * width for height, width in sides)
+        if not waiting and most is not None and left > most and min(map(min, sides)) >= _FURTHER[1]:
+            waiting.append(_FURTHER)
+    return tuple(made)
 
 
 def spec_from(description: dict[str, Any]) -> NetworkSpec:

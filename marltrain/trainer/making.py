@@ -16,6 +16,7 @@ from marltrain.policies.learning import LearningAgent
 from marltrain.policies.restore import LEARNING, learning_class
 from marltrain.random import child_seed, chosen_seed
 from marltrain.spec import EnvSpec, PlayerSpec
+from marltrain.trainer.waiting import shown_if_slow
 
 Kind = str | type[Agent]
 Asked = Kind | tuple[Kind, Mapping[str, Any]]
@@ -146,7 +147,8 @@ def make_agents(
     seed = chosen_seed(seed, "make_agents")
     made: dict[tuple[int, int], Agent] = {}
     agents: list[Agent] = []
-    for i, (player, entry) in enumerate(zip(spec.players, seats, strict=True)):
+    for i, player in enumerate(shown_if_slow(spec.players, "making agents")):
+        entry = seats[i]
         kind = id(entry), spec.place[i][0]
         if not share or kind not in made:
             made[kind] = entry.make(player, backend=backend, seed=child_seed(seed, "agent", i))

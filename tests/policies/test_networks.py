@@ -13,7 +13,7 @@ import marltrain as mt
 from marltrain.errors import ConfigError, SpecError
 from marltrain.layout import Layout
 from marltrain.policies.backends import make_backend
-from marltrain.policies.networks import CNN, MLP, Head, Parameter, Plan, spec_from
+from marltrain.policies.networks import CNN, LARGE, MLP, Head, Parameter, Plan, default_network, spec_from
 from marltrain.random import generator
 from tests.policies.batches import IMAGE, VECTOR
 
@@ -54,6 +54,62 @@ def test_descriptions_build_the_specification_again():
     for spec in (MLP(hidden=(3,), activation="relu"), CNN(filters=((2, 3, 1),))):
         assert spec_from(spec.describe()) == spec
     assert isinstance(Plan(CNN(), Layout(spaces.Box(0, 255, (16, 16), np.uint8)), (Head(2),)).spec, mt.CNN)
+
+
+def test_large_tall_arrays_start_as_by_a_decomposition():
+    """Larger than LARGE by a little: the same matrix up to rounding, from the same draws."""
+    rows, columns = LARGE // 128 + 1, 128
+    one, other = np.random.default_rng(0), np.random.default_rng(0)
+    drawn = Parameter("hidden", (rows, columns), gain=2.0).draw(one)
+    q, r = np.linalg.qr(other.standard_normal((rows, columns)))
+    np.testing.assert_allclose(drawn, 2.0 * q * np.sign(np.diag(r)), atol=1e-7)
+    assert drawn.dtype == np.float32
+    assert one.random() == other.random()
+    wide = Parameter("hidden", (columns, rows), gain=2.0).draw(np.random.default_rng(0))
+    np.testing.assert_array_equal(wide, drawn.T)
+
+
+def test_no_array_of_a_usual_size_is_drawn_otherwise_than_by_a_decomposition():
+    """To the bit: seeds give the weights that they gave. The last one is that of CNN() for 64 x 64 pixels."""
+    for shape in [(5, 64), (64, 64), (64, 5), (7200, 128)]:
+        drawn = Parameter("hidden", shape).draw(np.random.default_rng(0))
+        q, r = np.linalg.qr(np.random.default_rng(0).standard_normal((max(shape), min(shape))))
+        q = q * np.sign(np.diag(r))
+        np.testing.assert_array_equal(drawn, (q if shape[0] >= shape[1] else q.T).astype(np.float32))
+
+
+def pixels(*shape):
+    return spaces.Box(0, 255, shape, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "stack", "filters", "weights"),
+    [  # weights: as docs/agents.md has them
+        (pixels(5, 5, 3), 1, ((16, 3, 1), (32, 3, 1)), 9_312),
+        (pixels(7, 7), 1, CNN().filters, 9_024),
+        (pixels(64, 64, 3), 1, CNN().filters, 926_816),
+        (pixels(4, 84, 84), 4, ((32, 8, 4), (64, 4, 2), (64, 3, 1)), 881_056),
+        (pixels(457, 120, 3), 1, ((32, 8, 4), (64, 4, 2), (64, 3, 1), (64, 3, 2), (64, 3, 2)), 543_264),
+        (spaces.Dict({"near": pixels(5, 5, 3), "far": pixels(40, 9, 3)}), 1, ((16, 3, 1), (32, 3, 1)), 751_680),
+    ],
+    ids=str,
+)
+def test_the_default_network_fits_the_size_of_the_image(space, stack, filters, weights):
+    layout = Layout(space, stack)
+    network = default_network(layout)
+    assert isinstance(network, CNN)
+    assert network.filters == filters
+    assert sum(parameter.size for parameter in Plan(network, layout, ()).parameters) == weights
+
+
+def test_the_default_network_fits_any_image():
+    """Plan raises SpecError for an image that is too small for the convolutions."""
+    for height in range(1, 10):
+        for width in (*range(1, 10), 64, 5000):
+            layout = Layout(pixels(height, width))
+            Plan(default_network(layout), layout, HEAD)
+    agent = mt.PPO(pixels(1, 1), spaces.Discrete(2), seed=0)
+    assert agent.act(np.zeros((1, 1), np.uint8)) in (0, 1)
 
 
 @pytest.mark.parametrize(
