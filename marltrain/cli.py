@@ -143,8 +143,21 @@ def _add_settings(group: Any, settings: type) -> None:
         if kind is bool:
             group.add_argument(option, action=argparse.BooleanOptionalAction, help=told)
         else:
-            read = integer if kind is int else kind
-            group.add_argument(option, type=read, metavar=kind.__name__.upper(), help=told)
+            read: Callable[[str], Any] = integer if kind is int else kind
+            metavar = kind.__name__.upper()
+            if str(field.type).endswith("| None") and field.default is not None:
+                read, metavar = _or_none(read), f"{metavar}|none"
+            group.add_argument(option, type=read, metavar=metavar, help=told)
+
+
+def _or_none(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return what reads a text as `read` does, and "none" as None."""
+
+    def optional(text: str) -> Any:
+        return None if text.lower() == "none" else read(text)
+
+    optional.__name__ = read.__name__  # argparse names it in its messages
+    return optional
 
 
 def _add_train(parser: Parser) -> None:
@@ -333,12 +346,20 @@ def _tell_resuming(words: Sequence[str], folder: Path) -> None:
 def _add_run(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", help="folder of a run")
     parser.add_argument(
-        "--agents", choices=("best", "last"), default="best", help="which of its agents (default: best)"
+        "--agents", choices=("best", "last"), help="which of its agents (default: best; last where no test was played)"
     )
     parser.add_argument("--random", action="append", metavar="PLAYER", help="let this player play at random")
     parser.add_argument("--env", help="namespace/name or module:attribute, for a run of an environment of your own")
     parser.add_argument("--episodes", type=integer, metavar="INT", help="how many")
     parser.add_argument("--seed", type=integer, metavar="INT", help="of the episodes; drawn where none is given")
+
+
+def _add_test(parser: Parser) -> None:
+    from marltrain.trainer.settings import TEST_STEPS
+
+    _add_run(parser)
+    told = f"env steps after which the test is cut (default: {TEST_STEPS})"
+    parser.add_argument("--max-test-steps", type=_or_none(integer), metavar="INT|none", help=told)
 
 
 def _add_play(parser: Parser) -> None:
@@ -374,13 +395,29 @@ def _opened(given: dict[str, Any]) -> _Run:
         env = given.pop("env")
         _reach(env)
     names = probe(resolve(env, env_args)).names
-    agents = load(folder / given.pop("agents"))
+    agents = load(_agents_of(folder, given.pop("agents", None)))
     for player in given.pop("random", []):
         if player not in names:
             raise ConfigError(f"--random: {env} has no player {player!r}.{did_you_mean(player, names)}"
                               f" There are {', '.join(names)}")  # fmt: skip
         agents[names.index(player)] = RandomAgent()
     return _Run(env, env_args, agents)
+
+
+def _agents_of(folder: Path, asked: str | None) -> Path:
+    """Return the folder of a run's agents that were asked for; without a name the best, or the last where no best is.
+
+    Raises SaveError where there are none.
+    """
+    if asked is not None:
+        return folder / asked
+    try:
+        return whole_folder(folder / "best")
+    except SaveError:
+        if not (folder / "last").is_dir():
+            raise
+    print(f"{folder} holds no best agents, since no test was played: these are the last, {folder / 'last'}")
+    return folder / "last"
 
 
 def _is_safe(env: str) -> bool:
@@ -402,14 +439,16 @@ def _test(given: dict[str, Any]) -> None:
 
     run, seed = _opened(given), given.pop("seed", None)
     seed = fresh_seed() if seed is None else seed
-    trainer = DecentralizedTrainer(run.env, env_args=run.env_args, seed=seed, progress=False)
+    limit = {"max_test_steps": given.pop("max_test_steps")} if "max_test_steps" in given else {}
+    trainer = DecentralizedTrainer(run.env, env_args=run.env_args, seed=seed, progress=False, **limit)
     _tell_test(trainer.test(run.agents, **given), seed)
 
 
 def _tell_test(result: TestResult, seed: int) -> None:
     low, high = result.interval
+    cut = f", {result.num_unfinished:,} of them cut" if result.num_unfinished else ""
     print(f"mean return {result.mean:.4g} (95 % interval {low:.4g} to {high:.4g}), {len(result.lengths):,} episodes "
-          f"of {result.lengths.mean():.1f} env steps, seed {seed}")  # fmt: skip
+          f"of {result.lengths.mean():.1f} env steps{cut}, seed {seed}")  # fmt: skip
     width = max(len("player"), *map(len, result.names))
     won, lost = result.wins, result.losses
     print(f"{'player':<{width}}  {'return':>9}" + ("" if won is None else f"  {'won':>7}  {'lost':>7}"))
@@ -485,7 +524,7 @@ class Command:
 
 COMMANDS = {
     "train": Command("train agents, one a player, in an environment", _add_train, _train),
-    "test": Command("play test episodes with a run's agents and print what they earn", _add_run, _test),
+    "test": Command("play test episodes with a run's agents and print what they earn", _add_test, _test),
     "play": Command("watch or film a run's agents", _add_play, _play),
     "plot": Command("draw the learning curves of runs", _add_plot, _plot),
     "envs": Command("list the environments that can be named", _add_envs, _envs),

@@ -41,6 +41,7 @@ ALSO_CALLED = {
     "num_envs": "num_train_envs",
     "num_epochs": "epochs",
     "policy_kwargs": "network",
+    "steps": "steps_per_train",
     "target_update_interval": "target_sync",
     "timesteps": "steps_per_train",
     "total_timesteps": "steps_per_train",

@@ -81,6 +81,31 @@ def test_training_says_what_came_of_it(capsys, tmp_path):
     assert json.loads((tmp_path / "r" / "best" / "agents.json").read_text())["seats"] == [0, 0]  # shared
 
 
+def test_without_tests_the_last_agents_are_tested_and_played(capsys, tmp_path):
+    words = [SYMBOLS, "--algo", "ppo", "--env-arg", "length=3", "--steps-per-train", 64, "--no-progress"]
+    run = tmp_path / "r"
+    out = said(capsys, "train", *words, "--test-freq", "none", "--run-dir", run)
+    assert "metric" not in out.splitlines()[1]
+    assert f"  {run / 'best'}" not in out
+    out = said(capsys, "test", run, "--env", SYMBOLS, "--episodes", 2, "--max-test-steps", "1e3")
+    assert out.startswith(f"{run} holds no best agents, since no test was played: these are the last, {run / 'last'}\n")
+    assert "2 episodes of 3.0 env steps, seed" in out
+    assert "best: there is no such folder" in refused(capsys, "test", run, "--env", SYMBOLS, "--agents", "best", code=1)
+    assert "invalid integer value: 'never'" in refused(capsys, "train", *words, "--test-freq", "never")
+
+
+@pytest.mark.filterwarnings("ignore:max_test_steps=4 cut a test")
+def test_tests_by_env_steps_and_their_limit(capsys, tmp_path):
+    words = [SYMBOLS, "--algo", "ppo", "--env-arg", "length=30", "--steps-per-train", 64, "--no-progress"]
+    run = tmp_path / "r"
+    said(capsys, "train", *words, "--test-freq-steps", 32, "--max-test-steps", 64, "--episodes-per-test", 2,
+         "--run-dir", run)  # fmt: skip
+    config = json.loads((run / "config.json").read_text())["trainer"]
+    assert (config["test_freq"], config["test_freq_steps"], config["max_test_steps"]) == (None, 32, 64)
+    out = said(capsys, "test", run, "--env", SYMBOLS, "--episodes", 2, "--max-test-steps", 4)
+    assert "2 episodes of 2.0 env steps, 2 of them cut, seed" in out
+
+
 def test_each_player_has_an_algorithm_of_its_own(capsys, tmp_path):
     """By name and by pattern, with settings of some and of all; the run is recorded, resumed and tested."""
     words: list[object] = [

@@ -39,6 +39,7 @@ from marltrain.files import (
 )
 from marltrain.random import MOST_SEED
 from marltrain.trainer.hooks import Callback, Moment
+from marltrain.trainer.timing import left, passed
 
 if TYPE_CHECKING:
     from marltrain.trainer.parts import Counters
@@ -108,8 +109,8 @@ class Checkpoint(Callback):
         """Return whether one is to be written now; `best`: a test has just been the best so far."""
         settings, (episodes, steps, _) = self.settings, self._last
         due = (
-            _passed(episodes, counters.episodes, settings.every_episodes)
-            or _passed(steps, counters.env_steps, settings.every_steps)
+            passed(episodes, counters.episodes, settings.every_episodes)
+            or passed(steps, counters.env_steps, settings.every_steps)
             or self.late(seconds)
         )
         if due:
@@ -123,13 +124,7 @@ class Checkpoint(Callback):
 
     def steps_left(self, env_steps: int) -> int | None:
         """Return the env steps until one is due by their number; None where that never is."""
-        every = self.settings.every_steps
-        return None if every is None else every - env_steps % every
-
-
-def _passed(before: int, now: int, every: int | None) -> bool:
-    """Whether a multiple of `every` was reached or passed."""
-    return every is not None and now // every > before // every
+        return left(env_steps, self.settings.every_steps)
 
 
 def sole(callbacks: tuple[Callback, ...]) -> Checkpoint | None:
@@ -154,8 +149,8 @@ def write(run_dir: Path, told: Mapping[str, Any], state: State, *, keep: int) ->
         with replacing_folder(path) as folder:
             _fill(folder, told, state)
     except SaveError as error:
-        left = f"The one before it, {before}, is whole" if before else "There is none before it"
-        raise SaveError(f"{error}. {left}") from error
+        kept = f"The one before it, {before}, is whole" if before else "There is none before it"
+        raise SaveError(f"{error}. {kept}") from error
     try:
         _prune(path.parent, told["env_steps"], keep)
     except OSError as error:
@@ -190,8 +185,8 @@ def _prune(folder: Path, now: int, keep: int) -> None:
                     shutil.rmtree(gone, ignore_errors=True)
                     os.replace(path, gone)  # at once, so that no half of one stands there
                     shutil.rmtree(gone)
-    for left in [*folder.glob(".*.part"), *folder.glob(".*.removed")]:  # by a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    for rest in [*folder.glob(".*.part"), *folder.glob(".*.removed")]:  # by a process that was killed
+        shutil.rmtree(rest, ignore_errors=True)
 
 
 def _is_best(path: Path) -> bool:

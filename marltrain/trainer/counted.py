@@ -31,7 +31,6 @@ class Counted:
 
     counters: Counters
     tested_at: tuple[int, int]
-    tests_passed: int
     gradient_base: int
     trained: int
     seconds: float
@@ -54,8 +53,7 @@ def counted(state: State, told: Mapping[str, Any], players: int, num_envs: int) 
     within("tested_at", np.array(tested_at), -1, (counters.episodes, counters.env_steps))
     lengths = state.array("lengths", np.int64, (num_envs,))
     return Counted(
-        counters, (tested_at[0], tested_at[1]), state.count("tests_passed"), state.count("gradient_base"),
-        state.count("trained", 1), seconds,
+        counters, (tested_at[0], tested_at[1]), state.count("gradient_base"), state.count("trained", 1), seconds,
         finite(state.place("returns"), state.array("returns", np.float64, (players, num_envs))),
         within(state.place("lengths"), lengths, 0, counters.env_steps // num_envs),
     )  # fmt: skip

@@ -38,12 +38,15 @@ from marltrain.trainer.roster import Roster, as_mask, check_learners
 from marltrain.trainer.run import Run
 from marltrain.trainer.settings import (
     EPISODES,
+    TEST_EPISODES,
+    TEST_STEPS,
     RewardMetric,
     TeamReward,
     TestSettings,
     TrainerSettings,
     TrainSettings,
     check_team_reward,
+    check_tests,
     try_team_reward,
 )
 
@@ -52,7 +55,10 @@ class DecentralizedTrainer:
     """Trains several agents at once in one environment, each with its own policy.
 
     env: "namespace/name", a class or a factory.  env_args: its keyword arguments.
-    batch_size, update_freq: for learners that set none of their own.  test_freq: episodes between tests.
+    batch_size, update_freq: for learners that set none of their own.
+    test_freq, test_freq_steps: episodes and env steps between tests. If both are given, a test is played at the
+    multiples of each; if only test_freq_steps is given, at its multiples only. test_freq=None alone: no tests.
+    max_test_steps: env steps after which a test is cut; the episodes that run then count with their return so far.
     episodes_per_train, steps_per_train, updates_per_train: budgets; the first reached ends training.
     train_fn(episodes, steps), test_fn(episodes, steps): called at the start of training (a test), and whenever the
     finished episodes pass a multiple of the environments.
@@ -86,7 +92,7 @@ class DecentralizedTrainer:
         num_test_envs: int = 16,
         batch_size: int = 64,
         update_freq: int = 100,
-        test_freq: int = 100,
+        test_freq: int | None = TEST_EPISODES,
         episodes_per_train: int = EPISODES,
         episodes_per_test: int = 50,
         train_fn: Callable[[int, int], Any] | None = None,
@@ -111,6 +117,8 @@ class DecentralizedTrainer:
         env_timeout: float | None = None,
         collect: str = "serial",
         double_buffer: bool = False,
+        test_freq_steps: int | None = None,
+        max_test_steps: int | None = TEST_STEPS,
     ) -> None:
         """Check every argument; nothing runs yet."""
         self.settings = TrainerSettings(
@@ -120,10 +128,11 @@ class DecentralizedTrainer:
             steps_per_train=steps_per_train, updates_per_train=updates_per_train,
             progress=True if isinstance(progress, ProgressPrinter) else progress,
             on_fault=on_fault, max_env_restarts=max_env_restarts, env_timeout=env_timeout, collect=collect,
-            double_buffer=double_buffer,
+            double_buffer=double_buffer, test_freq_steps=test_freq_steps, max_test_steps=max_test_steps,
         )  # fmt: skip
         config.validate(self.settings, "DecentralizedTrainer")
         check_places(self.settings)
+        check_tests(self.settings, save_best_fn=save_best_fn, stop_fn=stop_fn)
         check_team_reward(team_reward)
         if reward_metric is not None:
             config.check_function("reward_metric", reward_metric, "rewards")
@@ -221,7 +230,7 @@ class DecentralizedTrainer:
         num_envs = min(self.settings.num_test_envs, episodes)
         with at, announced(self.settings.progress), closed(self._vector(num_envs, "test"), self.source.name) as envs:
             roster = Roster(envs.spec, agents, self.seed, stack=False)
-            return Evaluation(envs, self.seed).play(roster.units, episodes)
+            return Evaluation(envs, self.seed, self.settings.max_test_steps).play(roster.units, episodes, caller=5)
 
     def stop(self, reason: str) -> None:
         """End training after the current batch step."""
@@ -370,8 +379,7 @@ class DecentralizedTrainer:
             for unit in roster.units:
                 check_pace(unit, spec, envs.num_envs, defaults)
             warn_of_early_end(roster.units, learning, envs.num_envs, defaults, settings.steps_per_train)
-            num_test_envs = min(settings.num_test_envs, settings.episodes_per_test)
-            test_envs = stack.enter_context(closed(self._vector(num_test_envs, "test"), self.source.name))
+            evaluation = self._evaluation(stack) if settings.tests else None
             plans = plans_for(roster.units, spec, envs.num_envs, defaults)
             streams = self._streams_for(spec, roster, plans, envs.num_envs)
             learners = [unit for unit in roster.units if unit.learner.needs is not None and not unit.frozen.all()]
@@ -390,12 +398,19 @@ class DecentralizedTrainer:
             self.trained += 1
             budgets = Budgets.of(settings, Counters())
             parts = Parts(
-                envs, Evaluation(test_envs, self.seed), roster, line_up, test_agents is not None, streams, courses,
+                envs, evaluation, roster, line_up, test_agents is not None, streams, courses,
                 folder, env_seed, budgets, self.hooks,
                 CallbackList([*self._watchers(folder, budgets), *self.callbacks]),
                 self.checkpoint, told, stack.pop_all(),
             )  # fmt: skip
         return Run(self, parts), found, learning, exploring
+
+    def _evaluation(self, stack: ExitStack) -> Evaluation:
+        """Return what plays the tests, in environments of its own, which `stack` closes."""
+        settings = self.settings
+        num_envs = min(settings.num_test_envs, settings.episodes_per_test)
+        envs = stack.enter_context(closed(self._vector(num_envs, "test"), self.source.name))
+        return Evaluation(envs, self.seed, settings.max_test_steps)
 
     def _told(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -19,16 +20,19 @@ from marltrain.trainer.rollout import Actors
 from marltrain.trainer.roster import Unit
 
 RESAMPLES = 2_000
+CALLER = 8
+"""Frames from a warning in a test to the call of `train`."""
 
 
 @dataclass(frozen=True, eq=False)
 class TestResult:
-    """What a test measured.
+    """What a test measured. Where `max_test_steps` cut it, episodes that had not begun are left out.
 
     returns: [episodes, players] float64, undiscounted sums; with a line-up, columns are its entries wherever they sat.
     lengths: [episodes] int64, env steps.
     seats: [episodes, players] int64, the player that each column's agent was.
     names: the players' names.
+    unfinished: [episodes] bool, those that were cut: return and length are those until then.
     """
 
     __test__ = False  # for pytest: a result, not a test class
@@ -37,6 +41,12 @@ class TestResult:
     lengths: Array
     seats: Array
     names: tuple[str, ...]
+    unfinished: Array
+
+    @property
+    def num_unfinished(self) -> int:
+        """How many episodes were cut."""
+        return int(self.unfinished.sum())
 
     def __repr__(self) -> str:
         """Return the mean, its interval and the players' means; the arrays stay in the object."""
@@ -82,7 +92,8 @@ class TestResult:
     def in_seat(self, column: int, player: str) -> TestResult:
         """Return the episodes in which a column's agent was that player."""
         chosen = self.seats[:, column] == self.names.index(player)
-        return TestResult(self.returns[chosen], self.lengths[chosen], self.seats[chosen], self.names)
+        arrays = (self.returns[chosen], self.lengths[chosen], self.seats[chosen])
+        return TestResult(*arrays, self.names, self.unfinished[chosen])
 
 
 def bootstrap(values: Array, level: float = 0.95) -> tuple[float, float]:
@@ -111,9 +122,10 @@ class GivenUp(Exception):  # noqa: N818  # nothing went wrong
 class Evaluation:
     """Plays tests in environments of its own, on the same seeds every time."""
 
-    def __init__(self, envs: VectorEnv, seed: int) -> None:
-        """Use `envs` (role "test"); `seed` is the run's."""
-        self.envs, self.seed = envs, seed
+    def __init__(self, envs: VectorEnv, seed: int, max_steps: int | None) -> None:
+        """Use `envs` (role "test"); `seed` is the run's.  max_steps: env steps of a test, None without a limit."""
+        self.envs, self.seed, self.max_steps = envs, seed, max_steps
+        self._warned = False
 
     def play(
         self,
@@ -121,41 +133,58 @@ class Evaluation:
         episodes: int,
         *,
         rotate: bool = False,
-        on_episodes: Callable[[int, int], Any] | None = None,
+        on_step: Callable[[int, int], Any] = lambda finished, steps: None,
         on_faults: Callable[[Sequence[Fault]], Any] = lambda faults: None,
         given_up: Callable[[], bool] = lambda: False,
+        caller: int = CALLER,
     ) -> TestResult:
         """Play exactly `episodes` episodes: number j in environment j mod E, as the j // E-th there.
 
-        on_episodes: called with (episodes, env steps) so far, at the start and by multiples of E episodes.
+        Once the environments that still play have made `max_steps` env steps, the test is cut, with a warning.
+
+        on_step: called after each batch step with (finished episodes, env steps) so far.
         on_faults: called with what befell environments; an episode given up for it does not count and is played anew.
-        given_up: asked at every step; where it says so, GivenUp is raised.
+        given_up: asked at every step; where it says so, GivenUp is raised.  caller: frames from a warning to the user.
         """
         envs, spec = self.envs, self.envs.spec
-        num_envs, players = envs.num_envs, len(spec.players)
-        actors = Actors(spec, units, num_envs, "test")
+        actors = Actors(spec, units, envs.num_envs, "test")
         step = received(envs, partial(envs.reset, self.seed), on_faults)
         tally = _Tally(spec, step, episodes, rotate)
-        steps, announced = 0, 0
-        if on_episodes:
-            on_episodes(0, 0)
+        steps = 0
         if rotate:
             actors.rotate([rotations(spec, unit, tally.number) for unit in units])
-        while tally.open:
+        while tally.open and not (self._used_up(steps) and tally.some):
             if given_up():
                 raise GivenUp
             actors.decide(step)
             envs.send(actors.actions)
             step = received(envs, envs.recv, on_faults)
-            steps += num_envs
+            steps += tally.playing
             if envs.faults:
                 tally.drop(cut_by(envs.faults))
             if tally.add(step) and rotate:
                 actors.rotate([rotations(spec, unit, tally.number) for unit in units])
-            if on_episodes and tally.finished // num_envs > announced:
-                announced = tally.finished // num_envs
-                on_episodes(tally.finished, steps)
-        return tally.result(players)
+            on_step(tally.finished, steps)
+        result = tally.result()
+        if tally.open:
+            self._warn(result, episodes, caller)
+        return result
+
+    def _used_up(self, steps: int) -> bool:
+        return self.max_steps is not None and steps >= self.max_steps
+
+    def _warn(self, result: TestResult, episodes: int, caller: int) -> None:
+        """Warn, once, of a test that was cut."""
+        if self._warned:
+            return
+        self._warned = True
+        warnings.warn(
+            f"max_test_steps={self.max_steps:,} cut a test of {episodes:,} episodes: {result.num_unfinished:,} were "
+            f"running, and count with their return so far; {episodes - len(result.returns):,} had not begun, and are "
+            "left out. Limit the length of episodes (gymnasium.wrappers.TimeLimit), lower episodes_per_test, or raise "
+            "max_test_steps",
+            stacklevel=caller,
+        )
 
 
 class _Tally:
@@ -166,6 +195,7 @@ class _Tally:
         self.running = first.start_reward.astype(np.float64)
         self.lengths = np.zeros(self.num_envs, np.int64)
         self.number = np.arange(self.num_envs)
+        self.playing = int((self.number < episodes).sum())  # environments whose share is not played yet
         self.returns = np.zeros((episodes, len(spec.players)))
         self.episode_lengths = np.zeros(episodes, np.int64)
         self.finished = 0
@@ -173,6 +203,11 @@ class _Tally:
     @property
     def open(self) -> bool:
         return self.finished < self.episodes
+
+    @property
+    def some(self) -> bool:
+        """Whether there is anything to make a result of."""
+        return self.finished > 0 or bool((self.lengths[: self.episodes] > 0).any())
 
     def drop(self, envs: Array) -> None:
         """Forget the running episodes of some environments, before their Step is taken: they are played anew."""
@@ -182,14 +217,13 @@ class _Tally:
         """Take one Step; say whether an episode ended."""
         self.running += step.reward
         self.lengths += 1
-        for e in np.flatnonzero(step.ended & (self.lengths > 0)):  # the others are dropped
-            j = self.number[e]
-            if j < self.episodes:
-                self.returns[j] = self.running[self._seats(j), e]
-                self.episode_lengths[j] = self.lengths[e]
+        for e in np.flatnonzero(step.ended & (self.lengths > 0)).tolist():  # the others are dropped
+            if self.number[e] < self.episodes:
+                self._enter(e)
                 self.finished += 1
             self.number[e] += self.num_envs
             self.lengths[e] = 0
+        self.playing = int((self.number < self.episodes).sum())
         np.copyto(self.running, step.start_reward, where=step.ended)
         return bool(step.ended.any())
 
@@ -202,6 +236,18 @@ class _Tally:
                 seats[players] = np.roll(players, -j)
         return seats
 
-    def result(self, players: int) -> TestResult:
-        seats = np.array([self._seats(j) for j in range(self.episodes)]).reshape(-1, players)
-        return TestResult(self.returns, self.episode_lengths, seats, self.spec.names)
+    def _enter(self, e: int) -> None:
+        """Write down the episode that environment e plays."""
+        j = int(self.number[e])
+        self.returns[j] = self.running[self._seats(j), e]
+        self.episode_lengths[j] = self.lengths[e]
+
+    def result(self) -> TestResult:
+        """Return what was measured; episodes that still run are cut."""
+        unfinished = np.zeros(self.episodes, bool)
+        for e in np.flatnonzero((self.number < self.episodes) & (self.lengths > 0)).tolist():
+            self._enter(e)
+            unfinished[self.number[e]] = True
+        begun = np.flatnonzero(self.episode_lengths)
+        seats = np.array([self._seats(j) for j in begun.tolist()])
+        return TestResult(self.returns[begun], self.episode_lengths[begun], seats, self.spec.names, unfinished[begun])

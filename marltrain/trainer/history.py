@@ -30,10 +30,10 @@ WRITING_SHARE = 0.02
 """Largest share of a run's time spent on rewriting the tables."""
 TEST = ("episodes", "env_steps", "updates", "gradient_steps", "seconds", "metric", "interval_low", "interval_high")
 """Columns that a table of tests begins with."""
-WHOLE = TEST[:4]
-"""Those that are whole numbers."""
-VERDICT: dict[str, Any] = {"judged": np.int64, "best": np.bool_}
+OUTCOME: dict[str, Any] = {"judged": np.int64, "best": np.bool_, "num_unfinished": np.int64}
 """Columns after the players' returns."""
+WHOLE = (*TEST[:4], "num_unfinished")
+"""Columns of whole numbers."""
 EPISODE = {"episode": np.int64, "env": np.int32, "env_steps": np.int64, "length": np.int32, "seconds": np.float64}
 """Columns that a table of episodes begins with."""
 
@@ -106,8 +106,8 @@ class History:
 
     tests: a row a test: the counters `episodes, env_steps, updates, gradient_steps, seconds`, then `metric`,
       `interval_low`, `interval_high`, `return/<player>`, `judged` (names of the players by whose columns of returns
-      the test is judged, joined by "+"), `best` (the best so far), and `<agent>/<metric>`: means over the updates
-      since the test before.
+      the test is judged, joined by "+"), `best` (the best so far), `num_unfinished` (episodes that were cut), and
+      `<agent>/<metric>`: means over the updates since the test before.
     episodes: a row a finished training episode: `episode` (0, 1, ... as they finish), `env`, `env_steps` (when it
       finished), `length` (env steps), `seconds`, `return/<player>` (undiscounted sums of rewards).
     """
@@ -115,7 +115,7 @@ class History:
     def __init__(self, names: Sequence[str], folder: str | Path | None) -> None:
         """Start empty tables for players of these names; `folder` is the run's, None to write nothing."""
         self._names, self._folder = tuple(names), None if folder is None else Path(folder)
-        self._tests = Readings((*TEST, *self._returns, *VERDICT))
+        self._tests = Readings((*TEST, *self._returns, *OUTCOME))
         self._judged: list[str] = []  # all that were in the column of this name, which holds their places here
         self._means = Means()
         kinds: dict[str, Any] = {**EPISODE, **dict.fromkeys(self._returns, np.float64)}
@@ -145,13 +145,14 @@ class History:
         returns: Array,
         judged: Sequence[str],
         best: bool,
+        num_unfinished: int,
     ) -> None:
         """Add a test's row; returns: [P], each player's mean over the test's episodes."""
         if (players := "+".join(judged)) not in self._judged:
             self._judged.append(players)
-        verdict = (self._judged.index(players), best)
-        values = (episodes, env_steps, updates, gradient_steps, seconds, metric, *interval, *returns, *verdict)
-        names = (*TEST, *self._returns, *VERDICT)
+        outcome = (self._judged.index(players), best, num_unfinished)
+        values = (episodes, env_steps, updates, gradient_steps, seconds, metric, *interval, *returns, *outcome)
+        names = (*TEST, *self._returns, *OUTCOME)
         self._tests.add(dict(zip(names, map(float, values), strict=True)) | self._means.take())
 
     def add_episodes(self, *, envs: Array, env_steps: int, lengths: Array, seconds: float, returns: Array) -> None:
@@ -168,10 +169,10 @@ class History:
         """A copy of the table of tests."""
         import pandas as pd
 
-        fixed = [*TEST, *self._returns, *VERDICT]
+        fixed = [*TEST, *self._returns, *OUTCOME]
         measured = sorted(set(self._tests.names).difference(fixed))
         frame = pd.DataFrame(self._tests.values, columns=self._tests.names)[[*fixed, *measured]]
-        frame = frame.astype(dict.fromkeys(WHOLE, np.int64) | VERDICT)
+        frame = frame.astype(dict.fromkeys(WHOLE, np.int64) | OUTCOME)
         return frame.assign(judged=[self._judged[place] for place in frame["judged"]])
 
     @property
@@ -200,7 +201,7 @@ class History:
     def restore(self, state: State) -> None:
         """Become the tables that `state` was asked of; raises SaveError where files of episodes are gone or damaged."""
         self._tests.restore(state.part("tests"))
-        counted = self._tests.values[:, : len(WHOLE)]
+        counted = np.array([self._tests.column(name) for name in WHOLE])
         within(state.place("tests/rows"), counted, 0, MOST_COUNTED)
         if (counted != np.floor(counted)).any():
             raise SaveError(f"{state.place('tests/rows')}: {', '.join(WHOLE)} must be whole numbers")

@@ -26,6 +26,7 @@ EVENTS = (
     "on_update_start",
     "on_update_end",
     "on_test_start",
+    "on_test_step",
     "on_test_end",
     "on_log",
     "on_checkpoint",
@@ -48,6 +49,7 @@ class Moment:
       on_update_start  nothing
       on_update_end    "metrics": {agent: {metric: float}}, "rounds": int, how many rounds these are the means of
       on_test_start    "episodes": int, episodes of the test
+      on_test_step     "finished": int, episodes of the test so far, "episodes": int, "steps": int, its env steps so far
       on_test_end      "metric": float, "result": TestResult, "best": bool
       on_log           "tag": str, "value": float
       on_checkpoint    "path": Path
@@ -121,6 +123,9 @@ class Callback:
 
     def on_test_start(self, moment: Moment) -> None:
         """Before every test."""
+
+    def on_test_step(self, moment: Moment) -> None:
+        """After every batch step of a test."""
 
     def on_test_end(self, moment: Moment) -> None:
         """After every test, before the best agents are saved."""

@@ -20,7 +20,7 @@ from marltrain.trainer.settings import RewardMetric
 
 TOLERANCE = 1e-6
 """Sums of rewards are rounded: the default metric has moved when it differs by this share of the largest return."""
-CALLER = 7
+CALLER = 8
 """Frames from a warning at the first test to the call of `train`."""
 
 

@@ -32,11 +32,12 @@ class Counters:
 class Parts:
     """What a run is built of, made and checked before it starts.
 
-    folder: where it is written; None for nowhere.  told: what its checkpoints say of the run as a whole.
+    evaluation: None where no tests are played.  folder: where it is written; None for nowhere.
+    told: what its checkpoints say of the run as a whole.
     """
 
     envs: VectorEnv
-    evaluation: Evaluation
+    evaluation: Evaluation | None
     roster: Roster
     line_up: Roster
     rotate: bool

@@ -76,6 +76,8 @@ class _Lines:
 class Progress(Callback):
     """Shows episodes, env steps, env steps a second, the metric (and the best), the loss and the time left.
 
+    While a test runs, it shows how many of the test's episodes have finished.
+
     budgets: the run's; the one that is nearest to its end counts. All None: no end is known.
     printer: how often it prints a line. None: a terminal gets a bar, anything else a line every 30 seconds.
     file: where to show it (stderr). Where it is closed, or nobody reads it any more, nothing is shown, and training
@@ -98,6 +100,7 @@ class Progress(Callback):
         self._best: float | None = None
         self._loss: float | None = None
         self._rate: float | None = None
+        self._testing = ""
         self._shown = (0, 0.0)
         self._shown_at = (0, 0.0)
 
@@ -113,11 +116,7 @@ class Progress(Callback):
 
     def on_collect(self, moment: Moment) -> None:
         """Show the present state, if the last one is old enough."""
-        every, (episodes, seconds) = self._every, self._shown_at
-        late = every.every_seconds is not None and moment.seconds - seconds >= every.every_seconds
-        number = every.every_episodes
-        if late or (number is not None and moment.episodes // number > episodes // number):
-            self._show(moment)
+        self._show_if_due(moment)
 
     def on_update_end(self, moment: Moment) -> None:
         """Note the mean loss over agents."""
@@ -125,8 +124,20 @@ class Progress(Callback):
         if losses:
             self._loss = sum(losses) / len(losses)
 
+    def on_test_start(self, moment: Moment) -> None:
+        """Say that a test runs, before its first step."""
+        self._testing = f"testing 0/{moment.data['episodes']:,} episodes"
+        if self._terminal:
+            self._show(moment)
+
+    def on_test_step(self, moment: Moment) -> None:
+        """Show how far the test is, if what is shown is old enough."""
+        self._testing = f"testing {moment.data['finished']:,}/{moment.data['episodes']:,} episodes"
+        self._show_if_due(moment)
+
     def on_test_end(self, moment: Moment) -> None:
         """Note the metric, and show it."""
+        self._testing = ""
         self._metric = float(moment.data["metric"])
         if moment.data["best"] or self._best is None:
             self._best = self._metric
@@ -135,6 +146,7 @@ class Progress(Callback):
 
     def on_train_end(self, moment: Moment) -> None:
         """Show the end state and close the bar."""
+        self._testing = ""
         self._show(moment)
         if self._bar is not None:
             with self._while_it_is_read():
@@ -150,6 +162,13 @@ class Progress(Callback):
         """Take back what `state_dict` returned."""
         shown = {name: of_type(name, state[name], float, NoneType) for name in ("metric", "best", "loss")}
         self._metric, self._best, self._loss = shown["metric"], shown["best"], shown["loss"]
+
+    def _show_if_due(self, moment: Moment) -> None:
+        every, (episodes, seconds) = self._every, self._shown_at
+        late = every.every_seconds is not None and moment.seconds - seconds >= every.every_seconds
+        number = every.every_episodes
+        if late or (number is not None and moment.episodes // number > episodes // number):
+            self._show(moment)
 
     def _show(self, moment: Moment) -> None:
         self._measure(moment)
@@ -202,6 +221,8 @@ class Progress(Callback):
             parts.append(f"metric {self._metric:.4g} (best {self._best:.4g})")
         if self._loss is not None:
             parts.append(f"loss {self._loss:.3g}")
+        if self._testing:
+            parts.append(self._testing)
         return ", ".join(parts)
 
     def _left(self, done: float | None, seconds: float) -> str:

@@ -35,6 +35,7 @@ from marltrain.trainer.resume import check_frames
 from marltrain.trainer.rollout import Actors, Collector
 from marltrain.trainer.scalars import Scalars
 from marltrain.trainer.settings import team_rewards
+from marltrain.trainer.timing import TestTiming, left
 
 if TYPE_CHECKING:
     from marltrain.trainer.decentralized import DecentralizedTrainer
@@ -61,10 +62,9 @@ class Run:
         self.faults = FaultTable(folder)
         line_up = parts.line_up.agents if parts.rotate else None
         self.judge = Judge(trainer.reward_metric, parts.envs.spec.names, parts.roster.agents, line_up)
-        self.tested_at = (-1, -1)
+        self.timing = TestTiming(trainer.settings.test_freq, trainer.settings.test_freq_steps)
         self.reason = ""
         self.interrupts = Interrupts()
-        self._tests_passed = 0
         self._gradient_base = self._gradient_total()
         spec, num_envs = parts.envs.spec, parts.envs.num_envs
         self._actors = Actors(spec, parts.roster.units, num_envs, "act")
@@ -91,7 +91,7 @@ class Run:
         self._started = True
         self.tell("on_train_start", agents=self.parts.roster.agents, line_up=self.parts.line_up.agents)
         self._check_kept()
-        if not self.test():
+        if not self.test_if_due():
             return
         self._newly_best = False
         self.parts.hooks.train.start()
@@ -187,28 +187,28 @@ class Run:
         self.counters.gradient_steps = self._gradient_total() - self._gradient_base
         self.tell("on_update_end", metrics=metrics, rounds=rounds)
 
-    def test_if_due(self) -> None:
-        """Play a test when the finished episodes have passed another multiple of `test_freq`."""
-        passed = self.counters.episodes // self.trainer.settings.test_freq
-        if passed > self._tests_passed and self.test():
-            self._tests_passed = passed
+    def test_if_due(self) -> bool:
+        """Play a test if one is due; return False where it was given up."""
+        return not self.timing.due(self.counters.episodes, self.counters.env_steps) or self.test()
 
     def test(self) -> bool:
         """Play a test, and all that hangs on it: history, best agents, `stop_fn`; False where it was given up."""
-        parts, settings = self.parts, self.trainer.settings
+        parts, episodes = self.parts, self.trainer.settings.episodes_per_test
+        if parts.evaluation is None:
+            raise RuntimeError("a run without tests plays none")
         self.settle()
-        self.tell("on_test_start", episodes=settings.episodes_per_test)
+        self.tell("on_test_start", episodes=episodes)
         parts.hooks.test.start()
         try:
             result = parts.evaluation.play(
-                parts.line_up.units, settings.episodes_per_test, rotate=parts.rotate, on_episodes=parts.hooks.test.at,
+                parts.line_up.units, episodes, rotate=parts.rotate, on_step=self._tested_on,
                 on_faults=partial(self._note_faults, role="test"), given_up=lambda: self.interrupts.asked,
             )  # fmt: skip
         except GivenUp:
             return False
         verdict = self.judge.judge(result.returns, self._applied_masks()[0])
         self._newly_best = verdict.best
-        self.tested_at = (self.counters.episodes, self.counters.env_steps)
+        self.timing.tested_at = (self.counters.episodes, self.counters.env_steps)
         try:
             self.tell("on_test_end", metric=verdict.metric, result=result, best=verdict.best)
         finally:  # what is logged there stands in the row of this test
@@ -242,9 +242,8 @@ class Run:
 
     def last_test(self) -> None:
         """Play the test at the end, unless the last one saw the same agents."""
-        if self.tested_at == (self.counters.episodes, self.counters.env_steps) or self.interrupts.asked:
-            return
-        if not self.test():
+        due = self.timing.due_at_end(self.counters.episodes, self.counters.env_steps)
+        if due and not self.interrupts.asked and not self.test():
             self.reason = "interrupted"
 
     def finish(self, plot: bool) -> None:
@@ -324,26 +323,28 @@ class Run:
         return lambda course, steps, unit: course.plan(self.counters.env_steps, steps, budget, unit)
 
     def _steps_ahead(self) -> int:
-        """Return the batch steps that can be made before an update, a checkpoint or the end of a budget is due."""
+        """Return the batch steps that can be made before an update, a test, a checkpoint or a budget's end is due."""
         counters, checkpoint = self.counters, self.parts.checkpoint
         if self._stopped or (checkpoint is not None and checkpoint.late(self.seconds)):
             return 1
         budget = self.parts.budgets.env_steps
-        left = [None if budget is None else budget - counters.env_steps]
-        left.append(None if checkpoint is None else checkpoint.steps_left(counters.env_steps))
-        steps = [-(-env_steps // self.parts.envs.num_envs) for env_steps in left if env_steps is not None]
+        until = [None if budget is None else budget - counters.env_steps]
+        until.append(left(counters.env_steps, self.timing.every_steps))
+        until.append(None if checkpoint is None else checkpoint.steps_left(counters.env_steps))
+        steps = [-(-env_steps // self.parts.envs.num_envs) for env_steps in until if env_steps is not None]
         if not self._ahead.plans:
             steps += [course.steps_left for course in self.parts.courses]
         return max(1, min([MOST_AHEAD, *steps]))
 
     def _episodes_left(self) -> int:
         """Return the episodes that can end before a test, `train_fn`, a checkpoint or the end of a budget is due."""
-        settings, checkpoint, train_fn = self.trainer.settings, self.parts.checkpoint, self.parts.hooks.train
+        checkpoint, train_fn = self.parts.checkpoint, self.parts.hooks.train
         every = (
-            settings.test_freq, self.parts.budgets.episodes, train_fn.every if train_fn.function else None,
+            self.timing.every_episodes, self.parts.budgets.episodes, train_fn.every if train_fn.function else None,
             checkpoint.settings.every_episodes if checkpoint else None,
         )  # fmt: skip
-        return min(number - self.counters.episodes % number for number in every if number is not None)
+        until = (left(self.counters.episodes, number) for number in every)
+        return min((episodes for episodes in until if episodes is not None), default=sys.maxsize)
 
     @property
     def step(self) -> Step:
@@ -373,7 +374,7 @@ class Run:
         made = State(
             {
                 "counters": vars(counters).copy(), "gradient_base": self._gradient_base, "seconds": self.seconds,
-                "tested_at": list(self.tested_at), "tests_passed": self._tests_passed, "trained": self.trainer.trained,
+                "tested_at": list(self.timing.tested_at), "trained": self.trainer.trained,
             },
             {
                 "returns": self._returns, "lengths": self._lengths, "masks": np.array(self.masks()),
@@ -429,7 +430,7 @@ class Run:
         parts.roster.restore(state.part("agents"))
         if parts.line_up is not parts.roster:
             parts.line_up.restore(state.part("line_up"), but=parts.roster.agents)
-        self.counters, self.tested_at, self._tests_passed = known.counters, known.tested_at, known.tests_passed
+        self.counters, self.timing.tested_at = known.counters, known.tested_at
         self._gradient_base, self._seconds_before = known.gradient_base, known.seconds
         self.trainer.trained = known.trained
         self._returns[...], self._lengths[...] = known.returns, known.lengths
@@ -560,11 +561,16 @@ class Run:
             for e in envs:
                 self.tell("on_episode_start", env=e, episode=int(self._playing[e]))
 
+    def _tested_on(self, finished: int, steps: int) -> None:
+        """Tell of a batch step of a test: how many of its episodes have finished, and its env steps so far."""
+        self.parts.hooks.test.at(finished, steps)
+        self.tell("on_test_step", finished=finished, episodes=self.trainer.settings.episodes_per_test, steps=steps)
+
     def _record(self, verdict: Verdict, result: TestResult) -> None:
         self.history.add_test(
             episodes=self.counters.episodes, env_steps=self.counters.env_steps, updates=self.counters.updates,
             gradient_steps=self.counters.gradient_steps, seconds=self.seconds, returns=result.returns.mean(0),
-            **verdict._asdict(),
+            num_unfinished=result.num_unfinished, **verdict._asdict(),
         )  # fmt: skip
         self._written(self.history.write)
         self._written(self.faults.write)

@@ -23,10 +23,11 @@ MOST_EPISODES = 1_000_000
 
 
 class DefaultEpisodes(int):
-    """The default of `episodes_per_train`: it does not bind when another budget is given."""
+    """A default in episodes: it does not bind where the same is given in env steps or updates."""
 
 
-EPISODES = DefaultEpisodes(5000)
+EPISODES, TEST_EPISODES = DefaultEpisodes(5000), DefaultEpisodes(100)
+TEST_STEPS = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class TrainerSettings:
     batch_size: int = setting(64, doc="rows of a batch, for learners that set none", low=1, high=MOST_ROWS)
     update_freq: int = setting(100, doc="env steps between updates, for learners that set none", low=1,
                                high=MOST_STEPS)  # fmt: skip
-    test_freq: int = setting(100, doc="episodes between tests", low=1)
+    test_freq: int | None = setting(TEST_EPISODES, doc="episodes between tests; None: no tests by episodes", low=1)
     episodes_per_train: int = setting(EPISODES, doc="episodes to train for", low=1)
     episodes_per_test: int = setting(50, doc="episodes of a test", low=1, high=MOST_EPISODES)
     shared_memory: bool = setting(False, doc="learners also read the other seats' streams")
@@ -53,6 +54,18 @@ class TrainerSettings:
     env_timeout: float | None = setting(None, doc="seconds that a worker's env step may take", above=0)
     collect: str = setting("serial", doc="whether learning waits for collecting", choices=COLLECT)
     double_buffer: bool = setting(False, doc="halves of the environments step in turn (subproc)")
+    test_freq_steps: int | None = setting(None, doc="env steps between tests, instead of test_freq or beside it", low=1)
+    max_test_steps: int | None = setting(TEST_STEPS, doc="env steps after which a test is cut; None: no limit", low=1)
+
+    def __post_init__(self) -> None:
+        """Let the default of `test_freq` not bind where `test_freq_steps` is given."""
+        if self.test_freq_steps is not None and isinstance(self.test_freq, DefaultEpisodes):
+            object.__setattr__(self, "test_freq", None)
+
+    @property
+    def tests(self) -> bool:
+        """Whether tests are played in training."""
+        return self.test_freq is not None or self.test_freq_steps is not None
 
     @property
     def episode_budget(self) -> int | None:
@@ -76,6 +89,16 @@ class TestSettings:
     __test__ = False  # for pytest: settings, not a test class
 
     episodes: int | None = setting(None, doc="episodes to play", low=1, high=MOST_EPISODES)
+
+
+def check_tests(settings: TrainerSettings, **functions: Any) -> None:
+    """Raise ConfigError for functions that are called after tests, where tests are switched off."""
+    given = [name for name, function in functions.items() if function is not None]
+    if given and not settings.tests:
+        raise ConfigError(
+            f"test_freq=None switches tests off, and {' and '.join(given)} would never be called: give test_freq or "
+            f"test_freq_steps, or leave {' and '.join(given)} out"
+        )
 
 
 TeamReward = str | Callable[[Array], float] | None

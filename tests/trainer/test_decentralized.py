@@ -208,7 +208,7 @@ def test_a_user_s_agent_that_learns_improves():
         ({"num_train_envs": 0}, "num_train_envs must be at least 1, got 0"),
         ({"num_train_envs": 2.5}, "num_train_envs must be an integer, got 2.5"),
         ({"episodes_per_test": 0}, "episodes_per_test must be at least 1"),
-        ({"test_freq": None}, "test_freq must be an integer, got None"),
+        ({"test_freq": "none"}, "test_freq must be an integer or None, got 'none'"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"seed": True}, "seed must be an integer"),
         ({"vector": "suproc"}, "Did you mean 'subproc'?"),

@@ -91,6 +91,72 @@ def test_a_random_agent_in_a_test_moves_nothing_either():
     assert results[0] == results[1]
 
 
+# Tests that are cut ---------------------------------------------------------------------------------------------------
+
+ENDLESS = {"players": 2, "length": 10**6}
+KNOWING = [mt.FunctionAgent(lambda symbol: int(symbol))] * 2  # earns 1 a step in Identity
+
+
+def test_an_episode_without_end_is_cut_and_counts_with_its_return_so_far():
+    """2 environments, at most 7 env steps: 4 batch steps. Three episodes have not begun."""
+    run = trainer(Identity, ENDLESS, max_test_steps=7)
+    with pytest.warns(
+        UserWarning, match=r"max_test_steps=7 cut a test of 5 episodes: 2 were running, .*; 3 had"
+    ) as told:
+        result = run.test(KNOWING, episodes=5)
+    assert [warning.filename for warning in told] == [__file__]
+    assert result.returns.tolist() == [[4, 4]] * 2
+    assert (result.lengths.tolist(), result.unfinished.tolist(), result.num_unfinished) == ([4, 4], [True, True], 2)
+    assert result.in_seat(1, "player_1").num_unfinished == 2
+    assert result.in_seat(1, "player_0").num_unfinished == 0
+
+
+@pytest.mark.filterwarnings("ignore:max_test_steps")
+def test_a_cut_leaves_out_what_has_not_begun_and_counts_environments_that_play(auction):
+    """7 episodes of 1 or 2 steps in 3 environments, cut everywhere: held against a count by hand."""
+    own = [seeds(5, "test", e, 3) for e in range(3)]
+    lengths = [1 + own[j % 3][j // 3] % 2 for j in range(7)]
+    begins = [sum(lengths[j % 3 : j : 3]) for j in range(7)]
+    plays = [sum(lengths[e::3]) for e in range(3)]
+    for limit in range(1, sum(lengths) + 2):
+        result = trainer(auction, num_test_envs=3, seed=5, max_test_steps=limit).test([bidding(n) for n in range(3)], 7)
+        steps = next((t for t in range(1, 9) if sum(min(t, each) for each in plays) >= limit), max(plays))
+        begun = [j for j in range(7) if begins[j] < steps]
+        assert result.lengths.tolist() == [min(lengths[j], steps - begins[j]) for j in begun]
+        assert result.unfinished.tolist() == [begins[j] + lengths[j] > steps for j in begun]
+        assert (result.returns == np.outer(result.lengths, [-1, -1, 2])).all()
+    assert len(begun) == 7 and not result.num_unfinished
+
+
+def test_a_limit_that_is_just_reached_cuts_nothing():
+    result = trainer(max_test_steps=15, num_test_envs=3).test(KNOWING, episodes=5)
+    assert (result.lengths.tolist(), result.num_unfinished) == ([3] * 5, 0)
+    assert trainer(max_test_steps=None).settings.max_test_steps is None
+    assert trainer().settings.max_test_steps == 100_000
+
+
+def test_env_steps_of_a_test_are_those_of_environments_that_still_play():
+    """4 episodes of 3 steps in 3 environments: the first plays two, the others one."""
+    seen = []
+
+    class Watch(mt.Callback):
+        def on_test_step(self, moment):
+            seen.append(tuple(moment.data[name] for name in ("finished", "episodes", "steps")))
+
+    trainer(num_test_envs=3, episodes_per_test=4, test_freq=None, test_freq_steps=10**6, steps_per_train=3,
+            callbacks=[Watch()]).train(ppo(), [1, 1], plot=False)  # fmt: skip
+    assert seen == [(0, 4, 3), (0, 4, 6), (3, 4, 9), (3, 4, 10), (3, 4, 11), (4, 4, 12)] * 2
+
+
+def test_a_run_whose_tests_are_cut_warns_once_and_counts():
+    made = trainer(Identity, ENDLESS, max_test_steps=7, test_freq=None, test_freq_steps=9, steps_per_train=18)
+    with pytest.warns(UserWarning, match="max_test_steps=7 cut a test of 2 episodes: 2 were running") as told:
+        history = made.train(ppo(), [1, 1], plot=False)["history"]
+    assert [warning.filename for warning in told if "cut a test" in str(warning.message)] == [__file__]
+    assert history["num_unfinished"].tolist() == [2, 2, 2]
+    assert (history["return/player_0"] <= 4).all()
+
+
 # Line-ups -------------------------------------------------------------------------------------------------------------
 
 
@@ -166,7 +232,7 @@ def result_of(returns):
     returns = np.array(returns, float)
     episodes, players = returns.shape
     seats = np.tile(np.arange(players), (episodes, 1))
-    return TestResult(returns, np.ones(episodes, np.int64), seats, tuple("abc"[:players]))
+    return TestResult(returns, np.ones(episodes, np.int64), seats, tuple("abc"[:players]), np.zeros(episodes, bool))
 
 
 def test_wins_and_losses():

@@ -112,6 +112,19 @@ def test_the_first_half_waits_where_the_second_may_end_the_episodes_that_are_lef
     assert ahead == {"first": 12, "all": 12}  # with a test after 2 half 0 always waits, and no other is begun early
 
 
+def test_no_half_goes_ahead_of_a_test_that_is_due_by_env_steps(ahead):
+    """Of 18 batch steps of 5 env steps every fourth is followed by a test, and so is the last: 4 and one wait."""
+    together, halved = both(test_freq=None, test_freq_steps=20, update_freq=10_000, steps_per_train=90)
+    assert equal(together, halved)
+    assert halved[0]["history"]["env_steps"].tolist() == [0, 20, 40, 60, 80, 90]
+    assert ahead == {"first": 13, "all": 0}
+
+
+def test_without_tests_only_budgets_and_updates_hold_it_up(ahead):
+    assert equal(*both(test_freq=None, update_freq=10_000, steps_per_train=90))
+    assert ahead == {"first": 17, "all": 0}
+
+
 @pytest.mark.parametrize(
     ("env", "make"),
     [

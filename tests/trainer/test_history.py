@@ -12,7 +12,7 @@ from tests.trainer.running import ppo, tables, trainer
 
 def add_test(history, metric, **changed):
     row = dict(episodes=4, env_steps=40, updates=2, gradient_steps=8, seconds=1.5, interval=(-1.0, 2.0))
-    row |= dict(judged=["x", "y"], best=True)
+    row |= dict(judged=["x", "y"], best=True, num_unfinished=0)
     history.add_test(**{**row, **changed}, metric=metric, returns=np.array([1.0, 2.0]))
 
 
@@ -62,7 +62,7 @@ def test_the_table_of_tests(tmp_path):
     tests = history.tests
     assert list(tests.columns) == [
         "episodes", "env_steps", "updates", "gradient_steps", "seconds", "metric", "interval_low", "interval_high",
-        "return/x", "return/y", "judged", "best", "x/entropy", "x/loss/total", "y/loss/total",
+        "return/x", "return/y", "judged", "best", "num_unfinished", "x/entropy", "x/loss/total", "y/loss/total",
     ]  # fmt: skip
     assert tests["episodes"].tolist() == [0, 4, 4]
     assert tests["metric"].tolist() == [1.0, 2.0, 3.0]

@@ -28,6 +28,7 @@ def history(folder, tests=5, *, episodes=30, shift=0.0, every=10, losses=True):
         made.add_test(
             episodes=2 * i, env_steps=every * i, updates=i, gradient_steps=i, seconds=i / 2, metric=i + shift,
             interval=(i - 0.5, i + 0.5), returns=np.array([i, -i]), judged=["left", "right"], best=True,
+            num_unfinished=0,
         )  # fmt: skip
     for i in range(episodes):
         made.add_episodes(
@@ -83,7 +84,8 @@ def test_unknown_intervals_are_drawn_as_none(tmp_path):
     made = History(["left"], tmp_path)
     for i in range(3):
         made.add_test(episodes=i, env_steps=i, updates=0, gradient_steps=0, seconds=0.0, metric=1.0,
-                      interval=(-np.inf, np.inf), returns=np.zeros(1), judged=["left"], best=not i)  # fmt: skip
+                      interval=(-np.inf, np.inf), returns=np.zeros(1), judged=["left"],
+                      best=not i, num_unfinished=0)  # fmt: skip
     draw_run(made.tests, made.episodes, tmp_path / "metrics.png")
     shown = pixels(tmp_path / "metrics.png", INK)
     draw_run(made.tests[:0], made.episodes, tmp_path / "metrics.png")
@@ -174,7 +176,7 @@ def players(tmp_path, names, learns, episodes=1):
     made = History(names, tmp_path)
     made.add_update({name: {"loss/total": 1.0} for name in learns})
     made.add_test(episodes=1, env_steps=1, updates=1, gradient_steps=1, seconds=0.0, metric=0.0, interval=(0.0, 0.0),
-                  returns=np.zeros(len(names)), judged=learns, best=True)  # fmt: skip
+                  returns=np.zeros(len(names)), judged=learns, best=True, num_unfinished=0)  # fmt: skip
     for i in range(episodes):
         made.add_episodes(envs=np.array([0]), env_steps=i, lengths=np.array([1]), seconds=0.0,
                           returns=np.zeros((len(names), 1)))  # fmt: skip

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import os
 import subprocess
@@ -122,6 +123,47 @@ def test_in_a_terminal_it_is_a_bar(monkeypatch):
     assert any(line.startswith("30%|######    ") and "1,000 env steps, 200/s, metric -26" in line for line in lines)
     assert any(line.startswith("50%|##########    ") and "loss 1.5" in line for line in lines)
     assert file.getvalue().endswith("\ntraining ended: stop_fn\n")
+
+
+def during_a_test(shown):
+    """The first test: it begins, and goes on to its third episode."""
+    callbacks = CallbackList([shown])
+    callbacks.call(moment("on_train_start"))
+    callbacks.call(dataclasses.replace(moment("on_test_start"), data={"episodes": 50}))
+    yield
+    callbacks.call(
+        dataclasses.replace(moment("on_test_step", seconds=1.0), data={"finished": 3, "episodes": 50, "steps": 160})
+    )
+    yield
+    callbacks.call(moment("on_test_end", metric=1.0, best=True))
+    callbacks.call(moment("on_train_end", reason="enough"))
+
+
+def test_a_terminal_shows_that_a_test_runs_before_its_first_step(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    file = Terminal()
+    test = during_a_test(showing(file=file, env_steps=4000))
+    next(test)
+    assert "0 episodes, 0 env steps, testing 0/50 episodes" in file.getvalue()
+    next(test)
+    assert "testing 3/50 episodes" in file.getvalue()
+    assert list(test) == []
+    assert "testing" not in file.getvalue().split("\r")[-1]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_lines_show_how_far_a_test_is():
+    file = io.StringIO()
+    test = during_a_test(showing(file=file, env_steps=4000))
+    next(test)
+    assert file.getvalue() == ""
+    next(test)
+    assert list(test) == []
+    assert file.getvalue().splitlines() == [
+        "  0%  0 episodes, 0 env steps, testing 3/50 episodes  0:01",
+        "  0%  0 episodes, 0 env steps, metric 1 (best 1)  0:00",
+        "training ended: enough",
+    ]
 
 
 @pytest.mark.usefixtures("at_once")

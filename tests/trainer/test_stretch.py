@@ -115,6 +115,16 @@ def test_a_run_is_the_run_made_step_by_step(env, make, at_once):
     assert passes >= updates >= 9
 
 
+def test_a_stretch_ends_where_a_test_is_due_by_env_steps():
+    """Batch steps of 5 env steps: multiples of 64 are reached at 65, 130, 195, 260 and 320."""
+    often = {"test_freq": None, "test_freq_steps": 64}
+    made, (*_, counts) = train(SPREAD, dqn(SPREAD, {}), steps_per_train=330, update_freq=10_000, **often)
+    assert isinstance(made.run._ahead, Stretches)
+    assert made.run.history.tests["env_steps"].tolist() == [0, 65, 130, 195, 260, 320, 330]
+    hold(SPREAD, lambda: dqn(SPREAD, {}), steps_per_train=330, **often)
+    assert counts[0] == 330
+
+
 @pytest.mark.parametrize("make", [ppo, dqn])
 def test_with_tensorflow(make):
     hold(ADVERSARY, lambda: make(ADVERSARY, {}, backend="tensorflow"), at_once=3, steps_per_train=301)
