@@ -16,7 +16,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format pytest docs bench peers learn crash-test config-test fault-test corruption-test forgery-test long-run clean
+.PHONY: help install demo test check format pytest docs check-long bench peers learn crash-test config-test fault-test corruption-test forgery-test long-run clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -55,6 +55,10 @@ pytest: $(ALL) ## the tests; make pytest TESTS=tests/envs JOBS=1
 
 docs: $(ALL) ## the documentation, into docs/_build/html
 	$(THREADS) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+check-long: $(ALL) ## the long checks, hours in all: native games at length, wrong settings, damage, crashes, faults, endurance
+	MARLTRAIN_TESTS=long FORGING_ROUNDS=100 $(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout 3600 tests/envs
+	$(MAKE) config-test corruption-test forgery-test crash-test fault-test long-run
 
 bench: $(ALL) ## speed, each beside its floor, its twin, its original or its peers
 	$(THREADS) $(BIN)/python benchmarks/python_envs.py

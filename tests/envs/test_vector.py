@@ -13,6 +13,7 @@ import pytest
 from marltrain.envs import DummyVectorEnv, SubprocVectorEnv, VectorEnv, make_vector, resolve
 from marltrain.errors import ConfigError, EnvError, WorkerError
 from tests.envs.driving import act, random_run, same
+from tests.tiers import rounds
 from tests.toys import Broken, Crowd, Film, Identity, Motley, Relay
 
 
@@ -32,8 +33,8 @@ def gone(pids, seconds=60.0) -> bool:
 
 
 GAMES = [
-    ("mpe2/simple_tag_v3", {"max_cycles": 7}, 300),
-    ("gymnasium/CartPole-v1", {}, 300),
+    ("mpe2/simple_tag_v3", {"max_cycles": 7}, rounds(40, 300)),
+    ("gymnasium/CartPole-v1", {}, rounds(150, 300)),
     (Relay, {}, 300),
     (Crowd, {}, 300),
     (Motley, {}, 100),

@@ -14,6 +14,7 @@ from marltrain.envs.native.game import Game
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.errors import ConfigError
 from tests.envs.native.forging import CASES
+from tests.tiers import rounds
 
 ROUNDS = int(os.environ.get("FORGING_ROUNDS", "1"))
 FREE = {"random", "branch", "stir", "stage"}
@@ -33,7 +34,7 @@ def playing(case: str, steps: int, num_envs: int = 4) -> NativeVectorEnv:
 def test_whatever_episodes_lead_to_is_taken_back(case):
     vector, rng = playing(case, 0, 16), np.random.default_rng(1)
     batch, step = vector.batch, vector._step
-    for _ in range(200):
+    for _ in range(rounds(60, 200)):
         check(batch.game, batch.records, batch.game.bounds, 0, may_be_over=False)
         step = vector.step(random_actions(vector.spec, step, rng))
     assert batch.restore(batch.snapshot()) == []

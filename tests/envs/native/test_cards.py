@@ -12,6 +12,7 @@ from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.errors import ConfigError
 from tests.envs.driving import act, column
 from tests.envs.native.originals import hold
+from tests.tiers import rounds
 
 
 class OpenSpielEnv(AECEnv):
@@ -95,7 +96,7 @@ def deal(env):
     return env.deal
 
 
-@pytest.mark.parametrize(("players", "episodes"), [(2, 200), (10, 100)])
+@pytest.mark.parametrize(("players", "episodes"), [(2, rounds(100, 200)), (10, rounds(25, 100))])
 def test_kuhn_poker(players, episodes):
     hold(kuhn, "marltrain/kuhn_poker_v1", nothing, {"players": players}, episodes=episodes, chances=deal)
 
@@ -106,10 +107,10 @@ MANY = {"players": 10, "suit_isomorphism": True, "starting_player": 7}
 @pytest.mark.parametrize(
     ("rules", "episodes"),
     [
-        ({}, 200),
+        ({}, rounds(100, 200)),
         ({"action_mapping": True, "starting_player": 1}, 50),
-        ({"players": 3}, 200),
-        (MANY, 50),
+        ({"players": 3}, rounds(60, 200)),
+        (MANY, rounds(20, 50)),
     ],
 )
 def test_leduc_poker(rules, episodes):
@@ -125,7 +126,7 @@ def test_leduc_poker_with_players_who_rarely_fold(rules):
         chances = weights.cumsum(-1) / weights.sum(-1, keepdims=True)
         return ((rng.random((*chances.shape[:-1], 1)) > chances).sum(-1),)
 
-    hold(leduc, "marltrain/leduc_poker_v1", nothing, rules, episodes=100, choose=choose, chances=deal)
+    hold(leduc, "marltrain/leduc_poker_v1", nothing, rules, episodes=rounds(40, 100), choose=choose, chances=deal)
 
 
 def played(vector, dealt, moves):

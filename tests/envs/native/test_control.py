@@ -8,6 +8,7 @@ import pytest
 from marltrain.compiling import compiled
 from marltrain.envs.native.control.cartpole import SMALL, STEEPEST, cos_sin
 from tests.envs.native.originals import assert_same_starts, hold
+from tests.tiers import rounds
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0"])
@@ -20,24 +21,24 @@ def named(*names):
     return lambda env: dict(zip(names, env.state, strict=True))
 
 
-@pytest.mark.parametrize(("arguments", "episodes"), [({}, 200), ({"sutton_barto_reward": True}, 20)])
+@pytest.mark.parametrize(("arguments", "episodes"), [({}, rounds(40, 200)), ({"sutton_barto_reward": True}, 20)])
 def test_cartpole(arguments, episodes):
     copy = named("x", "x_dot", "theta", "theta_dot")
     hold("gymnasium/CartPole-v1", "marltrain/CartPole-v1", copy, arguments, episodes=episodes)
 
 
-@pytest.mark.parametrize(("arguments", "episodes"), [({"max_episode_steps": 50}, 200), ({"g": 9.81}, 10)])
+@pytest.mark.parametrize(("arguments", "episodes"), [({"max_episode_steps": 50}, rounds(40, 200)), ({"g": 9.81}, 10)])
 def test_pendulum(arguments, episodes):
     hold("gymnasium/Pendulum-v1", "marltrain/Pendulum-v1", named("theta", "theta_dot"), arguments, episodes=episodes)
 
 
-@pytest.mark.parametrize(("arguments", "episodes"), [({"max_episode_steps": 50}, 200), ({"goal_velocity": 0.02}, 10)])
+@pytest.mark.parametrize(("arguments", "episodes"), [({"max_episode_steps": 50}, rounds(40, 200)), ({"goal_velocity": 0.02}, 10)])
 def test_mountain_car(arguments, episodes):
     copy = named("position", "velocity")
     hold("gymnasium/MountainCar-v0", "marltrain/MountainCar-v0", copy, arguments, episodes=episodes)
 
 
-@pytest.mark.parametrize(("arguments", "episodes"), [({"max_episode_steps": 50}, 200), ({}, 10)])
+@pytest.mark.parametrize(("arguments", "episodes"), [({"max_episode_steps": 50}, rounds(40, 200)), ({}, 10)])
 def test_acrobot(arguments, episodes):
     hold("gymnasium/Acrobot-v1", "marltrain/Acrobot-v1", lambda env: {"now": env.state}, arguments, episodes=episodes)
 

@@ -11,6 +11,7 @@ from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.errors import ConfigError
 from tests.envs.driving import act, column
 from tests.envs.native.originals import assert_same_starts, hold
+from tests.tiers import rounds
 
 NAME = "marltrain/foraging_v3"
 SMALL = {
@@ -109,10 +110,10 @@ def greedy(foods):
 @pytest.mark.parametrize(
     ("changed", "episodes"),
     [
-        ({}, 200),
-        ({"normalize_reward": False, "penalty": 0.25, "sight": 6}, 30),
-        ({"force_coop": True, "penalty": 0.1, "sight": 1}, 30),
-        ({"max_food_level": [2, 4], "min_food_level": [1, 3], "max_player_level": [1, 2, 4]}, 30),
+        ({}, rounds(40, 200)),
+        ({"normalize_reward": False, "penalty": 0.25, "sight": 6}, rounds(12, 30)),
+        ({"force_coop": True, "penalty": 0.1, "sight": 1}, rounds(20, 30)),
+        ({"max_food_level": [2, 4], "min_food_level": [1, 3], "max_player_level": [1, 2, 4]}, rounds(12, 30)),
     ],
 )
 def test_foraging(changed, episodes):
@@ -138,7 +139,7 @@ def test_starts(changed):
 
 
 def test_foods_keep_apart_and_off_the_walls():
-    vector = NativeVectorEnv(NAME, 500, {"field_size": (7, 5), "max_num_food": 4, "players": 3})
+    vector = NativeVectorEnv(NAME, rounds(200, 500), {"field_size": (7, 5), "max_num_food": 4, "players": 3})
     vector.reset(0)
     records = vector.batch.records
     counts = set()

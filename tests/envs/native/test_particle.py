@@ -7,6 +7,7 @@ from marltrain.envs import make_vector
 from marltrain.errors import ConfigError
 from marltrain.spec import empty_actions
 from tests.envs.native.originals import assert_same_starts, hold
+from tests.tiers import rounds
 
 
 def world(env):
@@ -25,7 +26,7 @@ def world(env):
     ],
 )
 def test_simple_spread(arguments):
-    episodes = 20 if "N" in arguments else 200
+    episodes = rounds(5, 20) if "N" in arguments else rounds(30, 200)
     hold("mpe2/simple_spread_v3", "marltrain/simple_spread_v3", world, arguments, episodes=episodes)
 
 
@@ -100,8 +101,8 @@ def same(game, arguments=None, **more):
 @pytest.mark.parametrize("continuous", [False, True])
 @pytest.mark.parametrize("game", COPIES)
 def test_short_and_long_episodes(game, continuous):
-    same(game, {"max_cycles": 5, "continuous_actions": continuous}, episodes=100)
-    same(game, {"continuous_actions": continuous}, episodes=5)
+    same(game, {"max_cycles": 5, "continuous_actions": continuous}, episodes=rounds(20, 100))
+    same(game, {"continuous_actions": continuous}, episodes=rounds(2, 5))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_short_and_long_episodes(game, continuous):
     ],
 )
 def test_other_sizes(game, arguments):
-    same(game, {**arguments, "max_cycles": 10}, episodes=20)
+    same(game, {**arguments, "max_cycles": 10}, episodes=rounds(5, 20))
 
 
 def one_way(spec, step, rng):
@@ -167,7 +168,7 @@ def test_somebody_who_says_nothing_has_guessed_nothing_in_crypto():
 
 @pytest.mark.parametrize("game", ["simple_spread_v3", *COPIES])
 def test_starts(game):
-    assert_same_starts(f"mpe2/{game}", f"marltrain/{game}", count=400)
+    assert_same_starts(f"mpe2/{game}", f"marltrain/{game}", count=rounds(400, 2000))
 
 
 @pytest.mark.parametrize(
