@@ -32,7 +32,9 @@ def test_pendulum(arguments, episodes):
     hold("gymnasium/Pendulum-v1", "marltrain/Pendulum-v1", named("theta", "theta_dot"), arguments, episodes=episodes)
 
 
-@pytest.mark.parametrize(("arguments", "episodes"), [({"max_episode_steps": 50}, rounds(40, 200)), ({"goal_velocity": 0.02}, 10)])
+@pytest.mark.parametrize(
+    ("arguments", "episodes"), [({"max_episode_steps": 50}, rounds(40, 200)), ({"goal_velocity": 0.02}, 10)]
+)
 def test_mountain_car(arguments, episodes):
     copy = named("position", "velocity")
     hold("gymnasium/MountainCar-v0", "marltrain/MountainCar-v0", copy, arguments, episodes=episodes)

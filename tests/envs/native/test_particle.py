@@ -7,7 +7,7 @@ from marltrain.envs import make_vector
 from marltrain.errors import ConfigError
 from marltrain.spec import empty_actions
 from tests.envs.native.originals import assert_same_starts, hold
-from tests.tiers import rounds
+from tests.tiers import LONG, rounds
 
 
 def world(env):
@@ -98,24 +98,38 @@ def same(game, arguments=None, **more):
     return hold(f"mpe2/{game}", f"marltrain/{game}", COPIES[game], arguments, **more)
 
 
-@pytest.mark.parametrize("continuous", [False, True])
-@pytest.mark.parametrize("game", COPIES)
-def test_short_and_long_episodes(game, continuous):
+def short_and_long_episodes(game, continuous):
     same(game, {"max_cycles": 5, "continuous_actions": continuous}, episodes=rounds(20, 100))
     same(game, {"continuous_actions": continuous}, episodes=rounds(2, 5))
 
 
-@pytest.mark.parametrize(
-    ("game", "arguments"),
-    [
-        ("simple_adversary_v3", {"N": 4, "num_agent_neighbors": 2, "num_landmark_neighbors": 6}),
-        ("simple_reference_v3", {"local_ratio": 0.1}),
-        ("simple_tag_v3", {"num_good": 2, "num_obstacles": 0, "num_agent_neighbors": 5}),
-        ("simple_tag_v3", {"num_adversaries": 0, "num_good": 2, "num_landmark_neighbors": 1}),
-        ("simple_world_comm_v3", {"num_good": 1, "num_adversaries": 1, "num_food": 1, "num_forests": 3}),
-        ("simple_world_comm_v3", {"num_good": 3, "num_adversaries": 0, "num_obstacles": 0, "num_forests": 0}),
-    ],
-)
+@pytest.mark.parametrize("game", COPIES)
+def test_discrete_actions(game):
+    short_and_long_episodes(game, continuous=False)
+
+
+MOVE_SPEAK_AND_BOTH = ["simple_tag_v3", "simple_crypto_v3", "simple_reference_v3"]
+
+
+@pytest.mark.parametrize("game", COPIES if LONG else MOVE_SPEAK_AND_BOTH)
+def test_continuous_actions(game):
+    """Each case compiles a program for some 4 s: at length for every game, else for one of each kind of action."""
+    short_and_long_episodes(game, continuous=True)
+
+
+SIZES = [
+    ("simple_adversary_v3", {"N": 4, "num_agent_neighbors": 2, "num_landmark_neighbors": 6}),
+    ("simple_reference_v3", {"local_ratio": 0.1}),
+    ("simple_tag_v3", {"num_adversaries": 0, "num_good": 2, "num_landmark_neighbors": 1}),
+    ("simple_world_comm_v3", {"num_good": 3, "num_adversaries": 0, "num_obstacles": 0, "num_forests": 0}),
+]
+MORE_SIZES = [
+    ("simple_tag_v3", {"num_good": 2, "num_obstacles": 0, "num_agent_neighbors": 5}),
+    ("simple_world_comm_v3", {"num_good": 1, "num_adversaries": 1, "num_food": 1, "num_forests": 3}),
+]
+
+
+@pytest.mark.parametrize(("game", "arguments"), SIZES + MORE_SIZES if LONG else SIZES)
 def test_other_sizes(game, arguments):
     same(game, {**arguments, "max_cycles": 10}, episodes=rounds(5, 20))
 
