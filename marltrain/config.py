@@ -110,6 +110,13 @@ def _check_bounds(f: Field[Any], value: float, where: str) -> None:
         raise ConfigError(f"{where}: {f.name} must be between {-largest} and {largest}, got {shown(value)}")
 
 
+def check_flags(where: str, **flags: Any) -> None:
+    """Raise ConfigError unless each is True or False: text such as "False" counts as true in Python."""
+    for name, value in flags.items():
+        if not isinstance(value, bool | np.bool_):
+            raise ConfigError(f"{where}: {name} must be True or False, got {shown(value)}")
+
+
 def check_function(name: str, function: Any, *arguments: str) -> None:
     """Raise ConfigError unless `function` can be called with these positional arguments, or does not tell."""
     call = f"{name}({', '.join(arguments)})"

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import marltrain as mt
 from marltrain.config import build, check_function, checked_arguments, setting, validate
 from marltrain.errors import ConfigError
+from tests.toys import Identity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,3 +128,19 @@ def test_a_call_that_is_written_wrong_names_the_nearest_argument():
 def test_validate_finds_what_was_put_past_build():
     with pytest.raises(ConfigError, match="cups must be at least 1"):
         validate(Kettle(cups=0), "kettle")
+
+
+def test_text_is_no_truth_value():
+    """It would count as true."""
+    text: Any = "False"
+    for call in (
+        lambda: mt.play(Identity, mt.make_agents("random", Identity), greedy=text),
+        lambda: mt.check_env(Identity, strict=text),
+        lambda: mt.DummyVectorEnv(Identity, 1, recording=text),
+        lambda: mt.DummyVectorEnv(Identity, 1, with_state=text),
+        lambda: mt.SubprocVectorEnv(Identity, 1, recording=text),
+        lambda: mt.make_agents("ppo", Identity, jit_compile=text),
+        lambda: mt.Checkpoint(every_steps=1, best=text),
+    ):
+        with pytest.raises(ConfigError, match=r"\w+ must be True or False, got 'False'"):
+            call()

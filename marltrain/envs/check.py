@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.config import check_flags
 from marltrain.envs.adapter import Adapter, metadata_of
 from marltrain.envs.chunk import ADAPTERS, probe
 from marltrain.envs.guard import Guard
@@ -64,6 +65,7 @@ def check_env(
 
     env, env_args: see `resolve`.  strict: raise EnvError when there are problems, instead of only reporting them.
     """
+    check_flags("check_env", strict=strict)
     source = resolve(env, env_args)
     report = Report(source.name)
     findings = Findings(report.problems, report.notes)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.children import within_limits
+from marltrain.config import check_flags
 from marltrain.envs.chunk import place
 from marltrain.envs.crew import FEWER, Crew, Loss, worker_context
 from marltrain.envs.faults import DIED, Fault, Handling, check_timeout, read
@@ -48,6 +49,7 @@ class SubprocVectorEnv(VectorEnv):
             num_workers = usual_workers(num_envs)
         if not 1 <= num_workers <= max(num_envs, 1):
             raise ConfigError(f"num_workers must be between 1 and num_envs ({num_envs}), got {num_workers}")
+        check_flags("SubprocVectorEnv", recording=recording)
         super().__init__(resolve(source), num_envs, with_state=with_state, handling=handling)
         native = self.source.game is not None
         check_timeout(self._handling.env_timeout, vector="subproc", native=native)

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from marltrain.checks import finite, within
+from marltrain.config import check_flags
 from marltrain.envs.chunk import Chunk, probe
 from marltrain.envs.faults import MAX_RESTARTS, Fault, Handling, Ledger, check_timeout
 from marltrain.envs.moves import check_played
@@ -37,6 +38,7 @@ class VectorEnv(ABC):
 
         handling: which faults are survived (default: none).
         """
+        check_flags(type(self).__name__, with_state=with_state)
         if num_envs < 1:
             raise ConfigError(f"num_envs must be at least 1, got {num_envs}")
         self.source = source
@@ -221,6 +223,7 @@ class DummyVectorEnv(LocalVectorEnv):
         handling: Handling | None = None,
     ) -> None:
         """Build `num_envs` environments of `source` (anything that `resolve` takes); see VectorEnv."""
+        check_flags("DummyVectorEnv", recording=recording)
         super().__init__(resolve(source), num_envs, with_state=with_state, handling=handling)
         check_timeout(self._handling.env_timeout, vector="dummy", native=False)
         self._step = Step.empty(self.spec, num_envs)

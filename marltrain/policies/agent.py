@@ -214,6 +214,16 @@ def encoded(layout: Layout, observation: Any, legal: Any, space: Space) -> tuple
     return obs, legal, batched
 
 
+def exploring(explore: Any, rows: int) -> Array:
+    """Return the argument `explore` of `act` as [rows] bool; raises AgentError for what holds no truth values."""
+    values = np.asarray(explore)
+    if values.dtype.kind not in "bui" or values.shape not in ((), (rows,)):
+        raise AgentError(
+            f"explore must be True or False, or one of these for each of {rows} rows, got {shown(explore)}"
+        )
+    return np.array(np.broadcast_to(values, rows), bool)
+
+
 def action_shape(space: Space) -> tuple[int, ...]:
     """Return the shape of one action in the loop's arrays."""
     return () if isinstance(space, spaces.Discrete) else (int(np.prod(space.shape or (), dtype=int)),)

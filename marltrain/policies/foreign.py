@@ -11,7 +11,7 @@ import numpy as np
 from marltrain.errors import AgentError, SaveError, shown
 from marltrain.files import State
 from marltrain.layout import Array, Layout, Obs, arrays_of, map_obs, without_mask
-from marltrain.policies.agent import Agent, described_spaces, encoded, in_units, spaces_from
+from marltrain.policies.agent import Agent, described_spaces, encoded, exploring, in_units, spaces_from
 from marltrain.policies.batch import Acted, Needs
 from marltrain.policies.learner import PURPOSES, Learner, Pace
 from marltrain.policies.memory.readers import Reader
@@ -83,7 +83,7 @@ class ForeignAgent(Agent):
         layout, space = self._seated()
         obs, mask, batched = encoded(layout, observation, legal, space)
         rows = len(arrays_of(obs)[0])
-        coin = np.array(np.broadcast_to(explore, rows), bool)
+        coin = exploring(explore, rows)
         rng = self.learner().rngs("act")[0]
         action = in_units(space, self.decide(obs, mask, None, turn=np.ones(rows, bool), explore=coin, rng=rng).action)
         return action if batched else action[0]

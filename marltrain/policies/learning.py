@@ -13,7 +13,7 @@ import numpy as np
 from marltrain.config import build, check_function, checked_arguments, setting, validate
 from marltrain.errors import AgentError, SaveError, shown
 from marltrain.layout import Array, Layout, Obs, Space, arrays_of, check_actions, describe_space, map_obs, without_mask
-from marltrain.policies.agent import Agent, described_spaces, encoded, in_units, spaces_from
+from marltrain.policies.agent import Agent, described_spaces, encoded, exploring, in_units, spaces_from
 from marltrain.policies.algorithm import Algorithm
 from marltrain.policies.backends import make_backend
 from marltrain.policies.backends.frameworks import makes_models
@@ -170,7 +170,7 @@ class LearningAgent(Agent):
         layout, space = self._seated()
         obs, mask, batched = encoded(layout, observation, legal, space)
         rows = len(arrays_of(obs)[0])
-        coin = np.array(np.broadcast_to(explore, rows), bool)
+        coin = exploring(explore, rows)
         rng = self.learner_.rngs("act")[self.row]
         acted = self.decide(obs, mask, None, turn=np.ones(rows, bool), explore=coin, rng=rng)
         action = in_units(space, acted.action)

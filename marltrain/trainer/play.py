@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from marltrain.config import check_flags
 from marltrain.envs.adapter import Adapter, metadata_of
 from marltrain.envs.chunk import ADAPTERS, probe
 from marltrain.envs.faults import closed
@@ -55,6 +56,7 @@ def play(
     fps: pictures a second; None: what the environment says, else 2 for turn-based games and 10 for others.
     Raises ConfigError for other paths, EnvError for environments that cannot be shown that way.
     """
+    check_flags("play", greedy=greedy)
     if episodes < 1:
         raise ConfigError(f"episodes must be at least 1, got {episodes}")
     if fps is not None and not fps > 0:

@@ -223,3 +223,12 @@ def test_every_kind_of_player_can_be_random():
             assert agent.layout is player.layout
             assert isinstance(agent.layout, Layout)
             assert agent.seed == 7
+
+
+@pytest.mark.parametrize("explore", ["False", ["False"], [True, True], 0.5, None])
+def test_exploring_is_true_or_false(explore):
+    """Text would count as true."""
+    agent = mt.PPO(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), network=mt.MLP((4,)), seed=0)
+    with pytest.raises(AgentError, match="explore must be True or False, or one of these for each of 1 rows, got"):
+        agent.act(np.zeros(2, np.float32), explore=explore)
+    assert agent.act(np.zeros((2, 2), np.float32), explore=np.array([True, False])).shape == (2,)
