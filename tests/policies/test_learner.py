@@ -282,7 +282,7 @@ def test_another_kind_of_agent_cannot_be_loaded():
     with pytest.raises(SaveError, match="a dqn agent"):
         dqn.learner_.load(0, ppo.learner_.export(0))
     wide = mt.DQN(VECTOR, spaces.Discrete(3), seed=0, network=mt.MLP(hidden=(7, 7)))
-    with pytest.raises(SaveError, match=r"shape \(5, 7\), expected \(5, 64\)"):
+    with pytest.raises(SaveError, match=r"of shape \(5, 64\), got float32 of shape \(5, 7\)"):
         dqn.learner_.load(0, wide.learner_.export(0))
 
 
