@@ -104,6 +104,8 @@ def _moved(new: Any, old: Any, turn: Array) -> Any:
 
 def _zeroed(carry: Any, over: Array) -> Any:
     """Return a carry with zeros, which is how one begins, in the rows `over`."""
+    if carry is None:
+        return None
     if isinstance(carry, dict):
         return {name: _zeroed(value, over) for name, value in carry.items()}
     if isinstance(carry, tuple):

@@ -56,9 +56,9 @@ class Counting(mt.Agent):
         self.carries = []
 
     def decide(self, obs, legal, carry, *, turn, explore, rng):
-        carry = {"count": np.zeros((len(turn), 1)), "pair": (np.zeros(len(turn)),)} if carry is None else carry
+        carry = {"count": np.zeros((len(turn), 1)), "pair": (np.zeros(len(turn)), None)} if carry is None else carry
         self.carries.append(carry["count"][:, 0].tolist())
-        carry = {"count": carry["count"] + 1, "pair": (carry["pair"][0] + 1,)}
+        carry = {"count": carry["count"] + 1, "pair": (carry["pair"][0] + 1, None)}
         assert (carry["pair"][0] == carry["count"][:, 0]).all()
         return Acted(np.zeros(len(turn), np.int64), carry)
 
