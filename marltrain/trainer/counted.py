@@ -52,8 +52,9 @@ def counted(state: State, told: Mapping[str, Any], players: int, num_envs: int) 
         raise SaveError(f"tested_at must be (episodes, env steps), got {tested_at!r:.80}")
     within("tested_at", np.array(tested_at), -1, (counters.episodes, counters.env_steps))
     lengths = state.array("lengths", np.int64, (num_envs,))
+    base = state.count("gradient_base", -counters.gradient_steps)  # less than 0 where other agents learned before
     return Counted(
-        counters, (tested_at[0], tested_at[1]), state.count("gradient_base"), state.count("trained", 1), seconds,
+        counters, (tested_at[0], tested_at[1]), base, state.count("trained", 1), seconds,
         finite(state.place("returns"), state.array("returns", np.float64, (players, num_envs))),
         within(state.place("lengths"), lengths, 0, counters.env_steps // num_envs),
     )  # fmt: skip

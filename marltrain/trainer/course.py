@@ -117,6 +117,15 @@ class Course:
             own = self._thread is None
             self._ahead = unit.learner.native_updates(self._reader, self.pace.batch_size or 1) if own else None
 
+    def follow(self, updates: int, earlier: Iterable[Course]) -> None:
+        """Count on from an earlier call's updates; an agent that has the same memory as then has started as far."""
+        self.updates = updates
+        before = [(course, k) for course in earlier if course.streams is self.streams for k in range(len(course.learn))]
+        for mine, agent in enumerate(self.unit.agents):
+            for course, k in before:
+                if course.unit.agents[k] is agent:
+                    self._practised[mine] = course._practised[k]
+
     def state(self) -> State:
         """Return the counts, and what the reader remembers."""
         reader = State() if self._reader is None else self._reader.state()

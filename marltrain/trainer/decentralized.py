@@ -25,6 +25,7 @@ from marltrain.trainer.claims import at_work
 from marltrain.trainer.course import Course
 from marltrain.trainer.evaluation import Evaluation, TestResult
 from marltrain.trainer.folder import RunFolder, checked, default_name, existing_folder, new_folder
+from marltrain.trainer.going_on import earlier_run, past_of, same_memory
 from marltrain.trainer.halves import check_agents, check_places
 from marltrain.trainer.hooks import Callback, CallbackList, FunctionHooks, Paced
 from marltrain.trainer.overlap import learning_thread
@@ -169,6 +170,7 @@ class DecentralizedTrainer:
         test_agents: Sequence[Agent] | None = None,
         resume: str | Path | None = None,
         any_threads: bool = False,
+        go_on: bool | DecentralizedTrainer = False,
     ) -> dict[str, Any]:
         """Train; return what was collected, measured and written.
 
@@ -179,6 +181,10 @@ class DecentralizedTrainer:
         (runs/x/checkpoints/12000), with the same arguments; budgets count from the run's beginning. A folder without a
         checkpoint starts anew, with a warning.
         any_threads: resume with another number of threads too, which changes sums in their last bits.
+        go_on: True: this call goes on with the run of the last one. Counters, schedules, tables, folder, the comparison
+        of tests and the state of callbacks continue; budgets come on top; the result is that of the whole run. Agents,
+        masks and test_agents may differ. Episodes begin anew, on seeds not used before; an unfinished rollout is
+        dropped. Another trainer, for the run of its last call: the environment may differ, but not its players.
 
         Returns a mapping with `reward_metric_stats` (a metric a test), `num_collected_steps` (env steps),
         `num_collected_episodes`, `num_gradient_steps`, `num_updates`, `training_time` (s, tests included),
@@ -191,7 +197,7 @@ class DecentralizedTrainer:
         asked = TrainSettings(plot=plot, any_threads=any_threads)
         config.validate(asked, "DecentralizedTrainer.train")
         run, found, learning, exploring = self._prepare(
-            agents, learning_mask, exploration_mask, test_agents, resume, asked.any_threads
+            agents, learning_mask, exploration_mask, test_agents, resume, asked.any_threads, go_on
         )
         self.run = run
         with run.interrupts, announced(self.settings.progress):
@@ -345,6 +351,7 @@ class DecentralizedTrainer:
         test_agents: Sequence[Agent] | None,
         resume: str | Path | None,
         any_threads: bool,
+        go_on: bool | DecentralizedTrainer,
     ) -> tuple[Run, Found | None, Array, Array]:
         """Build and check everything a run needs; environments are closed again when a check fails."""
         settings = self.settings
@@ -352,6 +359,7 @@ class DecentralizedTrainer:
             stack.enter_context(at_work(self, agents, training=True))
             stack.enter_context(at_work(None, test_agents, training=False))
             self.stop_reason = ""
+            earlier, past = earlier_run(self, go_on, resume), None
             found, locked = self._found(resume, stack)
             envs = stack.enter_context(closed(self._vector(settings.num_train_envs, "train"), self.source.name))
             spec = envs.spec
@@ -371,6 +379,13 @@ class DecentralizedTrainer:
             if test_agents is not None:
                 line_up = Roster(spec, test_agents, self.seed, stack=False, what="test_agents")
                 check_line_up(agents, test_agents)
+            if earlier is not None:
+                own = earlier.trainer is self
+                past = past_of(
+                    earlier, spec, line_up.agents, rotate=test_agents is not None, learning=learning, same=own
+                )
+                if not own and same_memory(earlier, spec, envs.num_envs):
+                    self._streams, self._streams_of = earlier.trainer._streams, earlier.trainer._streams_of
             told = self._told(spec, agents, test_agents, (learning, exploring))
             if found is not None:
                 check(found, told, any_threads=any_threads)
@@ -378,7 +393,9 @@ class DecentralizedTrainer:
             defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory)
             for unit in roster.units:
                 check_pace(unit, spec, envs.num_envs, defaults)
-            warn_of_early_end(roster.units, learning, envs.num_envs, defaults, settings.steps_per_train)
+            warn_of_early_end(
+                roster.units, learning, envs.num_envs, defaults, settings.steps_per_train, begun=past is not None
+            )
             evaluation = self._evaluation(stack) if settings.tests else None
             plans = plans_for(roster.units, spec, envs.num_envs, defaults)
             streams = self._streams_for(spec, roster, plans, envs.num_envs)
@@ -388,21 +405,28 @@ class DecentralizedTrainer:
             for unit in learners:
                 stack.callback(unit.learner.together)  # also where the next one is refused
                 courses.append(Course(unit, streams, envs.num_envs, defaults, thread))
+                if past is not None:
+                    courses[-1].follow(past.counters.updates, past.courses)
             env_seed = self.seed if self.trained == 0 else child_seed(self.seed, "train", self.trained)
-            folder = self._folder(resume, found, locked)
+            if earlier is None:
+                folder = self._folder(resume, found, locked)
+            else:
+                folder = None if earlier.parts.folder is None else existing_folder(earlier.parts.folder.path)
             if folder is not None:
                 stack.callback(folder.release)
                 if self.checkpoint is not None:  # says that this run is to be resumed, however early it stops
                     (folder.path / FOLDER).mkdir(exist_ok=True)
                 record(folder.path, self, spec, agents, (learning, exploring))
             self.trained += 1
-            budgets = Budgets.of(settings, Counters())
+            budgets = Budgets.of(settings, Counters() if past is None else past.counters)
             parts = Parts(
                 envs, evaluation, roster, line_up, test_agents is not None, streams, courses,
                 folder, env_seed, budgets, self.hooks,
                 CallbackList([*self._watchers(folder, budgets), *self.callbacks]),
-                self.checkpoint, told, stack.pop_all(),
+                self.checkpoint, told, stack.pop_all(), past,
             )  # fmt: skip
+            if earlier is not None:
+                earlier.followed = True
         return Run(self, parts), found, learning, exploring
 
     def _evaluation(self, stack: ExitStack) -> Evaluation:

@@ -299,6 +299,10 @@ class Paced:
         self.passed = 0
         _call(self.name, self.function, 0, 0)
 
+    def go_on(self, episodes: int) -> None:
+        """Count on from so many episodes."""
+        self.passed = episodes // self.every
+
     def at(self, episodes: int, steps: int) -> None:
         """Call if `episodes` reached a multiple that the last call had not."""
         if episodes // self.every > self.passed:

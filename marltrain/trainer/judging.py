@@ -89,6 +89,12 @@ class Judge:
         self._judged, self._moved = tuple(state.values("judged", str)), state.value("moved", bool)
         self.metrics, self._best = metrics.tolist(), float(state.array("best", np.float64, ()))
 
+    def follow(self, state: State, *, comparable: bool) -> None:
+        """Go on from an earlier judge's state; compare the next test with none of its tests unless `comparable`."""
+        self.restore(state)
+        if not comparable:
+            self._judged = ()
+
     def _columns(self, learning: Array) -> Array:
         """Return which columns of the returns count, [P] bool: all for a `reward_metric`, which is given all."""
         everyone = np.ones_like(learning)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marltrain.envs import VectorEnv
 from marltrain.policies.memory.streams import Streams
@@ -15,6 +16,10 @@ from marltrain.trainer.evaluation import Evaluation
 from marltrain.trainer.folder import RunFolder
 from marltrain.trainer.hooks import CallbackList, FunctionHooks
 from marltrain.trainer.roster import Roster
+from marltrain.trainer.timing import TestTiming, left
+
+if TYPE_CHECKING:
+    from marltrain.trainer.going_on import Past
 
 
 @dataclass
@@ -34,6 +39,7 @@ class Parts:
 
     evaluation: None where no tests are played.  folder: where it is written; None for nowhere.
     told: what its checkpoints say of the run as a whole.
+    past: of a run that goes on.
     """
 
     envs: VectorEnv
@@ -51,3 +57,21 @@ class Parts:
     checkpoint: Checkpoint | None
     told: dict[str, Any]
     closing: ExitStack
+    past: Past | None = None
+
+    def steps_left(self, env_steps: int, timing: TestTiming) -> list[int]:
+        """Return the batch steps until a test, a checkpoint and the end of a budget are due, after some env steps."""
+        budget, checkpoint = self.budgets.env_steps, self.checkpoint
+        until = [None if budget is None else budget - env_steps, left(env_steps, timing.every_steps)]
+        until.append(None if checkpoint is None else checkpoint.steps_left(env_steps))
+        return [-(-steps // self.envs.num_envs) for steps in until if steps is not None]
+
+    def episodes_left(self, episodes: int, timing: TestTiming) -> int:
+        """Return the episodes until a test, `train_fn`, a checkpoint or the end of a budget is due."""
+        train_fn, checkpoint = self.hooks.train, self.checkpoint
+        every = (
+            timing.every_episodes, self.budgets.episodes, train_fn.every if train_fn.function else None,
+            checkpoint.settings.every_episodes if checkpoint else None,
+        )  # fmt: skip
+        until = (left(episodes, number) for number in every)
+        return min((number for number in until if number is not None), default=sys.maxsize)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 from marltrain.errors import AgentError
 from marltrain.layout import Array
@@ -18,16 +19,24 @@ NOTHING = "nothing is learned"
 
 
 def warn_of_early_end(
-    units: Sequence[Unit], learning: Array, num_envs: int, defaults: Defaults, steps_per_train: int | None
+    units: Sequence[Unit],
+    learning: Array,
+    num_envs: int,
+    defaults: Defaults,
+    steps_per_train: int | None,
+    *,
+    begun: bool = False,
 ) -> None:
     """Warn where training ends before an agent that is to learn makes its first update.
 
     learning: [P] bool.  steps_per_train: the budget in env steps; other budgets tell nothing beforehand.
+    begun: they have learned before, and `learning_starts` may be over.
     """
     if steps_per_train is None:
         return
     for unit in _learners(units, learning):
         needs, pace = unit.learner.needs, pace_of(unit, defaults)
+        pace = replace(pace, learning_starts=0) if begun else pace
         on_policy = needs is not None and needs.on_policy
         first = first_update(pace, num_envs, on_policy=on_policy)
         if first > -(-steps_per_train // num_envs) * num_envs:

@@ -35,7 +35,7 @@ from marltrain.trainer.resume import check_frames
 from marltrain.trainer.rollout import Actors, Collector
 from marltrain.trainer.scalars import Scalars
 from marltrain.trainer.settings import team_rewards
-from marltrain.trainer.timing import TestTiming, left
+from marltrain.trainer.timing import TestTiming
 
 if TYPE_CHECKING:
     from marltrain.trainer.decentralized import DecentralizedTrainer
@@ -56,16 +56,21 @@ class Run:
         """Start the clock."""
         self.trainer, self.parts = trainer, parts
         folder = None if parts.folder is None else parts.folder.path
-        self.counters, self.history = Counters(), History(parts.envs.spec.names, folder)
+        past = parts.past
+        self.counters = Counters() if past is None else past.counters
+        self.history = History(parts.envs.spec.names, folder) if past is None else past.history
         labels = [label for unit in parts.roster.units for label in unit.labels]
         self.scalars = Scalars(self.history, labels, self.tell)
-        self.faults = FaultTable(folder)
+        self.faults = FaultTable(folder) if past is None else past.faults
         line_up = parts.line_up.agents if parts.rotate else None
         self.judge = Judge(trainer.reward_metric, parts.envs.spec.names, parts.roster.agents, line_up)
         self.timing = TestTiming(trainer.settings.test_freq, trainer.settings.test_freq_steps)
+        if past is not None:
+            self.judge.follow(past.judge, comparable=past.comparable)
+            self.timing.tested_at = past.tested_at
         self.reason = ""
         self.interrupts = Interrupts()
-        self._gradient_base = self._gradient_total()
+        self._gradient_base = self._gradient_total() - self.counters.gradient_steps
         spec, num_envs = parts.envs.spec, parts.envs.num_envs
         self._actors = Actors(spec, parts.roster.units, num_envs, "act")
         self._collected = 0  # batch steps that were made last
@@ -74,11 +79,12 @@ class Run:
         self._playing = np.zeros(num_envs, np.int64)  # numbers of the running episodes
         self._ahead = self._way_ahead()
         self._started_at = time.perf_counter()
-        self._seconds_before = 0.0
+        self._seconds_before = 0.0 if past is None else past.seconds
+        self._ended_at: float | None = None
         self._step: Step | None = None
         self._written_at: int | None = None
         self._newly_best = False
-        self._started = False
+        self.started = self.followed = False
         self.finished = False
         self._masks: tuple[Array, Array] | None = None
         self._applied: tuple[Array, Array] | None = None
@@ -86,17 +92,23 @@ class Run:
     # the loop's steps, in order
 
     def start(self, learning: Array, exploring: Array) -> None:
-        """Reset, tell the callbacks, play the first test, call `train_fn(0, 0)`."""
+        """Reset, tell the callbacks, play the first test, call `train_fn(0, 0)`; or go on from the past."""
         self.set_masks(learning, exploring)
-        self._started = True
+        self.started = True
         self.tell("on_train_start", agents=self.parts.roster.agents, line_up=self.parts.line_up.agents)
+        past, counters = self.parts.past, self.counters
+        if past is not None:
+            self.parts.callbacks.restore(past.callbacks)
         self._check_kept()
         if not self.test_if_due():
             return
         self._newly_best = False
-        self.parts.hooks.train.start()
+        if past is None:
+            self.parts.hooks.train.start()
+        else:
+            self.parts.hooks.train.go_on(counters.episodes)
         for unit in self.parts.roster.units:
-            unit.learner.at(0)
+            unit.learner.at(counters.env_steps)
         envs = self.parts.envs
         self._step = received(envs, partial(envs.reset, self.parts.env_seed), self._note_faults)
         self._playing[...], self._returns[...] = self._step.episode, self._step.start_reward
@@ -107,7 +119,7 @@ class Run:
         """Go on from a checkpoint, in place of `start`; a test that was due when it was written is played."""
         begun_anew = self._restore(found)
         self._written_at = self.counters.env_steps
-        self._started = True
+        self.started = True
         self.tell("on_train_start", agents=self.parts.roster.agents, line_up=self.parts.line_up.agents)
         with found.taken():
             self.parts.callbacks.restore(found.state.part("callbacks"))
@@ -253,7 +265,7 @@ class Run:
         """
         ended_by = sys.exception()
         with self.parts.closing:
-            if not self._started:
+            if not self.started:
                 return
             errors = [error for work in self._last_works(plot) if (error := _failure(work))]
             leaving = [error for error in errors if isinstance(error, KeyboardInterrupt)]
@@ -327,24 +339,14 @@ class Run:
         counters, checkpoint = self.counters, self.parts.checkpoint
         if self._stopped or (checkpoint is not None and checkpoint.late(self.seconds)):
             return 1
-        budget = self.parts.budgets.env_steps
-        until = [None if budget is None else budget - counters.env_steps]
-        until.append(left(counters.env_steps, self.timing.every_steps))
-        until.append(None if checkpoint is None else checkpoint.steps_left(counters.env_steps))
-        steps = [-(-env_steps // self.parts.envs.num_envs) for env_steps in until if env_steps is not None]
+        steps = self.parts.steps_left(counters.env_steps, self.timing)
         if not self._ahead.plans:
             steps += [course.steps_left for course in self.parts.courses]
         return max(1, min([MOST_AHEAD, *steps]))
 
     def _episodes_left(self) -> int:
         """Return the episodes that can end before a test, `train_fn`, a checkpoint or the end of a budget is due."""
-        checkpoint, train_fn = self.parts.checkpoint, self.parts.hooks.train
-        every = (
-            self.timing.every_episodes, self.parts.budgets.episodes, train_fn.every if train_fn.function else None,
-            checkpoint.settings.every_episodes if checkpoint else None,
-        )  # fmt: skip
-        until = (left(self.counters.episodes, number) for number in every)
-        return min((episodes for episodes in until if episodes is not None), default=sys.maxsize)
+        return self.parts.episodes_left(self.counters.episodes, self.timing)
 
     @property
     def step(self) -> Step:
@@ -476,12 +478,16 @@ class Run:
 
     def _close(self) -> None:
         self.finished = True
-        self.tell("on_train_end", reason=self.reason)
+        try:
+            self.tell("on_train_end", reason=self.reason)
+        finally:
+            self._ended_at = time.perf_counter()
 
     @property
     def seconds(self) -> float:
-        """Seconds since this run started, tests included."""
-        return self._seconds_before + time.perf_counter() - self._started_at
+        """Seconds of this run so far, tests included."""
+        now = time.perf_counter() if self._ended_at is None else self._ended_at
+        return self._seconds_before + now - self._started_at
 
     def set_masks(self, learning: Array | None = None, exploring: Array | None = None) -> None:
         """Take masks [P] bool; they count from the next batch step on."""
