@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+
+import pytest
+
 import marltrain as mt
 from marltrain.trainer import waiting
 from tests.toys import Identity
@@ -25,3 +29,14 @@ def test_what_is_left_is_shown_from_then_on(monkeypatch, capsys):
             monkeypatch.setattr(waiting, "PATIENCE", -1.0)
     assert seen == ["a", "b", "c", "d"]
     assert "2/4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), ValueError("I/O operation on closed file.")])
+def test_where_nobody_reads_the_bar_the_work_is_done(monkeypatch, error):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise error
+
+    monkeypatch.setattr(waiting, "PATIENCE", -1.0)
+    monkeypatch.setattr("sys.stderr", Gone())
+    assert list(waiting.shown_if_slow("abcd", "spelling")) == ["a", "b", "c", "d"]
