@@ -111,7 +111,7 @@ def test_discrete_actions(game):
 MOVE_SPEAK_AND_BOTH = ["simple_tag_v3", "simple_crypto_v3", "simple_reference_v3"]
 
 
-@pytest.mark.parametrize("game", COPIES if LONG else MOVE_SPEAK_AND_BOTH)
+@pytest.mark.parametrize("game", list(COPIES) if LONG else MOVE_SPEAK_AND_BOTH)
 def test_continuous_actions(game):
     """Each case compiles a program for some 4 s: at length for every game, else for one of each kind of action."""
     short_and_long_episodes(game, continuous=True)
