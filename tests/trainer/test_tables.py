@@ -168,3 +168,13 @@ def test_rows_may_come_many_at_once(sizes, tmp_path):
     np.testing.assert_array_equal(arrays["b"], np.arange(first) / 2)
     np.testing.assert_array_equal(arrays["c"], np.repeat(sizes, sizes))
     assert len(made) == first
+
+
+def test_without_a_folder_all_rows_are_held_in_memory(tmp_path):
+    made = LongTable(KINDS, None, 3)
+    for i in range(5):
+        made.add(i, i / 2)
+    made.extend(4, np.arange(5, 9), 0.5)
+    assert len(made) == 9
+    assert made.arrays()["a"].tolist() == list(range(9))
+    assert not list(tmp_path.iterdir())
