@@ -55,7 +55,7 @@ def test_readings_go_on_from_a_state(rows):
 
 
 def test_readings_of_another_width_are_refused():
-    with pytest.raises(SaveError, match=r"2 columns has rows of shape \(3,\)"):
+    with pytest.raises(SaveError, match=r"rows must be float64 of shape \(4, 2\), got float64 of shape \(4, 3\)"):
         Readings([]).restore(State({"names": ["a", "b"]}, {"rows": np.zeros((4, 3))}))
 
 
@@ -121,7 +121,7 @@ def test_a_name_does_not_lead_out_of_the_folder(tmp_path):
 
 
 def test_names_that_are_none_are_refused(tmp_path):
-    with pytest.raises(SaveError, match="a column's name must be of type str, got 3"):
+    with pytest.raises(SaveError, match=r"names\[0\] must be of type str, got 3"):
         Readings([]).restore(State({"names": [3]}, {"rows": np.zeros((1, 1))}))
     with pytest.raises(SaveError, match="the name of a file of rows must be of type str, got None"):
         table(tmp_path).restore(State({"files": [None]}, table(tmp_path).state().arrays))
