@@ -123,7 +123,7 @@ def test_a_name_does_not_lead_out_of_the_folder(tmp_path):
 def test_names_that_are_none_are_refused(tmp_path):
     with pytest.raises(SaveError, match=r"names\[0\] must be of type str, got 3"):
         Readings([]).restore(State({"names": [3]}, {"rows": np.zeros((1, 1))}))
-    with pytest.raises(SaveError, match="the name of a file of rows must be of type str, got None"):
+    with pytest.raises(SaveError, match=r"files\[0\] must be of type str, got None"):
         table(tmp_path).restore(State({"files": [None]}, table(tmp_path).state().arrays))
 
 
