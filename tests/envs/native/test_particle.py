@@ -129,7 +129,7 @@ MORE_SIZES = [
 ]
 
 
-@pytest.mark.parametrize(("game", "arguments"), SIZES + MORE_SIZES if LONG else SIZES)
+@pytest.mark.parametrize(("game", "arguments"), [*SIZES, *MORE_SIZES] if LONG else SIZES)
 def test_other_sizes(game, arguments):
     same(game, {**arguments, "max_cycles": 10}, episodes=rounds(5, 20))
 
