@@ -260,7 +260,7 @@ def test_no_class_is_looked_up(run, kind):
     [
         (2**50, 20, 0, "this machine's memory has"),
         (60, 10**12, 0, "cannot hold those from 0 to 1000000000000"),
-        (60, 20, -5, "cannot hold those from -5 to 20"),
+        (60, 20, -5, "memory/0/oldest must be from 0 to"),
         (60.0, 20, 0, "capacity must be of type int"),
     ],
 )
