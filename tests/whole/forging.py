@@ -53,7 +53,9 @@ def _native(env: str, kind: Any, learning: tuple[int, ...], **more: Any) -> Case
 KINDS: dict[str, Case] = {
     **{name: CASES[name] for name in (
         "ppo", "dqn", "ppo by turns", "dqn by turns", "ragged", "mixed", "line-up", "boxes and pictures", "frames",
-        "frames on-policy", "agent of one's own", "dqn shares memory", "gymnasium")},
+        "frames on-policy", "agent of one's own", "dqn shares memory", "gymnasium", "masks change", "custom",
+        "tianshou",
+    )},
     "compiled dqn": _native(POLE, dqn, (1,), **FAST, **OFTEN),
     "compiled dqn of three": _native(SPREAD, dqn, (1, 1, 1), **FAST, **OFTEN),
     "compiled ppo": _native(POLE, ppo, (1,), **FAST),
@@ -61,6 +63,8 @@ KINDS: dict[str, Case] = {
     "compiled ppo by turns": _native(FOUR, ppo, (1, 1), **FAST),
     "compiled dqn by turns": _native(LEDUC, dqn, (1, 1), **FAST, **OFTEN),
     "n-step by turns": _native(FOUR, dqn, (1, 1)),
+    "progress": Case("gymnasium/CartPole-v1", lambda: ppo("gymnasium/CartPole-v1"), learning=(1,),
+                   settings={"progress": True, "num_train_envs": 4}, at=160),
     "overlap": Case(POLE, lambda: dqn(POLE), learning=(1,), settings={"collect": "overlap"}),
     "tensorflow": CASES["tensorflow"],
 }  # fmt: skip

@@ -19,7 +19,7 @@ from tianshou.utils.torch_utils import policy_within_training_step
 from marltrain.config import build, setting
 from marltrain.errors import AgentError, ConfigError, SaveError
 from marltrain.layout import Array, Layout, Obs, without_mask
-from marltrain.policies.backends.torch.state import packed, unpacked
+from marltrain.policies.backends.torch.state import checked, packed, unpacked
 from marltrain.policies.batch import Acted, AgentState, Column, Needs
 from marltrain.policies.foreign import ForeignAgent, check_legal, seeded
 from marltrain.policies.learner import Pace
@@ -150,7 +150,8 @@ class _TianshouAgent(ForeignAgent):
         self.seed = state.part("learner").count("seed", high=MOST_SEED)
         self.adopt(info)
         try:
-            self.algorithm.load_state_dict(unpacked(info["state"], state.arrays))
+            saved = checked(unpacked(info["state"], state.arrays), self.algorithm.state_dict(), "state")
+            self.algorithm.load_state_dict(saved)
         except (RuntimeError, ValueError, KeyError) as error:
             raise SaveError(f"the saved {info['algorithm']} does not fit the one supplied: {error}") from error
         _put_rest(self.algorithm, unpacked(info["rest"], state.arrays))
@@ -309,6 +310,7 @@ def _put_rest(algorithm: Algorithm[Any, Any], rest: Mapping[str, Any]) -> None:
         raise SaveError(
             f"the saved {type(algorithm).__name__} keeps {sorted(rest)}, the one supplied {sorted(p[0] for p in parts)}"
         )
+    checked(rest, _rest(algorithm), "rest")
     for where, owner, key, value in parts:
         saved = rest[where]
         if isinstance(value, torch.optim.Optimizer):

@@ -16,7 +16,7 @@ from marltrain.layout import Array
 from marltrain.policies.backends import own
 from marltrain.policies.backends.frameworks import named
 from marltrain.policies.backends.own import Loss, OwnPhase
-from marltrain.policies.backends.torch.state import packed, unpacked
+from marltrain.policies.backends.torch.state import checked, packed, unpacked
 
 
 class OwnModel(own.OwnModel):
@@ -111,9 +111,10 @@ class OwnModel(own.OwnModel):
 
     def load(self, info: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         """See `own.OwnModel`."""
-        self.model.load_state_dict(unpacked(info["weights"], arrays))
-        for phase, saved in zip(self.phases, unpacked(info["optimizers"], arrays), strict=True):
-            phase.optimizer.load_state_dict(saved)
+        self.model.load_state_dict(checked(unpacked(info["weights"], arrays), self.model.state_dict(), "weights"))
+        optimizers = [phase.optimizer for phase in self.phases]
+        for i, (optimizer, saved) in enumerate(zip(optimizers, unpacked(info["optimizers"], arrays), strict=True)):
+            optimizer.load_state_dict(checked(saved, optimizer.state_dict(), f"optimizers/{i}"))
 
 
 def _phases(model: nn.Module, losses: Mapping[str, Loss], optimizers: Any) -> list[OwnPhase]:

@@ -8,8 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from marltrain.checks import finite, within
 from marltrain.errors import SaveError
+from marltrain.files import MOST_COUNTED
 from marltrain.layout import Array
+
+NOT_NEGATIVE = {"step", "exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum", "var", "count"}
+"""What torch's optimizers, and running statistics, never bring below zero."""
 
 
 def packed(tree: Any, name: str, arrays: dict[str, Array]) -> Any:
@@ -46,3 +51,37 @@ def unpacked(tree: Any, arrays: Mapping[Any, Array]) -> Any:
         inner = [unpacked(item, arrays) for item in value]
         return inner if kind == "list" else tuple(inner)
     raise SaveError(f"not the state of a torch object: {str(tree)[:80]}")
+
+
+def checked(saved: Any, now: Any, where: str) -> Any:
+    """Return the `state_dict` that was saved; raises SaveError, naming the place, for numbers that no training gives.
+
+    now: that of the object which is to take it. A number must be finite where that one is: a model may keep infinities.
+    Step counts, and what a root is taken of, are not below zero; a number does not take the place of text.
+    """
+    if isinstance(saved, Mapping):
+        known = now if isinstance(now, Mapping) else {}
+        for key, value in saved.items():
+            checked(value, known.get(key), f"{where}/{key}")
+    elif isinstance(saved, list | tuple):
+        for i, value in enumerate(saved):
+            checked(value, now[i] if isinstance(now, list | tuple) and i < len(now) else None, f"{where}/{i}")
+    elif isinstance(saved, torch.Tensor | np.ndarray):
+        own = None if now is None else np.asarray(now.detach().cpu() if isinstance(now, torch.Tensor) else now)
+        _check_numbers(np.asarray(saved), own, where)
+    elif isinstance(now, bool | int | float | str) and _kind(saved) is not _kind(now):
+        raise SaveError(f"{where} must be of type {type(now).__name__}, got {saved!r:.80}")
+    return saved
+
+
+def _check_numbers(saved: Array, now: Array | None, where: str) -> None:
+    if now is None or now.dtype.kind != "f" or np.isfinite(now).all():
+        finite(where, saved)
+    name = where.rpartition("/")[2]
+    if name in NOT_NEGATIVE or name.endswith("running_var"):
+        within(where, saved, 0, MOST_COUNTED if name == "step" else np.inf)
+
+
+def _kind(value: Any) -> type:
+    """Return the type of a value, one for all numbers."""
+    return float if type(value) in (int, float) else type(value)
