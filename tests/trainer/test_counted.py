@@ -51,7 +51,7 @@ def test_what_was_counted_is_read():
         ("counters", {**COUNTERS, "updates": 2.0}, "counters/updates must be of type int, got 2.0"),
         ("counters", {"episodes": 3}, "counters holds episodes; expected episodes, env_steps, updates"),
         ("counters", [], "counters must be of type dict, got []"),
-        ("gradient_base", -1, "gradient_base must be from 0 to"),
+        ("gradient_base", -5, "gradient_base must be from -4 to"),
         ("trained", 0, "trained must be from 1 to"),
         ("seconds", -0.5, "seconds must be from 0 to 1000000000000, got -0.5"),
         ("seconds", 1e308, "seconds must be from 0 to 1000000000000, got 1e+308"),
