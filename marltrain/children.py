@@ -22,6 +22,9 @@ PATIENCE = 3.0
 _LOADED_IN = os.getpid()
 """The process that loaded this module. In a process that it forked, `os.getpid()` differs."""
 
+_SAFE_PATH, _OURS = "PYTHONSAFEPATH", "marltrain"
+"""The variable that keeps Python from importing from the working folder, and the value that `safe_path` gives it."""
+
 
 def start_context(advice: str) -> Any:
     """Return the multiprocessing context that children are started by: a fork server, or else plain spawning.
@@ -43,7 +46,7 @@ def start(context: Any, serve: Callable[..., None], *args: Any) -> tuple[Any, Co
     """Start a child that calls `serve(pipe, *args)`; return it, and this process's end of the pipe."""
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs, *args), daemon=True)
-    with without_main():
+    with without_main(), safe_path():
         process.start()
     theirs.close()
     return process, ours
@@ -84,6 +87,29 @@ def without_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextmanager
+def safe_path() -> Iterator[None]:
+    """Keep the fork server and its like, if they start meanwhile, from importing modules of the working folder.
+
+    They are commands of `python -c`, which looks there first. Children search where their parent does.
+    """
+    if os.environ.get(_SAFE_PATH):
+        yield
+        return
+    os.environ[_SAFE_PATH] = _OURS
+    try:
+        yield
+    finally:
+        del os.environ[_SAFE_PATH]
+
+
+def settle() -> None:
+    """Begin a child's life: leave signals to the parent, and pass no `safe_path` on to programs that it starts."""
+    leave_signals_to_the_parent()
+    if os.environ.get(_SAFE_PATH) == _OURS:
+        del os.environ[_SAFE_PATH]
 
 
 def fate(code: int | None) -> str:

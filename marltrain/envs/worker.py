@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 import numpy as np
 
-from marltrain.children import end_with_the_parent, leave_signals_to_the_parent
+from marltrain.children import end_with_the_parent, settle
 from marltrain.envs.chunk import Chunk, Track
 from marltrain.envs.faults import Handling, written
 from marltrain.envs.native.batch import Batch
@@ -167,7 +167,7 @@ def _placing(memory: Any) -> Allocate:
 
 def run(pipe: Connection, memory: Any, task_bytes: bytes) -> None:
     """Serve the parent until it closes the pipe. `task_bytes` is a Task by cloudpickle, which carries functions."""
-    leave_signals_to_the_parent()
+    settle()
     end_with_the_parent()
     try:
         task: Task = cloudpickle.loads(task_bytes)  # bytes of the process that started this one

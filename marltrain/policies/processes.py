@@ -15,15 +15,7 @@ from contextlib import ExitStack
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, NoReturn
 
-from marltrain.children import (
-    end_with_the_parent,
-    fate,
-    here_only,
-    leave_signals_to_the_parent,
-    start,
-    start_context,
-    within_limits,
-)
+from marltrain.children import end_with_the_parent, fate, here_only, settle, start, start_context, within_limits
 from marltrain.errors import WorkerError
 
 _PATIENCE = 5.0
@@ -146,7 +138,7 @@ class Processes:
 
 def serve(pipe: Connection, make: Make, task: Any) -> None:
     """Be a child: answer messages until the parent closes the pipe; an exception is an answer, too."""
-    leave_signals_to_the_parent()
+    settle()
     end_with_the_parent(patience=0.0)
     handle: Callable[[Any], Any] | None = None
     message, answer = None, None
