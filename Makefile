@@ -39,7 +39,9 @@ install: $(ALL) ## install marltrain with all that its tests need
 demo: $(CORE) ## train three agents on marltrain/simple_spread_v3 and draw what they learned
 	$(THREADS) $(BIN)/python examples/spread.py
 
-test: check pytest docs ## everything that must pass: format, lint, types, tests, documentation
+test: $(ALL) ## everything that must pass: format, lint, types, documentation, tests
+	$(MAKE) --jobs 2 --output-sync check docs # each uses one core
+	$(MAKE) pytest
 
 check: $(ALL) ## format, lint and types
 	$(BIN)/ruff format --check .

@@ -11,7 +11,6 @@ os.environ.update(
     MPLBACKEND="Agg",
     SDL_VIDEODRIVER="dummy",
     PYGAME_HIDE_SUPPORT_PROMPT="1",
-    TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS="0",  # it takes 14 s, the few kernels of the tests 1.5 s
 )
 ROOT = Path(__file__).parents[1]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
