@@ -581,7 +581,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _reader_gone() -> bool:
-    """Whether nobody reads what is printed; Python's own last flush goes nowhere then."""
+    """Return whether the reader of the output has closed it; Python's last flush then goes to the null device."""
     try:
         output = sys.stdout.fileno()
     except (OSError, ValueError):  # no file, as in a notebook

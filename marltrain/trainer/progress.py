@@ -80,7 +80,7 @@ class Progress(Callback):
 
     budgets: the run's; the one that is nearest to its end counts. All None: no end is known.
     printer: how often it prints a line. None: a terminal gets a bar, anything else a line every 30 seconds.
-    file: where to show it (stderr). Where it is closed, or nobody reads it any more, nothing is shown, and training
+    file: where to show it (stderr). If it is closed, or has no reader any more, nothing is shown, and training
     goes on.
     """
 

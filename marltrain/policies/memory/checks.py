@@ -77,18 +77,20 @@ def check_rows(ring: Ring, state: State, now: int, oldest: int) -> dict[str, Arr
 
 
 def _check_next(rows: State, pointers: Array, acted: Array, times: Array, now: int, entries: int) -> None:
-    """Refuse pointers that lead neither to a later row nor to an entry of ends, or come from rows nobody decided."""
+    """Refuse pointers that lead neither to a later row nor to an entry of ends, or come from rows without a decision."""
     if acted[:, -1].any():
         raise SaveError(f"{rows.place('acted')}: the newest row, of batch step {now}, is not decided yet")
     least, most = np.where(pointers < 0, -1 - entries, times + 1), np.where(pointers < 0, -1, now)
     within(rows.place("next"), pointers, least, most)
     if (stray := (pointers != -1) & ~acted).any():
         place = tuple(int(i) for i in np.argwhere(stray)[0])
-        raise SaveError(f"{rows.place('next')}{list(place)} must be -1, where nobody decided, got {pointers[place]}")
+        raise SaveError(
+            f"{rows.place('next')}{list(place)} must be -1, where no decision was made, got {pointers[place]}"
+        )
 
 
 def _check_open(state: State, saved: dict[str, Array], oldest: int, now: int) -> None:
-    """Refuse open rows that are not there, that nobody decided or that are whole."""
+    """Refuse open rows that do not exist, have no decision, or are whole."""
     (players, _, envs), place = saved["next"].shape, state.place("open")
     opened = state.array("open", np.int64, (players, envs))
     within(place, opened, oldest, now - 1, opened != -1)

@@ -58,7 +58,7 @@ def test_a_pointer_into_the_past_or_from_a_row_that_nobody_decided_is_refused():
     pointers[place] = STEPS - pointers.shape[1] + place[1]  # its own batch step: a loop
     refused(state, f"memory/0/rows/next{list(place)} must be from {pointers[place] + 1} to {STEPS - 1}")
     pointers[place], acted[place] = after, False
-    refused(state, f"memory/0/rows/next{list(place)} must be -1, where nobody decided, got {after}")
+    refused(state, f"memory/0/rows/next{list(place)} must be -1, where no decision was made, got {after}")
 
 
 @pytest.mark.parametrize("wrong", [-1, 3, 100, -(2**63)])
