@@ -77,7 +77,7 @@ def check_rows(ring: Ring, state: State, now: int, oldest: int) -> dict[str, Arr
 
 
 def _check_next(rows: State, pointers: Array, acted: Array, times: Array, now: int, entries: int) -> None:
-    """Refuse pointers that lead neither to a later row nor to an entry of ends, or come from rows without a decision."""
+    """Refuse pointers to neither a later row nor an entry of ends, and pointers from rows without a decision."""
     if acted[:, -1].any():
         raise SaveError(f"{rows.place('acted')}: the newest row, of batch step {now}, is not decided yet")
     least, most = np.where(pointers < 0, -1 - entries, times + 1), np.where(pointers < 0, -1, now)
