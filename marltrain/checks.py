@@ -1,7 +1,7 @@
 """Checks of arrays that were read from a file, before anything uses them.
 
-A checksum proves that a file was not damaged, and nothing else: a file that somebody forged has one, too. So every
-number that compiled code or numpy follows into memory is held against its bounds here.
+A checksum shows only that a file is undamaged: a forged file can carry a correct checksum, too. Therefore every
+number that compiled code or numpy uses to address memory is checked against its bounds here.
 """
 
 from __future__ import annotations
