@@ -12,7 +12,7 @@ from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.errors import ConfigError
 from tests.envs.driving import act, column
 from tests.envs.native.originals import hold
-from tests.tiers import rounds
+from tests.tiers import LONG, rounds
 
 
 class OpenSpielEnv(AECEnv):
@@ -96,12 +96,16 @@ def deal(env):
     return env.deal
 
 
-@pytest.mark.parametrize(("players", "episodes"), [(2, rounds(100, 200)), (10, rounds(25, 100))])
+@pytest.mark.parametrize(
+    ("players", "episodes"), [(2, rounds(100, 200)), (3, rounds(50, 200)), *([(10, 100)] if LONG else [])]
+)
 def test_kuhn_poker(players, episodes):
     hold(kuhn, "marltrain/kuhn_poker_v1", nothing, {"players": players}, episodes=episodes, chances=deal)
 
 
+THREE = {"players": 3, "suit_isomorphism": True, "starting_player": 2}
 MANY = {"players": 10, "suit_isomorphism": True, "starting_player": 7}
+SEVERAL = [THREE, {"players": 3}, MANY] if LONG else [THREE]
 
 
 @pytest.mark.parametrize(
@@ -109,15 +113,14 @@ MANY = {"players": 10, "suit_isomorphism": True, "starting_player": 7}
     [
         ({}, rounds(100, 200)),
         ({"action_mapping": True, "starting_player": 1}, 50),
-        ({"players": 3}, rounds(60, 200)),
-        (MANY, rounds(20, 50)),
+        *((rules, rounds(60, 100)) for rules in SEVERAL),
     ],
 )
 def test_leduc_poker(rules, episodes):
     hold(leduc, "marltrain/leduc_poker_v1", nothing, rules, episodes=episodes, chances=deal)
 
 
-@pytest.mark.parametrize("rules", [{"players": 3}, MANY])
+@pytest.mark.parametrize("rules", SEVERAL)
 def test_leduc_poker_with_players_who_rarely_fold(rules):
     """So that there are second rounds, pairs, and hands that share."""
 
@@ -196,7 +199,7 @@ def test_sampled_deals_give_the_expected_value(name):
     assert abs(returns.mean() - average(pyspiel.load_game(name).new_initial_state())) < 4.5 * error
 
 
-@pytest.mark.parametrize(("rules", "ranks"), [({}, 3), (MANY, 11)])
+@pytest.mark.parametrize(("rules", "ranks"), [({}, 3), (THREE, 4), *([(MANY, 11)] if LONG else [])])
 def test_every_deal_of_leduc_poker_is_as_likely(rules, ranks):
     """Two of each rank are in the deck: the second player's is the first one's as often as one other card in all."""
     vector = NativeVectorEnv("marltrain/leduc_poker_v1", 10_000, rules)
@@ -208,9 +211,9 @@ def test_every_deal_of_leduc_poker_is_as_likely(rules, ranks):
 
 def test_leduc_poker_of_three_by_hand():
     """Player 0 holds a queen and folds, 1 a king, 2 a jack, which the open card pairs; all is settled at the end."""
-    vector = NativeVectorEnv("marltrain/leduc_poker_v1", 1, {"players": 3})
+    vector = NativeVectorEnv("marltrain/leduc_poker_v1", 1, {"players": 3, "suit_isomorphism": True})
     spec = vector.spec
-    step = played(vector, (2, 4, 0, 1), (1, 2, 1))  # check, raise to 3, call
+    step = played(vector, (1, 2, 0, 0), (1, 2, 1))  # check, raise to 3, call
     assert column(spec, step)["turn"] == {"player_0": True}
     assert column(spec, step)["legal"] == {"player_0": [0, 1, 2]}
     step = vector.step(act(spec, 1, player_0=0))

@@ -7,8 +7,6 @@ import sys
 import textwrap
 from pathlib import Path
 
-import pytest
-
 GAME = """
 from gymnasium import spaces
 from marltrain.envs.native.game import Game
@@ -44,46 +42,41 @@ PLAY = """
 import json
 from marltrain.envs import make_vector
 from marltrain.spec import empty_actions
-from marltrain.envs.native import compiling
-vector = make_vector({env!r}, None, 2)
-vector.reset(0)
-step = vector.step(empty_actions(vector.spec, 2))
-hits = sum(vector.batch._run.stats.cache_hits.values())
-print(json.dumps([float(step.obs[0][0, 0, 0]), hits]))
+told = {{}}
+for env in {envs}:
+    vector = make_vector(env, None, 2)
+    vector.reset(0)
+    step = vector.step(empty_actions(vector.spec, 2))
+    hits = sum(vector.batch._run.stats.cache_hits.values())
+    told[env] = [float(step.obs[0][0, 0, 0]), hits]
+print(json.dumps(told))
 """
 
 
-def play(folder: Path, env: str = "own:Counter"):
-    """In a new process: what is observed after one step, programs loaded from disk."""
+def play(folder: Path, *envs: str):
+    """In a new process, of each game: what is observed after one step, programs loaded from disk."""
     variables = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
     variables["PYTHONPATH"] = os.pathsep.join([str(folder), variables["PYTHONPATH"]])
-    code = PLAY.format(env=env)
+    code = PLAY.format(envs=envs)
     done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def write(folder: Path, gain: str, imports: str = "") -> None:
-    (folder / "own.py").write_text(textwrap.dedent(GAME.format(gain=gain, imports=imports)))
+def write(module: Path, gain: str, imports: str = "") -> None:
+    module.write_text(textwrap.dedent(GAME.format(gain=gain, imports=imports)))
 
 
-def test_a_changed_rule_is_seen_and_an_unchanged_one_is_loaded(tmp_path):
-    write(tmp_path, "1")
-    assert play(tmp_path) == [1.0, 0]
-    write(tmp_path, "3")
-    assert play(tmp_path) == [3.0, 0]
-    write(tmp_path, "1")
-    assert play(tmp_path) == [1.0, 1]
-
-
-@pytest.mark.parametrize("imports", ["from helper import gain", "import helper"])
-def test_a_change_in_another_file_that_a_rule_reaches_is_seen(tmp_path, imports):
-    write(tmp_path, "gain(s)" if "from" in imports else "helper.gain(s)", imports)
-    for step, hits in ((2, 0), (7, 0), (2, 1)):
+def test_what_is_compiled_is_loaded_by_the_next_process_unless_its_rules_have_changed(tmp_path):
+    """Of a shipped game, one whose own rule changes, and two that reach a changed one in another file."""
+    shipped, rule, name, module = "marltrain/MountainCar-v0", "rule:Counter", "name:Counter", "module:Counter"
+    write(tmp_path / "name.py", "gain(s)", "from helper import gain")
+    write(tmp_path / "module.py", "helper.gain(s)", "import helper")
+    found = []
+    for step in (2, 7, 2):
+        write(tmp_path / "rule.py", str(step))
         (tmp_path / "helper.py").write_text(HELPER.format(step=step))
-        assert play(tmp_path) == [float(step), hits]
-
-
-def test_a_shipped_game_is_compiled_once_and_then_loaded(tmp_path):
-    first, second = play(tmp_path, "marltrain/simple_v3"), play(tmp_path, "marltrain/simple_v3")
-    assert (first[1], second[1]) == (0, 1)
+        found.append(play(tmp_path, shipped, rule, name, module))
+    assert [told.pop(shipped)[1] for told in found] == [0, 1, 1]
+    for told, step, hits in zip(found, (2.0, 7.0, 2.0), (0, 0, 1), strict=True):
+        assert told == {game: [step, hits] for game in (rule, name, module)}

@@ -10,6 +10,7 @@ from marltrain.envs import make_vector
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.errors import ConfigError
 from tests.envs.driving import act, column
+from tests.envs.native.forging import CASES
 from tests.envs.native.originals import assert_same_starts, hold
 from tests.tiers import rounds
 
@@ -139,7 +140,7 @@ def test_starts(changed):
 
 
 def test_foods_keep_apart_and_off_the_walls():
-    vector = NativeVectorEnv(NAME, rounds(200, 500), {"field_size": (7, 5), "max_num_food": 4, "players": 3})
+    vector = NativeVectorEnv(NAME, rounds(200, 500), CASES["pictures"][1])
     vector.reset(0)
     records = vector.batch.records
     counts = set()

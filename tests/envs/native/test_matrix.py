@@ -84,18 +84,18 @@ def test_three_players_with_different_numbers_of_actions():
 def test_two_hundred_episodes_against_the_table():
     """Random payoffs and actions; what is seen and received is looked up in numpy."""
     rng = np.random.default_rng(0)
-    payoffs = rng.normal(size=(3, 2, 2))
+    payoffs = rng.normal(size=PAYOFFS.shape)
     vector = NativeVectorEnv("marltrain/matrix_game_v1", 50, {"payoffs": payoffs, "num_rounds": 7})
     step, first = vector.reset(0), True
     for number in range(7 * 4):
-        rows, columns = rng.integers(3, size=50), rng.integers(2, size=50)
+        chosen = [rng.integers(n, size=50) for n in PAYOFFS.shape[:3]]
         seen = np.concatenate([np.asarray(obs)[0] for obs in step.obs], -1)
         assert seen.any() != first
-        step = vector.step((rows[None], columns[None]))
-        assert np.array_equal(step.reward.T, payoffs[rows, columns].astype(np.float32))
+        step = vector.step(tuple(choice[None] for choice in chosen))
+        assert np.array_equal(step.reward.T, payoffs[tuple(chosen)].astype(np.float32))
         first = number % 7 == 6
         assert (step.ended == first).all()
-        last = np.concatenate([np.eye(3)[rows], np.eye(2)[columns]], -1)
+        last = np.concatenate([np.eye(n)[choice] for n, choice in zip(PAYOFFS.shape, chosen, strict=False)], -1)
         shown = step.final_obs if first else step.obs
         assert np.array_equal(np.asarray(shown[0])[0], last)
 

@@ -6,6 +6,7 @@ import pytest
 from marltrain.envs import make_vector
 from marltrain.errors import ConfigError
 from marltrain.spec import empty_actions
+from tests.envs.native.forging import CASES
 from tests.envs.native.originals import assert_same_starts, hold
 from tests.tiers import LONG, rounds
 
@@ -15,14 +16,17 @@ def world(env):
     return {"pos": np.stack([e.state.p_pos for e in entities]), "vel": np.stack([a.state.p_vel for a in agents])}
 
 
+TWO = {"N": 2, "num_agent_neighbors": 3, "num_landmark_neighbors": 4}
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         {},
         {"continuous_actions": True},
         {"N": 1, "max_cycles": 9, "local_ratio": 0.0},
-        {"N": 5, "local_ratio": 1.0, "num_agent_neighbors": 2, "num_landmark_neighbors": 3},
-        {"N": 2, "num_agent_neighbors": 3, "num_landmark_neighbors": 4, "curriculum": True},
+        {**TWO, "curriculum": True},
+        *([{"N": 5, "local_ratio": 1.0, "num_agent_neighbors": 2, "num_landmark_neighbors": 3}] if LONG else []),
     ],
 )
 def test_simple_spread(arguments):
@@ -57,9 +61,9 @@ def test_bumping_costs_nothing_in_the_first_stage_of_a_curriculum(stage, worst):
 
     def choose(spec, step, rng):
         told.append(step.reward.min())
-        return towards(8)(spec, step, rng)
+        return towards(12)(spec, step, rng)
 
-    both = {"N": 2, "local_ratio": 1.0}
+    both = {**TWO, "local_ratio": 1.0}
     hold("mpe2/simple_spread_v3", "marltrain/simple_spread_v3", lambda env: {**world(env), "stage": stage},
          {**both, "curriculum": stage == 0}, {**both, "curriculum": True}, episodes=20, choose=choose)  # fmt: skip
     assert min(told) == worst
@@ -108,19 +112,22 @@ def test_discrete_actions(game):
     short_and_long_episodes(game, continuous=False)
 
 
-MOVE_SPEAK_AND_BOTH = ["simple_tag_v3", "simple_crypto_v3", "simple_reference_v3"]
+SPEAK_AND_BOTH = ["simple_crypto_v3", "simple_reference_v3"]
 
 
-@pytest.mark.parametrize("game", list(COPIES) if LONG else MOVE_SPEAK_AND_BOTH)
+@pytest.mark.parametrize("game", list(COPIES) if LONG else SPEAK_AND_BOTH)
 def test_continuous_actions(game):
-    """Each case compiles a program for some 4 s: at length for every game, else for one of each kind of action."""
+    """Each case compiles a program for some 4 s: at length for every game, else for one of each kind of action.
+
+    Who only moves is in `test_simple_spread`.
+    """
     short_and_long_episodes(game, continuous=True)
 
 
 SIZES = [
     ("simple_adversary_v3", {"N": 4, "num_agent_neighbors": 2, "num_landmark_neighbors": 6}),
     ("simple_reference_v3", {"local_ratio": 0.1}),
-    ("simple_tag_v3", {"num_adversaries": 0, "num_good": 2, "num_landmark_neighbors": 1}),
+    ("simple_tag_v3", CASES["neighbours"][1]),
     ("simple_world_comm_v3", {"num_good": 3, "num_adversaries": 0, "num_obstacles": 0, "num_forests": 0}),
 ]
 MORE_SIZES = [
