@@ -4,7 +4,7 @@ import ast
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -109,57 +109,61 @@ def test_algorithms_and_environments_import_no_framework() -> None:
     assert not found, "\n".join(found)
 
 
-def loaded_by(code: str, folder: Path = ROOT) -> set[str]:
-    """Run code in a new interpreter; return the modules that it loaded."""
-    program = f"import json, sys\n{code}\nprint(json.dumps(sorted(sys.modules)))"
+HEAVY = {"torch", "tensorflow", "keras", "ray", "pandas", "matplotlib.pyplot", "numba", "tianshou"}
+SLOW = HEAVY | {"numpy", "gymnasium", "pettingzoo"}  # without these an import takes milliseconds
+TRAINING = """
+import marltrain as mt
+from tests.toys import Identity
+settings = {{"ppo": {{"minibatches": 1, "epochs": 2}}, "dqn": {{"learning_starts": 100, "batch_size": 32}}}}
+rivals = [mt.make_agents(algo, Identity, seed=0, backend="{backend}", **own) for algo, own in settings.items()]
+agents = [rivals[0][0], rivals[1][1]]
+agents[1].hyper.epsilon = 0.5
+trainer = mt.DecentralizedTrainer(
+    Identity, num_train_envs=2, num_test_envs=1, update_freq=100, episodes_per_test=1, steps_per_train=120,
+    progress=False, seed=0, run_dir="run",
+)
+assert trainer.train(agents, [1, 1])["num_gradient_steps"] > 2  # those of PPO
+mt.save("agents", agents)
+mt.load("agents")
+"""
+UNASKED = (
+    ("import marltrain", SLOW),
+    ("dir(marltrain); marltrain.SpecError; marltrain.EnvSpec", HEAVY),
+    ("import marltrain.envs", FRAMEWORKS | {"ray", "pandas", "matplotlib.pyplot"}),
+    ("import marltrain.policies.backends", FRAMEWORKS | {"ray"}),
+    ("marltrain.DecentralizedTrainer; marltrain.PPO", FRAMEWORKS | {"ray"}),
+)
+"""What a program does line by line, and what must not be loaded after each."""
+
+
+def loaded_after(codes: Sequence[str], folder: Path) -> list[set[str]]:
+    """Run pieces of code one after another in a new interpreter; return the modules loaded after each."""
+    program = "\n".join(["import json, sys", "def tell(): print(json.dumps(sorted(sys.modules)))"])
+    program += "".join(f"\n{code}\ntell()" for code in codes)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120, cwd=folder
     )
     assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    return [set(json.loads(line)) for line in done.stdout.splitlines()]
 
 
-HEAVY = {"torch", "tensorflow", "keras", "ray", "pandas", "matplotlib.pyplot", "numba", "tianshou"}
-SLOW = HEAVY | {"numpy", "gymnasium", "pettingzoo"}  # without these an import takes milliseconds
-
-
-@pytest.mark.parametrize(
-    ("code", "banned"),
-    [
-        ("import marltrain", SLOW),
-        ("import marltrain; dir(marltrain); marltrain.SpecError; marltrain.EnvSpec", HEAVY),
-        ("import marltrain.envs", FRAMEWORKS | {"ray", "pandas", "matplotlib.pyplot"}),
-        ("import marltrain; marltrain.DecentralizedTrainer; marltrain.PPO", FRAMEWORKS | {"ray"}),
-        ("import marltrain.policies.backends", FRAMEWORKS),
-    ],
-)
-def test_nothing_heavy_is_loaded_unasked(code: str, banned: set[str]) -> None:
-    assert not banned & loaded_by(code)
-
-
-TRAINING = """
-import marltrain as mt
-from tests.toys import Identity
-rivals = [mt.make_agents(algo, Identity, seed=0, backend="{backend}") for algo in ("ppo", "dqn")]
-agents = [rivals[0][0], rivals[1][1]]
-agents[1].hyper.epsilon = 0.5
-trainer = mt.DecentralizedTrainer(
-    Identity, num_train_envs=2, num_test_envs=1, update_freq=200, batch_size=50, episodes_per_test=1,
-    steps_per_train=1100, progress=False, seed=0, run_dir="run",
-)
-assert trainer.train(agents, [1, 1])["num_gradient_steps"] > 0
-mt.save("agents", agents)
-mt.load("agents")
-"""
-
-
-@pytest.mark.parametrize(
-    ("backend", "others"), [("torch", {"tensorflow", "keras"}), ("tensorflow", {"torch", "tianshou"})]
-)
-def test_training_on_one_framework_loads_no_other(backend: str, others: set[str], tmp_path: Path) -> None:
-    loaded = loaded_by(TRAINING.format(backend=backend), tmp_path)
+def assert_trained_on(backend: str, loaded: set[str], folder: Path) -> None:
+    """Check what a run on one framework loaded, and that it wrote down that framework alone."""
     assert backend in loaded
-    assert not others & loaded
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config = json.loads((folder / "run" / "config.json").read_text())
     assert list(config["threads"]) == [backend]
     assert set(config["versions"]) & FRAMEWORKS == loaded & FRAMEWORKS
+
+
+def test_nothing_heavy_is_loaded_unasked_and_training_on_torch_loads_no_other_framework(tmp_path: Path) -> None:
+    codes, banned = zip(*UNASKED, (TRAINING.format(backend="torch"), {"tensorflow", "keras"}), strict=True)
+    found = loaded_after(codes, tmp_path)
+    for code, loaded, unwanted in zip(codes, found, banned, strict=True):
+        assert not unwanted & loaded, code
+    assert_trained_on("torch", found[-1], tmp_path)
+
+
+def test_training_on_tensorflow_loads_no_other_framework(tmp_path: Path) -> None:
+    (loaded,) = loaded_after([TRAINING.format(backend="tensorflow")], tmp_path)
+    assert not {"torch", "tianshou"} & loaded
+    assert_trained_on("tensorflow", loaded, tmp_path)
