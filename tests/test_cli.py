@@ -14,6 +14,7 @@ from marltrain.policies.networks import CNN, MLP
 from marltrain.policies.schedules import linear
 from marltrain.trainer.run import Run
 from marltrain.trainer.settings import TrainerSettings
+from tests.trainer.running import without_pictures
 
 RELAY, SYMBOLS = "tests.toys:Relay", "tests.toys:Identity"
 
@@ -44,6 +45,12 @@ def run(tmp_path_factory):
     words += ["--episodes-per-train", "20", "--test-freq", "10", "--episodes-per-test", "5", "--no-progress"]
     assert main([*words, "--run-dir", str(folder)]) == 0
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _without_pictures(monkeypatch):
+    """The run above has drawn one."""
+    without_pictures(monkeypatch)
 
 
 def test_a_run_leaves_everything(run):

@@ -1,8 +1,8 @@
 """What the pages and the README say runs: every block of Python and every command, page by page, as a reader would.
 
 A page's blocks run in order, as one script in an empty folder. Above a block, `<!-- test: a => b; c => d -->` makes its
-run small: the test, not the reader, sees b in place of a. Below a block, a text block after `<!-- printed -->` is what
-the block prints, word for word.
+run small: the test, not the reader, sees b in place of a. A run's test has `TEST_EPISODES` episodes at most. Below a
+block, a text block after `<!-- printed -->` is what the block prints, word for word.
 """
 
 import contextlib
@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 
 from marltrain.cli import main
+from marltrain.trainer.settings import TrainerSettings
 from tests.house.repository import PACKAGE, ROOT, python_files
+from tests.trainer.running import without_pictures
 
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(
@@ -28,6 +30,11 @@ BLOCK = re.compile(
 )
 ELSEWHERE = ("cd ", "git clone ", "pip install ", "tensorboard ")
 """What a reader runs and a test does not."""
+TEST_EPISODES = 4
+AT_LENGTH = ("docs/environments.md",)
+"""Pages that print what befell whole tests."""
+WITH_PICTURES = ("README.md", "docs/quickstart.md")
+"""Pages whose runs draw their picture."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,16 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> int:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_page_runs(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = TrainerSettings.__post_init__
+
+    def with_short_tests(settings: TrainerSettings) -> None:
+        object.__setattr__(settings, "episodes_per_test", min(settings.episodes_per_test, TEST_EPISODES))
+        made(settings)
+
+    if page not in AT_LENGTH:
+        monkeypatch.setattr(TrainerSettings, "__post_init__", with_short_tests)
+    if page not in WITH_PICTURES:
+        without_pictures(monkeypatch)
     run_page(ROOT / page, monkeypatch, tmp_path)
 
 

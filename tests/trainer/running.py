@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import marltrain as mt
 from marltrain.policies.batch import Experience
@@ -52,6 +54,15 @@ def tables(result: Mapping[str, Any]) -> list[Any]:
     """The tables of a run as plain values, without what a clock says."""
     made = [result["history"].drop(columns="seconds"), result["episodes"].drop(columns="seconds")]
     return [frame.to_csv() for frame in made]
+
+
+def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs leave an empty picture: to draw it takes longer than to train for a few steps."""
+
+    def empty(tests: object, episodes: object, path: Path, *, title: str = "") -> None:
+        path.touch()
+
+    monkeypatch.setattr("marltrain.trainer.plots.draw_run", empty)
 
 
 class Recorder(Callback):
