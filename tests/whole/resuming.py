@@ -38,8 +38,8 @@ class Case:
     exploring: tuple[int, ...] | None = None
     test_agents: Callable[[list[mt.Agent]], list[mt.Agent]] | None = None
     callbacks: Callable[[], list[mt.Callback]] = list
-    at: int = 141
-    steps: int = 300
+    at: int = 81
+    steps: int = 165
 
     def train(self, folder: Path, steps: int, *, resume: Any = None, callbacks: Any = (), again: bool = False) -> Any:
         """Run to `steps` env steps; return everything that is left."""
@@ -140,8 +140,8 @@ def ppo(env: Any, args: dict[str, Any] | None = None, **more: Any) -> list[mt.Ag
 
 def dqn(env: Any, args: dict[str, Any] | None = None, **more: Any) -> list[mt.Agent]:
     """The same, off-policy, with a memory that wraps around and a schedule."""
-    own = {"capacity": 90, "n_step": 3, "update_per_step": 0.3, "learning_starts": 30, "target_sync": 7,
-           "epsilon": mt.linear(1, 0.1, 250), "batch_size": 16}  # fmt: skip
+    own = {"capacity": 60, "n_step": 3, "update_per_step": 0.3, "learning_starts": 30, "target_sync": 7,
+           "epsilon": mt.linear(1, 0.1, 140), "batch_size": 16}  # fmt: skip
     return mt.make_agents("dqn", env, env_args=args, **{"seed": 1, "network": SMALL, **own, **more})
 
 
@@ -165,7 +165,7 @@ def tianshou() -> list[mt.Agent]:
     """tianshou's, off-policy and on-policy."""
     from tests.policies.tianshou import making
 
-    replaying = mt.OffPolicyAgent(making.dqn(3, 3), memory=mt.Replay(90), update_per_step=0.2)
+    replaying = mt.OffPolicyAgent(making.dqn(3, 3), memory=mt.Replay(60), update_per_step=0.2)
     return [replaying, mt.OnPolicyAgent(making.discrete_ppo(3, 3))]
 
 
@@ -174,7 +174,7 @@ def with_alpha() -> list[mt.Agent]:
     from tests.policies.tianshou import making
 
     sac = making.sac(4, mt.make_agents("random", Motley)[1].action_space)
-    return [mt.RandomAgent(), mt.OffPolicyAgent(sac, memory=mt.Replay(90), update_per_step=0.2)]
+    return [mt.RandomAgent(), mt.OffPolicyAgent(sac, memory=mt.Replay(60), update_per_step=0.2)]
 
 
 def faster(trainer: mt.DecentralizedTrainer) -> None:
@@ -196,11 +196,11 @@ DUMMY: dict[str, Any] = {"vector": "dummy", "num_workers": None}
 STACKED = mt.FrameStack(Film, 3)
 CASES = {
     "ppo": Case(Identity, lambda: ppo(Identity)),
-    "ppo after an update": Case(Identity, lambda: ppo(Identity), at=126),
+    "ppo after an update": Case(Identity, lambda: ppo(Identity), at=63),
     "dqn": Case(Identity, lambda: dqn(Identity)),
     "dqn shares memory": Case(Identity, lambda: dqn(Identity), settings={"shared_memory": True, "team_reward": "sum"}),
-    "ppo by turns": Case(Relay, lambda: ppo(Relay), learning=(1, 1, 0), at=147),
-    "dqn by turns": Case(Relay, lambda: dqn(Relay), {"truncate": True}, learning=(1, 0, 1), at=150),
+    "ppo by turns": Case(Relay, lambda: ppo(Relay), learning=(1, 1, 0), at=84),
+    "dqn by turns": Case(Relay, lambda: dqn(Relay), {"truncate": True}, learning=(1, 0, 1), at=87),
     "ragged": Case(Crowd, lambda: [*ppo(Crowd)[:2], dqn(Crowd)[2]], {"length": 5}, learning=(1, 1, 1)),
     "one agent in two seats": Case(Crowd, lambda: dqn(Crowd, share=True), learning=(1, 0, 1), exploring=(1, 1, 0)),
     "mixed": Case(Identity, mixed, {"players": 5}, learning=(1, 1, 0, 0, 0)),
@@ -216,7 +216,7 @@ CASES = {
     "native": Case("marltrain/CartPole-v1", lambda: ppo("marltrain/CartPole-v1"), learning=(1,), again=SUBPROC),
     "gymnasium": Case("gymnasium/CartPole-v1", lambda: dqn("gymnasium/CartPole-v1"), learning=(1,)),
     "masks change": Case(Identity, lambda: ppo(Identity), callbacks=lambda: [
-        Switch({20: masked([0, 1], [1, 0]), 47: masked([1, 1], [0, 1]), 60: faster, 70: masked([1, 0], [1, 1])})]),
+        Switch({11: masked([0, 1], [1, 0]), 27: masked([1, 1], [0, 1]), 34: faster, 41: masked([1, 0], [1, 1])})]),
     "tensorflow": Case(Identity, lambda: [
         *ppo(Identity, backend="tensorflow")[:1], *dqn(Identity, backend="tensorflow")[1:]], at=63, steps=120),
     "agent of one's own": Case(Identity, lambda: [Counting(), *dqn(Identity)[1:]]),
