@@ -47,7 +47,7 @@ def _sizes(game: Game) -> dict[str, Any]:
         "TABLE": table_of(len(game.players)),
         "PLAYERS": len(game.players),
         "DISCRETE": game.discrete,
-        "WIDTHS": tuple(player.layout.vector_size for player in game.players),
+        "IN_A_ROW": game.state is None and game.state_size > 0,
     }
 
 
@@ -60,7 +60,7 @@ def _build(game: Game, sizes: dict[str, Any], key: str) -> Program:
     sys.modules[spec.name] = kernel  # numba looks there for the module of what it loads from disk
     spec.loader.exec_module(kernel)
     hooks = {name: inner(plain(getattr(game, name))) for name in _HOOKS if getattr(game, name) is not None}
-    hooks.setdefault("state", kernel.everybody_in_a_row if game.state_size else kernel.no_state)
+    hooks.setdefault("state", kernel.no_state)
     hooks.setdefault("legal", kernel.no_mask)
     vars(kernel).update(sizes, **hooks)
     return kept(kernel.run.py_func, key)
@@ -68,7 +68,7 @@ def _build(game: Game, sizes: dict[str, Any], key: str) -> Program:
 
 def _key(game: Game, sizes: dict[str, Any]) -> str:
     hooks = {name: getattr(game, name) for name in _HOOKS if getattr(game, name) is not None}
-    told = [_sources(), repr(sizes), str(bool(game.state_size))]
+    told = [_sources(), repr(sizes)]
     for name, hook in hooks.items():
         told += [name, *reached(plain(hook))]
     return key_of(*told)

@@ -25,8 +25,8 @@ FIELDS_SIZE = FIELDS.itemsize
 RULES = np.dtype([("limit", np.int64)])
 TABLE = np.dtype([("num_envs", np.int64)])
 PLAYERS = 1
-WIDTHS = (1,)
 DISCRETE = True
+IN_A_ROW = False
 reset: Callable[..., None] = print
 step: Callable[..., None] = print
 observe: Callable[..., None] = print
@@ -157,7 +157,11 @@ def look(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
 def tell_state(t: Any, rules: Any, s: Any, e: int, address: int) -> None:
     """Write the global state into row e of the array at an address, where there is one."""
     if address:
-        state(s, rules, numbers(address + 4 * e * t.state_size, t.state_size))
+        out = numbers(address + 4 * e * t.state_size, t.state_size)
+        if IN_A_ROW:
+            everybody_in_a_row(t, rules, s, out)
+        else:
+            state(s, rules, out)
 
 
 @inner
@@ -202,12 +206,12 @@ def is_finite(t: Any, p: int, e: int) -> bool:
 
 
 @inner
-def everybody_in_a_row(s: Any, rules: Any, out: Any) -> None:
+def everybody_in_a_row(t: Any, rules: Any, s: Any, out: Any) -> None:
     """Write the global state of a game that has no `state` of its own: all observations, one after another."""
     start = 0
     for p in range(PLAYERS):
-        observe(s, rules, p, out[start : start + WIDTHS[p]])
-        start += WIDTHS[p]
+        observe(s, rules, p, out[start : start + t.width[p]])
+        start += t.width[p]
 
 
 @inner
