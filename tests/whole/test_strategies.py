@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -77,9 +78,17 @@ def trained(name, backend, strategy, *, updates=UPDATES, watch=None, seats=None,
         seed=6, progress=False, callbacks=[watch, *([] if hand is None else [hand])],
     )  # fmt: skip
     beside = [mt.RandomAgent(seed=seat) for seat in range(stack, 3)]
-    result = trainer.train([*agents[:stack], *beside], seats or [1] * stack + [0] * len(beside), plot=False)
+    result = trainer.train(
+        [*agents[:stack], *beside], list(seats) if seats else [1] * stack + [0] * len(beside), plot=False
+    )
     assert agents[0].learner_.num_agents == stack, "they are stacked"
     return agents[:stack], result, watch.metrics
+
+
+@cache
+def alone(name, backend, *, updates=UPDATES, seats=None, stack=3):
+    """Train without a strategy, once for all that are compared with it."""
+    return trained(name, backend, None, updates=updates, seats=seats, stack=stack)
 
 
 def assert_same(one, other, updates=UPDATES):
@@ -109,10 +118,10 @@ def assert_same_learning(agents, others, metrics, other_metrics, updates=UPDATES
 def test_processes_train_ppo_as_one_process_does(strategy):
     """Stacks of 3, 2 and 1 agents, all by the same processes."""
     hand = Handing()
-    for stack, updates, seats in ((3, UPDATES, [1, 0, 1]), (2, 3, None), (1, 3, None)):
+    for stack, updates, seats in ((3, UPDATES, (1, 0, 1)), (2, 3, None), (1, 3, None)):
         given: dict[str, Any] = {"seats": seats, "stack": stack, "updates": updates}
         shared = trained("ppo", strategy.backend, strategy, hand=hand, **given)
-        assert_same(trained("ppo", strategy.backend, None, **given), shared, updates)
+        assert_same(alone("ppo", strategy.backend, **given), shared, updates)
     hand.processes.close()
 
 
@@ -125,7 +134,7 @@ def test_processes_train_ppo_as_one_process_does(strategy):
     ],
 )
 def test_processes_train_dqn_as_one_process_does_until_one_is_killed(strategy, victim):
-    agents, _, metrics = trained("dqn", strategy.backend, None)
+    agents, _, metrics = alone("dqn", strategy.backend)
     seen: dict[str, Any] = {}
 
     def kill(moment):
@@ -152,16 +161,16 @@ def mirrored():
 
     for name in RUNS:
         shared = trained(name, "tensorflow", MirroredStrategy(replicas=2))
-        assert_same(trained(name, "tensorflow", None), shared)
+        assert_same(alone(name, "tensorflow"), shared)
         variable = shared[0][0].learner_.online["q" if name == "dqn" else "actor"].variable
         assert len({copy.device for copy in variable.values}) == 2
         assert (variable.values[0].numpy() == variable.values[1].numpy()).all()
         for stack in (1, 2):
             given = {"stack": stack, "updates": 3}
             shared = trained(name, "tensorflow", MirroredStrategy(replicas=2), **given)
-            assert_same(trained(name, "tensorflow", None, **given), shared, 3)
+            assert_same(alone(name, "tensorflow", **given), shared, 3)
     live = tf.distribute.MirroredStrategy(["/CPU:1"])
-    assert_same(trained("dqn", "tensorflow", None), trained("dqn", "tensorflow", live))
+    assert_same(alone("dqn", "tensorflow"), trained("dqn", "tensorflow", live))
     try:
         mt.make_agents("dqn", Identity, seed=0, backend="tensorflow", strategy=MirroredStrategy(replicas=3))
     except mt.ConfigError as error:
