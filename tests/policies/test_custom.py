@@ -42,7 +42,7 @@ def equal(one, two):
 
 
 def trainer(env, steps, **settings):
-    kept = {"num_train_envs": 4, "num_test_envs": 4, "test_freq": 10_000, "episodes_per_test": 20, "seed": 0}
+    kept = {"num_train_envs": 4, "num_test_envs": 4, "test_freq": 10_000, "episodes_per_test": 4, "seed": 0}
     return mt.DecentralizedTrainer(env, steps_per_train=steps, progress=False, **{**kept, **settings})
 
 
@@ -52,8 +52,8 @@ def identity_player():
 
 
 def test_learns_the_identity_game_off_and_on_policy(own):
-    agents = [own.q_agent(3, 3), own.actor_critic_agent(3, 3)]
-    result = trainer(Identity, 1600).train(agents, [1, 1], plot=False)
+    agents = [own.q_agent(3, 3, update_per_step=0.2), own.actor_critic_agent(3, 3)]
+    result = trainer(Identity, 1600, num_train_envs=8, episodes_per_test=8).train(agents, [1, 1], plot=False)
     returns = result["history"].filter(like="return/").to_numpy()
     assert returns[0].mean() < 6
     assert (returns[-1] > 9.5).all()
@@ -337,13 +337,13 @@ def test_two_runs_with_one_seed_are_identical(own):
     def run():
         agents = [own.q_agent(3, 3, dropout=0.3), own.actor_critic_agent(3, 3)]
         own.draw()  # what is drawn elsewhere must not matter
-        trainer(Identity, 240).train(agents, [1, 1], plot=False)
+        trainer(Identity, 120).train(agents, [1, 1], plot=False)
         return [array for agent in agents for array in copied(agent.model)]
 
     first = run()
     assert all(equal(first, run()))
     plain = own.q_agent(3, 3)
-    trainer(Identity, 240).train([plain, own.actor_critic_agent(3, 3)], [1, 1], plot=False)
+    trainer(Identity, 120).train([plain, own.actor_critic_agent(3, 3)], [1, 1], plot=False)
     assert not any(equal(first[:4], copied(plain.model)[:4])), "dropout changed nothing"
 
 
@@ -354,7 +354,7 @@ def test_a_seat_that_does_not_learn_is_unchanged_and_a_frozen_copy_stays(own):
     symbols = np.arange(3)
     before, chosen = (copied(learning.model), copied(still.model)), frozen.act(symbols)
     learning.hyper.gamma = 0.5
-    trainer(lambda: Identity(players=3), 480).train([learning, still, frozen], [1, 0, 0], plot=False)
+    trainer(lambda: Identity(players=3), 160).train([learning, still, frozen], [1, 0, 0], plot=False)
     assert all(equal(before[1], copied(still.model)))
     assert not any(equal(before[0], copied(learning.model)))
     assert np.array_equal(frozen.act(symbols), chosen)
@@ -366,7 +366,7 @@ def test_a_seat_that_does_not_learn_is_unchanged_and_a_frozen_copy_stays(own):
 
 def test_saves_and_loads(own, tmp_path):
     agents = [own.q_agent(3, 3, epsilon=mt.linear(1.0, 0.0, 1000)), own.actor_critic_agent(3, 3)]
-    trainer(Identity, 240).train(agents, [1, 1], plot=False)
+    trainer(Identity, 120).train(agents, [1, 1], plot=False)
     mt.save(tmp_path / "agents", agents)
     makers = {"Twins": lambda: own.q_agent(3, 3, seed=5), "ActorCritic": lambda: own.actor_critic_agent(3, 3, seed=6)}
     loaded: list[Any] = mt.load(tmp_path / "agents", supply=makers)

@@ -22,10 +22,11 @@ from tests.policies.batches import (
     some_rollout,
     some_transitions,
 )
+from tests.tiers import rounds
 
-UPDATES = 20
+UPDATES = rounds(8, 20)
 TOLERANCE = 2e-5
-"""What 20 Adam steps make of the last bits in which a batched and a single matrix product differ."""
+"""What Adam steps make of the last bits in which a batched and a single matrix product differ."""
 
 
 def stacked(agents):

@@ -32,7 +32,7 @@ def seated(name, algorithm):
 
 
 def trainer(env, steps, **settings):
-    kept = {"num_train_envs": 4, "num_test_envs": 4, "test_freq": 10_000, "episodes_per_test": 20, "seed": 0}
+    kept = {"num_train_envs": 4, "num_test_envs": 4, "test_freq": 10_000, "episodes_per_test": 4, "seed": 0}
     return mt.DecentralizedTrainer(env, steps_per_train=steps, progress=False, **{**kept, **settings})
 
 
@@ -43,7 +43,7 @@ def weights(agent):
 @pytest.mark.parametrize("name", DISCRETE)
 def test_learns_the_identity_game(name):
     agents = [seated(name, DISCRETE[name](3, 3, seed)) for seed in (0, 1)]
-    result = trainer(Identity, 800).train(agents, [1, 1], plot=False)
+    result = trainer(Identity, 800, num_train_envs=8, episodes_per_test=8).train(agents, [1, 1], plot=False)
     assert result["reward_metric_stats"][0] < 6 < 9.5 < result["reward_metric_stats"][-1]
 
 
