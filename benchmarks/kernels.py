@@ -35,9 +35,9 @@ from marltrain.envs.native.control.cartpole import cos_sin
 from marltrain.policies.backends.torch import ops
 from marltrain.policies.backends.torch.graphs import Graph
 from marltrain.policies.batch import Rollout
-from marltrain.policies.learner import AlgorithmLearner
-from marltrain.policies.native.learning import QPass
-from marltrain.policies.passes import Passes, PhasePass
+from marltrain.policies.compiled.q_update import QStep
+from marltrain.policies.learner.gradient_step import GradientStep, GradientSteps
+from marltrain.policies.learner.learner import AlgorithmLearner
 
 CALLS = 200
 SPACES = spaces.Box(-1, 1, (18,)), spaces.Discrete(5)
@@ -81,7 +81,7 @@ def dqn_pass(way: str, width: int = 64) -> Callable[[], object]:
     agent = mt.DQN(*SPACES, seed=0, jit_compile=True, device="cpu", network=mt.MLP((width, width), "relu"))
     learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
     parts = agent.algorithm.phases[0], agent.algorithm, agent.backend, learner.nets, learner.optimisers
-    one: Any = QPass(*parts, double=True) if way == "native" else PhasePass(*parts)
+    one: Any = QStep(*parts, double=True) if way == "native" else GradientStep(*parts)
     if way == "checked":
         one._function = torch.compile(one._step, dynamic=False, fullgraph=True, options={"cpp_wrapper": True})
     columns: dict[str, Any] = {
@@ -100,7 +100,7 @@ def ppo_update(way: str, width: int) -> Callable[[], object]:
     learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
     if way == "graph":
         parts = agent.algorithm.phases[0], agent.algorithm, agent.backend, learner.nets, learner.optimisers
-        learner.passes = Passes([PhasePass(*parts)])
+        learner.passes = GradientSteps([GradientStep(*parts)])
     rng, cut = np.random.default_rng(0), np.arange(2048) % 128 == 127
     rows = {name: rng.normal(size=(3, 2048)).astype(np.float32) for name in ("reward", "log_prob")}
     batch = Rollout(

@@ -28,8 +28,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from marltrain.envs import make_vector, resolve
-from marltrain.envs.check import random_actions
 from marltrain.envs.native.catalogue import GAMES
+from marltrain.envs.python.check_env import random_actions
 from marltrain.envs.registry import api_of, list_environments
 from marltrain.layout import split_mask
 
@@ -47,7 +47,7 @@ STARTING = """
 import sys, time
 import numpy as np
 from marltrain.envs import make_vector
-from marltrain.envs.check import random_actions
+from marltrain.envs.python.check_env import random_actions
 start, used = time.perf_counter(), time.process_time()
 vector = make_vector("marltrain/" + sys.argv[1], None, 16)
 vector.step(random_actions(vector.spec, vector.reset(0), np.random.default_rng(0)))

@@ -27,7 +27,7 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 import marltrain as mt
-from marltrain.trainer.hooks import Callback, Moment
+from marltrain.trainer.callbacks import Callback, Moment
 
 ENV, ENV_ARGS, NUM_ENVS, STEPS = "mpe2/simple_spread_v3", {"N": 3}, 16, 128
 PLACES: dict[str, tuple[str, int | None]] = {

@@ -62,7 +62,7 @@ class Rival:
 
 
 @dataclass
-class Found:
+class FoundCheckpoint:
     """What a rival's runs printed, and why others printed nothing."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)
@@ -90,7 +90,7 @@ def peer(name: str, venvs: Path) -> Rival:
     return Rival(name, missing=reason.read_text().strip() if reason.exists() else "not installed: `make peers`")
 
 
-def run(rival: Rival, arguments: Sequence[str], cores: Sequence[int], seconds: float, into: Found) -> None:
+def run(rival: Rival, arguments: Sequence[str], cores: Sequence[int], seconds: float, into: FoundCheckpoint) -> None:
     """Run a process on its cores and keep the line that it prints, or why there is none."""
     if rival.missing or into.failed:
         into.failed = into.failed or rival.missing
@@ -117,9 +117,9 @@ def run(rival: Rival, arguments: Sequence[str], cores: Sequence[int], seconds: f
 
 def in_turn(
     rivals: Sequence[Rival], work: str, cores: Sequence[int], rounds: Iterable[int], seconds: float
-) -> dict[Rival, Found]:
+) -> dict[Rival, FoundCheckpoint]:
     """Let all rivals run, one after the other, round by round; a round is a seed."""
-    found = {rival: Found() for rival in rivals}
+    found = {rival: FoundCheckpoint() for rival in rivals}
     for seed in rounds:
         for rival in rivals:
             run(rival, (work, "--seed", str(seed)), cores, seconds, found[rival])
@@ -131,13 +131,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
 
 
-def best(found: dict[Rival, Found], number: str, choose: Any) -> float:
+def best(found: dict[Rival, FoundCheckpoint], number: str, choose: Any) -> float:
     """Return the best median of marltrain's; nan where it has none."""
     medians = [statistics.median(runs.all(number)) for rival, runs in found.items() if rival.ours and runs.lines]
     return float(choose(medians, default=float("nan")))
 
 
-def rates(found: dict[Rival, Found]) -> str:
+def rates(found: dict[Rival, FoundCheckpoint]) -> str:
     """Return the table of env steps a second."""
     mine, rows = best(found, "env_steps_per_s", max), []
     for rival, runs in found.items():
@@ -155,7 +155,7 @@ def rates(found: dict[Rival, Found]) -> str:
     return table(["", "networks", "lowest", "median", "highest", "marltrain / peer", "set-up (s)"], rows)
 
 
-def times(found: dict[Rival, Found]) -> str:
+def times(found: dict[Rival, FoundCheckpoint]) -> str:
     """Return the table of seconds until cart-pole is learned, over the seeds that learned it."""
     for runs in found.values():
         for line in runs.lines:
@@ -176,7 +176,7 @@ def times(found: dict[Rival, Found]) -> str:
 
 def costs(what: str, kind: str, cores: Sequence[int], rounds: int, seconds: float) -> str:
     """Return the table of what W1 costs by players, environments or width."""
-    rival, found = marltrain(kind), {value: Found() for value in COSTS[what]}
+    rival, found = marltrain(kind), {value: FoundCheckpoint() for value in COSTS[what]}
     for _ in range(rounds):
         for value, runs in found.items():
             run(rival, ("W1", OPTIONS[what], str(value)), cores, seconds, runs)
@@ -201,7 +201,7 @@ def processor() -> str:
     return told[1].strip() if told else "unknown processor"
 
 
-def versions(found: dict[Rival, Found]) -> str:
+def versions(found: dict[Rival, FoundCheckpoint]) -> str:
     """Say which versions ran."""
     told = {name: number for runs in found.values() for line in runs.lines for name, number in line["versions"].items()}
     return ", ".join(f"{name} {number}" for name, number in sorted(told.items()))

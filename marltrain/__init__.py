@@ -12,65 +12,65 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Acted": "marltrain.policies.batch",
-    "Agent": "marltrain.policies.agent",
+    "Agent": "marltrain.policies.agents.agent",
     "AgentError": "marltrain.errors",
     "AgentState": "marltrain.policies.batch",
-    "Algorithm": "marltrain.policies.algorithm",
+    "Algorithm": "marltrain.policies.algorithms.base",
     "Batch": "marltrain.policies.batch",
     "CNN": "marltrain.policies.networks",
-    "Callback": "marltrain.trainer.hooks",
-    "Checkpoint": "marltrain.trainer.checkpoint",
+    "Callback": "marltrain.trainer.callbacks",
+    "Checkpoint": "marltrain.trainer.saving.checkpoint",
     "ConfigError": "marltrain.errors",
-    "CustomAgent": "marltrain.policies.custom",
+    "CustomAgent": "marltrain.policies.agents.custom",
     "DQN": "marltrain.policies.algorithms.dqn",
-    "DataParallel": "marltrain.policies.strategies",
+    "DataParallel": "marltrain.policies.learner.parallel.strategies",
     "DecentralizedTrainer": "marltrain.trainer.decentralized",
     "DummyVectorEnv": "marltrain.envs",
     "EnvError": "marltrain.errors",
     "EnvSpec": "marltrain.spec",
     "Experience": "marltrain.policies.batch",
     "FrameStack": "marltrain.envs",
-    "FrozenAgent": "marltrain.policies.agent",
-    "FunctionAgent": "marltrain.policies.agent",
+    "FrozenAgent": "marltrain.policies.agents.agent",
+    "FunctionAgent": "marltrain.policies.agents.agent",
     "LambdaCallback": "marltrain.trainer.lambda_callback",
-    "Learner": "marltrain.policies.learner",
-    "LearningAgent": "marltrain.policies.learning",
-    "LossBatch": "marltrain.policies.custom",
+    "Learner": "marltrain.policies.learner.learner",
+    "LearningAgent": "marltrain.policies.agents.algorithm_agent",
+    "LossBatch": "marltrain.policies.agents.custom",
     "MLP": "marltrain.policies.networks",
     "MarlTrainError": "marltrain.errors",
     "MaskError": "marltrain.errors",
-    "MirroredStrategy": "marltrain.policies.strategies",
-    "Moment": "marltrain.trainer.hooks",
-    "MultiWorkerMirroredStrategy": "marltrain.policies.strategies",
+    "MirroredStrategy": "marltrain.policies.learner.parallel.strategies",
+    "Moment": "marltrain.trainer.callbacks",
+    "MultiWorkerMirroredStrategy": "marltrain.policies.learner.parallel.strategies",
     "Needs": "marltrain.policies.batch",
     "NetworkSpec": "marltrain.policies.networks",
-    "OffPolicyAgent": "marltrain.policies.tianshou",
-    "OnPolicyAgent": "marltrain.policies.tianshou",
+    "OffPolicyAgent": "marltrain.policies.agents.tianshou",
+    "OnPolicyAgent": "marltrain.policies.agents.tianshou",
     "PPO": "marltrain.policies.algorithms.ppo",
-    "ParameterServerStrategy": "marltrain.policies.strategies",
-    "Phase": "marltrain.policies.algorithm",
+    "ParameterServerStrategy": "marltrain.policies.learner.parallel.strategies",
+    "Phase": "marltrain.policies.algorithms.base",
     "PlayerSpec": "marltrain.spec",
-    "ProgressPrinter": "marltrain.trainer.progress",
-    "RandomAgent": "marltrain.policies.agent",
-    "Replay": "marltrain.policies.memory.choices",
-    "Rollouts": "marltrain.policies.memory.choices",
+    "ProgressPrinter": "marltrain.trainer.reporting.progress",
+    "RandomAgent": "marltrain.policies.agents.agent",
+    "Replay": "marltrain.policies.memory.config",
+    "Rollouts": "marltrain.policies.memory.config",
     "SaveError": "marltrain.errors",
     "Schedule": "marltrain.policies.schedules",
-    "Settings": "marltrain.policies.algorithm",
+    "Settings": "marltrain.policies.algorithms.base",
     "SpecError": "marltrain.errors",
     "Step": "marltrain.spec",
     "SubprocVectorEnv": "marltrain.envs",
-    "TestResult": "marltrain.trainer.evaluation",
+    "TestResult": "marltrain.trainer.evaluating.evaluation",
     "WorkerError": "marltrain.errors",
     "check_env": "marltrain.envs",
     "cosine": "marltrain.policies.schedules",
     "exponential": "marltrain.policies.schedules",
     "linear": "marltrain.policies.schedules",
     "list_environments": "marltrain.envs",
-    "load": "marltrain.policies.saving",
-    "make_agents": "marltrain.trainer.making",
+    "load": "marltrain.policies.agents.saving",
+    "make_agents": "marltrain.trainer.make_agents",
     "play": "marltrain.trainer.play",
-    "save": "marltrain.policies.saving",
+    "save": "marltrain.policies.agents.saving",
     "setting": "marltrain.config",
     "tuned": "marltrain.trainer.tuned",
 }
@@ -114,13 +114,17 @@ if TYPE_CHECKING:
         SpecError as SpecError,
         WorkerError as WorkerError,
     )
-    from marltrain.policies.agent import (
+    from marltrain.policies.agents.agent import (
         Agent as Agent,
         FrozenAgent as FrozenAgent,
         FunctionAgent as FunctionAgent,
         RandomAgent as RandomAgent,
     )
-    from marltrain.policies.algorithm import Algorithm as Algorithm, Phase as Phase, Settings as Settings
+    from marltrain.policies.agents.algorithm_agent import LearningAgent as LearningAgent
+    from marltrain.policies.agents.custom import CustomAgent as CustomAgent, LossBatch as LossBatch
+    from marltrain.policies.agents.saving import load as load, save as save
+    from marltrain.policies.agents.tianshou import OffPolicyAgent as OffPolicyAgent, OnPolicyAgent as OnPolicyAgent
+    from marltrain.policies.algorithms.base import Algorithm as Algorithm, Phase as Phase, Settings as Settings
     from marltrain.policies.algorithms.dqn import DQN as DQN
     from marltrain.policies.algorithms.ppo import PPO as PPO
     from marltrain.policies.batch import (
@@ -130,32 +134,28 @@ if TYPE_CHECKING:
         Experience as Experience,
         Needs as Needs,
     )
-    from marltrain.policies.custom import CustomAgent as CustomAgent, LossBatch as LossBatch
-    from marltrain.policies.learner import Learner as Learner
-    from marltrain.policies.learning import LearningAgent as LearningAgent
-    from marltrain.policies.memory.choices import Replay as Replay, Rollouts as Rollouts
+    from marltrain.policies.learner.learner import Learner as Learner
+    from marltrain.policies.learner.parallel.strategies import (
+        DataParallel as DataParallel,
+        MirroredStrategy as MirroredStrategy,
+        MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
+        ParameterServerStrategy as ParameterServerStrategy,
+    )
+    from marltrain.policies.memory.config import Replay as Replay, Rollouts as Rollouts
     from marltrain.policies.networks import CNN as CNN, MLP as MLP, NetworkSpec as NetworkSpec
-    from marltrain.policies.saving import load as load, save as save
     from marltrain.policies.schedules import (
         Schedule as Schedule,
         cosine as cosine,
         exponential as exponential,
         linear as linear,
     )
-    from marltrain.policies.strategies import (
-        DataParallel as DataParallel,
-        MirroredStrategy as MirroredStrategy,
-        MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
-        ParameterServerStrategy as ParameterServerStrategy,
-    )
-    from marltrain.policies.tianshou import OffPolicyAgent as OffPolicyAgent, OnPolicyAgent as OnPolicyAgent
     from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
-    from marltrain.trainer.checkpoint import Checkpoint as Checkpoint
+    from marltrain.trainer.callbacks import Callback as Callback, Moment as Moment
     from marltrain.trainer.decentralized import DecentralizedTrainer as DecentralizedTrainer
-    from marltrain.trainer.evaluation import TestResult as TestResult
-    from marltrain.trainer.hooks import Callback as Callback, Moment as Moment
+    from marltrain.trainer.evaluating.evaluation import TestResult as TestResult
     from marltrain.trainer.lambda_callback import LambdaCallback as LambdaCallback
-    from marltrain.trainer.making import make_agents as make_agents
+    from marltrain.trainer.make_agents import make_agents as make_agents
     from marltrain.trainer.play import play as play
-    from marltrain.trainer.progress import ProgressPrinter as ProgressPrinter
+    from marltrain.trainer.reporting.progress import ProgressPrinter as ProgressPrinter
+    from marltrain.trainer.saving.checkpoint import Checkpoint as Checkpoint
     from marltrain.trainer.tuned import tuned as tuned

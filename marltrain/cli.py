@@ -24,8 +24,8 @@ from marltrain.errors import ConfigError, MarlTrainError, SaveError, did_you_mea
 from marltrain.files import read_json, whole_folder
 
 if TYPE_CHECKING:
-    from marltrain.policies.agent import Agent
-    from marltrain.trainer.evaluation import TestResult
+    from marltrain.policies.agents.agent import Agent
+    from marltrain.trainer.evaluating.evaluation import TestResult
 
 CONFIG = "config.json"
 PLACE = ("device", "jit_compile", "strategy")
@@ -185,14 +185,14 @@ def _add_train(parser: Parser) -> None:
 
 
 def _default_backend() -> Any:
-    from marltrain.trainer.making import make_agents
+    from marltrain.trainer.make_agents import make_agents
 
     return inspect.signature(make_agents).parameters["backend"].default
 
 
 def _settings_of_agents() -> list[str]:
     """Return the names that `--set` takes, of every algorithm."""
-    from marltrain.policies.restore import LEARNING, learning_class
+    from marltrain.policies.agents.restore import LEARNING, learning_class
 
     settings = [fields(learning_class(algo).algorithm_class.Settings) for algo in LEARNING]
     names = dict.fromkeys(field.name for of_one in settings for field in of_one)
@@ -201,7 +201,7 @@ def _settings_of_agents() -> list[str]:
 
 def _settings_help() -> str:
     """List every algorithm's settings with their defaults."""
-    from marltrain.policies.restore import LEARNING, learning_class
+    from marltrain.policies.agents.restore import LEARNING, learning_class
 
     lines = [
         "a VALUE is a Python literal, text, a schedule or a network:",
@@ -227,10 +227,10 @@ def _spoken(value: Any) -> str:
 
 
 def _train(given: dict[str, Any]) -> Path | None:
-    from marltrain.policies.agent import RandomAgent
-    from marltrain.trainer.checkpoint import Checkpoint
+    from marltrain.policies.agents.agent import RandomAgent
     from marltrain.trainer.decentralized import DecentralizedTrainer
-    from marltrain.trainer.making import make_agents
+    from marltrain.trainer.make_agents import make_agents
+    from marltrain.trainer.saving.checkpoint import Checkpoint
     from marltrain.trainer.tuned import tuned
 
     _reach(given["env"])
@@ -329,7 +329,7 @@ def _tell_training(result: Mapping[str, Any], env: str, folder: Path) -> None:
 
 def _tell_resuming(words: Sequence[str], folder: Path) -> None:
     """Print the command that goes on with a run that was interrupted."""
-    from marltrain.trainer.checkpoint import newest
+    from marltrain.trainer.saving.checkpoint import newest
 
     if newest(folder) is None:
         print("interrupted: there is no checkpoint to go on from; --checkpoint STEPS writes some")
@@ -380,8 +380,8 @@ class _Run:
 
 def _opened(given: dict[str, Any]) -> _Run:
     from marltrain.envs import probe, resolve
-    from marltrain.policies.agent import RandomAgent
-    from marltrain.policies.saving import load
+    from marltrain.policies.agents.agent import RandomAgent
+    from marltrain.policies.agents.saving import load
 
     folder = whole_folder(given.pop("run"))
     config = read_json(folder / CONFIG)
@@ -477,7 +477,7 @@ def _play(given: dict[str, Any]) -> None:
 
 
 def _add_plot(parser: Parser) -> None:
-    from marltrain.trainer.plots import plot_runs
+    from marltrain.trainer.reporting.plots import plot_runs
 
     defaults = {name: p.default for name, p in inspect.signature(plot_runs).parameters.items()}
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs; runs of one kind form a band")
@@ -487,7 +487,7 @@ def _add_plot(parser: Parser) -> None:
 
 
 def _plot(given: dict[str, Any]) -> None:
-    from marltrain.trainer.plots import plot_runs
+    from marltrain.trainer.reporting.plots import plot_runs
 
     print(plot_runs(given.pop("runs"), **given))
 

@@ -4,12 +4,12 @@
 whether an environment keeps its contract. This package knows no policy and loads no learning framework.
 """
 
-from marltrain.envs.check import Report, check_env
-from marltrain.envs.chunk import probe
 from marltrain.envs.frame_stack import FrameStack
+from marltrain.envs.python.check_env import Report, check_env
+from marltrain.envs.python.chunk import probe
 from marltrain.envs.registry import Source, list_environments, resolve
-from marltrain.envs.subproc import SubprocVectorEnv
 from marltrain.envs.vector import DummyVectorEnv, VectorEnv, make_vector
+from marltrain.envs.workers.subproc import SubprocVectorEnv
 
 __all__ = [
     "DummyVectorEnv",

@@ -141,7 +141,7 @@ def check_timeout(env_timeout: float | None, *, vector: str, native: bool) -> No
         )
 
 
-class Ledger:
+class FaultLog:
     """The faults of the last `WINDOW` env steps: logs each, and stops when they are more than `limit`."""
 
     def __init__(self, limit: int) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 
 from marltrain.checks import finite, within
 from marltrain.config import check_flags
-from marltrain.envs.chunk import Chunk, probe
-from marltrain.envs.faults import MAX_RESTARTS, Fault, Handling, Ledger, check_timeout
-from marltrain.envs.moves import check_played
-from marltrain.envs.native.batch import Batch
+from marltrain.envs.faults import MAX_RESTARTS, Fault, FaultLog, Handling, check_timeout
+from marltrain.envs.native.batch import GameBatch
+from marltrain.envs.python.action_log import check_action_log
+from marltrain.envs.python.chunk import Chunk, probe
 from marltrain.envs.registry import Source, resolve
 from marltrain.errors import ConfigError, did_you_mean
 from marltrain.files import MOST_COUNTED, State
@@ -46,7 +46,7 @@ class VectorEnv(ABC):
         self.spec: EnvSpec = probe(source, with_state=with_state)
         self.faults: Sequence[Fault] = ()
         self._handling = handling or Handling()
-        self._ledger = Ledger(self._handling.max_env_restarts)
+        self._ledger = FaultLog(self._handling.max_env_restarts)
         self._clock = 0  # env steps since the reset
 
     @abstractmethod
@@ -100,7 +100,7 @@ class VectorEnv(ABC):
         seen = {name: known.array(f"step/{name}", a.dtype, a.shape) for name, a in self._told().items()}
         rest = {name.removeprefix("envs/"): array for name, array in saved.items() if name.startswith("envs/")}
         if self.source.game is None:
-            check_played(State({}, rest, "envs/envs"), self.spec, self.num_envs)
+            check_action_log(State({}, rest, "envs/envs"), self.spec, self.num_envs)
         for name, array in self._told().items():
             array[...] = seen[name]
         self._forget_faults()
@@ -171,7 +171,7 @@ class VectorEnv(ABC):
 class LocalVectorEnv(VectorEnv):
     """All environments in this process, held by one chunk or one native batch, `_held`, which a subclass makes."""
 
-    _held: Chunk | Batch
+    _held: Chunk | GameBatch
     _sent: tuple[Array, ...] | None = None
 
     def reset(self, seed: int) -> Step:
@@ -304,7 +304,7 @@ def make_vector(
             source, num_envs, role=role, with_state=with_state, recording=recording, handling=handling
         )
     if vector == "subproc":
-        from marltrain.envs.subproc import SubprocVectorEnv  # which is one, too
+        from marltrain.envs.workers.subproc import SubprocVectorEnv  # which is one, too
 
         return SubprocVectorEnv(
             source, num_envs, num_workers=num_workers, role=role, with_state=with_state, recording=recording,

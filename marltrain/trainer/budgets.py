@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from marltrain.trainer.settings import TrainerSettings
 
 if TYPE_CHECKING:
-    from marltrain.trainer.parts import Counters
+    from marltrain.trainer.context import Counters
 
 
 @dataclass(frozen=True)

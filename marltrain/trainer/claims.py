@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from marltrain.errors import AgentError, ConfigError, MarlTrainError
-from marltrain.policies.agent import Agent
+from marltrain.policies.agents.agent import Agent
 
 _GUARD = threading.Lock()
 _AT_WORK: dict[int, tuple[int, str]] = {}

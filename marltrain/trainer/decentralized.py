@@ -15,28 +15,25 @@ from marltrain.envs import Source, VectorEnv, make_vector, resolve
 from marltrain.envs.faults import MAX_RESTARTS, check_timeout, closed
 from marltrain.errors import ConfigError
 from marltrain.layout import Array
-from marltrain.policies.agent import Agent
+from marltrain.policies.agents.agent import Agent
 from marltrain.policies.memory.streams import Plan, Streams
 from marltrain.random import child_seed, fresh_seed
 from marltrain.spec import EnvSpec
 from marltrain.trainer.budgets import Budgets
-from marltrain.trainer.checkpoint import FOLDER, Found, begun, find, run_of, sole
+from marltrain.trainer.callbacks import Callback, CallbackList, FunctionHooks, Periodic
 from marltrain.trainer.claims import at_work
-from marltrain.trainer.course import Course
-from marltrain.trainer.evaluation import Evaluation, TestResult
-from marltrain.trainer.folder import RunFolder, checked, default_name, existing_folder, new_folder
-from marltrain.trainer.going_on import earlier_run, past_of, same_memory
-from marltrain.trainer.halves import check_agents, check_places
-from marltrain.trainer.hooks import Callback, CallbackList, FunctionHooks, Paced
-from marltrain.trainer.overlap import learning_thread
-from marltrain.trainer.paces import Defaults, check_pace, plans_for
-from marltrain.trainer.parts import Counters, Parts
-from marltrain.trainer.progress import Progress, ProgressPrinter, announced
-from marltrain.trainer.prospects import check_line_up, warn_of_early_end, warn_of_no_update
-from marltrain.trainer.record import record
-from marltrain.trainer.resume import call_of, check, check_frames, check_resumable, seed_of, threads, versions
-from marltrain.trainer.roster import Roster, as_mask, check_learners
+from marltrain.trainer.collecting.double_buffer import check_agents, check_places
+from marltrain.trainer.context import Counters, RunContext
+from marltrain.trainer.evaluating.evaluation import Evaluation, TestResult
+from marltrain.trainer.preflight import check_line_up, warn_of_early_end, warn_of_no_update
+from marltrain.trainer.reporting.progress import Progress, ProgressPrinter, announced
+from marltrain.trainer.reporting.run_config import record
 from marltrain.trainer.run import Run
+from marltrain.trainer.saving.checkpoint import FOLDER, FoundCheckpoint, begun, find, run_of, sole
+from marltrain.trainer.saving.continuation import earlier_run, past_of, same_memory
+from marltrain.trainer.saving.resume import call_of, check, check_frames, check_resumable, seed_of, threads, versions
+from marltrain.trainer.saving.run_folder import RunFolder, checked, default_name, existing_folder, new_folder
+from marltrain.trainer.seats import Seating, as_mask, check_learners
 from marltrain.trainer.settings import (
     EPISODES,
     TEST_EPISODES,
@@ -50,6 +47,9 @@ from marltrain.trainer.settings import (
     check_tests,
     try_team_reward,
 )
+from marltrain.trainer.updating.asynchronous import learning_thread
+from marltrain.trainer.updating.pace import Defaults, check_pace, plans_for
+from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 
 class DecentralizedTrainer:
@@ -143,8 +143,8 @@ class DecentralizedTrainer:
         self.reward_metric, self.team_reward = reward_metric, team_reward
         self.printer = progress if isinstance(progress, ProgressPrinter) else None
         self.hooks = FunctionHooks(
-            Paced("train_fn", train_fn, self.settings.num_train_envs),
-            Paced("test_fn", test_fn, self.settings.num_test_envs),
+            Periodic("train_fn", train_fn, self.settings.num_train_envs),
+            Periodic("test_fn", test_fn, self.settings.num_test_envs),
             save_best_fn, save_last_fn, stop_fn,
         )  # fmt: skip
         self.callbacks = CallbackList(callbacks).callbacks
@@ -223,7 +223,7 @@ class DecentralizedTrainer:
             finally:
                 run.finish(asked.plot)
         if self.settings.steps_per_train is None:
-            warn_of_no_update(run.parts.roster.units, learning, run.counters.updates, run.reason)
+            warn_of_no_update(run.parts.seating.units, learning, run.counters.updates, run.reason)
         return run.result()
 
     @config.checked_arguments
@@ -235,8 +235,8 @@ class DecentralizedTrainer:
         at = at_work(self, agents, training=False)
         num_envs = min(self.settings.num_test_envs, episodes)
         with at, announced(self.settings.progress), closed(self._vector(num_envs, "test"), self.source.name) as envs:
-            roster = Roster(envs.spec, agents, self.seed, stack=False)
-            return Evaluation(envs, self.seed, self.settings.max_test_steps).play(roster.units, episodes, caller=5)
+            seating = Seating(envs.spec, agents, self.seed, stack=False)
+            return Evaluation(envs, self.seed, self.settings.max_test_steps).play(seating.units, episodes, caller=5)
 
     def stop(self, reason: str) -> None:
         """End training after the current batch step."""
@@ -276,7 +276,7 @@ class DecentralizedTrainer:
     def learning_mask(self, values: Sequence[Any] | Array) -> None:
         run = self._running("learning_mask")
         mask = as_mask(values, run.parts.envs.spec, "learning_mask", some=True)
-        check_learners(run.parts.envs.spec, run.parts.roster.agents, mask)
+        check_learners(run.parts.envs.spec, run.parts.seating.agents, mask)
         run.set_masks(learning=mask)
 
     @property
@@ -291,7 +291,7 @@ class DecentralizedTrainer:
 
     def save(self, folder: Path, agents: Sequence[Agent]) -> None:
         """Write agents to a folder of the run."""
-        from marltrain.policies.saving import save
+        from marltrain.policies.agents.saving import save
 
         save(folder, list(agents), players=None if self.run is None else self.run.parts.envs.spec.names)
 
@@ -300,7 +300,7 @@ class DecentralizedTrainer:
             raise ConfigError(f"{what} is given to train(); it can be set here only while training runs")
         return self.run
 
-    def _found(self, resume: str | Path | None, stack: ExitStack) -> tuple[Found | None, RunFolder | None]:
+    def _found(self, resume: str | Path | None, stack: ExitStack) -> tuple[FoundCheckpoint | None, RunFolder | None]:
         """Lock the folder to go on in, read its checkpoint, and take its seed; None where the run starts anew."""
         if resume is None:
             return None, None
@@ -320,7 +320,9 @@ class DecentralizedTrainer:
             self.seed = seed_of(found, self.settings.seed)
         return found, folder
 
-    def _folder(self, resume: str | Path | None, found: Found | None, locked: RunFolder | None) -> RunFolder | None:
+    def _folder(
+        self, resume: str | Path | None, found: FoundCheckpoint | None, locked: RunFolder | None
+    ) -> RunFolder | None:
         """Return the run's folder: the one that is locked already, a new one, or None."""
         if found is not None or self.run_dir is False:
             return locked
@@ -352,7 +354,7 @@ class DecentralizedTrainer:
         resume: str | Path | None,
         any_threads: bool,
         go_on: bool | DecentralizedTrainer,
-    ) -> tuple[Run, Found | None, Array, Array]:
+    ) -> tuple[Run, FoundCheckpoint | None, Array, Array]:
         """Build and check everything a run needs; environments are closed again when a check fails."""
         settings = self.settings
         with ExitStack() as stack:
@@ -369,15 +371,15 @@ class DecentralizedTrainer:
                 np.ones(len(spec.players)) if exploration_mask is None else exploration_mask, spec,
                 "exploration_mask", some=False,
             )  # fmt: skip
-            roster = Roster(spec, agents, self.seed, stack=True)
-            for unit in roster.units:
+            seating = Seating(spec, agents, self.seed, stack=True)
+            for unit in seating.units:
                 stack.callback(unit.learner.close)
             check_learners(spec, agents, learning)
             if settings.double_buffer:
-                check_agents(roster.units)
-            line_up = roster
+                check_agents(seating.units)
+            line_up = seating
             if test_agents is not None:
-                line_up = Roster(spec, test_agents, self.seed, stack=False, what="test_agents")
+                line_up = Seating(spec, test_agents, self.seed, stack=False, what="test_agents")
                 check_line_up(agents, test_agents)
             if earlier is not None:
                 own = earlier.trainer is self
@@ -391,22 +393,22 @@ class DecentralizedTrainer:
                 check(found, told, any_threads=any_threads)
                 self._streams = None  # a checkpoint brings its own
             defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory)
-            for unit in roster.units:
+            for unit in seating.units:
                 check_pace(unit, spec, envs.num_envs, defaults)
             warn_of_early_end(
-                roster.units, learning, envs.num_envs, defaults, settings.steps_per_train, begun=past is not None
+                seating.units, learning, envs.num_envs, defaults, settings.steps_per_train, begun=past is not None
             )
             evaluation = self._evaluation(stack) if settings.tests else None
-            plans = plans_for(roster.units, spec, envs.num_envs, defaults)
-            streams = self._streams_for(spec, roster, plans, envs.num_envs)
-            learners = [unit for unit in roster.units if unit.learner.needs is not None and not unit.frozen.all()]
+            plans = plans_for(seating.units, spec, envs.num_envs, defaults)
+            streams = self._streams_for(spec, seating, plans, envs.num_envs)
+            learners = [unit for unit in seating.units if unit.learner.needs is not None and not unit.frozen.all()]
             thread = stack.enter_context(learning_thread(settings.collect))
-            courses = []
+            schedulers = []
             for unit in learners:
-                stack.callback(unit.learner.together)  # also where the next one is refused
-                courses.append(Course(unit, streams, envs.num_envs, defaults, thread))
+                stack.callback(unit.learner.act_directly)  # also where the next one is refused
+                schedulers.append(UpdateScheduler(unit, streams, envs.num_envs, defaults, thread))
                 if past is not None:
-                    courses[-1].follow(past.counters.updates, past.courses)
+                    schedulers[-1].follow(past.counters.updates, past.schedulers)
             env_seed = self.seed if self.trained == 0 else child_seed(self.seed, "train", self.trained)
             if earlier is None:
                 folder = self._folder(resume, found, locked)
@@ -419,8 +421,8 @@ class DecentralizedTrainer:
                 record(folder.path, self, spec, agents, (learning, exploring))
             self.trained += 1
             budgets = Budgets.of(settings, Counters() if past is None else past.counters)
-            parts = Parts(
-                envs, evaluation, roster, line_up, test_agents is not None, streams, courses,
+            parts = RunContext(
+                envs, evaluation, seating, line_up, test_agents is not None, streams, schedulers,
                 folder, env_seed, budgets, self.hooks,
                 CallbackList([*self._watchers(folder, budgets), *self.callbacks]),
                 self.checkpoint, told, stack.pop_all(), past,
@@ -452,9 +454,9 @@ class DecentralizedTrainer:
             "threads": threads(agents), "reproducible": spec.reproducible,
         }  # fmt: skip
 
-    def _streams_for(self, spec: EnvSpec, roster: Roster, plans: Mapping[int, Plan], num_envs: int) -> Streams:
+    def _streams_for(self, spec: EnvSpec, seating: Seating, plans: Mapping[int, Plan], num_envs: int) -> Streams:
         """Return the streams of the last `train` when the same agents sit in the same seats, else new ones."""
-        who = tuple(roster.agents), repr(plans)  # the agents themselves: an id may come back after its object is gone
+        who = tuple(seating.agents), repr(plans)  # the agents themselves: an id may come back after its object is gone
         known = self._streams_of is not None and _same(self._streams_of, who)
         if self._streams is None or self._streams.torn or not known:
             self._streams, self._streams_of = Streams(spec, num_envs, plans), who
@@ -462,7 +464,7 @@ class DecentralizedTrainer:
 
     def _watchers(self, folder: RunFolder | None, budgets: Budgets) -> list[Callback]:
         """The callbacks of every run: TensorBoard files where it has a folder, and a progress bar if it is wanted."""
-        from marltrain.trainer.tensorboard import TensorBoard
+        from marltrain.trainer.reporting.tensorboard import TensorBoard
 
         watchers: list[Callback] = [] if folder is None else [TensorBoard(folder.path)]
         if self.settings.progress:

@@ -7,7 +7,7 @@ from typing import Any
 
 from marltrain.config import check_function
 from marltrain.errors import ConfigError, did_you_mean, shown
-from marltrain.trainer.hooks import EVENTS, Callback, Moment
+from marltrain.trainer.callbacks import EVENTS, Callback, Moment
 
 
 class LambdaCallback(Callback):

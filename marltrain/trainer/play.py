@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.config import check_flags
-from marltrain.envs.adapter import Adapter, metadata_of
-from marltrain.envs.chunk import ADAPTERS, probe
 from marltrain.envs.faults import closed
-from marltrain.envs.guard import Guard
+from marltrain.envs.python.adapter import Adapter, metadata_of
+from marltrain.envs.python.chunk import ADAPTERS, probe
+from marltrain.envs.python.contract import Contract
 from marltrain.envs.registry import Source, api_of, resolve
 from marltrain.errors import ConfigError, EnvError, MarlTrainError, spoken
 from marltrain.files import path_of, replacing
@@ -24,11 +24,11 @@ from marltrain.layout import Array
 from marltrain.random import child_seed
 from marltrain.spec import EnvSpec, Step
 from marltrain.trainer.claims import at_work
-from marltrain.trainer.rollout import Actors
-from marltrain.trainer.roster import Roster
+from marltrain.trainer.collecting.rollout import Actors
+from marltrain.trainer.seats import Seating
 
 if TYPE_CHECKING:
-    from marltrain.policies.agent import Agent
+    from marltrain.policies.agents.agent import Agent
 
 FILMS = (".gif", ".mp4")
 HOLD = 1.0
@@ -70,7 +70,7 @@ def play(
         spec = probe(source)
         table = _Table(source, spec, ("human", "ansi") if target is None else ("rgb_array",))
         rate = fps or float(table.metadata.get("render_fps") or (2 if spec.turn_based else 10))
-        actors = Actors(spec, Roster(spec, agents, seed, stack=False).units, 1, "test")
+        actors = Actors(spec, Seating(spec, agents, seed, stack=False).units, 1, "test")
         actors.explore(np.full(len(spec.players), not greedy))
         if target is None:
             show: Show = _Window(rate, draws=table.render_mode == "human")
@@ -89,7 +89,7 @@ class _Table:
     def __init__(self, source: Source, spec: EnvSpec, render_modes: Sequence[str]) -> None:
         """Build the environment with the first of the modes that it has; raises EnvError where it has none."""
         self.source, self.spec = source, spec
-        self.guard, self.step = Guard(spec), Step.empty(spec, 1)
+        self.guard, self.step = Contract(spec), Step.empty(spec, 1)
         self.used = False
         known: Any = ()
         for self.render_mode in render_modes:

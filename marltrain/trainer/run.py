@@ -18,28 +18,28 @@ from marltrain.errors import spoken
 from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.spec import Step
-from marltrain.trainer.checkpoint import Checkpoint, Found, newest, write
-from marltrain.trainer.collecting import Stepwise
-from marltrain.trainer.counted import check_tables, counted, masks
-from marltrain.trainer.course import Course
-from marltrain.trainer.evaluation import GivenUp, TestResult
-from marltrain.trainer.faults import FaultTable, received
-from marltrain.trainer.halves import Halves, nobody_interferes
-from marltrain.trainer.history import History
-from marltrain.trainer.hooks import Moment
-from marltrain.trainer.interrupts import Interrupts
-from marltrain.trainer.judging import Judge, Verdict
-from marltrain.trainer.parts import Counters, Parts
+from marltrain.trainer.callbacks import Moment
+from marltrain.trainer.collecting.double_buffer import DoubleBufferedCollector, nobody_interferes
+from marltrain.trainer.collecting.rollout import Actors, Recorder
+from marltrain.trainer.collecting.stepwise import SyncCollector
+from marltrain.trainer.context import Counters, RunContext
+from marltrain.trainer.evaluating.evaluation import TestInterrupted, TestResult
+from marltrain.trainer.evaluating.schedule import TestSchedule
+from marltrain.trainer.evaluating.selection import Judge, Verdict
+from marltrain.trainer.reporting.faults import FaultTable, received
+from marltrain.trainer.reporting.history import History
+from marltrain.trainer.reporting.scalars import Scalars
 from marltrain.trainer.result import TrainResult
-from marltrain.trainer.resume import check_frames
-from marltrain.trainer.rollout import Actors, Collector
-from marltrain.trainer.scalars import Scalars
+from marltrain.trainer.saving.checkpoint import Checkpoint, FoundCheckpoint, newest, write
+from marltrain.trainer.saving.counts import check_tables, counted, masks
+from marltrain.trainer.saving.interrupts import Interrupts
+from marltrain.trainer.saving.resume import check_frames
 from marltrain.trainer.settings import team_rewards
-from marltrain.trainer.timing import TestTiming
+from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 if TYPE_CHECKING:
+    from marltrain.trainer.collecting.fused import FusedCollector
     from marltrain.trainer.decentralized import DecentralizedTrainer
-    from marltrain.trainer.stretch import Stretches
 
 
 LOGGER = logging.getLogger("marltrain")
@@ -52,19 +52,19 @@ MOST_AHEAD = 1024
 class Run:
     """The state of one `train` call; `DecentralizedTrainer.train` drives it."""
 
-    def __init__(self, trainer: DecentralizedTrainer, parts: Parts) -> None:
+    def __init__(self, trainer: DecentralizedTrainer, parts: RunContext) -> None:
         """Start the clock."""
         self.trainer, self.parts = trainer, parts
         folder = None if parts.folder is None else parts.folder.path
         past = parts.past
         self.counters = Counters() if past is None else past.counters
         self.history = History(parts.envs.spec.names, folder) if past is None else past.history
-        labels = [label for unit in parts.roster.units for label in unit.labels]
+        labels = [label for unit in parts.seating.units for label in unit.labels]
         self.scalars = Scalars(self.history, labels, self.tell)
         self.faults = FaultTable(folder) if past is None else past.faults
         line_up = parts.line_up.agents if parts.rotate else None
-        self.judge = Judge(trainer.reward_metric, parts.envs.spec.names, parts.roster.agents, line_up)
-        self.timing = TestTiming(trainer.settings.test_freq, trainer.settings.test_freq_steps)
+        self.judge = Judge(trainer.reward_metric, parts.envs.spec.names, parts.seating.agents, line_up)
+        self.timing = TestSchedule(trainer.settings.test_freq, trainer.settings.test_freq_steps)
         if past is not None:
             self.judge.follow(past.judge, comparable=past.comparable)
             self.timing.tested_at = past.tested_at
@@ -72,7 +72,7 @@ class Run:
         self.interrupts = Interrupts()
         self._gradient_base = self._gradient_total() - self.counters.gradient_steps
         spec, num_envs = parts.envs.spec, parts.envs.num_envs
-        self._actors = Actors(spec, parts.roster.units, num_envs, "act")
+        self._actors = Actors(spec, parts.seating.units, num_envs, "act")
         self._collected = 0  # batch steps that were made last
         self._returns = np.zeros((len(spec.players), num_envs))
         self._lengths = np.zeros(num_envs, np.int64)
@@ -95,7 +95,7 @@ class Run:
         """Reset, tell the callbacks, play the first test, call `train_fn(0, 0)`; or go on from the past."""
         self.set_masks(learning, exploring)
         self.started = True
-        self.tell("on_train_start", agents=self.parts.roster.agents, line_up=self.parts.line_up.agents)
+        self.tell("on_train_start", agents=self.parts.seating.agents, line_up=self.parts.line_up.agents)
         past, counters = self.parts.past, self.counters
         if past is not None:
             self.parts.callbacks.restore(past.callbacks)
@@ -107,7 +107,7 @@ class Run:
             self.parts.hooks.train.start()
         else:
             self.parts.hooks.train.go_on(counters.episodes)
-        for unit in self.parts.roster.units:
+        for unit in self.parts.seating.units:
             unit.learner.at(counters.env_steps)
         envs = self.parts.envs
         self._step = received(envs, partial(envs.reset, self.parts.env_seed), self._note_faults)
@@ -115,12 +115,12 @@ class Run:
         self._remember(self._step, None)
         self._tell_starts(range(envs.num_envs))
 
-    def resume(self, found: Found) -> None:
+    def resume(self, found: FoundCheckpoint) -> None:
         """Go on from a checkpoint, in place of `start`; a test that was due when it was written is played."""
         begun_anew = self._restore(found)
         self._written_at = self.counters.env_steps
         self.started = True
-        self.tell("on_train_start", agents=self.parts.roster.agents, line_up=self.parts.line_up.agents)
+        self.tell("on_train_start", agents=self.parts.seating.agents, line_up=self.parts.line_up.agents)
         with found.taken():
             self.parts.callbacks.restore(found.state.part("callbacks"))
         self._check_kept()
@@ -149,21 +149,21 @@ class Run:
     def learn(self) -> None:
         """Make the updates that are due."""
         env_steps, most, metrics = self.counters.env_steps, self.parts.budgets.updates, {}
-        due = [course for course in self.parts.courses if course.gathered(self._collected)]
+        due = [scheduler for scheduler in self.parts.schedulers if scheduler.gathered(self._collected)]
         if not due:
             return
-        if self.parts.callbacks.listens("on_update_start") and any(course.is_due(most) for course in due):
-            self._gather(course.settle for course in due)  # so that one round ends before the next begins
+        if self.parts.callbacks.listens("on_update_start") and any(scheduler.is_due(most) for scheduler in due):
+            self._gather(scheduler.settle for scheduler in due)  # so that one round ends before the next begins
             self.tell("on_update_start")
-        for course in due:
-            metrics.update(course.update(env_steps, most))
-        self.counters.updates = max(course.updates for course in self.parts.courses)
+        for scheduler in due:
+            metrics.update(scheduler.update(env_steps, most))
+        self.counters.updates = max(scheduler.updates for scheduler in self.parts.schedulers)
         self._learned(metrics)
 
     def _learned_meanwhile(self) -> None:
         """Count and tell the updates that were made amid batch steps."""
-        for course in self.parts.courses:
-            learned, error = course.take()
+        for scheduler in self.parts.schedulers:
+            learned, error = scheduler.take()
             if learned is not None:
                 self.tell("on_update_start")
                 self.history.add_updates(*learned)
@@ -173,7 +173,7 @@ class Run:
 
     def settle(self) -> None:
         """Wait for the updates that overlap with collecting: what is tested, saved or masked is at rest."""
-        self._gather(course.settle for course in self.parts.courses)
+        self._gather(scheduler.settle for scheduler in self.parts.schedulers)
 
     def _gather(self, works: Iterable[Callable[[], dict[str, dict[str, float]]]]) -> None:
         """Do each, note what they measured, and raise what failed first."""
@@ -195,7 +195,7 @@ class Run:
         self._updated(metrics, 1)
 
     def _updated(self, metrics: dict[str, dict[str, float]], rounds: int) -> None:
-        self.counters.updates = max(course.updates for course in self.parts.courses)
+        self.counters.updates = max(scheduler.updates for scheduler in self.parts.schedulers)
         self.counters.gradient_steps = self._gradient_total() - self._gradient_base
         self.tell("on_update_end", metrics=metrics, rounds=rounds)
 
@@ -216,7 +216,7 @@ class Run:
                 parts.line_up.units, episodes, rotate=parts.rotate, on_step=self._tested_on,
                 on_faults=partial(self._note_faults, role="test"), given_up=lambda: self.interrupts.asked,
             )  # fmt: skip
-        except GivenUp:
+        except TestInterrupted:
             return False
         verdict = self.judge.judge(result.returns, self._applied_masks()[0])
         self._newly_best = verdict.best
@@ -311,28 +311,30 @@ class Run:
         """Why somebody asked to stop, or ""."""
         return "interrupted" if self.interrupts.asked else self.trainer.stop_reason
 
-    def _way_ahead(self) -> Stepwise | Stretches | Halves:
+    def _way_ahead(self) -> SyncCollector | FusedCollector | DoubleBufferedCollector:
         """Return how batch steps are made: in halves if asked for; several at once where nobody hears of each."""
         envs = self.parts.envs
-        collector = Collector(self._actors, self.parts.streams)
-        stepwise = Stepwise(envs, collector, partial(received, envs, envs.recv, self._note_faults))
+        collector = Recorder(self._actors, self.parts.streams)
+        stepwise = SyncCollector(envs, collector, partial(received, envs, envs.recv, self._note_faults))
         if self.trainer.settings.double_buffer and nobody_interferes(self.parts.callbacks):
-            return Halves(envs, collector, partial(received, envs, on_faults=self._note_faults), self._episodes_left)
+            return DoubleBufferedCollector(
+                envs, collector, partial(received, envs, on_faults=self._note_faults), self._episodes_left
+            )
         native = self.trainer.source.game is not None
         if not native or self.trainer.team_reward is not None or self.parts.callbacks.listens("on_step"):
             return stepwise
-        from marltrain.trainer.stretch import Stretches, can_stretch  # loads numba
+        from marltrain.trainer.collecting.fused import FusedCollector, can_fuse  # loads numba
 
-        if not can_stretch(stepwise):
+        if not can_fuse(stepwise):
             return stepwise
-        return Stretches(stepwise, self._returns, self._lengths, self.parts.courses, self._plan())
+        return FusedCollector(stepwise, self._returns, self._lengths, self.parts.schedulers, self._plan())
 
-    def _plan(self) -> Callable[[Course, int, int], int]:
+    def _plan(self) -> Callable[[UpdateScheduler, int, int], int]:
         """Return how updates are planned: for compiled code to make, unless somebody acts upon each."""
         if self.parts.callbacks.interfering(["on_update_start", "on_update_end"]):
-            return lambda course, steps, _: min(steps, course.steps_left)
+            return lambda scheduler, steps, _: min(steps, scheduler.steps_left)
         budget = self.parts.budgets.updates
-        return lambda course, steps, unit: course.plan(self.counters.env_steps, steps, budget, unit)
+        return lambda scheduler, steps, unit: scheduler.plan(self.counters.env_steps, steps, budget, unit)
 
     def _steps_ahead(self) -> int:
         """Return the batch steps that can be made before an update, a test, a checkpoint or a budget's end is due."""
@@ -341,7 +343,7 @@ class Run:
             return 1
         steps = self.parts.steps_left(counters.env_steps, self.timing)
         if not self._ahead.plans:
-            steps += [course.steps_left for course in self.parts.courses]
+            steps += [scheduler.steps_left for scheduler in self.parts.schedulers]
         return max(1, min([MOST_AHEAD, *steps]))
 
     def _episodes_left(self) -> int:
@@ -363,7 +365,9 @@ class Run:
     def _checkpoint(self, checkpoint: Checkpoint, best: bool) -> None:
         if self.parts.folder is None:
             raise RuntimeError("a run without a folder has no checkpoints")
-        self._gather(course.wait for course in self.parts.courses)  # agents act on as they would without a checkpoint
+        self._gather(
+            scheduler.wait for scheduler in self.parts.schedulers
+        )  # agents act on as they would without a checkpoint
         counters, settings = self.counters, checkpoint.settings
         told = {**self.parts.told, "env_steps": counters.env_steps, "episodes": counters.episodes, "best": best}
         path = write(self.parts.folder.whole(), told, self._state(settings.memory), keep=settings.keep)
@@ -383,10 +387,10 @@ class Run:
                 "applied": np.array(self._applied_masks()),
             },
         )  # fmt: skip
-        made.add("agents", parts.roster.state())
-        if parts.line_up is not parts.roster:
-            made.add("line_up", parts.line_up.state(but=parts.roster.agents))
-        made.add("courses", State.joined(**{str(i): course.state() for i, course in enumerate(parts.courses)}))
+        made.add("agents", parts.seating.state())
+        if parts.line_up is not parts.seating:
+            made.add("line_up", parts.line_up.state(but=parts.seating.agents))
+        made.add("courses", State.joined(**{str(i): scheduler.state() for i, scheduler in enumerate(parts.schedulers)}))
         made.add("actors", self._actors.state())
         made.add("envs", State({}, parts.envs.state()))
         made.add("judge", self.judge.state())
@@ -398,7 +402,7 @@ class Run:
             made.add("memory", parts.streams.state())
         return made
 
-    def _restore(self, found: Found) -> list[int]:
+    def _restore(self, found: FoundCheckpoint) -> list[int]:
         """Become the run that a checkpoint was written of; raises SaveError where it does not hold one.
 
         Returns the environments whose running episodes could not be brought back, and begin anew.
@@ -423,15 +427,15 @@ class Run:
                 warnings.warn(told, stacklevel=5)
         return [e for e, _ in lost]
 
-    def _take(self, found: Found) -> None:
+    def _take(self, found: FoundCheckpoint) -> None:
         parts, state = self.parts, found.state
         spec, memory = parts.envs.spec, found.memory
         check_frames(spec, memory=memory)
         known = counted(state, found.told, len(spec.players), parts.envs.num_envs)
-        now, applied = (masks(state, name, spec, parts.roster.agents) for name in ("masks", "applied"))
-        parts.roster.restore(state.part("agents"))
-        if parts.line_up is not parts.roster:
-            parts.line_up.restore(state.part("line_up"), but=parts.roster.agents)
+        now, applied = (masks(state, name, spec, parts.seating.agents) for name in ("masks", "applied"))
+        parts.seating.restore(state.part("agents"))
+        if parts.line_up is not parts.seating:
+            parts.line_up.restore(state.part("line_up"), but=parts.seating.agents)
         self.counters, self.timing.tested_at = known.counters, known.tested_at
         self._gradient_base, self._seconds_before = known.gradient_base, known.seconds
         self.trainer.trained = known.trained
@@ -442,8 +446,8 @@ class Run:
         self._apply_masks()
         if (applied != now).any():
             self.set_masks(*now)
-        for i, course in enumerate(parts.courses):
-            course.restore(state.part("courses").part(str(i)), memory=memory)
+        for i, scheduler in enumerate(parts.schedulers):
+            scheduler.restore(state.part("courses").part(str(i)), memory=memory)
         self._actors.restore(state.part("actors"))
         self.judge.restore(state.part("judge"))
         self.history.restore(state.part("history"))
@@ -462,7 +466,7 @@ class Run:
         if self.parts.folder is None:
             return None
         path = self.parts.folder.whole() / name
-        self.trainer.save(path, self.parts.roster.agents)
+        self.trainer.save(path, self.parts.seating.agents)
         return path
 
     def _written(self, work: Callable[[], Any]) -> None:
@@ -513,8 +517,8 @@ class Run:
         learning, exploring = self.masks()
         self._actors.explore(exploring)
         self.parts.streams.learning(learning | self.trainer.settings.shared_memory)
-        for course in self.parts.courses:
-            course.learning(learning)
+        for scheduler in self.parts.schedulers:
+            scheduler.learning(learning)
 
     def tell(self, event: str, **data: Any) -> None:
         """Give the callbacks a Moment, if any listens."""
@@ -582,10 +586,10 @@ class Run:
         self._written(self.faults.write)
 
     def _gradient_total(self) -> int:
-        return sum(course.gradient_steps for course in self.parts.courses)
+        return sum(scheduler.gradient_steps for scheduler in self.parts.schedulers)
 
     def _plot(self) -> None:
-        from marltrain.trainer.plots import draw_run
+        from marltrain.trainer.reporting.plots import draw_run
 
         title = self.parts.envs.spec.name
         draw_run(self.history.tests, self.history.episodes, self.trainer.folder / "metrics.png", title=title)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.envs import VectorEnv
-from marltrain.envs.check import random_actions
+from marltrain.envs.python.check_env import random_actions
 from marltrain.layout import arrays_of
 from marltrain.random import child_seed
 from marltrain.spec import EnvSpec, Step, empty_actions

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from marltrain.envs import make_vector
-from marltrain.envs.faults import WINDOW, Fault, Handling, Ledger, check_timeout, cut_by, read, written
+from marltrain.envs.faults import WINDOW, Fault, FaultLog, Handling, check_timeout, cut_by, read, written
 from marltrain.errors import ConfigError, EnvError, SaveError
 from marltrain.random import child_seed
 from tests.envs.driving import act, random_run, same
@@ -21,7 +21,7 @@ def seed_of(e: int, episode: int, run: int = 5) -> int:
     return child_seed(run, "episode", "train", e, episode)
 
 
-class Course:
+class UpdateScheduler:
     """What one environment of `Flaky` should do, worked out from its seeds."""
 
     def __init__(self, e: int, at: int, kind: str, *, every: int = 3, past: bool = False) -> None:
@@ -69,16 +69,16 @@ def test_a_fault_costs_the_running_episode_of_one_environment(fault, at):
         return  # none that an ended episode can have
     past = at == 10 and KINDS[fault] == "contract" and fault != "shape"
     with make_vector(Flaky, {"fault": fault, "at": at}, 3, on_fault="restart", max_env_restarts=99) as vector:
-        courses = [Course(e, at, KINDS[fault], past=past) for e in range(3)]
+        schedulers = [UpdateScheduler(e, at, KINDS[fault], past=past) for e in range(3)]
         step = vector.reset(5)
-        assert told(vector.faults) == [f for course in courses for f in course.faults]
+        assert told(vector.faults) == [f for scheduler in schedulers for f in scheduler.faults]
         seen = 0
         for _ in range(60):
             step = vector.step(act(vector.spec, 3))
-            after = [course.step() for course in courses]
+            after = [scheduler.step() for scheduler in schedulers]
             assert told(vector.faults) == [f for _, faults in after for f in faults]
             assert step.ended.tolist() == [ended for ended, _ in after]
-            assert step.episode.tolist() == [course.episode for course in courses]
+            assert step.episode.tolist() == [scheduler.episode for scheduler in schedulers]
             cut = cut_by(vector.faults)
             seen += len(vector.faults)
             assert not step.terminated.any()
@@ -89,7 +89,7 @@ def test_a_fault_costs_the_running_episode_of_one_environment(fault, at):
             assert step.turn[0].all()
             obs = step.obs[0]
             assert isinstance(obs, np.ndarray)
-            assert np.allclose(obs[..., 0], np.array([course.t / 10 for course in courses]))
+            assert np.allclose(obs[..., 0], np.array([scheduler.t / 10 for scheduler in schedulers]))
         assert seen > 2
 
 
@@ -205,7 +205,7 @@ def test_an_environment_that_never_begins_stops_with_the_whole_story(place, faul
 
 def test_faults_are_counted_within_a_window_of_env_steps(caplog):
     fault = Fault("exception", 0, 1, 2, 3, "it broke")
-    ledger = Ledger(2)
+    ledger = FaultLog(2)
     ledger.add([fault], 0)
     ledger.add([fault], 10)
     ledger.add([fault], WINDOW)  # the first is past
@@ -255,7 +255,7 @@ def test_a_global_state_that_was_wrong_is_told_once():
 
 def test_a_ledger_goes_on_in_another_process():
     fault = Fault("exception", 0, 1, 2, 3, "it broke", "in line 3", (0,))
-    ledger, other = Ledger(2), Ledger(2)
+    ledger, other = FaultLog(2), FaultLog(2)
     ledger.add([fault, fault], 100)
     other.restore(ledger.state(100 + WINDOW - 1), 0)
     assert other.state(0).tolist() == ledger.state(100 + WINDOW - 1).tolist()
@@ -328,4 +328,4 @@ def test_what_is_survived():
 )
 def test_a_ledger_of_anything_else_is_refused(told, message):
     with pytest.raises(SaveError, match=message):
-        Ledger(2).restore(np.frombuffer(told, np.uint8), 0)
+        FaultLog(2).restore(np.frombuffer(told, np.uint8), 0)

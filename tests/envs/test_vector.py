@@ -62,7 +62,7 @@ def test_environments_do_not_depend_on_how_many_there_are():
 
 def test_workers_are_even_and_as_many_as_asked():
     with SubprocVectorEnv(Film, 5, num_workers=3) as vector:
-        assert [(task.low, task.high) for task in vector._crew._tasks] == [(0, 1), (1, 3), (3, 5)]
+        assert [(task.low, task.high) for task in vector._pool._tasks] == [(0, 1), (1, 3), (3, 5)]
 
 
 def faulty(fault: str, at: int = 3, **rest) -> SubprocVectorEnv:
@@ -98,7 +98,7 @@ def test_dummy_and_subproc_say_the_same_of_a_broken_environment():
 @pytest.mark.parametrize(("fault", "fate"), [("kill", r"killed by signal 9 \(SIGKILL\)"), ("exit", "exit code 7")])
 def test_a_worker_that_dies_is_reported_and_nothing_hangs(fault, fate):
     vector = faulty(fault)
-    pids = [process.pid for process in vector._crew._processes]
+    pids = [process.pid for process in vector._pool._processes]
     with pytest.raises(
         WorkerError, match=rf"worker [01], which held environments (0 to 1|2 to 3) \(Broken\), .*{fate}"
     ):
@@ -112,7 +112,7 @@ def test_a_worker_that_dies_is_reported_and_nothing_hangs(fault, fate):
 def test_a_worker_killed_between_steps_is_reported():
     with SubprocVectorEnv(Crowd, 4, num_workers=2) as vector:
         vector.reset(0)
-        process = vector._crew._processes[1]
+        process = vector._pool._processes[1]
         process.kill()
         process.join()
         with pytest.raises(WorkerError, match=r"worker 1, which held environments 2 to 3"):
@@ -136,7 +136,7 @@ def test_an_environment_that_cannot_be_built_in_a_worker_is_reported():
 def test_closing_leaves_no_process_and_no_shared_memory():
     before = set(os.listdir("/dev/shm"))
     vector = SubprocVectorEnv(Film, 4, num_workers=2)
-    pids = [process.pid for process in vector._crew._processes]
+    pids = [process.pid for process in vector._pool._processes]
     vector.reset(0)
     vector.send(act(vector.spec, 4))  # closed in the middle of a step
     vector.close()
@@ -146,7 +146,7 @@ def test_closing_leaves_no_process_and_no_shared_memory():
 
 def test_forgetting_a_vector_environment_ends_its_workers():
     vector = SubprocVectorEnv(Crowd, 2, num_workers=2)
-    pids = [process.pid for process in vector._crew._processes]
+    pids = [process.pid for process in vector._pool._processes]
     assert all(map(alive, pids))
     del vector
     assert gone(pids)
@@ -254,5 +254,5 @@ def test_rendering_one_environment():
 
 def test_importing_environments_and_workers_loads_no_framework():
     heavy = ("torch", "tensorflow", "tianshou", "ray", "pandas", "numba", "matplotlib")
-    code = f"import sys, marltrain.envs, marltrain.envs.worker; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, marltrain.envs, marltrain.envs.workers.worker; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

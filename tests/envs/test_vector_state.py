@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from marltrain.envs import make_vector
-from marltrain.envs.check import random_actions
+from marltrain.envs.python.check_env import random_actions
 from marltrain.errors import ConfigError, SaveError
 from tests.envs.driving import same, snapshot
 from tests.toys import Crowd, Forgetful, Identity, Motley, Relay

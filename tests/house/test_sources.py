@@ -14,7 +14,10 @@ CODE = ("marltrain", "examples", "benchmarks")
 EVERYTHING = (*CODE, "tests", "docs")
 MIRRORS_NOTHING = {"house": "rules of the repository", "whole": "runs of the whole library"}
 RUN_ELSEWHERE = {"spread.py": "make demo"}
-READ_THEIR_PARENT = {"marltrain/envs/worker.py", "marltrain/policies/replica.py"}  # bytes of a process, not of a file
+READ_THEIR_PARENT = {
+    "marltrain/envs/workers/worker.py",
+    "marltrain/policies/learner/parallel/replica.py",
+}  # bytes of a process, not of a file
 
 READERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "torch", "numpy.lib.format"}
 

@@ -16,7 +16,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.layout import Layout
 from marltrain.policies.backends import make_backend
-from marltrain.policies.learner import AlgorithmLearner
+from marltrain.policies.learner.learner import AlgorithmLearner
 from tests.policies.backends.both import BOTH, TENSORFLOW, TORCH
 from tests.policies.batches import IMAGE, PICTURE_AND_VECTOR, VECTOR, some_rollout, some_transitions
 from tests.tiers import LONG, rounds

@@ -89,13 +89,13 @@ def test_samples_follow_the_probabilities_and_never_an_illegal_action():
 
 
 def test_gumbel_noise_is_finite_even_at_the_ends_of_the_uniform():
-    class Ends:
+    class EndTable:
         def random(self, shape, dtype):
             return np.linspace(0, np.nextafter(np.float32(1), np.float32(0)), int(np.prod(shape)), dtype=dtype).reshape(
                 shape
             )
 
-    ends: list[Any] = [Ends()]
+    ends: list[Any] = [EndTable()]
     noise = gumbel(ends, (4, 5))
     assert np.isfinite(noise).all()
     assert noise.dtype == np.float32

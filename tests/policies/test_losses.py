@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from marltrain.policies.algorithm import weighted_mean
+from marltrain.policies.algorithms.base import weighted_mean
 from marltrain.policies.backends.torch import ops
 from marltrain.policies.losses import approx_kl, clipped_surrogate, clipped_value_loss, huber
 from tests.policies.backends.both import BOTH, value_and_gradients

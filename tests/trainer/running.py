@@ -11,7 +11,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.policies.batch import Experience
-from marltrain.trainer.hooks import EVENTS, Callback, Moment
+from marltrain.trainer.callbacks import EVENTS, Callback, Moment
 from tests.toys import Identity
 
 SMALL = mt.MLP(hidden=(4,))
@@ -62,7 +62,7 @@ def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     def empty(tests: object, episodes: object, path: Path, *, title: str = "") -> None:
         path.touch()
 
-    monkeypatch.setattr("marltrain.trainer.plots.draw_run", empty)
+    monkeypatch.setattr("marltrain.trainer.reporting.plots.draw_run", empty)
 
 
 class Recorder(Callback):

@@ -14,7 +14,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.errors import AgentError, ConfigError, EnvError
 from marltrain.random import child_seed
-from marltrain.trainer.hooks import Callback
+from marltrain.trainer.callbacks import Callback
 from tests.envs.driving import run_seed
 from tests.toys import Broken, Crowd, Forgetful, Identity, Motley, Relay
 from tests.trainer.running import SMALL, Student, changed, dqn, ppo, tables, trainer, weights

@@ -4,7 +4,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.errors import ConfigError
-from marltrain.trainer.hooks import EVENTS, CallbackList, Moment
+from marltrain.trainer.callbacks import EVENTS, CallbackList, Moment
 
 
 def moment(event):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from marltrain.errors import AgentError, ConfigError, EnvError
-from marltrain.policies.agent import FunctionAgent, RandomAgent
-from marltrain.trainer.making import make_agents
+from marltrain.policies.agents.agent import FunctionAgent, RandomAgent
+from marltrain.trainer.make_agents import make_agents
 from marltrain.trainer.play import play
 from tests.toys import Crowd, Identity, Relay
 

@@ -7,7 +7,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.errors import ConfigError, EnvError
-from marltrain.trainer.hooks import Callback
+from marltrain.trainer.callbacks import Callback
 from tests.toys import Broken, Identity
 from tests.trainer.running import At, Recorder, changed, dqn, ppo, tables, trainer, weights
 

@@ -10,8 +10,8 @@ import pytest
 import marltrain as mt
 from marltrain.errors import ConfigError, MaskError
 from marltrain.policies.batch import Rollout
-from marltrain.policies.learner import AlgorithmLearner
-from marltrain.trainer.hooks import Callback
+from marltrain.policies.learner.learner import AlgorithmLearner
+from marltrain.trainer.callbacks import Callback
 from tests.toys import Crowd, Identity
 from tests.trainer.running import At, Student, changed, dqn, ppo, trainer, weights
 

@@ -6,7 +6,7 @@ import pytest
 from marltrain.envs import list_environments
 from marltrain.errors import ConfigError
 from marltrain.trainer.decentralized import DecentralizedTrainer
-from marltrain.trainer.making import make_agents
+from marltrain.trainer.make_agents import make_agents
 from marltrain.trainer.tuned import _TABLE, tuned
 
 

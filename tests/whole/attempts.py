@@ -24,7 +24,7 @@ from unittest.mock import patch
 from hypothesis import HealthCheck, Phase, given, settings
 
 import marltrain as mt
-from marltrain.trainer.prospects import NOTHING
+from marltrain.trainer.preflight import NOTHING
 from marltrain.trainer.run import Run
 from tests.whole.configurations import VALID, Configuration
 from tests.whole.spoiling import configurations

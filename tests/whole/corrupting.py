@@ -18,7 +18,7 @@ import numpy as np
 
 import marltrain as mt
 from marltrain.errors import SaveError
-from marltrain.trainer.checkpoint import find
+from marltrain.trainer.saving.checkpoint import find
 from tests.whole.resuming import CASES, summary
 
 CUTS = 20

@@ -31,7 +31,7 @@ import numpy as np
 import marltrain as mt
 from marltrain import files
 from marltrain.errors import AgentError, ConfigError, SaveError
-from marltrain.trainer.checkpoint import ARRAYS, FILES, FOLDER, MANIFEST, MEMORY, VALUES, find
+from marltrain.trainer.saving.checkpoint import ARRAYS, FILES, FOLDER, MANIFEST, MEMORY, VALUES, find
 from tests.whole.forgeries import altered
 from tests.whole.resuming import CASES, Case, dqn, ppo
 

@@ -63,17 +63,17 @@ def left(trainer: mt.DecentralizedTrainer, agents: list[mt.Agent], result: dict[
     assert run is not None
     assert streams is not None
     tables = {name: result[name].drop(columns="seconds").to_csv() for name in ("history", "episodes")}
-    courses = [course.state() for course in run.parts.courses]
-    for state in courses:  # a run's end abandons open rows at times of its own
+    schedulers = [scheduler.state() for scheduler in run.parts.schedulers]
+    for state in schedulers:  # a run's end abandons open rows at times of its own
         state.arrays.pop("reader/since", None)
     return {
         **tables,
         "counters": vars(run.counters),
         "metrics": result["reward_metric_stats"],
         "agents": [summary(agent.state()) for agent in agents],
-        "learners": [summary(unit.learner.loop_state()) for unit in run.parts.roster.units],
+        "learners": [summary(unit.learner.loop_state()) for unit in run.parts.seating.units],
         "memory": summary(streams.state()),
-        "courses": [summary(state) for state in courses],
+        "courses": [summary(state) for state in schedulers],
         "carries": summary(run._actors.state()),
         "callbacks": [str(c.state_dict()) for c in trainer.callbacks if not isinstance(c, mt.Checkpoint)],
     }  # fmt: skip
@@ -163,7 +163,7 @@ def custom() -> list[mt.Agent]:
 
 def tianshou() -> list[mt.Agent]:
     """tianshou's, off-policy and on-policy."""
-    from tests.policies.tianshou import making
+    from tests.policies.agents.tianshou import making
 
     replaying = mt.OffPolicyAgent(making.dqn(3, 3), memory=mt.Replay(60), update_per_step=0.2)
     return [replaying, mt.OnPolicyAgent(making.discrete_ppo(3, 3))]
@@ -171,7 +171,7 @@ def tianshou() -> list[mt.Agent]:
 
 def with_alpha() -> list[mt.Agent]:
     """An algorithm of which a part has an optimizer of its own."""
-    from tests.policies.tianshou import making
+    from tests.policies.agents.tianshou import making
 
     sac = making.sac(4, mt.make_agents("random", Motley)[1].action_space)
     return [mt.RandomAgent(), mt.OffPolicyAgent(sac, memory=mt.Replay(60), update_per_step=0.2)]
@@ -179,7 +179,7 @@ def with_alpha() -> list[mt.Agent]:
 
 def faster(trainer: mt.DecentralizedTrainer) -> None:
     """Change a number in the middle of a run."""
-    trainer.run.parts.roster.agents[0].hyper.learning_rate = 0.01  # type: ignore[union-attr]
+    trainer.run.parts.seating.agents[0].hyper.learning_rate = 0.01  # type: ignore[union-attr]
 
 
 def masked(learning: list[int], exploring: list[int]) -> Callable[[mt.DecentralizedTrainer], None]:

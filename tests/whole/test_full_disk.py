@@ -17,7 +17,7 @@ import pytest
 import marltrain as mt
 from marltrain.errors import SaveError
 from marltrain.files import write_arrays
-from marltrain.trainer.history import History
+from marltrain.trainer.reporting.history import History
 from tests.trainer.running import At, dqn, ppo, tables, trainer, weights
 
 BYTES = 1000

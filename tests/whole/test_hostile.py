@@ -23,8 +23,8 @@ import marltrain as mt
 from marltrain.cli import main
 from marltrain.errors import SaveError
 from marltrain.files import sha256, signed
-from marltrain.trainer.checkpoint import FILES, MANIFEST, find
-from marltrain.trainer.plots import plot_runs
+from marltrain.trainer.reporting.plots import plot_runs
+from marltrain.trainer.saving.checkpoint import FILES, MANIFEST, find
 from tests.trainer.running import dqn, trainer
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.policies.strategies import (
+from marltrain.policies.learner.parallel.strategies import (
     DataParallel,
     MirroredStrategy,
     MultiWorkerMirroredStrategy,
@@ -61,7 +61,7 @@ class Handing(mt.Callback):
 
     @staticmethod
     def team_of(moment):
-        return moment.trainer.run.parts.roster.units[0].learner.passes.team
+        return moment.trainer.run.parts.seating.units[0].learner.passes.team
 
 
 def trained(name, backend, strategy, *, updates=UPDATES, watch=None, seats=None, stack=3, hand=None):
@@ -138,8 +138,8 @@ def test_processes_train_dqn_as_one_process_does_until_one_is_killed(strategy, v
     seen: dict[str, Any] = {}
 
     def kill(moment):
-        roster = moment.trainer.run.parts.roster
-        learner, seen["agents"] = roster.units[0].learner, [agent.frozen_copy() for agent in roster.agents]
+        seating = moment.trainer.run.parts.seating
+        learner, seen["agents"] = seating.units[0].learner, [agent.frozen_copy() for agent in seating.agents]
         team = learner.passes.team
         mine = learner.moved()
         for moved in team.ask_all("moved"):

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.envs.guard import Guard
 from marltrain.envs.native.bounds import check, store, take_back
 from marltrain.envs.native.game import Game
+from marltrain.envs.python.contract import Contract
 from marltrain.errors import ConfigError, EnvError
 from marltrain.layout import Array, Obs
 from marltrain.random import sequence
@@ -24,7 +24,7 @@ FINE = -1
 _HASH_START, _HASH_FACTOR = 0x43B0D7E5, 0x931E8875
 
 
-class Batch:
+class GameBatch:
     """Environments `first_index` to `first_index + num_envs` of a run, written into `out` (their columns only).
 
     Does for a native game what `chunk.Chunk` does for objects, with the same episode seeds.
@@ -197,7 +197,7 @@ class Batch:
             events[...] = False
 
     def _complain(self, e: int) -> None:
-        fault = Guard(self._spec).sent(self.actions, self._out)
+        fault = Contract(self._spec).sent(self.actions, self._out)
         message = fault.message if fault else "a wrong action"
         episode, seed, length = (int(self.records[name][e]) for name in ("episode", "seed", "steps"))
         kind = "test environment" if self._role == "test" else "environment"

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils import parallel_to_aec, wrappers
 
-from marltrain.envs.native.batch import BEGIN, LOOK, Batch
+from marltrain.envs.native.batch import BEGIN, LOOK, GameBatch
 from marltrain.envs.native.catalogue import GAMES, find
 from marltrain.envs.native.game import Game
 from marltrain.errors import ConfigError, EnvError, did_you_mean
@@ -35,7 +35,7 @@ def aec_env(name: str, **arguments: Any) -> Any:
 
 def gymnasium_env(name: str, **arguments: Any) -> Any:
     """Return a native game of one player, such as "CartPole-v1", as a Gymnasium Env. See `parallel_env`."""
-    return LoneObject(_made(name, arguments, ("gymnasium",)))
+    return GymnasiumObject(_made(name, arguments, ("gymnasium",)))
 
 
 def game_object(game: type[Game], render_mode: str | None = None, **arguments: Any) -> Any:
@@ -43,7 +43,7 @@ def game_object(game: type[Game], render_mode: str | None = None, **arguments: A
     if render_mode is not None:
         raise ConfigError(f"a native game draws nothing (render_mode={render_mode!r}); watch its original instead")
     made = game(**arguments)
-    return {"parallel": ParallelObject, "turns": _turns, "gymnasium": LoneObject}[made.api](made)
+    return {"parallel": ParallelObject, "turns": _turns, "gymnasium": GymnasiumObject}[made.api](made)
 
 
 def _made(name: str, arguments: dict[str, Any], apis: tuple[str, ...]) -> Game:
@@ -70,7 +70,7 @@ class _Single:
         self.game = game
         self.spec = game.spec(game.name, with_state=True)
         self.step = Step.empty(self.spec, 1)
-        self.batch = Batch(game, self.spec, self.step, num_envs=1, restart=False)
+        self.batch = GameBatch(game, self.spec, self.step, num_envs=1, restart=False)
         self._generator = np.random.default_rng()
 
     def begin(self, seed: int | None) -> None:
@@ -270,7 +270,7 @@ class TurnObject(_Object, AECEnv):  # type: ignore[misc]
         return self.possible_agents[after % len(self.possible_agents)]
 
 
-class LoneObject(_Open, gymnasium.Env[Any, Any]):
+class GymnasiumObject(_Open, gymnasium.Env[Any, Any]):
     """A native game of one player as a Gymnasium Env; its time limit is part of it."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from marltrain.envs.native.batch import Batch
+from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.registry import resolve
 from marltrain.envs.vector import LocalVectorEnv
 from marltrain.errors import ConfigError
@@ -41,4 +41,4 @@ class NativeVectorEnv(LocalVectorEnv):
             raise ConfigError(f"{self.source.name!r} is no native game; make_vector builds any environment")
         game = self.source.game(**self.source.arguments)
         self._step = Step.empty(self.spec, num_envs)
-        self.batch = self._held = Batch(game, self.spec, self._step, num_envs=num_envs, role=role, threads=threads)
+        self.batch = self._held = GameBatch(game, self.spec, self._step, num_envs=num_envs, role=role, threads=threads)

@@ -12,12 +12,13 @@ from gymnasium import spaces
 from marltrain.config import setting
 from marltrain.errors import ConfigError, SpecError
 from marltrain.layout import Array, Layout, Space
-from marltrain.policies.algorithm import (
+from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.algorithms.base import (
     FASTEST,
     MOST_PASSES,
     MOST_STEPS,
     Algorithm,
-    Native,
+    CompiledForm,
     Networks,
     Phase,
     Settings,
@@ -26,9 +27,8 @@ from marltrain.policies.algorithm import (
 from marltrain.policies.batch import Needs
 from marltrain.policies.distributions import masked
 from marltrain.policies.exploration import epsilon_greedy, epsilon_noise
-from marltrain.policies.learning import LearningAgent
 from marltrain.policies.losses import huber
-from marltrain.policies.memory.choices import LONGEST
+from marltrain.policies.memory.config import LONGEST
 from marltrain.policies.networks import Head, NetworkSpec
 from marltrain.policies.schedules import Schedule, linear
 
@@ -76,10 +76,10 @@ class DQNAlgorithm(Algorithm):
         heads = (Head(1), Head(self.choices)) if self.settings.dueling else (Head(self.choices),)
         return {"q": (self.settings.network, heads)}
 
-    def native(self) -> Native | None:
+    def native(self) -> CompiledForm | None:
         """Return that it is greedy and what its values aim at, unless it duels."""
         loss = "double_q" if self.settings.double else "q"
-        return None if self.settings.dueling else Native("q", "epsilon_greedy", loss)
+        return None if self.settings.dueling else CompiledForm("q", "epsilon_greedy", loss)
 
     def targets(self) -> tuple[str, ...]:
         """Return that the Q-network has a target."""

@@ -11,11 +11,12 @@ import numpy as np
 from marltrain.config import setting
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, Layout, Space
-from marltrain.policies.algorithm import (
+from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.algorithms.base import (
     FASTEST,
     MOST_PASSES,
     Algorithm,
-    Native,
+    CompiledForm,
     Networks,
     Phase,
     Settings,
@@ -24,7 +25,6 @@ from marltrain.policies.algorithm import (
 )
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
 from marltrain.policies.distributions import Categorical, Gaussian, distribution_of
-from marltrain.policies.learning import LearningAgent
 from marltrain.policies.losses import approx_kl, clipped_surrogate, clipped_value_loss
 from marltrain.policies.networks import Head, NetworkSpec
 from marltrain.policies.schedules import Schedule
@@ -76,9 +76,9 @@ class PPOAlgorithm(Algorithm):
             "critic": (critic, (Head(1),)),
         }
 
-    def native(self) -> Native | None:
+    def native(self) -> CompiledForm | None:
         """Return that it samples and learns by its own loss, where actions are one choice."""
-        return Native("actor", "categorical", "ppo") if isinstance(self.distribution, Categorical) else None
+        return CompiledForm("actor", "categorical", "ppo") if isinstance(self.distribution, Categorical) else None
 
     def needs(self) -> Needs:
         """Return that it learns whole rollouts, with the behaviour's log-probabilities."""

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from marltrain.errors import ConfigError, did_you_mean
-from marltrain.policies.strategies import chosen
+from marltrain.policies.learner.parallel.strategies import chosen
 
 INSTALL = {"tensorflow": "pip install 'marltrain[tensorflow]'", "torch": "pip install torch"}
 BACKENDS = tuple(INSTALL)

@@ -14,7 +14,7 @@ from marltrain.policies.memory.checks import check_ends
 START = 64
 
 
-class Ends:
+class EndTable:
     """Observations and legal actions at ends; entries are handed out by `add` and given back by `free`.
 
     obs: array name -> [N, ...] as the ring stores it.  legal: [N, A] bool or None.

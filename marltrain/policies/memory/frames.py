@@ -55,7 +55,7 @@ class Frames:
         return next(iter(arrays.values())) if self.layout.single else arrays
 
 
-class History:
+class FrameHistory:
     """Which decision came before each decision, for a ring whose images are stacked.
 
     previous: [P, C, E] int64: time of the player's decision before, in the same episode; -1 for the first.

@@ -19,8 +19,8 @@ from marltrain.files import State
 from marltrain.layout import Array, Obs
 from marltrain.policies.batch import Column
 from marltrain.policies.memory.checks import check_rows, span_of
-from marltrain.policies.memory.ends import Ends
-from marltrain.policies.memory.frames import Frames, History
+from marltrain.policies.memory.ends import EndTable
+from marltrain.policies.memory.frames import FrameHistory, Frames
 from marltrain.spec import EnvSpec, Step
 
 
@@ -67,8 +67,8 @@ class Ring:
         self.acted = self._column((), bool)
         self.terminated = self._column((), bool)
         self.next = np.full(self.axes, -1, np.int64)
-        self.history = History(self) if self.frames.depths else None
-        self.ends = Ends(self.obs, self.legal)
+        self.history = FrameHistory(self) if self.frames.depths else None
+        self.ends = EndTable(self.obs, self.legal)
         self._nothing_open = np.full((group.size, num_envs), -1, np.int64)
         self.open = self._nothing_open.copy()
         self.learning = np.ones(group.size, bool)

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.envs.check import random_actions
-from marltrain.envs.native.batch import Batch
+from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.native.catalogue import GAMES
 from marltrain.envs.native.vector import NativeVectorEnv
+from marltrain.envs.python.check_env import random_actions
 from marltrain.errors import ConfigError
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -36,7 +36,7 @@ EXTREME = (-(2**63), -(2**31), -257, -2, -1, 0, 1, 2, 3, 7, 127, 256, 2**31, 2**
 WILD = (np.nan, np.inf, -np.inf, 1e300, -1e300, 1e18, 0.0, -1.0)
 
 
-def forged(batch: Batch, state: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+def forged(batch: GameBatch, state: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     """One or more entries of one or more fields of a state, replaced by what its dtype can hold."""
     names = rng.choice(list(state), rng.choice([1, 1, 2, 3, 6]), replace=False)
     changed = {str(name): np.array(state[name]) for name in names}
@@ -46,7 +46,7 @@ def forged(batch: Batch, state: dict[str, Any], rng: np.random.Generator) -> dic
     return changed
 
 
-def replaced(batch: Batch, name: str, at: int, dtype: np.dtype[Any], rng: np.random.Generator) -> Any:
+def replaced(batch: GameBatch, name: str, at: int, dtype: np.dtype[Any], rng: np.random.Generator) -> Any:
     """Draw a value, more often than not within the field's bounds or just outside."""
     inside = name in batch.game.bounds and rng.random() < 0.8
     if dtype.kind == "f":

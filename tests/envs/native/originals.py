@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from marltrain.envs import DummyVectorEnv, make_vector, resolve
-from marltrain.envs.check import random_actions
 from marltrain.envs.native.vector import NativeVectorEnv
+from marltrain.envs.python.check_env import random_actions
 from marltrain.layout import Array, arrays_of
 from marltrain.spec import EnvSpec, Step
 from tests.tiers import rounds

@@ -13,7 +13,13 @@ from marltrain.errors import ConfigError
 from marltrain.policies.backends.tensorflow import Backend, Loss
 from marltrain.policies.backends.tensorflow.graphs import Graph
 from marltrain.policies.backends.tensorflow.networks import Network
-from marltrain.policies.strategies import LiveStrategy, Member, MirroredStrategy, ParameterServerStrategy, Strategy
+from marltrain.policies.learner.parallel.strategies import (
+    LiveStrategy,
+    Member,
+    MirroredStrategy,
+    ParameterServerStrategy,
+    Strategy,
+)
 
 Gradients = tuple[dict[str, Tensor], list[Tensor]]
 

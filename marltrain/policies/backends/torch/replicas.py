@@ -12,7 +12,7 @@ from torch import Tensor, distributed
 
 from marltrain.policies.backends.torch import Backend, Loss
 from marltrain.policies.backends.torch.networks import Network
-from marltrain.policies.strategies import Member
+from marltrain.policies.learner.parallel.strategies import Member
 
 
 def joined(member: Member) -> Backend:

@@ -1,0 +1,374 @@
+"""n environments in one process: autoreset, episode seeds, rebuilding, checks, faults. Every vector drives these.
+
+Environment i of a run plays episode k on a seed of its own, whatever process it lives in:
+`child_seed(seed, "episode", role, i, k)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableSequence, Sequence
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from marltrain.envs.faults import CONTRACT, EXCEPTION, Fault, Handling, closed
+from marltrain.envs.frame_stack import remembers
+from marltrain.envs.python.action_log import ActionLog
+from marltrain.envs.python.adapter import Adapter, describe, metadata_of
+from marltrain.envs.python.contract import Contract, Violation
+from marltrain.envs.python.parallel import GymnasiumAdapter, ParallelAdapter
+from marltrain.envs.python.turns import TurnAdapter
+from marltrain.envs.registry import Source, api_of, resolve
+from marltrain.errors import EnvError, MarlTrainError, clean, text_of, traceback_of
+from marltrain.layout import Array
+from marltrain.random import child_seed
+from marltrain.spec import EnvSpec, Step
+
+ADAPTERS: dict[str, type[Adapter]] = {"parallel": ParallelAdapter, "turns": TurnAdapter, "gymnasium": GymnasiumAdapter}
+NOT_REPRODUCIBLE = "marked as not reproducible, so that no episode can be played again"
+
+
+def probe(env: Any, env_args: Mapping[str, Any] | None = None, *, with_state: bool = False) -> EnvSpec:
+    """Return what an environment is, by building one object, resetting it once and closing it.
+
+    env, env_args: see `resolve`.  with_state: whether to publish the shape of its global state, where it has one.
+
+    Raises ConfigError for what cannot be resolved, EnvError when it cannot be built or reset, SpecError for spaces that
+    marltrain cannot represent.
+    """
+    source = resolve(env, env_args)
+    if source.game is not None:
+        return source.game(**source.arguments).spec(source.name, with_state=with_state)
+    built = _make(source, f"environment {source.name!r}")
+    adapter = ADAPTERS[api_of(built)]
+    with closed(built, source.name):
+        try:
+            reproducible = source.reproducible and metadata_of(built).get("reproducible", True) and not remembers(built)
+            return describe(adapter, built, source.name, reproducible=reproducible, with_state=with_state)
+        except MarlTrainError:
+            raise
+        except Exception as error:
+            raise EnvError(f"environment {source.name!r} cannot be reset: {_words(error)}") from error
+
+
+def _make(source: Source, who: str, render_mode: str | None = None) -> Any:
+    try:
+        return source.make(render_mode)
+    except MarlTrainError:
+        raise
+    except Exception as error:
+        raise EnvError(f"{who} cannot be built: {_words(error)}") from error
+
+
+@dataclass(eq=False)
+class Track:
+    """How far environments are, told while they are at work, in memory that may outlive their process.
+
+    length: [n] int64, env steps of the running episode.
+    at: of length 1, the environment that is being stepped or reset, counted from the chunk's first; -1 for none. A
+      memoryview or a list, which are quicker to write to than an array.
+    """
+
+    length: Array
+    at: MutableSequence[int] | memoryview
+
+
+class Chunk:
+    """Environments `first_index` to `first_index + num_envs` of a run, written into `out` (their columns only).
+
+    faults: what befell them, and was survived, in the last call.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        spec: EnvSpec,
+        out: Step,
+        *,
+        num_envs: int,
+        first_index: int = 0,
+        role: str = "train",
+        render_mode: str | None = None,
+        recording: bool = False,
+        handling: Handling | None = None,
+        track: Track | None = None,
+    ) -> None:
+        """Build the environments; raises EnvError when one cannot be built.
+
+        recording: whether to keep the moves of the running episodes, which `snapshot` needs.
+        handling: which faults are survived (default: none).  track: where to tell how far environments are.
+        """
+        self._source = source
+        self._spec = spec
+        self._out = out
+        self._first = first_index
+        self._role = role
+        self._render_mode = render_mode
+        self._guard = Contract(spec)
+        self._moves = ActionLog(spec, num_envs) if recording else None
+        self._handling = handling or Handling()
+        self._track = track or Track(np.zeros(num_envs, np.int64), [-1])
+        self._track.at[0] = -1
+        self.faults: list[Fault] = []
+        self._seed = 0
+        self._episode = [0] * num_envs
+        self._episode_seed = [0] * num_envs
+        self._last = [(0, 0)] * num_envs  # of the episode before: its number and length
+        self._used = [False] * num_envs
+        self._proven = [False] * num_envs  # has finished an episode
+        self._broken = [False] * num_envs
+        self._adapters: list[Adapter] = []
+        for i in range(num_envs):
+            self._adapters.append(self._build(i))
+
+    def reset(self, seed: int, episodes: Sequence[int] | None = None) -> None:
+        """Start an episode everywhere: number 0, or those of `episodes`, where others have been played before."""
+        out = self._out
+        self.faults = []
+        self._seed = seed
+        out.reward[...] = 0
+        out.terminated[...] = out.truncated[...] = False
+        out.ended[...] = False
+        for e in range(len(self._adapters)):
+            self._track.at[0] = e
+            first = 0 if episodes is None else int(episodes[e])
+            self._proven[e] |= first > 0
+            self._begin(e, first)
+        self._look()
+
+    def step(self, actions: tuple[Array, ...]) -> None:
+        """Take one env step everywhere; environments whose episode ended start the next one at once.
+
+        So do those whose running episode was given up: they tell of no reward and no event, only of `ended`.
+        """
+        out, length, at = self._out, self._track.length, self._track.at
+        self._check_sent(actions)
+        self.faults = []
+        if self._moves is not None:
+            self._moves.add(actions)
+        out.reward[...] = 0
+        out.terminated[...] = out.truncated[...] = False
+        length += 1
+        for e, adapter in enumerate(self._adapters):
+            at[0] = e
+            try:
+                ended = adapter.step(actions, out, e)
+            except Exception as error:
+                self._note(e, error, cut=True)
+                self._give_up(e)
+                continue
+            out.ended[e] = ended
+            if ended:
+                self._last[e] = self._episode[e], int(length[e])
+                self._proven[e] = True
+                self._begin(e, self._episode[e] + 1)
+        self._look()
+
+    def snapshot(self) -> dict[str, Array]:
+        """Return what is needed to play the running episodes again.
+
+        seed, episode, length: [n] int64, the length being the env steps taken so far.  moves/<group>: [sum of lengths,
+        P, ...], environment after environment. So the snapshots of several chunks are joined along axis 0.
+        """
+        if self._moves is None:
+            raise RuntimeError("a snapshot was asked of environments whose moves were not recorded: recording=True")
+        n = len(self._adapters)
+        played = [self._moves.of(e) for e in range(n)]
+        return {
+            "seed": np.full(n, self._seed, np.int64),
+            "episode": np.array(self._episode, np.int64),
+            "length": self._track.length.copy(),
+            **{f"moves/{g}": np.concatenate([moves[g] for moves in played]) for g in range(len(self._spec.groups))},
+        }
+
+    def restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
+        """Play the episodes of a snapshot of all environments again, up to the step that `out` holds the columns of.
+
+        An environment that then shows something else than `out` did begins its episode anew. Return these, with what
+        was found. Where equal seeds are not said to give equal episodes, every environment begins anew.
+        """
+        self.faults = []
+        self._seed = int(saved["seed"][0])
+        expected = {name: array.copy() for name, array in self._out.arrays().items()}
+        stops = np.cumsum(saved["length"])
+        lost, played = [], []
+        for e in range(len(self._adapters)):
+            self._track.at[0] = e
+            i = self._first + e
+            rows = slice(stops[i] - saved["length"][i], stops[i])
+            moves = tuple(saved[f"moves/{g}"][rows] for g in range(len(self._spec.groups)))
+            episode = int(saved["episode"][i])
+            self._proven[e] = episode > 0
+            found = self._replay(e, episode, moves, expected) if self._spec.reproducible else NOT_REPRODUCIBLE
+            if found:
+                lost.append((i, f"{self._where(e)}: {found}"))
+                self._begin(e, episode)
+                self._clear(e)
+                self._out.ended[e] = True  # whoever carries something from step to step forgets it
+            played.append(tuple(one[:0] for one in moves) if found else moves)
+        if self._moves is not None:
+            self._moves.restore(played)
+        self._track.at[0] = -1
+        return lost
+
+    def _replay(self, e: int, episode: int, moves: tuple[Array, ...], expected: Mapping[str, Array]) -> str:
+        """Play an episode up to where it was; return what is not as it was then, or an empty string."""
+        n, own = len(self._adapters), self._out.part(e, e + 1)
+        try:
+            self._start(e, episode)
+            for t in range(len(moves[0])):
+                if breach := self._guard.sent(tuple(one[t][:, None] for one in moves), own):
+                    return f"played again, {breach.message}"
+                self._clear(e)
+                self._track.length[e] = t + 1
+                sent = tuple(np.broadcast_to(one[t][:, None], (one.shape[1], n, *one.shape[2:])) for one in moves)
+                if self._adapters[e].step(sent, self._out, e):
+                    return "played again, the episode ends here, and did not before"
+        except Exception as error:
+            self._broken[e] = True
+            return f"played again, it raised {_words(error)}"
+        return self._difference(e, expected)
+
+    def _difference(self, e: int, expected: Mapping[str, Array]) -> str:
+        """Compare what players see in column `e`, where they are to act, with what they saw."""
+        out = self._out
+        for g, group in enumerate(self._spec.groups):
+            turn = out.turn[g][:, e]
+            alive = out.alive[g][:, e]
+            if (turn != expected[f"turn/{g}"][:, e]).any() or (alive != expected[f"alive/{g}"][:, e]).any():
+                return "played again, other players are alive or have the turn"
+            kinds = f"obs/{g}/", f"legal/{g}/"
+            seen = {name: array for name, array in out.arrays().items() if f"{name}/".startswith(kinds)}
+            for row in np.flatnonzero(turn):
+                for name, array in seen.items():
+                    if not np.array_equal(array[row, e], expected[name][row, e]):
+                        player, what = self._spec.names[group.players[row]], name.partition("/")[0]
+                        told = "is shown another observation" if what == "obs" else "has other legal moves"
+                        return f"played again, player {player!r} {told}"
+        return ""
+
+    def _clear(self, e: int) -> None:
+        """Tell of no reward and no event in column `e`."""
+        out = self._out
+        for events in (out.reward, out.terminated, out.truncated):
+            events[:, e] = 0
+        out.ended[e] = False
+
+    def render(self, e: int = 0) -> Any:
+        """Return or show one frame of environment `e` of this chunk."""
+        return self._adapters[e].render()
+
+    def close(self) -> None:
+        """Close every environment, even where another's `close` fails; raises what failed first."""
+        adapters, self._adapters = self._adapters, []
+        with ExitStack() as closing:
+            for adapter, broken in reversed(list(zip(adapters, self._broken, strict=False))):
+                closing.callback(_close, adapter, broken=broken)
+
+    def _begin(self, e: int, episode: int) -> None:
+        """Start an episode; where that fails in a way that is survived, the one after it, on its own seed.
+
+        Gives up after more faults than are survived: whoever drives the chunk then stops.
+        """
+        while len(self.faults) <= self._handling.max_env_restarts:
+            try:
+                self._start(e, episode)
+            except Exception as error:
+                self._note(e, error)
+                episode += 1
+            else:
+                return
+
+    def _start(self, e: int, episode: int) -> None:
+        seed = child_seed(self._seed, "episode", self._role, self._first + e, episode)
+        self._episode[e], self._episode_seed[e], self._track.length[e] = episode, seed, 0
+        self._out.episode[e] = episode
+        if self._moves is not None:
+            self._moves.begin(e)
+        if self._broken[e] or (self._used[e] and self._impure(self._adapters[e])):
+            _close(self._adapters[e], broken=self._broken[e])
+            self._adapters[e] = self._build(e)
+            self._broken[e] = False
+        self._used[e] = True
+        self._adapters[e].reset(seed, self._out, e)
+
+    def _give_up(self, e: int) -> None:
+        """Cut the running episode, and start the next one."""
+        self._clear(e)
+        if self._out.final_state is not None:
+            self._out.final_state[e] = 0  # it may be what was wrong
+        self._out.ended[e] = True
+        self._begin(e, self._episode[e] + 1)
+
+    def _look(self) -> None:
+        """Check what is published; an environment that published what it may not begins anew."""
+        out = self._out
+        while breach := self._guard.published(out):
+            e = self._track.at[0] = breach.column
+            before = breach.past and bool(out.ended[e])
+            cut = before or bool(self._track.length[e])
+            self._note(e, breach, cut=cut, before=before)
+            if len(self.faults) > self._handling.max_env_restarts:
+                break
+            if cut:
+                self._give_up(e)
+            else:
+                self._begin(e, self._episode[e] + 1)
+        self._track.at[0] = -1
+
+    def _check_sent(self, actions: tuple[Array, ...]) -> None:
+        """Raise EnvError for an illegal action, which is no fault of the environment's."""
+        if breach := self._guard.sent(actions, self._out):
+            raise EnvError(f"{self._where(breach.column)}: {breach.message}")
+
+    def _note(self, e: int, what: Exception | Violation, *, cut: bool = False, before: bool = False) -> None:
+        """Write down a fault of environment `e`, or raise it as an EnvError where it is not survived.
+
+        cut: an episode is given up for it.  before: it is of the episode that ended with this step.
+        """
+        error, words = (None, what.message) if isinstance(what, Violation) else (what, _words(what))
+        message = f"{self._where(e, before=before)}: {clean(words)}"
+        kind = CONTRACT if error is None or isinstance(error, MarlTrainError) else EXCEPTION
+        if not self._handling.survives(kind, proven=self._proven[e]):
+            raise EnvError(message) from error
+        episode, seed, step = self._place(e, before=before)
+        told = "" if error is None else traceback_of(error)
+        i = self._first + e
+        self.faults.append(Fault(kind, i, episode, seed, step, message, told, (i,) if cut else ()))
+        self._broken[e] = True
+
+    def _impure(self, adapter: Adapter) -> bool:
+        return self._source.rebuild or not metadata_of(adapter.env).get("pure_reset", True)
+
+    def _build(self, e: int) -> Adapter:
+        env = _make(self._source, f"environment {self._first + e} ({self._source.name})", self._render_mode)
+        return ADAPTERS[api_of(env)](env, self._spec)
+
+    def _place(self, e: int, *, before: bool = False) -> tuple[int, int, int]:
+        """Return the number, the seed and the step of the running episode, or of the one before."""
+        if not before:
+            return self._episode[e], self._episode_seed[e], int(self._track.length[e])
+        episode, length = self._last[e]
+        return episode, child_seed(self._seed, "episode", self._role, self._first + e, episode), length
+
+    def _where(self, e: int, *, before: bool = False) -> str:
+        """Say which environment, episode, seed and step."""
+        return place(self._source.name, self._role, self._first + e, *self._place(e, before=before))
+
+
+def place(name: str, role: str, env: int, episode: int, seed: int, step: int) -> str:
+    """Say which environment, episode, seed and step."""
+    kind = "test environment" if role == "test" else "environment"
+    return f"{kind} {env} ({name}), episode {episode} (seed {seed}), step {step}"
+
+
+def _close(adapter: Adapter, *, broken: bool) -> None:
+    """Close an environment; from one that has failed already nothing more is expected."""
+    with suppress(Exception) if broken else nullcontext():
+        adapter.close()
+
+
+def _words(error: Exception) -> str:
+    return text_of(error) if isinstance(error, EnvError) else clean(f"{type(error).__name__}: {text_of(error)}")

@@ -1,0 +1,142 @@
+"""What an environment may not publish and an agent may not send, checked over all environments of a chunk at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.layout import VECTOR, Array, Obs
+from marltrain.spec import EnvSpec, Group, Step
+
+_LARGEST = np.float32(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class Violation:
+    """What breaks the contract in one environment (a column of the chunk); `past`: in the episode that just ended."""
+
+    column: int
+    message: str
+    past: bool = False
+
+
+class Contract:
+    """Finds the first fault in what environments publish and in what agents send."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        """Look up what each group's spaces allow."""
+        self._spec = spec
+        self._groups = [_GroupContract(spec, g) for g in range(len(spec.groups))]
+
+    def sent(self, actions: tuple[Array, ...], step: Step) -> Violation | None:
+        """Check the actions of whoever must act in `step`."""
+        found = (guard.sent(actions[g], step) for g, guard in enumerate(self._groups))
+        return next((fault for fault in found if fault), None)
+
+    def published(self, step: Step) -> Violation | None:
+        """Check observations, legal moves, rewards and states."""
+        for guard in self._groups:
+            if breach := guard.published(step):
+                return breach
+        if not np.isfinite(step.reward).all():
+            p, e = np.argwhere(~np.isfinite(step.reward))[0]
+            reward = float(step.reward[p, e])
+            return Violation(
+                int(e), f"player {self._spec.names[p]!r}: reward {reward} is not finite", bool(step.ended[e])
+            )
+        return self._states(step)
+
+    def _states(self, step: Step) -> Violation | None:
+        for state, past in ((step.state, False), (step.final_state, True)):
+            if state is not None and not np.isfinite(state).all():
+                e = int(np.argwhere(~np.isfinite(state))[0, 0])
+                return Violation(e, "the global state (env.state()) holds NaN or an infinity", past)
+        return None
+
+
+class _GroupContract:
+    def __init__(self, spec: EnvSpec, g: int) -> None:
+        self._g = g
+        self._group = group = spec.groups[g]
+        self._players = [spec.names[p] for p in group.players]
+        self._places = list(group.players)
+        self._low, self._high = _ranges(group)
+        self._one_hot = [
+            (part, 1 if isinstance(part.space, spaces.Discrete) else int(np.prod(part.space.shape or ())))
+            for part in group.layout.parts
+            if isinstance(part.space, spaces.Discrete | spaces.MultiDiscrete)
+        ]
+
+    # What agents send
+
+    def sent(self, actions: Array, step: Step) -> Violation | None:
+        turn, space = step.turn[self._g], self._group.action_space
+        if isinstance(space, spaces.Box):
+            wrong = turn & ~np.isfinite(actions).all(-1)
+        elif isinstance(space, spaces.MultiDiscrete):
+            wrong = turn & ~((actions >= 0) & (actions < space.nvec.reshape(-1))).all(-1)
+        else:
+            wrong = turn & ((actions < 0) | (actions >= space.n))  # type: ignore[attr-defined]
+            legal = step.legal[self._g]
+            if legal is not None and not wrong.any():
+                chosen = np.where(turn, actions, 0)
+                wrong = turn & ~np.take_along_axis(legal, chosen[..., None], -1)[..., 0]
+        return self._bad_action(wrong, actions, step) if wrong.any() else None
+
+    def _bad_action(self, wrong: Array, actions: Array, step: Step) -> Violation:
+        row, e = (int(i) for i in np.argwhere(wrong)[0])
+        legal = step.legal[self._g]
+        allowed = f"{self._group.action_space}, counted from 0"
+        if legal is not None:
+            allowed = f"one of {np.flatnonzero(legal[row, e]).tolist()}"
+        sent = actions[row, e].tolist()
+        return Violation(e, f"player {self._players[row]!r}: action {sent} is not legal; expected {allowed}")
+
+    # What environments publish
+
+    def published(self, step: Step) -> Violation | None:
+        turn, legal = step.turn[self._g], step.legal[self._g]
+        if breach := self._observed(step.obs[self._g], turn, past=False):
+            return breach
+        if legal is not None and not (legal.any(-1) | ~turn).all():
+            row, e = (int(i) for i in np.argwhere(turn & ~legal.any(-1))[0])
+            return Violation(e, f"player {self._players[row]!r} must move, but its action_mask allows no action")
+        over = step.terminated[self._places] | step.truncated[self._places]
+        return self._observed(step.final_obs[self._g], over, past=True) if over.any() else None
+
+    def _observed(self, obs: Obs, valid: Array, *, past: bool) -> Violation | None:
+        if not self._group.layout.vector_size:
+            return None  # images: every uint8 is within its bounds
+        vector = obs[VECTOR] if isinstance(obs, dict) else obs
+        good = ((vector >= self._low) & (vector <= self._high)).all(-1)  # NaN compares false
+        for part, chosen in self._one_hot:
+            good &= vector[..., part.start : part.stop].sum(-1) == chosen
+        wrong = valid & ~good
+        if not wrong.any():
+            return None
+        row, e = (int(i) for i in np.argwhere(wrong)[0])
+        return Violation(e, f"player {self._players[row]!r}: {'; '.join(self._reasons(vector[row, e]))}", past)
+
+    def _reasons(self, vector: Array) -> Iterator[str]:
+        advice = "correct the observation, widen its space, or wrap the environment to clip"
+        for part in self._group.layout.parts:
+            values, low, high = (a[part.start : part.stop] for a in (vector, self._low, self._high))
+            bad = ~((values >= low) & (values <= high))
+            if bad.any():
+                i = int(np.flatnonzero(bad)[0])
+                yield f"observation{part.where} leaves its space {part.space}: entry {i} is {values[i]} ({advice})"
+        for part, chosen in self._one_hot:
+            if vector[part.start : part.stop].sum() != chosen:
+                yield f"observation{part.where} leaves its space {part.space} ({advice})"
+
+
+def _ranges(group: Group) -> tuple[Array, Array]:
+    """Lowest and highest value of each column; infinities, like NaN, lie outside."""
+    bounds = group.layout.bounds
+    if bounds is None:
+        size = group.layout.vector_size
+        return np.full(size, -_LARGEST), np.full(size, _LARGEST)
+    return np.maximum(bounds[0], -_LARGEST), np.minimum(bounds[1], _LARGEST)

@@ -1,0 +1,124 @@
+"""Environments in which everybody moves at once: PettingZoo's parallel ones, and Gymnasium's with their one player."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from marltrain.envs.python.adapter import PROBE_SEED, TEXT, Adapter, Probed, refuse_text
+from marltrain.errors import EnvError
+from marltrain.layout import Array
+from marltrain.spec import LONE_PLAYER, EnvSpec, Step
+
+
+class ParallelAdapter(Adapter):
+    """A PettingZoo parallel environment: players may die early, be absent, and return."""
+
+    @classmethod
+    def probe(cls, env: Any) -> Probed:
+        """Return every possible player's name and spaces, after one reset."""
+        _, infos = env.reset(seed=PROBE_SEED)
+        masked = any("action_mask" in info for info in infos.values())
+        return [(name, env.observation_space(name), env.action_space(name), masked) for name in env.possible_agents]
+
+    def __init__(self, env: Any, spec: EnvSpec) -> None:
+        """Take over `env`, an object of the environment that `spec` describes."""
+        super().__init__(env, spec)
+        self._alive: list[int] = []
+
+    def reset(self, seed: int, out: Step, e: int) -> None:
+        """Start an episode with whoever is in `env.agents`."""
+        observations, infos = self.env.reset(seed=seed)
+        self.check_known(observations=observations)
+        self._clear(out, e)
+        self._alive = self._arrivals((), observations, infos, out, e)
+        if not self._alive:
+            raise EnvError("reset left env.agents empty: an episode needs at least one player")
+        self.write_state(out.state, e)
+
+    def step(self, actions: tuple[Array, ...], out: Step, e: int) -> bool:
+        """Step all living players together; one that is dropped from `env.agents` without a word has terminated."""
+        names, ports = self.spec.names, self._ports
+        chosen = {names[p]: ports[p].action(actions, e) for p in self._alive}
+        observations, rewards, terminated, truncated, infos = self.env.step(chosen)
+        if not (self._known.issuperset(rewards) and self._known.issuperset(observations)):
+            self.check_known(rewards=rewards, observations=observations)
+        present = set(self.env.agents)
+        staying = []
+        for p in self._alive:
+            name = names[p]
+            reward = rewards.get(name, 0.0)
+            if isinstance(reward, TEXT):
+                refuse_text(name, reward=reward)
+            out.reward[p, e] = reward
+            if terminated.get(name) or truncated.get(name) or name not in present:
+                refuse_text(name, terminated=terminated.get(name), truncated=truncated.get(name))
+                cut = truncated.get(name) and not terminated.get(name)
+                self._leave(p, bool(cut), observations, infos, out, e)
+            else:
+                if name not in rewards:
+                    raise EnvError(f"player {name!r} is in env.agents but was given no reward")
+                self._observe(p, observations, infos, out, e)
+                staying.append(p)
+        if not present.issubset(chosen):
+            over = {name for name in present if terminated.get(name) or truncated.get(name)}
+            staying = sorted(staying + self._arrivals(over | chosen.keys(), observations, infos, out, e))
+        self._alive = staying
+        self.write_state(out.state if staying else out.final_state, e)
+        return not staying
+
+    def _arrivals(self, known: Collection[str], observations: Any, infos: Any, out: Step, e: int) -> list[int]:
+        """Let everybody in who is in `env.agents` and not yet known, and return them in order."""
+        arrived = sorted(self.place_of(name) for name in self.env.agents if name not in known)
+        for p in arrived:
+            self._ports[p].enter(out, e, turn=True)
+            self._observe(p, observations, infos, out, e)
+        return arrived
+
+    def _observe(self, p: int, observations: Any, infos: Any, out: Step, e: int) -> None:
+        name = self.spec.names[p]
+        if name not in observations:
+            raise EnvError(f"player {name!r} is in env.agents but was given no observation")
+        self._ports[p].write(observations[name], infos.get(name), out, e)
+
+    def _leave(self, p: int, truncated: bool, observations: Any, infos: Any, out: Step, e: int) -> None:
+        port, name = self._ports[p], self.spec.names[p]
+        (out.truncated if truncated else out.terminated)[p, e] = True
+        port.leave(out, e)
+        if name in observations:
+            port.write_final(observations[name], infos.get(name), out, e)
+        elif truncated:
+            raise EnvError(f"player {name!r} was truncated without a last observation to bootstrap from")
+        else:
+            port.keep_final(out, e)
+
+
+class GymnasiumAdapter(Adapter):
+    """A Gymnasium environment: one player, who is always there."""
+
+    @classmethod
+    def probe(cls, env: Any) -> Probed:
+        """Return the one player's name and spaces, after one reset."""
+        _, info = env.reset(seed=PROBE_SEED)
+        return [(LONE_PLAYER, env.observation_space, env.action_space, "action_mask" in info)]
+
+    def reset(self, seed: int, out: Step, e: int) -> None:
+        """Start an episode."""
+        observation, info = self.env.reset(seed=seed)
+        self._ports[0].enter(out, e, turn=True)
+        self._ports[0].write(observation, info, out, e)
+
+    def step(self, actions: tuple[Array, ...], out: Step, e: int) -> bool:
+        """Step the one player; where both flags are set, the episode terminated."""
+        port = self._ports[0]
+        observation, reward, terminated, truncated, info = self.env.step(port.action(actions, e))
+        if isinstance(reward, TEXT):
+            refuse_text(LONE_PLAYER, reward=reward)
+        out.reward[0, e] = reward
+        if terminated or truncated:
+            refuse_text(LONE_PLAYER, terminated=terminated, truncated=truncated)
+            (out.terminated if terminated else out.truncated)[0, e] = True
+            port.write_final(observation, info, out, e)
+            return True
+        port.write(observation, info, out, e)
+        return False

@@ -1,0 +1,192 @@
+"""Turn-based environments (PettingZoo AEC): one env step is one move.
+
+Rewards are those that `last()` reports: what a player has gathered since its own last move. After every move the
+part of it that is new goes into the Step, so that from a player's move to its next they add up to what `last()` says.
+A player is in the episode from the moment it is in `env.agents`, whether or not it has had a turn. A part is closed
+when PettingZoo would take the player's dead step, or when the episode ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from marltrain.envs.python.adapter import PROBE_SEED, Adapter, Probed, refuse_text
+from marltrain.errors import EnvError
+from marltrain.layout import Array
+from marltrain.spec import EnvSpec, Step
+
+_LOOKED_UP = ("agents", "agent_selection", "_cumulative_rewards", "terminations", "truncations", "infos")
+
+
+class _Attributes:
+    """Reads an AEC environment's attributes from the wrapper that holds each: far faster than through the chain.
+
+    A wrapper may set an attribute of its own at any time, which hides the inner one from then on: SuperSuit's
+    `reward_lambda_v0` does so in its first step.
+    """
+
+    def __init__(self, env: Any) -> None:
+        """Take the outermost wrapper of a chain, or an environment without any."""
+        self._layers: list[Any] = []
+        while env is not None:
+            self._layers.append(env)
+            env = getattr(env, "__dict__", {}).get("env")
+        self.find()
+
+    def get(self, name: str) -> Any:
+        """Return the attribute of the outermost wrapper that has it."""
+        return getattr(self._owners[name], name)
+
+    def refresh(self) -> None:
+        """Find the owners again where wrappers have more or fewer attributes than before."""
+        if sum(map(len, self._held)) != self._size:
+            self.find()
+
+    def find(self) -> None:
+        """Find the owner of each attribute."""
+        self._held = [getattr(layer, "__dict__", {}) for layer in self._layers]
+        self._size = sum(map(len, self._held))
+        self._owners = {name: self._owner(name) for name in _LOOKED_UP}
+
+    def _owner(self, name: str) -> Any:
+        pairs = zip(self._layers, self._held, strict=True)
+        return next((layer for layer, held in pairs if name in held or hasattr(type(layer), name)), self._layers[-1])
+
+
+class TurnAdapter(Adapter):
+    """A PettingZoo AEC environment."""
+
+    turn_based = True
+
+    @classmethod
+    def probe(cls, env: Any) -> Probed:
+        """Return every possible player's name and spaces, after one reset."""
+        env.reset(seed=PROBE_SEED)
+        masked = any("action_mask" in info for info in env.infos.values())
+        return [(name, env.observation_space(name), env.action_space(name), masked) for name in env.possible_agents]
+
+    def __init__(self, env: Any, spec: EnvSpec) -> None:
+        """Take over `env`, an object of the environment that `spec` describes."""
+        super().__init__(env, spec)
+        self._read = _Attributes(env)
+        self._get = self._read.get
+        self._present: list[str] = []
+        """`env.agents`, when it was last looked at."""
+        self._alive: list[int] = []
+        self._mover = -1  # before the first reset
+        self._told = [0.0] * len(spec.players)
+        """What the Steps have told of each player's cumulative reward, since its own last move."""
+
+    def reset(self, seed: int, out: Step, e: int) -> None:
+        """Start an episode with the players in `env.agents`; the first mover's turn."""
+        self._forget_rewards()
+        self.env.reset(seed=seed)
+        self._read.find()
+        self._clear(out, e)
+        out.start_reward[:, e] = 0
+        self._present, self._alive = [], []
+        self._welcome(out, e)
+        if not self._alive:
+            raise EnvError("reset left env.agents empty: an episode needs at least one player")
+        self._tell_rewards(out.start_reward, e)
+        self._give_turn(out, e)
+        self.write_state(out.state, e)
+
+    def step(self, actions: tuple[Array, ...], out: Step, e: int) -> bool:
+        """Make the mover's move, tell the rewards that it brought, close the parts that it ended."""
+        mover = self._mover
+        port = self._ports[mover]
+        self.env.step(port.action(actions, e))
+        self._read.refresh()
+        self._told[mover] = 0.0
+        self._welcome(out, e)
+        self._tell_rewards(out.reward, e)
+        out.turn[port.group][port.row, e] = False
+        if any(self._dead(p) for p in self._alive):
+            self.write_state(out.final_state, e)
+            self._bury(out, e)
+            self._welcome(out, e)
+            if not self._alive:
+                return True
+        self._give_turn(out, e)
+        self.write_state(out.state, e)
+        return False
+
+    def _forget_rewards(self) -> None:
+        """Zero the rewards of the episode before, which a wrapper that sets them in its first step still shows."""
+        gathered = None if self._mover < 0 else self._get("_cumulative_rewards")
+        if isinstance(gathered, dict):
+            gathered.update(dict.fromkeys(gathered, 0.0))
+
+    def _welcome(self, out: Step, e: int) -> None:
+        """Let in all players in `env.agents` that are not in the episode yet; they wait for their first turn."""
+        agents = self._get("agents")
+        if agents == self._present:
+            return
+        self._present = list(agents)
+        for p in sorted({self.place_of(name) for name in agents}.difference(self._alive)):
+            self._ports[p].enter(out, e, turn=False)
+            self._told[p] = 0.0
+            self._alive.append(p)
+        self._alive.sort()
+
+    def _dead(self, p: int) -> bool:
+        """Whether a player's part is over: flagged, or dropped from `env.agents`."""
+        name = self.spec.names[p]
+        terminated, truncated = self._get("terminations").get(name, True), self._get("truncations").get(name, True)
+        if terminated or truncated:
+            refuse_text(name, terminated=terminated, truncated=truncated)
+            return True
+        return name not in self._get("agents")
+
+    def _tell_rewards(self, reward: Array, e: int) -> None:
+        """Write into `reward` [P, E] what the living players have gathered and no Step has told."""
+        gathered, told, names = self._get("_cumulative_rewards"), self._told, self.spec.names
+        if not self._known.issuperset(gathered):
+            self.check_known(rewards=gathered)
+        for p in self._alive:
+            total = gathered.get(names[p], told[p])
+            if total != told[p]:
+                refuse_text(names[p], reward=total)
+                reward[p, e] = total - told[p]
+                told[p] = total
+
+    def _bury(self, out: Step, e: int) -> None:
+        """Take the dead steps that are due, and close the part of everybody who is gone after them."""
+        truncated = {p: self._see_last(p, out, e) for p in self._alive if self._dead(p)}
+        while agents := self._get("agents"):
+            p = self.place_of(self._get("agent_selection"))
+            if not self._dead(p):
+                break
+            if p in self._alive and p not in truncated:
+                truncated[p] = self._see_last(p, out, e)
+            before = len(agents)
+            self.env.step(None)
+            self._read.refresh()
+            if len(self._get("agents")) >= before:
+                raise EnvError(
+                    f"player {self.spec.names[p]!r} is dead, but step(None) did not remove it from env.agents"
+                )
+        remaining = set(self._get("agents"))
+        for p in [p for p in self._alive if self.spec.names[p] not in remaining]:
+            (out.truncated if truncated.get(p) else out.terminated)[p, e] = True
+            self._ports[p].leave(out, e)
+            self._alive.remove(p)
+
+    def _see_last(self, p: int, out: Step, e: int) -> bool:
+        """Write a dead player's last observation, before any dead step; return whether it was truncated."""
+        name = self.spec.names[p]
+        if name not in self._get("agents"):
+            self._ports[p].keep_final(out, e)
+            return False
+        self._ports[p].write_final(self.env.observe(name), self._get("infos").get(name), out, e)
+        return bool(self._get("truncations").get(name) and not self._get("terminations").get(name))
+
+    def _give_turn(self, out: Step, e: int) -> None:
+        name = self._get("agent_selection")
+        mover = self._mover = self.place_of(name)
+        if mover not in self._alive:
+            raise EnvError(f"agent_selection is {name!r}, which is not in env.agents {self._get('agents')}")
+        port = self._ports[mover]
+        port.enter(out, e, turn=True)
+        port.write(self.env.observe(name), self._get("infos").get(name), out, e)

@@ -1,0 +1,122 @@
+"""SoloLearner: an agent that computes for itself, seen by the loop as a learner of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from marltrain.files import State
+from marltrain.layout import Array, Layout, Obs, map_obs
+from marltrain.policies.agents.agent import Agent, in_units
+from marltrain.policies.batch import Acted, Experience, Needs, Rollout
+from marltrain.policies.learner.learner import Learner, Pace
+from marltrain.random import MOST_SEED, generator, restored, state_of
+
+
+class AgentLearner(Learner):
+    """One agent of the user's own, or one that never learns (K = 1)."""
+
+    pace = Pace(batch_size=1)  # it is handed whole rollouts: no batch can be too large for one
+
+    def __init__(self, agent: Agent) -> None:
+        """Wrap an agent at its present seat."""
+        self.agent, self._seat = agent, agent._seat
+        self.needs = Needs(on_policy=True) if agent.learns else None
+        self.gradient_steps = np.zeros(1, np.int64)
+        self._seed = agent.stream_seed()
+        self._act_rng = [generator(self._seed, "act")]
+        self._seen_steps, self._env_steps = 0, 0
+
+    def rngs(self, purpose: str) -> Any:
+        """Return the agent's one stream, or for "test" a new one at every call."""
+        return [generator(self._seed, "test")] if purpose == "test" else self._act_rng
+
+    def at(self, env_steps: int) -> None:
+        """Note the run's env steps, which `update` is told the increase of."""
+        self._env_steps, self._seen_steps = env_steps, min(self._seen_steps, env_steps)  # a new run counts from 0
+
+    def gammas(self) -> Array:
+        """Return 1: whatever discounts is the agent's own business."""
+        return np.ones(1)
+
+    def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
+        """Ask the agent, without the axis K."""
+        if self._seat is not None:
+            self.agent.turn_to(self._seat)
+        acted = self.agent.decide(
+            map_obs(lambda array: array[0], obs), None if legal is None else legal[0],
+            _each(carry, lambda array: array[0]), turn=turn[0], explore=explore[0], rng=rngs[0],
+        )  # fmt: skip
+        extras = {name: value[None] for name, value in acted.extras.items()}
+        return Acted(acted.action[None], _each(acted.carry, lambda array: array[None]), extras)
+
+    def update(self, batch: Rollout, *, learn: Array, batch_size: int) -> dict[str, Array]:
+        """Hand the agent what happened and let it learn."""
+        if not learn[0]:
+            return {}
+        layout, space = self.agent._seated()
+        with self.agent.drawing_from(self._act_rng[0]):
+            self.agent.observe(experience_of(batch, layout, space))
+            metrics = self.agent.update(self._env_steps - self._seen_steps)
+        self._seen_steps = self._env_steps
+        self.gradient_steps += 1
+        return {name: np.array([value], np.float64) for name, value in metrics.items()}
+
+    def loop_state(self) -> State:
+        """Return its stream and counters; the agent's own state is the agent's."""
+        return State({
+            "seed": self._seed, "rng": state_of(self._act_rng[0]), "gradient_steps": int(self.gradient_steps[0]),
+            "seen_steps": self._seen_steps, "env_steps": self._env_steps,
+        })  # fmt: skip
+
+    def restore_loop(self, state: State) -> None:
+        """See Learner."""
+        self._seed, self._act_rng[0] = state.count("seed", high=MOST_SEED), restored(state.value("rng", dict))
+        self.gradient_steps[0] = state.count("gradient_steps")
+        self._seen_steps, self._env_steps = state.count("seen_steps"), state.count("env_steps")
+
+
+def _each(carry: Any, change: Callable[[Array], Array]) -> Any:
+    """Change every array of a recurrent carry: one array, or mappings and tuples of them, or None."""
+    if isinstance(carry, dict):
+        return {name: _each(value, change) for name, value in carry.items()}
+    if isinstance(carry, tuple):
+        return tuple(_each(value, change) for value in carry)
+    return None if carry is None else change(carry)
+
+
+def experience_of(batch: Rollout, layout: Layout, space: Any) -> Experience:
+    """Turn row 0 of a rollout into transitions in the environment's own structure."""
+    rows = np.flatnonzero(batch.weight[0] > 0)
+    next_obs, next_legal = what_followed(batch, rows)
+    terminated = batch.discount[0, rows] == 0
+    return Experience(
+        observation=layout.decode(map_obs(lambda array: array[0][rows], batch.obs)),
+        legal=None if batch.legal is None else batch.legal[0][rows],
+        action=in_units(space, batch.action[0][rows]),
+        reward=batch.reward[0][rows],
+        next_observation=layout.decode(next_obs),
+        next_legal=next_legal,
+        terminated=terminated,
+        truncated=batch.truncated[0, rows],
+    )
+
+
+def what_followed(batch: Rollout, rows: Array) -> tuple[Obs, Array | None]:
+    """Return the observations and legal actions after some rows [B] of agent 0's rollout, [B, ...] each."""
+    boot = batch.boot[0, rows]
+
+    def following(now: Array, boots: Array) -> Array:
+        chained = now[np.minimum(rows + 1, len(now) - 1)]
+        picked = boots[np.maximum(boot, 0)]
+        after: Array = np.where((boot < 0).reshape(-1, *[1] * (now.ndim - 1)), chained, picked)
+        return after
+
+    next_legal = None
+    if batch.legal is not None and batch.boot_legal is not None:
+        next_legal = following(batch.legal[0], batch.boot_legal[0])
+    if isinstance(batch.obs, dict) and isinstance(batch.boot_obs, dict):
+        return {name: following(batch.obs[name][0], batch.boot_obs[name][0]) for name in batch.obs}, next_legal
+    return following(batch.obs[0], batch.boot_obs[0]), next_legal  # type: ignore[index]

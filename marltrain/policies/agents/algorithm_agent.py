@@ -1,0 +1,283 @@
+"""LearningAgent: a handle on one row of a learner that runs an `Algorithm`."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from marltrain.config import build, check_function, checked_arguments, setting, validate
+from marltrain.errors import AgentError, SaveError, shown
+from marltrain.layout import Array, Layout, Obs, Space, arrays_of, check_actions, describe_space, map_obs, without_mask
+from marltrain.policies.agents.agent import Agent, described_spaces, encoded, exploring, in_units, spaces_from
+from marltrain.policies.algorithms.base import Algorithm
+from marltrain.policies.backends import make_backend
+from marltrain.policies.backends.frameworks import makes_models
+from marltrain.policies.batch import Acted, AgentState
+from marltrain.policies.hyperparameters import hyper_text
+from marltrain.policies.learner.learner import AlgorithmLearner
+from marltrain.policies.networks import NetworkSpec, default_network, spec_from
+from marltrain.policies.schedules import Schedule
+from marltrain.random import chosen_seed
+from marltrain.spec import PlayerSpec
+
+
+class Hyper:
+    """An agent's settings: read any, set the numbers. `agent.hyper.epsilon = 0.1`; a schedule may be set too."""
+
+    def __init__(self, agent: LearningAgent) -> None:
+        """Look at one agent."""
+        object.__setattr__(self, "_agent", agent)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the present value of a number, or a structural setting."""
+        agent: LearningAgent = object.__getattribute__(self, "_agent")
+        if name in agent.learner_.hyper_names():
+            return agent.learner_.get_hyper(agent.row, name)
+        return getattr(agent.settings, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a number; raises ConfigError for a structural or unknown one."""
+        agent: LearningAgent = object.__getattribute__(self, "_agent")
+        agent.learner_.set_hyper(agent.row, name, value)
+
+    def __dir__(self) -> list[str]:
+        """List the settings."""
+        return [f.name for f in fields(object.__getattribute__(self, "_agent").settings)]
+
+    def __repr__(self) -> str:
+        """Return the present values of the numbers, in one line."""
+        agent: LearningAgent = object.__getattribute__(self, "_agent")
+        return hyper_text({name: getattr(self, name) for name in agent.learner_.hyper_names()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Where and how an agent is computed; `make_backend` knows which backends and devices there are."""
+
+    backend: str = setting(doc="framework")
+    device: str = setting(doc="where it computes")
+    jit_compile: bool = setting(doc="compile the gradient passes")
+    frame_stack: int = setting(doc="frames that its images hold", low=1)
+
+
+class LearningAgent(Agent):
+    """An agent that learns by an `Algorithm`. Built alone it is a learner of one; a trainer stacks equal kinds."""
+
+    algorithm_class: ClassVar[type[Algorithm]]
+
+    @checked_arguments
+    def __init__(
+        self,
+        observation_space: Space,
+        action_space: Space,
+        *,
+        backend: str = "torch",
+        device: str = "auto",
+        jit_compile: bool = False,
+        strategy: Any = None,
+        seed: int | None = None,
+        frame_stack: int = 1,
+        **settings: Any,
+    ) -> None:
+        """Build the agent with weights drawn from `seed`.
+
+        backend: "torch" or "tensorflow".  device: "auto", "cpu", "cuda" or "cuda:1"; auto takes a GPU if there is one.
+        jit_compile: compile the gradient passes: slow to start, then faster. By `torch.compile`, or as marltrain's own
+            code for DQN and discrete PPO over small networks on a CPU; by XLA on TensorFlow.
+        strategy: how its minibatches are shared out over devices or processes, such as `mt.DataParallel(processes=2)`,
+            or the name of such a class; a `tf.distribute.MirroredStrategy` is taken too.  None: not at all.
+        frame_stack: how many frames its images hold on axis 0, where the environment stacks them.
+        settings: those of the algorithm; a wrong name or value raises ConfigError.
+        """
+        name = type(self).__name__
+        place = _Place(backend=backend, device=device, jit_compile=jit_compile, frame_stack=frame_stack)
+        validate(place, name)
+        self.observation_space, self.action_space = observation_space, action_space
+        self.layout = Layout(without_mask(observation_space)[0], place.frame_stack)
+        check_actions(action_space)
+        self.seed = chosen_seed(seed, name)
+        made = build(self.algorithm_class.Settings, settings, name)
+        self.settings = _with_network(made, self.layout)
+        self.backend = make_backend(backend, device, jit_compile=place.jit_compile, strategy=strategy)
+        for network in (f.name for f in fields(self.settings) if f.name.endswith("network")):
+            given = getattr(self.settings, network)
+            if given is not None and not isinstance(given, NetworkSpec) and not self.backend.is_module(given):
+                raise AgentError(
+                    f"{name}: {network} must be a NetworkSpec (MLP(...), CNN(...)), a model of backend {backend!r} or "
+                    f"a function that makes one, got {shown(given)}"
+                )
+            if makes_models(given) and not isinstance(given, NetworkSpec):
+                check_function(f"{name}: {network}", given)
+        self.algorithm = self.algorithm_class(self.settings, self.layout, action_space)
+        self.attach(AlgorithmLearner(self.algorithm, self.backend, [self.seed], draw=True), 0)
+
+    def attach(self, learner: AlgorithmLearner, row: int) -> None:
+        """Point this handle at one row of a learner."""
+        self.learner_, self.row = learner, row
+
+    def _marks(self) -> list[str]:
+        network = self.settings.network
+        told = repr(network) if isinstance(network, NetworkSpec) else _plain(network)["model"]
+        return [f"network={told}", f"backend={self.backend.name!r}", *super()._marks()]
+
+    @property
+    def hyper(self) -> Any:
+        """The settings; numbers may be set, at any time."""
+        return Hyper(self)
+
+    @property
+    def learns(self) -> bool:
+        """Every such agent can learn."""
+        return True
+
+    @property
+    def stackable(self) -> bool:
+        """Whether it can share a learner with others; a model of the user's own cannot."""
+        return all(isinstance(spec, NetworkSpec) for spec, _ in self.algorithm.networks().values())
+
+    @property
+    def kind(self) -> str:
+        """Equal for two agents exactly when one learner can hold both."""
+        structure = {
+            f.name: _plain(getattr(self.settings, f.name))
+            for f in fields(self.settings)
+            if not f.metadata.get("per_row") or getattr(self.settings, f.name) is None
+        }
+        backend = self.backend
+        place = [backend.name, str(backend.device), backend.jit_compile, repr(backend.strategy)]
+        layout, action_space = self._seated()
+        sides = [describe_space(layout.space), describe_space(action_space), layout.stack]
+        own = [] if self.stackable else [id(self)]
+        return json.dumps([type(self).__name__, *place, structure, *sides, *own], sort_keys=True, default=repr)
+
+    def sit(self, player: PlayerSpec, seed: int) -> None:
+        """Check that the spaces fit, and that frame stacks are understood alike."""
+        super().sit(player, seed)
+        stack = self._seated()[0].stack
+        if player.layout.stack != stack:
+            raise AgentError(
+                f"player {player.name!r}: its images hold {player.layout.stack} frames, the agent was made with "
+                f"frame_stack={stack}"
+            )
+
+    def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
+        """Return the action; see `Agent.act`."""
+        layout, space = self._seated()
+        obs, mask, batched = encoded(layout, observation, legal, space)
+        rows = len(arrays_of(obs)[0])
+        coin = exploring(explore, rows)
+        rng = self.learner_.rngs("act")[self.row]
+        acted = self.decide(obs, mask, None, turn=np.ones(rows, bool), explore=coin, rng=rng)
+        action = in_units(space, acted.action)
+        return action if batched else action[0]
+
+    def decide(
+        self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
+    ) -> Acted:
+        """Decide for Step arrays [B, ...] with this agent's row of the learner."""
+        lifted = map_obs(lambda array: array[None], obs)
+        mask = None if legal is None else legal[None]
+        acted = self.learner_.act_row(self.row, lifted, mask, explore[None], rng)
+        return Acted(acted.action[0], None, {name: value[0] for name, value in acted.extras.items()})
+
+    def frozen_copy(self) -> LearningAgent:
+        """Return an independent copy with a learner of its own."""
+        twin = copy.copy(self)
+        models = [spec for spec, _ in self.algorithm.networks().values() if self.backend.is_module(spec)]
+        twin.algorithm = copy.deepcopy(self.algorithm, {id(model): model for model in models})  # each network copies it
+        twin.settings = twin.algorithm.settings
+        twin.attach(AlgorithmLearner(twin.algorithm, self.backend, [self.learner_.seeds[self.row]], draw=False), 0)
+        twin.learner_.load(0, self.learner_.export(self.row))
+        return twin
+
+    def learner(self) -> AlgorithmLearner:
+        """Return the learner it stands in."""
+        return self.learner_
+
+    def state(self) -> AgentState:
+        """Return everything it is: kind, spaces, settings, weights, moments, streams."""
+        inner = self.learner_.export(self.row)
+        info = {
+            "type": self.algorithm.name,
+            **described_spaces(self),
+            "frame_stack": self._seated()[0].stack,
+            "backend": self.backend.name,
+            "settings": {f.name: self._setting(f.name) for f in fields(self.settings)},
+            "learner": inner.info,
+        }
+        return AgentState(info, inner.arrays)
+
+    def _setting(self, name: str) -> Any:
+        """Return a setting as JSON values; a model of the user's own with its networks' names and its structure."""
+        value = getattr(self.settings, name)
+        networks = [network for network, (spec, _) in self.algorithm.networks().items() if spec is value]
+        if not networks or isinstance(value, NetworkSpec):
+            return _plain(value)
+        return {**_plain(value), "networks": networks, "structure": self.learner_.online[networks[0]].structure()}
+
+    def restore(self, state: AgentState) -> None:
+        """Become what `state` described, in the learner that it stands in."""
+        self.learner_.load(self.row, AgentState(state.value("learner", dict), state.arrays, state.place("learner")))
+        self.seed = self.learner_.seeds[self.row]
+
+    @classmethod
+    def from_state(cls, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> LearningAgent:
+        """Build the agent that `state` described; `supply` gives models by network or class name."""
+        info = state.info
+        settings = {name: _restored(name, value, supply) for name, value in info["settings"].items()}
+        agent = cls(
+            *spaces_from(info), backend=backend or info["backend"], seed=int(info["learner"]["seed"]),
+            frame_stack=info["frame_stack"], **settings,
+        )  # fmt: skip
+        agent.learner_.load(0, AgentState(info["learner"], state.arrays))
+        return agent
+
+
+def _with_network(settings: Any, layout: Layout) -> Any:
+    if settings.network is not None:
+        return settings
+    return replace(settings, network=default_network(layout))
+
+
+def _plain(value: Any) -> Any:
+    """Turn a setting into JSON values; a user's own model is named by its class, or the function that makes it."""
+    if isinstance(value, Schedule):
+        return {"schedule": value.describe()}
+    if isinstance(value, NetworkSpec):
+        return {"network": value.describe()}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return {"model": getattr(value, "__name__", type(value).__name__)}
+
+
+def _restored(setting: str, value: Any, supply: Mapping[str, Any]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "schedule" in value:
+        return Schedule(**value["schedule"])
+    if "network" in value:
+        return spec_from(value["network"])
+    name, networks = value.get("model"), value.get("networks", ())
+    keys = [key for key in (*networks, setting, name) if key in supply]
+    if not isinstance(name, str) or not keys:
+        raise SaveError(
+            f"the saved agent uses a model of your own, {name!r}: give it with supply={{{name!r}: the model or a "
+            "function that makes it}"
+        )
+    given = supply[keys[0]]
+    return _under(name, given) if makes_models(given) else given
+
+
+def _under(name: str, make: Callable[[], Any]) -> Callable[[], Any]:
+    """Return the function under the name that it was saved by."""
+
+    def made() -> Any:
+        return make()
+
+    made.__name__ = name
+    return made

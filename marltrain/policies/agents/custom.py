@@ -1,0 +1,378 @@
+"""CustomAgent: a user's own torch or Keras model, trained by the user's own losses and optimizers."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.config import build, check_function, checked_arguments, setting
+from marltrain.errors import AgentError, ConfigError, SaveError, shown, spoken
+from marltrain.layout import Array, Layout, Obs, Space, action_bounds, without_mask
+from marltrain.policies.agents.agent import action_dtype, action_shape
+from marltrain.policies.agents.agent_learner import what_followed
+from marltrain.policies.agents.external import ExternalAgent, check_legal, seeded
+from marltrain.policies.algorithms.base import MOST_PASSES, MOST_ROWS, MOST_STEPS
+from marltrain.policies.backends.frameworks import framework_of, makes_models, named
+from marltrain.policies.backends.own import OwnModel
+from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout, Transitions
+from marltrain.policies.hyperparameters import Hyperparameters
+from marltrain.policies.learner.learner import Pace
+from marltrain.policies.memory.config import Replay, Rollouts, chosen_memory
+from marltrain.policies.schedules import Schedule
+from marltrain.random import MOST_SEED, chosen_seed
+
+Loss = Callable[[Any, "LossBatch"], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomSettings:
+    """Settings of `CustomAgent`."""
+
+    gamma: float | Schedule = setting(0.99, doc="discount a decision", above=0, high=1, per_row=True)
+    epsilon: float | Schedule = setting(
+        0.1, doc="share of random legal actions when exploring (Discrete)", low=0, high=1, per_row=True
+    )
+    noise: float | Schedule = setting(
+        0.1, doc="deviation of the noise when exploring (Box), in halves of a bounded width, else in units",
+        low=0, per_row=True,
+    )  # fmt: skip
+    max_grad_norm: float | None = setting(None, doc="largest gradient norm of a loss; None: not clipped", above=0)
+    epochs: int = setting(1, doc="times that each rollout is gone through (on-policy)", low=1,
+                          high=MOST_PASSES)  # fmt: skip
+    minibatches: int | None = setting(None, doc="minibatches an epoch, in place of batch_size (on-policy)", low=1)
+    batch_size: int | None = setting(None, doc="rows of a batch", low=1, high=MOST_ROWS)
+    update_freq: int | None = setting(None, doc="env steps between updates", low=1, high=MOST_STEPS)
+    update_per_step: float = setting(1.0, doc="gradient passes an env step (off-policy)", above=0,
+                                     high=MOST_PASSES)  # fmt: skip
+    learning_starts: int = setting(0, doc="env steps before the first update (off-policy)", low=0)
+
+
+@dataclass
+class LossBatch:
+    """B rows to learn from, as tensors of the model's framework on its device.
+
+    obs, next_obs: [B, *O] at the decision and at what followed; a mapping where images stand beside other parts.
+    legal, next_legal: [B, A] bool, or None where every action is legal.
+    action: [B] int64 counted from 0, [B, D] int64, or [B, A] float32 in the environment's units.
+    reward: [B], summed and discounted over the steps of the row.
+    discount: [B]: what the value of `next_obs` counts: gamma (to the n-th) where it goes on, 0 where it terminated.
+    terminated: [B] bool.  weight: [B].
+    cut: [B] bool, on-policy only: the next row is not this one's next decision. An epoch of one minibatch has its rows
+    in order of time, player by player and environment by environment; smaller minibatches are drawn.
+    """
+
+    obs: Any
+    legal: Any
+    action: Any
+    reward: Any
+    next_obs: Any
+    next_legal: Any
+    discount: Any
+    terminated: Any
+    weight: Any
+    cut: Any
+
+
+class CustomAgent(ExternalAgent):
+    """An agent that trains a `torch.nn.Module` or a `keras.Model` of your own with losses and optimizers of your own.
+
+    model: what `loss_fn` and the acting call. By default `model(obs)` gives [B, A]: scores of the actions, of which the
+    best legal one is taken (Discrete; a random legal one with probability `epsilon` when exploring), or the action in
+    the environment's units (Box; plus normal noise when exploring, and clipped).
+    loss_fn(model, batch: LossBatch) -> a scalar tensor; or a list of such functions, one an optimizer; or a mapping
+        name -> function.
+    optimizers: a torch optimizer over parameters of the model, or a Keras optimizer; or a list of them; or a mapping
+        by the names of the losses. The losses run in the order of `loss_fn`; each moves only its own optimizer's
+        variables, and sees the weights that the one before left. A Keras optimizer steps what it was built for, or
+        stands in a pair (optimizer, variables); one alone steps everything.
+        In mappings, a name that is a part of the model (`model.actor`, `model["actor"]` of a ModuleDict, or a layer of
+        this name) belongs to that part: a Keras optimizer that says nothing else steps its weights, a torch optimizer
+        must step some of them, and none that belong to another named part alone. Any other name is a label.
+    act_fn(model, obs, legal, explore, rng) -> actions [B, ...] like `LossBatch.action`, in place of the default: obs
+    and legal as in a LossBatch, explore [B] bool tensor, rng a numpy Generator.
+    after_update(model): called after every gradient pass; a target network inside the model follows here.
+    observation_space, action_space: None: those of the seat.
+    memory: `Replay(capacity, n_step)` to learn off-policy, or `Rollouts()` to learn each row once.
+    jit_compile: let XLA compile the passes of a Keras model.
+    settings: those of `CustomSettings`; `agent.hyper.epsilon = 0.1` sets a number later, schedules are taken too.
+
+    A torch module is in training mode in its losses and in evaluation mode when it acts. A Keras model is called with
+    `training=False` by the default acting; `loss_fn` and `act_fn` say so themselves. Its losses are traced as graphs.
+    The weight regularizers of a Keras phase's variables are added to its loss: `loss_fn` leaves `model.losses` out.
+    Raises AgentError for a model, loss or optimizer that does not fit, ConfigError for a wrong setting.
+    """
+
+    @checked_arguments
+    def __init__(
+        self,
+        model: Any,
+        loss_fn: Loss | Sequence[Loss] | Mapping[str, Loss],
+        optimizers: Any,
+        *,
+        act_fn: Callable[..., Any] | None = None,
+        after_update: Callable[[Any], Any] | None = None,
+        observation_space: Space | None = None,
+        action_space: Space | None = None,
+        memory: Replay | Rollouts | None = None,
+        seed: int | None = None,
+        jit_compile: bool = False,
+        **settings: Any,
+    ) -> None:
+        """Check everything that can be known before the first update."""
+        for name, function, arguments in (
+            ("act_fn", act_fn, ("model", "obs", "legal", "explore", "rng")), ("after_update", after_update, ("model",)),
+        ):  # fmt: skip
+            if function is not None:
+                check_function(f"CustomAgent: {name}", function, *arguments)
+        if not isinstance(jit_compile, bool):
+            raise ConfigError(f"CustomAgent: jit_compile must be True or False, got {shown(jit_compile)}")
+        self.act_fn, self.after_update = act_fn, after_update
+        self.observation_space, self.action_space = observation_space, action_space
+        self.seed = None if seed is None else chosen_seed(seed, "CustomAgent")
+        if observation_space is not None:
+            self.layout = Layout(without_mask(observation_space)[0])
+        self.settings = build(CustomSettings, settings, "CustomAgent")
+        self.hyper = Hyperparameters(self.settings, "CustomAgent")
+        self.memory: Replay | Rollouts = chosen_memory(memory, (Replay, Rollouts), "CustomAgent")
+        told = dataclasses.asdict(self.settings)
+        self.pace = Pace(**{f.name: told[f.name] for f in dataclasses.fields(Pace) if f.name in told})
+        self.own: OwnModel = _own_type(model)(
+            model, _named_losses(loss_fn, optimizers), optimizers,
+            batch_type=LossBatch, max_grad_norm=self.settings.max_grad_norm, jit_compile=jit_compile,
+        )  # fmt: skip
+        self.framework, self._by_name = self.own.framework, isinstance(optimizers, Mapping)
+
+    def _phases(self) -> list[str] | None:
+        """Return the names that a mapping gave to the losses, in order; None where a list gave none."""
+        return [phase.name for phase in self.own.phases] if self._by_name else None
+
+    def _marks(self) -> list[str]:
+        return [type(self.model).__name__, *super()._marks()]
+
+    @property
+    def model(self) -> Any:
+        """The user's model."""
+        return self.own.model
+
+    def frozen_copy(self) -> CustomAgent:
+        """Return an independent copy that acts as the agent does now."""
+        own = self.own.frozen()
+        return copy.deepcopy(self, {id(self.own): own, id(self.model): own.model})
+
+    def needs(self) -> Needs:
+        """Return what the memory asks for."""
+        if isinstance(self.memory, Replay):
+            return Needs(on_policy=False, capacity=self.memory.capacity, n_step=self.memory.n_step)
+        return Needs(on_policy=True)
+
+    def gamma(self) -> float:
+        """Return the discount."""
+        return float(self.hyper.gamma)
+
+    def at(self, env_steps: int) -> None:
+        """Let the numbers follow their schedules."""
+        self.hyper.follow(env_steps)
+
+    # acting
+
+    def decide(
+        self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
+    ) -> Acted:
+        """Decide for Step arrays [B, ...]; raises AgentError for an output of another shape or an illegal action."""
+        space, own = self._seated()[1], self.own
+        with seeded(self.framework, rng), own.acting():
+            if self.act_fn is None:
+                action = self._default(space, own.tensors(obs), legal, explore, rng)
+            else:
+                action = own.numpy(
+                    self.act_fn(self.model, own.tensors(obs), own.tensors(legal), own.tensors(explore), rng)
+                )
+        expected = (len(turn), *action_shape(space))
+        if action.shape != expected:
+            raise AgentError(
+                f"CustomAgent: act_fn gave actions of shape {action.shape}, expected {expected} for {space}"
+            )
+        check_legal(legal, action, turn, "CustomAgent", "Let act_fn choose among the legal actions only")
+        if isinstance(space, spaces.Box):
+            action = np.clip(action.astype(np.float32), *action_bounds(space))
+        return Acted(action.astype(action_dtype(space)), carry)
+
+    def _default(self, space: Space, obs: Any, legal: Array | None, explore: Array, rng: np.random.Generator) -> Array:
+        if not isinstance(space, spaces.Discrete | spaces.Box):
+            raise AgentError(f"CustomAgent: actions in {space} have no default: give act_fn=")
+        width = int(space.n) if isinstance(space, spaces.Discrete) else int(np.prod(space.shape, dtype=int))
+        try:
+            out = self.own.outputs(obs)
+        except Exception as error:
+            seen = {name: tuple(part.shape) for name, part in (obs if isinstance(obs, dict) else {"obs": obs}).items()}
+            raise AgentError(
+                f"CustomAgent: model {type(self.model).__name__} raised for observations of shape {seen}: "
+                f"{spoken(error)}"
+            ) from error
+        if not isinstance(out, np.ndarray) or out.shape != (len(explore), width):
+            came = f"shape {out.shape}" if isinstance(out, np.ndarray) else f"a {type(out).__name__}"
+            raise AgentError(
+                f"CustomAgent: model {type(self.model).__name__} gave {came} for {len(explore)} rows, expected shape "
+                f"({len(explore)}, {width}) for {space}. Give act_fn= for a model with other outputs"
+            )
+        values: Array = out
+        if isinstance(space, spaces.Discrete):
+            coin, choice = rng.random(len(values)), rng.random(values.shape)
+            if legal is not None:
+                values, choice = np.where(legal, values, -np.inf), np.where(legal, choice, -1.0)
+            best, random = values.argmax(1), choice.argmax(1)
+            chosen: Array = np.where(explore & (coin < self.hyper.epsilon), random, best)
+            return chosen
+        half = ((space.high - space.low) / 2).reshape(-1)
+        spread = np.where(np.isfinite(half), half, 1.0) * self.hyper.noise
+        noisy: Array = values + explore[:, None] * spread * rng.standard_normal(values.shape)
+        return noisy
+
+    # learning
+
+    def learn(self, batch: Batch, batch_size: int) -> tuple[dict[str, float], int]:
+        """Make one gradient pass over transitions, or epochs x minibatches of a rollout."""
+        columns = self._columns(batch)
+        passes = iter([columns]) if isinstance(batch, Transitions) else self._minibatches(columns, batch_size)
+        measured: list[dict[str, float]] = []
+        with self.own.learning():
+            for part in passes:
+                measured.append(self.own.step({name: self.own.tensors(value) for name, value in part.items()}))
+                if self.after_update is not None:
+                    self.after_update(self.model)
+        return {name: float(np.mean([m[name] for m in measured])) for name in measured[0]}, len(measured)
+
+    def _minibatches(self, columns: dict[str, Any], batch_size: int) -> Iterator[dict[str, Any]]:
+        rows = len(columns["reward"])
+        parts = min(rows, self.settings.minibatches or -(-rows // batch_size))
+        for _ in range(self.settings.epochs):
+            if parts == 1:
+                yield columns
+                continue
+            order = self.learner().rngs("update")[0].permutation(rows)
+            for index in np.array_split(order, parts):
+                yield {name: _each(itemgetter(index), value) for name, value in columns.items()}
+
+    def _columns(self, batch: Batch) -> dict[str, Any]:
+        """Return row k = 0 of what the reader gave, as the arrays of a LossBatch."""
+
+        def first(value: Any) -> Any:
+            return _each(lambda x: x[0], value)
+
+        if isinstance(batch, Transitions):
+            followed = first(batch.next_obs), first(batch.next_legal)
+        elif isinstance(batch, Rollout):
+            followed = what_followed(batch, np.arange(batch.reward.shape[1]))
+        else:
+            raise TypeError(f"CustomAgent learns from Transitions or a Rollout, got {type(batch).__name__}")
+        same = {
+            name: first(getattr(batch, name)) for name in ("obs", "legal", "action", "reward", "discount", "weight")
+        }
+        more = {
+            "next_obs": followed[0], "next_legal": followed[1], "terminated": same["discount"] == 0,
+            "cut": batch.cut[0] if isinstance(batch, Rollout) else None,
+        }  # fmt: skip
+        return {**same, **more}
+
+    # saving
+
+    def state(self) -> AgentState:
+        """Return weights, optimizers and numbers; the code has to be supplied again to load it.
+
+        Supply a function that makes the agent, by the model's class name:
+        `marltrain.load(path, supply={"MyModel": make_agent})`.
+        """
+        arrays: dict[str, Array] = {}
+        info = {
+            "type": "custom", **self.described(), "model": type(self.model).__name__, "backend": self.framework,
+            "structure": self.own.structure(), "phases": self._phases(),
+            **self.own.state(arrays), "hyper": self.hyper.describe(),
+            "learner": self.learner().describe(),
+        }  # fmt: skip
+        return AgentState(info, arrays)
+
+    @classmethod
+    def from_state(cls, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> CustomAgent:
+        """Make the agent with the supplied function and give it the saved weights, moments, numbers and streams."""
+        info, name = state.info, state.info["model"]
+        make = supply.get(name)
+        if make is None or not makes_models(make):
+            raise SaveError(
+                f"the saved agent trains a model of your own, {name!r}: give supply={{{name!r}: a function that makes "
+                f"the CustomAgent}}, got {'nothing' if make is None else type(make).__name__}"
+            )
+        agent = make()
+        if not isinstance(agent, CustomAgent):
+            raise SaveError(f"supply[{name!r}] must make a CustomAgent, it made a {type(agent).__name__}")
+        if agent.framework != (saved := info.get("backend", "torch")):
+            raise SaveError(f"the saved {name} is a model of {saved}, the one supplied is one of {agent.framework}")
+        agent.restore(state)
+        return agent
+
+    def restore(self, state: AgentState) -> None:
+        """Become what `state` described; raises SaveError for another model or other optimizers."""
+        info = state.info
+        if info.get("phases") not in (None, self._phases()):
+            raise SaveError(
+                f"the saved {info['model']} has losses of the names {info['phases']}, the one supplied has "
+                f"{self._phases()}: make it with the same names in the same order"
+            )
+        try:
+            self.own.load(info, state.arrays)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise SaveError(f"the saved {info['model']} does not fit the one supplied: {error}") from error
+        self.hyper.restore(state.value("hyper", dict))
+        self.seed = state.part("learner").count("seed", high=MOST_SEED)
+        self.adopt(info)
+        self.learner().restore(state.part("learner"))
+
+
+def _own_type(model: Any) -> Any:
+    """Return the class that trains this model, of its framework; raises AgentError for a model of neither."""
+    framework = framework_of(model)
+    known_by = {"torch": "parameters", "tensorflow": "trainable_variables"}.get(framework or "", "")
+    if framework is None or not callable(model) or not hasattr(model, known_by):
+        raise AgentError(
+            f"CustomAgent: model must be a torch.nn.Module, or a keras.Model of Keras 3, got {named(model)}"
+        )
+    return import_module(f"marltrain.policies.backends.{framework}.models").OwnModel
+
+
+def _named_losses(losses: Any, optimizers: Any) -> dict[str, Loss]:
+    """Return the losses by the names that their metrics have; raises AgentError for what is no function."""
+    by_name = isinstance(losses, Mapping)
+    if by_name != isinstance(optimizers, Mapping):
+        raise AgentError("CustomAgent: give loss_fn and optimizers both as mappings with the same names, or neither")
+    given = dict(losses) if by_name else dict(enumerate(losses if isinstance(losses, list | tuple) else [losses]))
+    made: dict[str, Loss] = {}
+    for key, loss in given.items():
+        if not callable(loss):
+            raise AgentError(f"CustomAgent: loss_fn[{key!r}] must be a function of (model, batch), got {shown(loss)}")
+        check_function(f"CustomAgent: loss_fn[{key!r}]", loss, "model", "batch")
+        if by_name and (not isinstance(key, str) or not key.isidentifier() or key == "total"):
+            raise AgentError(
+                f"CustomAgent: a loss's name must be a word such as 'actor', not 'total', got {shown(key)}"
+            )
+        made[str(key) if by_name else "total" if len(given) == 1 else _loss_name(loss, int(key), made)] = loss
+    return made
+
+
+def _loss_name(loss: Any, i: int, taken: Mapping[str, Loss]) -> str:
+    """Name a loss after its function, "actor" for `actor_loss`; by its place where that is not telling."""
+    name = getattr(loss, "__name__", "").removesuffix("_loss").strip("_")
+    return name if name.isidentifier() and name != "total" and name not in taken else f"loss_{i}"
+
+
+def _each(function: Callable[[Any], Any], value: Any) -> Any:
+    """Apply a function to an array, or to each array of a mapping; None stays None."""
+    if isinstance(value, dict):
+        return {name: function(inner) for name, inner in value.items()}
+    return None if value is None else function(value)

@@ -1,0 +1,93 @@
+"""From a saved state back to an agent: which class each saved type is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from itertools import pairwise
+from typing import Any
+
+from marltrain.errors import AgentError, SaveError, did_you_mean
+from marltrain.policies.agents.agent import Agent, FrozenAgent, RandomAgent
+from marltrain.policies.batch import AgentState
+
+LEARNING = {
+    "dqn": ("marltrain.policies.algorithms.dqn", "DQN"),
+    "ppo": ("marltrain.policies.algorithms.ppo", "PPO"),
+}
+"""Algorithm name -> (module, agent class). Saved files name only the key, never a class path."""
+
+FOREIGN = {
+    "custom": ("marltrain.policies.agents.custom", "CustomAgent"),
+    "tianshou-off-policy": ("marltrain.policies.agents.tianshou", "OffPolicyAgent"),
+    "tianshou-on-policy": ("marltrain.policies.agents.tianshou", "OnPolicyAgent"),
+}
+"""The same for agents around a user's own model or algorithm, which `supply` has to give."""
+
+
+def learning_class(name: str) -> Any:
+    """Return the agent class of a named algorithm; raises SaveError for an unknown one."""
+    if name not in LEARNING:
+        raise SaveError(
+            f"no algorithm is called {name!r}; there are {', '.join(LEARNING)}.{did_you_mean(name, LEARNING)}"
+        )
+    module, attribute = LEARNING[name]
+    return getattr(import_module(module), attribute)
+
+
+def restore(state: AgentState, *, supply: Mapping[str, Any] | None = None, backend: str | None = None) -> Agent:
+    """Build the agent that `Agent.state` described; raises SaveError when it cannot.
+
+    supply: class name -> the user's own agent class or model, for what a file may name but not hold.
+    """
+    kind, supply = state.info.get("type"), supply or {}
+    if kind == "frozen":
+        return FrozenAgent(restore(AgentState(state.info["inner"], state.arrays), supply=supply, backend=backend))
+    if kind == "random":
+        return RandomAgent.from_state(state)
+    if isinstance(kind, str) and kind in supply:
+        return _supplied(supply[kind], state, supply, backend)
+    if isinstance(kind, str) and kind in LEARNING:
+        _check_widths(state)
+        agent: Agent = learning_class(kind).from_state(state, supply, backend)
+        return agent
+    if isinstance(kind, str) and kind in FOREIGN:
+        module, attribute = FOREIGN[kind]
+        foreign: Agent = getattr(import_module(module), attribute).from_state(state, supply, backend)
+        return foreign
+    raise SaveError(f"a saved agent is of type {kind!r}, which is none of marltrain's: give its class with supply=")
+
+
+def check_backend(info: Any, backend: str | None) -> None:
+    """Raise AgentError where an agent's model is a user's own, and of another framework than the one asked for."""
+    info = info.get("inner") if isinstance(info, dict) and info.get("type") == "frozen" else info
+    if backend is None or not isinstance(info, dict) or str(info.get("type")) not in FOREIGN:
+        return
+    saved = info.get("backend", "torch")
+    if backend != saved:
+        name = info.get("model", info.get("algorithm"))
+        raise AgentError(f"backend={backend!r}: {name} is code of your own for {saved!r}, which computes with no other "
+                         "framework. Leave backend= out, or load the other agents apart")  # fmt: skip
+
+
+def _check_widths(state: AgentState) -> None:
+    """Raise SaveError where the networks described have more weights than the file holds, before they are built."""
+    network = state.info["settings"].get("network")
+    described = network.get("network", {}) if isinstance(network, dict) else {}
+    layers = [*pairwise(described.get("hidden", ())), *((c, k * k) for c, k, _ in described.get("filters", ()))]
+    held = sum(array.size for array in state.arrays.values())
+    for rows, columns in layers:
+        if rows * columns > held:
+            raise SaveError(f"a layer of {rows} x {columns} weights is described, and the file holds {held:,} numbers")
+
+
+def _supplied(given: Any, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> Agent:
+    """Use what the caller supplied: an agent as it is, a class with `from_state`, or a function that makes one."""
+    made, reads = given, getattr(given, "from_state", None)
+    if reads is not None and isinstance(given, type):
+        made = reads(state, supply, backend)
+    elif not isinstance(given, Agent) and callable(given):
+        made = given()
+    if not isinstance(made, Agent):
+        raise SaveError(f"supply[{state.info['type']!r}] must be an Agent or make one, got {type(made).__name__}")
+    return made

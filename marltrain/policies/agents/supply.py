@@ -1,0 +1,140 @@
+"""Code of a user's own that saved agents name and a file cannot hold, and how `supply` gives it again.
+
+A key of `supply` is a class name, a network ("actor") or, with a mapping of its own, a player or the number of a seat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from marltrain.errors import SaveError, shown
+from marltrain.policies.batch import AgentState
+
+MODEL = "the model or a function that makes it"
+AGENT = "a function that makes the agent"
+ALGORITHM = "the algorithm or a function that makes it"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One network, model, algorithm or class of a user's own in a saved agent.
+
+    name: of its class, or of the function that made it.  structure: equal for parts that one function can make.
+    expected: the kind of value that `supply` has to hold for it.
+    keys: its network's name, and the setting that it was given as.
+    """
+
+    name: str
+    structure: str
+    expected: str
+    keys: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys of `supply` that may hold it, the most precise first."""
+        return (*self.keys, self.name)
+
+
+def parts_of(info: Any, arrays: Mapping[str, Any]) -> list[Part]:
+    """Return the parts of a saved agent. What is no description of an agent has none."""
+    from marltrain.policies.agents.restore import FOREIGN, LEARNING
+
+    if not isinstance(info, dict):
+        return []
+    kind, settings = str(info.get("type")), info.get("settings")
+    if kind == "frozen":
+        return parts_of(info.get("inner"), arrays)
+    shapes = str(sorted((name, array.shape) for name, array in arrays.items() if "optimi" not in name))
+    if kind in FOREIGN:
+        field, expected = ("model", AGENT) if kind == "custom" else ("algorithm", ALGORITHM)
+        return [Part(str(info.get(field)), f"{info.get('structure')} {shapes}", expected)]
+    parts = [] if kind in LEARNING or kind == "random" else [Part(kind, kind, AGENT)]
+    for setting, value in settings.items() if isinstance(settings, dict) else ():
+        if isinstance(value, dict) and isinstance(value.get("model"), str):
+            networks = value.get("networks")
+            keys = (str(networks[0]), setting) if isinstance(networks, list) and len(networks) == 1 else (setting,)
+            parts.append(Part(value["model"], str(value.get("structure", shapes)), MODEL, keys))
+    return parts
+
+
+class Supply:
+    """What was given to load agents with, shared out among them."""
+
+    def __init__(
+        self, given: Mapping[Any, Any], states: Sequence[AgentState], seats: Sequence[int], players: Sequence[str]
+    ) -> None:
+        """Look at what each agent is made of.
+
+        seats: [P], the agent of each seat.  players: the seats' names, or empty.
+        """
+        self.given, self.players = given, players
+        self.parts = [parts_of(state.info, state.arrays) for state in states]
+        self.seats = [[seat for seat, agent in enumerate(seats) if agent == i] for i in range(len(states))]
+
+    def of(self, agent: int) -> dict[str, Any]:
+        """Return one agent's share by class name and network.
+
+        Raises SaveError where a key stands for several different parts, or a player's value is not understood.
+        """
+        parts = self.parts[agent]
+        for label in (label for seat in self.seats[agent] for label in self._labels(seat) if label in self.given):
+            return self._of_player(label, parts)
+        for part in parts:
+            if any(name in self.given and not self._differ(name) for name in part.names):
+                continue
+            if vague := [name for name in part.names if name in self.given]:
+                raise SaveError(f"supply[{vague[0]!r}] stands for several different parts: give {self.told()}")
+            if self._differ(part.name):
+                raise SaveError(f"several different parts of these agents are called {part.name!r}: give {self.told()}")
+        return {name: value for name, value in self.given.items() if not self._differ(name)}
+
+    def _of_player(self, label: str | int, parts: Sequence[Part]) -> dict[str, Any]:
+        """Return what is given for a player: a mapping of the agent's parts, or its only part."""
+        own = self.given[label]
+        if isinstance(own, Mapping):
+            return dict(own)
+        if not parts:
+            raise SaveError(f"supply[{label!r}] is not needed: this agent has no part of your own")
+        if len(parts) > 1:
+            raise SaveError(f"supply[{label!r}] must be a mapping, got {shown(own)}: give {self.told()}")
+        return {parts[0].names[0]: own}
+
+    def told(self) -> str:
+        """Return the shortest `supply=` that gives every part, as a message shows it."""
+        every = [part for parts in self.parts for part in parts]
+        for place in (-1, 0):  # by class name, by network
+            if not any(self._differ(part.names[place]) for part in every):
+                return _written({part.names[place]: part.expected for part in every})
+        of_players = zip(self.seats, self.parts, strict=True)
+        return _written({self._labels(seats[0])[0]: _of_one(parts) for seats, parts in of_players if parts})
+
+    @property
+    def ambiguous(self) -> list[str]:
+        """The class names that stand for several different parts."""
+        return sorted({part.name for parts in self.parts for part in parts if self._differ(part.name)})
+
+    def _differ(self, key: str) -> bool:
+        """Say whether `key` stands for parts of different structure."""
+        return len({part.structure for parts in self.parts for part in parts if key in part.names}) > 1
+
+    def _labels(self, seat: int) -> tuple[str | int, ...]:
+        return (self.players[seat], seat) if self.players else (seat,)
+
+
+def _of_one(parts: Iterable[Part]) -> Any:
+    """Return what a player's key holds: the one thing, or a mapping of several."""
+    named = {part.names[0]: part.expected for part in parts}
+    return named if len(named) > 1 else next(iter(named.values()))
+
+
+def _written(tree: Any) -> str:
+    """Write a `supply=` down, with words in place of values."""
+
+    def inner(value: Any) -> str:
+        if not isinstance(value, Mapping):
+            return str(value)
+        return "{" + ", ".join(f"{key!r}: {inner(held)}" for key, held in value.items()) + "}"
+
+    return f"supply={inner(tree)}"

@@ -1,0 +1,321 @@
+"""OffPolicyAgent and OnPolicyAgent: a tianshou algorithm in a seat."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from tianshou.algorithm.algorithm_base import Algorithm, OffPolicyAlgorithm, OnPolicyAlgorithm, TrainingStats
+from tianshou.utils import RunningMeanStd
+from tianshou.utils.torch_utils import policy_within_training_step
+
+from marltrain.config import build, setting
+from marltrain.errors import AgentError, ConfigError, SaveError
+from marltrain.layout import Array, Layout, Obs, without_mask
+from marltrain.policies.agents.external import ExternalAgent, check_legal, seeded
+from marltrain.policies.agents.tianshou.acting import masking, raw_actions, to_raw, to_units
+from marltrain.policies.agents.tianshou.buffer import ReplayView, RolloutView, StreamBuffer
+from marltrain.policies.backends.torch.state import checked, packed, unpacked
+from marltrain.policies.batch import Acted, AgentState, Column, Needs
+from marltrain.policies.learner.learner import Pace
+from marltrain.policies.memory.config import Replay, Rollouts, chosen_memory
+from marltrain.policies.memory.readers import Reader
+from marltrain.policies.memory.streams import Streams
+from marltrain.random import MOST_SEED
+from marltrain.spec import PlayerSpec
+
+NAMES = {"loss": "loss/total", "vf_loss": "loss/critic", "ent_loss": "entropy"}
+"""tianshou's name -> marltrain's, for metrics that both have; any other "x_loss" becomes "loss/x"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffPolicySettings:
+    """When an off-policy algorithm learns; the names are those of `Pace`."""
+
+    update_per_step: float = setting(1.0, doc="gradient passes an env step; fractions are carried over", above=0)
+    batch_size: int | None = setting(None, doc="rows of a batch", low=1)
+    update_freq: int | None = setting(None, doc="env steps between updates", low=1)
+    learning_starts: int = setting(0, doc="env steps made while it learns before the first update", low=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicySettings:
+    """When and how often an on-policy algorithm learns."""
+
+    repeat_per_collect: int = setting(1, doc="times that each rollout is gone through", low=1)
+    batch_size: int | None = setting(None, doc="rows of a minibatch", low=1)
+    update_freq: int | None = setting(None, doc="env steps between updates", low=1)
+
+
+class _TianshouAgent(ExternalAgent):
+    """What agents made of on-policy and of off-policy algorithms share."""
+
+    type_name: ClassVar[str]
+    expected: ClassVar[type[Algorithm[Any, Any]]]
+    memory_type: ClassVar[type[Replay] | type[Rollouts]]
+    settings: Any
+    memory: Replay | Rollouts
+
+    def __init__(self, algorithm: Any, seed: int | None) -> None:
+        name, expected = type(self).__name__, self.expected
+        if not isinstance(algorithm, expected):
+            other = next((kind for kind in KINDS if isinstance(algorithm, kind.expected)), None)
+            remedy = (
+                f"Use {other.__name__} for it" if other else "Give an algorithm, which holds a policy and optimizers"
+            )
+            raise AgentError(f"{name} takes a tianshou {expected.__name__}, got {type(algorithm).__name__}. {remedy}")
+        policy = algorithm.policy
+        self.algorithm: Any = algorithm
+        self.seed = seed
+        self.observation_space, self.action_space = policy.observation_space, policy.action_space
+        if self.observation_space is not None:
+            self.layout = Layout(without_mask(self.observation_space)[0])
+        if policy.action_scaling and not policy.action_space.is_bounded():
+            raise AgentError(
+                f"{name}: the policy scales its actions to {policy.action_space}, which has no bounds: make the policy "
+                "with action_scaling=False"
+            )
+
+    def _marks(self) -> list[str]:
+        return [type(self.algorithm).__name__, *super()._marks()]
+
+    def sit(self, player: PlayerSpec, seed: int) -> None:
+        """Check the action space, and the observation space if the policy names one; else take the player's."""
+        if self.observation_space is None:
+            self.observation_space = player.observation_space
+        super().sit(player, seed)
+        self.layout = player.layout  # with the frames stacked as this environment does
+
+    def decide(
+        self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
+    ) -> Acted:
+        """Decide for Step arrays [B, ...]; raises AgentError for an illegal action."""
+        policy = self.algorithm.policy
+        with seeded(self.framework, rng):
+            raw = raw_actions(self.algorithm, obs, legal, explore)
+        check_legal(
+            legal, raw, turn, f"{type(self).__name__} of tianshou's {type(self.algorithm).__name__}",
+            "Its policy has to read obs.mask",
+        )  # fmt: skip
+        extras = {"raw": raw.reshape(len(raw), -1)} if "raw" in self.needs().columns else {}
+        return Acted(to_units(policy, raw), None, extras)
+
+    def _updated(self, buffer: StreamBuffer, **how: Any) -> TrainingStats:
+        """Run the algorithm's own update on the rows that the buffer gives."""
+        masked = buffer.ring.legal is not None
+        with policy_within_training_step(self.algorithm.policy), masking(self.algorithm, masked):
+            stats: TrainingStats = self.algorithm.update(buffer=buffer, **how)
+        return stats
+
+    def state(self) -> AgentState:
+        """Return weights, optimizers, counters and settings; the algorithm itself has to be supplied again to load it.
+
+        Supply it by its class's name: `marltrain.load(path, supply={"DQN": make_algorithm})`.
+        """
+        arrays: dict[str, Array] = {}
+        info = {
+            "type": self.type_name, **self.described(), "algorithm": type(self.algorithm).__name__,
+            "settings": dataclasses.asdict(self.settings), "memory": dataclasses.asdict(self.memory),
+            "state": packed(self.algorithm.state_dict(), "state", arrays),
+            "rest": packed(_rest(self.algorithm), "rest", arrays), "learner": self.learner().describe(),
+        }  # fmt: skip
+        return AgentState(info, arrays)
+
+    @classmethod
+    def from_state(cls, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> Any:
+        """Build the agent that `state` described around a supplied algorithm, or a copy of it."""
+        info, name = state.info, state.info["algorithm"]
+        if name not in supply:
+            raise SaveError(
+                f"the saved agent is made of tianshou's {name}: give it with supply={{{name!r}: the algorithm or a "
+                "function that makes it}"
+            )
+        given = supply[name]
+        algorithm: Any = copy.deepcopy(given) if isinstance(given, Algorithm) else given()
+        memory, make = cls.memory_type(**info["memory"]), cast(Any, cls)
+        agent = make(algorithm, memory=memory, seed=int(info["learner"]["seed"]), **info["settings"])
+        agent.restore(state)
+        return agent
+
+    def restore(self, state: AgentState) -> None:
+        """Become what `state` described; raises SaveError for another algorithm or other networks."""
+        info = state.info
+        self.seed = state.part("learner").count("seed", high=MOST_SEED)
+        self.adopt(info)
+        try:
+            saved = checked(unpacked(info["state"], state.arrays), self.algorithm.state_dict(), "state")
+            self.algorithm.load_state_dict(saved)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise SaveError(f"the saved {info['algorithm']} does not fit the one supplied: {error}") from error
+        _put_rest(self.algorithm, unpacked(info["rest"], state.arrays))
+        self.learner().restore(state.part("learner"))
+
+
+class OffPolicyAgent(_TianshouAgent):
+    """Any off-policy algorithm of tianshou 2: DQN, C51, Rainbow, QRDQN, DDPG, TD3, SAC, DiscreteSAC and others.
+
+    algorithm: the tianshou algorithm; it is trained as it is, in one seat or several.
+    memory: `Replay(capacity=...)`. How many steps are summed is the algorithm's `n_step_return_horizon`.
+    update_per_step: gradient passes an env step; fractions are carried over.
+    batch_size, update_freq, learning_starts: rows of a batch, env steps between updates and before the first; None: the
+    trainer's.  seed: what it draws from; None: the run's.
+
+    Raises AgentError for another kind of algorithm, ConfigError for a wrong setting.
+    """
+
+    type_name = "tianshou-off-policy"
+    expected = OffPolicyAlgorithm
+    memory_type = Replay
+    memory: Replay
+
+    def __init__(
+        self,
+        algorithm: OffPolicyAlgorithm[Any],
+        *,
+        memory: Replay | None = None,
+        update_per_step: float = 1.0,
+        batch_size: int | None = None,
+        update_freq: int | None = None,
+        learning_starts: int = 0,
+        seed: int | None = None,
+    ) -> None:
+        """Take the algorithm over."""
+        super().__init__(algorithm, seed)
+        self.memory = chosen_memory(memory, (Replay,), "OffPolicyAgent")
+        if self.memory.n_step != 1:
+            raise ConfigError(
+                f"OffPolicyAgent: memory has n_step={self.memory.n_step}, but tianshou sums the steps itself: make the "
+                "algorithm with n_step_return_horizon, and the memory with n_step=1"
+            )
+        given: dict[str, Any] = {
+            "update_per_step": update_per_step, "learning_starts": learning_starts, "batch_size": batch_size,
+            "update_freq": update_freq,
+        }  # fmt: skip
+        self.settings = build(OffPolicySettings, given, "OffPolicyAgent")
+        self.pace = Pace(**given)
+
+    def needs(self) -> Needs:
+        """Return how much it replays."""
+        return Needs(on_policy=False, capacity=self.memory.capacity)
+
+    def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:
+        """Return a reader that hands tianshou its view of the streams."""
+        return streams.reader(seats, self.needs(), partial(ReplayView, to_raw=partial(to_raw, self.algorithm.policy)))
+
+    def learn(self, batch: StreamBuffer, batch_size: int) -> tuple[dict[str, float], int]:
+        """Make one gradient pass of the algorithm."""
+        return _named(self._updated(batch, sample_size=batch_size)), 1
+
+
+class OnPolicyAgent(_TianshouAgent):
+    """Any on-policy algorithm of tianshou 2: PPO, A2C, TRPO, NPG, Reinforce and others.
+
+    algorithm: the tianshou algorithm; it is trained as it is, in one seat or several.
+    memory: `Rollouts()`, which is all it can be.
+    repeat_per_collect: how often each rollout is gone through.
+    batch_size, update_freq: rows of a minibatch, env steps between updates; None: the trainer's.
+    seed: what it draws from; None: the run's.
+
+    Raises AgentError for another kind of algorithm, ConfigError for a wrong setting.
+    """
+
+    type_name = "tianshou-on-policy"
+    expected = OnPolicyAlgorithm
+    memory_type = Rollouts
+    memory: Rollouts
+
+    def __init__(
+        self,
+        algorithm: OnPolicyAlgorithm[Any],
+        *,
+        memory: Rollouts | None = None,
+        repeat_per_collect: int = 1,
+        batch_size: int | None = None,
+        update_freq: int | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """Take the algorithm over."""
+        super().__init__(algorithm, seed)
+        self.memory = chosen_memory(memory, (Rollouts,), "OnPolicyAgent")
+        given = {"repeat_per_collect": repeat_per_collect, "batch_size": batch_size, "update_freq": update_freq}
+        self.settings = build(OnPolicySettings, given, "OnPolicyAgent")
+        normalizes = getattr(algorithm, "advantage_normalization", False)  # by a standard deviation: NaN of one row
+        self.pace = Pace(batch_size=batch_size, update_freq=update_freq, least_rows=2 if normalizes else 1)
+
+    def needs(self) -> Needs:
+        """Return that it learns whole rollouts, of raw actions where the environment's are scaled and clipped."""
+        space = self.action_space
+        raw = {"raw": Column((int(np.prod(space.shape)),))} if isinstance(space, spaces.Box) else {}
+        return Needs(on_policy=True, columns=raw)
+
+    def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:
+        """Return a reader that hands tianshou its view of the streams."""
+        return streams.reader(seats, self.needs(), partial(RolloutView, to_raw=partial(to_raw, self.algorithm.policy)))
+
+    def learn(self, batch: StreamBuffer, batch_size: int) -> tuple[dict[str, float], int]:
+        """Go through one rollout `repeat_per_collect` times."""
+        rows, repeat = len(batch.sample_indices(0)), self.settings.repeat_per_collect
+        stats = self._updated(batch, batch_size=batch_size, repeat=repeat)
+        split = repeat * max(1, rows // batch_size)  # tianshou adds what is left over to the last minibatch
+        return _named(stats), int(getattr(stats, "gradient_steps", split))
+
+
+KINDS: tuple[type[_TianshouAgent], ...] = (OffPolicyAgent, OnPolicyAgent)
+
+
+def _named(stats: TrainingStats) -> dict[str, float]:
+    """Return an update's statistics under marltrain's names."""
+    return {
+        NAMES.get(name, f"loss/{name.removesuffix('_loss')}" if name.endswith("_loss") else name): float(value)
+        for name, value in stats.get_loss_stats_dict().items()
+        if name != "gradient_steps"
+    }
+
+
+def _parts(algorithm: Algorithm[Any, Any]) -> Iterator[tuple[str, Any, str, Any]]:
+    """Yield (where, owner, attribute, value) of what an algorithm keeps outside its `state_dict`.
+
+    Those are counters (private whole numbers and floats), running means and standard deviations, and optimizers that a
+    part of it made for itself, as the automatic alpha of SAC does.
+    """
+    for name, module in algorithm.named_modules():
+        for key, value in vars(module).items():
+            counter = key.startswith("_") and type(value) in (int, float)
+            if counter or isinstance(value, RunningMeanStd | torch.optim.Optimizer):
+                yield f"{name}.{key}", module, key, value
+
+
+def _rest(algorithm: Algorithm[Any, Any]) -> dict[str, Any]:
+    """Return what `_parts` yields as plain values."""
+    rest = {}
+    for where, _, _, value in _parts(algorithm):
+        if isinstance(value, RunningMeanStd):
+            rest[where] = {"mean": value.mean, "var": value.var, "count": value.count}
+        else:
+            rest[where] = value.state_dict() if isinstance(value, torch.optim.Optimizer) else value
+    return rest
+
+
+def _put_rest(algorithm: Algorithm[Any, Any], rest: Mapping[str, Any]) -> None:
+    """Put back what `_rest` returned; raises SaveError when the algorithm keeps other things."""
+    parts = list(_parts(algorithm))
+    if {where for where, *_ in parts} != set(rest):
+        raise SaveError(
+            f"the saved {type(algorithm).__name__} keeps {sorted(rest)}, the one supplied {sorted(p[0] for p in parts)}"
+        )
+    checked(rest, _rest(algorithm), "rest")
+    for where, owner, key, value in parts:
+        saved = rest[where]
+        if isinstance(value, torch.optim.Optimizer):
+            value.load_state_dict(saved)
+        elif isinstance(value, RunningMeanStd):
+            value.mean, value.var, value.count = saved["mean"], saved["var"], saved["count"]
+        else:
+            setattr(owner, key, saved)

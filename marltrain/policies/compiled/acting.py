@@ -1,0 +1,108 @@
+"""Acts of a learner's agents in compiled code: which learners can, and what the code is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from marltrain.addresses import address_of
+from marltrain.layout import Array, Obs
+from marltrain.policies.algorithms.base import CompiledForm
+from marltrain.policies.batch import Acted
+from marltrain.policies.compiled.act_kernel import ACT, GREEDY, SAMPLE, act_program
+from marltrain.policies.compiled.network import tell, widths_of
+from marltrain.policies.networks import Plan
+
+RULES = {"epsilon_greedy": GREEDY, "categorical": SAMPLE}
+"""What `Algorithm.native` may name, and the same in compiled code."""
+NOISE = {GREEDY: ("choice", "coin"), SAMPLE: ("sample", "")}
+"""The names of an act's noise [K, B, A], and of its coins [K, B]."""
+
+
+class CompiledActing:
+    """K agents of one network, acting in compiled code.
+
+    told: [1] ACT. extras: names of what is given beside the action.
+    """
+
+    def __init__(self, native: CompiledForm, network: Any, row: int | None = None) -> None:
+        """Lay down what does not change; the network's plan `is_known`. row: act for one of its agents only."""
+        plan: Plan = network.plan
+        if native.rule not in RULES:
+            raise TypeError(f"Native(rule={native.rule!r}): compiled code knows {' and '.join(map(repr, RULES))}")
+        self.network, self.rule = network, RULES[native.rule]
+        self.extras = ("log_prob",) if self.rule == SAMPLE else ()
+        self._rows = slice(None) if row is None else slice(row, row + 1)
+        self.agents = network.num_agents if row is None else 1
+        self.told = np.zeros(1, ACT)
+        told = self.told[0]
+        tell(told, plan)
+        told["agents"], told["rule"] = self.agents, self.rule
+        self.choices = int(told["choices"])
+        self._outputs = sum(widths_of(plan))
+        self._into = np.empty(0, np.float32)
+        self._unkept: dict[str, Array] = {}
+        self._kept: tuple[Any, ...] = (None, None, None)  # noise, weights, epsilon
+        self.address = address_of(self.told)
+
+    def place(self, rows: int, **arrays: Array | None) -> None:
+        """Say where things are for acts of `rows` rows: obs, legal, explore, action and log_prob, [K, rows, ...].
+
+        Extras that are not given are written where nobody reads them.
+        """
+        told = self.told[0]
+        if told["rows"] != rows:
+            self._into = np.empty(rows * self._outputs, np.float32)
+            told["rows"], told["into"] = rows, address_of(self._into)
+            self._unkept = {name: np.empty((self.agents, rows), np.float32) for name in self.extras}
+        for name, array in {**self._unkept, **arrays}.items():
+            told[name] = 0 if array is None else address_of(array)
+
+    def refresh(self, noise: Mapping[str, Array], hyper: Mapping[str, Array]) -> None:
+        """Say where the noise of many acts is, arrays [K, acts, rows, ...], the weights, and epsilon [K, 1]."""
+        told, weights = self.told[0], self.network.numbers()
+        epsilon = hyper["epsilon"] if self.rule == GREEDY else None
+        before, self._kept = self._kept, (noise, weights, epsilon)
+        if weights is not before[1]:
+            told["weights"] = address_of(weights[self._rows])
+        if epsilon is not None and epsilon is not before[2]:
+            told["epsilon"] = address_of(epsilon[self._rows])
+        if noise is before[0]:
+            return
+        for kind, name, last in zip(("noise", "coin"), NOISE[self.rule], ((self.choices,), ()), strict=True):
+            if name:
+                array = _fitting(name, noise[name], (self.agents, noise[name].shape[1], self.rows, *last))
+                told[kind] = address_of(array)
+                for axis, size in zip(("agent", "act", "row"), array.strides, strict=False):
+                    told[f"{kind}_{axis}"] = size // 4
+
+    def act(
+        self, obs: Obs, legal: Array | None, noise: Mapping[str, Array], explore: Array, hyper: Mapping[str, Array]
+    ) -> Acted:
+        """Decide for [K, B, ...], as `Algorithm.act` does."""
+        seen = np.ascontiguousarray(obs, np.float32)
+        mask = None if legal is None else np.ascontiguousarray(legal)
+        exploring = np.ascontiguousarray(explore)
+        action = np.empty(explore.shape, np.int64)
+        extras = {name: np.empty(explore.shape, np.float32) for name in self.extras}
+        self.place(explore.shape[1], obs=seen, legal=mask, explore=exploring, action=action, **extras)
+        self.refresh({name: values[:, None] for name, values in noise.items()}, hyper)
+        act_program()(self.address, 0)
+        return Acted(action, None, extras)
+
+    @property
+    def rows(self) -> int:
+        """Rows of an act."""
+        return int(self.told["rows"][0])
+
+
+def _fitting(name: str, noise: Array, shape: tuple[int, ...]) -> Array:
+    """Return noise of a shape whose numbers compiled code may read; raises TypeError where it is of another kind."""
+    if noise.dtype != np.float32 or noise.shape != shape or not noise[0, 0, 0].flags.c_contiguous:
+        raise TypeError(
+            f"noise {name!r} of acts in compiled code must be float32 {shape}, its last axis in one piece; it is "
+            f"{noise.dtype} {noise.shape} with strides {noise.strides}"
+        )
+    return noise

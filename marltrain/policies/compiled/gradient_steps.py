@@ -1,0 +1,53 @@
+"""Which learners have their gradient passes made in compiled code, and by what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from marltrain.policies.algorithms.base import Algorithm, CompiledForm
+from marltrain.policies.compiled.network import is_known
+from marltrain.policies.compiled.ppo_update import PPOUpdate, PPOUpdates
+from marltrain.policies.compiled.q_update import QStep, QSteps
+from marltrain.policies.learner.gradient_step import GradientSteps
+
+LOSSES = ("q", "double_q", "ppo")
+"""What `CompiledForm.loss` may name."""
+LARGEST = 2**15
+"""Weights of a network: larger ones are torch's.
+
+`benchmarks/kernels.py --widths 64 128 176 256` holds both beside each other on one thread.
+"""
+
+
+def compiled_steps(
+    algorithm: Algorithm, backend: Any, nets: Mapping[str, Any], optimisers: Mapping[str, Any]
+) -> GradientSteps | None:
+    """Return an algorithm's passes in compiled code: where its class says so, for small networks on a CPU; or None.
+
+    Raises TypeError for a loss that compiled code does not know.
+    """
+    kind = algorithm.native() if "native" in vars(type(algorithm)) else None
+    if kind is None or kind.loss is None or not can_learn(kind, algorithm, backend, nets):
+        return None
+    if kind.loss not in LOSSES:
+        raise TypeError(f"Native(loss=...): compiled code knows {', '.join(map(repr, LOSSES))}; not {kind}")
+    (phase,) = algorithm.phases
+    parts = phase, algorithm, backend, nets, optimisers
+    if kind.loss == "ppo":
+        first, *others = phase.trains
+        if first != kind.network or [nets[name].plan.heads[0].width for name in others] != [1]:
+            raise TypeError(f"Native(loss='ppo'): its phase must train {kind.network!r} and a critic of one output, in "
+                            f"this order; it trains {phase.trains}")  # fmt: skip
+        return PPOUpdates([PPOUpdate(*parts)])
+    return QSteps([QStep(*parts, double=kind.loss == "double_q")])
+
+
+def can_learn(kind: CompiledForm, algorithm: Algorithm, backend: Any, nets: Mapping[str, Any]) -> bool:
+    """Say whether compiled code can: on memory that it shares with the framework, for small networks that it knows."""
+    if not backend.jit_compile or not backend.shares_memory or backend.strategy is not None:
+        return False
+    moved = {kind.network, *(name for phase in algorithm.phases for name in phase.trains)}
+    plans: list[Any] = [getattr(nets[name], "plan", None) for name in moved]
+    small = all(is_known(plan) and sum(p.size for p in plan.parameters) <= LARGEST for plan in plans)
+    return small and [phase.every for phase in algorithm.phases] == [1]

@@ -1,0 +1,165 @@
+"""Networks of fully connected layers in compiled code: forward, and back to the gradients of their weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import float32
+
+from marltrain.addresses import call, numbers
+from marltrain.compiling import compiled
+from marltrain.layout import VECTOR
+from marltrain.policies.compiled.layers import NONE, RELU, TANH, layer_entry
+from marltrain.policies.networks import MLP, Plan
+
+ACTIVATIONS = {"tanh": TANH, "relu": RELU}
+MOST_LAYERS = 9
+"""Of a network, the last one included."""
+_ONE = ("layer", "layers", "activation", "width", "choices", "size")
+NETWORK = [(name, np.int64) for name in _ONE] + [
+    (name, np.int64, (MOST_LAYERS,)) for name in ("outputs", "weight_at", "bias_at")
+]
+"""What a record tells of a network: where `layers.layer` is; its numbers of layers, inputs, outputs and weights; and of
+each layer its outputs, and where its weights and biases begin among them.
+"""
+
+
+def is_known(plan: Any) -> bool:
+    """Say whether compiled code can compute a network: fully connected layers, tanh or relu, on one vector."""
+    return (
+        isinstance(plan, Plan) and isinstance(plan.spec, MLP) and list(plan.layout.shapes) == [VECTOR]
+        and plan.spec.activation in ACTIVATIONS and len(plan.spec.hidden) < MOST_LAYERS
+        and len(plan.heads) == 1 and not plan.heads[0].free
+    )  # fmt: skip
+
+
+def tell(told: Any, plan: Plan) -> None:
+    """Write down a network that `is_known` in a record with the fields of NETWORK."""
+    sizes = [parameter.size for parameter in plan.parameters]
+    starts = np.cumsum([0, *sizes[:-1]])
+    widths = widths_of(plan)
+    told["layer"] = layer_entry()
+    told["layers"], told["activation"] = len(widths), ACTIVATIONS[plan.spec.activation]
+    told["width"], told["choices"], told["size"] = plan.layout.vector_size, widths[-1], sum(sizes)
+    for i, width in enumerate(widths):
+        told["outputs"][i], told["weight_at"][i], told["bias_at"][i] = width, starts[2 * i], starts[2 * i + 1]
+
+
+def widths_of(plan: Plan) -> list[int]:
+    """Return the outputs of each layer."""
+    return [*plan.spec.hidden, plan.heads[0].width]
+
+
+@compiled
+def product(
+    n: Any, activation: int, x: int, rows: int, inputs: int, weight: int, bias: int, outputs: int, y: int
+) -> None:
+    """Write the activation of x [rows, inputs] @ weight [inputs, outputs] + bias [outputs] to y."""
+    call(n.layer, (activation, x, rows, inputs, 1, inputs, weight, bias, 0, outputs, y))
+
+
+@compiled
+def forward(n: Any, x: int, rows: int, weights: int, into: int) -> int:
+    """Compute a network on x [rows, width]; return the address of its outputs [rows, choices].
+
+    into: room for all layers' outputs, which are left there one after another.
+    """
+    inputs, y = n.width, into
+    for i in range(n.layers):
+        activation = NONE if i == n.layers - 1 else n.activation
+        weight, bias = weights + 4 * n.weight_at[i], weights + 4 * n.bias_at[i]
+        product(n, activation, x, rows, inputs, weight, bias, n.outputs[i], y)
+        x, inputs = y, n.outputs[i]
+        y += 4 * rows * inputs
+    return x
+
+
+@compiled
+def turn_weights(n: Any, weights: int, turned: int) -> None:
+    """Write the transposes of all layers' weights, each where its weights are; `backward` needs them."""
+    inputs = n.width
+    for i in range(n.layers):
+        turn(weights + 4 * n.weight_at[i], inputs, n.outputs[i], turned + 4 * n.weight_at[i])
+        inputs = n.outputs[i]
+
+
+@compiled
+def backward(n: Any, x: int, rows: int, turned: int, into: int, gradient: int, zeros: int, aside: int) -> None:
+    """Add the gradient [size] of a loss by the weights, for these rows, to what `gradient` holds.
+
+    turned: what `turn_weights` wrote.  zeros: as many as the widest layer or x has.  aside: room, as `largest` says.
+    into: what `forward` left there, but for the last layer, which has the loss's gradient by its outputs; the others'
+      are overwritten by theirs.
+    """
+    slopes = into
+    for i in range(n.layers - 1):
+        slopes += 4 * rows * n.outputs[i]
+    for behind in range(n.layers):
+        i = n.layers - 1 - behind
+        outputs, inputs = n.outputs[i], n.outputs[i - 1] if i else n.width
+        below = slopes - 4 * rows * inputs if i else x
+        add_weight_slopes(n, below, rows, inputs, slopes, outputs, gradient + 4 * n.weight_at[i], zeros, aside)
+        add_rows(slopes, rows, outputs, gradient + 4 * n.bias_at[i])
+        if i:
+            product(n, NONE, slopes, rows, outputs, turned + 4 * n.weight_at[i], zeros, inputs, aside)
+            through(n.activation, below, aside, rows * inputs)
+        slopes = below
+
+
+@compiled
+def add_weight_slopes(
+    n: Any, x: int, rows: int, inputs: int, slopes: int, outputs: int, made: int, zeros: int, aside: int
+) -> None:
+    """Add x^T @ slopes [inputs, outputs]; where that is narrow, as (slopes^T @ x)^T: tiles are filled by columns."""
+    if outputs < inputs and outputs < 8:
+        call(n.layer, (NONE, slopes, outputs, 1, outputs, rows, x, zeros, 0, inputs, aside))
+        add_turned(aside, outputs, inputs, made)
+    else:
+        call(n.layer, (NONE, x, inputs, 1, inputs, rows, slopes, made, outputs, outputs, made))
+
+
+@compiled
+def largest(rows: int, inputs: int, outputs: int) -> int:
+    """Return the room that a layer's way back needs."""
+    return max(inputs * outputs, rows * inputs)
+
+
+@compiled
+def turn(source: int, rows: int, columns: int, made: int) -> None:
+    """Write the transpose of a matrix [rows, columns]."""
+    read, written = numbers(source, rows * columns), numbers(made, rows * columns)
+    for i in range(rows):
+        for j in range(columns):
+            written[j * rows + i] = read[i * columns + j]
+
+
+@compiled
+def add_turned(source: int, rows: int, columns: int, made: int) -> None:
+    """Add the transpose of a matrix [rows, columns]."""
+    read, written = numbers(source, rows * columns), numbers(made, rows * columns)
+    for i in range(rows):
+        for j in range(columns):
+            written[j * rows + i] += read[i * columns + j]
+
+
+@compiled
+def add_rows(source: int, rows: int, columns: int, made: int) -> None:
+    """Add the sums of the columns of [rows, columns]."""
+    total = numbers(made, columns)
+    for i in range(rows):
+        row = numbers(source + 4 * i * columns, columns)
+        for j in range(columns):
+            total[j] += row[j]
+
+
+@compiled
+def through(activation: int, y: int, passed: int, size: int) -> None:
+    """Write over an activation's results the gradients by what it was applied to: those `passed`, times its slope."""
+    results, slopes = numbers(y, size), numbers(passed, size)
+    if activation == RELU:
+        for i in range(size):
+            results[i] = slopes[i] if results[i] > 0 else float32(0.0)
+    else:
+        for i in range(size):
+            results[i] = slopes[i] * (float32(1.0) - results[i] * results[i])

@@ -1,0 +1,279 @@
+"""An update of K agents, each an actor and a critic, in compiled code: what `PPOAlgorithm` and `GradientStep` say.
+
+Agents know nothing of each other, and an agent's two networks meet only where their gradients are clipped together: so
+the work has parts that threads can share.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import float32
+
+from marltrain.addresses import add_at, call, copy, flags, numbers, outcomes, record_at, value_at, wholes
+from marltrain.compiling import compiled
+from marltrain.policies.compiled.network import NETWORK, backward, forward, turn_weights
+from marltrain.policies.compiled.optimizers import ADAM, RMSPROP, adam, norm, rmsprop, sgd
+
+METRICS = 10
+ACTOR_LOSS, CRITIC_LOSS, LOSS, ENTROPY, KL, CLIP_SHARE, NORM = range(7)
+"""Rows of what a pass measures; NORM and the one after it are the actor's, the two after these the critic's."""
+BLOCK = 128
+"""Rows that a network computes at a time: what it makes of them stays in the processor's second cache."""
+ILLEGAL = np.float32(-1e9)
+"""In place of the logits of illegal actions, as `distributions.ILLEGAL`."""
+
+PART = np.dtype(
+    NETWORK + [(name, np.int64) for name in ("weights", "first", "second", "count", "gradient", "rate", "epsilon")]
+)
+"""What a pass is told of one network: [K, size], steps so far [K], learning rates [K], and one float64."""
+ROOM = np.dtype([(name, np.int64) for name in ("x", "into", "turned", "zeros", "aside")])
+"""Where a thread works: for one network and one block of rows."""
+_ONE = (
+    "agents", "of", "rule", "normalize", "clipped",  # K agents, R rows each; which rule, and two choices
+    "parts", "rooms",  # [2] PART, actor and critic; [threads] ROOM
+    "passes", "start", "stop", "epoch", "due",  # P passes: columns [P] of which epoch [P]; who learns, [P, K]
+    "columns", "index", "share",  # N of an epoch; which row each is, and its share: [epochs, K, N]
+    "obs", "legal", "action", "log_prob", "advantage", "target", "value",  # [K, R, ...]; legal and value may be 0
+    "limit", "clip", "value_clip", "entropy_coef", "value_coef",  # [K]
+    "metrics",  # [P, METRICS, K]
+    "tickets", "done", "moved", "give_way",  # parts of work taken; done and passes made, [K]; see `improve`
+)  # fmt: skip
+_PART_SIZE, _ROOM_SIZE = PART.itemsize, ROOM.itemsize
+IMPROVE = np.dtype([(name, np.int64) for name in _ONE])
+"""What an update is told: numbers and addresses."""
+
+
+@compiled
+def improving(address: int) -> Any:
+    """Return what lies at an address as an IMPROVE."""
+    return record_at(address, IMPROVE)
+
+
+@compiled
+def part_of(u: Any, which: int) -> Any:
+    """Return what is told of the actor (0) or the critic (1)."""
+    return record_at(u.parts + which * _PART_SIZE, PART)
+
+
+@compiled
+def improve(address: int, thread: int) -> int:
+    """Make the passes of an update, together with the other threads that were called with it; return 0.
+
+    Pass by pass, each agent has two parts of work, its networks' gradients. A thread takes the next part that nobody
+    has taken, and waits until its agent has made the pass before; who does an agent's second part moves its weights.
+    So none waits for a thread that has not come yet, and what is computed does not depend on who does it.
+    """
+    u = improving(address)
+    room = record_at(u.rooms + thread * _ROOM_SIZE, ROOM)
+    while True:
+        ticket = add_at(u.tickets, 1)
+        if ticket >= u.passes * u.agents * 2:
+            return 0
+        made, part = ticket // (u.agents * 2), ticket % (u.agents * 2)
+        k, which = part // 2, part % 2
+        while value_at(u.moved + 8 * k) < made:
+            if u.give_way:
+                call(u.give_way, ())
+        due = flags(u.due, u.passes * u.agents)[made * u.agents + k]
+        if due:
+            gradient(u, room, made, k, which)
+        if add_at(u.done + 8 * k, 1) == 2 * made + 1:
+            if due:
+                move(u, made, k, room.aside)
+            add_at(u.moved + 8 * k, 1)
+
+
+@compiled
+def metrics_of(u: Any, made: int) -> Any:
+    """Return where a pass writes what it measures, [METRICS * K]."""
+    return numbers(u.metrics + 4 * made * METRICS * u.agents, METRICS * u.agents)
+
+
+@compiled
+def gradient(u: Any, room: Any, made: int, k: int, which: int) -> None:
+    """Write the gradient of the loss by the weights of one network of agent k, and what the loss measures there."""
+    n = part_of(u, which)
+    weights, slopes = n.weights + 4 * k * n.size, n.gradient + 4 * k * n.size
+    numbers(slopes, n.size)[:] = float32(0.0)
+    turn_weights(n, weights, room.turned)
+    first, last = wholes(u.start, u.passes)[made], wholes(u.stop, u.passes)[made]
+    place = (wholes(u.epoch, u.passes)[made] * u.agents + k) * u.columns + first
+    index, share = wholes(u.index + 8 * place, last - first), numbers(u.share + 4 * place, last - first)
+    centre, scale = (0.0, 1.0) if which else advantages(u, k, index, share)
+    sums = (0.0, 0.0, 0.0, 0.0)
+    for start in range(0, len(index), BLOCK):
+        rows = min(BLOCK, len(index) - start)
+        chosen, weighed = index[start : start + rows], share[start : start + rows]
+        gather(u, k, chosen, n.width, room.x)
+        out = forward(n, room.x, rows, weights, room.into)
+        if which:
+            sums = value_slopes(u, k, chosen, weighed, out, sums)
+        else:
+            sums = policy_slopes(u, k, chosen, weighed, out, n.choices, centre, scale, sums)
+        backward(n, room.x, rows, room.turned, room.into, slopes, room.zeros, room.aside)
+    metrics = metrics_of(u, made)
+    if which:
+        metrics[CRITIC_LOSS * u.agents + k] = sums[0]
+    else:
+        for i, row in enumerate((ACTOR_LOSS, ENTROPY, KL, CLIP_SHARE)):
+            metrics[row * u.agents + k] = sums[i]
+
+
+@compiled
+def gather(u: Any, k: int, index: Any, width: int, x: int) -> None:
+    """Write the observations of some rows one after another."""
+    for i in range(len(index)):
+        seen, written = numbers(u.obs + 4 * (k * u.of + index[i]) * width, width), numbers(x + 4 * i * width, width)
+        for j in range(width):
+            written[j] = seen[j]
+
+
+@compiled
+def advantages(u: Any, k: int, index: Any, share: Any) -> Any:
+    """Return what is taken from an advantage, and what that is multiplied with: to mean 0 and deviation 1, or not."""
+    if not u.normalize:
+        return 0.0, 1.0
+    given = numbers(u.advantage + 4 * k * u.of, u.of)
+    mean = spread = 0.0
+    for i in range(len(index)):
+        mean += share[i] * given[index[i]]
+    for i in range(len(index)):
+        spread += share[i] * (given[index[i]] - mean) ** 2
+    return mean, 1.0 / (math.sqrt(spread) + 1e-8)
+
+
+@compiled
+def policy_slopes(
+    u: Any, k: int, index: Any, share: Any, out: int, choices: int, centre: float, scale: float, sums: Any
+) -> Any:
+    """Write over logits [B, choices] the gradient of the actor's part of the loss; return the sums it adds to.
+
+    sums: of the actor's loss, the entropy, the estimated KL and the share of clipped ratios, weighted by row.
+    """
+    first = k * u.of
+    clip, coef = numbers(u.clip, u.agents)[k], numbers(u.entropy_coef, u.agents)[k]
+    action, before = wholes(u.action + 8 * first, u.of), numbers(u.log_prob + 4 * first, u.of)
+    given = numbers(u.advantage + 4 * first, u.of)
+    loss, entropies, kl, clipped = sums
+    for i in range(len(index)):
+        row, logits = index[i], numbers(out + 4 * i * choices, choices)
+        legal = u.legal and u.legal + (first + row) * choices
+        entropy = log_softmax(logits, legal)
+        taken, advantage = action[row], float32((given[row] - centre) * scale)
+        log_ratio = logits[taken] - before[row]
+        ratio = math.exp(log_ratio)
+        bounded = min(max(ratio, float32(1.0) - clip), float32(1.0) + clip)
+        free = ratio == bounded or ratio * advantage < bounded * advantage
+        loss -= share[i] * min(ratio * advantage, bounded * advantage)
+        entropies += share[i] * entropy
+        kl += share[i] * (ratio - float32(1.0) - log_ratio)
+        clipped += share[i] if abs(ratio - float32(1.0)) > clip else float32(0.0)
+        pull = share[i] * ratio * advantage if free else float32(0.0)
+        for j in range(choices):
+            chance = math.exp(logits[j])
+            slope = chance * (pull + share[i] * coef * (logits[j] + entropy))
+            logits[j] = slope - pull if j == taken else slope
+        rule_out(logits, legal)
+    return loss, entropies, kl, clipped
+
+
+@compiled
+def log_softmax(logits: Any, legal: int) -> Any:
+    """Write over logits their log-probabilities, illegal actions ruled out; return the entropy."""
+    if legal:
+        allowed = flags(legal, len(logits))
+        for j in range(len(logits)):
+            if not allowed[j]:
+                logits[j] = ILLEGAL
+    top = logits[0]
+    for j in range(1, len(logits)):
+        top = max(top, logits[j])
+    total = float32(0.0)
+    for j in range(len(logits)):
+        total += math.exp(logits[j] - top)
+    shift, entropy = top + math.log(total), float32(0.0)
+    for j in range(len(logits)):
+        logits[j] -= shift
+        entropy -= math.exp(logits[j]) * logits[j]
+    return entropy
+
+
+@compiled
+def rule_out(slopes: Any, legal: int) -> None:
+    """Write 0 where an action is illegal: nothing passes through a logit that was replaced."""
+    if legal:
+        allowed = flags(legal, len(slopes))
+        for j in range(len(slopes)):
+            if not allowed[j]:
+                slopes[j] = float32(0.0)
+
+
+@compiled
+def value_slopes(u: Any, k: int, index: Any, share: Any, out: int, sums: Any) -> Any:
+    """Write over values [B] the gradient of the critic's part of the loss; return the sum of half its squares."""
+    values, aims = numbers(out, len(index)), numbers(u.target + 4 * k * u.of, u.of)
+    coef, loss = numbers(u.value_coef, u.agents)[k], sums[0]
+    for i in range(len(index)):
+        row = index[i]
+        error = values[i] - aims[row]
+        slope = error
+        if u.clipped:
+            old, clip = numbers(u.value + 4 * k * u.of, u.of)[row], numbers(u.value_clip, u.agents)[k]
+            step = values[i] - old
+            other = old + min(max(step, -clip), clip) - aims[row]
+            if other * other > error * error:
+                error, slope = other, other if abs(step) < clip else float32(0.0)
+        loss += float32(0.5) * share[i] * error * error
+        values[i] = coef * share[i] * slope
+    return loss, 0.0, 0.0, 0.0
+
+
+@compiled
+def move(u: Any, made: int, k: int, aside: int) -> None:
+    """Move both networks of agent k by gradients clipped together, or by none where something is not finite."""
+    each, metrics = u.agents, metrics_of(u, made)
+    coefs = numbers(u.value_coef, each)[k], numbers(u.entropy_coef, each)[k]
+    loss = metrics[ACTOR_LOSS * each + k] + coefs[0] * metrics[CRITIC_LOSS * each + k]
+    loss -= coefs[1] * metrics[ENTROPY * each + k]
+    metrics[LOSS * each + k] = loss
+    actor, critic = part_of(u, 0), part_of(u, 1)
+    lengths = (
+        norm(actor.gradient + 4 * k * actor.size, actor.size, aside),
+        norm(critic.gradient + 4 * k * critic.size, critic.size, aside),
+    )
+    both = math.sqrt(lengths[0] * lengths[0] + lengths[1] * lengths[1])
+    factor = min(numbers(u.limit, each)[k] / (both + float32(1e-6)), float32(1.0))
+    fine = math.isfinite(loss + lengths[0] + lengths[1])
+    for which in range(2):
+        metrics[(NORM + 2 * which) * each + k] = lengths[which] if fine else float32(np.nan)
+        metrics[(NORM + 2 * which + 1) * each + k] = lengths[which] * factor
+        move_network(u, part_of(u, which), k, factor, fine)
+
+
+@compiled
+def move_network(u: Any, n: Any, k: int, factor: Any, fine: bool) -> None:
+    """Move the weights of one network by its gradient times `factor`; where it is not `fine`, only count."""
+    rate, count, place = numbers(n.rate, u.agents)[k], numbers(n.count, u.agents), 4 * k * n.size
+    if not fine:
+        rate = factor = float32(0.0)
+        numbers(n.gradient + place, n.size)[:] = float32(0.0)
+    count[k] += float32(1.0)
+    weights, slopes, epsilon = n.weights + place, n.gradient + place, outcomes(n.epsilon, 1)[0]
+    if u.rule == ADAM:
+        adam(weights, n.first + place, n.second + place, slopes, n.size, factor, rate, count[k], epsilon)
+    elif u.rule == RMSPROP:
+        rmsprop(weights, n.second + place, slopes, n.size, factor, rate, epsilon)
+    else:
+        sgd(weights, slopes, n.size, factor, rate)
+
+
+@compiled
+def evaluate(n: Any, room: Any, k: int, x: int, rows: int, made: int) -> None:
+    """Write what agent k's network gives for x [rows, width] to `made` [rows, choices]."""
+    for start in range(0, rows, BLOCK):
+        some = min(BLOCK, rows - start)
+        out = forward(n, x + 4 * start * n.width, some, n.weights + 4 * k * n.size, room.into)
+        copy(out, made + 4 * start * n.choices, 4 * some * n.choices)

@@ -1,0 +1,238 @@
+"""Gradient passes of actors and critics in compiled code: what the code is told, and which threads do what."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import numpy as np
+
+from marltrain.addresses import address_of, record_at
+from marltrain.compiling import compiled, plain, program
+from marltrain.layout import Array
+from marltrain.policies.algorithms.base import Algorithm, Phase
+from marltrain.policies.compiled.array_checks import check_places, place_of
+from marltrain.policies.compiled.network import largest, tell, widths_of
+from marltrain.policies.compiled.optimizers import LANES, RULES, SLOTS
+from marltrain.policies.compiled.ppo_kernel import BLOCK, IMPROVE, METRICS, PART, ROOM, evaluate, improve
+from marltrain.policies.learner.gradient_step import GradientSteps
+from marltrain.policies.learner.minibatches import Dealt
+from marltrain.policies.networks import Plan
+
+SETTINGS = ("clip", "value_clip", "entropy_coef", "value_coef")
+"""Of an algorithm whose loss is "ppo", with `max_grad_norm` and the learning rates."""
+_ROLLOUT = {"obs": np.float32, "legal": np.bool_, "action": np.int64, "log_prob": np.float32, "advantage": np.float32,
+            "target": np.float32, "value": np.float32}  # fmt: skip
+
+
+def give_way() -> int:
+    """Return where the system's function is by which a thread that waits lets others run; 0 where there is none."""
+    if os.name != "posix":
+        return 0
+    return ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
+
+
+class NetworkPart:
+    """One network of a pass: what compiled code is told of it, in a row of PART.
+
+    told: that row.  widths: of the observation and of every layer.
+    """
+
+    def __init__(self, told: Any, network: Any, optimiser: Any, rule: str, backend: Any) -> None:
+        """Lay down what does not change."""
+        plan: Plan = network.plan
+        tell(told, plan)
+        self.told, self.widths, self.agents = told, [plan.layout.vector_size, *widths_of(plan)], network.num_agents
+        moments = {name: backend.numpy(value) for name, value in optimiser.state().items()}
+        weights, epsilon = network.numbers(), np.array([optimiser.epsilon])
+        gradient = np.zeros(weights.shape, np.float32)
+        self._kept = weights, gradient, epsilon, *moments.values()  # which must live on
+        told["weights"], told["gradient"], told["epsilon"] = map(address_of, (weights, gradient, epsilon))
+        for name in (*SLOTS[rule], "count"):
+            told[name] = address_of(moments[name])
+
+
+class Rooms:
+    """Room for one thread each, [threads] ROOM at an address, for the larger of some networks."""
+
+    def __init__(self, parts: Sequence[NetworkPart]) -> None:
+        """Work out how much one needs."""
+        size = plain(largest)  # to compile it for this would take longer
+        most = max(size(BLOCK, *pair) for part in parts for pair in itertools.pairwise(part.widths))
+        self._sizes = {
+            "x": BLOCK * max(part.widths[0] for part in parts),
+            "into": BLOCK * max(sum(part.widths[1:]) for part in parts),
+            "turned": max(int(part.told["size"]) for part in parts),
+            "zeros": max(max(part.widths) for part in parts), "aside": max(LANES, most),
+        }  # fmt: skip
+        self._arrays: list[Array] = []
+        self._told = np.zeros(0, ROOM)
+
+    def of(self, threads: int) -> int:
+        """Return the address of as many as there are threads, or more."""
+        if len(self._told) < threads:
+            self._told, self._arrays = np.zeros(threads, ROOM), []
+            for told in self._told:
+                made = {name: np.zeros(size, np.float32) for name, size in self._sizes.items()}
+                self._arrays += made.values()
+                for name, array in made.items():
+                    told[name] = address_of(array)
+        return address_of(self._told)
+
+
+class PPOUpdate:
+    """What `GradientStep` is, for an actor and a critic in compiled code: it moves the very arrays that the framework has.
+
+    It makes all passes of an update at once, in as many threads as the framework may use.
+    metrics: the names of what it measures.
+    """
+
+    def __init__(
+        self, phase: Phase, algorithm: Algorithm, backend: Any, nets: Mapping[str, Any], optimisers: Mapping[str, Any]
+    ) -> None:
+        """Lay down what does not change, of a phase that trains an actor and a critic; see `passes` for whose."""
+        self.phase, self.backend = phase, backend
+        rule, names, settings = algorithm.settings.optimizer, algorithm.numbers(), algorithm.settings
+        self.metrics = (
+            "loss/actor", "loss/critic", "loss/total", "entropy", "approx_kl", "clip_share",
+            *(f"{what}/{name}" for name in phase.trains for what in ("grad_norm", "grad_norm_clipped")),
+        )  # fmt: skip
+        self._parts = np.zeros(2, PART)
+        self._networks = {
+            name: NetworkPart(told, nets[name], optimisers[name], rule, backend)
+            for name, told in zip(phase.trains, self._parts, strict=True)
+        }
+        actor, _ = self._networks.values()
+        self.agents, self._width, self._choices = actor.agents, actor.widths[0], actor.widths[-1]
+        self._rooms = Rooms(list(self._networks.values()))
+        self._pool: ThreadPoolExecutor | None = None
+        self._others: list[Future[int]] = []
+        self._held: tuple[Any, ...] = ()  # what compiled code reads and writes, as long as it may
+        self._settings = {name: names.index(name) for name in SETTINGS} | {"limit": names.index("max_grad_norm")}
+        self._rates = [names.index(algorithm.rate_name(name)) for name in phase.trains]
+        self._counts = np.zeros((2, self.agents), np.int64)
+        self._tickets = np.zeros(1, np.int64)
+        self.told = np.zeros(1, IMPROVE)
+        told = self.told[0]
+        told["agents"], told["rule"] = self.agents, RULES[rule]
+        told["normalize"], told["clipped"] = settings.normalize_advantage, settings.value_clip is not None
+        told["parts"], told["tickets"] = map(address_of, (self._parts, self._tickets))
+        (told["done"], told["moved"]), told["give_way"] = map(address_of, self._counts), give_way()
+        self.address = address_of(self.told)
+
+    def __call__(self, columns: Mapping[str, Any], dealt: Dealt, numbers: Any, due: Array) -> Array:
+        """Make all passes over a rollout, of the agents that are `due` [P, K] bool. Returns metrics [P, M, K].
+
+        columns: of the rollout, [K, R, ...].  dealt: which of its rows make up each minibatch.
+        numbers: [H, K, 1], the agents' settings.
+        """
+        wait(self._others)  # none, unless Ctrl-C came twice
+        self._others.clear()
+        told, hyper = self.told[0], self.backend.numpy(numbers)
+        rollout, passes, (epochs, _, rows) = self._place(columns), len(due), dealt.index.shape
+        measured = np.zeros((passes, METRICS, self.agents), np.float32)
+        check_places("rows", dealt.index, int(told["of"]))
+        given: dict[str, tuple[Array, Any, tuple[int, ...]]] = {
+            "index": (dealt.index, np.int64, (epochs, self.agents, rows)),
+            "share": (dealt.weight, np.float32, (epochs, self.agents, rows)),
+            **{name: (getattr(dealt, name), np.int64, (passes,)) for name in ("start", "stop", "epoch")},
+            "due": (due, np.bool_, (passes, self.agents)),
+            "metrics": (measured, np.float32, measured.shape),
+            **{name: (hyper[place], np.float32, (self.agents, 1)) for name, place in self._settings.items()},
+        }
+        for name, column in given.items():
+            told[name] = place_of(name, *column)
+        for part, place in zip(self._parts, self._rates, strict=True):
+            part["rate"] = address_of(hyper[place])
+        told["passes"], told["columns"] = passes, rows
+        self._tickets[:] = 0
+        self._counts[...] = 0
+        self._held = rollout, given, hyper
+        self._run()
+        self._held = ()
+        return measured
+
+    def _run(self) -> None:
+        """Have as many threads as may be make the passes, this one among them."""
+        threads = min(self.backend.threads(), 2 * self.agents)
+        self.told["rooms"] = self._rooms.of(threads)
+        if threads > 1 and self._pool is None:
+            self._pool = ThreadPoolExecutor(thread_name_prefix="marltrain-passes")
+        try:
+            for thread in range(1, threads):
+                self._others.append(self._pool.submit(_improve(), self.address, thread))  # type: ignore[union-attr]
+            _improve()(self.address, 0)
+        finally:
+            wait(self._others)  # also where Ctrl-C comes: they write to what is held
+        for other in self._others:
+            other.result()
+        self._others.clear()
+
+    def close(self) -> None:
+        """End the threads; they are started anew where there is work again."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def evaluate(self, name: str, obs: Any) -> list[Any]:
+        """Return what a network gives for observations [K, B, ...], as the network itself does: [[K, B, outputs]]."""
+        part, seen = self._networks[name], np.ascontiguousarray(self.backend.numpy(obs))
+        rows = seen.shape[1]
+        made = np.empty((self.agents, rows, part.widths[-1]), np.float32)
+        x = place_of("obs", seen, np.float32, (self.agents, rows, self._width))
+        _evaluate()(address_of(part.told), self._rooms.of(1), self.agents, x, rows, address_of(made))
+        return [self.backend.tensor(made)]
+
+    def _place(self, columns: Mapping[str, Any]) -> list[Array | None]:
+        """Say where the rollout is; return its arrays, which must live on."""
+        told, given = self.told[0], {name: columns.get(name) for name in _ROLLOUT}
+        arrays = {name: None if value is None else self.backend.numpy(value) for name, value in given.items()}
+        target = arrays["target"]
+        rows = 0 if target is None or target.ndim != 2 else target.shape[1]
+        axes = {"obs": (self._width,), "legal": (self._choices,)}
+        for name, array in {"target": target, **arrays}.items():
+            optional = name == "legal" or (name == "value" and not told["clipped"])
+            shape = (self.agents, rows, *axes.get(name, ()))
+            told[name] = 0 if array is None and optional else place_of(name, array, _ROLLOUT[name], shape)
+        check_places("actions", arrays["action"], self._choices)
+        told["of"] = rows
+        return list(arrays.values())
+
+
+class PPOUpdates(GradientSteps):
+    """The passes of an update over a rollout, made at once in compiled code."""
+
+    at_once = True
+    made: list[PPOUpdate]
+
+    def networks(self, nets: Mapping[str, Any]) -> dict[str, Any]:
+        """See `GradientSteps`."""
+        (one,) = self.made
+        return {**nets, **{name: functools.partial(one.evaluate, name) for name in one.phase.trains}}
+
+    def close(self) -> None:
+        """See `GradientSteps`."""
+        self.made[0].close()
+
+
+@compiled
+def evaluate_agents(network: int, room: int, agents: int, x: int, rows: int, made: int) -> None:
+    """Write what a network gives each agent for x [K, rows, width]."""
+    n, own = record_at(network, PART), record_at(room, ROOM)
+    for k in range(agents):
+        evaluate(n, own, k, x + 4 * k * rows * n.width, rows, made + 4 * k * rows * n.choices)
+
+
+@functools.cache
+def _improve() -> Any:
+    return program(improve, IMPROVE, PART, ROOM)
+
+
+@functools.cache
+def _evaluate() -> Any:
+    return program(evaluate_agents, PART, ROOM)

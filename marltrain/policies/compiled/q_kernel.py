@@ -1,0 +1,124 @@
+"""A gradient pass of K agents that learn Q-values, in compiled code: what `DQNAlgorithm` and `GradientStep` say of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import float32
+
+from marltrain.addresses import flags, numbers, outcomes, record_at, wholes
+from marltrain.compiling import compiled
+from marltrain.policies.compiled.act_kernel import best
+from marltrain.policies.compiled.network import NETWORK, backward, forward, turn_weights
+from marltrain.policies.compiled.optimizers import ADAM, RMSPROP, adam, follow, norm, rmsprop, sgd
+
+METRICS = 4
+LOSS, MEAN, NORM, CLIPPED = range(METRICS)
+"""Rows of what a pass measures."""
+
+_ONE = (
+    "agents", "rows", "double", "rule", "due",  # K agents, B rows each; due [K]
+    "weights", "target", "first", "second", "count",  # [K, size], and steps so far [K]
+    "obs", "action", "reward", "discount", "share", "next_obs", "next_legal",  # [K, B, ...]; next_legal may be 0
+    "limit", "rate", "epsilon",  # [K], [K] and one float64
+    "metrics",  # [4, K]
+    "into", "following", "turned", "gradient", "aims", "zeros", "aside",  # room, for one agent
+)  # fmt: skip
+LEARN = np.dtype(NETWORK + [(name, np.int64) for name in _ONE])
+"""What a pass is told: numbers and addresses."""
+
+
+@compiled
+def learning(address: int) -> Any:
+    """Return what lies at an address as a LEARN."""
+    return record_at(address, LEARN)
+
+
+@compiled
+def learn(p: Any) -> bool:
+    """Make a pass for the agents that are due; return whether each one's loss and gradient are finite."""
+    due, metrics, fine = flags(p.due, p.agents), numbers(p.metrics, METRICS * p.agents), True
+    for k in range(p.agents):
+        if due[k]:
+            aim(p, k)
+            slopes(p, k, metrics)
+            fine = move(p, k, metrics) and fine
+        else:
+            for metric in range(METRICS):
+                metrics[metric * p.agents + k] = float32(0.0)
+    return fine
+
+
+@compiled
+def aim(p: Any, k: int) -> None:
+    """Write what the values aim at: r + discount * Q_target(s', a'), a' the best by the online or target network."""
+    x, rows = p.next_obs + 4 * k * p.rows * p.width, p.rows
+    valued = forward(p, x, rows, p.target + 4 * k * p.size, p.following)
+    judged = forward(p, x, rows, p.weights + 4 * k * p.size, p.into) if p.double else valued
+    values, aims = numbers(valued, rows * p.choices), numbers(p.aims, rows)
+    reward, discount = numbers(p.reward + 4 * k * rows, rows), numbers(p.discount + 4 * k * rows, rows)
+    for row in range(rows):
+        legal = p.next_legal and p.next_legal + (k * rows + row) * p.choices
+        action = best(numbers(judged + 4 * row * p.choices, p.choices), legal)
+        aims[row] = reward[row] + discount[row] * values[row * p.choices + action]
+
+
+@compiled
+def slopes(p: Any, k: int, metrics: Any) -> None:
+    """Write the gradient of the Huber loss, and the loss and the mean value."""
+    x, rows, weights = p.obs + 4 * k * p.rows * p.width, p.rows, p.weights + 4 * k * p.size
+    values = numbers(forward(p, x, rows, weights, p.into), rows * p.choices)
+    aims, share = numbers(p.aims, rows), numbers(p.share + 4 * k * rows, rows)
+    action = wholes(p.action + 8 * k * rows, rows)
+    loss = mean = float32(0.0)
+    for row in range(rows):
+        value = values[row * p.choices + action[row]]
+        error = value - aims[row]
+        size = abs(error)
+        near = float32(1.0) if size > float32(1.0) else size
+        loss += share[row] * (near * (size - float32(0.5) * near))
+        mean += share[row] * value
+        for i in range(p.choices):
+            values[row * p.choices + i] = float32(0.0)
+        values[row * p.choices + action[row]] = share[row] * (near if error > 0 else -near)
+    metrics[LOSS * p.agents + k], metrics[MEAN * p.agents + k] = loss, mean
+    turn_weights(p, weights, p.turned)
+    numbers(p.gradient, p.size)[:] = float32(0.0)
+    backward(p, x, rows, p.turned, p.into, p.gradient, p.zeros, p.aside)
+
+
+@compiled
+def move(p: Any, k: int, metrics: Any) -> bool:
+    """Move the weights by the clipped gradient, or by none where something is not finite; return whether all is."""
+    length = norm(p.gradient, p.size, p.aside)
+    limit = numbers(p.limit, p.agents)[k]
+    factor = min(limit / (length + float32(1e-6)), float32(1.0))
+    fine = math.isfinite(metrics[LOSS * p.agents + k] + length)
+    metrics[NORM * p.agents + k] = length if fine else float32(np.nan)
+    metrics[CLIPPED * p.agents + k] = length * factor
+    rate = numbers(p.rate, p.agents)[k]
+    if not fine:
+        rate = float32(0.0)
+        numbers(p.gradient, p.size)[:] = float32(0.0)
+        factor = float32(0.0)
+    count = numbers(p.count, p.agents)
+    count[k] += float32(1.0)
+    place, epsilon = 4 * k * p.size, outcomes(p.epsilon, 1)[0]
+    if p.rule == ADAM:
+        adam(p.weights + place, p.first + place, p.second + place, p.gradient, p.size, factor, rate, count[k], epsilon)
+    elif p.rule == RMSPROP:
+        rmsprop(p.weights + place, p.second + place, p.gradient, p.size, factor, rate, epsilon)
+    else:
+        sgd(p.weights + place, p.gradient, p.size, factor, rate)
+    return fine
+
+
+@compiled
+def targets_follow(p: Any, shares: int) -> None:
+    """Move each agent's target by its share, float32 [K] at an address, towards its network."""
+    for k in range(p.agents):
+        share = numbers(shares, p.agents)[k]
+        if share != float32(0.0):
+            follow(p.target + 4 * k * p.size, p.weights + 4 * k * p.size, p.size, share)

@@ -1,0 +1,146 @@
+"""Gradient passes of Q-values in compiled code: what the code is told."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from marltrain.addresses import address_of
+from marltrain.compiling import compiled, plain, program
+from marltrain.layout import Array
+from marltrain.policies.algorithms.base import Algorithm, Phase
+from marltrain.policies.compiled.array_checks import check_places, place_of
+from marltrain.policies.compiled.network import largest, tell, widths_of
+from marltrain.policies.compiled.optimizers import LANES, RULES, SLOTS
+from marltrain.policies.compiled.q_kernel import LEARN, METRICS, learn, learning, targets_follow
+from marltrain.policies.learner.gradient_step import GradientSteps
+from marltrain.policies.networks import Plan
+
+_COLUMNS = {"obs": np.float32, "action": np.int64, "reward": np.float32, "discount": np.float32, "weight": np.float32,
+            "next_obs": np.float32, "next_legal": np.bool_}  # fmt: skip
+
+
+class QStep:
+    """What `GradientStep` is, for Q-values in compiled code: it moves the very arrays that the framework has.
+
+    told: [1] LEARN.  limit, rate: the places of the largest norm and the learning rate among the agents' settings.
+    metrics: the names of what it measures.
+    """
+
+    def __init__(
+        self, phase: Phase, algorithm: Algorithm, backend: Any, nets: Mapping[str, Any],
+        optimisers: Mapping[str, Any], *, double: bool,
+    ) -> None:  # fmt: skip
+        """Lay down what does not change, of a phase that trains one network; see `passes` for whose it can be.
+
+        double: whether the next action is chosen by that network, not by its target.
+        """
+        self.phase, self.backend = phase, backend
+        self.names, (name,) = algorithm.numbers(), phase.trains
+        self.metrics = ("loss/total", "q_mean", f"grad_norm/{name}", f"grad_norm_clipped/{name}")
+        network, optimiser, rule = nets[name], optimisers[name], algorithm.settings.optimizer
+        plan: Plan = network.plan
+        self.agents, self.rows = network.num_agents, 0
+        moments = {slot: backend.numpy(value) for slot, value in optimiser.state().items()}
+        weights, target = network.numbers(), nets[f"target_{name}"].numbers()
+        self._kept = weights, target, *moments.values()  # which must live on
+        self.limit, self.rate = map(self.names.index, ("max_grad_norm", algorithm.rate_name(name)))
+        self._epsilon = np.array([optimiser.epsilon])
+        self._measured = np.zeros((METRICS, self.agents), np.float32)
+        self._due = np.ones(self.agents, bool)
+        self._widths = [plan.layout.vector_size, *widths_of(plan)]
+        self._room: list[Array] = []
+        self.told = np.zeros(1, LEARN)
+        told = self.told[0]
+        tell(told, plan)
+        told["agents"], told["double"], told["rule"] = self.agents, double, RULES[rule]
+        told["weights"], told["target"] = address_of(weights), address_of(target)
+        for slot in (*SLOTS[rule], "count"):
+            told[slot] = address_of(moments[slot])
+        told["epsilon"], told["due"] = address_of(self._epsilon), address_of(self._due)
+        self.address = address_of(self.told)
+
+    def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
+        """See `GradientStep`."""
+        arrays = {n: None if columns[n] is None else self.backend.numpy(columns[n]) for n in _COLUMNS}
+        hyper = self.backend.numpy(numbers)
+        self.place(due, **arrays)
+        check_places("actions", arrays["action"], self._widths[-1])
+        told = self.told[0]
+        told["limit"], told["rate"] = address_of(hyper[self.limit]), address_of(hyper[self.rate])
+        told["metrics"] = address_of(self._measured)
+        _learn()(self.address)
+        return self.backend.tensor(self._measured.copy())
+
+    def place(self, due: Array, **columns: Array | None) -> None:
+        """Say who learns, [K] bool, and where the rows to learn from are, [K, B, ...]."""
+        reward = columns["reward"]
+        rows = 0 if reward is None or reward.ndim != 2 else reward.shape[1]
+        axes = {"obs": self._widths[:1], "next_obs": self._widths[:1], "next_legal": self._widths[-1:]}
+        places = {
+            name: 0
+            if array is None and name == "next_legal"
+            else place_of(name, array, _COLUMNS[name], (self.agents, rows, *axes.get(name, ())))
+            for name, array in {"reward": reward, **columns}.items()
+        }
+        if rows != self.rows:
+            self._make_room(rows)
+        self._due[...] = due
+        for name, place in places.items():
+            self.told["share" if name == "weight" else name] = place
+
+    def follow(self, share: Array) -> None:
+        """Move the targets by their share [K] towards the networks."""
+        shares = share.astype(np.float32)
+        _follow()(self.address, address_of(shares))
+
+    def _make_room(self, rows: int) -> None:
+        widths, size = self._widths, plain(largest)  # to compile it for this would take longer
+        most = max(size(rows, *pair) for pair in itertools.pairwise(widths))
+        sizes = {
+            "into": rows * sum(widths[1:]), "following": rows * sum(widths[1:]),
+            "turned": int(self.told[0]["size"]), "gradient": int(self.told[0]["size"]), "aims": rows,
+            "zeros": max(widths), "aside": max(LANES, most),
+        }  # fmt: skip
+        made = {name: np.zeros(size, np.float32) for name, size in sizes.items()}
+        self._room, self.rows = list(made.values()), rows
+        self.told["rows"] = rows
+        for name, array in made.items():
+            self.told[name] = address_of(array)
+
+
+class QSteps(GradientSteps):
+    """The one pass of a learner in compiled code, which moves the targets too."""
+
+    native = True
+    made: list[QStep]
+
+    def follow(self, learner: Any, share: Array) -> None:
+        """See `GradientSteps`."""
+        self.made[0].follow(share)
+
+
+@compiled
+def learn_once(address: int) -> None:
+    """Make one pass."""
+    learn(learning(address))
+
+
+@compiled
+def follow_once(address: int, shares: int) -> None:
+    """Have the targets follow."""
+    targets_follow(learning(address), shares)
+
+
+@functools.cache
+def _learn() -> Any:
+    return program(learn_once, LEARN)
+
+
+@functools.cache
+def _follow() -> Any:
+    return program(follow_once, LEARN)

@@ -1,0 +1,236 @@
+"""Transitions drawn and read from a ring in compiled code, in place of a dozen calls of numpy's."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numba import float32
+
+from marltrain.addresses import address_of, copy, flags, next_bits, numbers, outcomes, record_at, wholes
+from marltrain.compiling import compiled, program
+from marltrain.layout import Array
+from marltrain.policies.batch import Needs, Transitions
+from marltrain.policies.memory.readers import SCAN_BELOW, UniformReader
+from marltrain.policies.memory.ring import Ring
+
+_RING = ("capacity", "envs", "obs", "legal", "action", "next", "reward", "terminated", "last_obs", "last_legal",
+         "whole", "learnable")  # fmt: skip
+_SIZES = ("obs_size", "legal_size", "action_size")
+_MADE = ("agents", "rows", "cells", "gamma", "to_obs", "to_legal", "to_action", "to_reward", "to_discount",
+         "to_next_obs", "to_next_legal")  # fmt: skip
+_DRAWN = ("seats", "first_seat", "generator", "draw")
+READING = np.dtype([(name, np.int64) for name in (*_RING, *_SIZES, *_MADE, *_DRAWN)])
+"""What a reading is told: where a ring's columns and its ends are, the bytes of a row in them, and where to write.
+
+To draw the cells as well: seats: each player's first cell, those of agent k from `first_seat[k]` on; whole, learnable:
+the ring's; generator, draw: [K] int64, the addresses of a generator and of its next 32 bits, 0 for an agent that draws
+none.
+"""
+MOST_CELLS = 2**31
+"""Cells among which compiled code draws, at most: their products with 32 bits are whole numbers of 64."""
+_LOW = 2**32 - 1
+
+
+def reads(ring: Ring, needs: Needs) -> bool:
+    """Say whether transitions are of the kind that compiled code reads: single steps, of one array, without extras."""
+    return ring.history is None and len(ring.obs) == 1 and needs.n_step == 1 and not needs.columns
+
+
+class Reading:
+    """What compiled code is told to read a ring that it `reads`.
+
+    told: [1] READING.
+    """
+
+    def __init__(self, ring: Ring) -> None:
+        """Lay down where the ring is."""
+        self.ring = ring
+        (self._name,) = ring.obs
+        self.told = np.zeros(1, READING)
+        self.address = address_of(self.told)
+        self._laid: tuple[Array, Array] | None = None
+
+    def room(self, agents: int, rows: int) -> Transitions:
+        """Return room for transitions [agents, rows], of weight 1 as yet."""
+        ring, shape = self.ring, (agents, rows)
+        obs, legal = ring.obs[self._name], ring.legal
+        seen, then = (np.empty((*shape, *obs.shape[3:]), obs.dtype) for _ in range(2))
+        masks = [None, None] if legal is None else [np.empty((*shape, legal.shape[3]), bool) for _ in range(2)]
+        return Transitions(
+            obs=seen, legal=masks[0], action=np.empty((*shape, *ring.action.shape[3:]), ring.action.dtype),
+            reward=np.empty(shape, np.float32), discount=np.empty(shape, np.float32),
+            weight=np.ones(shape, np.float32), extras={}, next_obs=then, next_legal=masks[1],
+            cells=np.empty(shape, np.int64),
+        )  # fmt: skip
+
+    def place(self, made: Any, gamma: Array) -> None:
+        """Say where to write transitions, which have `room`, and discounts [K] float64."""
+        self.lay()
+        written = (made.cells, gamma, made.obs, made.legal, made.action, made.reward, made.discount, made.next_obs,
+                   made.next_legal)  # fmt: skip
+        places = (0 if array is None else address_of(array) for array in written)
+        self.told[list(_MADE)] = (*made.cells.shape, *places)
+
+    def lay(self) -> None:
+        """Write down where the ring's arrays are, which are made anew when it grows."""
+        ring, told = self.ring, self.told[0]
+        if self._laid is not None and self._laid[0] is ring.next and self._laid[1] is ring.ends.time:
+            return
+        self._laid = ring.next, ring.ends.time
+        obs, last = ring.obs[self._name], ring.ends.obs[self._name]
+        told["capacity"], told["envs"] = ring.capacity, ring.num_envs
+        found = {"obs": obs, "action": ring.action, "next": ring.next, "reward": ring.reward, "last_obs": last}
+        found |= {"terminated": ring.terminated, "whole": ring.whole, "learnable": ring.learnable}
+        if ring.legal is not None and ring.ends.legal is not None:
+            found |= {"legal": ring.legal, "last_legal": ring.ends.legal}
+            told["legal_size"] = ring.legal[0, 0, 0].nbytes
+        for name, array in found.items():
+            told[name] = address_of(array)
+        told["obs_size"], told["action_size"] = obs[0, 0, 0].nbytes, ring.action[0, 0, 0].nbytes
+
+
+class CompiledReader(UniformReader):
+    """A `UniformReader` of single steps; it draws the same transitions."""
+
+    def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
+        """Take a ring that this `reads`."""
+        super().__init__(ring, seats, needs)
+        self._reading = Reading(ring)
+
+    def _transitions(self, cells: Array, weight: Array, gamma: Array) -> Transitions:
+        """See UniformReader."""
+        made = self._reading.room(*cells.shape)
+        made.cells, made.weight = cells, weight
+        self._reading.place(made, gamma)
+        _program()(self._reading.address)
+        return made
+
+
+class Draws:
+    """What compiled code is told, beside a Reading, to draw cells as `UniformReader.sample` does."""
+
+    def __init__(self, reader: CompiledReader, reading: Reading) -> None:
+        """Lay down which players each agent reads."""
+        self.reader = reader
+        self._first = np.cumsum([0, *map(len, reader.seats)])
+        self._players = np.concatenate(reader.seats)
+        self._seats = np.zeros(len(self._players), np.int64)
+        self._generators, self._bits = (np.zeros(len(reader.seats), np.int64) for _ in range(2))
+        self._rngs: list[np.random.Generator | None] = []
+        arrays = self._seats, self._first, self._generators, self._bits
+        reading.told[list(_DRAWN)] = tuple(map(address_of, arrays))
+
+    def possible(self, count: int, drawing: Array) -> bool:
+        """Say whether `count` rows of the agents that are `drawing`, [K] bool, are drawn by trying cells, as here."""
+        cells = self.reader.ring.capacity * self.reader.ring.num_envs * max(map(len, self.reader.seats))
+        return cells < MOST_CELLS and bool((self.reader.size()[drawing] >= SCAN_BELOW * count).all())
+
+    def place(self, rngs: Sequence[np.random.Generator | None]) -> None:
+        """Say with which generators rows are drawn; an agent without one draws none, and reads any row."""
+        self._rngs = list(rngs)  # which must live on
+        for k, rng in enumerate(rngs):
+            interface = None if rng is None else rng.bit_generator.ctypes
+            self._generators[k] = 0 if interface is None else interface.state_address
+            self._bits[k] = 0 if interface is None else ctypes.cast(interface.next_uint32, ctypes.c_void_p).value or 0
+
+    def lay(self) -> None:
+        """Say where the players' cells begin, which move when the ring grows."""
+        ring = self.reader.ring
+        self._seats[...] = self._players * (ring.capacity * ring.num_envs)
+
+
+def reader_of(ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> UniformReader:
+    """Return the quickest reader of transitions."""
+    return (CompiledReader if reads(ring, needs) else UniformReader)(ring, seats, needs)
+
+
+@compiled
+def draw(r: Any, now: int) -> None:
+    """Draw cells, as `UniformReader._drawn` does; now: the newest row's batch step."""
+    filled = min(now + 1, r.capacity) * r.envs
+    firsts = wholes(r.first_seat, r.agents + 1)
+    generators, bits = wholes(r.generator, r.agents), wholes(r.draw, r.agents)
+    following, learnable, made = wholes(r.next, MOST_CELLS), flags(r.learnable, MOST_CELLS), wholes(r.cells, MOST_CELLS)
+    for k in range(r.agents):
+        seats = firsts[k + 1] - firsts[k]
+        starts = wholes(r.seats + 8 * firsts[k], seats)
+        if generators[k] == 0:
+            made[k * r.rows : (k + 1) * r.rows] = starts[0]
+            continue
+        cells, available, found = filled * seats, drawable(r, starts), 0
+        while found < r.rows:
+            for _ in range(int(1.1 * (r.rows - found) * cells / available) + 8):
+                place = below(bits[k], generators[k], cells)
+                cell = starts[place // filled] + place % filled
+                if found < r.rows and following[cell] != -1 and learnable[cell // r.envs]:
+                    made[k * r.rows + found] = cell
+                    found += 1
+
+
+@compiled
+def drawable(r: Any, starts: Any) -> int:
+    """Return how many rows can be drawn of the players whose cells begin at `starts`."""
+    player, found = r.capacity * r.envs, 0
+    for start in starts:
+        found += wholes(r.whole, start // player + 1)[start // player]
+    return found
+
+
+@compiled
+def below(bits: int, generator: int, limit: int) -> int:
+    """Return an integer in [0, limit), limit < 2**31, as `numpy.random.Generator.integers` draws it.
+
+    Lemire 2019 (arXiv:1805.10941), with 32 bits.
+    """
+    product = next_bits(bits, generator) * limit
+    if product & _LOW < limit:
+        threshold = (_LOW + 1 - limit) % limit
+        while product & _LOW < threshold:
+            product = next_bits(bits, generator) * limit
+    return product >> 32
+
+
+@compiled
+def read(r: Any) -> None:
+    """Write the transitions at all cells."""
+    size = r.agents * r.rows
+    cells, gamma = wholes(r.cells, size), outcomes(r.gamma, r.agents)
+    rewards, discounts = numbers(r.to_reward, size), numbers(r.to_discount, size)
+    for i in range(size):
+        cell = cells[i]
+        rewards[i] = numbers(r.reward, cell + 1)[cell]
+        ended = flags(r.terminated, cell + 1)[cell]
+        discounts[i] = float32(0.0) if ended else float32(gamma[i // r.rows])
+        copy(r.action + cell * r.action_size, r.to_action + i * r.action_size, r.action_size)
+        copy(r.obs + cell * r.obs_size, r.to_obs + i * r.obs_size, r.obs_size)
+        followed = wholes(r.next, cell + 1)[cell]
+        if followed < -1:
+            from_obs, from_legal, there = r.last_obs, r.last_legal, -2 - followed
+        else:
+            slot = cell // r.envs % r.capacity
+            from_obs, from_legal, there = r.obs, r.legal, cell + (followed % r.capacity - slot) * r.envs
+        copy(from_obs + there * r.obs_size, r.to_next_obs + i * r.obs_size, r.obs_size)
+        if r.legal:
+            copy(r.legal + cell * r.legal_size, r.to_legal + i * r.legal_size, r.legal_size)
+            copy(from_legal + there * r.legal_size, r.to_next_legal + i * r.legal_size, r.legal_size)
+
+
+@compiled
+def reading_at(address: int) -> Any:
+    """Return what lies at an address as a READING."""
+    return record_at(address, READING)
+
+
+@compiled
+def read_once(address: int) -> None:
+    """Write the transitions at the cells that are given."""
+    read(reading_at(address))
+
+
+@functools.cache
+def _program() -> Any:
+    return program(read_once, READING)

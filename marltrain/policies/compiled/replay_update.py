@@ -1,0 +1,106 @@
+"""Updates of a learner in compiled code, amid batch steps: what the code is told, and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marltrain.addresses import address_of
+from marltrain.layout import Array
+from marltrain.policies.compiled.q_update import QStep
+from marltrain.policies.compiled.replay_kernel import CompiledReader, Draws, Reading
+from marltrain.policies.compiled.replay_update_kernel import UPDATE, update_program
+from marltrain.policies.learner.minibatches import shares_of
+from marltrain.policies.learner.update_plan import DueUpdates, MadeUpdates
+
+if TYPE_CHECKING:
+    from marltrain.policies.learner.learner import AlgorithmLearner
+
+
+class CompiledUpdates:
+    """The updates of a learner, by rows that a NativeReader knows; for a learner whose passes are a QPass.
+
+    Rounds are planned; compiled code makes them one after another, and what they measured is taken.
+    """
+
+    def __init__(self, learner: AlgorithmLearner, moves: QStep, reader: CompiledReader, batch_size: int) -> None:
+        """Lay down what does not change."""
+        self.learner, self.moves, self.batch_size = learner, moves, batch_size
+        self._ring = reader.ring
+        self._reading = Reading(reader.ring)
+        self._draws = Draws(reader, self._reading)
+        self._rows: Any = self._reading.room(moves.agents, batch_size)
+        self._rows.weight = np.ascontiguousarray(shares_of(self._rows.weight))
+        self._rounds: Sequence[DueUpdates] = ()
+        self._taken = (0, 0)  # rounds and updates
+        self._hyper = np.zeros((0, 0, 0))
+        self._measured = np.zeros((0, 0, 0), np.float32)
+        self._counts = np.zeros(0, np.int64)
+        reported = learner.reported()
+        self._names = (*moves.metrics, *reported)
+        self._reported = [moves.names.index(name) for name in reported.values()]
+        self._kept: tuple[Array, ...] = ()
+        self._told = np.zeros(1, UPDATE)
+        told, names = self._told[0], moves.names
+        self._gamma = names.index("gamma")
+        told["learn"], told["reading"] = moves.address, self._reading.address
+        told["agents"], told["settings"] = moves.agents, len(names)
+        told["limit"], told["rate"] = moves.limit, moves.rate
+        told["exploring"] = names.index("epsilon") if "epsilon" in names else -1
+        self.address = address_of(self._told)
+
+    def possible(self, learn: Array) -> bool:
+        """Whether compiled code can draw the rows of the agents that `learn`, [K] bool, by now."""
+        return self._draws.possible(self.batch_size, learn)
+
+    def plan(
+        self, rounds: Sequence[DueUpdates], learn: Array, rngs: Sequence[np.random.Generator | None], unit: int
+    ) -> None:
+        """Write down rounds to come, of the agents that `learn` [K] bool.
+
+        rngs: K generators that rows are drawn with, None for an agent that does not learn.
+        unit: the address of the ACT of these agents.
+        """
+        learner, rows, told = self.learner, self._rows, self._told[0]
+        counts = self._counts = np.array([each.updates for each in rounds])
+        self._rounds, self._taken = rounds, (0, 0)
+        self._hyper = learner.hyper_at([each.env_steps for each in rounds])
+        self._measured = np.zeros((counts.sum(), len(self.moves.metrics), self.moves.agents), np.float32)
+        arrays = {
+            "after": np.array([each.after for each in rounds]), "updates": counts, "metrics": self._measured,
+            "hyper": self._hyper.astype(np.float32), "gamma": np.ascontiguousarray(self._hyper[:, self._gamma]),
+            "share": learner.shares(learn, np.repeat(self._hyper, counts, 0)).astype(np.float32),
+        }  # fmt: skip
+        for name, array in arrays.items():
+            told[name] = address_of(array)
+        self._kept = tuple(arrays.values())
+        told["rounds"], told["unit"] = len(rounds), unit
+        told["round"] = told["made"] = told["broken"] = 0
+        self._reading.place(rows, arrays["gamma"])
+        self._draws.place(rngs)
+        self.moves.place(
+            learn, obs=rows.obs, action=rows.action, reward=rows.reward, discount=rows.discount, weight=rows.weight,
+            next_obs=rows.next_obs, next_legal=rows.next_legal,
+        )  # fmt: skip
+
+    def begin(self, steps: int) -> None:
+        """Get ready for a call of compiled code; steps: batch steps made since the plan."""
+        self._told["begun"] = steps
+        self._reading.lay()
+        self._draws.lay()
+
+    def make(self) -> None:
+        """Make the round that is due now."""
+        update_program()(self.address, self._ring.now)
+
+    def take(self) -> MadeUpdates:
+        """Return, once, what was made."""
+        (first, start), told = self._taken, self._told[0]
+        last, stop = self._taken = int(told["round"]), int(told["made"])
+        return MadeUpdates(
+            self._rounds[first:last], self._counts[first:last], self._names,
+            self._measured[start:stop].astype(np.float64), self._hyper[first:last, self._reported],
+            bool(told["broken"]),
+        )  # fmt: skip

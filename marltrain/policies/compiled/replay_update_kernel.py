@@ -1,0 +1,68 @@
+"""Updates of agents that learn from transitions, in compiled code: draw, read, make a pass, have the targets follow."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from marltrain.addresses import copy, record_at, wholes
+from marltrain.compiling import compiled, program
+from marltrain.policies.compiled.act_kernel import ACT, record
+from marltrain.policies.compiled.q_kernel import LEARN, METRICS, learn, learning, targets_follow
+from marltrain.policies.compiled.replay_kernel import READING, draw, read, reading_at
+
+_ONE = (
+    "rounds", "after", "updates",  # R rounds: after which batch steps [R] of the plan, of how many updates each [R]
+    "begun",  # batch steps of the plan that were made before the call
+    "unit", "learn", "reading",  # addresses of an ACT, a LEARN and a READING
+    "agents", "settings", "limit", "rate", "exploring",  # K; settings [R, H, K], which of the H these are; -1: none
+    "hyper", "gamma", "share", "metrics",  # float32 [R, H, K], float64 [R, K]; of each update: float32 [K], [4, K]
+    "round", "made", "broken",  # rounds and updates made so far; whether the last one's loss was not finite
+)  # fmt: skip
+UPDATE = np.dtype([(name, np.int64) for name in _ONE])
+"""What compiled code is told of the updates that fall due within a call: numbers and addresses."""
+
+
+@compiled
+def updates_at(address: int) -> Any:
+    """Return what lies at an address as an UPDATE."""
+    return record_at(address, UPDATE)
+
+
+@compiled
+def is_due(u: Any, steps: int) -> bool:
+    """Say whether a round is due after so many batch steps of the call."""
+    return u.round < u.rounds and wholes(u.after, u.rounds)[u.round] == u.begun + steps
+
+
+@compiled
+def update(address: int, now: int) -> int:
+    """Make the next round of the UPDATE at an address; return 0. now: the newest row's batch step."""
+    u = updates_at(address)
+    p, r, each = learning(u.learn), reading_at(u.reading), 4 * u.agents
+    hyper = u.hyper + u.round * u.settings * each
+    p.limit, p.rate = hyper + u.limit * each, hyper + u.rate * each
+    r.gamma = u.gamma + 8 * u.round * u.agents
+    if u.exploring >= 0:
+        copy(hyper + u.exploring * each, record(u.unit).epsilon, each)
+    due = wholes(u.updates, u.rounds)[u.round]
+    u.round += 1
+    for _ in range(due):
+        p.metrics = u.metrics + METRICS * each * u.made
+        draw(r, now)
+        read(r)
+        fine = learn(p)
+        targets_follow(p, u.share + each * u.made)
+        u.made += 1
+        if not fine:
+            u.broken = 1
+            return 0
+    return 0
+
+
+@functools.cache
+def update_program() -> Any:
+    """Return `update`, compiled or read from disk."""
+    return program(update, ACT, LEARN, READING, UPDATE)

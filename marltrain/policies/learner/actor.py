@@ -1,0 +1,122 @@
+"""How K agents of one algorithm act: by which weights, in compiled code, in numpy or in tensors, and by what noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marltrain.layout import Array, Obs
+from marltrain.policies.algorithms.base import Algorithm
+from marltrain.policies.backends import numpy_ops
+from marltrain.policies.batch import Acted
+from marltrain.policies.learner.noise import Noise
+
+if TYPE_CHECKING:
+    from marltrain.policies.compiled.acting import CompiledActing
+
+Rngs = Sequence[np.random.Generator]
+
+
+class Actor:
+    """Acts for K agents by networks that it is told to `use`; it changes none of them.
+
+    nets: name -> network, those that it acts by.
+    columns: name -> [K, 1] float32: the agents' settings, for acting in numpy.
+    noise: what is drawn ahead, or None where an act draws its own: a model of the user's own is seeded from the same
+      stream at every act, and nothing may be drawn ahead of that.
+    """
+
+    nets: Mapping[str, Any]
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        backend: Any,
+        columns: Mapping[str, Array],
+        hyper: Callable[[], Mapping[str, Any]],
+        seeded: Callable[[np.random.Generator], AbstractContextManager[None]] | None,
+    ) -> None:
+        """Take what acts are computed with.
+
+        hyper: returns the settings as tensors.  seeded: what seeds a model of the user's own, where there is one.
+        """
+        self.algorithm, self.backend, self.columns = algorithm, backend, columns
+        self._hyper, self._seeded = hyper, seeded
+        ahead = seeded is None and vouched(algorithm, "noise", "noise_by_rows")
+        self.noise = Noise(algorithm.noise) if ahead else None
+        self._in_numpy: Mapping[str, Any] | None = None
+        self._natives: dict[int | None, CompiledActing | None] = {}
+
+    def use(self, nets: Mapping[str, Any]) -> None:
+        """Act by these networks from now on."""
+        views = {name: net.in_numpy() for name, net in nets.items()}
+        in_numpy = None not in views.values() and vouched(self.algorithm, "act", "acts_in_numpy")
+        self.nets, self._in_numpy = nets, views if in_numpy else None
+        self._natives = {}
+
+    def native(self, row: int | None = None) -> CompiledActing | None:
+        """Return acts for compiled code to make, of one agent or of all; None where they are of no kind it knows."""
+        kind = self.algorithm.native() if self.noise is not None and self._in_numpy is not None else None
+        if kind is None or "native" not in vars(type(self.algorithm)):  # a subclass may act otherwise
+            return None
+        from marltrain.policies.compiled.acting import CompiledActing  # loads numba
+        from marltrain.policies.compiled.network import is_known
+
+        network = self.nets[kind.network]
+        return CompiledActing(kind, network, row) if is_known(network.plan) else None
+
+    def act(self, obs: Obs, legal: Array | None, explore: Array, rngs: Rngs) -> Acted:
+        """Decide for [K, B, ...]; noise is drawn for every row."""
+        draw = self.algorithm.noise if self.noise is None else self.noise.next
+        noise = draw(rngs, explore.shape[1])
+        return self._decided(None, obs, legal, noise, explore, rngs[0])
+
+    def act_row(self, row: int, obs: Obs, legal: Array | None, explore: Array, rng: np.random.Generator) -> Acted:
+        """Decide for one agent only: [1, B, ...]."""
+        noise = self.algorithm.noise([rng], explore.shape[1])
+        return self._decided(row, obs, legal, noise, explore, rng)
+
+    def _decided(
+        self, row: int | None, obs: Obs, legal: Array | None, noise: Any, explore: Array, rng: np.random.Generator
+    ) -> Acted:
+        """Decide for one agent or for all: in compiled code or in numpy, where these can, or in tensors."""
+        if row not in self._natives:
+            self._natives[row] = self.native(row)
+        if (native := self._natives[row]) is not None:
+            return native.act(obs, legal, noise, explore, self.columns)
+        rows = slice(None) if row is None else slice(row, row + 1)
+        if self._in_numpy is not None:
+            hyper = self.columns if row is None else {name: column[rows] for name, column in self.columns.items()}
+            action, extras = self.algorithm.act(
+                numpy_ops, _of_row(self._in_numpy, row), obs, legal, noise, explore, hyper
+            )
+            return Acted(self.algorithm.to_units(action), None, extras)
+        with nullcontext() if self._seeded is None else self._seeded(rng):
+            return self._in_tensors(row, rows, obs, legal, noise, explore)
+
+    def _in_tensors(
+        self, row: int | None, rows: slice, obs: Obs, legal: Array | None, noise: Any, explore: Array
+    ) -> Acted:
+        backend, algorithm = self.backend, self.algorithm
+        tensor, hyper = backend.tensor, {name: value[rows] for name, value in self._hyper().items()}
+        with backend.no_gradient():
+            action, extras = algorithm.act(
+                backend.ops, _of_row(self.nets, row), tensor(obs), tensor(legal), tensor(noise), tensor(explore), hyper
+            )
+        kept = {name: backend.numpy(value) for name, value in extras.items()}
+        return Acted(algorithm.to_units(backend.numpy(action)), None, kept)
+
+
+def vouched(algorithm: Algorithm, method: str, flag: str) -> bool:
+    """Say whether the very class that defines a method of the algorithm sets the flag: a subclass may have its own."""
+    definer = next(cls for cls in type(algorithm).__mro__ if method in vars(cls))
+    return bool(vars(definer).get(flag, False))
+
+
+def _of_row(nets: Mapping[str, Any], row: int | None) -> Mapping[str, Any]:
+    """Return the networks as they are, or of one agent only."""
+    return nets if row is None else {name: partial(net, row=row) for name, net in nets.items()}

@@ -1,0 +1,1 @@
+"""Gradient steps that several devices or processes compute together."""

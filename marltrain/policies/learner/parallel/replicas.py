@@ -1,0 +1,170 @@
+"""Replicas: child processes that make a learner's passes together, each with a part of the rows."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from marltrain.errors import ConfigError
+from marltrain.layout import Array
+from marltrain.policies.algorithms.base import Algorithm, Phase, TensorBatch
+from marltrain.policies.learner.gradient_step import GradientSteps
+from marltrain.policies.learner.parallel.processes import Processes, free_ports
+from marltrain.policies.learner.parallel.strategies import Member, Strategy
+
+_ADVICE = (
+    "If it ran out of memory, use fewer processes or a smaller network; without strategy= the agents learn in the "
+    "trainer's own process"
+)
+
+
+class Replicas(GradientSteps):
+    """The passes of one learner, made by a strategy's processes; the first update starts them.
+
+    Each process holds a learner of the same agents. It is loaded from the learner of this process at the start, and
+    whenever that was loaded itself; after every update the learner of this process takes over what was moved.
+    """
+
+    def __init__(self, strategy: Strategy, algorithm: Algorithm, backend: Any, num_agents: int) -> None:
+        """Start nothing yet; raises ConfigError for an algorithm that cannot be sent to another process."""
+        self.team = Team(strategy, algorithm, backend, num_agents)
+        super().__init__([SharedGradientStep(n, phase, self.team) for n, phase in enumerate(algorithm.phases)])
+
+    def begin(self, learner: Any) -> None:
+        """Start the processes, and load what they do not have."""
+        self.team.start()
+        if self.team.outdated:
+            self.team.ask_all("become", learner.moved(targets=True))
+            self.team.outdated = False
+
+    def end(self, learner: Any) -> None:
+        """Take over weights and moments; they are the same in every replica, so the first is asked."""
+        if self.team.moved:
+            learner.become(self.team.ask([("moved",)])[0])
+            self.team.moved = False
+
+    def follow(self, learner: Any, share: Array) -> None:
+        """Have the replicas' targets follow as well."""
+        self.team.ask_all("follow", share)
+        super().follow(learner, share)
+
+    def outdated(self) -> None:
+        """Load the replicas anew before the next pass."""
+        self.team.outdated = True
+
+    def close(self) -> None:
+        """End the processes."""
+        self.team.close()
+
+
+class Team:
+    """The processes of a strategy, for one learner.
+
+    outdated: the learner holds what they do not.  moved: they hold what the learner does not.
+    """
+
+    def __init__(self, strategy: Strategy, algorithm: Algorithm, backend: Any, num_agents: int) -> None:
+        """Note what the processes will be told; raises ConfigError for what cannot be sent."""
+        self.strategy, self.algorithm, self.backend, self.num_agents = strategy, algorithm, backend, num_agents
+        self.outdated, self.moved = True, False
+        self._sent = _by_value(strategy, algorithm)
+        self._processes: Processes | None = None
+
+    def start(self) -> None:
+        """Start the processes, unless they run; raises WorkerError when one cannot."""
+        if self._processes is not None:
+            return
+        # here, not above: the child's side knows learners, and learners know this module
+        from marltrain.policies.learner.parallel.replica import Replica
+
+        names, backend = self.strategy.members(), self.backend
+        ports = free_ports(len(names))
+        threads = max(1, backend.threads() // self.strategy.computing())
+        members = [
+            Member(self.strategy, i, ports, backend.name, str(backend.device), threads, self.num_agents, self._sent)
+            for i in range(len(names))
+        ]
+        self._processes = Processes([f"{name} of {self.strategy}" for name in names], Replica, members, _ADVICE)
+
+    def ask(self, orders: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Give order i to member i, and return their answers; a WorkerError names who cannot go on, and ends all."""
+        if self._processes is None:
+            raise RuntimeError("the processes are started by Replicas.begin")
+        try:
+            return self._processes.ask(orders)
+        except BaseException:
+            self.close()
+            raise
+
+    def ask_all(self, *order: Any) -> list[Any]:
+        """Give every member that holds a learner the same order."""
+        return self.ask([order] * self.strategy.learning())
+
+    def close(self) -> None:
+        """End the processes; `start` starts them anew."""
+        if self._processes is not None:
+            self._processes.close()
+        self._processes, self.outdated, self.moved = None, True, False
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process number of each member that runs."""
+        return {} if self._processes is None else dict(zip(self.strategy.members(), self._processes.pids, strict=True))
+
+
+class SharedGradientStep:
+    """One phase's pass, as a learner calls it: what needs all rows is done here, the rest by the replicas."""
+
+    def __init__(self, number: int, phase: Phase, team: Team) -> None:
+        """Stand for a phase, the `number`-th of its algorithm."""
+        self.number, self.phase, self.team = number, phase, team
+        self.metrics: tuple[str, ...] = ()
+
+    def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
+        """Make one pass for the rows that are `due` [K] bool; see `GradientStep`."""
+        team, batch = self.team, TensorBatch(**columns)
+        with team.backend.no_gradient():
+            team.algorithm.over_rows(team.backend.ops, batch)
+        arrays, told = self._numpy(vars(batch)), team.backend.numpy(numbers)
+        parts = team.strategy.learning()
+        team.moved = True
+        answers = team.ask([("make", self.number, part_of(arrays, i, parts), told, due) for i in range(parts)])
+        self.metrics, values = answers[0]
+        return team.backend.tensor(values)
+
+    def _numpy(self, tree: Any) -> Any:
+        if isinstance(tree, Mapping):
+            return {name: self._numpy(inner) for name, inner in tree.items()}
+        return None if tree is None else self.team.backend.numpy(tree)
+
+
+def part_of(columns: Mapping[str, Any], part: int, parts: int) -> dict[str, Any]:
+    """Return one of equally wide parts of the rows of [K, B, ...]; rows that are missing are repeated with weight 0."""
+    rows = columns["weight"].shape[1]
+    width = -(-rows // parts)
+    wanted = np.arange(part * width, (part + 1) * width)
+    made: dict[str, Any] = _cut(columns, np.minimum(wanted, rows - 1))
+    made["weight"] = made["weight"] * (wanted < rows).astype(np.float32)
+    return made
+
+
+def _cut(value: Any, index: Array) -> Any:
+    """Pick rows; within `part_of` it would be a cycle for the garbage collector."""
+    if isinstance(value, Mapping):
+        return {name: _cut(inner, index) for name, inner in value.items()}
+    return None if value is None else value[:, index]
+
+
+def _by_value(strategy: Strategy, algorithm: Algorithm) -> bytes:
+    """Return what an algorithm is made of; cloudpickle takes along a class that only the user's script knows."""
+    made_of = type(algorithm), algorithm.settings, algorithm.layout, algorithm.action_space
+    try:
+        return bytes(cloudpickle.dumps(made_of))
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{algorithm.name}: its class and settings cannot be sent to the processes of {strategy}: {error}"
+        ) from error

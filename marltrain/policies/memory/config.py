@@ -1,0 +1,54 @@
+"""What an agent that brings its own learning asks of the memory: `Replay` or `Rollouts`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from marltrain.config import checked_arguments, setting, validate
+from marltrain.errors import ConfigError, shown
+from marltrain.policies.algorithms.base import MOST_STEPS
+
+LONGEST = 10_000
+"""Rewards that a row may sum: it is gathered one by one."""
+
+
+@checked_arguments
+@dataclass(frozen=True)
+class Replay:
+    """Learn off-policy: rows drawn uniformly, with replacement, from the last `capacity` env steps.
+
+    capacity: env steps that stay readable.  n_step: rewards of its player that a row sums before bootstrapping.
+    Raises ConfigError for a number below 1.
+    """
+
+    capacity: int = setting(50_000, doc="env steps that stay readable", low=1, high=MOST_STEPS)
+    n_step: int = setting(1, doc="rewards summed before bootstrapping", low=1, high=LONGEST)
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        validate(self, "Replay")
+
+
+@checked_arguments
+@dataclass(frozen=True)
+class Rollouts:
+    """Learn on-policy: each row exactly once, in the first update after it became whole."""
+
+
+def chosen_memory(memory: Any, allowed: tuple[type[Any], ...], who: str) -> Any:
+    """Return what was asked for, the first of `allowed` for None; raises ConfigError for anything else."""
+    if memory is None:
+        return allowed[0]()
+    if isinstance(memory, allowed):
+        return memory
+    instead = " or ".join(
+        f"marltrain.Replay(capacity={getattr(memory, 'maxsize', 50_000)})" if kind is Replay else "marltrain.Rollouts()"
+        for kind in allowed
+    )
+    if hasattr(memory, "sample_indices"):
+        raise ConfigError(
+            f"{who}: memory got a buffer ({type(memory).__name__}), but the trainer itself keeps what happened, once "
+            f"for all agents: say how much of it to learn from, with memory={instead}"
+        )
+    raise ConfigError(f"{who}: memory must be {instead}, got {shown(memory)}")

@@ -1,0 +1,1 @@
+"""Collectors: how batch steps are made."""

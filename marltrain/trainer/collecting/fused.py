@@ -1,0 +1,231 @@
+"""Several batch steps in one compiled call: of a native game, by agents that act in compiled code, into the rings.
+
+It makes what `SyncCollector` makes, number for number, as far as nobody has to look: it stops where a checkpoint or a
+budget's end is due, where an episode or a player's part ends, and where a row is of no common kind. Updates that
+compiled code knows are made on the way; for others it stops.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from marltrain.addresses import address_of, call, entry, flags, numbers, outcomes, record_at
+from marltrain.compiling import compiled, program
+from marltrain.envs.native.batch import FINE, STEP
+from marltrain.envs.native.vector import NativeVectorEnv
+from marltrain.layout import Array
+from marltrain.policies.compiled.act_kernel import act_program
+from marltrain.policies.compiled.replay_update_kernel import UPDATE, is_due, update_program, updates_at
+from marltrain.policies.compiled.ring_kernel import ROWS, arrived, decided, is_free, rows_at, takes, told_of
+from marltrain.policies.memory.ring import Ring
+from marltrain.spec import Step
+from marltrain.trainer.collecting.stepwise import SyncCollector
+from marltrain.trainer.updating.scheduler import UpdateScheduler
+
+MOST = 32
+"""Learners, rings and groups, at most."""
+_ONE = ("most", "envs", "players", "units", "rings", "groups", "schedulers", "act", "update", "game", "batch",
+        "wrong", "remembered")  # fmt: skip
+_ARRAYS = ("reward", "returns", "ended", "terminated", "truncated")
+_LISTS = ("unit", "noise", "ring", "time", "turn", "size", "scheduler", "read")
+STRETCH = np.dtype([(n, np.int64) for n in (*_ONE, *_ARRAYS)] + [(name, np.int64, (MOST,)) for name in _LISTS])
+"""What a stretch is told.
+
+act, update, game: the addresses of programs.  batch: that of the table that a game's program is given.  wrong: what
+that answered.  remembered: whether what came of the last step was written down, too.
+unit: addresses of ACT; noise: the number of each one's first act.  ring: addresses of ROWS; time: the batch step of
+each one's newest row.  turn, size: where it says who has the turn in a group, and of how many.  course: addresses of
+UPDATE; read: the number of the ring that each reads.
+"""
+
+
+def can_fuse(stepwise: SyncCollector) -> bool:
+    """Say whether environments, agents and rings are of the kinds that compiled code knows."""
+    envs, actors, streams = stepwise.envs, stepwise.collector.actors, stepwise.collector.streams
+    if not isinstance(envs, NativeVectorEnv) or envs.spec.turn_based or len(envs.spec.groups) > MOST:
+        return False
+    for unit, view in zip(actors.units, actors.views, strict=True):
+        native, ring = unit.learner.native(), streams.rings.get(unit.group)
+        if native is None or not isinstance(view.index, slice):
+            return False
+        if ring is not None and not (takes(ring) and set(ring.extras) <= set(native.extras)):
+            return False
+    return len(actors.units) <= MOST
+
+
+Plan = Callable[[UpdateScheduler, int, int], int]
+"""(scheduler, batch steps, the address of its agents' ACT) -> how many of the steps may be made; see `UpdateScheduler.plan`."""
+
+
+class FusedCollector:
+    """Makes as many batch steps at once as it may; see the head of this file."""
+
+    under_way = remembered = False
+    plans = True
+
+    def __init__(
+        self, stepwise: SyncCollector, returns: Array, lengths: Array, schedulers: Sequence[UpdateScheduler], plan: Plan
+    ) -> None:
+        """Write down where everything is; `stepwise` makes the steps that are not of the common kind.
+
+        returns: [P, E] float64 and lengths: [E] int64 of the running episodes.  courses: all that learn.
+        """
+        if not isinstance(stepwise.envs, NativeVectorEnv):
+            raise TypeError("only a native game is stepped in compiled code: ask `can_fuse` first")
+        self.stepwise, self.lengths = stepwise, lengths
+        self._courses, self._plan = schedulers, plan
+        self.actors, self.rings = stepwise.collector.actors, list(stepwise.collector.streams.rings.values())
+        self.batch, spec = stepwise.envs.batch, stepwise.envs.spec
+        made = [unit.learner.native() for unit in self.actors.units]
+        self._acting = [acting for acting in made if acting is not None]
+        self._ring_tables: list[Array] = []
+        self._exploring: list[Array] | None = None
+        self._capacities: list[int] = []
+        self._told = np.zeros(1, STRETCH)
+        told = self._told[0]
+        told["game"], told["batch"] = self.batch.entry, self.batch.address
+        told["act"] = entry(act_program(), 2)
+        told["envs"], told["players"], told["returns"] = len(lengths), len(spec.players), address_of(returns)
+        told["units"], told["rings"], told["groups"] = len(self._acting), len(self.rings), len(spec.groups)
+        self._fill("unit", [acting.address for acting in self._acting])
+        self._acting_of = dict(zip(map(id, self.actors.units), self._acting, strict=True))
+        self._address = address_of(self._told)
+
+    def advance(self, step: Step, most: int) -> tuple[Step, int]:
+        """See `SyncCollector`."""
+        self.remembered = False
+        most = min([most, *(ring.room for ring in self.rings)])
+        if most < 2:
+            return self.stepwise.advance(step, most)
+        self._lay(step)
+        parts = list(zip(self.actors.units, self._acting, self.actors.rngs, strict=True))
+        drawn = [unit.learner.ready(acting, rngs) for unit, acting, rngs in parts]
+        self._fill("noise", [first for first, _ in drawn])
+        self._fill("time", [ring.now for ring in self.rings])
+        self._told["most"] = self._planned(min([most, *(left for _, left in drawn)]))
+        streams = self.stepwise.collector.streams
+        streams.torn = True  # an interrupt may fall between the call and the counts
+        made: int = _program()(self._address)
+        for unit in self.actors.units:
+            unit.learner.acted(made)
+        self.remembered = bool(self._told["remembered"][0])
+        begun = made if self.remembered else made - 1
+        for ring in self.rings:
+            ring.advanced(made, begun)
+        self.lengths += begun
+        streams.torn = False
+        self.batch.check(int(self._told["wrong"][0]))
+        return step, made
+
+    def _planned(self, most: int) -> int:
+        """Have updates planned for the next batch steps; return how many steps may be made."""
+        for scheduler in self._courses:
+            most = min(most, self._plan(scheduler, most, self._acting_of[id(scheduler.unit)].address))
+        planned = [scheduler for scheduler in self._courses if scheduler.planned]
+        groups = [ring.index for ring in self.rings]
+        self._told["schedulers"] = len(planned)
+        if planned and not self._told["update"][0]:
+            self._told["update"] = entry(update_program(), 2)
+        self._fill("scheduler", [scheduler.planned for scheduler in planned])
+        self._fill("read", [groups.index(scheduler.unit.group) for scheduler in planned])
+        return most
+
+    def _lay(self, step: Step) -> None:
+        """Write down where arrays are that may have been made anew: who explores, and rings that have grown."""
+        capacities = [ring.capacity for ring in self.rings]
+        if self._exploring is self.actors.exploring and self._capacities == capacities:
+            return
+        self._exploring, self._capacities = self.actors.exploring, capacities
+        collector, told = self.stepwise.collector, self._told[0]
+        for i, (unit, acting) in enumerate(zip(self.actors.units, self._acting, strict=True)):
+            rows, group = self.actors.views[i].index, unit.group
+            legal, explore = step.legal[group], self.actors.exploring[i]
+            kept = collector.extras.get(group, {})
+            extras = {name: kept[name][rows] for name in acting.extras if name in kept}
+            acting.place(
+                explore.shape[1], obs=step.obs[group][rows], legal=None if legal is None else legal[rows],
+                explore=explore, action=self.batch.actions[group][rows], **extras,
+            )  # fmt: skip
+        self._ring_tables = [self._table(ring, step) for ring in self.rings]
+        self._fill("ring", [address_of(table) for table in self._ring_tables])
+        self._fill("turn", [address_of(turn) for turn in step.turn])
+        self._fill("size", [turn.size for turn in step.turn])
+        for name in ("reward", "ended", "terminated", "truncated"):
+            told[name] = address_of(getattr(step, name))
+
+    def _table(self, ring: Ring, step: Step) -> Array:
+        return told_of(ring, step, self.batch.actions[ring.index], self.stepwise.collector.extras[ring.index])
+
+    def _fill(self, name: str, values: list[int]) -> None:
+        self._told[name][0, : len(values)] = values
+
+
+@compiled
+def fused_steps(address: int) -> int:
+    """Make batch steps, and return how many."""
+    s = record_at(address, STRETCH)
+    made, s.remembered = 0, 1
+    while made < s.most:
+        for i in range(s.units):
+            call(s.act, (s.unit[i], s.noise[i] + made))
+        for i in range(s.rings):
+            decided(rows_at(s.ring[i]), s.time[i] + made)
+        s.wrong = call(s.game, (s.batch, STEP, 0, s.envs, 0))
+        made += 1
+        if s.wrong != FINE or not is_common(s, made):
+            s.remembered = 0
+            return made
+        for i in range(s.rings):
+            arrived(rows_at(s.ring[i]), s.time[i] + made, s.reward)
+        rewards, returns = numbers(s.reward, s.players * s.envs), outcomes(s.returns, s.players * s.envs)
+        for i in range(s.players * s.envs):
+            returns[i] += rewards[i]
+        if not learned(s, made):
+            return made
+    return made
+
+
+@compiled
+def learned(s: Any, made: int) -> bool:
+    """Make the updates that are due; return whether all that they measured is finite."""
+    for i in range(s.schedulers):
+        u = updates_at(s.scheduler[i])
+        if is_due(u, made):
+            call(s.update, (s.scheduler[i], s.time[s.read[i]] + made))
+            if u.broken:
+                return False
+    return True
+
+
+@compiled
+def is_common(s: Any, made: int) -> bool:
+    """Say whether nothing but rewards came of the last step, and whether the next rows can be begun here."""
+    everyone = s.players * s.envs
+    if some(s.ended, s.envs) or some(s.terminated, everyone) or some(s.truncated, everyone):
+        return False
+    for i in range(s.groups):
+        for has_turn in flags(s.turn[i], s.size[i]):
+            if not has_turn:
+                return False
+    free = True
+    for i in range(s.rings):
+        free = free and is_free(rows_at(s.ring[i]), s.time[i] + made)
+    return free
+
+
+@compiled
+def some(address: int, size: int) -> bool:
+    """Say whether any truth value at an address is set."""
+    found = False
+    for value in flags(address, size):
+        found = found or value
+    return found
+
+
+@functools.cache
+def _program() -> Any:
+    return program(fused_steps, ROWS, STRETCH, UPDATE)

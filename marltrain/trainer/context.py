@@ -1,0 +1,77 @@
+"""What a run is built of, and what it counts."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from marltrain.envs import VectorEnv
+from marltrain.policies.memory.streams import Streams
+from marltrain.trainer.budgets import Budgets
+from marltrain.trainer.callbacks import CallbackList, FunctionHooks
+from marltrain.trainer.evaluating.evaluation import Evaluation
+from marltrain.trainer.evaluating.schedule import TestSchedule, left
+from marltrain.trainer.saving.checkpoint import Checkpoint
+from marltrain.trainer.saving.run_folder import RunFolder
+from marltrain.trainer.seats import Seating
+from marltrain.trainer.updating.scheduler import UpdateScheduler
+
+if TYPE_CHECKING:
+    from marltrain.trainer.saving.continuation import EarlierRun
+
+
+@dataclass
+class Counters:
+    """What has been done so far in this run."""
+
+    episodes: int = 0
+    env_steps: int = 0
+    updates: int = 0
+    gradient_steps: int = 0
+    dropped_steps: int = 0
+
+
+@dataclass
+class RunContext:
+    """What a run is built of, made and checked before it starts.
+
+    evaluation: None where no tests are played.  folder: where it is written; None for nowhere.
+    told: what its checkpoints say of the run as a whole.
+    past: of a run that goes on.
+    """
+
+    envs: VectorEnv
+    evaluation: Evaluation | None
+    seating: Seating
+    line_up: Seating
+    rotate: bool
+    streams: Streams
+    schedulers: list[UpdateScheduler]
+    folder: RunFolder | None
+    env_seed: int
+    budgets: Budgets
+    hooks: FunctionHooks
+    callbacks: CallbackList
+    checkpoint: Checkpoint | None
+    told: dict[str, Any]
+    closing: ExitStack
+    past: EarlierRun | None = None
+
+    def steps_left(self, env_steps: int, timing: TestSchedule) -> list[int]:
+        """Return the batch steps until a test, a checkpoint and the end of a budget are due, after some env steps."""
+        budget, checkpoint = self.budgets.env_steps, self.checkpoint
+        until = [None if budget is None else budget - env_steps, left(env_steps, timing.every_steps)]
+        until.append(None if checkpoint is None else checkpoint.steps_left(env_steps))
+        return [-(-steps // self.envs.num_envs) for steps in until if steps is not None]
+
+    def episodes_left(self, episodes: int, timing: TestSchedule) -> int:
+        """Return the episodes until a test, `train_fn`, a checkpoint or the end of a budget is due."""
+        train_fn, checkpoint = self.hooks.train, self.checkpoint
+        every = (
+            timing.every_episodes, self.budgets.episodes, train_fn.every if train_fn.function else None,
+            checkpoint.settings.every_episodes if checkpoint else None,
+        )  # fmt: skip
+        until = (left(episodes, number) for number in every)
+        return min((number for number in until if number is not None), default=sys.maxsize)

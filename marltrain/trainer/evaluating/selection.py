@@ -1,0 +1,141 @@
+"""How tests are judged: whose returns count, the metric, and whether it is the best so far."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from marltrain.checks import within
+from marltrain.config import python_number
+from marltrain.errors import ConfigError
+from marltrain.files import State
+from marltrain.layout import Array
+from marltrain.policies.agents.agent import Agent
+from marltrain.trainer.evaluating.evaluation import bootstrap
+from marltrain.trainer.settings import RewardMetric
+
+TOLERANCE = 1e-6
+"""Sums of rewards are rounded: the default metric has moved when it differs by this share of the largest return."""
+CALLER = 8
+"""Frames from a warning at the first test to the call of `train`."""
+
+
+class Verdict(NamedTuple):
+    """What is made of a test.
+
+    interval: the metric's 95 % bootstrap interval over episodes; nan for a `reward_metric`.
+    best: the agents are the best so far.  judged: the players by whose columns of returns the test is judged.
+    """
+
+    metric: float
+    interval: tuple[float, float]
+    best: bool
+    judged: tuple[str, ...]
+
+
+class Judge:
+    """Judges the tests of a run and compares them.
+
+    metrics: one a test.
+
+    The default metric is the mean return over the columns whose agents learn at that test. When these columns change,
+    the comparison starts anew. Until the metric has differed from the first one, the last test is the best.
+    """
+
+    def __init__(
+        self,
+        reward_metric: RewardMetric,
+        names: Sequence[str],
+        agents: Sequence[Agent],
+        line_up: Sequence[Agent] | None,
+    ) -> None:
+        """Take the players' names and agents; line_up: the agents of `test_agents`, None where each plays its seat."""
+        self.metrics: list[float] = []
+        self._reward_metric, self._names = reward_metric, tuple(names)
+        self._agents, self._line_up = agents, line_up
+        self._judged: tuple[str, ...] = ()
+        self._best = math.nan  # no test yet
+        self._moved = self._warned = False
+
+    def judge(self, returns: Array, learning: Array) -> Verdict:
+        """Judge a test by its returns [episodes, P]; learning: [P] bool, the seats that learn now."""
+        columns = self._columns(learning)
+        judged = tuple(name for name, counts in zip(self._names, columns, strict=True) if counts)
+        if judged != self._judged:
+            self._judged, self._best, self._moved = judged, math.nan, False
+        if self._reward_metric is not None:
+            metric, interval, tolerance = measured(self._reward_metric, returns), (math.nan, math.nan), 0.0
+        else:
+            counted = returns if columns.all() else returns[:, columns]
+            metric, interval = float(counted.mean()), bootstrap(counted.mean(1))
+            tolerance = TOLERANCE * float(np.abs(counted).max())
+            self._warn_if_zero_sum(counted, tolerance)
+        self.metrics.append(metric)
+        return Verdict(metric, interval, self._is_best(metric, tolerance), judged)
+
+    def state(self) -> State:
+        """Return all metrics, and what the next one is compared with."""
+        info = {"judged": list(self._judged), "moved": self._moved}
+        return State(info, {"metrics": np.array(self.metrics, np.float64), "best": np.array(self._best)})
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned; raises SaveError for anything else."""
+        tests = state.any_array("metrics").size
+        metrics = within(state.place("metrics"), state.array("metrics", np.float64, (tests,)), -math.inf, math.inf)
+        self._judged, self._moved = tuple(state.values("judged", str)), state.value("moved", bool)
+        self.metrics, self._best = metrics.tolist(), float(state.array("best", np.float64, ()))
+
+    def follow(self, state: State, *, comparable: bool) -> None:
+        """Go on from an earlier judge's state; compare the next test with none of its tests unless `comparable`."""
+        self.restore(state)
+        if not comparable:
+            self._judged = ()
+
+    def _columns(self, learning: Array) -> Array:
+        """Return which columns of the returns count, [P] bool: all for a `reward_metric`, which is given all."""
+        everyone = np.ones_like(learning)
+        if self._reward_metric is not None or self._line_up is None:
+            return learning if self._reward_metric is None else everyone
+        learners = {id(agent) for agent, learns in zip(self._agents, learning, strict=True) if learns}
+        columns = np.array([id(agent) in learners for agent in self._line_up])
+        return columns if columns.any() else everyone
+
+    def _is_best(self, metric: float, tolerance: float) -> bool:
+        """Compare with the best test so far."""
+        self._moved = self._moved or abs(metric - self._best) > tolerance
+        if self._moved and metric <= self._best:
+            return False
+        self._best = metric
+        return True
+
+    def _warn_if_zero_sum(self, counted: Array, tolerance: float) -> None:
+        """Warn once where the returns that count, [episodes, n], sum to zero: their mean cannot move."""
+        if self._warned or not tolerance or np.abs(counted.sum(1)).max() > tolerance:
+            return
+        self._warned = True
+        warnings.warn(
+            f"the metric is 0 whatever is learned: the returns of the players that learn ({', '.join(self._judged)}) "
+            "sum to zero in every test episode. Give train() a line-up for tests in which agents that learn play "
+            "others, such as test_agents=[agent, RandomAgent()], or give the trainer a reward_metric. Until the metric "
+            "moves, best/ holds the agents of the last test, and save_best_fn is called after every test",
+            stacklevel=CALLER,
+        )
+
+
+def measured(reward_metric: Callable[[Array], float], returns: Array) -> float:
+    """Return what `reward_metric` makes of returns [episodes, players]; raises ConfigError when it is no number."""
+    value = reward_metric(returns.copy())
+    value = python_number(value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        shape = f" of shape {value.shape}" if hasattr(value, "shape") else ""
+        raise ConfigError(
+            f"reward_metric must return one number for rewards [episodes, players], got {type(value).__name__}{shape}. "
+            "The default is their mean over the players that learn"
+        )
+    if np.isnan(value):
+        raise ConfigError("reward_metric returned nan")
+    return float(value)

@@ -1,0 +1,216 @@
+"""make_agents: one agent a player, all by one algorithm or each by its own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from marltrain.config import checked_arguments, setting, validate
+from marltrain.errors import AgentError, ConfigError, MarlTrainError, did_you_mean, shown, spoken
+from marltrain.policies.agents.agent import Agent, RandomAgent
+from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.agents.restore import LEARNING, learning_class
+from marltrain.policies.algorithms.base import Algorithm
+from marltrain.random import child_seed, chosen_seed
+from marltrain.spec import EnvSpec, PlayerSpec
+from marltrain.trainer.reporting.preparation import shown_if_slow
+
+Kind = str | type[Agent]
+Asked = Kind | tuple[Kind, Mapping[str, Any]]
+"""How an entry is written: a registered name or a class, or either with its settings."""
+RANDOM = "random"
+OF_ENV = ("observation_space", "action_space", "frame_stack")
+"""Arguments of an agent that the environment gives."""
+
+
+@dataclass(frozen=True)
+class _Sharing:
+    share: bool = setting(doc="players with equal spaces get the same agent")
+
+    def __post_init__(self) -> None:
+        validate(self, "make_agents")
+
+
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    """An algorithm and its settings, for some players. where: how a message names it."""
+
+    where: str
+    algorithm: Any
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, where: str, given: Any) -> _Entry:
+        """Read a registered name, an agent class, or (either, settings); raises ConfigError."""
+        algorithm, settings = given if _is_pair(given) else (given, {})
+        entry = cls(where, algorithm, settings)
+        entry._check_algorithm()
+        entry._check_settings()
+        return entry
+
+    def _check_algorithm(self) -> None:
+        algorithm, known = self.algorithm, [*LEARNING, RANDOM]
+        if isinstance(algorithm, Agent):
+            raise ConfigError(
+                f"{self.where}: {shown(algorithm)} is an agent already: give its class, or put the agent itself into "
+                "the list that make_agents returns"
+            )
+        if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
+            raise ConfigError(
+                f"{self.where}: {algorithm.__name__} is an Algorithm, which an agent class holds: define one, class "
+                f"Mine(marltrain.LearningAgent): algorithm_class = {algorithm.__name__}, and give Mine"
+            )
+        is_agent = isinstance(algorithm, type) and issubclass(algorithm, Agent)
+        if is_agent and issubclass(algorithm, LearningAgent) and not hasattr(algorithm, "algorithm_class"):
+            raise ConfigError(
+                f"{self.where}: {algorithm.__name__} names no algorithm: set algorithm_class in its class"
+            )
+        if not is_agent and not (isinstance(algorithm, str) and algorithm in known):
+            raise ConfigError(
+                f"{self.where}: no algorithm is called {shown(algorithm)}.{did_you_mean(algorithm, known)} There are "
+                f"{', '.join(known)}, and any class of agents"
+            )
+
+    def _check_settings(self) -> None:
+        if self.algorithm == RANDOM and self.settings:
+            raise ConfigError(
+                f"{self.where}: a 'random' agent has no settings, got {', '.join(map(str, self.settings))}"
+            )
+        for given in OF_ENV:
+            if given in self.settings:
+                raise ConfigError(f"make_agents: {given} is the environment's to say: leave it out")
+        if "seed" in self.settings:
+            raise ConfigError(
+                f"{self.where}: seed is an argument of make_agents: each player has its own seed below it"
+            )
+
+    def make(self, player: PlayerSpec, **common: Any) -> Agent:
+        """Make the agent of a player; raises an error that names the player. common: seed and backend."""
+        kind = RandomAgent if self.algorithm == RANDOM else self.algorithm
+        made_by: Any = learning_class(kind) if isinstance(kind, str) else kind
+        offered = {
+            "observation_space": player.observation_space, "action_space": player.action_space,
+            "frame_stack": player.layout.stack, **common,
+        }  # fmt: skip
+        if not issubclass(made_by, LearningAgent):  # a class of the user's own takes which of these it likes
+            taken = inspect.signature(made_by).parameters
+            offered = {name: value for name, value in offered.items() if name in taken}
+        try:
+            made: Agent = made_by(**{**offered, **self.settings})
+        except MarlTrainError as error:
+            raise type(error)(f"player {player.name!r}: {error}") from error
+        except Exception as error:  # code of the user's own, such as a network, may fail with anything
+            raise AgentError(
+                f"player {player.name!r}: its {made_by.__name__} cannot be made: {spoken(error)}. Look at the settings "
+                f"given for it: {', '.join(map(str, self.settings)) or 'none'}"
+            ) from error
+        return made
+
+
+def _is_pair(given: Any) -> bool:
+    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)
+
+
+@checked_arguments
+def make_agents(
+    name: Asked | Mapping[str, Asked] | Sequence[Asked],
+    env: Any,
+    *,
+    env_args: Mapping[str, Any] | None = None,
+    share: bool = False,
+    backend: str = "torch",
+    seed: int | None = None,
+    **hyper: Any,
+) -> list[Agent]:
+    """Make one agent a player of an environment, in the players' order.
+
+    name: "ppo", "dqn" or "random", or a class of agents, with which every player's agent is made. Or, for each player
+      its own: a mapping from players' names and shell patterns ("hare_*", as `fnmatch` reads them, case counts) to such
+      a name, a class, or (name or class, its settings); or a list of these, one a player in the players' order. A
+      player's name takes precedence over patterns; every player must be matched once, and every key must match. A class
+      that is not a `LearningAgent` is given the spaces, seed and backend that its constructor names.
+    share: players with equal spaces (and of one entry of a mapping) get the same agent.
+    seed: each agent's own seed hangs below it, by the player's place.
+    hyper: settings of every entry's algorithm; an entry's own take precedence.
+    Raises ConfigError for an unknown algorithm, setting or player, AgentError for a network that does not fit, each
+    naming the player.
+    """
+    from marltrain.envs import probe, resolve
+
+    share = _Sharing(share=share).share
+    keyed = _keyed(name, hyper)
+    spec = probe(resolve(env, env_args))
+    seats = _seats(keyed, spec, share=share)
+    seed = chosen_seed(seed, "make_agents")
+    made: dict[tuple[int, int], Agent] = {}
+    agents: list[Agent] = []
+    for i, player in enumerate(shown_if_slow(spec.players, "making agents")):
+        entry = seats[i]
+        kind = id(entry), spec.place[i][0]
+        if not share or kind not in made:
+            made[kind] = entry.make(player, backend=backend, seed=child_seed(seed, "agent", i))
+        agents.append(made[kind])
+    return agents
+
+
+_Keyed = _Entry | Mapping[str, _Entry] | Sequence[_Entry]
+
+
+def _keyed(name: Any, hyper: Mapping[str, Any]) -> _Keyed:
+    """Read what `make_agents` is to make: one entry, entries by name or pattern, or one a player."""
+
+    def entry(where: str, given: Any) -> _Entry:
+        own = _Entry.of(where, given)
+        return _Entry.of(where, (own.algorithm, {**hyper, **own.settings}))
+
+    if isinstance(name, Mapping):
+        if wrong := [key for key in name if not isinstance(key, str)]:
+            raise ConfigError(f"name: keys are players' names or patterns, got {shown(wrong[0])}")
+        return {key: entry(f"name[{key!r}]", given) for key, given in name.items()}
+    if isinstance(name, list | tuple) and not _is_pair(name):
+        return [entry(f"name[{i}]", given) for i, given in enumerate(name)]
+    return entry("name", name)
+
+
+def _seats(keyed: _Keyed, spec: EnvSpec, *, share: bool) -> list[_Entry]:
+    """Return each player's entry; raises ConfigError where it is not exactly one."""
+    names = spec.names
+    if isinstance(keyed, _Entry):
+        return [keyed] * len(names)
+    if isinstance(keyed, Mapping):
+        return _matched(keyed, spec)
+    if share:
+        raise ConfigError(
+            "share=True: the entries of a list are one a player. Give a mapping, whose entries are shared"
+        )
+    if len(keyed) != len(names):
+        raise ConfigError(
+            f"name: {spec.name} has {len(names)} players ({', '.join(names)}), got a list of {len(keyed)}. Give one "
+            "entry a player, or a mapping by players' names"
+        )
+    return list(keyed)
+
+
+def _matched(entries: Mapping[str, _Entry], spec: EnvSpec) -> list[_Entry]:
+    found: list[_Entry] = []
+    used: set[str] = set()
+    for player in spec.names:
+        keys = [player] if player in entries else [key for key in entries if fnmatchcase(player, key)]
+        if len(keys) != 1:
+            by = f"by {len(keys)} patterns ({', '.join(map(repr, keys))})" if keys else "by none of the keys"
+            raise ConfigError(
+                f"name: player {player!r} of {spec.name} is matched {by}; every player must be matched once. Its own "
+                f"name as a key takes precedence over patterns. Keys: {', '.join(map(repr, entries)) or 'none'}"
+            )
+        used.update(keys)
+        found.append(entries[keys[0]])
+    for key in entries:
+        if key not in used:
+            raise ConfigError(
+                f"name: no player of {spec.name} is left for the key {key!r}.{did_you_mean(key, spec.names)} "
+                f"Players: {', '.join(spec.names)}"
+            )
+    return found

@@ -1,0 +1,88 @@
+"""What can be told of a run before it begins: whether those will learn who are to, and whether tests would show it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+from marltrain.errors import AgentError
+from marltrain.layout import Array
+from marltrain.policies.agents.agent import Agent, FrozenAgent, RandomAgent
+from marltrain.policies.learner.learner import Pace
+from marltrain.trainer.seats import Unit
+from marltrain.trainer.updating.pace import Defaults, pace_of
+
+NOTHING = "nothing is learned"
+"""How every warning of it begins."""
+
+
+def warn_of_early_end(
+    units: Sequence[Unit],
+    learning: Array,
+    num_envs: int,
+    defaults: Defaults,
+    steps_per_train: int | None,
+    *,
+    begun: bool = False,
+) -> None:
+    """Warn where training ends before an agent that is to learn makes its first update.
+
+    learning: [P] bool.  steps_per_train: the budget in env steps; other budgets tell nothing beforehand.
+    begun: they have learned before, and `learning_starts` may be over.
+    """
+    if steps_per_train is None:
+        return
+    for unit in _learners(units, learning):
+        needs, pace = unit.learner.needs, pace_of(unit, defaults)
+        pace = replace(pace, learning_starts=0) if begun else pace
+        on_policy = needs is not None and needs.on_policy
+        first = first_update(pace, num_envs, on_policy=on_policy)
+        if first > -(-steps_per_train // num_envs) * num_envs:
+            own = "" if on_policy else (
+                f", learning_starts={pace.learning_starts:,}, update_per_step={pace.update_per_step:g}"
+            )  # fmt: skip
+            warnings.warn(
+                f"{NOTHING} by the agent of {' and '.join(unit.labels)}: steps_per_train={steps_per_train:,} ends "
+                f"training before its first update, at env step {first:,} (update_freq={pace.update_freq:,}{own}). "
+                "Train for longer, or let it learn earlier",
+                stacklevel=5,
+            )
+
+
+def warn_of_no_update(units: Sequence[Unit], learning: Array, updates: int, reason: str) -> None:
+    """Warn of training that a budget in episodes ended without an update."""
+    if not updates and reason == "episodes_per_train" and _learners(units, learning):
+        warnings.warn(
+            f"{NOTHING}: episodes_per_train ended training before any update. Train for longer, or lower update_freq, "
+            "or learning_starts where agents have it",
+            stacklevel=4,
+        )
+
+
+def _learners(units: Sequence[Unit], learning: Array) -> list[Unit]:
+    """Return the units that are to learn."""
+    return [unit for unit in units if unit.learner.needs and (learning[unit.players] & ~unit.frozen[:, None]).any()]
+
+
+def first_update(pace: Pace, num_envs: int, *, on_policy: bool) -> int:
+    """Return the env step at which a first update falls due; every default must be filled in."""
+    round_ = -(-(pace.update_freq or 1) // num_envs) * num_envs
+    if on_policy:
+        return round_
+    waiting = max(1, -(-pace.learning_starts // round_))
+    gathering = math.ceil(1 / (pace.update_per_step * round_))
+    return round_ * (waiting + gathering - 1)
+
+
+def check_line_up(agents: Sequence[Agent], test_agents: Sequence[Agent]) -> None:
+    """Raise AgentError where tests would be played by agents that training cannot change, and so show nothing of it."""
+    if any(agent.learns and agent is seated for agent in test_agents for seated in agents):
+        return
+    if all(isinstance(agent, RandomAgent | FrozenAgent) for agent in test_agents):
+        kinds = ", ".join(type(agent).__name__ for agent in test_agents)
+        raise AgentError(
+            f"test_agents holds none of the agents that are trained ({kinds}): its tests would measure the same again "
+            "and again. Put at least one of `agents` that learns there, or leave test_agents out"
+        )

@@ -1,0 +1,246 @@
+"""What was measured, when: a table of tests and a table of training episodes, in memory and as Parquet files."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marltrain.checks import within
+from marltrain.errors import SaveError
+from marltrain.files import MOST_COUNTED, State, replacing
+from marltrain.layout import Array
+from marltrain.trainer.reporting.tables import LongTable, Readings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TESTS_FILE = "history.parquet"
+EPISODES_FILE = "episodes.parquet"
+EPISODES = "episodes"
+"""Folder of the episodes that are too many to be held in memory, as they are needed to resume the run."""
+HELD = 2**20
+"""Bytes of episodes that are held in memory."""
+WRITING_SHARE = 0.02
+"""Largest share of a run's time spent on rewriting the tables."""
+TEST = ("episodes", "env_steps", "updates", "gradient_steps", "seconds", "metric", "interval_low", "interval_high")
+"""Columns that a table of tests begins with."""
+OUTCOME: dict[str, Any] = {"judged": np.int64, "best": np.bool_, "num_unfinished": np.int64}
+"""Columns after the players' returns."""
+WHOLE = (*TEST[:4], "num_unfinished")
+"""Columns of whole numbers."""
+EPISODE = {"episode": np.int64, "env": np.int32, "env_steps": np.int64, "length": np.int32, "seconds": np.float64}
+"""Columns that a table of episodes begins with."""
+
+
+class Means:
+    """Running means of an update's metrics, under the names "<agent>/<metric>"; values that are nan do not count."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._sums: dict[str, list[float]] = {}  # name -> [sum, count]
+        self._found: dict[tuple[str, str], list[float]] = {}  # the same by agent and metric: names take long to join
+        self._rows: dict[tuple[tuple[str, ...], tuple[str, ...]], list[list[float]]] = {}  # and of `add_rows`
+
+    def add(self, metrics: Mapping[str, Mapping[str, float]], times: int = 1) -> None:
+        """Add {agent: {metric: value}}; times: how many values each is the mean of."""
+        for agent, values in metrics.items():
+            for metric, value in values.items():
+                if math.isnan(value):
+                    continue
+                entry = self._entry(agent, metric)
+                entry[0] += value * times
+                entry[1] += times
+
+    def add_rows(self, agents: tuple[str, ...], metrics: tuple[str, ...], values: Array) -> None:
+        """Add values [R, M, K] of K agents and M metrics; the sums are those of adding row after row."""
+        if np.isnan(values).any():
+            for row in values:
+                self.add({a: dict(zip(metrics, row[:, k].tolist(), strict=True)) for k, a in enumerate(agents)})
+            return
+        entries = self._rows.get((agents, metrics))
+        if entries is None:
+            entries = [self._entry(agent, metric) for metric in metrics for agent in agents]
+            self._rows[agents, metrics] = entries
+        before = np.array([entry[0] for entry in entries])
+        sums = np.add.accumulate(np.concatenate([before[None], values.reshape(len(values), -1)]), 0)[-1].tolist()
+        for entry, total in zip(entries, sums, strict=True):
+            entry[0] = total
+            entry[1] += len(values)
+
+    def _entry(self, agent: str, metric: str) -> list[float]:
+        entry = self._found.get((agent, metric))
+        if entry is None:
+            entry = self._found[agent, metric] = self._sums.setdefault(f"{agent}/{metric}", [0.0, 0])
+        return entry
+
+    def take(self) -> dict[str, float]:
+        """Return the means since the last take, and start anew."""
+        means = {name: float(total / count) for name, (total, count) in self._sums.items()}
+        self._sums, self._found, self._rows = {}, {}, {}
+        return means
+
+    def state(self) -> State:
+        """Return the sums so far."""
+        sums, counts = [total for total, _ in self._sums.values()], [count for _, count in self._sums.values()]
+        return State(
+            {"names": list(self._sums)}, {"sums": np.array(sums, np.float64), "counts": np.array(counts, np.int64)}
+        )
+
+    def restore(self, state: State) -> None:
+        """Go on from the sums that `state` returned; raises SaveError for other values."""
+        names = state.names("names")
+        sums = state.array("sums", np.float64, (len(names),)).tolist()
+        counts = within(state.place("counts"), state.array("counts", np.int64, (len(names),)), 1, MOST_COUNTED).tolist()
+        self._sums = {name: [total, count] for name, total, count in zip(names, sums, counts, strict=True)}
+        self._found, self._rows = {}, {}
+
+
+class History:
+    """The two tables of a run.
+
+    tests: a row a test: the counters `episodes, env_steps, updates, gradient_steps, seconds`, then `metric`,
+      `interval_low`, `interval_high`, `return/<player>`, `judged` (names of the players by whose columns of returns
+      the test is judged, joined by "+"), `best` (the best so far), `num_unfinished` (episodes that were cut), and
+      `<agent>/<metric>`: means over the updates since the test before.
+    episodes: a row a finished training episode: `episode` (0, 1, ... as they finish), `env`, `env_steps` (when it
+      finished), `length` (env steps), `seconds`, `return/<player>` (undiscounted sums of rewards).
+    """
+
+    def __init__(self, names: Sequence[str], folder: str | Path | None) -> None:
+        """Start empty tables for players of these names; `folder` is the run's, None to write nothing."""
+        self._names, self._folder = tuple(names), None if folder is None else Path(folder)
+        self._tests = Readings((*TEST, *self._returns, *OUTCOME))
+        self._judged: list[str] = []  # all that were in the column of this name, which holds their places here
+        self._means = Means()
+        kinds: dict[str, Any] = {**EPISODE, **dict.fromkeys(self._returns, np.float64)}
+        held = -(-HELD // sum(np.dtype(kind).itemsize for kind in kinds.values()))
+        self._episodes = LongTable(kinds, None if self._folder is None else self._folder / EPISODES, held)
+        self._written = -math.inf
+        self._writing = 0.0
+
+    def add_update(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
+        """Count an update's metrics, {agent: {metric: value}}, towards the next test's row."""
+        self._means.add(metrics)
+
+    def add_updates(self, agents: tuple[str, ...], metrics: tuple[str, ...], values: Array) -> None:
+        """Count the metrics of R rounds of updates, [R, M, K], as adding one after another would."""
+        self._means.add_rows(agents, metrics, values)
+
+    def add_test(
+        self,
+        *,
+        episodes: int,
+        env_steps: int,
+        updates: int,
+        gradient_steps: int,
+        seconds: float,
+        metric: float,
+        interval: tuple[float, float],
+        returns: Array,
+        judged: Sequence[str],
+        best: bool,
+        num_unfinished: int,
+    ) -> None:
+        """Add a test's row; returns: [P], each player's mean over the test's episodes."""
+        if (players := "+".join(judged)) not in self._judged:
+            self._judged.append(players)
+        outcome = (self._judged.index(players), best, num_unfinished)
+        values = (episodes, env_steps, updates, gradient_steps, seconds, metric, *interval, *returns, *outcome)
+        names = (*TEST, *self._returns, *OUTCOME)
+        self._tests.add(dict(zip(names, map(float, values), strict=True)) | self._means.take())
+
+    def add_episodes(self, *, envs: Array, env_steps: int, lengths: Array, seconds: float, returns: Array) -> None:
+        """Add the rows of training episodes that finished together, numbered as they come.
+
+        envs, lengths: [n] int64.  returns: [P, n].
+        """
+        rows, first = len(envs), len(self._episodes)
+        numbers = np.arange(first, first + rows)
+        self._episodes.extend(rows, numbers, envs, env_steps, lengths, seconds, *returns)
+
+    @property
+    def tests(self) -> pd.DataFrame:
+        """A copy of the table of tests."""
+        import pandas as pd
+
+        fixed = [*TEST, *self._returns, *OUTCOME]
+        measured = sorted(set(self._tests.names).difference(fixed))
+        frame = pd.DataFrame(self._tests.values, columns=self._tests.names)[[*fixed, *measured]]
+        frame = frame.astype(dict.fromkeys(WHOLE, np.int64) | OUTCOME)
+        return frame.assign(judged=[self._judged[place] for place in frame["judged"]])
+
+    @property
+    def episodes(self) -> pd.DataFrame:
+        """A copy of the table of episodes."""
+        import pandas as pd
+
+        return pd.DataFrame(self._episodes.arrays(), copy=False)
+
+    @property
+    def num_tests(self) -> int:
+        """How many tests there were."""
+        return self._tests.rows
+
+    @property
+    def num_episodes(self) -> int:
+        """How many training episodes have finished."""
+        return len(self._episodes)
+
+    def state(self) -> State:
+        """Return both tables, and what counts towards the next test's row."""
+        made = State.joined(tests=self._tests.state(), episodes=self._episodes.state(), means=self._means.state())
+        made.info["judged"] = list(self._judged)
+        return made
+
+    def restore(self, state: State) -> None:
+        """Become the tables that `state` was asked of; raises SaveError where files of episodes are gone or damaged."""
+        self._tests.restore(state.part("tests"))
+        counted = np.array([self._tests.column(name) for name in WHOLE])
+        within(state.place("tests/rows"), counted, 0, MOST_COUNTED)
+        if (counted != np.floor(counted)).any():
+            raise SaveError(f"{state.place('tests/rows')}: {', '.join(WHOLE)} must be whole numbers")
+        self._episodes.restore(state.part("episodes"))
+        self._means.restore(state.part("means"))
+        self._judged = state.values("judged", str)
+        if not set(self._tests.column("judged")) <= set(range(len(self._judged))):
+            raise SaveError(f"a table of tests names {len(self._judged)} kinds of judged players, and uses others")
+
+    def write(self, *, now: bool = False) -> None:
+        """Write both tables into the run's folder, unless that was done too recently to be worth its time.
+
+        now: write in any case, as at the end of a run.
+        """
+        started = time.perf_counter()
+        if self._folder is None or (not now and started - self._written < self._writing / WRITING_SHARE):
+            return
+        with replacing(self._folder / TESTS_FILE) as beside:
+            self.tests.to_parquet(beside, index=False)
+        with replacing(self._folder / EPISODES_FILE) as beside:
+            self._write_episodes(beside)
+        self._written = time.perf_counter()
+        self._writing = self._written - started
+
+    def _write_episodes(self, path: Path) -> None:
+        """Write the table of episodes part by part: it may be larger than memory, and is to leave none behind.
+
+        Without dictionaries, which help where values repeat: here they double the time, and most of the memory.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        parts = (pa.table(part) for part in self._episodes.parts())
+        first = next(parts)
+        with pq.ParquetWriter(path, first.schema, use_dictionary=False) as writer:
+            for part in itertools.chain([first], parts):
+                writer.write_table(part)
+        pa.default_memory_pool().release_unused()
+
+    @property
+    def _returns(self) -> tuple[str, ...]:
+        return tuple(f"return/{name}" for name in self._names)

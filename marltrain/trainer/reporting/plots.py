@@ -1,0 +1,238 @@
+"""Pictures of what was measured. They are drawn straight into files: no window opens, and nothing is shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marltrain.errors import ConfigError, SaveError, did_you_mean
+from marltrain.files import path_of, replacing
+from marltrain.layout import Array
+from marltrain.random import generator
+from marltrain.trainer.reporting.history import TESTS_FILE
+from marltrain.trainer.reporting.run_groups import found, kinds, with_tests
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+AXES = {"steps": "env_steps", "episodes": "episodes", "time": "seconds"}
+LABELS = {"steps": "env steps", "episodes": "training episodes", "time": "time (s)"}
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f6a55", "#333333")
+"""Okabe and Ito's colours, which the colour-blind can tell apart, the darkest first."""
+INK, GRID = "#333333", "#e4e4e4"
+LINES = ("-", "--", ":", "-.")
+"""Kinds of lines: more players than colours are told apart by these."""
+POINTS = 400
+"""Most points of a drawn curve."""
+MARKED = 30
+"""Most points of a curve whose points are marked."""
+LONGEST_NAME = 30
+NAMED = 12
+"""Most entries of a legend: more would hide the curves."""
+RESAMPLES = 1_000
+
+
+def draw_run(tests: pd.DataFrame, episodes: pd.DataFrame, path: str | Path, *, title: str = "") -> None:
+    """Draw a run's tables (see `History`): the metric of its tests, the returns of its training, its losses.
+
+    path: the picture, .png, .svg or .pdf.
+    """
+    losses = [name for name in tests.columns if name.endswith("/loss/total") and tests[name].notna().any()]
+    rows = [draw for draw, some in ((_metric, True), (_returns, len(episodes) > 0), (_losses, bool(losses))) if some]
+    figure = _figure(7.2, 0.6 + 2.6 * len(rows))
+    axes = figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
+    for ax, draw in zip(axes, rows, strict=True):
+        draw(ax, tests, episodes)
+        _style(ax)
+    axes[-1].set_xlabel(LABELS["steps"], color=INK)
+    if title:
+        axes[0].set_title(title, loc="left", color=INK, fontsize=11)
+    _write(figure, path)
+
+
+def plot_runs(
+    run_dirs: Sequence[str | Path], *, x: str = "steps", smooth: int = 1, out: str | Path = "runs.png"
+) -> Path:
+    """Draw the tested metric of several runs; runs that differ only in their seed are one curve with a band.
+
+    run_dirs: folders of runs; a folder that is none stands for the runs inside it. Runs without a test are left out.
+    x: "steps" (env steps), "episodes" or "time".  smooth: tests averaged for a point.
+    A curve of several runs is their mean, its band the 95 % bootstrap interval of that mean over runs; the band of a
+    single run is each test's own. Returns the path written; raises ConfigError or SaveError, naming what is wrong.
+    """
+    if x not in AXES:
+        raise ConfigError(f"x must be one of {', '.join(AXES)}, got {x!r}.{did_you_mean(x, AXES)}")
+    if smooth < 1:
+        raise ConfigError(f"smooth counts tests and must be at least 1, got {smooth}")
+    if not run_dirs:
+        raise ConfigError("there are no runs to plot: name at least one run's folder")
+    for path in run_dirs:
+        path_of(path, "run_dirs", ConfigError)
+    runs = with_tests(found([*map(Path, run_dirs)]))
+    groups = {name: [_read(run, AXES[x], smooth) for run in members] for name, members in kinds(runs).items()}
+    figure = _figure(7.2, 4.2)
+    ax = figure.subplots()
+    for i, (name, curves) in enumerate(groups.items()):
+        label = name if len(curves) == 1 else f"{name} ({len(curves)} runs)"
+        _draw(ax, _merged(curves), label, COLORS[i % len(COLORS)])
+    ax.set_xlabel(LABELS[x], color=INK)
+    ax.set_ylabel("metric in tests", color=INK)
+    _style(ax, legend=True)
+    _write(figure, out)
+    return Path(out)
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """x, middle, low, high: [points] float64."""
+
+    x: Array
+    middle: Array
+    low: Array
+    high: Array
+
+
+def _read(folder: Path, column: str, smooth: int) -> _Curve:
+    import pandas as pd
+
+    file = folder / TESTS_FILE
+    try:
+        tests = pd.read_parquet(file, columns=[column, "metric", "interval_low", "interval_high"]).astype(float)
+    except (OSError, ValueError, KeyError, TypeError, NotImplementedError) as error:
+        raise SaveError(f"{file}: not a table of tests, or damaged: {error}") from error
+    means = tests.rolling(smooth, min_periods=1).mean()
+    sides = (means["metric"], means["interval_low"], means["interval_high"])
+    return _Curve(tests[column].to_numpy(float), *(side.to_numpy(float) for side in sides))
+
+
+def _merged(curves: Sequence[_Curve]) -> _Curve:
+    """The mean of curves where all of them are known, with its 95 % bootstrap interval over curves."""
+    if len(curves) == 1:
+        return curves[0]
+    first, last = max(c.x[0] for c in curves), min(c.x[-1] for c in curves)
+    known = np.unique(np.concatenate([c.x for c in curves]))
+    grid = known[(known >= first) & (known <= last)]
+    if not len(grid):
+        raise ConfigError(
+            "runs of one name share no stretch of the axis, so they have no mean; plot them by another axis"
+        )
+    if len(grid) > POINTS:
+        grid = np.linspace(grid[0], grid[-1], POINTS)
+    values = np.array([np.interp(grid, c.x, c.middle) for c in curves])
+    chosen = generator(0, "bootstrap").integers(len(curves), size=(RESAMPLES, len(curves)))
+    low, high = np.quantile(values[chosen].mean(1), [0.025, 0.975], axis=0)
+    return _Curve(grid, values.mean(0), low, high)
+
+
+def _draw(ax: Axes, curve: _Curve, label: str | None, color: str) -> None:
+    ax.plot(curve.x, curve.middle, color=color, lw=1.8, label=label, zorder=3, **_marks(curve.middle))
+    bounded = np.isfinite(curve.low) & np.isfinite(curve.high)
+    ax.fill_between(curve.x, curve.low, curve.high, where=bounded.tolist(), color=color, alpha=0.18, lw=0, zorder=2)
+    if len(curve.x) == 1 and bounded.all():  # a band of one point has no width
+        ax.vlines(curve.x, curve.low, curve.high, color=color, alpha=0.4, lw=3, zorder=2)
+
+
+def _marks(values: Array) -> dict[str, Any]:
+    """Return how the points of a curve are marked: all where they are few; a line alone shows no single point."""
+    return {"marker": "o", "ms": 3.5} if np.isfinite(values).sum() <= MARKED else {}
+
+
+def _looks(tests: pd.DataFrame) -> Callable[[str], dict[str, Any]]:
+    """Return a function: a player's name, or an agent's ("anna+ben"), -> its colour and kind of line in every panel."""
+    players = [name.removeprefix("return/") for name in tests.columns if name.startswith("return/")]
+
+    def look(name: str) -> dict[str, Any]:
+        i = next(i for i, player in enumerate(players) if f"{name}+".startswith(f"{player}+"))
+        return {"color": COLORS[i % len(COLORS)], "ls": LINES[i // len(COLORS) % len(LINES)], "lw": 1.4, "zorder": 3}
+
+    return look
+
+
+def _metric(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
+    columns = ("env_steps", "metric", "interval_low", "interval_high")
+    curve = _Curve(*(tests[name].to_numpy(float) for name in columns))
+    _draw(ax, curve, "metric, 95 % interval", INK)
+    if len(bests := np.flatnonzero(tests["best"])):
+        best = bests[-1]
+        label = f"best: {curve.middle[best]:.4g}"
+        ax.plot(curve.x[best], curve.middle[best], "*", color=INK, ms=11, label=label, zorder=4)
+    _legend(ax)
+    ax.set_ylabel("metric in tests", color=INK)
+
+
+def _returns(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
+    """The training returns of each player: means over a fiftieth of the episodes."""
+    window, look = max(1, len(episodes) // 50), _looks(tests)
+    rows = np.unique(np.linspace(window - 1, len(episodes) - 1, POINTS).astype(int))
+    x = episodes["env_steps"].to_numpy()[rows]
+    for name in [name for name in episodes.columns if name.startswith("return/")]:
+        means, player = episodes[name].rolling(window).mean().to_numpy()[rows], name.removeprefix("return/")
+        ax.plot(x, means, label=player, **look(player), **_marks(means))
+    ax.set_ylabel(f"training return\n(mean of {window} episodes)" if window > 1 else "training return", color=INK)
+    _legend(ax)
+
+
+def _losses(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
+    """The losses of each agent, in the colour of its first player."""
+    look = _looks(tests)
+    for name in [name for name in tests.columns if name.endswith("/loss/total")]:
+        known, agent = tests[name].notna(), name.removesuffix("/loss/total")
+        values = tests[name][known].to_numpy(float)
+        if len(values):
+            label = agent if len(agent) <= LONGEST_NAME else f"{agent.partition('+')[0]} and others"
+            ax.plot(tests["env_steps"][known], values, label=label, **look(agent), **_marks(values))
+    ax.set_ylabel("loss", color=INK)
+    _legend(ax)
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=130, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _style(ax: Axes, *, legend: bool = False) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    ax.grid(color=GRID, lw=0.8)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color("#999999")
+    ax.tick_params(colors=INK, labelsize=9)
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.margins(x=0.02)
+    if legend:
+        _legend(ax)
+
+
+def _legend(ax: Axes) -> None:
+    """Name the curves; of too many the first, and how many there are besides."""
+    from matplotlib.lines import Line2D
+
+    handles, labels = ax.get_legend_handles_labels()
+    if len(labels) > NAMED:
+        blank = Line2D([], [], lw=0)
+        more = len(labels) - NAMED + 1
+        handles, labels = [*handles[: NAMED - 1], blank], [*labels[: NAMED - 1], f"and {more} more"]
+    if labels:
+        ax.legend(handles, labels, frameon=False, fontsize=9, ncols=1 + (len(labels) > 4), labelcolor=INK)
+
+
+def _write(figure: Figure, path: str | Path) -> None:
+    path = path_of(path, "the picture", ConfigError)
+    kinds = figure.canvas.get_supported_filetypes()
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in kinds:
+        raise ConfigError(f"a picture's name must end in one of {', '.join(sorted(kinds))}, got {str(path)!r}")
+    with replacing(path) as beside:
+        figure.savefig(beside, format=kind)
+    figure.clear()

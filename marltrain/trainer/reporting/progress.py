@@ -1,0 +1,235 @@
+"""How far training is: a bar in a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from types import NoneType
+from typing import TYPE_CHECKING, Any, TextIO
+
+from marltrain.config import checked_arguments, setting, validate
+from marltrain.errors import ConfigError
+from marltrain.files import of_type
+from marltrain.trainer.budgets import Budgets
+from marltrain.trainer.callbacks import Callback, Moment
+from marltrain.waiting import listening
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+BAR = "{percentage:3.0f}%|{bar:20}| {desc} [{elapsed}<{remaining}]"
+BAR_INTERVAL = 0.1
+LINE_INTERVAL = 30.0
+SMOOTHING = 0.3
+"""Weight of the newest interval in the shown rate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    every_seconds: float | None = setting(None, doc="seconds between lines", above=0)
+    every_episodes: int | None = setting(None, doc="training episodes between lines", low=1)
+
+
+class ProgressPrinter:
+    """Has a trainer print its progress as plain lines, in a terminal too: `progress=ProgressPrinter(every_seconds=60)`.
+
+    every_seconds, every_episodes: how often; at least one of them, whichever comes first.
+
+    Raises ConfigError for a wrong argument.
+    """
+
+    @checked_arguments
+    def __init__(self, *, every_seconds: float | None = None, every_episodes: int | None = None) -> None:
+        """Check the arguments."""
+        self.settings = _Settings(every_seconds=every_seconds, every_episodes=every_episodes)
+        validate(self.settings, "ProgressPrinter")
+        if every_seconds is None and every_episodes is None:
+            raise ConfigError("ProgressPrinter: say how often: every_seconds= or every_episodes=")
+
+
+@contextmanager
+def announced(wanted: Any) -> Iterator[None]:
+    """Show on stderr, above the bar, what a run waits for; nothing where no progress is wanted."""
+    with listening(_Lines()) if wanted else nullcontext():
+        yield
+
+
+class _Lines:
+    """Writes lines to stderr as long as it is open and read."""
+
+    def __init__(self) -> None:
+        self._file: TextIO | None = sys.stderr
+
+    def __call__(self, line: str) -> None:
+        from tqdm import tqdm
+
+        try:
+            if self._file is not None:
+                tqdm.write(line, file=self._file)
+        except (OSError, ValueError):
+            self._file = None
+
+
+class Progress(Callback):
+    """Shows episodes, env steps, env steps a second, the metric (and the best), the loss and the time left.
+
+    While a test runs, it shows how many of the test's episodes have finished.
+
+    budgets: the run's; the one that is nearest to its end counts. All None: no end is known.
+    printer: how often it prints a line. None: a terminal gets a bar, anything else a line every 30 seconds.
+    file: where to show it (stderr). If it is closed, or has no reader any more, nothing is shown, and training
+    goes on.
+    """
+
+    only_watches = True
+
+    def __init__(self, budgets: Budgets, printer: ProgressPrinter | None = None, *, file: TextIO | None = None) -> None:
+        """Take the budgets."""
+        self._bar: tqdm[Any] | None = None
+        self._budgets = vars(budgets)
+        self._file: TextIO | None = sys.stderr if file is None else file  # a process without a console has none
+        self._terminal = False
+        with self._while_it_is_read():
+            self._terminal = self._file is not None and self._file.isatty() and printer is None
+        own = _Settings(every_seconds=BAR_INTERVAL if self._terminal else LINE_INTERVAL)
+        self._every = own if printer is None else printer.settings
+        self._metric: float | None = None
+        self._best: float | None = None
+        self._loss: float | None = None
+        self._rate: float | None = None
+        self._testing = ""
+        self._shown = (0, 0.0)
+        self._shown_at = (0, 0.0)
+
+    def on_train_start(self, moment: Moment) -> None:
+        """Open the bar."""
+        self._metric = self._best = self._loss = self._rate = None
+        self._shown, self._shown_at = (moment.env_steps, moment.seconds), (moment.episodes, moment.seconds)
+        if self._terminal:
+            from tqdm import tqdm
+
+            with self._while_it_is_read():
+                self._bar = tqdm(total=1.0, bar_format=BAR, file=self._file, mininterval=0.0, nrows=24)
+
+    def on_collect(self, moment: Moment) -> None:
+        """Show the present state, if the last one is old enough."""
+        self._show_if_due(moment)
+
+    def on_update_end(self, moment: Moment) -> None:
+        """Note the mean loss over agents."""
+        losses = [values["loss/total"] for values in moment.data["metrics"].values() if "loss/total" in values]
+        if losses:
+            self._loss = sum(losses) / len(losses)
+
+    def on_test_start(self, moment: Moment) -> None:
+        """Say that a test runs, before its first step."""
+        self._testing = f"testing 0/{moment.data['episodes']:,} episodes"
+        if self._terminal:
+            self._show(moment)
+
+    def on_test_step(self, moment: Moment) -> None:
+        """Show how far the test is, if what is shown is old enough."""
+        self._testing = f"testing {moment.data['finished']:,}/{moment.data['episodes']:,} episodes"
+        self._show_if_due(moment)
+
+    def on_test_end(self, moment: Moment) -> None:
+        """Note the metric, and show it."""
+        self._testing = ""
+        self._metric = float(moment.data["metric"])
+        if moment.data["best"] or self._best is None:
+            self._best = self._metric
+        if self._terminal:
+            self._show(moment)
+
+    def on_train_end(self, moment: Moment) -> None:
+        """Show the end state and close the bar."""
+        self._testing = ""
+        self._show(moment)
+        if self._bar is not None:
+            with self._while_it_is_read():
+                self._bar.close()
+            self._bar = None
+        self._line(f"training ended: {moment.data['reason']}")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it shows of the past."""
+        return {"metric": self._metric, "best": self._best, "loss": self._loss}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        shown = {name: of_type(name, state[name], float, NoneType) for name in ("metric", "best", "loss")}
+        self._metric, self._best, self._loss = shown["metric"], shown["best"], shown["loss"]
+
+    def _show_if_due(self, moment: Moment) -> None:
+        every, (episodes, seconds) = self._every, self._shown_at
+        late = every.every_seconds is not None and moment.seconds - seconds >= every.every_seconds
+        number = every.every_episodes
+        if late or (number is not None and moment.episodes // number > episodes // number):
+            self._show(moment)
+
+    def _show(self, moment: Moment) -> None:
+        self._measure(moment)
+        done = self._done(moment)
+        text = self._text(moment)
+        if self._bar is not None:
+            self._bar.n = done or 0.0
+            self._bar.ncols = (
+                shutil.get_terminal_size().columns - 1
+            )  # tqdm's own shows nothing where a size of 0 is told
+            with self._while_it_is_read():
+                self._bar.set_description_str(text, refresh=True)
+        else:
+            share = "" if done is None else f"{done:4.0%}  "
+            self._line(f"{share}{text}  {_clock(moment.seconds)}{self._left(done, moment.seconds)}")
+        self._shown_at = (moment.episodes, moment.seconds)
+
+    def _line(self, text: str) -> None:
+        with self._while_it_is_read():
+            if self._file is not None:
+                self._file.write(f"{text}\n")
+                self._file.flush()
+
+    @contextmanager
+    def _while_it_is_read(self) -> Iterator[None]:
+        """Show something; show nothing more once the file is closed (ValueError) or its reader gone (OSError)."""
+        try:
+            yield
+        except (OSError, ValueError):
+            if self._bar is not None:
+                self._bar.disable = True  # else it would try again when it is collected
+            self._file, self._terminal, self._bar = None, False, None
+
+    def _measure(self, moment: Moment) -> None:
+        steps, seconds = moment.env_steps - self._shown[0], moment.seconds - self._shown[1]
+        if steps > 0 and seconds > 0:
+            newest = steps / seconds
+            self._rate = newest if self._rate is None else self._rate + SMOOTHING * (newest - self._rate)
+            self._shown = (moment.env_steps, moment.seconds)
+
+    def _done(self, moment: Moment) -> float | None:
+        shares = [getattr(moment, counter) / budget for counter, budget in self._budgets.items() if budget]
+        return min(max(shares), 1.0) if shares else None
+
+    def _text(self, moment: Moment) -> str:
+        parts = [f"{moment.episodes:,} episodes", f"{moment.env_steps:,} env steps"]
+        if self._rate is not None:
+            parts.append(f"{self._rate:,.0f}/s")
+        if self._metric is not None and self._best is not None:
+            parts.append(f"metric {self._metric:.4g} (best {self._best:.4g})")
+        if self._loss is not None:
+            parts.append(f"loss {self._loss:.3g}")
+        if self._testing:
+            parts.append(self._testing)
+        return ", ".join(parts)
+
+    def _left(self, done: float | None, seconds: float) -> str:
+        return f" < {_clock(seconds / done - seconds)}" if done else ""
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

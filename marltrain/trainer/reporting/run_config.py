@@ -1,0 +1,81 @@
+"""What is about to run, written down: config.json in the run's folder."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from marltrain.files import plain, write_json
+from marltrain.layout import Array
+from marltrain.policies.agents.agent import Agent, FrozenAgent
+from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.agents.external import ExternalAgent
+from marltrain.policies.backends import BACKENDS, make_backend
+from marltrain.spec import EnvSpec
+
+if TYPE_CHECKING:
+    from marltrain.trainer.decentralized import DecentralizedTrainer
+
+LIBRARIES = ("marltrain", "gymnasium", "numpy", "pettingzoo")
+WHERE_LOADED = ("keras", "tensorflow", "tianshou", "torch")
+
+
+def record(
+    folder: Path, trainer: DecentralizedTrainer, spec: EnvSpec, agents: Sequence[Agent], masks: tuple[Array, Array]
+) -> None:
+    """Write the environment, the trainer's settings, each seat's agent, the seed, versions, processor and threads."""
+    learning, exploring = masks
+    seats: list[dict[str, Any]] = [
+        {"player": name, "agent": _described(agent), "learns": bool(learns), "explores": bool(explores)}
+        for name, agent, learns, explores in zip(spec.names, agents, learning, exploring, strict=True)
+    ]
+    write_json(
+        folder / "config.json",
+        {
+            "env": spec.name,
+            "env_args": plain(dict(trainer.source.arguments)),
+            "algo": "+".join(dict.fromkeys(seat["agent"]["type"] for seat in seats)),
+            "seed": trainer.seed,
+            "reproducible": spec.reproducible,
+            "trainer": {**plain(asdict(trainer.settings)), "team_reward": plain(trainer.team_reward)},
+            "seats": seats,
+            "versions": {
+                "python": platform.python_version(),
+                "numba": version("numba"),
+                **{name: version(name) for name in (*LIBRARIES, *loaded(WHERE_LOADED))},
+            },
+            "processor": {"name": processor(), "cores": os.cpu_count()},
+            "threads": {name: make_backend(name, "cpu").threads() for name in loaded(BACKENDS)},
+        },
+    )
+
+
+def processor() -> str:
+    """Return the processor's name; the kind of machine where the system tells no more."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines() if cpuinfo.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def loaded(names: Sequence[str]) -> list[str]:
+    """Return those that this process has imported: what has not been cannot have computed anything."""
+    return [name for name in names if name in sys.modules]
+
+
+def _described(agent: Agent) -> dict[str, Any]:
+    inner = agent.inner if isinstance(agent, FrozenAgent) else agent
+    if not isinstance(inner, LearningAgent):
+        own = {"backend": inner.framework} if isinstance(inner, ExternalAgent) else {}
+        return {"type": type(agent).__name__, "seed": agent.seed, **own}
+    settings = {name: plain(getattr(inner.settings, name)) for name in dir(inner.hyper)}
+    kind = inner.algorithm.name if inner is agent else f"frozen {inner.algorithm.name}"
+    backend = inner.backend
+    place = {"backend": backend.name, "device": str(backend.device), "jit_compile": backend.jit_compile}
+    return {"type": kind, "seed": inner.seed, **place, "settings": settings}

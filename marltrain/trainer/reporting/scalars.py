@@ -1,0 +1,60 @@
+"""Scalars of the user's own: checked, and put into the tables and the TensorBoard files of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from marltrain.config import LARGEST, python_number
+from marltrain.errors import ConfigError, shown
+from marltrain.trainer.reporting.history import History
+
+USER = "user"
+"""What is put before names without a slash."""
+LONGEST = 200
+"""Characters of a name."""
+TAKEN = ("return/", "test/metric", "test/return/", "train/return/", "train/env_steps_per_second")
+"""How names begin that a run writes itself, beside those of its agents."""
+
+
+class Scalars:
+    """Takes the values that `moment.log` is given."""
+
+    def __init__(self, history: History, agents: Collection[str], tell: Callable[..., None]) -> None:
+        """agents: their names in the tables.  tell: gives the callbacks an event, with its data."""
+        self._history, self._taken, self._tell = history, (*TAKEN, *(f"{name}/" for name in agents)), tell
+
+    def log(self, name: str, value: float) -> None:
+        """Add a value to the mean of the next test's row, and tell the callbacks of it; see `Moment.log`."""
+        tag, number = self._tag(name), checked_number(name, value)
+        first, rest = tag.split("/", 1)
+        self._history.add_update({first: {rest: number}})
+        self._tell("on_log", tag=tag, value=number)
+
+    def _tag(self, name: Any) -> str:
+        """Return what a value is called in tables and files; raises ConfigError for a name that cannot be used."""
+        good = isinstance(name, str) and name.isprintable() and name.strip() == name and len(name) <= LONGEST
+        if not good or not all(name.split("/")):
+            raise ConfigError(
+                f"log: name must be text, such as 'loss' or 'mine/loss': at most {LONGEST} printable characters, and "
+                f"none of its parts between slashes empty; got {shown(name)}"
+            )
+        tag = name if "/" in name else f"{USER}/{name}"
+        if taken := next((begin for begin in self._taken if tag.startswith(begin)), ""):
+            raise ConfigError(f"log: {name!r} is a name that the run writes itself ({taken}...): give another one")
+        return tag
+
+
+def checked_number(name: str, value: Any) -> float:
+    """Return a number, or an array or tensor of one, as a float; raises ConfigError where it is none or not finite."""
+    number = python_number(value)
+    if hasattr(value, "__float__") and getattr(value, "shape", None) == ():
+        try:
+            number = float(value)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"log: the value of {name!r} must be one number, got {shown(value)}") from error
+    if not isinstance(number, int | float):
+        raise ConfigError(f"log: the value of {name!r} must be one number, got {shown(value)}")
+    if not abs(number) <= LARGEST[float]:
+        raise ConfigError(f"log: the value of {name!r} must be a finite number, got {shown(value)}")
+    return float(number)

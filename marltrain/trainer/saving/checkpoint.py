@@ -1,0 +1,336 @@
+"""Checkpoints: when a run is written down whole, and the folders that hold it.
+
+    <run>/checkpoints/<env steps>/
+      checkpoint.json       what it is of, and the checksum of every file, its own included
+      state.json            everything that JSON can hold
+      run.safetensors       arrays: weights, moments, environments, tables
+      memory.safetensors    arrays: what the learners may still learn from
+
+A folder is filled beside its place and moved there, so that one which is there is whole. Nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from marltrain import __version__
+from marltrain.config import checked_arguments, setting, validate
+from marltrain.errors import ConfigError, EnvError, SaveError, shown, spoken
+from marltrain.files import (
+    State,
+    check_digest,
+    check_signed,
+    path_of,
+    read_arrays,
+    read_json,
+    replacing_folder,
+    sha256,
+    signed,
+    whole_folder,
+    write_arrays,
+    write_json,
+)
+from marltrain.random import MOST_SEED
+from marltrain.trainer.callbacks import Callback, Moment
+from marltrain.trainer.evaluating.schedule import left, passed
+
+if TYPE_CHECKING:
+    from marltrain.trainer.context import Counters
+
+FORMAT = "marltrain-checkpoint"
+SCHEMA = 1
+FOLDER = "checkpoints"
+MANIFEST, VALUES, ARRAYS, MEMORY = "checkpoint.json", "state.json", "run.safetensors", "memory.safetensors"
+FILES = (VALUES, ARRAYS, MEMORY)
+KEYS: dict[str, type] = {
+    "format": str, "schema": int, "marltrain": str, "sha256": str, "files": dict, "env_steps": int, "episodes": int,
+    "best": bool, "seed": int, "call": dict, "versions": dict, "threads": dict, "reproducible": bool,
+}  # fmt: skip
+"""What a manifest holds, and of which type."""
+_NAMED = re.compile(r"\.?(\d+)(\.previous)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    every_episodes: int | None = setting(None, doc="episodes between checkpoints", low=1)
+    every_steps: int | None = setting(None, doc="env steps between checkpoints", low=1)
+    every_minutes: float | None = setting(None, doc="minutes between checkpoints", above=0)
+    keep: int = setting(2, doc="how many of the newest stay", low=1)
+    best: bool = setting(False, doc="write one after each test that is the best so far, and keep it")
+    memory: bool = setting(True, doc="hold what the learners may still learn from")
+
+
+class Checkpoint(Callback):
+    """Writes the whole run down now and then, so that `train(..., resume=run_dir)` goes on where it was.
+
+    every_episodes, every_steps (env steps), every_minutes: how often; at least one of them, whichever comes first. One
+    more is written when training ends, or is interrupted.
+    keep: how many of the newest stay.  best: also write one after each test that is the best so far, and keep the last
+    of these.
+    memory: False leaves out what the learners may still learn from, which may be large: a run resumed from such a
+    checkpoint goes on, but is not the run that it would have been.
+
+    Raises ConfigError for a wrong argument.
+    """
+
+    @checked_arguments
+    def __init__(
+        self,
+        *,
+        every_episodes: int | None = None,
+        every_steps: int | None = None,
+        every_minutes: float | None = None,
+        keep: int = 2,
+        best: bool = False,
+        memory: bool = True,
+    ) -> None:
+        """Check the arguments."""
+        self.settings = _Settings(
+            every_episodes=every_episodes, every_steps=every_steps, every_minutes=every_minutes, keep=keep, best=best,
+            memory=memory,
+        )  # fmt: skip
+        validate(self.settings, "Checkpoint")
+        if every_episodes is None and every_steps is None and every_minutes is None:
+            raise ConfigError("Checkpoint: say how often: every_episodes=, every_steps= or every_minutes=")
+        self._last = (0, 0, 0.0)
+
+    def on_train_start(self, moment: Moment) -> None:
+        """Count from here."""
+        self._last = (moment.episodes, moment.env_steps, moment.seconds)
+
+    def due(self, counters: Counters, seconds: float, *, best: bool) -> bool:
+        """Return whether one is to be written now; `best`: a test has just been the best so far."""
+        settings, (episodes, steps, _) = self.settings, self._last
+        due = (
+            passed(episodes, counters.episodes, settings.every_episodes)
+            or passed(steps, counters.env_steps, settings.every_steps)
+            or self.late(seconds)
+        )
+        if due:
+            self._last = (counters.episodes, counters.env_steps, seconds)
+        return due or (best and settings.best)
+
+    def late(self, seconds: float) -> bool:
+        """Return whether one is due by the clock."""
+        every = self.settings.every_minutes
+        return every is not None and seconds - self._last[2] >= 60 * every
+
+    def steps_left(self, env_steps: int) -> int | None:
+        """Return the env steps until one is due by their number; None where that never is."""
+        return left(env_steps, self.settings.every_steps)
+
+
+def sole(callbacks: tuple[Callback, ...]) -> Checkpoint | None:
+    """Return the one Checkpoint of a trainer's callbacks, or None; raises ConfigError for several."""
+    found = [callback for callback in callbacks if isinstance(callback, Checkpoint)]
+    if len(found) > 1:
+        raise ConfigError(f"callbacks hold {len(found)} Checkpoints, which would remove each other's files: give one")
+    return found[0] if found else None
+
+
+# Writing
+
+
+def write(run_dir: Path, told: Mapping[str, Any], state: State, *, keep: int) -> Path:
+    """Write a checkpoint and remove those that are not to stay; return its folder.
+
+    told: the manifest, less format, versions and checksums.  Raises SaveError; the checkpoints before it stay then.
+    """
+    path = run_dir / FOLDER / str(told["env_steps"])
+    before = newest(run_dir)
+    try:
+        with replacing_folder(path) as folder:
+            _fill(folder, told, state)
+    except SaveError as error:
+        kept = f"The one before it, {before}, is whole" if before else "There is none before it"
+        raise SaveError(f"{error}. {kept}") from error
+    try:
+        _prune(path.parent, told["env_steps"], keep)
+    except OSError as error:
+        raise SaveError(f"{path} is written, but older ones cannot be removed: {error.strerror or error}") from error
+    return path
+
+
+def _fill(folder: Path, told: Mapping[str, Any], state: State) -> None:
+    memory = {name: array for name, array in state.arrays.items() if name.startswith("memory/")}
+    rest = {name: array for name, array in state.arrays.items() if name not in memory}
+    write_json(folder / VALUES, state.info)
+    write_arrays(folder / ARRAYS, rest)
+    write_arrays(folder / MEMORY, memory)
+    manifest = {
+        "format": FORMAT, "schema": SCHEMA, "marltrain": __version__, **told,
+        "files": {name: sha256(folder / name) for name in FILES},
+    }  # fmt: skip
+    write_json(folder / MANIFEST, signed(manifest))
+
+
+def _prune(folder: Path, now: int, keep: int) -> None:
+    """Remove checkpoints but the newest and the best; and those of a future that this run was taken back from."""
+    numbers = _numbers(folder)
+    past = [number for number in numbers if number <= now]
+    best = [number for number in past if _is_best(folder / str(number))]
+    stay = {*past[-keep:], *best[-1:]}
+    for number in numbers:
+        if number not in stay:
+            gone = folder / f".{number}.removed"
+            for path in (folder / str(number), folder / f".{number}.previous"):
+                if path.exists():
+                    shutil.rmtree(gone, ignore_errors=True)
+                    os.replace(path, gone)  # at once, so that no half of one stands there
+                    shutil.rmtree(gone)
+    for rest in [*folder.glob(".*.part"), *folder.glob(".*.removed")]:  # by a process that was killed
+        shutil.rmtree(rest, ignore_errors=True)
+
+
+def _is_best(path: Path) -> bool:
+    """Whether a checkpoint was written after the best test so far; a damaged one need not stay."""
+    try:
+        return bool(_manifest(path)["best"])
+    except SaveError:
+        return False
+
+
+# Reading
+
+
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """A checkpoint that was read.
+
+    path: its folder.  run_dir: the run's.  told: its manifest.
+    """
+
+    path: Path
+    run_dir: Path
+    told: Mapping[str, Any]
+    state: State
+
+    @property
+    def memory(self) -> bool:
+        """Whether it holds what the learners may still learn from."""
+        return "memory" in self.state.info
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Make whatever goes wrong while a run takes it over a SaveError that names it; an EnvError stays as it is."""
+        try:
+            yield
+        except EnvError:
+            raise
+        except Exception as error:  # what is not as it should be may fail anywhere
+            raise SaveError(f"{self.path} cannot be resumed: {spoken(error)}") from error
+
+
+def run_of(resume: str | Path) -> Path:
+    """Return the folder of the run that `resume` names, by itself or by one of its checkpoints; it need not exist.
+
+    Raises ConfigError for what is no path, and for a file or folder that is none of a run's.
+    """
+    if not isinstance(resume, str | Path):
+        raise ConfigError(f"resume must be the folder of a run, or of one of its checkpoints, got {shown(resume)}")
+    path = path_of(resume, "resume", ConfigError)
+    if _is_checkpoint(path):
+        return path.resolve().parent.parent
+    if path.is_file():
+        raise ConfigError(f"resume={str(resume)!r} is a file: give the folder of a run")
+    if path.is_dir() and any(path.iterdir()) and not begun(path):
+        raise ConfigError(f"resume={str(resume)!r} is not the folder of a run: it holds no config.json. "
+                          f"Give a run's folder, or one of its checkpoints ({FOLDER}/<env steps> in it)")  # fmt: skip
+    return path
+
+
+def begun(run_dir: Path) -> bool:
+    """Return whether a folder holds a run; that may be killed before it has written more than one of these."""
+    return any((run_dir / name).exists() for name in ("config.json", FOLDER))
+
+
+def find(resume: str | Path) -> FoundCheckpoint | None:
+    """Read the newest checkpoint of a run's folder, or the one that is named; None where the run has none.
+
+    Raises ConfigError as `run_of` does, and SaveError, naming the file, for a checkpoint that is damaged or missing.
+    """
+    run_dir, path = run_of(resume), path_of(resume, "resume", ConfigError)
+    if _is_checkpoint(path):
+        return _read(path, run_dir)
+    last = newest(path)
+    if last is None:
+        return None
+    try:
+        return _read(last, path)
+    except SaveError as error:
+        older = [str(path / FOLDER / str(number)) for number in _numbers(path / FOLDER)[-2::-1]]
+        hint = f"An older checkpoint can be named: resume={older[0]!r}" if older else "The run has no older checkpoint"
+        raise SaveError(f"{error}. {hint}") from error
+
+
+def _is_checkpoint(path: Path) -> bool:
+    whole = path.resolve()
+    return whole.parent.name == FOLDER and whole.name.isdecimal()
+
+
+def newest(run_dir: Path) -> Path | None:
+    """Return the folder of a run's newest checkpoint, None where it has none."""
+    numbers = _numbers(run_dir / FOLDER)
+    return run_dir / FOLDER / str(numbers[-1]) if numbers else None
+
+
+def _numbers(folder: Path) -> list[int]:
+    """Return the env steps of the checkpoints in a folder, oldest first."""
+    if not folder.is_dir():
+        return []
+    named = (_NAMED.fullmatch(path.name) for path in folder.iterdir() if path.is_dir())
+    return sorted({int(match[1]) for match in named if match and match[0].startswith(".") == bool(match[2])})
+
+
+def _read(path: Path, run_dir: Path) -> FoundCheckpoint:
+    folder, number = whole_folder(path), path.resolve().name
+    if folder.resolve().parent != folder.parent.resolve():
+        raise SaveError(f"{folder}: is a link to {folder.resolve()}, out of its folder: put the checkpoint there")
+    told = _manifest(path)
+    if str(told["env_steps"]) != number:
+        raise SaveError(f"{folder / MANIFEST}: is of env step {told['env_steps']}, in the folder of env step {number}")
+    for name, expected in told["files"].items():
+        check_digest(folder / name, expected, MANIFEST)
+    info = read_json(folder / VALUES)
+    if not isinstance(info, dict):
+        raise SaveError(f"{folder / VALUES}: does not hold the state of a run, but a {type(info).__name__}")
+    state = State(info, {**read_arrays(folder / ARRAYS), **read_arrays(folder / MEMORY)})
+    return FoundCheckpoint(path, run_dir, told, state)
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    """Read and check a checkpoint's manifest."""
+    file = whole_folder(path) / MANIFEST
+    found = read_json(file)
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise SaveError(f"{file}: does not describe a checkpoint: its format is not {FORMAT!r}")
+    check_signed(file, found)
+    if found.get("schema") != SCHEMA:
+        schema, version = found.get("schema"), found.get("marltrain")
+        raise SaveError(
+            f"{file}: schema {schema!r}, written by marltrain {version}; {__version__} reads schema {SCHEMA}. Go on "
+            f"with marltrain {version}, or load the run's agents with marltrain.load and train them anew"
+        )
+    _check_manifest(file, found)
+    return found
+
+
+def _check_manifest(file: Path, found: Mapping[str, Any]) -> None:
+    """Raise SaveError unless a manifest holds what it must, each of its type."""
+    if set(found) != set(KEYS):
+        raise SaveError(f"{file}: keys missing or unknown: {', '.join(sorted(set(found) ^ set(KEYS)))}")
+    for name, kind in KEYS.items():
+        if type(found[name]) is not kind or (kind is int and found[name] < 0):
+            wanted = f"of type {kind.__name__}" + (", and no less than 0" if kind is int else "")
+            raise SaveError(f"{file}: {name!r} must be {wanted}, got {found[name]!r:.80}")
+    if found["seed"] > MOST_SEED:
+        raise SaveError(f"{file}: 'seed' must be below 2**63, got {found['seed']!r:.80}")
+    if set(found["files"]) != set(FILES):
+        raise SaveError(f"{file}: names the files {', '.join(sorted(found['files']))}, not {', '.join(sorted(FILES))}")

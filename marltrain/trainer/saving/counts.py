@@ -1,0 +1,85 @@
+"""What a checkpoint says that a run has counted: each number checked, and held against the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from marltrain.checks import finite, within
+from marltrain.errors import SaveError
+from marltrain.files import State, of_type
+from marltrain.layout import Array
+from marltrain.policies.agents.agent import Agent
+from marltrain.spec import EnvSpec
+from marltrain.trainer.context import Counters
+from marltrain.trainer.reporting.history import History
+from marltrain.trainer.seats import as_mask, check_learners
+
+LONGEST = 10**12
+"""Seconds that a run may have taken."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What `Run` counts, as it was when the checkpoint was written; see there.
+
+    returns: [P, E] float64 and lengths: [E] int64 of the running episodes.
+    """
+
+    counters: Counters
+    tested_at: tuple[int, int]
+    gradient_base: int
+    trained: int
+    seconds: float
+    returns: Array
+    lengths: Array
+
+
+def counted(state: State, told: Mapping[str, Any], players: int, num_envs: int) -> Counted:
+    """Return what a checkpoint of so many players and environments counts; raises SaveError for what cannot be.
+
+    told: its manifest.
+    """
+    counters = _counters(state.part("counters"), told)
+    seconds = state.value("seconds", float)
+    if not 0 <= seconds <= LONGEST:
+        raise SaveError(f"seconds must be from 0 to {LONGEST}, got {seconds}")
+    tested_at = state.values("tested_at", int)
+    if len(tested_at) != 2:
+        raise SaveError(f"tested_at must be (episodes, env steps), got {tested_at!r:.80}")
+    within("tested_at", np.array(tested_at), -1, (counters.episodes, counters.env_steps))
+    lengths = state.array("lengths", np.int64, (num_envs,))
+    base = state.count("gradient_base", -counters.gradient_steps)  # less than 0 where other agents learned before
+    return Counted(
+        counters, (tested_at[0], tested_at[1]), base, state.count("trained", 1), seconds,
+        finite(state.place("returns"), state.array("returns", np.float64, (players, num_envs))),
+        within(state.place("lengths"), lengths, 0, counters.env_steps // num_envs),
+    )  # fmt: skip
+
+
+def masks(state: State, name: str, spec: EnvSpec, agents: Sequence[Agent]) -> Array:
+    """Return saved masks of learning and exploring, [2, P] bool; raises SaveError, MaskError for what cannot be."""
+    saved = state.array(name, bool, (2, len(spec.players)))
+    check_learners(spec, agents, as_mask(saved[0], spec, name, some=True))
+    return saved
+
+
+def _counters(state: State, told: Mapping[str, Any]) -> Counters:
+    """Return the counters, of which the manifest tells two."""
+    names = [field.name for field in fields(Counters)]
+    if set(state.info) != set(names):
+        raise SaveError(f"{state.name} holds {', '.join(state.info)}; expected {', '.join(names)}")
+    for name in ("env_steps", "episodes"):
+        if of_type(f"the manifest's {name}", told[name], int) != state.count(name):
+            raise SaveError(f"{state.place(name)} is {state.info[name]}, and the manifest says {told[name]}")
+    return Counters(**{name: state.count(name) for name in names})
+
+
+def check_tables(history: History, tests: int, episodes: int) -> None:
+    """Raise SaveError unless the tables hold a row a test, and a row a finished episode."""
+    for what, rows, count in (("tests", history.num_tests, tests), ("episodes", history.num_episodes, episodes)):
+        if rows != count:
+            raise SaveError(f"history/{what} has {rows} rows, and {count} {what} are counted")

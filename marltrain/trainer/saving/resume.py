@@ -1,0 +1,229 @@
+"""Resuming a run: what the new call must have in common with the one that wrote the checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import Space
+
+from marltrain.errors import AgentError, ConfigError, SpecError
+from marltrain.files import plain
+from marltrain.layout import Array, describe_space
+from marltrain.policies.agents.agent import Agent, FrozenAgent
+from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.agents.external import ExternalAgent
+from marltrain.policies.backends import make_backend
+from marltrain.policies.networks import NetworkSpec
+from marltrain.policies.schedules import Schedule
+from marltrain.spec import EnvSpec
+from marltrain.trainer.reporting.run_config import LIBRARIES, WHERE_LOADED, loaded
+from marltrain.trainer.saving.checkpoint import FoundCheckpoint
+
+if TYPE_CHECKING:
+    from marltrain.trainer.decentralized import DecentralizedTrainer
+
+FREE = {"episodes_per_train", "steps_per_train", "updates_per_train", "vector", "num_workers", "progress", "seed",
+        "on_fault", "max_env_restarts", "env_timeout", "double_buffer"}  # fmt: skip
+"""Settings of the trainer that may differ: budgets, what changes no number, and the seed (see `seed_of`)."""
+
+SHOWN = 64
+"""Largest array among an environment's arguments that a checkpoint holds itself; of others it holds the checksum."""
+_CALLER = 6
+"""Frames from a warning here to the call of `train` that it is about."""
+
+
+def call_of(
+    trainer: DecentralizedTrainer,
+    spec: EnvSpec,
+    agents: Sequence[Agent],
+    test_agents: Sequence[Agent] | None,
+    masks: tuple[Array, Array],
+) -> dict[str, Any]:
+    """Return, as JSON values, what a resumed call of `train` must repeat."""
+    settings = {name: value for name, value in dataclasses.asdict(trainer.settings).items() if name not in FREE}
+    team, learning, exploring = trainer.team_reward, *masks
+    return {
+        "env": spec.name,
+        "env_args": _argument(dict(trainer.source.arguments)),
+        "players": {
+            player.name: [describe_space(player.observation_space), describe_space(player.action_space)]
+            for player in spec.players
+        },
+        "trainer": {
+            **plain(settings),
+            "team_reward": team if team is None or isinstance(team, str) else "a function",
+            "reward_metric": None if trainer.reward_metric is None else "a function",
+        },
+        "agents": _described(agents, agents),
+        "test_agents": None if test_agents is None else _described(test_agents, [*agents, *test_agents]),
+        "learning_mask": learning.tolist(),
+        "exploration_mask": exploring.tolist(),
+    }
+
+
+def _argument(value: Any) -> Any:
+    """Return an environment's argument as JSON values, equal where it is equal; of other objects only their class."""
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        small = {"values": plain(value)} if value.size <= SHOWN else {"sha256": digest}
+        return {"dtype": str(value.dtype), "shape": list(value.shape), **small}
+    if isinstance(value, Enum | bytes | bytearray | complex | range | slice):
+        return repr(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        held = {field.name: _argument(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"type": plain(type(value)), **held}
+    if isinstance(value, Space):
+        with suppress(SpecError):  # of a kind that marltrain has no description of
+            return describe_space(value)
+    if isinstance(value, Mapping):
+        return {str(key): _argument(inner) for key, inner in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted((_argument(inner) for inner in value), key=repr)
+    return [_argument(inner) for inner in value] if isinstance(value, list | tuple) else plain(value)
+
+
+def _described(agents: Sequence[Agent], among: Sequence[Agent]) -> list[dict[str, Any]]:
+    """Return each agent's kind and the place of its first appearance, by which one object in several seats is known."""
+    first = {id(agent): place for place, agent in reversed(list(enumerate(among)))}
+    return [{"place": first[id(agent)], **_kind(agent)} for agent in agents]
+
+
+def _kind(agent: Agent) -> dict[str, Any]:
+    inner = agent.inner if isinstance(agent, FrozenAgent) else agent
+    settings = getattr(inner, "settings", None)
+    told: dict[str, Any] = {"type": type(inner).__name__, "frozen": inner is not agent}
+    if isinstance(inner, LearningAgent):
+        backend = inner.backend
+        told |= {"backend": backend.name, "device": str(backend.device), "jit_compile": backend.jit_compile}
+    if dataclasses.is_dataclass(settings):
+        told["settings"] = {f.name: _setting(getattr(settings, f.name)) for f in dataclasses.fields(settings)}
+    return told
+
+
+def _setting(value: Any) -> Any:
+    """Return a setting as a JSON value; a model of the user's own by its name, whatever module is run as a script."""
+    if value is None or isinstance(value, bool | int | float | str | NetworkSpec | Schedule):
+        return plain(value)
+    return getattr(value, "__name__", type(value).__name__)
+
+
+def check(found: FoundCheckpoint, told: Mapping[str, Any], *, any_threads: bool) -> None:
+    """Check that a checkpoint can be resumed by the call that a new manifest tells of; warn where that is not exact.
+
+    Raises ConfigError, naming it, for the first thing in which the calls differ, and for another number of threads.
+    """
+    _check_call(found, told["call"])
+    _check_threads(found, told["threads"], any_threads=any_threads)
+    _warn(found, told["versions"])
+
+
+def _check_call(found: FoundCheckpoint, now: Mapping[str, Any]) -> None:
+    difference = _difference(found.told["call"], now, "")
+    if difference:
+        raise ConfigError(
+            f"{found.path} cannot be resumed by this call: {difference}. Repeat what the run was started with (budgets "
+            "and callbacks may differ), or start a new run"
+        )
+
+
+def _difference(then: Any, now: Any, where: str) -> str:
+    if isinstance(then, dict) and isinstance(now, Mapping):
+        for name in [*then, *(name for name in now if name not in then)]:
+            inner = f"{where}.{name}".lstrip(".")
+            if name not in then or name not in now:
+                return f"{inner} is given only {'now' if name in now else 'there'}"
+            if found := _difference(then[name], now[name], inner):
+                return found
+        return ""
+    if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        pairs = enumerate(zip(then, now, strict=True))
+        return next((text for i, (a, b) in pairs if (text := _difference(a, b, f"{where}[{i}]"))), "")
+    return "" if then == now else f"{where} is {now!r}, and was {then!r}"
+
+
+def seed_of(found: FoundCheckpoint, asked: int | None) -> int:
+    """Return the seed of the run; raises ConfigError where another one is asked for."""
+    seed: int = found.told["seed"]
+    if asked is not None and asked != seed:
+        raise ConfigError(f"{found.path} is of a run with seed {seed}, and seed={asked} was given: leave it out")
+    return seed
+
+
+# What numbers depend on besides the call
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the libraries that this process computes with."""
+    return {name: version(name) for name in (*LIBRARIES, *loaded(WHERE_LOADED))}
+
+
+def threads(agents: Sequence[Agent]) -> dict[str, int]:
+    """Return how many threads each framework that these agents compute with uses."""
+    inner = [agent.inner if isinstance(agent, FrozenAgent) else agent for agent in agents]
+    names = {agent.backend.name for agent in inner if isinstance(agent, LearningAgent)}
+    names |= {agent.framework for agent in inner if isinstance(agent, ExternalAgent)}
+    return {name: make_backend(name, "cpu").threads() for name in sorted(names)}
+
+
+def _check_threads(found: FoundCheckpoint, now: Mapping[str, int], *, any_threads: bool) -> None:
+    for name, then in found.told["threads"].items():
+        if now.get(name, then) == then:
+            continue
+        told = f"{found.path} was computed with {then} threads of {name}, and there are {now[name]}"
+        if not any_threads:
+            raise ConfigError(
+                f"{told}: sums differ in their last bits. Set OMP_NUM_THREADS={then}, or give any_threads=True"
+            )
+        warnings.warn(f"{told}: the run goes on, but is not exact", stacklevel=_CALLER)
+
+
+def _warn(found: FoundCheckpoint, there: Mapping[str, str]) -> None:
+    """Say where a run resumed from this checkpoint is not the run that it would have been."""
+    told = [
+        f"{found.path} was written with {name} {then}, this is {there[name]}: the run goes on, but may not be exact"
+        for name, then in found.told["versions"].items()
+        if there.get(name, then) != then
+    ]
+    if not found.memory:
+        told.append(
+            f"{found.path} was written with memory=False: the run goes on, but with an empty memory: it is not exact"
+        )
+    if not found.told["reproducible"]:
+        told.append(
+            f"{found.told['call']['env']} is marked as not reproducible: the run goes on, its running episodes begin "
+            "anew, and it is not exact"
+        )
+    for message in told:
+        warnings.warn(message, stacklevel=_CALLER)
+
+
+def check_resumable(agents: Sequence[Agent]) -> None:
+    """Raise AgentError for an agent that a checkpoint could not hold, or that could not be resumed.
+
+    One that learns must define both `state` and `restore`; one that never learns both, or neither.
+    """
+    for agent in (agent.inner if isinstance(agent, FrozenAgent) else agent for agent in agents):
+        missing = [name for name in ("state", "restore") if getattr(type(agent), name) is getattr(Agent, name)]
+        if missing and (agent.learns or len(missing) == 1):
+            raise AgentError(
+                f"Checkpoint: a {type(agent).__name__} defines no {' and no '.join(missing)}: what it is would be "
+                "lost. Define state() -> AgentState and restore(state)"
+            )
+
+
+def check_frames(spec: EnvSpec, *, memory: bool) -> None:
+    """Raise ConfigError for stacked frames without memory: a stack is made of frames that only the memory holds."""
+    stacked = [player.name for player in spec.players if player.layout.stack > 1]
+    if stacked and not memory:
+        raise ConfigError(
+            f"Checkpoint(memory=False) does not go with stacked frames (player {stacked[0]!r}): the frames of running "
+            "episodes are in the memory. Leave memory=False out"
+        )

@@ -1,0 +1,176 @@
+"""Who sits where: agents and masks become seats and learners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from marltrain.errors import AgentError, MaskError, shown
+from marltrain.files import State
+from marltrain.layout import Array
+from marltrain.policies.agents.agent import Agent, FrozenAgent
+from marltrain.policies.agents.agent_learner import AgentLearner
+from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.batch import AgentState
+from marltrain.policies.learner.learner import AlgorithmLearner, Learner
+from marltrain.random import child_seed
+from marltrain.spec import EnvSpec
+
+
+@dataclass(eq=False)
+class Unit:
+    """One learner and the seats its agents hold.
+
+    agents: the K agents.  players: [K, S] places in spec order.  rows: [K, S] places within their group.
+    frozen: [K] bool: rows that neither learn nor explore whatever the masks say.
+    """
+
+    learner: Learner
+    group: int
+    agents: list[Agent]
+    players: Array
+    rows: Array
+    names: tuple[str, ...]
+    frozen: Array = field(default_factory=lambda: np.zeros(1, bool))
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """Each agent's name in tables and plots: its players' names joined by "+"."""
+        return ["+".join(self.names[p] for p in seats) for seats in self.players]
+
+
+class Seating:
+    """The line-up of a run: one unit a learner, in the order of their first seats."""
+
+    def __init__(self, spec: EnvSpec, agents: Sequence[Agent], seed: int, *, stack: bool, what: str = "agents") -> None:
+        """Seat the agents; raises AgentError, naming the argument `what`, when their number or spaces do not fit.
+
+        stack: move agents of equal kind into one learner. Otherwise each computes for itself and nothing is moved.
+        """
+        if isinstance(agents, Agent | str) or not isinstance(agents, Sequence):
+            raise AgentError(f"{what} must be a list with one agent a player, got {type(agents).__name__}")
+        self.spec, self.agents = spec, list(agents)
+        self._check_count(what)
+        for i, (agent, player) in enumerate(zip(agents, spec.players, strict=True)):
+            if not isinstance(agent, Agent):
+                raise AgentError(
+                    f"{what}, player {player.name!r}: expected an Agent, got {type(agent).__name__} ({shown(agent)})"
+                )
+            agent.sit(player, child_seed(seed, "agent", i))
+        self.units = [self._unit(members, stack) for members in self._gathered(stack)]
+
+    def state(self, but: Sequence[Agent] = ()) -> State:
+        """Return what every agent is, less those of another line-up, and what learners keep of the loop."""
+        agents = {str(i): agent.state() for i, agent in self._distinct(but)}
+        learners = {str(i): unit.learner.loop_state() for i, unit in enumerate(self.units)}
+        return State.joined(agents=State.joined(**agents), learners=State.joined(**learners))
+
+    def restore(self, state: State, but: Sequence[Agent] = ()) -> None:
+        """Let these agents, where they sit, become what `state` was asked of."""
+        agents, learners = state.part("agents"), state.part("learners")
+        for i, agent in self._distinct(but):
+            saved = agents.part(str(i))
+            agent.restore(AgentState(saved.info, saved.arrays, saved.name))
+        for i, unit in enumerate(self.units):
+            unit.learner.restore_loop(learners.part(str(i)))
+
+    def _distinct(self, but: Sequence[Agent]) -> list[tuple[int, Agent]]:
+        """Return every agent once, with its first seat."""
+        seen = {id(agent) for agent in but}
+        first = {id(agent): (seat, agent) for seat, agent in reversed(list(enumerate(self.agents)))}
+        return sorted((place for key, place in first.items() if key not in seen), key=itemgetter(0))
+
+    def _check_count(self, what: str) -> None:
+        names = self.spec.names
+        if len(self.agents) != len(names):
+            raise AgentError(
+                f"{what}: {self.spec.name} has {len(names)} players ({', '.join(names)}), got {len(self.agents)} "
+                "agents. Give one a player; the same object may sit in several seats"
+            )
+
+    def _gathered(self, stack: bool) -> list[list[tuple[Agent, list[int]]]]:
+        """Return, for each learner to be, its agents with their seats."""
+        seats: dict[tuple[int, int | None], list[int]] = {}
+        for player, agent in enumerate(self.agents):
+            group = self.spec.place[player][0] if agent.any_seat else None
+            seats.setdefault((id(agent), group), []).append(player)
+        kinds: dict[Any, list[tuple[Agent, list[int]]]] = {}
+        for one, held in seats.items():
+            agent = self.agents[held[0]]
+            groups = {self.spec.place[p][0] for p in held}
+            if len(groups) > 1:
+                players = ", ".join(self.spec.names[p] for p in held)
+                raise AgentError(f"one agent sits in seats of different kinds ({players}): some mask their actions")
+            inner = agent.inner if isinstance(agent, FrozenAgent) else agent
+            key: Any = one
+            if stack and isinstance(inner, LearningAgent) and inner.stackable:
+                # frozen ones apart: in a learner's rows they would cost as much as those that learn
+                key = (inner.kind, groups.pop(), len(held), isinstance(agent, FrozenAgent))
+            kinds.setdefault(key, []).append((agent, held))
+        return list(kinds.values())
+
+    def _unit(self, members: list[tuple[Agent, list[int]]], stack: bool) -> Unit:
+        agents = [agent for agent, _ in members]
+        players = np.array([held for _, held in members])
+        rows = np.array([[self.spec.place[p][1] for p in held] for _, held in members])
+        frozen = np.array([isinstance(agent, FrozenAgent) for agent in agents])
+        inner = [agent.inner if isinstance(agent, FrozenAgent) else agent for agent in agents]
+        agents[0].turn_to(self.spec.players[players[0, 0]])
+        learner = _stacked(inner) if stack else AgentLearner(agents[0])
+        return Unit(learner, self.spec.place[players[0, 0]][0], agents, players, rows, self.spec.names, frozen)
+
+
+def _stacked(agents: Sequence[Agent]) -> Learner:
+    """Return the learner these agents are the rows of, moving them into a new one unless they already are."""
+    first = agents[0]
+    if not isinstance(first, LearningAgent):
+        return first.learner()
+    handles = [agent for agent in agents if isinstance(agent, LearningAgent)]
+    learner = first.learner_
+    at_home = learner.num_agents == len(handles) and all(
+        agent.learner_ is learner and agent.row == row for row, agent in enumerate(handles)
+    )
+    if at_home:
+        return learner
+    seeds = [agent.learner_.seeds[agent.row] for agent in handles]
+    made = AlgorithmLearner(first.algorithm, first.backend, seeds, draw=False)
+    for row, agent in enumerate(handles):
+        made.load(row, agent.learner_.export(agent.row))
+    for row, agent in enumerate(handles):
+        agent.attach(made, row)
+    return made
+
+
+def as_mask(values: Any, spec: EnvSpec, what: str, *, some: bool) -> Array:
+    """Return a mask as [P] bool; raises MaskError for a wrong length, values that are no truth values, or all False.
+
+    `some`: at least one must be True.
+    """
+    names = ", ".join(spec.names)
+    listable = hasattr(values, "__len__") and hasattr(values, "__getitem__")
+    if not listable or isinstance(values, str | Mapping) or getattr(values, "shape", None) == ():
+        raise MaskError(f"{what} must hold one truth value a player ({names}), got {shown(values)}")
+    listed = list(values)
+    if len(listed) != len(spec.players):
+        raise MaskError(f"{what} has {len(listed)} entries, {spec.name} has {len(spec.players)} players: {names}")
+    for name, value in zip(spec.names, listed, strict=True):
+        if not isinstance(value, int | float | np.bool_ | np.number) or value not in (0, 1):
+            raise MaskError(f"{what}: the entry of player {name!r} must be 0 or 1, got {shown(value)}")
+    mask = np.array([bool(value) for value in listed])
+    if some and not mask.any():
+        raise MaskError(f"{what} is False for every player ({names}): at least one must be True")
+    return mask
+
+
+def check_learners(spec: EnvSpec, agents: Sequence[Agent], mask: Array) -> None:
+    """Raise MaskError where the mask lets an agent learn that cannot."""
+    for player, agent, learns in zip(spec.names, agents, mask, strict=True):
+        if learns and not agent.learns:
+            raise MaskError(
+                f"learning_mask is True for player {player!r}, but a {type(agent).__name__} never learns: set 0 there"
+            )

@@ -1,0 +1,1 @@
+"""When learners update, from which rows, and in which thread."""

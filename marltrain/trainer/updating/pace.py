@@ -1,0 +1,83 @@
+"""How often units learn and from how many rows, checked; and what the streams must keep for that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from marltrain.errors import ConfigError
+from marltrain.policies.batch import Column
+from marltrain.policies.learner.learner import Pace
+from marltrain.policies.memory.streams import Plan
+from marltrain.spec import EnvSpec
+from marltrain.trainer.seats import Unit
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """The trainer's values, for learners that set none of their own."""
+
+    batch_size: int
+    update_freq: int
+    shared_memory: bool
+
+
+def pace_of(unit: Unit, defaults: Defaults) -> Pace:
+    """Return a unit's pace with the trainer's values filled in."""
+    own = unit.learner.pace
+    return replace(own, update_freq=own.update_freq or defaults.update_freq,
+                   batch_size=own.batch_size or defaults.batch_size)  # fmt: skip
+
+
+def check_pace(unit: Unit, spec: EnvSpec, num_envs: int, defaults: Defaults) -> None:
+    """Raise ConfigError for a batch larger than a rollout of fixed size, or on-policy learners sharing memory."""
+    needs, pace, who = unit.learner.needs, pace_of(unit, defaults), " and ".join(unit.labels)
+    if needs is None or not needs.on_policy or unit.frozen.all():
+        return
+    if defaults.shared_memory:
+        raise ConfigError(
+            f"shared_memory=True, but the agent of {who} learns on-policy: what others did is not its own behaviour. "
+            "Share memory among off-policy agents (DQN), or one agent between the seats"
+        )
+    if pace.minibatches is None and (pace.batch_size or 1) < pace.least_rows:
+        raise ConfigError(
+            f"batch_size={pace.batch_size}, but the agent of {who} normalizes advantages by their standard deviation, "
+            f"which takes {pace.least_rows} rows. Raise batch_size, or make the algorithm with "
+            "advantage_normalization=False"
+        )
+    if spec.turn_based:
+        return
+    asked = "batch_size" if pace.minibatches is None else "minibatches"
+    held = unit.players.shape[1]
+    value, rows = getattr(pace, asked), _batch_steps(pace, num_envs) * num_envs * held
+    if value > rows:
+        seats = f" x {held} seats" if held > 1 else ""
+        raise ConfigError(
+            f"{asked}={value} exceeds one rollout of the agent of {who}: {_batch_steps(pace, num_envs)} batch steps x "
+            f"{num_envs} environments{seats} = {rows} rows. Raise update_freq (now {pace.update_freq} env steps) or "
+            f"lower {asked}"
+        )
+
+
+def _batch_steps(pace: Pace, num_envs: int) -> int:
+    return -(-(pace.update_freq or 1) // num_envs)
+
+
+def plans_for(units: list[Unit], spec: EnvSpec, num_envs: int, defaults: Defaults) -> dict[int, Plan]:
+    """Return what the streams must keep of each group that a learner may read: the most that any of them needs."""
+    rows: dict[int, int] = {}
+    columns: dict[int, dict[str, Column]] = {}
+    for unit in units:
+        needs, pace = unit.learner.needs, pace_of(unit, defaults)
+        if needs is None or unit.frozen.all():
+            continue
+        slack = len(spec.players) if spec.turn_based else 0  # a row stays open while the others move
+        kept = _batch_steps(pace, num_envs) if needs.on_policy else -(-needs.capacity // num_envs)
+        rows[unit.group] = max(rows.get(unit.group, 0), kept + 1 + slack)
+        known = columns.setdefault(unit.group, {})
+        for name, column in needs.columns.items():
+            if known.setdefault(name, column) != column:
+                raise ConfigError(
+                    f"the agents of {' and '.join(unit.labels)} keep {name!r} as {column}, others of equal spaces as "
+                    f"{known[name]}: give the two another name each"
+                )
+    return {group: Plan(rows[group], columns[group]) for group in rows}

@@ -1,0 +1,241 @@
+"""Agents that act in compiled code hold what they do in numpy; who can, and what is refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import marltrain as mt
+from marltrain.layout import Layout
+from marltrain.policies.algorithms.base import CompiledForm
+from marltrain.policies.algorithms.dqn import DQNAlgorithm
+from marltrain.policies.algorithms.ppo import PPOAlgorithm
+from marltrain.policies.compiled.acting import CompiledActing
+from marltrain.policies.compiled.network import is_known
+from marltrain.policies.networks import CNN, MLP, Head, Plan
+from tests.policies.learner.test_learner import stacked
+
+NEAR = 1e-5
+"""Two values this far apart may change places where sums are rounded otherwise."""
+KINDS = {"ppo": mt.PPO, "dqn": mt.DQN}
+
+
+def learners(kind, inputs, choices, hidden, activation, agents=3, backend="torch"):
+    """Two learners of equal agents: one that acts in compiled code and one in numpy."""
+    sees, acts = spaces.Box(-9, 9, (inputs,), np.float32), spaces.Discrete(choices)
+    settings = {"network": MLP(hidden, activation), "backend": backend}
+    made = [KINDS[kind](sees, acts, seed=seed, **settings) for seed in range(agents)]
+    for i, agent in enumerate(made):
+        if kind == "dqn":
+            agent.hyper.epsilon = (0.0, 1.0, 0.4)[i]
+        state = agent.learner_.export(0)
+        for name, array in state.arrays.items():  # weights of an untrained head are too small to tell logits apart
+            if name.startswith("net/"):
+                array += np.random.default_rng(i).normal(scale=0.3, size=array.shape).astype(np.float32)
+        agent.learner_.load(0, state)
+    native, plain = stacked(made), stacked(made)
+    plain.actor._natives = {None: None}
+    return native, plain
+
+
+def clear(learner, kind, obs, legal, noise, explore):
+    """Where the two highest of what is chosen by are further apart than rounding moves them, [K, B] bool."""
+    network = learner.nets[learner.algorithm.native().network].in_numpy()
+    values = network(obs)[0]
+    if kind == "ppo":
+        values = values + np.where(explore[..., None], noise["sample"], 0)
+    values = np.where(legal, values, -np.inf) if legal is not None else values
+    if values.shape[-1] == 1:
+        return np.ones(explore.shape, bool)
+    first, second = np.sort(values, -1)[..., -1], np.sort(values, -1)[..., -2]
+    return ~(first - second < NEAR)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("masked", [False, True], ids=["all legal", "masked"])
+@pytest.mark.parametrize(
+    ("rows", "inputs", "hidden", "activation", "choices"),
+    [
+        (1, 1, (1,), "tanh", 2), (2, 3, (5,), "relu", 1), (3, 4, (64, 64), "tanh", 5), (5, 7, (5, 64), "relu", 7),
+        (5, 18, (64,), "tanh", 3), (3, 7, (), "tanh", 4), (2, 18, (3,) * 8, "relu", 6), (64, 18, (64, 64), "tanh", 5),
+    ],
+)  # fmt: skip
+def test_compiled_acts_are_those_in_numpy(kind, masked, rows, inputs, hidden, activation, choices):
+    """Three agents, with epsilons 0, 1 and 0.4; nobody, everybody and half of the rows explore."""
+    native, plain = learners(kind, inputs, choices, hidden, activation)
+    rng, compared = np.random.default_rng(rows), 0
+    generators = [np.random.default_rng(seed) for seed in range(3)], [np.random.default_rng(seed) for seed in range(3)]
+    for act in range(40):
+        obs = rng.normal(size=(3, rows, inputs)).astype(np.float32)
+        legal = rng.random((3, rows, choices)) < 0.5
+        legal[..., act % choices] = True
+        explore = rng.random((3, rows)) < (0.0, 1.0, 0.5)[act % 3]
+        mask = legal if masked else None
+        noise = plain.actor.noise.ahead(generators[1], rows)
+        noise = {name: values[:, noise[1]] for name, values in noise[0].items()}
+        given = {"turn": np.ones((3, rows), bool), "explore": explore}
+        mine = native.act(obs, mask, None, rngs=generators[0], **given)
+        theirs = plain.act(obs, mask, None, rngs=generators[1], **given)
+        sure = clear(plain, kind, obs, mask, noise, explore)
+        np.testing.assert_array_equal(mine.action[sure], theirs.action[sure])
+        assert mine.action.dtype == theirs.action.dtype == np.int64
+        assert mine.extras.keys() == theirs.extras.keys()
+        for name, values in mine.extras.items():
+            np.testing.assert_allclose(values[sure], theirs.extras[name][sure], atol=1e-5)
+            assert values.dtype == theirs.extras[name].dtype
+        compared += sure.mean()
+    assert compared > 39
+    assert native.actor._natives[None] is not None
+    assert plain.actor._natives[None] is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_tensorflow_and_after_its_weights_have_moved(kind):
+    native, plain = learners(kind, 4, 3, (5,), "tanh", backend="tensorflow")
+    obs, on = np.random.default_rng(0).normal(size=(3, 5, 4)).astype(np.float32), np.ones((3, 5), bool)
+    seen = []
+    for scale in (1.0, -1.0):
+        for learner in (native, plain):
+            for network in learner.nets.values():
+                network.assign(network.flat * scale)
+                network.moved()
+        acts = [learner.act(obs, None, None, turn=on, explore=~on, rngs=learner.rngs("test")).action
+                for learner in (native, plain)]  # fmt: skip
+        np.testing.assert_array_equal(*acts)
+        seen.append(acts[0].tolist())
+    assert seen[0] != seen[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("inputs", [1, 4, 18])
+def test_rows_are_acted_on_alike_alone_and_among_others(kind, inputs):
+    """One act of five rows, and five acts of one, by the same noise: the same to the last bit."""
+    native, _ = learners(kind, inputs, 5, (5, 64), "tanh")
+    acting, rng = native.native(), np.random.default_rng(0)
+    obs = rng.normal(size=(3, 5, inputs)).astype(np.float32)
+    legal, explore = rng.random((3, 5, 5)) < 0.7, rng.random((3, 5)) < 0.5
+    noise = native.algorithm.noise(rng.spawn(3), 5)
+    act_directly = acting.act(obs, legal, noise, explore, native._columns)
+    for row in range(5):
+        only = slice(row, row + 1)
+        own = {name: values[:, only] for name, values in noise.items()}
+        alone = acting.act(obs[:, only], legal[:, only], own, explore[:, only], native._columns)
+        np.testing.assert_array_equal(alone.action, act_directly.action[:, only])
+        for name, values in alone.extras.items():
+            np.testing.assert_array_equal(values, act_directly.extras[name][:, only])
+
+
+def test_weights_that_are_no_numbers_give_log_probabilities_that_are_none():
+    """So that learning from them ends with an error, as it does in numpy, and nothing else breaks."""
+    native, plain = learners("ppo", 4, 3, (5,), "relu")
+    obs, on = np.full((3, 2, 4), np.nan, np.float32), np.ones((3, 2), bool)
+    for learner in (native, plain):
+        acted = learner.act(obs, None, None, turn=on, explore=on, rngs=learner.rngs("test"))
+        assert np.isnan(acted.extras["log_prob"]).all()
+        assert ((acted.action >= 0) & (acted.action < 3)).all()
+
+
+VECTOR, IMAGE = spaces.Box(-1, 1, (5,), np.float32), spaces.Box(0, 255, (9, 9, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("spec", "space", "heads", "expected"),
+    [
+        (MLP((4,)), VECTOR, [Head(3)], True),
+        (MLP(()), VECTOR, [Head(3)], True),
+        (MLP((4,) * 8, "relu"), VECTOR, [Head(3)], True),
+        (MLP((4,) * 9, "relu"), VECTOR, [Head(3)], False),
+        (MLP((4,), "elu"), VECTOR, [Head(3)], False),
+        (MLP((4,)), VECTOR, [Head(1), Head(3)], False),
+        (MLP((4,)), VECTOR, [Head(3, free=3)], False),
+        (MLP((4,)), IMAGE, [Head(3)], False),
+        (MLP((4,)), spaces.Dict({"a": IMAGE, "b": VECTOR}), [Head(3)], False),
+        (MLP((4,)), spaces.Dict({"a": spaces.Discrete(3), "b": VECTOR}), [Head(3)], True),
+        (CNN((4,)), IMAGE, [Head(3)], False),
+    ],
+)
+def test_which_networks(spec, space, heads, expected):
+    assert is_known(Plan(spec, Layout(space), heads)) is expected
+
+
+def test_a_model_of_ones_own_is_none():
+    assert not is_known(object())
+
+
+@pytest.mark.parametrize(
+    ("kind", "actions", "settings", "expected"),
+    [
+        (mt.PPO, spaces.Discrete(3), {}, True),
+        (mt.DQN, spaces.Discrete(3), {}, True),
+        (mt.DQN, spaces.Discrete(3), {"dueling": True}, False),
+        (mt.PPO, spaces.Discrete(3), {"network": MLP((4,), "silu")}, False),
+        (mt.PPO, spaces.Discrete(3), {"network": MLP((4,)), "critic_network": MLP((4,), "silu")}, True),
+        (mt.PPO, spaces.MultiDiscrete([2, 3]), {}, False),
+        (mt.PPO, VECTOR, {}, False),
+    ],
+)
+def test_which_agents(kind, actions, settings, expected):
+    learner = kind(VECTOR, actions, **settings).learner_
+    assert (learner.native() is not None) is expected
+
+
+def test_an_algorithm_of_ones_own_acts_as_it_says():
+    """It inherits how to act natively, but may act otherwise: in `act`, or in what that calls."""
+
+    class Contrary(DQNAlgorithm):
+        def values(self, ops, outputs):
+            return -outputs[0]
+
+    class Own(Contrary):
+        def native(self):
+            return CompiledForm("q", "epsilon_greedy")
+
+    class Louder(PPOAlgorithm):
+        def noise(self, rngs, rows):
+            return {"sample": 9 * super().noise(rngs, rows)["sample"]}
+
+    for algorithm, kind, expected in ((Contrary, mt.DQN, False), (Own, mt.DQN, True), (Louder, mt.PPO, False)):
+        agent = type("Agent", (kind,), {"algorithm_class": algorithm})(VECTOR, spaces.Discrete(3), seed=0)
+        assert (agent.learner_.native() is not None) is expected
+
+
+def test_what_an_algorithm_says_wrongly_is_told():
+    learner = mt.PPO(VECTOR, spaces.Discrete(3), seed=0).learner_
+    network = learner.nets["actor"]
+    with pytest.raises(TypeError, match=r"rule='gaussian'.*'epsilon_greedy' and 'categorical'"):
+        CompiledActing(CompiledForm("actor", "gaussian"), network)
+    acting: Any = learner.native()
+    obs, on = np.zeros((1, 2, 5), np.float32), np.ones((1, 2), bool)
+    for sample in (np.zeros((1, 2, 3)), np.zeros((1, 2, 4), np.float32), np.zeros((1, 2, 6), np.float32)[..., ::2]):
+        with pytest.raises(TypeError, match=r"noise 'sample' .* must be float32 \(1, 1, 2, 3\)"):
+            acting.act(obs, None, {"sample": sample}, on, learner._columns)
+
+
+def test_acts_are_by_the_networks_that_it_acts_with():
+    """While another thread learns, those are copies."""
+    learner: Any = mt.PPO(VECTOR, spaces.Discrete(3), seed=0).learner_
+    obs, on = np.zeros((1, 2, 5), np.float32), np.ones((1, 2), bool)
+
+    def network() -> Any:
+        learner.act(obs, None, None, turn=on, explore=on, rngs=learner.rngs("act"))
+        return learner.actor._natives[None].network
+
+    assert network() is learner.native().network is learner.nets["actor"]
+    learner.act_with_copies("a", lambda: None)
+    assert network() is not learner.nets["actor"]
+    learner.act_directly()
+    assert network() is learner.nets["actor"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_agent_acts_as_it_does_among_others(kind):
+    """To the last bit, though noise and rows are its own."""
+    learner, _ = learners(kind, 4, 3, (5,), "tanh")
+    obs, on = np.random.default_rng(0).normal(size=(3, 5, 4)).astype(np.float32), np.ones((3, 5), bool)
+    everyone = learner.act(obs, None, None, turn=on, explore=on, rngs=[np.random.default_rng(k) for k in range(3)])
+    for k in range(3):
+        alone = learner.act_row(k, obs[k : k + 1], None, on[:1], np.random.default_rng(k))
+        np.testing.assert_array_equal(alone.action[0], everyone.action[k])
+        for name, values in alone.extras.items():
+            np.testing.assert_array_equal(values[0], everyone.extras[name][k])

@@ -1,0 +1,461 @@
+"""An update of actors and critics in compiled code, worked out by hand, held against float64, and shared by threads."""
+
+import numpy as np
+import pytest
+
+from marltrain.addresses import address_of
+from marltrain.policies.compiled.optimizers import ADAM, RMSPROP, RULES
+from marltrain.policies.compiled.ppo_kernel import (
+    ACTOR_LOSS,
+    BLOCK,
+    CLIP_SHARE,
+    CRITIC_LOSS,
+    ENTROPY,
+    KL,
+    LOSS,
+    METRICS,
+    NORM,
+    advantages,
+    evaluate,
+    gather,
+    improving,
+    log_softmax,
+    move,
+    part_of,
+    policy_slopes,
+    rule_out,
+    value_slopes,
+)
+from tests.policies.compiled.actor_critics import ACTOR, CRITIC, NAMES, Agents, exact, some, three
+from tests.policies.compiled.test_network import UNTOUCHED, Place, given, leaf_of, outputs_of, room
+
+F = np.float32
+LN8 = np.log(8.0)
+
+
+def biases(*values):
+    """Of a layer of two inputs: outputs whatever is seen."""
+    return [*[0] * (2 * len(values)), *values]
+
+
+def test_metrics_are_in_their_places():
+    assert METRICS == 10
+    assert list(range(7)) == [ACTOR_LOSS, CRITIC_LOSS, LOSS, ENTROPY, KL, CLIP_SHARE, NORM]
+
+
+def test_records_lie_at_their_addresses():
+    one = Agents(rows=7)
+    assert improving(address_of(one.all))["of"] == 7
+    assert [part_of(one.told, which)["choices"] for which in range(2)] == [3, 1]
+
+
+# Distributions --------------------------------------------------------------------------------------------------------
+
+CHANCES = np.array([1, 2, 5]) / 8
+ENTROPY_OF_IT = LN8 - (2 * np.log(2) + 5 * np.log(5)) / 8
+
+
+@pytest.mark.parametrize(
+    ("logits", "legal", "chances", "entropy"),
+    [
+        (np.log(CHANCES) + 3, None, CHANCES, ENTROPY_OF_IT),
+        (np.log(CHANCES) - 1024, None, CHANCES, ENTROPY_OF_IT),
+        (np.log(CHANCES), [1, 1, 1], CHANCES, ENTROPY_OF_IT),
+        (np.log([1, 99, 5]), [1, 0, 1], np.array([1, 0, 5]) / 6, np.log(6) - 5 / 6 * np.log(5)),
+        ([7, 99, 99], [1, 0, 0], [1, 0, 0], 0),
+        ([2e5, 0, 0], None, [1, 0, 0], 0),
+        ([-2e5, 1, 1], None, [0, 0.5, 0.5], np.log(2)),
+        ([4], None, [1], 0),
+    ],
+)
+def test_log_probabilities(logits, legal, chances, entropy):
+    """To float32's precision of the largest logit."""
+    made, chances, close = given(logits), np.array(chances), 1e-6 + 1e-7 * np.abs(logits).max()
+    mask = Place(np.array(legal or [], bool), True, np.bool_)
+    told = log_softmax(made.numbers, mask.at if legal else 0)
+    assert told == pytest.approx(entropy, abs=close)
+    likely = chances > 0
+    np.testing.assert_allclose(made.numbers[likely], np.log(chances[likely]), atol=close)
+    assert (np.exp(made.numbers[~likely]) == 0).all()
+    made.assert_kept()
+    mask.assert_unchanged()
+
+
+def test_log_probabilities_where_no_action_is_legal():
+    """As of padding: they are finite, and weigh nothing."""
+    made, mask = given([7, np.inf, 9]), Place([0, 0, 0], True, np.bool_)
+    assert np.isfinite([log_softmax(made.numbers, mask.at), *made.numbers]).all()
+
+
+def test_ruled_out():
+    slopes, mask = Place([1, 2, 3, 4, 5], UNTOUCHED), Place([1, 0, 1, 0, 0], True, np.bool_)
+    rule_out(slopes.numbers, 0)
+    assert slopes.numbers.tolist() == [1, 2, 3, 4, 5]
+    rule_out(slopes.numbers, mask.at)
+    assert slopes.numbers.tolist() == [1, 0, 3, 0, 0]
+    slopes.assert_kept()
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+
+
+def test_gathered():
+    both = Agents(2, 5, obs=[np.full((5, 2), -1), [[10 * i, i] for i in range(5)]])
+    gather(both.told, 1, np.array([4, 0, 0, 3]), 2, both.rooms[0]["x"])
+    assert both["x/0"][:8].tolist() == [40, 4, 0, 0, 0, 0, 30, 3]
+    assert np.isnan(both["x/0"][8:]).all()
+    both.watch()
+
+
+def test_advantages_get_mean_0_and_deviation_1():
+    """4 and 2 with weights of a quarter and the rest: mean 2.5, variance 0.25 * 2.25 + 0.75 * 0.25 = 0.75."""
+    of = {"advantage": [[9] * 4, [1e6, 2, 7, 4]], "obs": np.zeros((2, 4, 2))}
+    index, share = np.array([3, 1, 0]), np.array([0.25, 0.75, 0], F)  # the last one is padding
+    assert advantages(Agents(2, 4, normalize=True, **of).told, 1, index, share) == pytest.approx((2.5, 0.75**-0.5))
+    assert advantages(Agents(2, 4, normalize=True, **of).told, 0, index, share) == pytest.approx((9, 1e8))
+    assert advantages(Agents(2, 4, **of).told, 1, index, share) == (0, 1)
+
+
+# Slopes of the actor --------------------------------------------------------------------------------------------------
+
+TAKEN, RATIO, ADVANTAGE, SHARE, PULL = np.array([
+    (0, 1.0, 3.0, 0.25, 0.75),
+    (1, 1.5, 2.0, 0.125, 0),  # clipped high
+    (2, 1.5, -2.0, 0.125, -0.375),  # beyond the bound and free: pessimistic
+    (0, 0.5, -1.0, 0.25, 0),  # clipped low
+    (1, 0.5, 4.0, 0.25, 0.5),  # below the bound and free
+    (2, 1.125, 0.0, 0, 0),
+    (2, 9.0, -1e6, 0, 0),  # padding
+]).T  # fmt: skip
+"""What was taken of chances 1/8, 1/4 and 5/8, bounds being 3/4 and 5/4; ratios times advantages times shares."""
+
+
+def actors(*, coef=0.0, **of):
+    """Two agents of which the second one learns from these rows, in an order of its own."""
+    order = np.array([6, 2, 0, 5, 1, 4, 3])
+
+    def column(values, other):
+        return [np.full(7, other), values[np.argsort(order)]]
+
+    taken = np.int64(TAKEN)
+    made = Agents(
+        2, 7, index=[[range(7), order]], action=column(taken, 1), advantage=column(ADVANTAGE, np.nan),
+        log_prob=column(np.log(CHANCES[taken] / RATIO), np.nan), clip=[np.nan, 0.25], entropy_coef=[np.nan, coef], **of,
+    )  # fmt: skip
+    return made, order
+
+
+def slopes_of_policy(of, logits, *, centre=0.0, scale=1.0, sums=(0.0, 0.0, 0.0, 0.0)):
+    """The slopes [rows, 3], and the sums."""
+    agents, order = of
+    out = Place(logits, UNTOUCHED)
+    made = policy_slopes(agents.told, 1, np.array(order), SHARE.astype(F), out.at, 3, centre, scale, sums)
+    out.assert_kept()
+    agents.watch()
+    return out.numbers, made
+
+
+LOGITS = np.tile(np.log(CHANCES), (7, 1)) + np.arange(7)[:, None]
+STEP = PULL[:, None] * (CHANCES - np.eye(3)[np.int64(TAKEN)])
+KL_OF_IT = 0.25 * (0.5 - np.log(1.5)) + 0.5 * (np.log(2) - 0.5)
+
+
+def test_slopes_of_the_actor_by_hand():
+    """Losses -0.75, -0.3125, 0.375, 0.1875 and -0.5; a ratio is clipped in all but the first row."""
+    slopes, sums = slopes_of_policy(actors(), LOGITS)
+    np.testing.assert_allclose(slopes, STEP, atol=1e-6)
+    np.testing.assert_allclose(sums, [-1, ENTROPY_OF_IT, KL_OF_IT, 0.75], rtol=1e-5)
+
+
+def test_sums_are_added_to():
+    _, sums = slopes_of_policy(actors(), LOGITS, sums=(1.0, 2.0, 3.0, 4.0))
+    np.testing.assert_allclose(sums, [0, 2 + ENTROPY_OF_IT, 3 + KL_OF_IT, 4.75], rtol=1e-5, atol=1e-5)
+
+
+def test_slopes_of_the_entropy_by_hand():
+    """Its slope by logit j is -p (log p + H)."""
+    slopes, sums = slopes_of_policy(actors(coef=0.5), LOGITS)
+    bonus = 0.5 * SHARE[:, None] * CHANCES * (np.log(CHANCES) + ENTROPY_OF_IT)
+    assert abs(bonus[:5]).min() > 0.005
+    np.testing.assert_allclose(slopes, STEP + bonus, atol=1e-6)
+    np.testing.assert_allclose(sums, [-1, ENTROPY_OF_IT, KL_OF_IT, 0.75], rtol=1e-5)
+
+
+def test_slopes_by_advantages_that_are_centred_and_scaled():
+    """Advantages 1, 0, -4, -3, 2, then doubled: the second one's slope is 0 whether it is clipped or not."""
+    slopes, sums = slopes_of_policy(actors(), LOGITS, centre=2.0, scale=2.0)
+    pull = np.array([0.5, 0, -1.5, 0, 0.5, 0, 0])
+    np.testing.assert_allclose(slopes, pull[:, None] * (CHANCES - np.eye(3)[np.int64(TAKEN)]), atol=1e-6)
+    assert sums[0] == pytest.approx(-0.5 + 0.125 * 12 + 0.25 * 4.5 - 0.5)
+
+
+def test_slopes_where_actions_are_illegal():
+    """The logits of the first row's last action and the third row's first are anything, and get no slope."""
+    legal = np.ones((2, 7, 3), bool)
+    agents, order = actors(coef=0.5, legal=legal)
+    logits, chances = LOGITS.copy(), np.tile(CHANCES, (7, 1))
+    for place, illegal in ((0, 2), (2, 0)):
+        agents["legal"][1, order[place], illegal] = False
+        logits[place, illegal], chances[place, illegal] = 1e4, 0
+        chances[place] /= chances[place].sum()
+    agents.read["legal"] = Place(agents["legal"], True, np.bool_)
+    agents.told["legal"] = agents.read["legal"].at
+    agents.read["log_prob"].numbers[1, order] = np.log(chances[np.arange(7), np.int64(TAKEN)] / RATIO)
+    agents.read["log_prob"] = given(agents["log_prob"])
+    agents.told["log_prob"] = agents.read["log_prob"].at
+    slopes, sums = slopes_of_policy((agents, order), logits)
+    logs = np.log(np.where(chances > 0, chances, 1))
+    entropy = -(chances * logs).sum(1, keepdims=True)
+    expected = PULL[:, None] * (chances - np.eye(3)[np.int64(TAKEN)])
+    expected += 0.5 * SHARE[:, None] * chances * (logs + entropy)
+    np.testing.assert_allclose(slopes, expected, atol=1e-6)
+    assert (slopes[chances == 0] == 0).all()
+    np.testing.assert_allclose(sums, [-1, (SHARE * entropy[:, 0]).sum(), KL_OF_IT, 0.75], rtol=1e-5)
+
+
+@pytest.mark.parametrize("allowed", [[0, 0, 0], [1, 0, 1]])
+def test_an_action_that_was_illegal_gets_no_slope(allowed):
+    """The fifth row took the second one, and its logit was replaced; none may be legal at all."""
+    legal = np.ones((2, 7, 3), bool)
+    legal[1, 1] = allowed  # that row is the second of the agent's own
+    of = actors(coef=0.5, legal=legal)
+    assert of[1][4] == 1
+    of[0].read["log_prob"].numbers[1, 1] = 0
+    slopes = Place(LOGITS, UNTOUCHED)
+    policy_slopes(of[0].told, 1, of[1], SHARE.astype(F), slopes.at, 3, 0.0, 1.0, (0.0, 0.0, 0.0, 0.0))
+    assert (slopes.numbers[4][np.array(allowed) == 0] == 0).all()
+    assert (slopes.numbers[0] != 0).all()
+
+
+# Slopes of the critic -------------------------------------------------------------------------------------------------
+
+VALUED, OLD, AIM, WEIGHED, ERROR, PASSED = np.array([
+    (2, 0, 1, 0.25, 1, 1),  # the clipped value is nearer: the other counts
+    (2, 0, 3, 0.125, -2.5, 0),  # the clipped one is farther off, and passes nothing
+    (-2, 0, -3, 0.125, 2.5, 0),
+    (-2, 0, -1, 0.25, -1, -1),
+    (0.25, 0, 1, 0.125, -0.75, -0.75),  # not clipped
+    (4, 4.25, 1, 0.125, 3, 3),
+    (5, -1e6, 1e6, 0, -1e6, 0),  # padding
+]).T  # fmt: skip
+
+
+@pytest.mark.parametrize("clipped", [False, True])
+def test_slopes_of_the_critic_by_hand(clipped):
+    """Values may move by 0.5, and a slope is halved."""
+    error, passed = (ERROR, PASSED) if clipped else (VALUED - AIM, VALUED - AIM)
+    nothing, order = np.full(7, np.nan), np.array([3, 1, 0, 6, 5, 2, 4])
+    back = np.argsort(order)
+    own = {"value": [nothing, OLD[back]], "value_clip": [np.nan, 0.5]} if clipped else {}
+    both = Agents(2, 7, target=[nothing, AIM[back]], value_coef=[np.nan, 0.5], **own)
+    out = Place(VALUED, UNTOUCHED)
+    sums = value_slopes(both.told, 1, order, WEIGHED.astype(F), out.at, (3.0, 0.0, 0.0, 0.0))
+    np.testing.assert_allclose(out.numbers, 0.5 * WEIGHED * passed, rtol=1e-6)
+    np.testing.assert_allclose(sums, [3 + (0.5 * WEIGHED * error**2).sum(), 0, 0, 0], rtol=1e-6)
+    out.assert_kept()
+    both.watch()
+
+
+# Gradients ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("masked", "clipped", "normalize"), [(False, True, False), (True, False, True)])
+@pytest.mark.parametrize(
+    ("hidden", "columns"), [((), 7), ((5,), 1), ((9, 6), 131), ((5,), BLOCK), ((5,), 2 * BLOCK + 1)], ids=str
+)
+def test_gradients_are_those_of_float64(hidden, columns, masked, clipped, normalize):
+    """However many blocks the rows make: of two agents, in the second of two minibatches of the second epoch."""
+    rng = np.random.default_rng(columns)
+    cut = [(0, 2), (2, columns + 3)]
+    both = some(rng, rows=40, hidden=hidden, epochs=2, columns=columns + 3, cut=cut, masked=masked, clipped=clipped,
+                normalize=normalize)  # fmt: skip
+    for k in range(2):
+        rows = np.s_[1, k, 2 : columns + 3]
+        gradients, metrics = exact(both, k, both["index"][rows], both["share"][rows])
+        for which in (ACTOR, CRITIC):
+            made = both.gradient(k, which, 3)
+            largest_of_it = abs(gradients[which]).max()
+            assert largest_of_it > 0.01
+            np.testing.assert_allclose(made, gradients[which], rtol=0, atol=1e-6 * max(1, largest_of_it))
+        measured = both["metrics"][3, :, k]
+        for place in (ACTOR_LOSS, CRITIC_LOSS, ENTROPY, KL, CLIP_SHARE):
+            assert measured[place] == pytest.approx(metrics[place], rel=1e-5, abs=2e-6)
+        assert np.isnan(measured[[LOSS, *range(NORM, METRICS)]]).all()  # `move` writes these
+    assert np.isnan(both["metrics"][:3]).all()
+
+
+# Moves ----------------------------------------------------------------------------------------------------------------
+
+THREE, FOUR = biases(0, 3, 0), biases(-4)
+"""Gradients of an actor and a critic: together of length 5."""
+
+
+@pytest.mark.parametrize(("limit", "factor"), [(np.inf, 1), (6, 1), (5, 1), (2.5, 0.5), (0.005, 0.001)])
+def test_gradients_are_clipped_together(limit, factor):
+    """Of two agents with limits and rates of their own, one is moved; its networks have rates of their own."""
+    both = Agents(2, limit=[1e-3, limit], actor=biases(1, 2, 3), critic=biases(4), actor_rate=[9, 0.5],
+                  critic_rate=[9, 0.25], value_coef=[np.nan, 2], entropy_coef=[np.nan, 0.5])  # fmt: skip
+    metrics = both.move(1, THREE, FOUR, {ACTOR_LOSS: 1, CRITIC_LOSS: 10, ENTROPY: 4})
+    np.testing.assert_allclose(both["actor/weights"], [biases(1, 2, 3), biases(1, 2 - 1.5 * factor, 3)], rtol=1e-6)
+    np.testing.assert_allclose(both["critic/weights"], [biases(4), biases(4 + factor)], rtol=1e-6)
+    np.testing.assert_allclose(metrics[NORM:], [3, 3 * factor, 4, 4 * factor], rtol=1e-6)
+    assert metrics[: LOSS + 1].tolist() == [1, 10, 1 + 20 - 2]
+    assert both["actor/count"].tolist() == both["critic/count"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_each_rule_moves_the_weights_and_moments_of_its_agent(rule):
+    """Adam's first step is one of the rate, that of RMSprop of ten times the rate."""
+    both = Agents(2, rule=RULES[rule], actor_rate=[9, 0.5], critic_rate=[9, 0.25])
+    both.move(1, THREE, FOUR, {})
+    for name, rate, slopes in (("actor", 0.5, np.array(THREE)), ("critic", 0.25, np.array(FOUR))):
+        step = {"adam": np.sign(slopes), "rmsprop": 10 * np.sign(slopes), "sgd": slopes}[rule]
+        nothing = np.zeros(len(slopes))
+        np.testing.assert_allclose(both[f"{name}/weights"], [nothing, -rate * step], rtol=1e-6)
+        first = 0.1 * slopes if rule == "adam" else nothing
+        np.testing.assert_allclose(both[f"{name}/first"], [nothing, first], rtol=1e-6)
+        share = {"adam": 0.001, "rmsprop": 0.01, "sgd": 0}[rule]
+        np.testing.assert_allclose(both[f"{name}/second"], [nothing, share * slopes**2], rtol=1e-6)
+        assert both[f"{name}/count"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("rule", [ADAM, RMSPROP])
+def test_rules_know_their_epsilon_and_how_many_steps_came_before(rule):
+    one = Agents(rule=rule)
+    for name in NAMES:
+        one[f"{name}/first"][:], one[f"{name}/second"][:], one[f"{name}/count"][:] = 0.5, 0.25, 9
+        one.read[f"{name}/epsilon"] = Place([0.125], np.nan, np.float64)
+        one.parts[NAMES.index(name)]["epsilon"] = one.read[f"{name}/epsilon"].at
+    one.move(0, biases(0, 0, 0), biases(1), {})
+    if rule == ADAM:
+        spread = 1 - 0.999**10
+        step = 0.5 * 0.45 / (1 - 0.9**10) / (np.sqrt(0.24975 / spread) + 0.125)
+        last = 0.5 * 0.55 / (1 - 0.9**10) / (np.sqrt(0.25075 / spread) + 0.125)
+    else:
+        step, last = 0.0, 0.5 / (np.sqrt(0.2475 + 0.01) + 0.125)
+    np.testing.assert_allclose(one["actor/weights"][0], np.full(9, -step), rtol=1e-6)
+    np.testing.assert_allclose(one["critic/weights"][0], [-step, -step, -last], rtol=1e-6)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    ("actor", "critic", "losses"),
+    [
+        (1, 1, {ACTOR_LOSS: np.inf}), (1, 1, {CRITIC_LOSS: np.nan}), (1, 1, {ENTROPY: -np.inf}),
+        (np.inf, 1, {}), (1, -np.inf, {}), (np.nan, 1, {}), (1, np.nan, {}), (3e38, 1, {}), (1, 3e38, {}),
+        (1, 1, {ACTOR_LOSS: -np.inf, CRITIC_LOSS: np.inf}),
+    ],
+)  # fmt: skip
+def test_what_is_not_finite_moves_no_weight(rule, actor, critic, losses):
+    """Of either network. Moments fade, and the step is counted, as with the framework."""
+    both = Agents(2, rule=RULES[rule], limit=[1, 1], actor=biases(1, 2, 3), critic=biases(4), entropy_coef=[1, 1])
+    for name in NAMES:
+        both[f"{name}/first"][:], both[f"{name}/second"][:], both[f"{name}/count"][:] = 0.5, 0.25, 9
+    metrics = both.move(1, biases(0, actor, 0), biases(critic), losses)
+    assert np.isnan(metrics[[NORM, NORM + 2]]).all()
+    first = {"adam": 0.45, "rmsprop": 0.5, "sgd": 0.5}[rule]
+    second = {"adam": 0.24975, "rmsprop": 0.2475, "sgd": 0.25}[rule]
+    for name, weights in (("actor", biases(1, 2, 3)), ("critic", biases(4))):
+        assert both[f"{name}/weights"].tolist() == [weights, weights]
+        np.testing.assert_allclose(both[f"{name}/first"][:, 0], [0.5, first], rtol=1e-6)
+        np.testing.assert_allclose(both[f"{name}/second"][:, -1], [0.25, second], rtol=1e-6)
+        assert both[f"{name}/count"].tolist() == [9, 10]
+
+
+# Whole updates --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_passes_follow_each_other(rule):
+    """Each is what gradients in float64 and one move make of the weights before; moments are handed on."""
+    made, each = three(rule=RULES[rule]), three(rule=RULES[rule])
+    made.run(0)
+    for number in range(made.passes):
+        for k in range(3):
+            rows = np.s_[number // 2, k, [0, 5][number % 2] : [5, 11][number % 2]]
+            gradients, metrics = exact(each, k, each["index"][rows], each["share"][rows])
+            each["actor/gradient"][k], each["critic/gradient"][k] = gradients
+            for place, value in metrics.items():
+                each["metrics"][number, place, k] = value
+            move(each.told, number, k, each.rooms[0]["aside"])
+    for name, values in each.result().items():
+        np.testing.assert_allclose(made[name], values, rtol=1e-5, atol=1e-5, err_msg=name)
+    assert made["actor/count"].tolist() == [6] * 3
+
+
+def test_who_is_not_due_is_left_alone():
+    """In some passes or in all; the others are moved as they are without them."""
+    due = np.ones((6, 3))
+    due[:, 1], due[[0, 3, 5], 2] = 0, 0
+    some_due, every = three(due=due), three()
+    before = {name: array[1].copy() for name, array in some_due.result().items() if name != "metrics"}
+    some_due.run(0)
+    every.run(0)
+    for name, array in before.items():
+        np.testing.assert_array_equal(some_due[name][1], array, err_msg=name)
+        np.testing.assert_array_equal(some_due[name][0], every[name][0], err_msg=name)
+        assert (some_due[name][2] != every[name][2]).any()
+    assert some_due["actor/count"].tolist() == some_due["critic/count"].tolist() == [6, 0, 3]
+    assert (np.isnan(some_due["metrics"]).all(1) == (due == 0)).all()
+
+
+@pytest.mark.parametrize("wrong", range(3))
+def test_one_that_is_not_finite_holds_up_no_other(wrong):
+    """It stays where it was, in whichever of its passes that row is."""
+    all_three, faulty = three(), three()
+    faulty.read["target"].numbers[wrong] = np.inf
+    faulty.read["target"] = given(faulty["target"])
+    faulty.told["target"] = faulty.read["target"].at
+    before = faulty["actor/weights"].copy()
+    all_three.run(0)
+    faulty.run(0)
+    others = np.arange(3) != wrong
+    for name in ("actor/weights", "critic/weights", "critic/first"):
+        np.testing.assert_array_equal(faulty[name][others], all_three[name][others])
+    np.testing.assert_array_equal(faulty["actor/weights"][wrong], before[wrong])
+    assert faulty["critic/count"].tolist() == [6] * 3
+    assert np.isnan(faulty["metrics"][:, NORM]).tolist() == [(~others).tolist()] * 6
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("threads", [(0, 1), (0, 1, 2), (2,), (1, 0, 3, 2, 6, 5, 4)], ids=str)
+def test_who_does_which_part_does_not_matter(rule, threads):
+    """To the last bit; rows make more than two blocks, so that threads meet amid a pass."""
+    alone, shared = (three(columns=701, rule=RULES[rule], threads=size) for size in (1, max(threads) + 1))
+    alone.run(0)
+    shared.told["give_way"] *= rule != "sgd"  # they may wait without giving way, too
+    shared.run(*threads)
+    for name, array in alone.result().items():
+        assert not np.isnan(array).any()
+        np.testing.assert_array_equal(shared[name], array, err_msg=name)
+
+
+def test_what_is_left_from_before_does_not_matter():
+    """Rooms, gradients and metrics hold other numbers when the next update begins."""
+    first, second = three(), three()
+    for name, place in second.written.items():
+        if name == "metrics" or name.endswith(("gradient", "/0")):
+            place.numbers[...] = 5
+    first.run(0)
+    second.run(0)
+    for name, array in first.result().items():
+        np.testing.assert_array_equal(second[name], array, err_msg=name)
+
+
+# Evaluating -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [3, BLOCK, BLOCK + 3, 2 * BLOCK + 1])
+def test_what_a_network_gives(rows):
+    rng = np.random.default_rng(rows)
+    both = some(rng, rows=rows, hidden=(9, 5))
+    x = given(rng.normal(size=(rows, 2)))
+    for which, choices in ((ACTOR, 3), (CRITIC, 1)):
+        made = room(rows, choices)
+        evaluate(both.parts[which], both.rooms[0], 1, x.at, rows, made.at)
+        leaf = leaf_of(both[f"{NAMES[which]}/weights"][1])
+        exactly = outputs_of(both.plans[which], leaf, x.numbers).detach()
+        np.testing.assert_allclose(made.numbers, exactly, rtol=0, atol=3e-6)
+        made.assert_kept()
+        x.assert_unchanged()
+    both.watch()

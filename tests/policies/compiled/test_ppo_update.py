@@ -1,0 +1,453 @@
+"""Updates by PPO in compiled code move agents as the framework does, whoever makes them, and refuse what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import marltrain as mt
+from marltrain.policies.backends import make_backend
+from marltrain.policies.compiled.ppo_kernel import BLOCK, METRICS, ROOM
+from marltrain.policies.compiled.ppo_update import NetworkPart, PPOUpdates, Rooms, give_way
+from marltrain.policies.learner.gradient_step import GradientSteps
+from marltrain.policies.learner.learner import AlgorithmLearner
+from marltrain.policies.learner.minibatches import Minibatches
+from marltrain.policies.networks import MLP
+from tests.policies.batches import VECTOR, of_agent, some_rollout
+from tests.policies.compiled.test_q_update import CLOSE, assert_close, assert_metrics_close
+from tests.policies.learner.test_learner import everyone, moved, stacked
+
+FIVE = spaces.Discrete(5)
+LEARN = [(1, 1, 1), (1, 0, 1), (1, 1, 1), (0, 0, 0), (0, 1, 1)]
+"""Which of three agents learn."""
+COUNTS = [[23, 17, 9], [31, 0, 8], [1, 40, 23], [12, 13, 14], [5, 2, 29]]
+"""Rows of theirs: the sizes of rollouts come round otherwise, and none can be divided by all numbers of minibatches."""
+
+
+def learner_of(*, compiled: bool = True, own: dict[str, tuple[Any, ...]] | None = None, **settings: Any) -> Any:
+    """Three equal agents' learner, of compiled passes or of torch's; own: numbers that differ between the agents."""
+    backend: Any = make_backend("torch", "cpu", jit_compile=compiled)
+    agent = mt.PPO(VECTOR, settings.pop("actions", FIVE), seed=0, device="cpu", **settings)
+    learner = AlgorithmLearner(agent.algorithm, backend, [0, 1, 2], draw=True)
+    assert type(learner.passes) is (PPOUpdates if compiled else GradientSteps)
+    for name, values in (own or {}).items():
+        for row, value in enumerate(values):
+            learner.set_hyper(row, name, value)
+    return learner
+
+
+def rollout_of(rng: np.random.Generator, counts: list[int], *, masked: bool = False, actions: Any = FIVE) -> Any:
+    """Rows of which those behind an agent's own are rubbish; its weights are not all the same."""
+    rollout: Any = some_rollout(rng, VECTOR, actions, counts, masked=masked)
+    weight = rollout.weight * rng.uniform(0.5, 2, rollout.weight.shape).astype(np.float32)
+    rollout.obs[:, 1:][weight[:, 1:] == 0] = 1e3
+    return replace(rollout, weight=weight)
+
+
+def update(rollout: Any, *learners: Any, learn: Any = None, batch_size: int = 64) -> list[dict[str, Any]]:
+    """Have learners learn from the same rollout; return what each measured."""
+    who = np.ones(len(rollout.weight), bool) if learn is None else np.array(learn, bool)
+    return [learner.update(rollout, learn=who, batch_size=batch_size) for learner in learners]
+
+
+def learn_on(updates: int, *learners: Any, seed: int = 9, counts: tuple[int, ...] = (23, 17, 9)) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(updates):
+        update(rollout_of(rng, list(counts[: learners[0].num_agents])), *learners)
+
+
+# As the framework -----------------------------------------------------------------------------------------------------
+
+RATES, LIMITS = (1e-3, 3e-3, 2e-4), (10.0, 0.05, 1.0)
+CASES: dict[str, dict[str, Any]] = {
+    "as it comes": {},
+    "masked, adam, tanh, three minibatches, values clipped": {
+        "masked": True, "network": MLP((5, 24)), "minibatches": 3, "value_clip": 0.1,
+        "own": {"learning_rate": RATES, "max_grad_norm": LIMITS, "value_clip": (0.1, 0.02, 0.5)},
+    },
+    "relu, batches of seven, a critic of its own": {
+        "network": MLP((9,), "relu"), "batch_size": 7, "epochs": 2, "critic_network": MLP((4, 6, 5)),
+        "critic_learning_rate": 3e-3, "own": {"critic_learning_rate": (3e-3, 1e-4, 1e-3), "learning_rate": RATES},
+    },
+    "masked, rmsprop, a relu critic, no clipping, advantages as they are": {
+        "masked": True, "network": MLP((5, 9)), "critic_network": MLP((9,), "relu"), "optimizer": "rmsprop",
+        "max_grad_norm": None, "normalize_advantage": False, "minibatches": 3, "epochs": 3,
+        "own": {"clip": (0.2, 0.02, 0.4), "entropy_coef": (0.0, 0.1, 0.01), "value_coef": (0.5, 2.0, 0.0)},
+    },
+    "sgd, schedules": {
+        "network": MLP((7,)), "minibatches": 4, "optimizer": "sgd", "learning_rate": mt.linear(0.1, 0.01, 5),
+        "own": {"clip": (mt.linear(0.3, 0.01, 5), 0.2, mt.linear(0.1, 0.2, 3)), "gae_lambda": (0.9, 1.0, 0.0),
+                "entropy_coef": (0.01, mt.linear(0.5, 0.0, 5), 0.0), "gamma": (0.9, 0.99, 0.5)},
+    },
+    "masked, sgd, no hidden layer, values clipped, advantages as they are": {
+        "masked": True, "network": MLP(()), "minibatches": 1, "optimizer": "sgd", "learning_rate": 0.03,
+        "value_clip": 0.3, "normalize_advantage": False, "max_grad_norm": 0.5,
+    },
+    "one choice, eight layers": {"actions": spaces.Discrete(1), "network": MLP((3,) * 8), "minibatches": 2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_updates_are_those_of_torch(case):
+    """Ragged rollouts, agents without rows, agents that do not always learn."""
+    settings = dict(case)
+    masked, actions = settings.pop("masked", False), settings.get("actions", FIVE)
+    native, plain = (learner_of(compiled=compiled, **settings) for compiled in (True, False))
+    start, rng = plain.export(0), np.random.default_rng(3)
+    for i in range(2 * len(COUNTS)):
+        rollout = rollout_of(rng, COUNTS[i % len(COUNTS)], masked=masked, actions=actions)
+        for learner in (native, plain):
+            learner.at(i)
+        assert_metrics_close(*update(rollout, native, plain, learn=LEARN[i % len(LEARN)], batch_size=11))
+        np.testing.assert_array_equal(native.gradient_steps, plain.gradient_steps)
+    assert_close(native, plain)
+    after = native.export(0)
+    still = settings.get("actions") is not None  # one choice teaches the actor nothing
+    assert all(
+        abs(after.arrays[name] - array).max() > 1e-3
+        for name, array in start.arrays.items()
+        if name.startswith("net/critic" if still else "net")
+    )
+
+
+def test_rollouts_of_more_rows_than_a_block():
+    """Minibatches of 2 blocks and a row at most, and of 3 rows at least."""
+    native, plain = (learner_of(compiled=c, network=MLP((9,)), minibatches=2, epochs=2) for c in (True, False))
+    rng = np.random.default_rng(0)
+    for counts in ([4 * BLOCK + 2, BLOCK + 9, 6], [2 * BLOCK, 2 * BLOCK + 2, 1]):
+        assert_metrics_close(*update(rollout_of(rng, counts), native, plain))
+    assert_close(native, plain)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "sgd"])
+def test_an_agent_that_does_not_learn_is_unchanged_to_the_bit(optimizer):
+    """Its weights, moments and counts, whichever the others are that do; nor one that has no rows."""
+    native, rng = learner_of(network=MLP((5,)), optimizer=optimizer, minibatches=3), np.random.default_rng(1)
+    for learn, counts in zip(LEARN, COUNTS, strict=True):
+        before = [native.export(row) for row in range(3)]
+        (metrics,) = update(rollout_of(rng, counts), native, learn=learn)
+        after = [native.export(row) for row in range(3)]
+        learned = [bool(one) and count > 0 for one, count in zip(learn, counts, strict=True)]
+        assert [moved(b, a) for b, a in zip(before, after, strict=True)] == learned
+        steps = [after[row].info["gradient_steps"] - before[row].info["gradient_steps"] for row in range(3)]
+        assert steps == [4 * min(3, count) * one for count, one in zip(counts, learned, strict=True)]
+        if any(learned):
+            assert np.isnan(metrics["loss/total"]).tolist() == [not one for one in learned]
+
+
+def with_inf(rollout: Any) -> None:
+    rollout.reward[1, 4] = np.inf
+
+
+def with_nan(rollout: Any) -> None:
+    rollout.obs[1, 0, 2] = np.nan
+
+
+def too_large(rollout: Any) -> None:
+    rollout.reward[1, 3] = 1e25  # losses are finite in float64, the squares of its slopes are not
+
+
+@pytest.mark.parametrize("fault", [with_inf, with_nan, too_large])
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "sgd"])
+def test_a_loss_that_is_not_finite_moves_no_weight_of_its_agent(optimizer, fault):
+    """The others learn on. Its moments fade, steps are counted, metrics tell, as with torch; then it recovers."""
+    native, plain = (
+        learner_of(compiled=compiled, network=MLP((5,)), optimizer=optimizer, minibatches=1, epochs=2)
+        for compiled in (True, False)
+    )
+    rng = np.random.default_rng(2)
+    learn_on(2, native, plain)
+    rollout = rollout_of(rng, [7, 9, 8])
+    fault(rollout)
+    before = [native.export(row).arrays for row in range(3)]
+    with np.errstate(invalid="ignore", over="ignore"):
+        metrics = update(rollout, native, plain)[0]
+    after = [native.export(row).arrays for row in range(3)]
+    assert np.isnan(metrics["grad_norm/actor"]).tolist() == [False, True, False]
+    assert np.isnan(metrics["grad_norm/critic"]).tolist() == [False, True, False]
+    for name, array in before[1].items():
+        if name.startswith("net/"):
+            np.testing.assert_array_equal(after[1][name], array, err_msg=name)
+            assert all((after[row][name] != before[row][name]).any() for row in (0, 2))
+        elif name.endswith("count"):
+            assert after[1][name] == array + 2
+        else:
+            fade = {"first": 0.9, "second": 0.999 if optimizer == "adam" else 0.99}[name.split("/")[-1]]
+            np.testing.assert_allclose(after[1][name], fade**2 * array, rtol=1e-5, err_msg=name)
+    assert_close(native, plain)
+    learn_on(2, native, plain, seed=4)
+    assert_close(native, plain)
+    assert moved(native.export(1), replace(native.export(1), arrays=after[1]))
+
+
+# One among others, by whichever threads -------------------------------------------------------------------------------
+
+KINDS: dict[str, dict[str, Any]] = {
+    "adam": {"network": MLP((5, 24)), "minibatches": 3, "value_clip": 0.2},
+    "rmsprop": {"network": MLP((3,), "relu"), "optimizer": "rmsprop", "batch_size": 6, "epochs": 2},
+    "sgd": {"network": MLP(()), "optimizer": "sgd", "max_grad_norm": None, "learning_rate": 0.1, "minibatches": 2},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("masked", [False, True])
+def test_an_agent_learns_alone_as_it_does_among_others(kind, masked):
+    """To the last bit, and without the padding that others' rows make."""
+    agents = [mt.PPO(VECTOR, FIVE, seed=k, device="cpu", jit_compile=True, **KINDS[kind]) for k in range(3)]
+    together, rng = stacked(agents), np.random.default_rng(4)
+    assert isinstance(together.passes, PPOUpdates)
+    for counts in ([5, 17, 9], [31, 2, 8], [17, 17, 2 * BLOCK + 1]):
+        rollout = rollout_of(rng, counts, masked=masked)
+        (metrics,) = update(rollout, together)
+        for k, agent in enumerate(agents):
+            (alone,) = update(of_agent(rollout, k, counts[k]), agent.learner_)
+            told, own = ({name: values[row] for name, values in m.items()} for m, row in ((metrics, k), (alone, 0)))
+            assert told.pop("explained_variance") == pytest.approx(own.pop("explained_variance"), rel=1e-9)
+            assert told == own
+    for k, agent in enumerate(agents):
+        assert together.export(k).info == agent.learner_.export(0).info
+        assert not moved(together.export(k), agent.learner_.export(0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_make_the_same_bits(kind, monkeypatch):
+    """As many as there are, or as there are networks: they are kept, ended, and started anew."""
+    one, rng = learner_of(**KINDS[kind]), np.random.default_rng(6)
+    rollouts = [rollout_of(rng, counts, masked=True) for counts in ([150, 90, 31], *COUNTS)]
+    measured = [update(rollout, one)[0] for rollout in rollouts]
+    assert one.passes.made[0]._pool is None
+    for threads in (2, 3, 5, 64):
+        many = learner_of(**KINDS[kind])
+        made = many.passes.made[0]
+        monkeypatch.setattr(many.backend, "threads", lambda threads=threads: threads)
+        for rollout, expected in zip(rollouts[:-1], measured, strict=False):
+            np.testing.assert_equal(update(rollout, many)[0], expected)
+        pool = made._pool
+        assert 1 <= len(pool._threads) < min(threads, 7)
+        many.close()
+        assert made._pool is None
+        assert not any(thread.is_alive() for thread in pool._threads)
+        np.testing.assert_equal(update(rollouts[-1], many)[0], measured[-1])
+        for row in range(3):
+            assert not moved(one.export(row), many.export(row))
+        assert len(made._rooms._told) == min(threads, 6)
+        many.close()
+
+
+def test_there_is_room_for_each_thread():
+    """For a block of rows of the observations and of all layers, weights turned, zeros, and the largest matrix."""
+    learner = learner_of(network=MLP((3, 64)), critic_network=MLP((300,)))
+    parts = list(learner.passes.made[0]._networks.values())
+    assert all(type(part) is NetworkPart for part in parts)
+    assert [part.widths for part in parts] == [[5, 3, 64, 5], [5, 300, 1]]
+    rooms = Rooms(parts)
+    first, again, more = rooms.of(2), rooms.of(1), rooms.of(3)
+    assert first == again
+    assert len(rooms._told) == 3
+    assert more == rooms.of(3)
+    sizes = [BLOCK * 5, BLOCK * 301, 5 * 300 + 300 + 301, 300, BLOCK * 300]
+    assert [array.size for array in rooms._arrays] == 3 * sizes
+    assert len({int(one[name]) for one in rooms._told for name in ROOM.names or ()}) == 15
+
+
+def test_a_thread_that_waits_gives_way_where_it_can():
+    assert give_way() == give_way() != 0
+
+
+# Evaluating -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 9, BLOCK + 3])
+def test_what_networks_give_is_what_they_give(rows):
+    learner = learner_of(network=MLP((5, 24)), critic_network=MLP((7,), "relu"))
+    obs = torch.tensor(np.random.default_rng(rows).normal(size=(3, rows, 5)), dtype=torch.float32)
+    given = learner.passes.networks(learner.nets)
+    assert given.keys() == learner.nets.keys()
+    for name, outputs in (("actor", 5), ("critic", 1)):
+        (made,), (expected,) = given[name](obs), learner.nets[name](obs)
+        assert made.shape == (3, rows, outputs)
+        np.testing.assert_allclose(made, expected.detach(), rtol=0, atol=1e-6)
+        assert abs(made[0] - made[1]).max() > 0.001
+        (again,) = given[name](obs.repeat_interleave(2, 1)[:, ::2])  # which does not lie in one piece
+        assert torch.equal(made, again)
+    for wrong in (obs.double(), obs[..., :4].contiguous(), obs[:2]):
+        with pytest.raises(TypeError, match="column 'obs' must be float32"):
+            given["critic"](wrong)
+
+
+# Saved ----------------------------------------------------------------------------------------------------------------
+
+
+def trained(seed: int = 5, **settings: Any) -> Any:
+    """An agent of compiled passes that has learned a little."""
+    agent = mt.PPO(VECTOR, FIVE, seed=seed, device="cpu", jit_compile=True, minibatches=3, **settings)
+    assert isinstance(agent.learner_.passes, PPOUpdates)
+    learn_on(2, agent.learner_)
+    return agent
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "sgd"])
+def test_an_agent_goes_on_exactly_where_it_is_loaded(optimizer):
+    """In a learner that has learned before: what it is told of weights and moments stays where it was."""
+    home, away = (trained(seed, optimizer=optimizer).learner_ for seed in (5, 6))
+    assert moved(home.export(0), away.export(0))
+    away.load(0, home.export(0))
+    learn_on(3, home, away)
+    assert home.updates.tolist() == [5]
+    assert home.export(0).info == away.export(0).info
+    assert not moved(home.export(0), away.export(0))
+
+
+def test_a_saved_agent_goes_on_exactly(tmp_path):
+    """How its passes are made is chosen anew where it is read: here by an agent that takes its place, and by torch."""
+    agent = trained()
+    agent.save(tmp_path / "agent")
+    plain: Any = mt.load(tmp_path / "agent")[0]
+    assert type(plain.learner_.passes) is GradientSteps
+    assert not moved(agent.learner_.export(0), plain.learner_.export(0))
+    again = trained(seed=6)
+    again.restore(plain.state())
+    learn_on(3, agent.learner_, again.learner_, plain.learner_)
+    assert agent.learner_.export(0).info == again.learner_.export(0).info
+    assert not moved(agent.learner_.export(0), again.learner_.export(0))
+    assert_close(agent.learner_, plain.learner_)
+
+
+def test_a_copy_learns_by_itself():
+    agent = trained()
+    copy = agent.frozen_copy()
+    before = copy.learner_.export(0)
+    assert isinstance(copy.learner_.passes, PPOUpdates)
+    learn_on(2, agent.learner_)
+    assert not moved(before, copy.learner_.export(0))
+    learn_on(2, copy.learner_)
+    assert not moved(agent.learner_.export(0), copy.learner_.export(0))
+
+
+# What is refused ------------------------------------------------------------------------------------------------------
+
+
+def columns_of(rng: np.random.Generator, rows: int = 7, *, masked: bool = True) -> dict[str, Any]:
+    """What passes are given of a prepared rollout."""
+
+    def some(*shape: int) -> Any:
+        return torch.tensor(rng.normal(size=(3, rows, *shape)), dtype=torch.float32)
+
+    return {
+        "obs": some(5), "legal": torch.ones((3, rows, 5), dtype=torch.bool) if masked else None,
+        "action": torch.tensor(rng.integers(5, size=(3, rows))), "log_prob": some() - 1.6, "advantage": some(),
+        "target": some(), "value": some(),
+    }  # fmt: skip
+
+
+def given_to(learner: Any, columns: dict[str, Any], **changes: Any) -> Any:
+    """Have its passes made by columns, and by what is dealt of their rows with some changes."""
+    dealt = Minibatches(np.ones((3, 7), np.float32), 2, 64).dealt(2, [np.random.default_rng(0) for _ in range(3)])
+    due = changes.pop("due", dealt.present)
+    return learner.passes.made[0](columns, replace(dealt, **changes), learner.numbers(), due)
+
+
+WRONG: dict[str, Any] = {
+    "float64": lambda column: column.double(),
+    "int32": lambda column: column.int(),
+    "float16": lambda column: column.half(),
+    "strides": lambda column: column.repeat_interleave(2, -1)[..., ::2],
+    "nothing": lambda column: None,
+    r"\(3, 6": lambda column: column[:, :6].contiguous(),
+    r"\(2, 7": lambda column: column[:2],
+    r"\(3, 7, 3": lambda column: column[..., :3].contiguous(),
+}
+OF = dict.fromkeys(("obs", "log_prob", "advantage", "target", "value"), "float32") | {
+    "action": "int64",
+    "legal": "bool",
+}
+
+
+@pytest.mark.parametrize("name", OF)
+def test_columns_that_compiled_code_would_not_read_aright(name):
+    native = learner_of(network=MLP((5,)), value_clip=0.2)
+    before = [native.export(row) for row in range(3)]
+    for wrong, made_wrong in WRONG.items():
+        columns = columns_of(np.random.default_rng(0))
+        if wrong == r"\(3, 7, 3" and columns[name].ndim == 2:
+            continue
+        columns[name] = made_wrong(columns[name])
+        if (name, wrong) == ("legal", "nothing"):  # all actions are
+            continue
+        told = rf"column '{name}' must be {OF[name]} \(3, \d.*\) in one piece; .*{wrong}"
+        if (name, wrong) == ("target", r"\(3, 6"):  # then all others have one row too many
+            told = "column 'obs' must be"
+        with pytest.raises(TypeError, match=told):
+            given_to(native, columns)
+    assert not any(moved(state, native.export(row)) for row, state in enumerate(before))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"action": -1}, r"actions must lie in \[0, 5\); they are -1"),
+        ({"action": 5}, r"actions must lie in \[0, 5\); they are . to 5"),
+        ({"index": -1}, r"rows must lie in \[0, 7\); they are -1"),
+        ({"index": 7}, r"rows must lie in \[0, 7\); they are 0 to 7"),
+        ({"index": np.zeros((2, 3, 7), np.int32)}, r"column 'index' must be int64 \(2, 3, 7\)"),
+        ({"index": np.zeros((2, 2, 7), np.int64)}, r"column 'index' must be int64 \(2, 3, 7\)"),
+        ({"weight": np.zeros((2, 3, 7))}, r"column 'share' must be float32 \(2, 3, 7\)"),
+        ({"weight": np.zeros((2, 3, 6), np.float32)}, r"column 'share' must be float32 \(2, 3, 7\)"),
+        ({"start": np.zeros(8, np.int64)[::2]}, r"column 'start' must be int64 \(4,\)"),
+        ({"stop": np.zeros(3, np.int64)}, r"column 'stop' must be int64 \(4,\)"),
+        ({"epoch": np.zeros(4, np.int32)}, r"column 'epoch' must be int64 \(4,\)"),
+        ({"due": np.ones((4, 2), bool)}, r"column 'due' must be bool \(4, 3\)"),
+        ({"due": np.ones((4, 3))}, r"column 'due' must be bool \(4, 3\)"),
+    ],
+)
+def test_places_that_there_are_not(changes, told):
+    """Actions, rows and passes."""
+    native, columns, changes = learner_of(network=MLP((5,))), columns_of(np.random.default_rng(0)), dict(changes)
+    before = [native.export(row) for row in range(3)]
+    if "action" in changes:
+        columns["action"][2, 6] = changes.pop("action")
+    if isinstance(changes.get("index"), int):
+        changes["index"], place = np.zeros((2, 3, 7), np.int64), changes["index"]
+        changes["index"][1, 2, 6] = place
+    with pytest.raises(TypeError, match=told):
+        given_to(native, columns, **changes)
+    assert not any(moved(state, native.export(row)) for row, state in enumerate(before))
+
+
+def test_the_same_columns_are_taken_as_they_should_be():
+    """Without values, where they are not clipped, and without masks; each pass is as torch's."""
+    native, plain = (learner_of(compiled=compiled, network=MLP((5,))) for compiled in (True, False))
+    assert native.passes.at_once
+    assert not native.passes.native
+    rngs = [np.random.default_rng(0) for _ in range(3)]
+    dealt = Minibatches(np.ones((3, 7), np.float32), 2, 64).dealt(2, rngs)
+    for masked in (False, True):
+        columns = columns_of(np.random.default_rng(0), masked=masked)
+        due = np.array([[True, False, True]] * 4)
+        unclipped = {name: column for name, column in columns.items() if name != "value"}
+        measured = native.passes.made[0](unclipped, dealt, native.numbers(), due)
+        assert measured.shape == (4, METRICS, 3)
+        for number, (start, stop, epoch) in enumerate(zip(dealt.start, dealt.stop, dealt.epoch, strict=True)):
+            index = dealt.index[epoch, :, start:stop]
+            rows = {n: None if c is None else c[np.arange(3)[:, None], index] for n, c in columns.items()}
+            rows["weight"] = torch.tensor(dealt.weight[epoch, :, start:stop].copy())
+            expected = plain.passes.made[0](rows, plain.numbers(), due[number])
+            np.testing.assert_allclose(measured[number][:, [0, 2]], expected[:, [0, 2]], rtol=2 * CLOSE, atol=2 * CLOSE)
+        assert native.passes.made[0].metrics == plain.passes.made[0].metrics
+    for name, array in native.moved().items():
+        np.testing.assert_allclose(array, plain.moved()[name], rtol=0, atol=CLOSE, err_msg=name)
+
+
+def test_everyone_may_have_nothing_to_learn_from():
+    native, plain = (learner_of(compiled=compiled, network=MLP((5,))) for compiled in (True, False))
+    before = native.export(0)
+    rollout = rollout_of(np.random.default_rng(0), [4, 4, 4])
+    assert_metrics_close(*update(replace(rollout, weight=0 * rollout.weight), native, plain))
+    assert_metrics_close(*update(rollout, native, plain, learn=~everyone(native)))
+    assert not moved(before, native.export(0))
+    assert_close(native, plain)

@@ -1,0 +1,191 @@
+"""Rows drawn and read in compiled code are those that numpy draws and reads, by the same random bits."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from marltrain.compiling import compiled
+from marltrain.policies.batch import Column, Needs
+from marltrain.policies.compiled.replay_kernel import (
+    CompiledReader,
+    Draws,
+    Reading,
+    below,
+    draw,
+    reader_of,
+    reading_at,
+    reads,
+)
+from marltrain.policies.memory import Plan, Streams
+from marltrain.policies.memory.readers import SCAN_BELOW, UniformReader
+from tests.policies.memory.worlds import Record, World, blank, drive, one_group, seeing, two_groups
+
+NEEDS = Needs(False, {})
+ROWS = 2
+"""Few, so that few rows are enough to try cells for them."""
+GAMMA = np.array([0.9, 0.5])
+BOTH = np.ones(2, bool)
+BY_TURNS = [(t, [t // 7 % 2, 1 - t // 7 % 2, t // 7 % 2]) for t in range(0, 60, 7)]
+"""Masks of three players from a batch step on."""
+
+
+@compiled
+def drawn_below(bits: int, generator: int, limit: int, made: Any) -> None:
+    for i in range(len(made)):
+        made[i] = below(bits, generator, limit)
+
+
+@compiled
+def drawn(address: int, now: int) -> None:
+    draw(reading_at(address), now)
+
+
+@pytest.mark.parametrize("limit", [2, 3, 2048, 50_000, 3 * 2**29, 2**30 + 1, 2**31 - 1])
+def test_whole_numbers_are_those_that_numpy_draws(limit):
+    """An odd number of 32 bits is asked for: half of a draw of 64 stays in the generator, for either."""
+    mine, its = np.random.default_rng(5), np.random.default_rng(5)
+    interface = mine.bit_generator.ctypes
+    made = np.zeros(1001, np.int64)
+    place = ctypes.cast(interface.next_uint32, ctypes.c_void_p).value or 0
+    drawn_below(place, interface.state_address, limit, made)
+    np.testing.assert_array_equal(made, its.integers(limit, size=len(made)))
+    assert mine.integers(7, size=5).tolist() == its.integers(7, size=5).tolist()
+    assert mine.bit_generator.state == its.bit_generator.state
+
+
+def world(make, envs, rows, dense, masks, seed, compare):
+    """Streams of a random world of some batch steps; `compare` (batch step) after each."""
+    spec = make()
+    streams = Streams(spec, envs, {0: Plan(rows)})
+    record = Record(spec, envs)
+    return streams, lambda: drive(World(spec, envs, seed, dense), streams, record, compare, 60, masks=masks)
+
+
+@pytest.mark.parametrize(
+    ("make", "envs", "rows", "dense", "seats", "masks"),
+    [
+        pytest.param(one_group, 9, 40, True, [[0], [2]], [], id="not full yet"),
+        pytest.param(one_group, 9, 17, True, [[2], [0, 1]], [], id="it wraps"),
+        pytest.param(two_groups, 9, 17, False, [[1, 0], [0]], [], id="ragged"),
+        pytest.param(lambda: one_group(masked=False), 11, 23, False, [[0], [1]], [], id="without masks"),
+        pytest.param(one_group, 9, 31, True, [[2], [0, 1]], BY_TURNS, id="seats learn by turns"),
+    ],
+)
+def test_transitions_are_those_that_are_drawn_and_read_in_numpy(make, envs, rows, dense, seats, masks):
+    compared = 0
+
+    def compare(t):
+        nonlocal compared
+        ring = streams.rings[0]
+        native, plain = CompiledReader(ring, seats, NEEDS), UniformReader(ring, seats, NEEDS)
+        if not plain.size().all():
+            return
+        mine, its = ([np.random.default_rng([t, k]) for k in range(2)] for _ in range(2))
+        batch, expected = native.sample(mine, GAMMA, ROWS), plain.sample(its, GAMMA, ROWS)
+        for name in ("cells", "obs", "legal", "action", "reward", "discount", "weight", "next_obs", "next_legal"):
+            one, other = getattr(batch, name), getattr(expected, name)
+            assert (one is None) == (other is None)
+            if one is not None:
+                assert one.dtype == other.dtype
+                np.testing.assert_array_equal(one, other, err_msg=name)
+        reading = Reading(ring)
+        draws = Draws(native, reading)
+        assert draws.possible(ROWS, BOTH) == (plain.size().min() >= SCAN_BELOW * ROWS)
+        if draws.possible(ROWS, BOTH):
+            rngs, room = [np.random.default_rng([t, k]) for k in range(2)], reading.room(2, ROWS)
+            reading.place(room, GAMMA)
+            draws.place(rngs)
+            draws.lay()
+            drawn(reading.address, ring.now)
+            np.testing.assert_array_equal(room.cells, expected.cells)
+            assert [rng.bit_generator.state for rng in rngs] == [rng.bit_generator.state for rng in its]
+            compared += 1
+
+    streams, go = world(make, envs, rows, dense, masks, 3, compare)
+    go()
+    assert compared > 20
+
+
+def test_an_agent_without_a_generator_draws_none():
+    """Agent 0, whose seat never learned, reads any row; agent 1 draws those that it draws alone."""
+    streams = Streams(one_group(masked=False), 11, {0: Plan(14)})
+    step: Any = blank(streams.spec, 11)
+    step.turn[0][:] = True
+    streams.learning(np.array([False, True, True]))
+    for _ in range(12):
+        streams.arrived(step)
+        streams.decided(0, np.zeros((3, 11), np.int64), {})
+    ring = streams.rings[0]
+    reader, reading = CompiledReader(ring, [[0], [1]], NEEDS), Reading(ring)
+    draws, room = Draws(reader, reading), reading.room(2, ROWS)
+    assert not draws.possible(ROWS, BOTH) and draws.possible(ROWS, np.array([False, True]))
+    reading.place(room, GAMMA)
+    draws.place([None, np.random.default_rng(3)])
+    draws.lay()
+    drawn(reading.address, ring.now)
+    assert room.cells[0].tolist() == [0] * ROWS
+    batch = reader.sample([None, np.random.default_rng(3)], GAMMA, ROWS)
+    assert batch.weight.tolist() == [[0.0] * ROWS, [1.0] * ROWS]
+    np.testing.assert_array_equal(room.cells[1], batch.cells[1])
+
+
+def test_a_ring_that_has_grown_is_read_where_it_is_now():
+    streams = Streams(one_group(masked=False), 40, {0: Plan(3)})
+    step: Any = blank(streams.spec, 40)
+    step.turn[0][:] = True
+    holder = streams.reader([[0]], Needs(True))
+    ring = streams.rings[0]
+    native, plain = CompiledReader(ring, [[0], [1]], NEEDS), UniformReader(ring, [[0], [1]], NEEDS)
+    reading = Reading(ring)
+    draws, room = Draws(native, reading), reading.room(2, ROWS)
+    for t in range(30):
+        step.reward[:] = t
+        streams.arrived(step)
+        if t > 3:
+            reading.place(room, GAMMA)
+            draws.place([np.random.default_rng(t), np.random.default_rng(-t % 97)])
+            draws.lay()
+            drawn(reading.address, ring.now)
+            rngs = [np.random.default_rng(t), np.random.default_rng(-t % 97)]
+            expected = plain.sample(rngs, GAMMA, ROWS)
+            np.testing.assert_array_equal(room.cells, expected.cells)
+            rngs = [np.random.default_rng(t), np.random.default_rng(-t % 97)]
+            np.testing.assert_array_equal(native.sample(rngs, GAMMA, ROWS).reward, expected.reward)
+        streams.decided(0, np.zeros((3, 40), np.int64), {})
+    assert ring.capacity > 30
+    assert holder.size() == [29 * 40]
+
+
+def test_which_transitions_compiled_code_reads():
+    def ring(spec, **plan):
+        return Streams(spec, 2, {0: Plan(5, **plan)}).rings[0]
+
+    plain = ring(one_group())
+    assert reads(plain, NEEDS)
+    assert isinstance(reader_of(plain, [[0]], NEEDS), CompiledReader)
+    assert not reads(plain, Needs(False, {}, n_step=2))
+    assert not reads(ring(seeing()), NEEDS)
+    columns = {"log_prob": Column()}
+    assert not reads(ring(one_group(), columns=columns), Needs(False, columns))
+    assert type(reader_of(plain, [[0]], Needs(False, {}, n_step=2))) is UniformReader
+
+
+def test_more_cells_than_32_bits_are_left_to_numpy(monkeypatch):
+    streams = Streams(one_group(masked=False), 40, {0: Plan(9)})
+    step: Any = blank(streams.spec, 40)
+    step.turn[0][:] = True
+    streams.arrived(step)
+    for _ in range(4):
+        streams.decided(0, np.zeros((3, 40), np.int64), {})
+        streams.arrived(step)
+    reader = CompiledReader(streams.rings[0], [[0], [1, 2]], NEEDS)
+    draws = Draws(reader, Reading(streams.rings[0]))
+    assert draws.possible(5, BOTH)  # 160 rows of the first agent
+    assert not draws.possible(6, BOTH)
+    assert draws.possible(6, np.array([False, True]))
+    monkeypatch.setattr("marltrain.policies.compiled.replay_kernel.MOST_CELLS", 800)  # ten slots, two players
+    assert not draws.possible(5, BOTH)

@@ -1,0 +1,135 @@
+"""Minibatches: every row of every agent exactly once an epoch, in shares as even as they can be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from marltrain.policies.algorithms.base import TensorBatch
+from marltrain.policies.backends import make_backend
+from marltrain.policies.learner.minibatches import Minibatches, columns_of, shares_of
+from marltrain.random import generator
+
+BACKEND = make_backend("torch", "cpu")
+
+
+def dealt(counts, minibatches, batch_size, epochs=1):
+    """Return for each minibatch (rows of each agent, which agents are in it)."""
+    weight = (np.arange(max(counts)) < np.array(counts)[:, None]).astype(np.float32)
+    number = np.broadcast_to(np.arange(max(counts)), weight.shape) + 100 * np.arange(len(counts))[:, None]
+    tensors = TensorBatch(
+        number=BACKEND.tensor(number), weight=BACKEND.tensor(weight), obs={"vector": BACKEND.tensor(number * 1.0)},
+        legal=None, boot_obs=None, cut=None, extras={}, metrics={}, to_numpy=None, to_tensor=None,
+    )  # fmt: skip
+    made = []
+    rngs = [generator(k, "update") for k in range(len(counts))]
+    for columns, present in Minibatches(weight, minibatches, batch_size).epochs(epochs, rngs, tensors, BACKEND):
+        batch = TensorBatch(**columns)
+        assert (batch.obs["vector"] == batch.number).all()
+        assert batch.legal is None
+        rows = [batch.number[k][batch.weight[k] > 0].tolist() for k in range(len(counts))]
+        assert [len(own) > 0 for own in rows] == present.tolist()
+        made.append(rows)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("counts", "minibatches", "batch_size", "shares"),
+    [
+        ([10, 7], 3, 64, [[4, 3], [3, 2], [3, 2]]),
+        ([10, 2], 3, 64, [[4, 1], [3, 1], [3, 0]]),  # no agent is cut finer than its rows
+        ([10, 7], None, 4, [[4, 4], [3, 3], [3, 0]]),  # 10 rows are 3 batches of at most 4, 7 rows are 2
+        ([5], None, 64, [[5]]),
+        ([4, 0], 2, 64, [[2, 0], [2, 0]]),
+    ],
+)
+def test_shares(counts, minibatches, batch_size, shares):
+    made = dealt(counts, minibatches, batch_size, epochs=3)
+    assert [[len(own) for own in rows] for rows in made] == shares * 3
+    for epoch in range(3):
+        piece = made[epoch * len(shares) : (epoch + 1) * len(shares)]
+        for k, count in enumerate(counts):
+            seen = sorted(row for rows in piece for row in rows[k])
+            assert seen == [100 * k + i for i in range(count)]
+
+
+def test_the_order_is_each_agents_own_and_new_every_epoch():
+    both = dealt([8, 8], 2, 64, epochs=2)
+    alone = dealt([8], 2, 64, epochs=2)
+    assert [rows[0] for rows in both] == [rows[0] for rows in alone]
+    assert both[0][0] != both[2][0]
+    assert [row - 100 for row in both[0][1]] != both[0][0]
+    permutation = generator(0, "update").permutation(8)
+    assert alone[0][0] + alone[1][0] == permutation.tolist()
+
+
+def weighted(weight, minibatches, **options):
+    """Return the (weight, mark) of every minibatch; a row's mark is the weight that it had."""
+    tensors = TensorBatch(mark=BACKEND.tensor(weight.copy()))
+    rngs = [generator(k, "update") for k in range(len(weight))]
+    cut = Minibatches(weight, minibatches, 64, **options)
+    return [(c["weight"].numpy(), c["mark"].numpy()) for c, _ in cut.epochs(1, rngs, tensors, BACKEND)]
+
+
+def test_weights_of_a_minibatch_are_those_of_its_rows_scaled_to_a_sum_of_one():
+    given = np.array([[0.5, 0.25, 2.0, 1.0, 3.0], [4.0, 0.5, 0.0, 0.0, 0.0]], np.float32)
+    seen: list[list[float]] = [[], []]
+    for weight, mark in weighted(given, 2):
+        for k in range(2):
+            real = weight[k] > 0
+            np.testing.assert_allclose(weight[k][real], mark[k][real] / mark[k][real].sum(), rtol=1e-6)
+            seen[k] += mark[k][real].tolist()
+    assert [sorted(row) for row in seen] == [[0.25, 0.5, 1.0, 2.0, 3.0], [0.5, 4.0]]
+
+
+def test_a_compiled_backend_is_given_wider_minibatches_of_the_same_rows():
+    given = np.ones((2, 7), np.float32)
+    plain, wide = weighted(given, 3), weighted(given, 3, width=lambda rows: 8)
+    assert [weight.shape for weight, _ in wide] == [(2, 8)] * 3
+    for (weight, _), (padded, _) in zip(plain, wide, strict=True):
+        assert np.array_equal(padded[:, : weight.shape[1]], weight)
+        assert not padded[:, weight.shape[1] :].any()
+
+
+@pytest.mark.parametrize(
+    ("counts", "minibatches", "batch_size"),
+    [([10, 7, 1], 3, 64), ([11, 2], None, 4), ([4, 0, 9], 2, 64), ([5], None, 64), ([0, 0], 3, 64), ([1, 3], 5, 64)],
+)
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_dealt_by_number_are_the_same_minibatches(counts, minibatches, batch_size, epochs):
+    """The same rows in the same places with the same weights; the same numbers are drawn for it."""
+    rng = np.random.default_rng(0)
+    weight = (np.arange(max(counts) + 1) < np.array(counts)[:, None]) * rng.uniform(
+        0.5, 2, (len(counts), max(counts) + 1)
+    )
+    weight = weight.astype(np.float32)
+    number = np.broadcast_to(np.arange(weight.shape[1]), weight.shape)
+    cut = Minibatches(weight, minibatches, batch_size)
+    rngs, others = ([generator(k, "update") for k in range(len(counts))] for _ in range(2))
+    expected = list(cut.epochs(epochs, rngs, TensorBatch(number=BACKEND.tensor(number)), BACKEND))
+    made = cut.dealt(epochs, others)
+    passes = len(expected)
+    assert made.index.shape == made.weight.shape == (epochs, len(counts), cut.edges[-1][1])
+    assert (made.epoch.shape, made.present.shape) == ((passes,), (passes, len(counts)))
+    for array, kind in (
+        (made.index, np.int64), (made.weight, np.float32), (made.epoch, np.int64), (made.start, np.int64),
+        (made.stop, np.int64), (made.present, np.bool_),
+    ):  # fmt: skip
+        assert array.dtype == kind
+        assert array.flags.c_contiguous
+    for i, (columns, present) in enumerate(expected):
+        rows = np.s_[made.epoch[i], :, made.start[i] : made.stop[i]]
+        np.testing.assert_array_equal(made.index[rows], columns["number"])
+        np.testing.assert_array_equal(made.weight[rows], columns["weight"])
+        np.testing.assert_array_equal(made.present[i], present)
+    assert made.epoch.tolist() == np.repeat(np.arange(epochs), passes // epochs).tolist()
+    assert [rng.bit_generator.state for rng in rngs] == [rng.bit_generator.state for rng in others]
+
+
+def test_minibatches_hold_what_is_in_rows_and_not_done_with():
+    held = columns_of(TensorBatch(obs=1, legal=None, advantage=2, weight=3, reward=4, boot_obs=5, extras={}, cut=6))
+    assert held == {"obs": 1, "legal": None, "advantage": 2}
+
+
+def test_shares_by_hand():
+    assert shares_of(np.array([[1.0, 3.0], [0.0, 0.0]])).tolist() == [[0.25, 0.75], [0.0, 0.0]]

@@ -1,0 +1,146 @@
+"""Noise drawn for many acts at once is the noise drawn act by act, and the generators can be put back at any time."""
+
+import copy
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import marltrain as mt
+from marltrain.policies.algorithms.ppo import PPOAlgorithm
+from marltrain.policies.distributions import distribution_of
+from marltrain.policies.exploration import epsilon_noise
+from marltrain.policies.learner import noise
+from marltrain.policies.learner.noise import Noise
+
+VECTOR = spaces.Box(-1, 1, (5,), np.float32)
+SPACES = {
+    "categorical": spaces.Discrete(3), "several": spaces.MultiDiscrete([2, 3]), "gaussian": spaces.Box(-1, 1, (3,)),
+}  # fmt: skip
+
+
+def generators(agents=2):
+    return [np.random.default_rng(seed) for seed in range(agents)]
+
+
+def drawn_by(name):
+    if name == "epsilon":
+        return lambda rngs, rows: epsilon_noise(rngs, rows, 4)
+    distribution = distribution_of(SPACES[name])
+    return lambda rngs, rows: {"sample": distribution.noise(rngs, rows)}
+
+
+def assert_equal(mine, theirs):
+    assert mine.keys() == theirs.keys()
+    for name, values in mine.items():
+        np.testing.assert_array_equal(values, theirs[name])
+
+
+@pytest.mark.parametrize("name", [*SPACES, "epsilon"])
+@pytest.mark.parametrize("rows", [1, 7, 64])
+def test_ahead_is_act_by_act(name, rows, monkeypatch):
+    """700 rows at once at most: 700, 100 and 10 acts, so that later draws are as long as the ones before."""
+    monkeypatch.setattr(noise, "ROWS", 700)
+    draw = drawn_by(name)
+    ahead, mine, theirs = Noise(draw), generators(), generators()
+    for act in range(40 if rows < 64 else 60):
+        assert_equal(ahead.next(mine, rows), draw(theirs, rows))
+        if act in (0, 11, 12, 30):
+            ahead.settle()
+            ahead.settle()
+            assert [rng.random() for rng in mine] == [rng.random() for rng in theirs]
+
+
+def test_other_generators_and_other_numbers_of_rows_in_between():
+    """A test in the middle of training, then twice as many environments."""
+    draw = drawn_by("categorical")
+    ahead, training, testing = Noise(draw), generators(), generators(3)
+    by_act = copy.deepcopy(training), copy.deepcopy(testing)
+    for mine, theirs, rows in [(training, by_act[0], 4)] * 5 + [(testing, by_act[1], 2)] * 3:
+        assert_equal(ahead.next(mine, rows), draw(theirs, rows))
+    for rows in (4, 4, 8, 8, 8, 4):
+        assert_equal(ahead.next(training, rows), draw(by_act[0], rows))
+    ahead.settle()
+    for mine, theirs in zip(training + testing, by_act[0] + by_act[1], strict=True):
+        assert mine.bit_generator.state == theirs.bit_generator.state
+
+
+def test_an_agent_is_saved_as_if_nothing_had_been_drawn_ahead():
+    """Five acts in the middle of what was drawn, seen from outside, from an agent's own act, and from a copy."""
+    agent = mt.PPO(VECTOR, spaces.Discrete(4), seed=2)
+    learner, by_act = agent.learner(), agent.algorithm.noise
+    rngs, plain = learner.rngs("act"), [np.random.default_rng(0)]
+    plain[0].bit_generator.state = rngs[0].bit_generator.state
+    on = np.ones((1, 3), bool)
+    for _ in range(5):
+        learner.act(np.zeros((1, 3, 5), np.float32), None, None, turn=on, explore=on, rngs=rngs)
+        by_act(plain, 3)
+    assert rngs[0].bit_generator.state != plain[0].bit_generator.state
+    saved = learner.export(0)
+    assert saved.info["rngs"]["act"] == plain[0].bit_generator.state
+    learner.act(np.zeros((1, 3, 5), np.float32), None, None, turn=on, explore=on, rngs=rngs)
+    agent.act(np.zeros(5, np.float32), explore=True)
+    by_act(plain, 4)
+    assert learner.rngs("act")[0].bit_generator.state == plain[0].bit_generator.state
+    learner.act(np.zeros((1, 3, 5), np.float32), None, None, turn=on, explore=on, rngs=rngs)
+    learner.load(0, saved)
+    assert learner.rngs("act")[0].bit_generator.state == saved.info["rngs"]["act"]
+
+
+def test_noise_of_ones_own_is_drawn_act_by_act_unless_it_says_that_rows_follow_each_other():
+    class Mine(PPOAlgorithm):
+        def noise(self, rngs, rows):
+            asked.append(rows)
+            return super().noise(rngs, rows)
+
+    class InRows(Mine):
+        noise_by_rows = True
+
+        def noise(self, rngs, rows):
+            return super().noise(rngs, rows)
+
+    for algorithm, expected in ((Mine, [3] * 6), (InRows, [3, 6, 12])):
+        asked: list[int] = []
+        agent = type("Agent", (mt.PPO,), {"algorithm_class": algorithm})(VECTOR, spaces.Discrete(4), seed=2)
+        learner, on = agent.learner(), np.ones((1, 3), bool)
+        rngs = learner.rngs("act")
+        for _ in range(6):
+            learner.act(np.zeros((1, 3, 5), np.float32), None, None, turn=on, explore=on, rngs=rngs)
+        assert asked == expected
+
+
+def test_acts_used_several_at_once_are_those_handed_out_one_by_one(monkeypatch):
+    """1, 2, 4, 7 and 7 acts of 3 rows are drawn (21 rows at most); of what is left, a part is used, or one act."""
+    monkeypatch.setattr(noise, "ROWS", 21)
+    draw = drawn_by("epsilon")
+    ahead, mine, theirs = Noise(draw), generators(), generators()
+    lefts = []
+    for use in (1, 1, 1, 3, 1, 5, 2, 6, 1):
+        drawn, first, left = ahead.ahead(mine, 3)
+        again, *same = ahead.ahead(mine, 3)
+        assert (again is drawn, same) == (True, [first, left])  # nothing was used yet
+        lefts.append(left)
+        assert drawn["coin"].shape[:3:2] == (2, 3)
+        for at in range(first, first + min(use, left)):
+            assert_equal({name: values[:, at] for name, values in drawn.items()}, draw(theirs, 3))
+        ahead.skip(min(use, left))
+    assert lefts == [1, 2, 1, 4, 1, 7, 2, 7, 1]
+    assert_equal(ahead.next(mine, 3), draw(theirs, 3))
+    ahead.settle()
+    assert [rng.random() for rng in mine] == [rng.random() for rng in theirs]
+
+
+def test_generators_are_put_back_to_before_an_act_that_was_taken_back():
+    """Also to before the last of those that were drawn at once: the 1st, the 3rd and the 7th, and that after a draw."""
+    draw = drawn_by("epsilon")
+    ahead, mine, theirs = Noise(draw), generators(), generators()
+    for act in range(9):
+        first = ahead.next(mine, 7)
+        ahead.skip(-1)
+        if act in (0, 3, 5):
+            ahead.settle()
+        again, expected = ahead.next(mine, 7), draw(theirs, 7)
+        assert_equal(first, expected)
+        assert_equal(again, expected)
+    ahead.settle()
+    assert [rng.bit_generator.state for rng in mine] == [rng.bit_generator.state for rng in theirs]

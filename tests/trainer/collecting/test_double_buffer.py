@@ -1,0 +1,399 @@
+"""double_buffer=True: halves of the environments step in turn, and no number of a run is another one."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+import marltrain as mt
+from marltrain.envs import SubprocVectorEnv, make_vector
+from marltrain.errors import ConfigError, EnvError, WorkerError
+from marltrain.policies.learner.learner import AlgorithmLearner, Learner
+from marltrain.trainer.collecting.double_buffer import DoubleBufferedCollector
+from tests.policies.agents.test_algorithm_agent import Own
+from tests.toys import Broken, Crowd, Flaky, Identity, Motley, Relay
+from tests.trainer.running import Recorder, Student, changed, dqn, ppo, tables, trainer, weights
+
+ODD: dict[str, Any] = {"num_train_envs": 5, "vector": "subproc", "num_workers": 3, "update_freq": 33, "test_freq": 20}
+CONTINUOUS = "mpe2/simple_spread_v3"
+
+
+@pytest.fixture
+def ahead(monkeypatch):
+    """Counts what happens: "first" steps of half 0 that began before half 1 was there, "all" that began early."""
+    counts = {"first": 0, "all": 0}
+    send_first, send = DoubleBufferedCollector._send_first, DoubleBufferedCollector._send
+
+    def first(self, step):
+        counts["first"] += 1
+        send_first(self, step)
+
+    def both(self, step):
+        counts["all"] += self.under_way
+        send(self, step)
+
+    monkeypatch.setattr(DoubleBufferedCollector, "_send_first", first)
+    monkeypatch.setattr(DoubleBufferedCollector, "_send", both)
+    return counts
+
+
+def run(make=ppo, env=Identity, env_args=None, double=True, mask=None, resume=None, **settings):
+    """Return the result of a run, and the weights of those who are not frozen."""
+    agents = make(env, env_args)
+    made = trainer(env, env_args, **{**ODD, "steps_per_train": 300, "double_buffer": double, **settings})
+    result = made.train(agents, mask or [1] * len(agents), plot=False, resume=resume)
+    return result, weights([agent for agent in agents if not isinstance(agent, mt.FrozenAgent)])
+
+
+def equal(one, other) -> bool:
+    return tables(one[0]) == tables(other[0]) and not any(changed(one[1], other[1]))
+
+
+def both(**settings):
+    """The same run, all environments together and in halves."""
+    return [run(double=double, run_dir=f"run-{double}", **settings) for double in (False, True)]
+
+
+class Meddler(mt.Callback):
+    """Changes who explores, and by how much, at a certain batch step."""
+
+    def on_step(self, moment):
+        if moment.env_steps == 50:
+            moment.trainer.exploration_mask = [1, 0]
+
+
+class Quiet(Recorder):
+    """Notes events, and changes nothing."""
+
+    only_watches = True
+
+
+class Watcher(mt.Callback):
+    """Calls a function at a batch step; says that it changes nothing."""
+
+    only_watches = True
+
+    def __init__(self, at, function):
+        self.at, self.function = at, function
+
+    def on_step(self, moment):
+        if moment.env_steps == self.at:
+            self.function()
+
+
+@pytest.mark.parametrize("make", [ppo, dqn])
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+def test_a_run_is_that_of_all_environments_together(make, backend, ahead):
+    """5 environments on 3 workers, 2 agents, an update every 7 batch steps, a test whenever 20 episodes are passed."""
+    together, halved = both(make=lambda *args: make(*args, backend=backend))
+    assert equal(together, halved)
+    assert halved[0]["num_updates"] == together[0]["num_updates"] > 7
+    assert 10 < ahead["first"] < 60  # of 60 batch steps; some begin after an update or a test
+
+
+def test_the_first_half_waits_where_the_second_may_end_the_episodes_that_are_left(ahead):
+    """Identity ends its 5 episodes in every 3rd of 18 batch steps. A test after 5 is due there, and only there.
+
+    With a test after 2, half 0 cannot know whether it comes; when half 1 is there, too, all begin the next step.
+    """
+    together, halved = both(test_freq=5, update_freq=10_000, steps_per_train=90)
+    assert equal(together, halved) and len(halved[0]["history"]) == 7
+    assert ahead == {"first": 12, "all": 0}  # 18 batch steps, 6 of which end episodes
+    both(test_freq=2, update_freq=10_000, steps_per_train=90)
+    assert ahead == {"first": 12, "all": 12}  # with a test after 2 half 0 always waits, and no other is begun early
+
+
+def test_no_half_goes_ahead_of_a_test_that_is_due_by_env_steps(ahead):
+    """Of 18 batch steps of 5 env steps every fourth is followed by a test, and so is the last: 4 and one wait."""
+    together, halved = both(test_freq=None, test_freq_steps=20, update_freq=10_000, steps_per_train=90)
+    assert equal(together, halved)
+    assert halved[0]["history"]["env_steps"].tolist() == [0, 20, 40, 60, 80, 90]
+    assert ahead == {"first": 13, "all": 0}
+
+
+def test_without_tests_only_budgets_and_updates_hold_it_up(ahead):
+    assert equal(*both(test_freq=None, update_freq=10_000, steps_per_train=90))
+    assert ahead == {"first": 17, "all": 0}
+
+
+@pytest.mark.parametrize(
+    ("env", "make"),
+    [
+        (Relay, ppo), (Relay, dqn), (Crowd, ppo), (Motley, ppo), ("pettingzoo/classic/tictactoe_v3", dqn),
+        ("marltrain/tictactoe_v3", ppo), ("marltrain/foraging_v3", dqn),
+    ],
+)  # fmt: skip
+def test_every_kind_of_environment(env, make, ahead):
+    """Moves in turn, legal moves, players of several kinds that die, pictures, actions of all kinds, compiled rules."""
+    together, halved = both(make=make, env=env, env_args={}, steps_per_train=200)
+    assert equal(together, halved) and ahead["first"] > 5
+
+
+def test_continuous_actions_are_the_same_to_the_last_bit(ahead):
+    """A product of fewer rows may differ in its last bits; all rows are computed."""
+    args = {"N": 2, "continuous_actions": True, "max_cycles": 9}
+    wide = lambda env, args: ppo(env, args, network=mt.MLP((64, 64)))  # noqa: E731
+    together, halved = both(make=wide, env=CONTINUOUS, env_args=args, num_train_envs=13, steps_per_train=400)
+    assert equal(together, halved) and ahead["first"] > 5
+
+
+def test_an_agent_in_several_seats_and_one_that_does_not_learn():
+    shared = lambda *args: ppo(*args, share=True)  # noqa: E731
+    assert equal(*both(make=shared))
+    assert equal(*both(mask=[0, 1]))
+    crossed = lambda *args: [(made := ppo(*args))[0], mt.FrozenAgent(dqn(*args)[1]), made[0]]  # noqa: E731
+    assert equal(*both(make=crossed, env_args={"players": 3, "length": 4}, mask=[1, 0, 1]))
+
+
+def test_what_functions_change_counts_from_the_same_step_on(ahead):
+    """`train_fn` switches exploring off and a rate up; it is called where everything is at rest."""
+
+    def once(double):
+        calls = []
+
+        def change(episodes, steps):
+            calls.append((episodes, steps))
+            agents[0].hyper.epsilon = 1 / (1 + steps)
+            made.exploration_mask = [steps % 2 == 0, 1]
+
+        agents = dqn()
+        made = trainer(
+            **ODD, steps_per_train=300, double_buffer=double, run_dir=f"run-{double}", train_fn=change,
+            stop_fn=lambda metric, episode: episode >= 60,
+        )  # fmt: skip
+        return made.train(agents, [1, 1], plot=False), weights(agents), calls
+
+    together, halved = once(False), once(True)
+    assert equal(together[:2], halved[:2]) and ahead["first"] > 5
+    assert together[2] == halved[2] and len(halved[2]) > 10
+    assert halved[0]["stop_reason"] == together[0]["stop_reason"] == "stop_fn"
+
+
+@pytest.mark.parametrize("budget", [{"episodes_per_train": 23}, {"updates_per_train": 4}, {"steps_per_train": 141}])
+def test_budgets_end_a_run_where_they_would(budget):
+    together, halved = both(**{"steps_per_train": None, **budget})
+    assert equal(together, halved)
+    assert halved[0]["stop_reason"] == together[0]["stop_reason"] == next(iter(budget))
+    assert halved[0]["num_collected_steps"] == together[0]["num_collected_steps"]
+
+
+def test_the_next_call_of_train_goes_on_with_the_same_random_numbers():
+    def twice(double):
+        agents = ppo()
+        made = trainer(**ODD, episodes_per_train=23, double_buffer=double, run_dir=None)
+        return [made.train(agents, [1, 1], plot=False) for _ in range(2)][1], weights(agents)
+
+    assert equal(twice(False), twice(True))
+
+
+def test_with_learning_in_a_thread():
+    assert equal(*both(collect="overlap", test_freq=7))
+
+
+# Faults
+
+
+@pytest.mark.parametrize("fault", ["raise", "nan"])
+def test_faults_that_are_survived_cost_the_same(fault, ahead):
+    args = {"fault": fault, "at": 3, "every": 3}
+    together, halved = both(env=Flaky, env_args=args, on_fault="restart", max_env_restarts=400)
+    assert equal(together, halved) and ahead["first"] > 5
+    told = [result["faults"].drop(columns="seconds") for result, _ in (together, halved)]
+    assert told[0].equals(told[1]) and len(told[0]) > 10
+    assert halved[0]["num_dropped_steps"] == together[0]["num_dropped_steps"] > 30
+
+
+@pytest.mark.parametrize("fault", ["kill", "hang"])
+def test_a_worker_that_is_lost_is_replaced_while_the_other_half_is_under_way(fault, ahead):
+    args = {"fault": fault, "at": 3, "every": 25}
+    settings = {"on_fault": "restart", "max_env_restarts": 400, "env_timeout": 0.5, "steps_per_train": 100}
+    together, halved = both(env=Flaky, env_args=args, **settings)
+    assert equal(together, halved) and ahead["first"] > 5
+    told = [result["faults"].drop(columns="seconds") for result, _ in (together, halved)]
+    assert told[0].equals(told[1]) and set(told[0]["kind"]) == {"died" if fault == "kill" else "timeout"}
+
+
+def test_a_lost_worker_ends_the_run_where_that_is_an_error():
+    with pytest.raises(WorkerError, match=r"worker 0, .* was killed by signal 9"):
+        run(env=Broken, env_args={"fault": "kill", "at": 5}, on_fault="raise", test_freq=10_000, num_test_envs=1,
+            episodes_per_test=1)  # fmt: skip
+
+
+def test_an_error_of_a_function_falls_into_a_step_that_is_under_way():
+    def team(rewards):
+        calls.append(1)
+        if len(calls) == 60:
+            raise ValueError("nobody is to be rewarded")
+        return 1.0
+
+    calls: list[int] = []
+    with pytest.raises(ValueError, match="nobody is to be rewarded"):
+        run(team_reward=team)
+    assert Path("run/last").is_dir()
+
+
+# Checkpoints and interrupts
+
+
+@pytest.mark.parametrize("every", [{"every_steps": 45}, {"every_episodes": 7}, {"every_minutes": 1e-9}])
+def test_a_run_goes_on_from_a_checkpoint_as_it_would_have(every, tmp_path, ahead):
+    """In halves or not: it is written where everything is at rest."""
+
+    def once(folder, steps, double, **more):
+        kept = mt.Checkpoint(**every)
+        return run(dqn, double=double, steps_per_train=steps, run_dir=tmp_path / folder, callbacks=[kept], **more)
+
+    whole = once("whole", 240, False)
+    once("parts", 120, True)
+    found = sorted(int(path.name) for path in (tmp_path / "parts/checkpoints").iterdir())
+    assert found[-1] == 120
+    assert equal(whole, once("parts", 180, False, resume=tmp_path / "parts")) is False  # it is not there yet
+    assert equal(whole, once("parts", 240, True, resume=tmp_path / "parts"))
+    assert (ahead["first"] > 0) is ("every_minutes" not in every)  # by the clock: at every step, so none is early
+
+
+@pytest.mark.parametrize("every", [{"every_steps": 45}, {"every_episodes": 7}])
+def test_a_checkpoint_is_written_where_it_would_be(every, ahead):
+    def written(double):
+        recorder = Quiet(only=("on_checkpoint",))
+        run(double=double, run_dir=f"run-{double}", callbacks=[mt.Checkpoint(**every), recorder])
+        return recorder.calls
+
+    assert written(True) == written(False)
+    assert ahead["first"] > 5
+
+
+def test_by_the_clock_it_is_written_one_step_later(monkeypatch):
+    """What is due in the middle waits until everything is at rest, and begins nothing new."""
+    seconds = [0.0]
+    recorder = Quiet(only=("on_checkpoint",))
+    monkeypatch.setattr("marltrain.trainer.run.Run.seconds", property(lambda run: seconds[0]))
+    late = Watcher(60, lambda: seconds.__setitem__(0, 61.0))
+    run(callbacks=[late, mt.Checkpoint(every_minutes=1), recorder], update_freq=10_000, test_freq=10_000)
+    assert [call[2] for call in recorder.calls if call[2]][:2] == [65, 300]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_for_the_step_that_is_under_way(number, ahead):
+    callbacks = [Watcher(70, lambda: os.kill(os.getpid(), number)), mt.Checkpoint(every_steps=1000)]
+    result, _ = run(callbacks=callbacks, update_freq=50)
+    assert (result["stop_reason"], result["num_collected_steps"]) == ("interrupted", 75)
+    assert Path("run/checkpoints/75").is_dir() and ahead["first"] > 5
+    resumed = run(run_dir=None, resume="run", update_freq=50)
+    assert equal(run(double=False, run_dir="whole", update_freq=50), resumed)
+
+
+def test_a_second_interrupt_leaves_at_once():
+    def twice():
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(callbacks=[Watcher(60, twice)])
+
+
+# Who may not, and who makes it wait
+
+
+def test_a_callback_that_may_change_anything_makes_all_environments_step_together(ahead):
+    with pytest.warns(
+        UserWarning, match=r"speeds nothing up: Meddler.on_step may change .* only_watches = True"
+    ) as told:
+        halved = run(callbacks=[Meddler()])
+    assert [warning.filename for warning in told] == [__file__]
+    assert ahead["first"] == 0
+    assert equal(run(double=False, run_dir="together", callbacks=[Meddler()]), halved)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(callbacks=[Watcher(10, lambda: None)], progress=True, run_dir=None)
+    assert ahead["first"] > 5
+
+
+def test_what_was_done_is_what_is_remembered_whatever_agents_decide(monkeypatch):
+    """Here every act decides something else, for the same Step too."""
+    sent: list = []
+    acts = itertools.count()
+    act, send_half = AlgorithmLearner.act, SubprocVectorEnv.send_half
+
+    def changing(self, *args, **kwargs):
+        acted = act(self, *args, **kwargs)
+        return replace(acted, action=(acted.action + next(acts)) % 3)
+
+    def noted(self, half, actions):
+        sent.append((half, [array[:, self.halves[half]].copy() for array in actions]))
+        send_half(self, half, actions)
+
+    monkeypatch.setattr(SubprocVectorEnv, "send_half", noted)
+    monkeypatch.setattr(AlgorithmLearner, "act", changing)
+    made = trainer(**{**ODD, "update_freq": 10_000}, steps_per_train=300, double_buffer=True)
+    made.train(ppo(), [1, 1], plot=False)
+    assert made.run is not None
+    ring = made.run.parts.streams.rings[0]
+    done = np.concatenate([np.stack([a[0] for h, a in sent if h == half], 1) for half in (0, 1)], 2)
+    assert done.shape == (2, 60, 5) and np.array_equal(ring.action[:, :60], done)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"vector": "dummy", "num_workers": None}, r'not vector="dummy": use vector="subproc" with at least 2 workers'),
+        ({"num_workers": 1}, "not 1 worker: use"),
+        ({"num_train_envs": 1, "num_workers": None}, "not num_train_envs=1: use"),
+        ({"double_buffer": 2}, "double_buffer must be True or False"),
+    ],
+)
+def test_wrong_places_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        trainer(**{**ODD, "double_buffer": True, **settings})
+    trainer(**{**ODD, **settings, "double_buffer": False})
+
+
+def test_one_core_is_one_worker_unless_more_are_asked_for(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    with pytest.raises(ConfigError, match="not 1 worker"):
+        trainer(**{**ODD, "num_workers": None}, double_buffer=True)
+    trainer(**ODD, double_buffer=True)
+
+
+@pytest.mark.parametrize(
+    ("agent", "player"),
+    [
+        (lambda: Student(lambda row: 0), "player_1"),
+        (mt.RandomAgent, "player_1"),
+        (lambda: dqn(network=lambda: Own(3, width=3))[1], "player_1"),
+    ],
+)
+def test_agents_that_cannot_decide_ahead_are_refused(agent, player):
+    with pytest.raises(ConfigError, match=rf"needs agents of marltrain's own .* over NetworkSpecs.*{player} is none"):
+        trainer(**ODD, double_buffer=True).train([ppo()[0], agent()], [1, 0], plot=False)
+    assert not Path("run").exists()
+
+
+def test_a_learner_that_takes_nothing_back_says_so():
+    with pytest.raises(TypeError, match="Learner takes no act back"):
+        Learner().take_back()
+
+
+def test_other_environments_cannot_be_halved():
+    with make_vector(Identity, None, 2) as vector, pytest.raises(TypeError, match="ask `check_places` first"):
+        DoubleBufferedCollector(vector, cast("Any", None), cast("Any", None), cast("Any", None))
+
+
+def test_the_record_of_a_run_says_so():
+    run(steps_per_train=30)
+    assert json.loads(Path("run/config.json").read_text())["trainer"]["double_buffer"] is True
+
+
+def test_too_many_faults_are_told_in_halves_too():
+    args = {"fault": "raise", "at": 3, "every": 1}
+    with pytest.raises(EnvError, match="max_env_restarts=4 are survived"):
+        run(env=Flaky, env_args=args, on_fault="restart", max_env_restarts=4, num_test_envs=1, episodes_per_test=1)

@@ -1,0 +1,482 @@
+"""Many batch steps in one compiled call are the very steps made one at a time: whole runs, equal to the last bit."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import marltrain as mt
+from marltrain.envs.native.game import TERMINATED, Game
+from marltrain.errors import EnvError
+from marltrain.policies.batch import Needs
+from marltrain.trainer.callbacks import Callback
+from marltrain.trainer.collecting.fused import FusedCollector, can_fuse
+from marltrain.trainer.collecting.stepwise import SyncCollector
+from marltrain.trainer.saving.checkpoint import Checkpoint
+from tests.envs.native.toys import Crowd
+from tests.trainer.running import dqn, ppo, tables, trainer, weights
+
+SPREAD, ADVERSARY, TAG = (f"marltrain/simple_{name}_v3" for name in ("spread", "adversary", "tag"))
+CARTPOLE = "marltrain/CartPole-v1"
+ENVS = 5
+SETTINGS: dict[str, Any] = {
+    "num_train_envs": ENVS, "update_freq": 73, "test_freq": 30, "episodes_per_test": 3, "steps_per_train": 702,
+}  # fmt: skip
+"""Nothing divides: an update every 15 batch steps, 141 in all; episodes of 25 steps, or of any length in CartPole."""
+
+
+class Looking(Callback):
+    """Who listens to every step has each made by itself."""
+
+    def on_step(self, moment):
+        pass
+
+
+class Beginnings(Callback):
+    """Notes when each episode begins."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int, int, int]] = []
+
+    def on_episode_start(self, moment):
+        self.told.append((moment.episodes, moment.env_steps, moment.data["env"], moment.data["episode"]))
+
+
+class Counting(Callback):
+    """Notes how many batch steps are made at once."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_collect(self, moment):
+        self.steps.append(moment.data["steps"])
+        assert moment.env_steps == ENVS * sum(self.steps)
+
+
+def train(env, agents, mask=None, callbacks=(), exploring=None, **settings):
+    """Train; return the trainer and what is left: weights, tables, counts, random streams."""
+    made = trainer(env, {}, callbacks=callbacks, **{**SETTINGS, **settings})
+    result = made.train(agents, [1] * len(agents) if mask is None else mask, exploring, plot=False)
+    counts = [result[name] for name in ("num_collected_steps", "num_gradient_steps", "num_updates", "stop_reason")]
+    inner = [agent.inner if isinstance(agent, mt.FrozenAgent) else agent for agent in agents]
+    infos = [agent.state().info["learner"] if hasattr(agent, "learner_") else {} for agent in inner]
+    arrays = weights([agent for agent in inner if hasattr(agent, "learner_")])
+    return made, (arrays, infos, tables(result), result["reward_metric_stats"], counts)
+
+
+def assert_same(one, other):
+    """Weights, moments and targets in every bit, and everything else."""
+    for mine, theirs in zip(one[0], other[0], strict=True):
+        assert mine.keys() == theirs.keys()
+        for name, array in mine.items():
+            np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+    assert one[1:] == other[1:]
+
+
+def hold(env, make, *, at_once=2.0, **settings):
+    """Hold a run against the same one, made a step at a time; `at_once`: batch steps a call, on average, at least."""
+    counting, begun, begun_singly = Counting(), Beginnings(), Beginnings()
+    quick, made = train(env, make(), callbacks=[counting, begun], run_dir="quick", **settings)
+    slow, expected = train(env, make(), callbacks=[Looking(), begun_singly], run_dir="slow", **settings)
+    assert isinstance(quick.run._ahead, FusedCollector)
+    assert isinstance(slow.run._ahead, SyncCollector)
+    assert_same(made, expected)
+    assert begun.told == begun_singly.told != []
+    assert ENVS * sum(counting.steps) == made[4][0]
+    assert sum(counting.steps) >= at_once * len(counting.steps)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("env", "make", "at_once"),
+    [
+        pytest.param(SPREAD, lambda: ppo(SPREAD, {}), 4, id="ppo"),
+        pytest.param(SPREAD, lambda: ppo(SPREAD, {}, network=mt.MLP(()), epochs=2), 4, id="ppo without hidden layers"),
+        pytest.param(ADVERSARY, lambda: ppo(ADVERSARY, {}), 4, id="ppo in two groups"),
+        pytest.param(TAG, lambda: dqn(TAG, {}, target_sync=3), 4, id="dqn in two groups"),
+        pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=203), 4, id="dqn whose ring wraps"),
+        pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=5), 1.0, id="dqn that keeps one batch step"),
+        pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=90, n_step=3, tau=0.1), 3, id="dqn over 3 steps"),
+        pytest.param(CARTPOLE, lambda: ppo(CARTPOLE, {}), 2, id="ppo whose episodes end at any time"),
+        pytest.param(
+            CARTPOLE, lambda: dqn(CARTPOLE, {}, capacity=151, network=mt.MLP((7, 3), "relu")), 1.5,
+            id="dqn whose ring wraps over ends",
+        ),
+    ],
+)  # fmt: skip
+def test_a_run_is_the_run_made_step_by_step(env, make, at_once):
+    steps, passes, updates, reason = hold(env, make, at_once=at_once)[4]
+    assert (steps, reason) == (705, "steps_per_train")
+    assert passes >= updates >= 9
+
+
+def test_a_stretch_ends_where_a_test_is_due_by_env_steps():
+    """Batch steps of 5 env steps: multiples of 64 are reached at 65, 130, 195, 260 and 320."""
+    often = {"test_freq": None, "test_freq_steps": 64}
+    made, (*_, counts) = train(SPREAD, dqn(SPREAD, {}), steps_per_train=330, update_freq=10_000, **often)
+    assert isinstance(made.run._ahead, FusedCollector)
+    assert made.run.history.tests["env_steps"].tolist() == [0, 65, 130, 195, 260, 320, 330]
+    hold(SPREAD, lambda: dqn(SPREAD, {}), steps_per_train=330, **often)
+    assert counts[0] == 330
+
+
+@pytest.mark.parametrize("make", [ppo, dqn])
+def test_with_tensorflow(make):
+    hold(ADVERSARY, lambda: make(ADVERSARY, {}, backend="tensorflow"), at_once=3, steps_per_train=301)
+
+
+class Fading(Game):
+    """Of three players, in episodes of nine steps, the second waits in the fourth; the first dies in the seventh."""
+
+    name = "fading_v0"
+
+    def __init__(self) -> None:
+        sees = spaces.Box(-99, 99, (2,))
+        super().__init__({name: (sees, spaces.Discrete(3)) for name in "abc"}, {"count": int}, limit=9)
+
+    @staticmethod
+    def reset(s, rules):
+        s.count = 0
+
+    @staticmethod
+    def step(s, rules):
+        s.count += 1
+        for p in range(3):
+            if s.turn[p]:
+                s.reward[p] = s.action[p] - p
+        if s.present[1]:
+            s.turn[1] = s.count != 3
+        if s.count == 7:
+            s.over[0] = TERMINATED
+
+    @staticmethod
+    def observe(s, rules, p, obs):
+        obs[0], obs[1] = s.count, p
+
+
+@pytest.mark.parametrize("make", [ppo, dqn])
+@pytest.mark.parametrize(("game", "at_once"), [(Fading, 1.1), (Crowd, 1.0)])
+def test_players_who_wait_die_or_arrive_later(game, at_once, make):
+    hold(game, lambda: make(game, {}), at_once=at_once, steps_per_train=400)
+
+
+@pytest.mark.parametrize("make", [ppo, dqn])
+def test_learning_meanwhile(make):
+    hold(SPREAD, lambda: make(SPREAD, {}), collect="overlap", steps_per_train=505)
+
+
+@pytest.mark.parametrize(
+    "line_up",
+    [
+        pytest.param(lambda: [*dqn(SPREAD, {})[:1], *map(mt.FrozenAgent, ppo(SPREAD, {})[1:])], id="another kind"),
+        pytest.param(lambda: [*map(mt.FrozenAgent, dqn(SPREAD, {})[:2]), *dqn(SPREAD, {})[2:]], id="one kind"),
+        pytest.param(lambda: ppo(SPREAD, {})[:1] * 2 + ppo(SPREAD, {}, seed=3)[:1], id="one agent in two seats"),
+        pytest.param(lambda: ppo(SPREAD, {}, share=True), id="one agent in all seats"),
+        pytest.param(lambda: [*ppo(SPREAD, {})[:2], *ppo(SPREAD, {}, network=mt.MLP((3,), "relu"))[2:]],
+                     id="two networks"),
+    ],
+)  # fmt: skip
+def test_line_ups(line_up):
+    frozen = [isinstance(agent, mt.FrozenAgent) for agent in line_up()]
+    hold(SPREAD, line_up, at_once=3, mask=[not still for still in frozen], steps_per_train=400)
+
+
+def test_a_group_of_which_nothing_is_recorded():
+    """The adversary is frozen, and alone in its group: its log-probabilities have no column."""
+    hold(ADVERSARY, lambda: [mt.FrozenAgent(ppo(ADVERSARY, {})[0]), *ppo(ADVERSARY, {})[1:]], mask=[0, 1, 1])
+
+
+def test_agents_that_share_their_memory():
+    hold(SPREAD, lambda: dqn(SPREAD, {}, capacity=300), shared_memory=True, steps_per_train=400)
+
+
+def test_seats_that_explore_in_part_and_schedules():
+    def make():
+        first, *others = dqn(SPREAD, {}, epsilon=mt.linear(1.0, 0.0, 500))
+        first.hyper.learning_rate = mt.linear(0.01, 0.0, 600)
+        others[0].hyper.epsilon = 0.0
+        return [first, *others]
+
+    hold(SPREAD, make, exploring=[1, 0, 1])
+
+
+@pytest.mark.parametrize("make", [ppo, dqn])
+def test_masks_that_change(make):
+    """Another seat learns after every 5 episodes; the first one explores every other time."""
+
+    def alternating():
+        made: list[mt.DecentralizedTrainer] = []
+
+        def train_fn(episodes, steps):
+            run = made[0]
+            run.learning_mask = np.arange(3) == episodes // 5 % 3
+            run.exploration_mask = [episodes % 2, 1, 1]
+
+        return made, train_fn
+
+    runs = []
+    for callback in (Counting(), Looking()):
+        made, train_fn = alternating()
+        agents = make(SPREAD, {})
+        made.append(trainer(SPREAD, {}, callbacks=[callback], train_fn=train_fn, run_dir=type(callback).__name__,
+                            **SETTINGS))  # fmt: skip
+        result = made[0].train(agents, [1, 1, 0], plot=False)
+        runs.append((weights(agents), [agent.state().info for agent in agents], tables(result)))
+    assert_same(*runs)
+
+
+def test_a_test_in_a_hook_moves_nothing():
+    class Testing(Callback):
+        def on_collect(self, moment):
+            moment.trainer.test(agents, 1)
+
+    runs = []
+    for callbacks in ([], [Testing()]):
+        agents = dqn(SPREAD, {})
+        runs.append(train(SPREAD, agents, callbacks=callbacks, run_dir=f"run{len(callbacks)}", steps_per_train=200)[1])
+    assert_same(*runs)
+
+
+def test_two_calls_of_train():
+    """The second goes on with the rings and the random streams that the first left."""
+    runs = []
+    for callback in (Counting(), Looking()):
+        agents = dqn(CARTPOLE, {}, capacity=151)
+        made: Any = trainer(CARTPOLE, {}, callbacks=[callback], **{**SETTINGS, "run_dir": None, "steps_per_train": 302})
+        made.train(agents, [1], plot=False)
+        if isinstance(callback, Counting):
+            callback.steps.clear()
+        result = made.train(agents, [1], plot=False)
+        ring = made._streams.rings[0]
+        columns = [ring.next, ring.reward, ring.action, ring.obs["vector"], ring.whole, ring.acted, ring.learnable]
+        runs.append((weights(agents), tables(result), [column.tolist() for column in columns]))
+    assert_same(*runs)
+
+
+def test_rings_that_grow_meanwhile():
+    """Somebody begins to read after the first update, and never takes a row: 17 slots become 34, 68 and 136."""
+
+    class Holding(Callback):
+        reader: Any = None
+
+        def on_update_end(self, moment):
+            if self.reader is None:
+                self.reader = moment.trainer.run.parts.streams.reader([[0]], Needs(on_policy=True))
+
+    runs = []
+    for callback in (Counting(), Looking()):
+        agents = ppo(SPREAD, {})
+        made, left = train(SPREAD, agents, callbacks=[callback, Holding()], run_dir=type(callback).__name__)
+        assert made._streams.rings[0].capacity == 136
+        runs.append(left)
+    assert_same(*runs)
+
+
+class TestStops:
+    """It stops wherever somebody has to look."""
+
+    def test_at_every_update_test_and_episode(self):
+        """An update every 15 batch steps and episodes of 25: 15, 25, 30, 45, 50, ..., in calls of 1, 2, 4, ... acts."""
+        counting = Counting()
+        train(SPREAD, ppo(SPREAD, {}), callbacks=[counting], steps_per_train=500)
+        ends = np.cumsum(counting.steps).tolist()
+        assert {15, 25, 30, 45, 50, 60, 75, 90, 100} <= set(ends)
+        assert max(counting.steps) == 15
+        assert ends[-1] == 100
+
+    def test_where_a_budget_ends(self):
+        counting = Counting()
+        train(SPREAD, dqn(SPREAD, {}), callbacks=[counting], steps_per_train=33, update_freq=1000)
+        assert sum(counting.steps) == 7
+
+    def test_when_a_callback_says_so(self):
+        class Stopping(Callback):
+            def on_collect(self, moment):
+                if moment.env_steps >= 100:
+                    moment.stop("enough")
+
+        counting = Counting()
+        result = train(SPREAD, dqn(SPREAD, {}), callbacks=[counting, Stopping()])[1]
+        assert result[4][3] == "enough"
+        assert 20 <= sum(counting.steps) < 40
+
+    def test_when_it_is_interrupted_and_goes_on_as_if_nothing_had_happened(self):
+        class Interrupting(Callback):
+            def on_collect(self, moment):
+                if moment.env_steps >= 200 and not moment.trainer.run.interrupts.asked:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        callbacks = [Interrupting(), Checkpoint(every_steps=10_000)]
+        _, stopped = train(SPREAD, ppo(SPREAD, {}), callbacks=callbacks)
+        assert stopped[4][3] == "interrupted"
+        again = ppo(SPREAD, {})
+        made = trainer(SPREAD, {}, **{**SETTINGS, "run_dir": None})
+        result = made.train(again, [1, 1, 1], plot=False, resume="run")
+        _, whole = train(SPREAD, agents := ppo(SPREAD, {}), run_dir="whole")
+        assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
+
+
+@pytest.mark.parametrize(
+    ("env", "make"),
+    [
+        pytest.param(SPREAD, lambda: ppo(SPREAD, {}), id="ppo"),
+        pytest.param(CARTPOLE, lambda: dqn(CARTPOLE, {}, capacity=151), id="dqn whose ring wraps"),
+    ],
+)
+@pytest.mark.parametrize("collect", ["serial", "overlap"])
+def test_a_run_goes_on_from_the_middle_of_an_episode(env, make, collect, tmp_path):
+    """A checkpoint every 83 env steps: at 85, 170, 250, ..., where a stretch ends for it."""
+    callbacks = [Checkpoint(every_steps=83, keep=9)]
+    train(env, make(), callbacks=callbacks, collect=collect, steps_per_train=402)
+    assert (tmp_path / "run/checkpoints").is_dir()
+    written = sorted(int(path.name) for path in (tmp_path / "run/checkpoints").iterdir())
+    assert written == [85, 170, 250, 335, 405]
+    agents, again = make(), make()
+    made: Any = trainer(env, {}, **{**SETTINGS, "collect": collect, "run_dir": None})
+    result = made.train(again, [1] * len(again), plot=False, resume="run/checkpoints/170")
+    assert isinstance(made.run._ahead, FusedCollector)
+    _, whole = train(env, agents, collect=collect, run_dir="whole")
+    assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
+
+
+class Trap(Game):
+    """Two players who see the step, of nine; after four steps of the second episode, the second player has no move."""
+
+    name = "trap_v0"
+
+    def __init__(self) -> None:
+        mask = spaces.Box(0, 1, (3,), np.int8)
+        sees = spaces.Dict({"observation": spaces.Box(-99, 99, (1,)), "action_mask": mask})
+        super().__init__({"a": (sees, spaces.Discrete(3)), "b": (sees, spaces.Discrete(3))}, {"doors": int}, limit=9)
+
+    @staticmethod
+    def reset(s, rules):
+        s.doors = 0
+
+    @staticmethod
+    def step(s, rules):
+        s.doors += 1
+
+    @staticmethod
+    def observe(s, rules, p, obs):
+        obs[0] = s.doors
+
+    @staticmethod
+    def legal(s, rules, p, mask):
+        for i in range(3):
+            mask[i] = (i + s.doors) % 3 > 0 and (p == 0 or s.episode == 0 or s.doors < 4)
+
+
+@pytest.mark.parametrize("make", [ppo, dqn])
+def test_an_illegal_action_is_told_as_ever_and_leaves_the_rings_in_order(make):
+    """Batch step 14 fails, within a call: noise of 8 acts was drawn with the eighth, and the episode ended at 9."""
+    told, rings = [], []
+    for callback in (Counting(), Looking()):
+        agents = make(Trap, {})
+        few = {"num_test_envs": 1, "episodes_per_test": 1, "run_dir": type(callback).__name__}
+        made: Any = trainer(Trap, {}, callbacks=[callback], **{**SETTINGS, **few})
+        with pytest.raises(EnvError, match=r"^environment 0 .*, episode 1 .*, step 4: .*'b'") as raised:
+            made.train(agents, [1, 1], plot=False)
+        told.append((str(raised.value), agents[0].state().info["learner"]["rngs"]))
+        assert not made._streams.torn
+        if isinstance(callback, Counting):
+            assert sum(callback.steps) < 13
+        ring = made._streams.rings[0]
+        rings.append((ring.now, ring.coming, ring.whole.tolist(), ring.next.tolist(), ring.action.tolist()))
+    assert told[0] == told[1]
+    assert rings[0] == rings[1]
+
+
+def test_an_interrupt_within_leaves_streams_that_are_not_used_again(monkeypatch):
+    """A second Ctrl-C falls between the compiled call and what is counted of it."""
+    agents = ppo(SPREAD, {})
+    made: Any = trainer(SPREAD, {}, **{**SETTINGS, "run_dir": None})
+
+    def interrupted(self, acts):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("marltrain.policies.learner.learner.AlgorithmLearner.acted", interrupted)
+        made.train(agents, [1, 1, 1], plot=False)
+    before = made._streams
+    assert before.torn
+    made.train(agents, [1, 1, 1], plot=False)
+    assert made._streams is not before
+
+
+class Steps(Callback):
+    only_watches: ClassVar[bool] = True
+    kind: Any = None
+
+    def on_collect(self, moment):
+        assert moment.data["steps"] == 1
+        self.kind = type(moment.trainer.run._ahead)
+
+
+class Loud(mt.Agent):
+    """An agent of the user's own."""
+
+    def act(self, observation, legal=None, explore=False):
+        return 1 if np.ndim(observation) == 1 else np.ones(len(observation), np.int64)
+
+
+@pytest.mark.parametrize(
+    "line_up",
+    [
+        pytest.param(lambda: dqn(SPREAD, {}, dueling=True), id="dueling"),
+        pytest.param(lambda: ppo(SPREAD, {}, network=mt.MLP((4,), "elu")), id="elu"),
+        pytest.param(lambda: [*ppo(SPREAD, {})[:2], mt.RandomAgent()], id="at random"),
+        pytest.param(lambda: [*dqn(SPREAD, {})[:2], Loud()], id="a user's own"),
+        pytest.param(lambda: [*ppo(SPREAD, {})[:2], *dqn(SPREAD, {})[2:]], id="a column that one does not give"),
+        pytest.param(lambda: [*ppo(SPREAD, {})[:1], *ppo(SPREAD, {}, network=mt.MLP((3,)))[:1], *ppo(SPREAD, {})[:1]],
+                     id="seats that are no slice"),
+        pytest.param(lambda: ppo(SPREAD, {}, network=mt.MLP((2,) * 9)), id="ten layers"),
+    ],
+)  # fmt: skip
+def test_what_compiled_code_does_not_know_is_made_step_by_step(line_up):
+    agents, steps = line_up(), Steps()
+    mask = [hasattr(agent, "learner_") for agent in agents]
+    _, made = train(SPREAD, agents, mask, callbacks=[steps], steps_per_train=200)
+    assert steps.kind is SyncCollector
+    _, expected = train(SPREAD, line_up(), mask, callbacks=[Looking()], steps_per_train=200, run_dir="slow")
+    assert_same(made, expected)
+
+
+@pytest.mark.parametrize(
+    ("env", "settings"),
+    [
+        pytest.param(SPREAD, {"team_reward": "mean"}, id="team reward"),
+        pytest.param("marltrain/tictactoe_v3", {}, id="turns"),
+        pytest.param(SPREAD, {"vector": "subproc", "num_workers": 2}, id="worker processes"),
+    ],
+)
+def test_where_each_step_has_to_be_seen_it_is_made_by_itself(env, settings):
+    steps = Steps()
+    train(env, dqn(env, {}), callbacks=[steps], steps_per_train=100, **settings)
+    assert steps.kind is SyncCollector
+
+
+def test_agents_used_elsewhere_afterwards_act_as_if_they_had_never_been_here(tmp_path):
+    """Trained in the native CartPole, then in Gymnasium's: as those are that were saved and loaded in between."""
+    runs = []
+    for loaded in (False, True):
+        agents = ppo(CARTPOLE, {})
+        train(CARTPOLE, agents, run_dir=f"first{loaded}", steps_per_train=150)
+        if loaded:
+            agents = mt.load(tmp_path / f"first{loaded}/last")
+        runs.append(train("gymnasium/CartPole-v1", agents, run_dir=f"second{loaded}", steps_per_train=150)[1])
+    assert_same(*runs)
+
+
+def test_more_learners_than_there_is_room_for(monkeypatch):
+    agents = [ppo(SPREAD, {}, network=mt.MLP((3 + i,)))[i] for i in range(3)]
+    made = train(SPREAD, agents, steps_per_train=50)[0]
+    stepwise = made.run._ahead.stepwise
+    assert can_fuse(stepwise)
+    monkeypatch.setattr("marltrain.trainer.collecting.fused.MOST", 2)
+    assert not can_fuse(stepwise)

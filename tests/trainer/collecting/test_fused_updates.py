@@ -1,0 +1,274 @@
+"""Updates made amid the batch steps of one compiled call are the very updates made one at a time."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import marltrain as mt
+from marltrain.errors import AgentError
+from marltrain.trainer.callbacks import Callback
+from marltrain.trainer.saving.checkpoint import Checkpoint
+from marltrain.trainer.updating.scheduler import UpdateScheduler
+from tests.trainer.collecting.test_fused import CARTPOLE, SPREAD, TAG, Looking, assert_same, train
+from tests.trainer.running import dqn, tables, trainer, weights
+
+SETTINGS: dict[str, Any] = {"jit_compile": True, "batch_size": 4, "network": mt.MLP((8,), "relu")}
+"""Few rows, so that few env steps are enough to draw them as compiled code does: by trying cells."""
+
+
+class Rounds(Callback):
+    """Notes of how many rounds of updates it is told at once, and at which env step."""
+
+    only_watches: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int, int, int]] = []
+
+    def on_update_start(self, moment):
+        self.begun = moment.env_steps
+
+    def on_update_end(self, moment):
+        late = 5 if moment.trainer.settings.collect == "overlap" else 0  # such updates end when the next ones begin
+        assert self.begun in (moment.env_steps, moment.env_steps - late)
+        self.told.append((moment.data["rounds"], moment.env_steps, moment.updates, moment.gradient_steps))
+
+
+class Acting(Callback):
+    """Might change something: rounds are told one by one."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int, int]] = []
+
+    def on_update_end(self, moment):
+        assert moment.data["rounds"] == 1
+        self.told.append((moment.env_steps, moment.updates, moment.gradient_steps))
+
+
+def hold(env, make, *, many=True, least=40, **settings):
+    """Hold a run against the same one made a step at a time.
+
+    many: whether some rounds were made several at once.  least: rounds.
+    """
+    rounds, given = Rounds(), {"update_freq": 5, "steps_per_train": 605, "test_freq": 25, **settings}
+    _quick, made = train(env, make(), callbacks=[rounds], run_dir="quick", **given)
+    _slow, expected = train(env, make(), callbacks=[Looking()], run_dir="slow", **given)
+    assert_same(made, expected)
+    assert (max(told[0] for told in rounds.told) > 1) == many
+    assert sum(told[0] for told in rounds.told) >= least
+    return made
+
+
+def learners(env=SPREAD, **settings):
+    return dqn(env, {}, **{**SETTINGS, **settings})
+
+
+@pytest.mark.parametrize(
+    ("env", "settings"),
+    [
+        pytest.param(SPREAD, {}, id="hard copies"),
+        pytest.param(SPREAD, {"tau": 0.1, "double": False}, id="soft copies"),
+        pytest.param(SPREAD, {"capacity": 403}, id="the ring wraps"),
+        pytest.param(SPREAD, {"update_per_step": 0.7}, id="fractions of updates"),
+        pytest.param(SPREAD, {"update_per_step": 0.05}, id="rounds without updates"),
+        pytest.param(SPREAD, {"learning_starts": 400}, id="a late start"),
+        pytest.param(SPREAD, {"optimizer": "rmsprop", "max_grad_norm": None}, id="rmsprop"),
+        pytest.param(SPREAD, {"optimizer": "sgd", "batch_size": 7}, id="sgd"),
+        pytest.param(TAG, {"capacity": 403}, id="two groups"),
+        pytest.param(CARTPOLE, {"capacity": 403, "network": mt.MLP((7, 3), "tanh")}, id="episodes end at any time"),
+    ],
+)
+def test_a_run_is_the_run_made_step_by_step(env, settings):
+    hold(env, lambda: learners(env, **settings), least=25)
+
+
+def test_without_compiled_passes_rounds_are_made_by_themselves():
+    hold(SPREAD, lambda: learners(jit_compile=False), many=False)
+
+
+def test_schedules_and_seats_that_explore_in_part():
+    def make():
+        first, *others = learners(epsilon=mt.linear(1.0, 0.0, 500))
+        first.hyper.learning_rate = mt.linear(0.01, 0.0, 600)
+        first.hyper.gamma = mt.linear(0.9, 0.99, 600)
+        others[0].hyper.epsilon = 0.0
+        others[1].hyper.max_grad_norm = 0.01
+        return [first, *others]
+
+    hold(SPREAD, make, exploring=[1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("line_up", "mask"),
+    [
+        pytest.param(lambda: [*learners()[:2], mt.FrozenAgent(learners()[2])], [1, 1, 0], id="one is frozen"),
+        pytest.param(learners, [1, 0, 1], id="one does not learn"),
+        pytest.param(lambda: learners(share=True), None, id="one agent in all seats"),
+        pytest.param(lambda: [*learners()[:2], *learners(network=mt.MLP((3,), "relu"))[2:]], None, id="two networks"),
+        pytest.param(lambda: [*learners()[:2], *learners(jit_compile=False)[2:]], None, id="two ways to compute"),
+        pytest.param(lambda: [*learners()[:2], *learners(update_freq=15)[2:]], None, id="two paces"),
+    ],
+)
+def test_line_ups(line_up, mask):
+    several = not any(not agent.backend.jit_compile for agent in line_up() if hasattr(agent, "backend"))
+    hold(SPREAD, line_up, mask=mask, many=several)
+
+
+def test_agents_that_share_their_memory():
+    hold(SPREAD, lambda: learners(capacity=300), shared_memory=True)
+
+
+def test_learning_meanwhile():
+    """With a learning thread rounds are not planned, and compiled passes are made in the thread."""
+    hold(SPREAD, learners, many=False, collect="overlap")
+
+
+def test_a_budget_of_updates_is_kept():
+    made = hold(SPREAD, lambda: learners(update_per_step=0.5), least=33, updates_per_train=82, steps_per_train=None)
+    assert made[4][2:] == [82, "updates_per_train"]
+
+
+def test_settings_that_are_changed_in_a_hook():
+    """A new learning rate after every 10 episodes: what was planned before is planned anew."""
+    runs = []
+    for callbacks in ([], [Looking()]):
+        agents = learners()
+
+        def train_fn(episodes, steps, agents=agents):
+            agents[1].hyper.learning_rate = 0.001 * (1 + episodes % 3)
+            agents[0].hyper.epsilon = 0.1 * (episodes % 5)
+
+        runs.append(train(SPREAD, agents, callbacks=callbacks, train_fn=train_fn, run_dir=f"run{len(callbacks)}",
+                          update_freq=5, steps_per_train=605)[1])  # fmt: skip
+    assert_same(*runs)
+
+
+def test_masks_that_change_in_a_hook():
+    runs = []
+    for callbacks in ([], [Looking()]):
+        made: list[mt.DecentralizedTrainer] = []
+
+        def train_fn(episodes, steps, made=made):
+            made[0].learning_mask = np.arange(3) != episodes // 5 % 3
+
+        agents = learners(capacity=403, learning_starts=40)
+        made.append(trainer(SPREAD, {}, callbacks=callbacks, train_fn=train_fn, run_dir=f"run{len(callbacks)}",
+                            num_train_envs=5, update_freq=5, steps_per_train=605))  # fmt: skip
+        result = made[0].train(agents, [1, 1, 0], plot=False)
+        runs.append((weights(agents), [agent.state().info for agent in agents], tables(result)))
+    assert_same(*runs)
+
+
+def test_who_may_change_something_is_told_of_each_round_by_itself():
+    """And the run is the same; whoever only watches is told of the same updates."""
+    acting, watching = Acting(), Rounds()
+    given = {"update_freq": 5, "steps_per_train": 605}
+    one = train(SPREAD, learners(), callbacks=[acting], run_dir="acting", **given)[1]
+    other = train(SPREAD, learners(), callbacks=[watching], run_dir="watching", **given)[1]
+    assert_same(one, other)
+    assert len(acting.told) == sum(told[0] for told in watching.told) == acting.told[-1][1]
+    ends = np.cumsum([told[0] for told in watching.told]) - 1
+    assert [told[2:] for told in watching.told] == [acting.told[end][1:] for end in ends]
+    assert all(told[1] >= acting.told[end][0] for told, end in zip(watching.told, ends, strict=True))
+    assert len(watching.told) < len(acting.told) / 2
+
+
+def test_who_may_change_something_at_the_start_of_an_update_has_each_made_by_itself():
+    agents, rounds = learners(), Rounds()
+    changing = mt.LambdaCallback(on_update_start=lambda moment: setattr(agents[0].hyper, "epsilon", 0.5))
+    train(SPREAD, agents, callbacks=[changing, rounds], update_freq=5, steps_per_train=505)
+    assert {told[0] for told in rounds.told} == {1}
+
+
+def test_the_means_that_are_told_are_those_of_the_rounds():
+    class Noting(Callback):
+        def __init__(self) -> None:
+            self.sums: dict[tuple[str, str], list[float]] = {}
+
+        def on_update_end(self, moment):
+            for agent, values in moment.data["metrics"].items():
+                for name, value in values.items():
+                    entry = self.sums.setdefault((agent, name), [0.0, 0])
+                    entry[0] += value * moment.data["rounds"]
+                    entry[1] += moment.data["rounds"]
+
+    class Watching(Noting):
+        only_watches: ClassVar[bool] = True
+
+    one, other = Noting(), Watching()
+    for i, callback in enumerate((one, other)):
+        train(SPREAD, learners(update_per_step=0.7), callbacks=[callback], run_dir=f"{i}", update_freq=5,
+              steps_per_train=605)  # fmt: skip
+    assert one.sums.keys() == other.sums.keys()
+    for key, (total, count) in one.sums.items():
+        assert other.sums[key] == [pytest.approx(total, rel=1e-9), count]
+
+
+def test_a_run_goes_on_from_a_checkpoint_amid_planned_rounds(tmp_path):
+    """A checkpoint every 83 env steps, at any place among rounds of 15."""
+    given = {"update_freq": 15, "steps_per_train": 705}
+    train(SPREAD, learners(), callbacks=[Checkpoint(every_steps=83, keep=9)], **{**given, "steps_per_train": 502})
+    written = sorted(int(path.name) for path in (tmp_path / "run/checkpoints").iterdir())
+    assert written == [85, 170, 250, 335, 415, 500, 505]
+    again, agents = learners(), learners()
+    made: Any = trainer(SPREAD, {}, num_train_envs=5, test_freq=30, episodes_per_test=3, run_dir=None, **given)
+    result = made.train(again, [1, 1, 1], plot=False, resume="run/checkpoints/335")
+    _, whole = train(SPREAD, agents, run_dir="whole", **given)
+    assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
+
+
+def test_two_calls_of_train():
+    runs = []
+    for callbacks in ([], [Looking()]):
+        agents = learners(CARTPOLE, capacity=403)
+        made: Any = trainer(CARTPOLE, {}, callbacks=callbacks, num_train_envs=5, update_freq=5, steps_per_train=505)
+        made.train(agents, [1], plot=False)
+        runs.append((weights(agents), tables(made.train(agents, [1], plot=False))))
+    assert_same(*runs)
+
+
+def test_a_loss_that_is_not_finite_ends_training_with_its_update_named():
+    """The second agent's values overflow after some updates; no weight is moved by the last one."""
+    said, left = [], []
+    for callbacks in ([], [Looking()]):
+        agents = learners(optimizer="sgd", max_grad_norm=None)
+        agents[1].hyper.learning_rate = 10.0
+        state = agents[1].state()
+        for name, array in state.arrays.items():
+            if name.startswith("net/"):
+                array *= 40
+        agents[1].restore(state)
+        with pytest.raises(AgentError, match=r"^the agent of agent_1: .* became .* in update \d+ \(env step") as raised:
+            train(SPREAD, agents, callbacks=callbacks, update_freq=5, steps_per_train=1005, run_dir=f"{len(callbacks)}")
+        said.append(str(raised.value))
+        episodes = pd.read_parquet(f"{len(callbacks)}/episodes.parquet").drop(columns="seconds")
+        left.append((weights(agents), episodes.to_csv()))
+        assert all(np.isfinite(array).all() for array in left[-1][0][1].values())
+    assert said[0] == said[1]
+    assert int(re.findall(r"update (\d+)", said[0])[0]) > 50
+    np.testing.assert_equal(left[0], left[1])
+
+
+def test_rounds_are_planned_only_where_compiled_code_makes_them(monkeypatch):
+    """With a learning thread, or a callback that may interfere, none are."""
+    planned = []
+    plan = UpdateScheduler._plan
+
+    def noting(self, *args):
+        made = plan(self, *args)
+        planned.append(made is not None)
+        return made
+
+    monkeypatch.setattr(UpdateScheduler, "_plan", noting)
+    given = {"update_freq": 5, "steps_per_train": 505}
+    train(SPREAD, learners(), callbacks=[Acting()], run_dir="one", **given)
+    train(SPREAD, learners(), callbacks=[Looking()], run_dir="two", **given)
+    assert not planned
+    train(SPREAD, learners(), collect="overlap", run_dir="three", **given)
+    assert not any(planned)
+    train(SPREAD, learners(), run_dir="four", **given)
+    assert any(planned)

@@ -1,0 +1,221 @@
+"""Which returns a test is judged by, which test is the best, and what is said where the metric cannot move."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import marltrain as mt
+from marltrain.errors import ConfigError, SaveError
+from marltrain.files import State
+from marltrain.trainer.evaluating.selection import Judge
+from tests.toys import Auction
+from tests.trainer.running import At, Student, ppo, trainer
+
+NAMES = ("a", "b", "c")
+AGENTS = [mt.RandomAgent() for _ in NAMES]
+TWO = {"players": 2}
+
+
+def judge(reward_metric=None, line_up=None):
+    return Judge(reward_metric, NAMES, AGENTS, line_up)
+
+
+def mask(*values):
+    return np.array(values, bool)
+
+
+def returns(*rows):
+    return np.array(rows, float)
+
+
+def test_the_default_metric_is_the_mean_over_the_seats_that_learn():
+    verdict = judge().judge(returns([1, 2, 30], [3, 4, 50]), mask(1, 1, 0))
+    assert (verdict.metric, verdict.judged) == (2.5, ("a", "b"))
+    assert verdict.interval[0] >= 1.5
+    assert verdict.interval[1] <= 3.5
+    assert judge().judge(returns([1, 2, 30]), mask(0, 0, 1)).metric == 30
+
+
+def test_in_a_line_up_the_columns_of_agents_that_learn_count():
+    """b learns and plays the first and third entry; where no entry learns, all count."""
+    line_up = [AGENTS[1], mt.RandomAgent(), AGENTS[1]]
+    assert judge(line_up=line_up).judge(returns([1, 20, 3]), mask(0, 1, 1)).judged == ("a", "c")
+    assert judge(line_up=line_up).judge(returns([1, 20, 3]), mask(0, 1, 1)).metric == 2
+    assert judge(line_up=line_up).judge(returns([1, 20, 3]), mask(1, 0, 1)).metric == 8
+
+
+def test_a_metric_of_the_users_own_is_given_all_columns_and_compared_across_masks():
+    made = judge(lambda rewards: rewards.sum())
+    first, second = (made.judge(returns([1, 2, value]), learning) for value, learning in
+                     ((3, mask(1, 0, 0)), (2, mask(0, 1, 1))))  # fmt: skip
+    assert (first.metric, first.judged, second.judged) == (6, NAMES, NAMES)
+    assert all(map(math.isnan, first.interval))
+    assert not second.best
+
+
+def bests(made, values, learning=(1, 1, 1)):
+    """Whether each test is the best so far."""
+    return [made.judge(returns([value] * 3), mask(*learning)).best for value in values]
+
+
+def test_the_best_is_higher_than_all_before():
+    assert bests(judge(), [1, 3, 2, 3, 4]) == [True, True, False, False, True]
+    assert bests(judge(), [1, 0, 1, 2]) == [True, False, False, True]
+
+
+def test_until_the_metric_has_moved_the_last_test_is_the_best():
+    assert bests(judge(), [1, 1, 1, 2, 2]) == [True, True, True, True, False]
+    assert bests(judge(), [1, 1, 0, 1]) == [True, True, False, False]
+    assert bests(judge(lambda rewards: rewards.max()), [-math.inf, -math.inf, 0, 0]) == [True, True, True, False]
+
+
+def test_rounding_is_no_movement():
+    """Sums of float32 rewards of 0.3, -0.1 and -0.2 are not quite 0, and not the same in every test."""
+    made = judge()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        verdicts = [made.judge(returns([0.3 + shift, -0.1, -0.2]), mask(1, 1, 1)) for shift in (7e-9, 1e-8, 0, 9e-9)]
+    assert [verdict.best for verdict in verdicts] == [True] * 4
+    assert len(caught) == 1
+    assert made.judge(returns([0.3, -0.1, -0.1999]), mask(1, 1, 1)).best
+    assert not made.judge(returns([0.3, -0.1, -0.1999]), mask(1, 1, 1)).best
+
+
+def test_other_seats_start_the_comparison_anew():
+    made = judge()
+    assert bests(made, [5, 4], (1, 0, 0)) == [True, False]
+    assert bests(made, [1, 0, 1, 2], (0, 1, 0)) == [True, False, False, True]
+    assert bests(made, [1, 1, 0], (1, 0, 0)) == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("rows", "learning", "warned"),
+    [
+        ([[1, -1, 0], [-2, 1, 1]], (1, 1, 1), True),
+        ([[1, -1, 7], [-2, 2, 7]], (1, 1, 0), True),
+        ([[1, -1, 0], [-2, 1, 1]], (1, 1, 0), False),
+        ([[0, 0, 0], [0, 0, 0]], (1, 1, 1), False),  # a game of rare rewards, perhaps
+        ([[1, -1, 0], [1, 1, 1]], (1, 1, 1), False),
+    ],
+)
+def test_whether_the_metric_can_move_is_told_by_the_returns(rows, learning, warned):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        judge().judge(returns(*rows), mask(*learning))
+    assert ["test_agents=[agent, RandomAgent()]" in str(warning.message) for warning in caught] == [True] * warned
+
+
+def test_a_judge_goes_on_from_its_state():
+    one = judge()
+    bests(one, [1, 1], (1, 1, 0))
+    other = judge()
+    other.restore(one.state())
+    assert other.metrics == [1, 1]
+    for made in (one, other):
+        assert bests(made, [0.5, 1, 2], (1, 1, 0)) == [False, False, True]
+    assert one.state().info == other.state().info
+    assert one.state().arrays["metrics"].tolist() == other.state().arrays["metrics"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("judged", "a"), ("judged", [1]), ("moved", 1), ("metrics", np.zeros((2, 2))), ("metrics", np.zeros(2, int)),
+        ("best", np.zeros(1)), ("best", np.zeros((), np.float32)),
+    ],
+)  # fmt: skip
+def test_a_state_of_other_types_is_refused(name, value):
+    state = judge().state()
+    held = State({**state.info}, {**state.arrays})
+    (held.info if name in held.info else held.arrays)[name] = value
+    with pytest.raises(SaveError):
+        judge().restore(held)
+
+
+# In a run -------------------------------------------------------------------------------------------------------------
+
+
+def test_one_learner_in_a_zero_sum_game_is_judged_by_its_own_returns():
+    """The mean over both is 0 in every test, and `best` would be the agents before training. The learner bids 2."""
+    bids: list[int] = [0, 4, 4, 0]
+    saved: list[int] = []
+    others = mt.FunctionAgent(lambda observation: bids[0])
+    made = trainer(Auction, TWO, test_freq=3, episodes_per_train=9, save_best_fn=saved.append,
+                   stop_fn=lambda metric, episode: bids.append(bids.pop(0)))  # fmt: skip
+    history = made.train([others, Student(lambda row: 2)], [0, 1], plot=False)["history"]
+    assert history["metric"].tolist() == history["return/bidder_1"].tolist()
+    assert np.sign(history["metric"]).tolist() == [1, -1, -1, 1]
+    assert history["judged"].tolist() == ["bidder_1"] * 4
+    assert saved == [0]
+
+
+def test_self_play_warns_at_the_first_test_and_best_is_the_last_tested():
+    agents = ppo(Auction, TWO, share=True, learning_rate=0.1)
+    saved: list[int] = []
+    events: list[tuple[int, bool]] = []
+
+    class Watch(mt.Callback):
+        def on_test_end(self, moment):
+            events.append((moment.episodes, moment.data["best"]))
+
+    made = trainer(Auction, TWO, test_freq=6, episodes_per_train=12, save_best_fn=saved.append, callbacks=[Watch()])
+    with pytest.warns(
+        UserWarning, match=r"returns of the players that learn \(bidder_0, bidder_1\) sum to zero"
+    ) as told:
+        result = made.train(agents, [1, 1], plot=False)
+    assert len([w for w in told if "sum to zero" in str(w.message)]) == 1
+    assert told[0].filename == __file__
+    assert set(result["reward_metric_stats"]) == {0.0}
+    assert saved == [episodes for episodes, _ in events] == result["history"]["episodes"].tolist()
+    assert all(best for _, best in events)
+    kept, last = (mt.load(f"run/{name}")[0].state().arrays for name in ("best", "last"))
+    assert all((kept[name] == last[name]).all() for name in kept if name.startswith("net/"))
+
+
+def test_masks_that_change_start_anew_and_are_in_the_table():
+    """Tests at 0, 3, 6 and 9 episodes; the mask changes after the second batch step, before 3 have ended."""
+
+    def change(moment):
+        moment.trainer.learning_mask = [0, 1]
+
+    made = trainer(test_freq=3, episodes_per_train=9, callbacks=[At(2, change)])
+    history = made.train(ppo(), [1, 0], plot=False)["history"]
+    assert history["judged"].tolist() == ["player_0", *["player_1"] * 3]
+    assert history["metric"].tolist() == [history[f"return/{name}"][i] for i, name in enumerate(history["judged"])]
+    assert history["best"].tolist()[:2] == [True, True]
+
+
+def test_a_mask_that_counts_from_the_next_step_on_judges_the_next_test():
+    """It is set in the very batch step after which a test is played: those who have learned are judged."""
+
+    def change(moment):
+        moment.trainer.learning_mask = [0, 1]
+
+    made = trainer(test_freq=3, episodes_per_train=6, callbacks=[At(3, change)])
+    history = made.train(ppo(), [1, 0], plot=False)["history"]
+    assert history["judged"].tolist() == ["player_0", "player_0", "player_1"]
+
+
+def test_a_resumed_run_compares_with_the_best_before_it():
+    """Metrics 1, 1, 2 | 1.5, 2.5: the last but one is no best, for the run has moved before it was stopped."""
+    metrics = [1.0, 1.0, 2.0, 1.5, 2.5]
+
+    def train(steps, ahead, run_dir, **more):
+        made = trainer(test_freq=3, steps_per_train=steps, reward_metric=lambda rewards: next(ahead), run_dir=run_dir,
+                       callbacks=[mt.Checkpoint(every_steps=9)])  # fmt: skip
+        return made.train(ppo(), [1, 1], plot=False, **more)["history"]
+
+    whole = train(36, iter(metrics), "whole")
+    train(18, iter(metrics), "half")
+    resumed = train(36, iter(metrics[3:]), None, resume="half")
+    assert whole["best"].tolist() == resumed["best"].tolist() == [True, True, True, False, True]
+    assert whole["judged"].tolist() == resumed["judged"].tolist()
+
+
+def test_a_metric_that_is_no_number_names_the_default():
+    with pytest.raises(ConfigError, match="The default is their mean over the players that learn"):
+        judge(lambda rewards: None).judge(returns([1, 2, 3]), mask(1, 1, 1))

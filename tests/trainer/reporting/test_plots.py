@@ -1,0 +1,226 @@
+import json
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from marltrain.errors import ConfigError, SaveError
+from marltrain.trainer.reporting.history import TESTS_FILE, History
+from marltrain.trainer.reporting.plots import (
+    COLORS,
+    INK,
+    _figure,
+    _legend,
+    _losses,
+    _merged,
+    _read,
+    _returns,
+    draw_run,
+    plot_runs,
+)
+
+
+def history(folder, tests=5, *, episodes=30, shift=0.0, every=10, losses=True):
+    made = History(["left", "right"], folder)
+    for i in range(tests):
+        if losses and i:
+            made.add_update({"left": {"loss/total": 1.0 / i}})
+        made.add_test(
+            episodes=2 * i, env_steps=every * i, updates=i, gradient_steps=i, seconds=i / 2, metric=i + shift,
+            interval=(i - 0.5, i + 0.5), returns=np.array([i, -i]), judged=["left", "right"], best=True,
+            num_unfinished=0,
+        )  # fmt: skip
+    for i in range(episodes):
+        made.add_episodes(
+            envs=np.array([0]), env_steps=i, lengths=np.array([1]), seconds=0.0, returns=np.array([i, -i])[:, None]
+        )
+    return made
+
+
+def written(folder, *, config=None, **kind):
+    history(folder, **kind).write(now=True)
+    if config:
+        (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def pixels(path, color):
+    """How many pixels of the picture are of a colour."""
+    wanted = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    return int((np.abs(matplotlib.image.imread(path)[..., :3] - wanted).max(-1) < 0.02).sum())
+
+
+def drawn(path):
+    """Whether the first colour is anywhere in the picture."""
+    return pixels(path, COLORS[0]) > 0
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [{}, {"tests": 1, "episodes": 1}, {"losses": False}, {"tests": 3, "episodes": 0}, {"tests": 40, "episodes": 3000}],
+)
+def test_a_run_is_drawn(tmp_path, kind):
+    made = history(tmp_path, **kind)
+    draw_run(made.tests, made.episodes, tmp_path / "metrics.png", title="a run")
+    assert drawn(tmp_path / "metrics.png")
+
+
+def test_a_run_without_anything_is_drawn_empty(tmp_path):
+    made = History(["left"], tmp_path)
+    draw_run(made.tests, made.episodes, tmp_path / "metrics.png")
+    assert not drawn(tmp_path / "metrics.png")
+
+
+def test_no_window_and_nothing_shared(tmp_path):
+    """Pyplot keeps every figure it made; none of ours is there."""
+    import matplotlib.pyplot as plt
+
+    made = history(tmp_path)
+    draw_run(made.tests, made.episodes, tmp_path / "metrics.png")
+    assert plt.get_fignums() == []
+
+
+def test_unknown_intervals_are_drawn_as_none(tmp_path):
+    made = History(["left"], tmp_path)
+    for i in range(3):
+        made.add_test(episodes=i, env_steps=i, updates=0, gradient_steps=0, seconds=0.0, metric=1.0,
+                      interval=(-np.inf, np.inf), returns=np.zeros(1), judged=["left"],
+                      best=not i, num_unfinished=0)  # fmt: skip
+    draw_run(made.tests, made.episodes, tmp_path / "metrics.png")
+    shown = pixels(tmp_path / "metrics.png", INK)
+    draw_run(made.tests[:0], made.episodes, tmp_path / "metrics.png")
+    assert shown > pixels(tmp_path / "metrics.png", INK) + 500  # the curve itself, beside what is written in ink
+
+
+def test_another_kind_of_picture_is_an_error(tmp_path):
+    made = history(tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"must end in one of .*png"):
+        draw_run(made.tests, made.episodes, tmp_path / "metrics.pmg")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("x", ["steps", "episodes", "time"])
+def test_runs_are_drawn(tmp_path, x):
+    folders = [written(tmp_path / f"run-{i}", shift=i) for i in range(3)]
+    assert plot_runs(folders, x=x, smooth=2, out=tmp_path / "runs.png") == tmp_path / "runs.png"
+    assert drawn(tmp_path / "runs.png")
+
+
+def test_smoothing_is_a_mean_of_tests(tmp_path):
+    folder = written(tmp_path / "run")
+    assert _read(folder, "env_steps", 1).middle.tolist() == [0, 1, 2, 3, 4]
+    assert _read(folder, "env_steps", 2).middle.tolist() == [0, 0.5, 1.5, 2.5, 3.5]
+    assert _read(folder, "episodes", 1).x.tolist() == [0, 2, 4, 6, 8]
+    assert _read(folder, "seconds", 3).low.tolist() == [-0.5, 0, 0.5, 1.5, 2.5]
+
+
+def test_the_mean_of_runs_is_where_all_are_known(tmp_path):
+    """Runs tested at 0, 10, .., 40 and at 0, 15, 30: x = 0, 10, 15, 20, 30; the second's metric is x / 15 + 1."""
+    curves = [
+        _read(written(tmp_path / "a"), "env_steps", 1),
+        _read(written(tmp_path / "b", tests=3, every=15, shift=1.0), "env_steps", 1),
+    ]
+    merged = _merged(curves)
+    assert merged.x.tolist() == [0, 10, 15, 20, 30]
+    first, second = merged.x / 10, merged.x / 15 + 1
+    np.testing.assert_allclose(merged.middle, (first + second) / 2)
+    # A resample of two runs is one of them twice with probability 1/2, so the interval is from run to run.
+    np.testing.assert_allclose(merged.low, np.minimum(first, second))
+    np.testing.assert_allclose(merged.high, np.maximum(first, second))
+
+
+def test_runs_without_a_common_stretch_have_no_mean(tmp_path):
+    late = written(tmp_path / "run-2")
+    import pandas as pd
+
+    tests = pd.read_parquet(late / TESTS_FILE)
+    tests["env_steps"] += 1000
+    tests.to_parquet(late / TESTS_FILE)
+    with pytest.raises(ConfigError, match="no stretch of the axis"):
+        plot_runs([written(tmp_path / "run-1"), late], out=tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"x": "step"}, "Did you mean 'steps'"),
+        ({"smooth": 0}, "smooth"),
+        ({"run_dirs": []}, "at least one"),
+        ({"out": "runs"}, "must end in"),
+    ],
+)
+def test_wrong_arguments(tmp_path, changed, said):
+    given = {"run_dirs": [written(tmp_path / "run")], "out": tmp_path / "runs.png"}
+    with pytest.raises(ConfigError, match=said):
+        plot_runs(**{**given, **changed})
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path):
+    with pytest.raises(SaveError, match=r"is not a run's folder: history\.parquet is not there, nor in the folders"):
+        plot_runs([tmp_path])
+    (tmp_path / TESTS_FILE).write_text("no table")
+    with pytest.raises(SaveError, match=r"history\.parquet: not a table of tests"):
+        plot_runs([tmp_path])
+    with pytest.raises(SaveError, match="holds no test"):
+        plot_runs([written(tmp_path / "empty", tests=0)])
+
+
+def lines(draw, made):
+    """The curves of one panel: label -> (colour, kind of line, marker)."""
+    ax = _figure(4, 3).subplots()
+    draw(ax, made.tests, made.episodes)
+    return {str(line.get_label()): (line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}
+
+
+def players(tmp_path, names, learns, episodes=1):
+    made = History(names, tmp_path)
+    made.add_update({name: {"loss/total": 1.0} for name in learns})
+    made.add_test(episodes=1, env_steps=1, updates=1, gradient_steps=1, seconds=0.0, metric=0.0, interval=(0.0, 0.0),
+                  returns=np.zeros(len(names)), judged=learns, best=True, num_unfinished=0)  # fmt: skip
+    for i in range(episodes):
+        made.add_episodes(envs=np.array([0]), env_steps=i, lengths=np.array([1]), seconds=0.0,
+                          returns=np.zeros((len(names), 1)))  # fmt: skip
+    return made
+
+
+def test_a_player_has_one_colour_in_all_panels(tmp_path):
+    """Only the second and third learn: their losses have the colours of their returns."""
+    made = players(tmp_path, ["a", "b", "c+d", "d"], ["b", "c+d", "d"])
+    returns, losses = lines(_returns, made), lines(_losses, made)
+    assert list(losses) == ["b", "c+d", "d"]
+    assert all(losses[name] == returns[name] for name in losses)
+    assert len({look[0] for look in returns.values()}) == 4
+    shared = lines(_losses, players(tmp_path, ["a", "b", "c"], ["b+c"]))
+    assert shared["b+c"][0] == returns["b"][0]
+
+
+def test_more_players_than_colours_are_told_apart(tmp_path):
+    returns = lines(_returns, players(tmp_path, [f"p{i}" for i in range(20)], []))
+    assert len({look[:2] for look in returns.values()}) == 20
+
+
+@pytest.mark.parametrize(("episodes", "marker"), [(1, "o"), (30, "o"), (3000, "None")])
+def test_single_points_are_seen(tmp_path, episodes, marker):
+    made = players(tmp_path, ["a"], ["a"], episodes)
+    assert lines(_returns, made)["a"][2] == marker
+    assert lines(_losses, made)["a"][2] == "o"
+
+
+def named(ax):
+    legend = ax.get_legend()
+    assert legend is not None
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_a_legend_names_what_is_drawn(tmp_path):
+    made = players(tmp_path, ["a", "b"], ["a", "b"])
+    made.add_update({"b": {"loss/total": 2.0}})
+    tests = made.tests.assign(**{"a/loss/total": np.nan})
+    ax = _figure(4, 3).subplots()
+    _losses(ax, tests, made.episodes)
+    assert named(ax) == ["b"]
+    ax = _figure(4, 3).subplots()
+    for i in range(20):
+        ax.plot([0], [0], label=str(i))
+    _legend(ax)
+    assert named(ax) == [*map(str, range(11)), "and 9 more"]

@@ -1,0 +1,42 @@
+"""A bar for what takes long: how many agents are made."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+import marltrain as mt
+from marltrain.trainer.reporting import preparation
+from tests.toys import Identity
+
+
+def test_making_agents_shows_a_bar_where_it_takes_long(monkeypatch, capsys):
+    made = mt.make_agents("random", Identity, env_args={"players": 3}, seed=0)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(preparation, "PATIENCE", -1.0)
+    assert len(mt.make_agents("random", Identity, env_args={"players": 3}, seed=0)) == len(made)
+    shown = capsys.readouterr().err
+    assert "making agents" in shown
+    assert "0/3" in shown
+
+
+def test_what_is_left_is_shown_from_then_on(monkeypatch, capsys):
+    seen = []
+    for item in preparation.shown_if_slow("abcd", "spelling"):
+        seen.append(item)
+        if item == "b":
+            monkeypatch.setattr(preparation, "PATIENCE", -1.0)
+    assert seen == ["a", "b", "c", "d"]
+    assert "2/4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), ValueError("I/O operation on closed file.")])
+def test_where_nobody_reads_the_bar_the_work_is_done(monkeypatch, error):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise error
+
+    monkeypatch.setattr(preparation, "PATIENCE", -1.0)
+    monkeypatch.setattr("sys.stderr", Gone())
+    assert list(preparation.shown_if_slow("abcd", "spelling")) == ["a", "b", "c", "d"]

@@ -1,0 +1,26 @@
+import json
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+import marltrain as mt
+from marltrain.trainer.reporting.run_config import processor
+from tests.trainer.running import ppo, trainer
+
+
+def test_a_run_tells_what_it_computed_with():
+    model = torch.nn.Linear(3, 3)
+    custom = mt.CustomAgent(model, lambda model, batch: model(batch.obs).mean(), torch.optim.SGD(model.parameters()))
+    agents = [ppo(jit_compile=True, device="cpu")[0], custom]
+    trainer(steps_per_train=3).train(agents, [0, 1], plot=False)
+    config = json.loads(Path("run/config.json").read_text())
+    first, second = (seat["agent"] for seat in config["seats"])
+    assert (first["backend"], first["device"], first["jit_compile"]) == ("torch", "cpu", True)
+    assert (second["type"], second["backend"]) == ("CustomAgent", "torch")
+    versions = config["versions"]
+    assert (versions["python"], versions["numba"]) == (platform.python_version(), version("numba"))
+    assert config["processor"] == {"name": processor(), "cores": os.cpu_count()}
+    assert processor()

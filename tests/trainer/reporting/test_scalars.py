@@ -1,0 +1,114 @@
+"""Numbers of the user's own: where they go, which are refused, and that a resumed run has them all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import marltrain as mt
+from marltrain.errors import ConfigError
+from marltrain.trainer.reporting.history import History
+from marltrain.trainer.reporting.scalars import Scalars
+from tests.trainer.reporting.test_tensorboard import scalars
+from tests.trainer.running import ppo, tables, trainer
+
+
+def logged(name, value, event="on_step", **settings):
+    """A short run that logs a value at an event."""
+    functions: dict[str, Any] = {event: lambda moment: moment.log(name, value(moment))}
+    callbacks = [mt.LambdaCallback(**functions)]
+    return trainer(**{"steps_per_train": 12, "test_freq": 3, "callbacks": callbacks, **settings}).train(
+        ppo(), [1, 1], plot=False
+    )
+
+
+def direct(name, value):
+    """Log without a run; return the events that are told."""
+    told: list = []
+    Scalars(History(["player_0"], "."), ["player_0"], lambda event, **data: told.append((event, data))).log(name, value)
+    return told
+
+
+def test_the_table_has_means_between_tests_and_tensorboard_every_value():
+    """Tests at env steps 0, 9 and 12."""
+    history = logged("half", lambda moment: moment.env_steps / 2)["history"]
+    assert history.env_steps.tolist() == [0, 9, 12]
+    np.testing.assert_array_equal(history["user/half"], [np.nan, 3.0, 6.0])
+    assert scalars("run")["user/half"] == [(3, 1.5), (6, 3.0), (9, 4.5), (12, 6.0)]
+
+
+def test_what_is_logged_at_the_end_of_a_test_stands_in_its_row():
+    history = logged("mine/steps", lambda moment: moment.env_steps, "on_test_end")["history"]
+    assert history["mine/steps"].tolist() == [0, 9, 12]
+
+
+def test_a_row_is_kept_although_its_callback_fails():
+    def fail(moment):
+        moment.log("x", 1)
+        raise ZeroDivisionError
+
+    run = trainer(callbacks=[mt.LambdaCallback(on_test_end=fail)])
+    with pytest.raises(ZeroDivisionError):
+        run.train(ppo(), [1, 1], plot=False)
+    assert run.run is not None
+    assert run.run.history.tests["user/x"].tolist() == [1.0]
+
+
+def test_a_function_of_the_trainer_logs_through_it():
+    def train_fn(episodes: int, steps: int) -> None:
+        run.log("episodes", episodes)
+
+    run = trainer(steps_per_train=9, train_fn=train_fn)
+    history = run.train(ppo(), [1, 1], plot=False)["history"]
+    np.testing.assert_array_equal(history["user/episodes"], [np.nan, 1.5])
+
+
+@pytest.mark.parametrize("value", [2, True, np.float32(2), np.array(2), torch.tensor(2.0)])
+def test_what_holds_one_number_is_taken(value):
+    assert direct("x", value) == [("on_log", {"tag": "user/x", "value": float(value)})]
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), 10**400, "1", None, np.zeros(1), [1.0], np.array("a"), 1j]
+)
+def test_what_is_no_finite_number_is_refused(value):
+    with pytest.raises(ConfigError, match=r"log: the value of 'x' must be (one|a finite) number, got "):
+        direct("x", value)
+
+
+@pytest.mark.parametrize("name", ["", " x", "x ", "a//b", "/a", "a/", "a\nb", "\ud800", "x" * 201, 3, None])
+def test_names_that_cannot_be_written_are_refused(name):
+    with pytest.raises(ConfigError, match="log: name must be text"):
+        direct(name, 1.0)
+
+
+@pytest.mark.parametrize("name", ["player_0/loss/total", "return/player_0", "test/metric", "train/return/x"])
+def test_names_of_the_runs_own_are_refused(name):
+    with pytest.raises(ConfigError, match=f"log: '{name}' is a name that the run writes itself"):
+        direct(name, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("event", "message"), [("on_train_end", "only while training runs"), ("on_log", "cannot log anything itself")]
+)
+def test_where_nothing_can_be_logged(event, message):
+    functions: dict[str, Any] = {name: lambda moment: moment.log("x", 1) for name in ("on_train_start", event)}
+    with pytest.raises(ConfigError, match=message):
+        trainer(steps_per_train=3, callbacks=[mt.LambdaCallback(**functions)]).train(ppo(), [1, 1], plot=False)
+
+
+def test_a_resumed_run_has_the_values_of_before():
+    """Taken back to env step 3, between the tests at 0 and 9."""
+    whole = logged("half", lambda moment: moment.env_steps / 2, run_dir="whole")
+    logs = mt.LambdaCallback(on_step=lambda moment: moment.log("half", moment.env_steps / 2))
+    trainer(steps_per_train=6, test_freq=3, callbacks=[logs, mt.Checkpoint(every_steps=3, keep=9)]).train(
+        ppo(), [1, 1], plot=False
+    )
+    again = trainer(steps_per_train=12, test_freq=3, run_dir=None, callbacks=[logs]).train(
+        ppo(), [1, 1], plot=False, resume="run/checkpoints/3"
+    )
+    assert tables(again) == tables(whole)
+    assert scalars("run")["user/half"] == scalars("whole")["user/half"]

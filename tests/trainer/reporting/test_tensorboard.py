@@ -1,0 +1,106 @@
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from marltrain.errors import SaveError
+from marltrain.trainer.callbacks import CallbackList, Moment
+from marltrain.trainer.reporting.tensorboard import EventFile, TensorBoard
+
+
+def moment(event, env_steps=0, seconds=0.0, **data):
+    trainer: Any = None
+    return Moment(trainer, event, 0, env_steps, 0, 0, seconds, data)
+
+
+def scalars(folder):
+    found = EventAccumulator(str(folder)).Reload()
+    return {tag: [(e.step, pytest.approx(e.value)) for e in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
+
+
+def episode(left, right):
+    return {"names": ("left", "right"), "returns": np.array([left, right]), "env": 0, "episode": 0, "length": 1}
+
+
+def test_what_is_written_is_what_tensorboard_reads(tmp_path):
+    """Two points of training a second apart and a test; what comes between is averaged, nan not counted.
+
+    The second update stands for three rounds: 1 + 3 * 2 over 4.
+    """
+
+    def updated(steps, seconds, rounds, **metrics):
+        callbacks.call(moment("on_update_end", steps, seconds, rounds=rounds, metrics=metrics))
+
+    result = SimpleNamespace(names=("left", "right"), returns=np.array([[1.0, 2.0], [3.0, 4.0]]))
+    callbacks = CallbackList([TensorBoard(tmp_path)])
+    callbacks.call(moment("on_train_start"))
+    callbacks.call(moment("on_episode_end", 20, 0.2, **episode(1.0, -1.0)))
+    callbacks.call(moment("on_episode_end", 40, 0.4, **episode(2.0, -1.0)))
+    updated(50, 0.5, 1, left={"loss/total": 1.0}, right={"entropy": 5.0})
+    updated(100, 1.0, 3, left={"loss/total": 2.0, "entropy": float("nan")})
+    updated(130, 1.5, 1, left={"loss/total": 8.0})
+    callbacks.call(moment("on_test_end", 150, 2.0, metric=2.5, result=result, best=True))
+    updated(160, 2.1, 1, left={"loss/total": 9.0})
+    callbacks.call(moment("on_train_end", 200, 3.0, reason="budget"))
+    assert scalars(tmp_path) == {
+        "left/loss/total": [(100, 1.75), (150, 8.0), (200, 9.0)],
+        "right/entropy": [(100, 5.0)],
+        "train/return/left": [(100, 1.5)],
+        "train/return/right": [(100, -1.0)],
+        "train/env_steps_per_second": [(100, 100.0), (150, 50.0), (200, 50.0)],
+        "test/metric": [(150, 2.5)],
+        "test/return/left": [(150, 2.0)],
+        "test/return/right": [(150, 3.0)],
+    }
+
+
+def test_points_can_be_read_before_the_end(tmp_path):
+    board = TensorBoard(tmp_path, every=0.0)
+    board.on_train_start(moment("on_train_start"))
+    board.on_update_end(moment("on_update_end", 50, 0.5, rounds=1, metrics={"left": {"loss/total": 1.0}}))
+    assert scalars(tmp_path)["left/loss/total"] == [(50, 1.0)]
+    board.on_train_end(moment("on_train_end", 50, 0.5, reason="budget"))
+
+
+def test_an_early_end_closes_the_file(tmp_path):
+    board = TensorBoard(tmp_path)
+    board.on_train_end(moment("on_train_end", reason="ValueError"))  # training never started
+    board.on_train_start(moment("on_train_start"))
+    board.on_train_end(moment("on_train_end", reason="ValueError"))
+    assert scalars(tmp_path) == {}
+
+
+def test_a_second_training_is_a_second_file(tmp_path):
+    for _ in range(2):
+        EventFile(tmp_path).close()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_neither_torch_nor_tensorflow_is_needed(tmp_path):
+    code = (
+        "import sys\nfrom marltrain.trainer.reporting.tensorboard import EventFile\n"
+        f"file = EventFile({str(tmp_path)!r})\nfile.write({{'a': 1.0}}, 3)\nfile.close()\n"
+        "print(sorted({'torch', 'tensorflow'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert scalars(tmp_path) == {"a": [(3, 1.0)]}
+
+
+def test_the_file_is_closed_although_nothing_more_can_be_written(tmp_path, monkeypatch):
+    def full():
+        raise OSError(28, "No space left on device")
+
+    board = TensorBoard(tmp_path)
+    board.on_train_start(moment("on_train_start"))
+    file: Any = board._file
+    board.on_episode_end(moment("on_episode_end", 20, 0.2, **episode(1.0, -1.0)))
+    monkeypatch.setattr(file._records, "flush", full)
+    with pytest.raises(SaveError, match=r"events\.out.*: cannot be written: No space left on device"):
+        board.on_train_end(moment("on_train_end", 200, 3.0, reason="budget"))
+    assert file._records._writer.closed
+    board.on_train_end(moment("on_train_end", 200, 3.0, reason="budget"))

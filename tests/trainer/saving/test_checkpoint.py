@@ -1,0 +1,408 @@
+"""Checkpoints: when they are written, which stay, what is in them, and every way in which a file can be wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import marltrain as mt
+from marltrain import files
+from marltrain.errors import ConfigError, SaveError
+from marltrain.files import sha256
+from marltrain.trainer.context import Counters
+from marltrain.trainer.saving import checkpoint
+from marltrain.trainer.saving.checkpoint import Checkpoint, find
+from tests.trainer.running import At, Recorder, dqn, ppo, tables, trainer, weights
+
+
+def written(run: Path | str = "run") -> list[int]:
+    """The env steps of a run's checkpoints; every folder there must be one."""
+    return sorted(int(path.name) for path in (Path(run) / "checkpoints").iterdir())
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory) -> Path:
+    """A run of 60 env steps with checkpoints at 21, 42 and 60."""
+    here = os.getcwd()
+    os.chdir(tmp_path_factory.mktemp("half"))
+    trainer(steps_per_train=60, callbacks=[Checkpoint(every_steps=20, keep=5)]).train(dqn(), [1, 1], plot=False)
+    folder = Path("run").resolve()
+    os.chdir(here)
+    return folder
+
+
+@pytest.fixture
+def run(half, tmp_path) -> Path:
+    """A copy to damage."""
+    return Path(shutil.copytree(half, tmp_path / "run"))
+
+
+# when
+
+
+def test_a_checkpoint_is_due_when_a_multiple_is_passed_or_the_minutes_are_over():
+    def asked(callback, *moments):
+        return [callback.due(Counters(episodes, steps), seconds, best=False) for episodes, steps, seconds in moments]
+
+    assert asked(Checkpoint(every_steps=20), (0, 16, 0), (0, 32, 0), (0, 39, 0), (0, 85, 0), (0, 99, 0)) == [
+        False, True, False, True, False,
+    ]  # fmt: skip
+    assert asked(Checkpoint(every_episodes=2), (1, 99, 0), (2, 99, 0), (3, 99, 0), (7, 99, 0)) == [0, 1, 0, 1]
+    assert asked(Checkpoint(every_minutes=0.5), (1, 1, 29), (1, 1, 31), (1, 1, 60), (1, 1, 62)) == [0, 1, 0, 1]
+    both = Checkpoint(every_steps=20, every_minutes=1)
+    assert asked(both, (0, 10, 61), (0, 19, 62), (0, 20, 63), (0, 21, 122), (0, 22, 124)) == [1, 0, 1, 0, 1]
+    assert [Checkpoint(every_steps=9, best=on).due(Counters(), 0.0, best=True) for on in (True, False)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "say how often"),
+        ({"every_steps": 0}, "every_steps must be at least 1"),
+        ({"every_minutes": 0}, "every_minutes must be greater than 0"),
+        ({"every_episodes": 1.5}, "every_episodes must be an integer"),
+        ({"every_steps": 1, "keep": 0}, "keep must be at least 1"),
+        ({"every_steps": 1, "memory": "no"}, "memory must be True or False"),
+    ],
+)
+def test_wrong_arguments(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        Checkpoint(**arguments)
+
+
+def test_two_would_remove_each_others_files():
+    with pytest.raises(ConfigError, match="2 Checkpoints"):
+        trainer(callbacks=[Checkpoint(every_steps=1), Checkpoint(every_minutes=1)])
+
+
+# which stay
+
+
+def test_the_newest_stay_and_one_is_written_at_the_end():
+    """Batch steps of 3, so that training for 50 env steps ends at 51; no test is better than the first."""
+    calls: list = []
+    callbacks = [Checkpoint(every_steps=15, keep=2), Recorder(calls, ["on_checkpoint", "on_test_end"])]
+    metrics = iter([1.0, 0.0])
+    run = trainer(steps_per_train=50, callbacks=callbacks, reward_metric=lambda returns: next(metrics))
+    run.train(ppo(), [1, 1], plot=False)
+    assert written() == [45, 51]
+    assert [steps for event, _, steps in calls if event == "on_checkpoint"] == [0, 15, 30, 45, 51, 51]
+    assert calls[-2:] == [("on_test_end", 15, 51), ("on_checkpoint", 15, 51)]  # the last test comes after it
+
+
+def test_the_best_stays_beside_the_newest():
+    metrics = iter([0.0, 3.0, 1.0, 4.0, 2.0, 1.0, 1.0])
+    callbacks = [Checkpoint(every_steps=9, keep=1, best=True)]
+    trainer(
+        steps_per_train=54, test_freq=3, callbacks=callbacks, reward_metric=lambda returns: next(metrics)
+    ).train(ppo(), [1, 1], plot=False)  # fmt: skip
+    assert written() == [27, 54]
+    assert [checkpoint._manifest(Path(f"run/checkpoints/{n}"))["best"] for n in (27, 54)] == [True, False]
+
+
+def test_a_future_that_was_given_up_and_what_a_killed_process_left_are_removed(run):
+    for left in (".99.removed", ".77.abcd.part"):
+        (run / "checkpoints" / left).mkdir()
+    trainer(steps_per_train=30, run_dir=None, callbacks=[Checkpoint(every_steps=3, keep=2)]).train(
+        dqn(), [1, 1], plot=False, resume=run / "checkpoints" / "21"
+    )
+    assert written(run) == [27, 30]
+
+
+def test_a_checkpoint_whose_place_was_being_taken_is_found(run):
+    newest = run / "checkpoints" / "60"
+    newest.rename(newest.with_name(".60.previous"))
+    found = find(run)
+    assert found is not None
+    assert found.told["env_steps"] == 60
+
+
+# what is in them
+
+
+def test_what_a_checkpoint_says_of_itself(half):
+    folder = half / "checkpoints" / "60"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "checkpoint.json", "memory.safetensors", "run.safetensors", "state.json",
+    ]  # fmt: skip
+    told = json.loads((folder / "checkpoint.json").read_text())
+    assert (told["format"], told["schema"], told["env_steps"], told["seed"]) == ("marltrain-checkpoint", 1, 60, 0)
+    assert told["threads"] == {"torch": 1}
+    assert {"marltrain", "numpy", "torch"} <= told["versions"].keys()
+    assert set(told["files"]) == {"memory.safetensors", "run.safetensors", "state.json"}
+
+
+def test_without_memory_a_run_goes_on_and_says_that_it_is_not_exact():
+    trainer(steps_per_train=60, callbacks=[Checkpoint(every_steps=30, memory=False)]).train(dqn(), [1, 1], plot=False)
+    assert (Path("run/checkpoints/60/memory.safetensors")).stat().st_size < 100
+    agents = dqn()
+    with pytest.warns(UserWarning, match=r"memory=False: the run goes on, but with an empty memory: it is not exact"):
+        result = trainer(steps_per_train=90, run_dir=None).train(agents, [1, 1], plot=False, resume="run")
+    assert (result["num_collected_steps"], result["num_collected_episodes"]) == (90, 30)
+    assert len(result["episodes"]) == 30
+    assert all(agent.learner_.updates.sum() > 0 for agent in agents)
+
+
+def test_each_checkpoint_of_several_leads_to_the_same_end(half, tmp_path):
+    """The oldest and one in the middle, named; and a run that was resumed twice."""
+    whole = dqn()
+    expected = trainer(steps_per_train=99, run_dir=tmp_path / "whole").train(whole, [1, 1], plot=False)
+    for place in ("21", "42"):
+        again = Path(shutil.copytree(half, tmp_path / place))
+        agents = dqn(seed=5)  # what they were made with is replaced
+        trainer(steps_per_train=72, run_dir=None, callbacks=[Checkpoint(every_steps=50)]).train(
+            agents, [1, 1], plot=False, resume=again / "checkpoints" / place
+        )
+        result = trainer(steps_per_train=99, run_dir=None).train(agents, [1, 1], plot=False, resume=again)
+        assert tables(result) == tables(expected)
+        assert all((a[n] == b[n]).all() for a, b in zip(weights(whole), weights(agents), strict=True) for n in a)
+
+
+# what can be wrong
+
+
+FILES = ("checkpoint.json", "state.json", "run.safetensors", "memory.safetensors")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_was_changed_anywhere_is_named(name, run):
+    file = run / "checkpoints" / "60" / name
+    good, rng = file.read_bytes(), np.random.default_rng(0)
+    damaged = [good[: rng.integers(len(good))] for _ in range(20)]
+    for place in rng.integers(len(good), size=200):
+        damaged.append(good[:place] + bytes([good[place] ^ (1 << rng.integers(8))]) + good[place + 1 :])
+    refused = 0
+    for data in damaged:
+        file.write_bytes(data)
+        try:
+            found = find(run)
+        except SaveError as error:
+            assert name in str(error)
+            assert f"resume={str(run / 'checkpoints' / '42')!r}" in str(error)
+            refused += 1
+        else:  # a blank between two values, at most
+            assert name == "checkpoint.json"
+            assert found is not None
+            assert found.told == json.loads(good)
+    assert refused > 0.8 * len(damaged)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_missing_or_of_another_checkpoint_is_named(name, run):
+    file = run / "checkpoints" / "60" / name
+    shutil.copy(run / "checkpoints" / "42" / name, file)
+    if name != "checkpoint.json":
+        with pytest.raises(SaveError, match=f"{name}: its checksum is not the one"):
+            find(run)
+    else:
+        with pytest.raises(SaveError, match=r"checkpoint\.json: is of env step 42, in the folder of env step 60"):
+            find(run)
+    file.unlink()
+    with pytest.raises(SaveError, match=f"{name}: cannot be read"):
+        find(run)
+
+
+def test_the_older_one_can_be_named_and_a_missing_one_is_told(run):
+    (run / "checkpoints" / "60" / "state.json").write_text("{}")
+    found = find(run / "checkpoints" / "42")
+    assert found is not None
+    assert (found.run_dir, found.told["env_steps"]) == (run, 42)
+    with pytest.raises(SaveError, match="there is no such folder"):
+        find(run / "checkpoints" / "43")
+    with pytest.raises(ConfigError, match="resume must be the folder"):
+        find(7)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="is a file"):
+        find(run / "config.json")
+
+
+def test_a_run_that_was_killed_before_it_wrote_anything_starts_anew(tmp_path):
+    """Between making its folder and writing config.json; another folder is not taken for a run."""
+    killed = tmp_path / "killed"
+    (killed / "checkpoints").mkdir(parents=True)
+    assert find(killed) is None
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("not a run")
+    with pytest.raises(ConfigError, match=r"it holds no config\.json"):
+        find(tmp_path / "other")
+
+
+def signed(folder: Path, **changes) -> None:
+    """Change a manifest and make its checksum right."""
+    told = {**json.loads((folder / "checkpoint.json").read_text()), **changes}
+    (folder / "checkpoint.json").write_text(json.dumps(files.signed(told)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schema": 2, "marltrain": "9.9"}, "schema 2, written by marltrain 9.9; .* reads schema 1. Go on with"),
+        ({"format": "marltrain-agents"}, "does not describe a checkpoint"),
+        ({"more": 1}, "keys missing or unknown: more"),
+        ({"files": {"../../config.json": "0"}}, "names the files ../../config.json, not memory"),
+        ({"env_steps": 42}, "is of env step 42, in the folder of env step 60"),
+        ({"env_steps": "60"}, "'env_steps' must be of type int"),
+        ({"seed": -1}, "'seed' must be of type int, and no less than 0, got -1"),
+        ({"best": 1}, "'best' must be of type bool"),
+        ({"threads": []}, "'threads' must be of type dict"),
+    ],
+)
+def test_a_manifest_of_another_kind(run, changes, message):
+    signed(run / "checkpoints" / "60", **changes)
+    with pytest.raises(SaveError, match=message):
+        find(run)
+
+
+def test_a_state_that_does_not_fit_is_told(run):
+    folder = run / "checkpoints" / "60"
+    info = json.loads((folder / "state.json").read_text())
+    del info["courses"]
+    (folder / "state.json").write_text(json.dumps(info))
+    signed(folder, files={name: sha256(folder / name) for name in FILES[1:]})
+    with pytest.raises(SaveError, match="60 cannot be resumed: courses is missing"):
+        trainer(steps_per_train=90, run_dir=None).train(dqn(), [1, 1], plot=False, resume=run)
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(monkeypatch):
+    def full(path, arrays):
+        raise OSError(28, "No space left on device")
+
+    fill = At(12, lambda moment: monkeypatch.setattr(checkpoint, "write_arrays", full))
+    callbacks = [fill, Checkpoint(every_steps=30)]
+    with pytest.raises(SaveError, match=r"60: cannot be written: No space left on device\. .*/30, is whole"):
+        trainer(steps_per_train=90, callbacks=callbacks).train(dqn(), [1, 1], plot=False)
+    assert written() == [30]
+    assert find("run") is not None
+
+
+class Keeping(mt.Callback):
+    """Keeps whatever it is given."""
+
+    def __init__(self, kept):
+        self.kept = kept
+
+    def state_dict(self):
+        return self.kept
+
+    def load_state_dict(self, state):
+        self.kept = state["kept"]
+
+
+def test_what_a_callback_keeps_is_checked_before_anything_is_played():
+    calls: list = []
+    callbacks = [Keeping({"array": np.zeros(2)}), Checkpoint(every_steps=1000), Recorder(calls)]
+    with pytest.raises(SaveError, match=r"Keeping\.state_dict\(\) must return JSON values: its value\['array'\] is"):
+        trainer(steps_per_train=90, callbacks=callbacks).train(ppo(), [1, 1], plot=False)
+    assert [event for event, *_ in calls] == ["on_train_start", "on_checkpoint", "on_train_end"]  # the last agents
+    trainer(steps_per_train=90, callbacks=[Keeping(np.zeros(2))]).train(ppo(), [1, 1], plot=False)
+
+
+def test_a_callback_that_does_not_take_what_it_kept_is_told(run):
+    folder = run / "checkpoints" / "60"
+    info = json.loads((folder / "state.json").read_text())
+    info["callbacks"]["all"].append({"type": "Keeping", "state": {"other": 1}})
+    (folder / "state.json").write_text(json.dumps(info))
+    signed(folder, files={name: sha256(folder / name) for name in FILES[1:]})
+    with pytest.raises(SaveError, match=r"60 cannot be resumed: Keeping\.load_state_dict: KeyError: 'kept'"):
+        trainer(steps_per_train=90, run_dir=None, callbacks=[Keeping({})]).train(dqn(), [1, 1], plot=False, resume=run)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("counters", "env_steps"), "60", "counters/env_steps must be of type int, got '60'"),
+        (("counters", "episodes"), True, "counters/episodes must be of type int, got True"),
+        (("seconds",), "long", "seconds must be of type float, got 'long'"),
+        (("hooks", "train"), {}, r"hooks/train must be of type int, got \{\}"),
+        (("callbacks", "all", 0, "state", "last"), ["a", 1.0], "the last step must be of type int, got 'a'"),
+        (("callbacks",), None, "callbacks must be of type dict, got None"),
+        (("history", "tests", "names", 1), "steps", "a table that begins with episodes, env_steps"),
+        (("history", "means", "names"), [1, 2], r"history/means/names\[0\] must be of type str, got 1"),
+        (("actors", "carries"), [], "1 learners act here, and 0 did"),
+        (("agents", "agents", "0"), [], r"agents/agents/0 must be of type dict, got \[\]"),
+        (("agents", "agents", "0", "learner", "updates"), -1, "agents/agents/0/learner/updates must be from 0 to"),
+        (("agents", "agents", "0", "learner", "hyper"), {}, r"agents/agents/0/learner/hyper holds \[\], expected"),
+        (("agents", "agents", "0", "learner", "rngs", "act", "state", "inc"), 0, "a generator's state must be"),
+        (("courses", "0", "gathered"), 1e308, r"courses/0/gathered must be of type int, got 1e\+308"),
+        (("courses", "0", "gathered"), 10, "courses/0/gathered must be from 0 to 9, got 10"),
+        (("courses", "0", "credit"), 1.0, "courses/0/credit must be a fraction of an update, below 1, got 1.0"),
+        (("actors", "carries"), [{"list": 3}], "a carry/tuple is missing"),
+        (("callbacks", "all", 0, "state", "last"), [0, "1.5"], "its seconds must be of type float, got '1.5'"),
+        (
+            ("faults", "rows"),
+            [["train", "0", 1.5, "died", 0, 0, 0, 0, "x"]],
+            "env_steps of a fault must be of type int",
+        ),
+    ],
+)
+def test_a_state_of_other_types_is_refused(run, place, value, message):
+    folder = run / "checkpoints" / "60"
+    info = json.loads((folder / "state.json").read_text())
+    *path, last = place
+    inner = info
+    for key in path:
+        inner = inner[key]
+    inner[last] = value
+    (folder / "state.json").write_text(json.dumps(info))
+    signed(folder, files={name: sha256(folder / name) for name in FILES[1:]})
+    with pytest.raises(SaveError, match=f"60 cannot be resumed: .*{message}|{message}"):
+        trainer(steps_per_train=90, run_dir=None).train(dqn(), [1, 1], plot=False, resume=run)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (
+            "memory/0/rows/next",
+            lambda a: a * 0 - 10**9,
+            r"memory/0/rows/next\[0, 0, 0\] must be from -65 to -1, got -10",
+        ),
+        ("memory/0/rows/action", lambda a: a + 100, r"memory/0/rows/action\[0, 0, 0\] must be from 0 to 2, got 10"),
+        ("memory/0/rows/obs/vector", lambda a: a + 1, "shows player 'player_0' another 'vector' than environment 0"),
+        ("masks", lambda a: ~a, "masks is False for every player"),
+        ("applied", lambda a: a[:1], r"applied must be bool of shape \(2, 2\), got bool of shape \(1, 2\)"),
+        ("history/tests/rows", lambda a: a[:0], "history/tests has 0 rows, and 1 tests are counted"),
+        ("history/tests/rows", lambda a: a + 0.5, "history/tests/rows: episodes, env_steps, .* must be whole numbers"),
+        (
+            "agents/agents/0/net/q/hidden0.weight",
+            lambda a: a * np.nan,
+            r"weight hidden0.weight\[0, 0\] must be a finite number",
+        ),
+        (
+            "agents/agents/0/net/q/hidden0.weight",
+            lambda a: a.astype(int),
+            "weight hidden0.weight must be float32 of shape",
+        ),
+        ("agents/agents/0/optimiser/q/second", lambda a: a - 1, r"optimiser state 'second'\[0\] must be from 0"),
+        ("agents/agents/0/optimiser/q/count", lambda a: a + 1e9, r"optimiser state 'count'\[0\] must be from 0 to 16"),
+    ],
+)
+def test_numbers_that_no_run_leads_to_are_refused(run, name, change, message):
+    folder = run / "checkpoints" / "60"
+    file = folder / ("memory.safetensors" if name.startswith("memory/") else "run.safetensors")
+    arrays = files.read_arrays(file)
+    files.write_arrays(file, {**arrays, name: change(arrays[name])})
+    signed(folder, files={name: sha256(folder / name) for name in FILES[1:]})
+    with pytest.raises(SaveError, match=f"60 cannot be resumed: .*{message}"):
+        trainer(steps_per_train=90, run_dir=None).train(dqn(), [1, 1], plot=False, resume=run)
+
+
+def test_what_cannot_be_removed_is_told(run, monkeypatch):
+    """The new one is there, and is the one to go on from."""
+
+    def refuse(path, ignore_errors=False):
+        if not ignore_errors:
+            raise OSError(13, "Permission denied")
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    with pytest.raises(SaveError, match=r"/63 is written, but older ones cannot be removed: Permission denied"):
+        trainer(steps_per_train=63, run_dir=None, callbacks=[Checkpoint(every_steps=63, keep=1)]).train(
+            dqn(), [1, 1], plot=False, resume=run
+        )
+    found = find(run)
+    assert found is not None
+    assert found.told["env_steps"] == 63

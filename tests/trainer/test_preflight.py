@@ -1,0 +1,85 @@
+"""What can be told of a run before it begins."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+import marltrain as mt
+from marltrain.policies.learner.learner import Pace
+from marltrain.trainer.preflight import first_update
+from tests.trainer.running import Student, dqn, ppo, trainer
+
+
+@pytest.mark.parametrize(
+    ("pace", "num_envs", "on_policy", "env_step"),
+    [
+        (Pace(update_freq=10), 3, True, 12),  # 4 batch steps of 3
+        (Pace(update_freq=10, learning_starts=500), 3, True, 12),  # which is for off-policy agents
+        (Pace(update_freq=10), 3, False, 12),
+        (Pace(update_freq=10, learning_starts=12), 3, False, 12),
+        (Pace(update_freq=10, learning_starts=13), 3, False, 24),
+        (Pace(update_freq=10, update_per_step=1 / 12), 3, False, 12),
+        (Pace(update_freq=10, update_per_step=0.05), 3, False, 24),  # 0.6 of an update, then 1.2
+        (
+            Pace(update_freq=10, update_per_step=0.05, learning_starts=20),
+            3,
+            False,
+            36,
+        ),  # what was before is not paid for
+    ],
+)
+def test_when_a_first_update_falls_due(pace, num_envs, on_policy, env_step):
+    assert first_update(pace, num_envs, on_policy=on_policy) == env_step
+
+
+@pytest.mark.parametrize(
+    ("make", "steps", "updates"),
+    [
+        (ppo, 9, 0), (ppo, 10, 1),
+        (lambda: dqn(learning_starts=13), 21, 0), (lambda: dqn(learning_starts=13), 22, 1),
+        (lambda: dqn(learning_starts=20, update_per_step=0.05), 33, 0),
+        (lambda: dqn(learning_starts=20, update_per_step=0.05), 34, 1),
+    ],
+)  # fmt: skip
+def test_who_learns_too_late_is_told_before_training_and_nobody_else(make, steps, updates):
+    made = trainer(steps_per_train=steps)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        result = made.train(make(), [1, 1], plot=False)
+    assert (result["num_updates"] > 0) == bool(updates)
+    words = [str(one.message) for one in told]
+    assert [f"steps_per_train={steps} ends training before its first update" in text for text in words] == [True] * (
+        1 - updates
+    )
+    assert all("player_0 and player_1" in text and "update_freq=10" in text for text in words)
+    assert all(one.filename == __file__ for one in told)
+
+
+def test_a_seat_that_is_not_to_learn_needs_no_update():
+    agents = [dqn()[0], dqn(learning_starts=1000, n_step=2)[1]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainer(steps_per_train=30).train(agents, [1, 0], plot=False)
+    with pytest.warns(UserWarning, match="nothing is learned by the agent of player_1: steps_per_train=30"):
+        trainer(steps_per_train=30).train(agents, [1, 1], plot=False)
+
+
+def test_a_budget_in_episodes_tells_at_the_end():
+    with pytest.warns(UserWarning, match="nothing is learned: episodes_per_train ended training") as told:
+        trainer(episodes_per_train=1).train(ppo(), [1, 1], plot=False)
+    assert [one.filename for one in told] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainer(episodes_per_train=1, update_freq=3).train(ppo(minibatches=1), [1, 1], plot=False)
+        trainer(stop_fn=lambda metric, episode: True).train(ppo(), [1, 1], plot=False)
+
+
+def test_a_line_up_without_anyone_who_is_trained_is_refused_before_training():
+    agents = ppo()
+    for line_up in ([mt.RandomAgent(), mt.RandomAgent()], [mt.RandomAgent(), mt.FrozenAgent(agents[0])]):
+        with pytest.raises(mt.AgentError, match="test_agents holds none of the agents that are trained"):
+            trainer(steps_per_train=12).train(agents, [1, 1], plot=False, test_agents=line_up)
+    for line_up in ([agents[0], mt.RandomAgent()], [Student(lambda row: 0), mt.RandomAgent()]):
+        trainer(steps_per_train=12).train(agents, [1, 1], plot=False, test_agents=line_up)
