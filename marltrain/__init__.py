@@ -7,8 +7,9 @@ still first on the path, so it imports nothing that Python has not loaded by the
 
 import importlib
 
+from marltrain.version import __version__ as __version__
+
 TYPE_CHECKING = False  # true for type checkers
-__version__ = "0.1.0"
 
 _HOME = {
     "Acted": "marltrain.policies.batch",
@@ -30,8 +31,8 @@ _HOME = {
     "EnvSpec": "marltrain.spec",
     "Experience": "marltrain.policies.batch",
     "FrameStack": "marltrain.envs",
-    "FrozenAgent": "marltrain.policies.agents.agent",
-    "FunctionAgent": "marltrain.policies.agents.agent",
+    "FrozenAgent": "marltrain.policies.agents.fixed",
+    "FunctionAgent": "marltrain.policies.agents.fixed",
     "LambdaCallback": "marltrain.trainer.lambda_callback",
     "Learner": "marltrain.policies.learner.learner",
     "LearningAgent": "marltrain.policies.agents.algorithm_agent",
@@ -51,7 +52,7 @@ _HOME = {
     "Phase": "marltrain.policies.algorithms.base",
     "PlayerSpec": "marltrain.spec",
     "ProgressPrinter": "marltrain.trainer.reporting.progress",
-    "RandomAgent": "marltrain.policies.agents.agent",
+    "RandomAgent": "marltrain.policies.agents.fixed",
     "Replay": "marltrain.policies.memory.config",
     "Rollouts": "marltrain.policies.memory.config",
     "SaveError": "marltrain.errors",
@@ -114,14 +115,14 @@ if TYPE_CHECKING:
         SpecError as SpecError,
         WorkerError as WorkerError,
     )
-    from marltrain.policies.agents.agent import (
-        Agent as Agent,
+    from marltrain.policies.agents.agent import Agent as Agent
+    from marltrain.policies.agents.algorithm_agent import LearningAgent as LearningAgent
+    from marltrain.policies.agents.custom import CustomAgent as CustomAgent, LossBatch as LossBatch
+    from marltrain.policies.agents.fixed import (
         FrozenAgent as FrozenAgent,
         FunctionAgent as FunctionAgent,
         RandomAgent as RandomAgent,
     )
-    from marltrain.policies.agents.algorithm_agent import LearningAgent as LearningAgent
-    from marltrain.policies.agents.custom import CustomAgent as CustomAgent, LossBatch as LossBatch
     from marltrain.policies.agents.saving import load as load, save as save
     from marltrain.policies.agents.tianshou import OffPolicyAgent as OffPolicyAgent, OnPolicyAgent as OnPolicyAgent
     from marltrain.policies.algorithms.base import Algorithm as Algorithm, Phase as Phase, Settings as Settings

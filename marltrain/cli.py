@@ -19,9 +19,9 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from marltrain import __version__
 from marltrain.errors import ConfigError, MarlTrainError, SaveError, did_you_mean, nearest
 from marltrain.files import read_json, whole_folder
+from marltrain.version import __version__
 
 if TYPE_CHECKING:
     from marltrain.policies.agents.agent import Agent
@@ -192,16 +192,16 @@ def _default_backend() -> Any:
 
 def _settings_of_agents() -> list[str]:
     """Return the names that `--set` takes, of every algorithm."""
-    from marltrain.policies.agents.restore import LEARNING, learning_class
+    from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 
-    settings = [fields(learning_class(algo).algorithm_class.Settings) for algo in LEARNING]
+    settings = [fields(agent_class(algo).algorithm_class.Settings) for algo in ALGORITHMS]
     names = dict.fromkeys(field.name for of_one in settings for field in of_one)
     return [*names, *PLACE]
 
 
 def _settings_help() -> str:
     """List every algorithm's settings with their defaults."""
-    from marltrain.policies.agents.restore import LEARNING, learning_class
+    from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 
     lines = [
         "a VALUE is a Python literal, text, a schedule or a network:",
@@ -209,9 +209,9 @@ def _settings_help() -> str:
         "each player its own algorithm, and settings of some players:",
         "  --algo wolf=dqn --algo 'hare_*=ppo' --set wolf.learning_starts=500 --set gamma=0.95",
     ]
-    for algo in LEARNING:
+    for algo in ALGORITHMS:
         lines += ["", f"settings of {algo}:"]
-        for field in fields(learning_class(algo).algorithm_class.Settings):
+        for field in fields(agent_class(algo).algorithm_class.Settings):
             default = "" if field.default is MISSING else f" (default: {_spoken(field.default)})"
             lines.append(f"  {field.name:<22}{field.metadata.get('doc', '')}{default}")
     return "\n".join(lines)
@@ -227,7 +227,7 @@ def _spoken(value: Any) -> str:
 
 
 def _train(given: dict[str, Any]) -> Path | None:
-    from marltrain.policies.agents.agent import RandomAgent
+    from marltrain.policies.agents.fixed import RandomAgent
     from marltrain.trainer.decentralized import DecentralizedTrainer
     from marltrain.trainer.make_agents import make_agents
     from marltrain.trainer.saving.checkpoint import Checkpoint
@@ -380,7 +380,7 @@ class _Run:
 
 def _opened(given: dict[str, Any]) -> _Run:
     from marltrain.envs import probe, resolve
-    from marltrain.policies.agents.agent import RandomAgent
+    from marltrain.policies.agents.fixed import RandomAgent
     from marltrain.policies.agents.saving import load
 
     folder = whole_folder(given.pop("run"))

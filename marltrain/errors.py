@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import difflib
 import traceback as tracebacks
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 LONGEST = 200
@@ -89,6 +89,15 @@ def shown(value: Any) -> str:
     except Exception:  # a repr of a user's own, or an integer of more digits than Python prints
         text = f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({type(value).__name__})"
+
+
+def raised_by(work: Callable[[], Any]) -> BaseException | None:
+    """Do something; return the exception that it raised, or None."""
+    try:
+        work()
+    except BaseException as error:
+        return error
+    return None
 
 
 def spoken(error: BaseException) -> str:

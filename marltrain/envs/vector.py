@@ -10,12 +10,12 @@ import numpy as np
 
 from marltrain.checks import finite, within
 from marltrain.config import check_flags
-from marltrain.envs.faults import MAX_RESTARTS, Fault, FaultLog, Handling, check_timeout
+from marltrain.envs.faults import Fault, FaultLog, Handling, check_timeout
 from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.python.action_log import check_action_log
 from marltrain.envs.python.chunk import Chunk, probe
 from marltrain.envs.registry import Source, resolve
-from marltrain.errors import ConfigError, did_you_mean
+from marltrain.errors import ConfigError
 from marltrain.files import MOST_COUNTED, State
 from marltrain.layout import Array
 from marltrain.spec import BY_ENV, EnvSpec, Step
@@ -256,58 +256,3 @@ class DummyVectorEnv(LocalVectorEnv):
         lost = super()._restore(saved)
         self._tell(self._held.faults)
         return lost
-
-
-VECTORS = ("dummy", "subproc")
-
-
-def make_vector(
-    env: Any,
-    env_args: Mapping[str, Any] | None = None,
-    num_envs: int = 1,
-    *,
-    vector: str = "dummy",
-    num_workers: int | None = None,
-    role: str = "train",
-    with_state: bool = False,
-    recording: bool = False,
-    on_fault: str | None = "raise",
-    max_env_restarts: int = MAX_RESTARTS,
-    env_timeout: float | None = None,
-) -> VectorEnv:
-    """Build `num_envs` environments of `env`, in this process ("dummy") or in worker processes ("subproc").
-
-    In either place a native game's environments are one batch, stepped by one compiled call.
-
-    env, env_args: see `resolve`.  role: "train" or "test"; they never share a seed.
-    with_state: also publish the global state, where the environment has one.
-    recording: keep the moves of running episodes, so that the environments' `state` can be asked for.
-    on_fault: what is done where an environment of Python raises, breaks its contract or hangs, or its worker ends.
-      "raise": an error.  "restart": it is rebuilt and begins its next episode, see `VectorEnv.faults`.  None: an error
-      where its code fails before it has once finished an episode, else a restart.
-    max_env_restarts: how many faults are survived within 10,000 env steps, those of all environments.
-    env_timeout: seconds that a worker may take for one env step of its environments, restarts included.
-
-    Raises ConfigError, EnvError and SpecError.
-    """
-    source = resolve(env, env_args)
-    handling = Handling(on_fault, max_env_restarts, env_timeout)
-    check_timeout(env_timeout, vector=vector, native=source.game is not None)
-    if vector == "dummy":
-        if num_workers is not None:
-            raise ConfigError(f'num_workers={num_workers} has no meaning with vector="dummy"; use vector="subproc"')
-        if source.game is not None:
-            from marltrain.envs.native.vector import NativeVectorEnv  # which is a VectorEnv, defined above
-
-            return NativeVectorEnv(source, num_envs, role=role, with_state=with_state)
-        return DummyVectorEnv(
-            source, num_envs, role=role, with_state=with_state, recording=recording, handling=handling
-        )
-    if vector == "subproc":
-        from marltrain.envs.workers.subproc import SubprocVectorEnv  # which is one, too
-
-        return SubprocVectorEnv(
-            source, num_envs, num_workers=num_workers, role=role, with_state=with_state, recording=recording,
-            handling=handling,
-        )  # fmt: skip
-    raise ConfigError(f"unknown vector {vector!r}; expected one of {VECTORS}.{did_you_mean(vector, VECTORS)}")

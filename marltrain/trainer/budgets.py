@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from marltrain.trainer.counters import Counters
 from marltrain.trainer.settings import TrainerSettings
-
-if TYPE_CHECKING:
-    from marltrain.trainer.context import Counters
 
 
 @dataclass(frozen=True)

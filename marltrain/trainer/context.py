@@ -1,4 +1,4 @@
-"""What a run is built of, and what it counts."""
+"""What a run is built of."""
 
 from __future__ import annotations
 
@@ -20,17 +20,6 @@ from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 if TYPE_CHECKING:
     from marltrain.trainer.saving.continuation import EarlierRun
-
-
-@dataclass
-class Counters:
-    """What has been done so far in this run."""
-
-    episodes: int = 0
-    env_steps: int = 0
-    updates: int = 0
-    gradient_steps: int = 0
-    dropped_steps: int = 0
 
 
 @dataclass

@@ -23,7 +23,8 @@ from marltrain.trainer.budgets import Budgets
 from marltrain.trainer.callbacks import Callback, CallbackList, FunctionHooks, Periodic
 from marltrain.trainer.claims import at_work
 from marltrain.trainer.collecting.double_buffer import check_agents, check_places
-from marltrain.trainer.context import Counters, RunContext
+from marltrain.trainer.context import RunContext
+from marltrain.trainer.counters import Counters
 from marltrain.trainer.evaluating.evaluation import Evaluation, TestResult
 from marltrain.trainer.preflight import check_line_up, warn_of_early_end, warn_of_no_update
 from marltrain.trainer.reporting.progress import Progress, ProgressPrinter, announced

@@ -10,10 +10,11 @@ from typing import Any
 
 from marltrain.config import checked_arguments, setting, validate
 from marltrain.errors import AgentError, ConfigError, MarlTrainError, did_you_mean, shown, spoken
-from marltrain.policies.agents.agent import Agent, RandomAgent
+from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
-from marltrain.policies.agents.restore import LEARNING, learning_class
+from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.policies.algorithms.base import Algorithm
+from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 from marltrain.random import child_seed, chosen_seed
 from marltrain.spec import EnvSpec, PlayerSpec
 from marltrain.trainer.reporting.preparation import shown_if_slow
@@ -52,7 +53,7 @@ class _Entry:
         return entry
 
     def _check_algorithm(self) -> None:
-        algorithm, known = self.algorithm, [*LEARNING, RANDOM]
+        algorithm, known = self.algorithm, [*ALGORITHMS, RANDOM]
         if isinstance(algorithm, Agent):
             raise ConfigError(
                 f"{self.where}: {shown(algorithm)} is an agent already: give its class, or put the agent itself into "
@@ -90,7 +91,7 @@ class _Entry:
     def make(self, player: PlayerSpec, **common: Any) -> Agent:
         """Make the agent of a player; raises an error that names the player. common: seed and backend."""
         kind = RandomAgent if self.algorithm == RANDOM else self.algorithm
-        made_by: Any = learning_class(kind) if isinstance(kind, str) else kind
+        made_by: Any = agent_class(kind) if isinstance(kind, str) else kind
         offered = {
             "observation_space": player.observation_space, "action_space": player.action_space,
             "frame_stack": player.layout.stack, **common,

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from marltrain.errors import AgentError
 from marltrain.layout import Array
-from marltrain.policies.agents.agent import Agent, FrozenAgent, RandomAgent
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
 from marltrain.policies.learner.learner import Pace
 from marltrain.trainer.seats import Unit
 from marltrain.trainer.updating.pace import Defaults, pace_of

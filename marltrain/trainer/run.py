@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.envs.faults import Fault, cut_by
-from marltrain.errors import spoken
+from marltrain.errors import raised_by, spoken
 from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.spec import Step
@@ -22,7 +22,8 @@ from marltrain.trainer.callbacks import Moment
 from marltrain.trainer.collecting.double_buffer import DoubleBufferedCollector, nobody_interferes
 from marltrain.trainer.collecting.rollout import Actors, Recorder
 from marltrain.trainer.collecting.stepwise import SyncCollector
-from marltrain.trainer.context import Counters, RunContext
+from marltrain.trainer.context import RunContext
+from marltrain.trainer.counters import Counters
 from marltrain.trainer.evaluating.evaluation import TestInterrupted, TestResult
 from marltrain.trainer.evaluating.schedule import TestSchedule
 from marltrain.trainer.evaluating.selection import Judge, Verdict
@@ -182,7 +183,7 @@ class Run:
         def note(work: Callable[[], dict[str, dict[str, float]]]) -> None:
             metrics.update(work())
 
-        errors = [error for work in works if (error := _failure(partial(note, work)))]
+        errors = [error for work in works if (error := raised_by(partial(note, work)))]
         self._learned(metrics)
         if errors:
             raise errors[0]
@@ -267,7 +268,7 @@ class Run:
         with self.parts.closing:
             if not self.started:
                 return
-            errors = [error for work in self._last_works(plot) if (error := _failure(work))]
+            errors = [error for work in self._last_works(plot) if (error := raised_by(work))]
             leaving = [error for error in errors if isinstance(error, KeyboardInterrupt)]
             raised = [*leaving, *([] if ended_by is None else [ended_by]), *errors]
             for error in errors:
@@ -593,12 +594,3 @@ class Run:
 
         title = self.parts.envs.spec.name
         draw_run(self.history.tests, self.history.episodes, self.trainer.folder / "metrics.png", title=title)
-
-
-def _failure(work: Callable[[], Any]) -> BaseException | None:
-    """Do something; return what it raised."""
-    try:
-        work()
-    except BaseException as error:
-        return error
-    return None

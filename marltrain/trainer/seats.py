@@ -13,9 +13,10 @@ import numpy as np
 from marltrain.errors import AgentError, MaskError, shown
 from marltrain.files import State
 from marltrain.layout import Array
-from marltrain.policies.agents.agent import Agent, FrozenAgent
+from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.agent_learner import AgentLearner
 from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.batch import AgentState
 from marltrain.policies.learner.learner import AlgorithmLearner, Learner
 from marltrain.random import child_seed

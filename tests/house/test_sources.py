@@ -170,7 +170,7 @@ def test_tests_mirror_the_package() -> None:
 def test_a_test_without_a_subject_is_seen() -> None:
     tests = ROOT / "tests"
     assert mirrored(tests / "test_spec.py")
-    assert mirrored(tests / "envs" / "test_turns_by_hand.py")
+    assert mirrored(tests / "envs" / "python" / "test_turns_by_hand.py")
     assert mirrored(tests / "policies" / "backends" / "test_optimisers.py")
     assert not mirrored(tests / "policies" / "backends" / "test_copies.py")
     assert not mirrored(tests / "envs" / "test_nothing_there.py")

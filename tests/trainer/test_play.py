@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from marltrain.errors import AgentError, ConfigError, EnvError
-from marltrain.policies.agents.agent import FunctionAgent, RandomAgent
+from marltrain.policies.agents.fixed import FunctionAgent, RandomAgent
 from marltrain.trainer.make_agents import make_agents
 from marltrain.trainer.play import play
 from tests.toys import Crowd, Identity, Relay

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.envs.native.bounds import check, store, take_back
 from marltrain.envs.native.game import Game
+from marltrain.envs.native.records import check, store, take_back
 from marltrain.envs.python.contract import Contract
 from marltrain.errors import ConfigError, EnvError
 from marltrain.layout import Array, Obs

@@ -156,7 +156,7 @@ class SubprocVectorEnv(VectorEnv):
 
     def _check_native(self, saved: Mapping[str, Array]) -> None:
         """Refuse what a native game's rules could not go on from, as one process would: no worker is at fault."""
-        from marltrain.envs.native.bounds import take_back  # loads what other environments do not need
+        from marltrain.envs.native.records import take_back  # loads what other environments do not need
 
         game = self.source.game(**self.source.arguments)  # type: ignore[misc]
         take_back(game, np.zeros(self.num_envs, game.fields), saved, 0, may_be_over=False)

@@ -1,8 +1,8 @@
 """One worker process: a chunk of the environments, driven over a pipe, written into memory shared with the parent.
 
-The pipe carries only short messages: the parent sends a numbered `Order`; the worker answers with that number, and with
-a `WorkerFailure` where something went wrong, or with the faults that it survived. Observations and actions never pass through
-it. A closed pipe ends the worker, whether the parent closed it or died.
+The pipe carries short messages only. The parent sends a numbered `Order`. The worker answers with its number, and a
+`WorkerFailure` or the survived faults. Observations and actions never pass through the pipe. A closed pipe ends the
+worker, also when the parent died.
 """
 
 from __future__ import annotations

@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import numpy as np
 
 from marltrain.files import State
 from marltrain.layout import Array, Layout, Obs, map_obs
-from marltrain.policies.agents.agent import Agent, in_units
+from marltrain.policies.agents.spaces import in_units
 from marltrain.policies.batch import Acted, Experience, Needs, Rollout
 from marltrain.policies.learner.learner import Learner, Pace
 from marltrain.random import MOST_SEED, generator, restored, state_of
+from marltrain.spec import PlayerSpec
+
+
+class SeatedAgent(Protocol):
+    """The part of `Agent` that its learner calls; see there."""
+
+    _seat: PlayerSpec | None
+
+    @property
+    def learns(self) -> bool:
+        """Whether this kind of agent can learn at all."""
+
+    def stream_seed(self) -> int:
+        """Return the seed of its streams."""
+
+    def turn_to(self, player: PlayerSpec) -> None:
+        """Decide for this player's seat from now on."""
+
+    def decide(
+        self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
+    ) -> Acted:
+        """Decide for Step arrays [B, ...]."""
+
+    def drawing_from(self, rng: np.random.Generator) -> AbstractContextManager[None]:
+        """Draw from this generator for a while."""
+
+    def observe(self, batch: Experience) -> None:
+        """Take in transitions."""
+
+    def update(self, env_steps: int) -> Mapping[str, float]:
+        """Learn; return metrics."""
+
+    def _seated(self) -> tuple[Layout, Any]:
+        """Return its layout and action space."""
 
 
 class AgentLearner(Learner):
@@ -20,7 +55,7 @@ class AgentLearner(Learner):
 
     pace = Pace(batch_size=1)  # it is handed whole rollouts: no batch can be too large for one
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: SeatedAgent) -> None:
         """Wrap an agent at its present seat."""
         self.agent, self._seat = agent, agent._seat
         self.needs = Needs(on_policy=True) if agent.learns else None

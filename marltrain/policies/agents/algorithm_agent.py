@@ -13,7 +13,14 @@ import numpy as np
 from marltrain.config import build, check_function, checked_arguments, setting, validate
 from marltrain.errors import AgentError, SaveError, shown
 from marltrain.layout import Array, Layout, Obs, Space, arrays_of, check_actions, describe_space, map_obs, without_mask
-from marltrain.policies.agents.agent import Agent, described_spaces, encoded, exploring, in_units, spaces_from
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.spaces import (
+    described_spaces,
+    encoded,
+    exploring,
+    in_units,
+    spaces_from,
+)
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.backends import make_backend
 from marltrain.policies.backends.frameworks import makes_models
@@ -204,7 +211,7 @@ class LearningAgent(Agent):
         inner = self.learner_.export(self.row)
         info = {
             "type": self.algorithm.name,
-            **described_spaces(self),
+            **described_spaces(self.observation_space, self.action_space),
             "frame_stack": self._seated()[0].stack,
             "backend": self.backend.name,
             "settings": {f.name: self._setting(f.name) for f in fields(self.settings)},

@@ -16,9 +16,9 @@ from gymnasium import spaces
 from marltrain.config import build, check_function, checked_arguments, setting
 from marltrain.errors import AgentError, ConfigError, SaveError, shown, spoken
 from marltrain.layout import Array, Layout, Obs, Space, action_bounds, without_mask
-from marltrain.policies.agents.agent import action_dtype, action_shape
 from marltrain.policies.agents.agent_learner import what_followed
 from marltrain.policies.agents.external import ExternalAgent, check_legal, seeded
+from marltrain.policies.agents.spaces import action_dtype, action_shape
 from marltrain.policies.algorithms.base import MOST_PASSES, MOST_ROWS, MOST_STEPS
 from marltrain.policies.backends.frameworks import framework_of, makes_models, named
 from marltrain.policies.backends.own import OwnModel

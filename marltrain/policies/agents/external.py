@@ -11,7 +11,14 @@ import numpy as np
 from marltrain.errors import AgentError, SaveError, shown
 from marltrain.files import State
 from marltrain.layout import Array, Layout, Obs, arrays_of, map_obs, without_mask
-from marltrain.policies.agents.agent import Agent, described_spaces, encoded, exploring, in_units, spaces_from
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.spaces import (
+    described_spaces,
+    encoded,
+    exploring,
+    in_units,
+    spaces_from,
+)
 from marltrain.policies.batch import Acted, Needs
 from marltrain.policies.learner.learner import PURPOSES, Learner, Pace
 from marltrain.policies.memory.readers import Reader
@@ -55,7 +62,10 @@ class ExternalAgent(Agent):
 
     def described(self) -> dict[str, Any]:
         """Return its spaces, as far as they are known, as JSON values."""
-        return {**described_spaces(self), "frame_stack": 1 if self.layout is None else self.layout.stack}
+        return {
+            **described_spaces(self.observation_space, self.action_space),
+            "frame_stack": 1 if self.layout is None else self.layout.stack,
+        }
 
     def adopt(self, info: Mapping[str, Any]) -> None:
         """Take the spaces that `described` returned; raises SaveError where it sits before others."""

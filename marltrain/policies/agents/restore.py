@@ -7,32 +7,12 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
-from marltrain.errors import AgentError, SaveError, did_you_mean
-from marltrain.policies.agents.agent import Agent, FrozenAgent, RandomAgent
+from marltrain.errors import AgentError, SaveError
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
+from marltrain.policies.agents.supply import EXTERNAL
+from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 from marltrain.policies.batch import AgentState
-
-LEARNING = {
-    "dqn": ("marltrain.policies.algorithms.dqn", "DQN"),
-    "ppo": ("marltrain.policies.algorithms.ppo", "PPO"),
-}
-"""Algorithm name -> (module, agent class). Saved files name only the key, never a class path."""
-
-FOREIGN = {
-    "custom": ("marltrain.policies.agents.custom", "CustomAgent"),
-    "tianshou-off-policy": ("marltrain.policies.agents.tianshou", "OffPolicyAgent"),
-    "tianshou-on-policy": ("marltrain.policies.agents.tianshou", "OnPolicyAgent"),
-}
-"""The same for agents around a user's own model or algorithm, which `supply` has to give."""
-
-
-def learning_class(name: str) -> Any:
-    """Return the agent class of a named algorithm; raises SaveError for an unknown one."""
-    if name not in LEARNING:
-        raise SaveError(
-            f"no algorithm is called {name!r}; there are {', '.join(LEARNING)}.{did_you_mean(name, LEARNING)}"
-        )
-    module, attribute = LEARNING[name]
-    return getattr(import_module(module), attribute)
 
 
 def restore(state: AgentState, *, supply: Mapping[str, Any] | None = None, backend: str | None = None) -> Agent:
@@ -47,12 +27,12 @@ def restore(state: AgentState, *, supply: Mapping[str, Any] | None = None, backe
         return RandomAgent.from_state(state)
     if isinstance(kind, str) and kind in supply:
         return _supplied(supply[kind], state, supply, backend)
-    if isinstance(kind, str) and kind in LEARNING:
+    if isinstance(kind, str) and kind in ALGORITHMS:
         _check_widths(state)
-        agent: Agent = learning_class(kind).from_state(state, supply, backend)
+        agent: Agent = agent_class(kind).from_state(state, supply, backend)
         return agent
-    if isinstance(kind, str) and kind in FOREIGN:
-        module, attribute = FOREIGN[kind]
+    if isinstance(kind, str) and kind in EXTERNAL:
+        module, attribute = EXTERNAL[kind]
         foreign: Agent = getattr(import_module(module), attribute).from_state(state, supply, backend)
         return foreign
     raise SaveError(f"a saved agent is of type {kind!r}, which is none of marltrain's: give its class with supply=")
@@ -61,7 +41,7 @@ def restore(state: AgentState, *, supply: Mapping[str, Any] | None = None, backe
 def check_backend(info: Any, backend: str | None) -> None:
     """Raise AgentError where an agent's model is a user's own, and of another framework than the one asked for."""
     info = info.get("inner") if isinstance(info, dict) and info.get("type") == "frozen" else info
-    if backend is None or not isinstance(info, dict) or str(info.get("type")) not in FOREIGN:
+    if backend is None or not isinstance(info, dict) or str(info.get("type")) not in EXTERNAL:
         return
     saved = info.get("backend", "torch")
     if backend != saved:

@@ -10,11 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from marltrain.errors import SaveError, shown
+from marltrain.policies.algorithms.registry import ALGORITHMS
 from marltrain.policies.batch import AgentState
 
 MODEL = "the model or a function that makes it"
 AGENT = "a function that makes the agent"
 ALGORITHM = "the algorithm or a function that makes it"
+
+EXTERNAL = {
+    "custom": ("marltrain.policies.agents.custom", "CustomAgent"),
+    "tianshou-off-policy": ("marltrain.policies.agents.tianshou", "OffPolicyAgent"),
+    "tianshou-on-policy": ("marltrain.policies.agents.tianshou", "OnPolicyAgent"),
+}
+"""Saved type -> (module, class) of agents around a model or algorithm that `supply` has to give."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +47,16 @@ class Part:
 
 def parts_of(info: Any, arrays: Mapping[str, Any]) -> list[Part]:
     """Return the parts of a saved agent. What is no description of an agent has none."""
-    from marltrain.policies.agents.restore import FOREIGN, LEARNING
-
     if not isinstance(info, dict):
         return []
     kind, settings = str(info.get("type")), info.get("settings")
     if kind == "frozen":
         return parts_of(info.get("inner"), arrays)
     shapes = str(sorted((name, array.shape) for name, array in arrays.items() if "optimi" not in name))
-    if kind in FOREIGN:
+    if kind in EXTERNAL:
         field, expected = ("model", AGENT) if kind == "custom" else ("algorithm", ALGORITHM)
         return [Part(str(info.get(field)), f"{info.get('structure')} {shapes}", expected)]
-    parts = [] if kind in LEARNING or kind == "random" else [Part(kind, kind, AGENT)]
+    parts = [] if kind in ALGORITHMS or kind == "random" else [Part(kind, kind, AGENT)]
     for setting, value in settings.items() if isinstance(settings, dict) else ():
         if isinstance(value, dict) and isinstance(value.get("model"), str):
             networks = value.get("networks")

@@ -86,9 +86,9 @@ class Rooms:
 
 
 class PPOUpdate:
-    """What `GradientStep` is, for an actor and a critic in compiled code: it moves the very arrays that the framework has.
+    """A `GradientStep` of an actor and a critic in compiled code, on the arrays of the framework.
 
-    It makes all passes of an update at once, in as many threads as the framework may use.
+    It makes all gradient steps of an update at once, in as many threads as the framework may use.
     metrics: the names of what it measures.
     """
 

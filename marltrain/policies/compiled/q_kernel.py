@@ -1,4 +1,4 @@
-"""A gradient pass of K agents that learn Q-values, in compiled code: what `DQNAlgorithm` and `GradientStep` say of it."""
+"""A gradient step of K Q-learning agents in compiled code: the equivalent of `DQNAlgorithm` and `GradientStep`."""
 
 from __future__ import annotations
 

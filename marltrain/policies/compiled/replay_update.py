@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,8 +15,18 @@ from marltrain.policies.compiled.replay_update_kernel import UPDATE, update_prog
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.learner.update_plan import DueUpdates, MadeUpdates
 
-if TYPE_CHECKING:
-    from marltrain.policies.learner.learner import AlgorithmLearner
+
+class PlannedLearner(Protocol):
+    """The part of a learner that plans need."""
+
+    def reported(self) -> dict[str, str]:
+        """Return the settings that are reported with the metrics: reported name -> name of the setting."""
+
+    def hyper_at(self, env_steps: Sequence[int]) -> Array:
+        """Return every number as it will be after env steps [R] of the run: [R, H, K] float64."""
+
+    def shares(self, learn: Array, numbers: Array) -> Array:
+        """Return the shares by which targets follow; learn: [K] bool, numbers: [U, H, K]."""
 
 
 class CompiledUpdates:
@@ -25,7 +35,7 @@ class CompiledUpdates:
     Rounds are planned; compiled code makes them one after another, and what they measured is taken.
     """
 
-    def __init__(self, learner: AlgorithmLearner, moves: QStep, reader: CompiledReader, batch_size: int) -> None:
+    def __init__(self, learner: PlannedLearner, moves: QStep, reader: CompiledReader, batch_size: int) -> None:
         """Lay down what does not change."""
         self.learner, self.moves, self.batch_size = learner, moves, batch_size
         self._ring = reader.ring

@@ -6,17 +6,13 @@ reading it takes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from marltrain.checks import actions, finite, shaped, within
 from marltrain.errors import SaveError
 from marltrain.files import State, check_memory
 from marltrain.layout import Array
-
-if TYPE_CHECKING:
-    from marltrain.policies.memory.ring import Ring
+from marltrain.policies.memory.ring import Ring
 
 
 def span_of(ring: Ring, state: State) -> tuple[int, int, int]:

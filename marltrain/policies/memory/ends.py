@@ -9,7 +9,6 @@ import numpy as np
 from marltrain.errors import SaveError
 from marltrain.files import State
 from marltrain.layout import Array
-from marltrain.policies.memory.checks import check_ends
 
 START = 64
 
@@ -57,12 +56,8 @@ class EndTable:
         obs = {f"obs/{name}": column for name, column in self.obs.items()}
         return State({}, {**obs, **legal, "time": self.time, "unused": np.array(self._unused, np.int64)})
 
-    def restore(self, state: State, pointers: Array, now: int) -> None:
-        """Become the table that `state` was asked of; raises SaveError for one that does not fit its ring.
-
-        pointers: the ring's `next`.  now: its newest row's batch step.
-        """
-        check_ends(state, pointers, now, self.obs, self.legal)
+    def load(self, state: State) -> None:
+        """Become the table that `state` was asked of, which `check_ends` accepts; raises SaveError for a wrong size."""
         arrays = state.arrays
         entries = len(arrays["time"])
         while len(self.time) < entries:

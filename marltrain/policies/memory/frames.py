@@ -8,15 +8,13 @@ its own decisions and fills up with the first frame (gymnasium's FrameStackObser
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from marltrain.errors import SpecError
 from marltrain.layout import Array, Layout, Obs
-
-if TYPE_CHECKING:
-    from marltrain.policies.memory.ring import Ring
+from marltrain.spec import Group
 
 CHECKED_IN_FULL = 64  # batch steps; from then on one environment is compared each batch step
 
@@ -55,6 +53,41 @@ class Frames:
         return next(iter(arrays.values())) if self.layout.single else arrays
 
 
+class FrameRows(Protocol):
+    """The rows of a ring whose images are stacked; see `Ring` for its attributes and methods."""
+
+    names: list[str]
+    frames: Frames
+    group: Group
+    num_envs: int
+    capacity: int
+    now: int
+    oldest: int
+    next: Array
+
+    @property
+    def axes(self) -> tuple[int, int, int]:
+        """(P, C, E)."""
+
+    def cells(self, times: Array) -> Array:
+        """Return the cells of [P, E] times."""
+
+    def moved(self, cells: Array, times: Array) -> Array:
+        """Return the cells of the same players and environments at other times."""
+
+    def read(self, column: Array, cells: Array) -> Array:
+        """Return a column's values at cells."""
+
+    def drawable(self, cells: Array) -> Array:
+        """Whether transitions may be drawn from the rows at cells."""
+
+    def obs_at(self, cells: Array) -> Obs:
+        """Return observations at cells."""
+
+    def after(self, cells: Array, pointers: Array) -> tuple[Obs, Array | None]:
+        """Return observations and legal actions that followed rows whose `next` is `pointers`."""
+
+
 class FrameHistory:
     """Which decision came before each decision, for a ring whose images are stacked.
 
@@ -62,7 +95,7 @@ class FrameHistory:
     complete: [P, C, E] bool: none of the frames that the row's stack needs has been overwritten.
     """
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: FrameRows) -> None:
         """Allocate beside the ring's columns."""
         self.ring = ring
         self.previous = np.full(ring.axes, -1, np.int64)

@@ -14,11 +14,9 @@ from weakref import ref
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import AgentError, MarlTrainError, SaveError
-from marltrain.files import State
+from marltrain.errors import AgentError, MarlTrainError
 from marltrain.layout import Array, Obs
 from marltrain.policies.batch import Column
-from marltrain.policies.memory.checks import check_rows, span_of
 from marltrain.policies.memory.ends import EndTable
 from marltrain.policies.memory.frames import FrameHistory, Frames
 from marltrain.spec import EnvSpec, Step
@@ -43,6 +41,7 @@ class Ring:
     oldest: time of the oldest row that is still there.
     next: int64: time of the player's next decision; -1 while open; -2-k when its part ended, see entry k of `ends`.
     open: [P, E] int64: time of each player's decision that waits for what follows; -1 for none.
+    turn: [P, E] bool: the players that decide in the newest row.
     learning: [P] bool: whether transitions may be drawn from the decisions that come.
     learnable: [P, C] bool: whether transitions may be drawn from the decisions of that batch step.
     whole: [P] int64: how many rows of each player can be drawn.
@@ -75,7 +74,7 @@ class Ring:
         self.learnable = np.ones((group.size, self.capacity), bool)
         self.whole = np.zeros(group.size, np.int64)
         self._holders: list[ref[Holder]] = []
-        self._turn = np.zeros((group.size, num_envs), bool)
+        self.turn = np.zeros((group.size, num_envs), bool)
         self._everyone_turn = self._everyone_open = False
         low, high = group.players[0], group.players[-1] + 1
         self.players = slice(low, high) if high - low == group.size else np.array(group.players)
@@ -113,7 +112,7 @@ class Ring:
         if ended is not None:
             before = self._end(time, step, ended, before)
         self._begin(time, step, before)
-        self._turn[...] = turn
+        self.turn[...] = turn
         self._everyone_turn = everyone
         self._everyone_open = False
 
@@ -130,12 +129,12 @@ class Ring:
             if name not in extras:
                 raise AgentError(f"group {self.index}: the decision lacks the column {name!r}, which a learner needs")
             column[:, slot] = extras[name]
-        self.acted[:, slot] = self._turn
+        self.acted[:, slot] = self.turn
         self.learnable[:, slot] = self.learning
         if self._everyone_turn:
             self.open.fill(self.now)
         else:
-            np.copyto(self.open, self.now, where=self._turn)
+            np.copyto(self.open, self.now, where=self.turn)
         self._everyone_open = self._everyone_turn
         self.coming = self.now + 1
 
@@ -186,55 +185,30 @@ class Ring:
         if self.history is not None:
             self.history.previous[:, slot, envs] = -1
             self.history.complete[:, slot, envs] = True
-        self._turn[:, envs] = step.turn[self.index][:, envs]
-        self._everyone_turn, self._everyone_open = bool(self._turn.all()), False
+        self.turn[:, envs] = step.turn[self.index][:, envs]
+        self._everyone_turn, self._everyone_open = bool(self.turn.all()), False
 
-    # Saving.
+    # Saving: see `snapshot`.
 
-    def state(self) -> State:
-        """Return, between `arrived` and `decided`, every row that is there, oldest first, and what is known of them."""
-        held = np.arange(self.oldest, self.now + 1) % self.capacity
-        made = State.joined(
-            rows=State({}, {name: column[:, held] for name, column in self.columns().items()}), ends=self.ends.state()
-        )
-        made.info |= {"capacity": self.capacity, "now": self.now, "oldest": self.oldest}
-        made.arrays |= {"open": self.open, "whole": self.whole, "turn": self._turn}
-        return made
+    def held(self) -> Array:
+        """Return the slots of the rows that are there, oldest first, [H] int64."""
+        return np.arange(self.oldest, self.now + 1) % self.capacity
 
-    def restore(self, state: State) -> None:
-        """Become, while still empty, the ring that `state` was asked of; raises SaveError for what it cannot be."""
-        capacity, now, oldest = span_of(self, state)
-        saved = check_rows(self, state, now, oldest)
-        turn = state.array("turn", bool, self.open.shape)
-        self.ends.restore(state.part("ends"), saved["next"], now)
+    def load(
+        self, capacity: int, now: int, oldest: int, rows: Mapping[str, Array], others: Mapping[str, Array]
+    ) -> None:
+        """Become, while still empty, a ring of other contents.
+
+        rows: columns [P, H, ...] of the H batch steps from `oldest` to `now`.  others: open, whole, turn.
+        """
         while self.capacity < capacity:
             self._grow()
         self.now = self.coming = now
-        self.oldest = oldest
-        held = np.arange(self.oldest, self.now + 1) % self.capacity
+        self.oldest, slots = oldest, np.arange(oldest, now + 1) % self.capacity
         for name, column in self.columns().items():
-            column[:, held] = saved[name]
-        self.open[...], self.whole[...], self._turn[...] = state.arrays["open"], state.arrays["whole"], turn
-        self._everyone_turn = bool(self._turn.all())
-
-    def check_shown(self, step: Step, envs: Array) -> None:
-        """Raise SaveError unless a restored ring's newest row is what the environments `envs`, [n], show in a Step."""
-        if len(envs) == 0:
-            return
-        turn = step.turn[self.index][:, envs]
-        if (turn != self._turn[:, envs]).any():
-            raise SaveError(f"the memory of {', '.join(self.names)}: other players have the turn in the environments")
-        cells = self.cells(np.full(self.open.shape, self.now))[:, envs]
-        wanted = turn if self.history is None else turn & self.read(self.history.complete, cells)
-        rebuilt = self.frames.named(self.obs_at(cells))
-        for name, array in self.frames.named(step.obs[self.index]).items():
-            same = (array[:, envs] == rebuilt[name]).reshape(*wanted.shape, -1).all(-1)
-            if not same[wanted].all():
-                player, env = np.argwhere(wanted & ~same)[0]
-                raise SaveError(
-                    f"the memory's newest row shows player {self.names[player]!r} another {name!r} than environment "
-                    f"{envs[env]} does"
-                )
+            column[:, slots] = rows[name]
+        self.open[...], self.whole[...], self.turn[...] = others["open"], others["whole"], others["turn"]
+        self._everyone_turn = bool(self.turn.all())
 
     def columns(self) -> dict[str, Array]:
         """Return the columns by name."""

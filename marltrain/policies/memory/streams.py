@@ -17,6 +17,7 @@ from marltrain.layout import Array
 from marltrain.policies.batch import Column, Needs
 from marltrain.policies.memory.readers import RolloutReader, UniformReader
 from marltrain.policies.memory.ring import Ring
+from marltrain.policies.memory.snapshot import check_shown, restore_ring, ring_state
 from marltrain.spec import EnvSpec, Step
 
 MakeReader = Callable[[Ring, Sequence[Sequence[int]], Needs], UniformReader | RolloutReader]
@@ -113,17 +114,17 @@ class Streams:
 
     def state(self) -> State:
         """Return everything that is recorded."""
-        return State.joined(**{str(group): ring.state() for group, ring in self.rings.items()})
+        return State.joined(**{str(group): ring_state(ring) for group, ring in self.rings.items()})
 
     def restore(self, state: State) -> None:
         """Become, while still empty, the streams that `state` was asked of; raises SaveError for others."""
         for group, ring in self.rings.items():
-            ring.restore(state.part(str(group)))
+            restore_ring(ring, state.part(str(group)))
 
     def check_shown(self, step: Step, envs: Array) -> None:
         """Raise SaveError unless what was restored fits what the environments `envs`, [n] int64, show in a Step."""
         for ring in self.rings.values():
-            ring.check_shown(step, envs)
+            check_shown(ring, step, envs)
 
     def reader(
         self, seats: Sequence[Sequence[int]], needs: Needs, make: MakeReader | None = None

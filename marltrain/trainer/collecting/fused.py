@@ -58,7 +58,7 @@ def can_fuse(stepwise: SyncCollector) -> bool:
 
 
 Plan = Callable[[UpdateScheduler, int, int], int]
-"""(scheduler, batch steps, the address of its agents' ACT) -> how many of the steps may be made; see `UpdateScheduler.plan`."""
+"""(scheduler, batch steps, address of its agents' ACT) -> steps that may be made; see `UpdateScheduler.plan`."""
 
 
 class FusedCollector:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from marltrain.files import plain, write_json
 from marltrain.layout import Array
-from marltrain.policies.agents.agent import Agent, FrozenAgent
+from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.external import ExternalAgent
+from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.backends import BACKENDS, make_backend
 from marltrain.spec import EnvSpec
 

@@ -18,9 +18,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from marltrain import __version__
 from marltrain.config import checked_arguments, setting, validate
 from marltrain.errors import ConfigError, EnvError, SaveError, shown, spoken
 from marltrain.files import (
@@ -39,10 +38,9 @@ from marltrain.files import (
 )
 from marltrain.random import MOST_SEED
 from marltrain.trainer.callbacks import Callback, Moment
+from marltrain.trainer.counters import Counters
 from marltrain.trainer.evaluating.schedule import left, passed
-
-if TYPE_CHECKING:
-    from marltrain.trainer.context import Counters
+from marltrain.version import __version__
 
 FORMAT = "marltrain-checkpoint"
 SCHEMA = 1

@@ -12,7 +12,7 @@ from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.spec import EnvSpec
-from marltrain.trainer.context import Counters
+from marltrain.trainer.counters import Counters
 from marltrain.trainer.reporting.faults import FaultTable
 from marltrain.trainer.reporting.history import History
 from marltrain.trainer.updating.scheduler import UpdateScheduler

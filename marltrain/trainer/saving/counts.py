@@ -14,7 +14,7 @@ from marltrain.files import State, of_type
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.spec import EnvSpec
-from marltrain.trainer.context import Counters
+from marltrain.trainer.counters import Counters
 from marltrain.trainer.reporting.history import History
 from marltrain.trainer.seats import as_mask, check_learners
 

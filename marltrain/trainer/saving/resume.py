@@ -17,9 +17,10 @@ from gymnasium import Space
 from marltrain.errors import AgentError, ConfigError, SpecError
 from marltrain.files import plain
 from marltrain.layout import Array, describe_space
-from marltrain.policies.agents.agent import Agent, FrozenAgent
+from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.external import ExternalAgent
+from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.backends import make_backend
 from marltrain.policies.networks import NetworkSpec
 from marltrain.policies.schedules import Schedule

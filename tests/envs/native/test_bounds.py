@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from marltrain.envs.native.bounds import check
 from marltrain.envs.native.game import Game
+from marltrain.envs.native.records import check
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.envs.python.check_env import random_actions
 from marltrain.errors import ConfigError

@@ -78,5 +78,5 @@ def test_what_is_compiled_is_loaded_by_the_next_process_unless_its_rules_have_ch
         (tmp_path / "helper.py").write_text(HELPER.format(step=step))
         found.append(play(tmp_path, shipped, rule, name, module))
     assert [told.pop(shipped)[1] for told in found] == [0, 1, 1]
-    for told, step, hits in zip(found, (2.0, 7.0, 2.0), (0, 0, 1), strict=True):
-        assert told == {game: [step, hits] for game in (rule, name, module)}
+    for told, reward, hits in zip(found, (2.0, 7.0, 2.0), (0, 0, 1), strict=True):
+        assert told == {game: [reward, hits] for game in (rule, name, module)}

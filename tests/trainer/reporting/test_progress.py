@@ -246,7 +246,7 @@ def test_where_there_is_nothing_to_show_it_on_it_shows_nothing(monkeypatch):
 
 def test_a_run_whose_stderr_nobody_reads_ends_with_its_result(tmp_path):
     code = (
-        "from marltrain.trainer import progress\nfrom tests.trainer.running import ppo, trainer\n"
+        "from marltrain.trainer.reporting import progress\nfrom tests.trainer.running import ppo, trainer\n"
         "progress.LINE_INTERVAL = 0.0\n"
         "result = trainer(steps_per_train=30, progress=True).train(ppo(), [1, 1], plot=False)\n"
         "print(result['stop_reason'], result['num_collected_steps'])"

@@ -14,7 +14,7 @@ import marltrain as mt
 from marltrain import files
 from marltrain.errors import ConfigError, SaveError
 from marltrain.files import sha256
-from marltrain.trainer.context import Counters
+from marltrain.trainer.counters import Counters
 from marltrain.trainer.saving import checkpoint
 from marltrain.trainer.saving.checkpoint import Checkpoint, find
 from tests.trainer.running import At, Recorder, dqn, ppo, tables, trainer, weights

@@ -1,0 +1,163 @@
+"""The files of saved agents: descriptions as JSON, arrays as safetensors, nothing that must be unpickled.
+
+agents.json          format, schema, marltrain's version, an entry for each distinct agent, their seats, checksums
+agents.safetensors   the arrays of every agent, named "0/...", "1/..." after its entry
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from marltrain.errors import AgentError, SaveError, shown
+from marltrain.files import (
+    check_digest,
+    check_signed,
+    path_of,
+    read_arrays,
+    read_json,
+    replacing_folder,
+    sha256,
+    signed,
+    whole_folder,
+    write_arrays,
+    write_json,
+)
+from marltrain.layout import Array
+from marltrain.policies.agents.supply import Supply
+from marltrain.policies.batch import AgentState
+from marltrain.version import __version__
+
+FORMAT = "marltrain-agents"
+SCHEMA = 1
+DESCRIPTION = "agents.json"
+WEIGHTS = "agents.safetensors"
+KEYS = {"format", "schema", "marltrain", "agents", "seats", "files", "sha256"}
+PLAYERS = "players"
+"""The seats' names, where `save` was given them."""
+
+
+class Saveable(Protocol):
+    """An agent, as far as its files are concerned."""
+
+    def state(self) -> AgentState:
+        """Return everything it is, for saving."""
+
+
+class SavedAgents(NamedTuple):
+    """The content of the files.
+
+    file: the description's path.  states: of each distinct agent.  seats: the number of the agent in each seat.
+    players: the seats' names, or none.
+    """
+
+    file: Path
+    states: list[AgentState]
+    seats: list[int]
+    players: Sequence[str]
+
+
+def write_agents(path: str | Path, seated: Sequence[Saveable], *, players: Sequence[str] | None = None) -> None:
+    """Write the agents of seats; see `saving.save`. Warnings name the line that called the caller."""
+    path = path_of(path)
+    if not seated:
+        raise AgentError("there are no agents to save: the list is empty")
+    if players is not None and len(players) != len(seated):
+        raise AgentError(f"players must name the {len(seated)} agents' seats, got {shown(players)}")
+    _check_free(path)
+    distinct = list({id(agent): agent for agent in seated}.values())
+    place = {id(agent): i for i, agent in enumerate(distinct)}
+    states, seats = [agent.state() for agent in distinct], [place[id(agent)] for agent in seated]
+    needed = Supply({}, states, seats, players or ())
+    if vague := needed.ambiguous:
+        told = f"several different parts of these agents are called {', '.join(map(repr, vague))}"
+        warnings.warn(f"{told}. To load them, give {needed.told()}", stacklevel=3)
+    with replacing_folder(path) as folder:
+        write_arrays(folder / WEIGHTS, {f"{i}/{name}": a for i, s in enumerate(states) for name, a in s.arrays.items()})
+        description = {
+            "format": FORMAT,
+            "schema": SCHEMA,
+            "marltrain": __version__,
+            "agents": [{"info": state.info, "arrays": _shapes(state.arrays)} for state in states],
+            "seats": seats,
+            **({} if players is None else {PLAYERS: list(players)}),
+            "files": {WEIGHTS: sha256(folder / WEIGHTS)},
+        }
+        write_json(folder / DESCRIPTION, signed(description))
+
+
+def read_agents(path: str | Path) -> SavedAgents:
+    """Read what `write_agents` wrote; raises SaveError, naming the file, for anything else."""
+    folder = whole_folder(path)
+    file = folder / DESCRIPTION
+    description = _description(file)
+    check_digest(folder / WEIGHTS, description["files"][WEIGHTS], DESCRIPTION)
+    parts = _parts(folder / WEIGHTS, [entry["arrays"] for entry in description["agents"]])
+    states = [AgentState(entry["info"], arrays) for entry, arrays in zip(description["agents"], parts, strict=True)]
+    return SavedAgents(file, states, description["seats"], description.get(PLAYERS, ()))
+
+
+def _check_free(path: Path) -> None:
+    """Refuse to take the place of anything but saved agents."""
+    if path.is_dir() and any(path.iterdir()) and not (path / DESCRIPTION).is_file():
+        raise SaveError(
+            f"{path}: holds other things than agents ({DESCRIPTION} is not there); name a folder of its own"
+        )
+    if path.exists() and not path.is_dir():
+        raise SaveError(f"{path}: is a file, and agents are saved as a folder")
+
+
+def _shapes(arrays: Mapping[str, Array]) -> dict[str, Any]:
+    return {name: [str(array.dtype), list(array.shape)] for name, array in arrays.items()}
+
+
+def _description(file: Path) -> dict[str, Any]:
+    """Read and check everything in agents.json but the agents' own descriptions."""
+    found = read_json(file)
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise SaveError(f"{file}: does not describe saved agents: its format is not {FORMAT!r}")
+    check_signed(file, found)
+    if found.get("schema") != SCHEMA:
+        schema, version = found.get("schema"), found.get("marltrain")
+        raise SaveError(
+            f"{file}: schema {schema!r}, written by marltrain {version}; {__version__} reads schema {SCHEMA}"
+        )
+    if wrong := set(found) - {PLAYERS} ^ KEYS:
+        raise SaveError(f"{file}: keys missing or unknown: {', '.join(sorted(wrong))}")
+    entries, seats, files = found["agents"], found["seats"], found["files"]
+    if not isinstance(files, dict) or set(files) != {WEIGHTS}:
+        raise SaveError(f'{file}: "files" must name {WEIGHTS} and nothing else, got {files!r}')
+    if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
+        raise SaveError(f'{file}: "agents" must list objects with "info" and "arrays"')
+    if not isinstance(seats, list) or not all(type(i) is int for i in seats) or set(seats) != set(range(len(entries))):
+        raise SaveError(f'{file}: "seats" must name each of the {len(entries)} agents by number, got {seats!r}')
+    players = found.get(PLAYERS, [])
+    if not isinstance(players, list) or not all(isinstance(name, str) for name in players):
+        raise SaveError(f'{file}: "{PLAYERS}" must list names, got {players!r}')
+    if PLAYERS in found and len(players) != len(seats):
+        raise SaveError(f'{file}: "{PLAYERS}" must name each of the {len(seats)} seats, got {players!r}')
+    return found
+
+
+def _is_entry(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and set(entry) == {"info", "arrays"}
+        and all(isinstance(v, dict) for v in entry.values())
+    )
+
+
+def _parts(file: Path, expected: Sequence[Mapping[str, Any]]) -> list[dict[str, Array]]:
+    """Split the arrays by agent; raises SaveError unless they are exactly the expected ones."""
+    arrays = read_arrays(file)
+    named = {f"{i}/{name}": what for i, shapes in enumerate(expected) for name, what in shapes.items()}
+    if missing := sorted(named.keys() - arrays.keys()):
+        raise SaveError(f"{file}: arrays are missing: {', '.join(missing)}")
+    if extra := sorted(arrays.keys() - named.keys()):
+        raise SaveError(f"{file}: holds arrays that {DESCRIPTION} does not name: {', '.join(extra)}")
+    for name, array in arrays.items():
+        if [str(array.dtype), list(array.shape)] != named[name]:
+            raise SaveError(f"{file}: {name} is {array.dtype} {list(array.shape)}, {DESCRIPTION} says {named[name]}")
+    return [{name: arrays[f"{i}/{name}"] for name in shapes} for i, shapes in enumerate(expected)]

@@ -1,0 +1,182 @@
+"""Agents that never learn: random actions, a function, a frozen copy of another agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from types import NoneType
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.config import check_function, checked_arguments
+from marltrain.errors import AgentError, SpecError, shown
+from marltrain.layout import Array, Layout, Obs, Space, action_bounds, arrays_of, map_obs, without_mask
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.spaces import described_spaces, encoded, in_units, spaces_from
+from marltrain.policies.batch import Acted, AgentState
+from marltrain.random import MOST_SEED, chosen_seed
+from marltrain.spec import PlayerSpec
+
+
+class RandomAgent(Agent):
+    """Plays a uniformly random legal action; in an unbounded Box a standard normal one. Fits any seat."""
+
+    @checked_arguments
+    def __init__(
+        self, observation_space: Space | None = None, action_space: Space | None = None, *, seed: int | None = None
+    ) -> None:
+        """Take spaces now, or from the seat; without a seed the run's is used."""
+        self.observation_space, self.action_space = observation_space, action_space
+        self.seed = None if seed is None else chosen_seed(seed, "RandomAgent")
+        if observation_space is not None:
+            self.layout = Layout(without_mask(observation_space)[0])
+
+    def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
+        """Return a random legal action, or one a row for a batch."""
+        layout, space = self._seated()
+        obs, mask, batched = encoded(layout, observation, legal, space)
+        rows = len(arrays_of(obs)[0])
+        action = in_units(space, _random_actions(space, mask, rows, self.rng))
+        return action if batched else action[0]
+
+    def decide(
+        self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
+    ) -> Acted:
+        """Draw for every row, whoever has its turn, so that the stream does not depend on turns."""
+        return Acted(_random_actions(self._seated()[1], legal, len(turn), rng), carry)
+
+    def state(self) -> AgentState:
+        """Return its spaces, where it has any yet, and its seed."""
+        stack = 1 if self.layout is None else self.layout.stack
+        kept = {
+            "type": "random",
+            **described_spaces(self.observation_space, self.action_space),
+            "seed": self.seed,
+            "stack": stack,
+            "any_seat": self.any_seat,
+        }
+        return AgentState(kept, {})
+
+    @classmethod
+    def from_state(cls, state: AgentState) -> RandomAgent:
+        """Build the agent that `state` described."""
+        info = state.info
+        agent = cls(*(spaces_from(info) if "observation_space" in info else ()), seed=info["seed"])
+        agent.any_seat = info.get("any_seat") is True
+        return agent
+
+    def restore(self, state: AgentState) -> None:
+        """Take the saved seed."""
+        self.seed = None if state.value("seed", int, NoneType) is None else state.count("seed", high=MOST_SEED)
+
+
+def _random_actions(space: Space, legal: Array | None, rows: int, rng: np.random.Generator) -> Array:
+    if isinstance(space, spaces.Discrete):
+        score = rng.random((rows, int(space.n)))
+        return (score if legal is None else np.where(legal, score, -1.0)).argmax(-1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return (rng.random((rows, space.nvec.size)) * space.nvec.reshape(-1)).astype(np.int64)
+    if isinstance(space, spaces.Box):
+        low, high = space.low.reshape(-1), space.high.reshape(-1)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        uniform, normal = rng.random((rows, len(low))), rng.standard_normal((rows, len(low)))
+        spread = np.where(bounded, high, 1.0) - np.where(bounded, low, 0.0)
+        drawn = np.where(bounded, np.where(bounded, low, 0.0) + uniform * spread, normal)
+        return np.clip(drawn.astype(np.float32), *action_bounds(space))
+    raise SpecError(f"no random actions for action space {space}")
+
+
+class FunctionAgent(Agent):
+    """Plays a plain function of one observation (and its legal moves, where there are any) that gives one action."""
+
+    @checked_arguments
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        observation_space: Space | None = None,
+        action_space: Space | None = None,
+    ) -> None:
+        """Take the function, and spaces now or from the seat."""
+        if not callable(function):
+            raise AgentError(f"FunctionAgent needs a function, got {shown(function)}")
+        self.function = function
+        self.observation_space, self.action_space = observation_space, action_space
+        if observation_space is not None:
+            self.layout = Layout(without_mask(observation_space)[0])
+
+    def sit(self, player: PlayerSpec, seed: int) -> None:
+        """Take a seat; raises ConfigError where the function does not take what is shown there."""
+        super().sit(player, seed)
+        shows = ("observation", "legal") if player.masked else ("observation",)
+        check_function("FunctionAgent: function", self.function, *shows)
+
+    def _marks(self) -> list[str]:
+        return [getattr(self.function, "__name__", type(self.function).__name__)]
+
+    def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
+        """Call the function for the observation, or for each row of a batch."""
+        layout, space = self._seated()
+        obs, mask, batched = encoded(layout, observation, legal, space)
+        answers = []
+        for row in range(len(arrays_of(obs)[0])):
+            one = _first(layout.decode(map_obs(itemgetter(slice(row, row + 1)), obs)))
+            answers.append(self.function(one) if mask is None else self.function(one, mask[row]))
+        return np.asarray(answers) if batched else answers[0]
+
+
+def _first(observation: Any) -> Any:
+    """Drop the leading axis from every leaf of a decoded observation."""
+    if isinstance(observation, dict):
+        return {key: _first(value) for key, value in observation.items()}
+    if isinstance(observation, tuple):
+        return tuple(_first(value) for value in observation)
+    return observation[0]
+
+
+class FrozenAgent(Agent):
+    """A copy of an agent that never learns and never explores."""
+
+    def __init__(self, agent: Agent) -> None:
+        """Copy the agent as it is now; what it learns later does not reach the copy."""
+        if not isinstance(agent, Agent):
+            raise AgentError(f"FrozenAgent: agent must be an Agent, got {shown(agent)}")
+        self.inner: Agent = (agent.inner if isinstance(agent, FrozenAgent) else agent).frozen_copy()
+        self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
+        self.layout = self.inner.layout
+
+    def _marks(self) -> list[str]:
+        return [repr(self.inner)]
+
+    def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
+        """Act as the copied agent does when it does not explore."""
+        return self.inner.act(observation, legal, False)
+
+    def sit(self, player: PlayerSpec, seed: int) -> None:
+        """Seat the copy."""
+        self.inner.sit(player, seed)
+        self.any_seat, self.seed = self.inner.any_seat, self.inner.seed
+        self.turn_to(player)
+
+    def turn_to(self, player: PlayerSpec) -> None:
+        """Let the copy decide for this player's seat."""
+        self.inner.turn_to(player)
+        self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
+        self.layout, self._seat, self._kinds = self.inner.layout, self.inner._seat, self.inner._kinds
+
+    def decide(
+        self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
+    ) -> Acted:
+        """Decide as the copy does, without exploring."""
+        return self.inner.decide(obs, legal, carry, turn=turn, explore=np.zeros_like(explore), rng=rng)
+
+    def state(self) -> AgentState:
+        """Return the copy's state, marked as frozen."""
+        inner = self.inner.state()
+        return AgentState({"type": "frozen", "inner": inner.info}, inner.arrays)
+
+    def restore(self, state: AgentState) -> None:
+        """Let the copy become what was saved."""
+        self.inner.restore(AgentState(state.value("inner", dict), state.arrays, state.place("inner")))
+        self.seed = self.inner.seed

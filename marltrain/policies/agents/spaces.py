@@ -1,0 +1,82 @@
+"""Conversions between the environment's format (observations, actions, spaces) and the arrays of the training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.errors import AgentError, SpecError, shown
+from marltrain.layout import Array, Layout, Obs, Space, arrays_of, describe_space, map_obs, space_from, split_mask
+
+
+def encoded(layout: Layout, observation: Any, legal: Any, space: Space) -> tuple[Obs, Array | None, bool]:
+    """Turn what `act` was given into arrays [B, ...] and [B, A]; say whether there was a batch axis."""
+    observation, mask = split_mask(observation)
+    legal = mask if legal is None else legal
+    obs, batched = layout.encode(observation)
+    if not batched:
+        obs = map_obs(lambda array: array[None], obs)
+    if legal is None:
+        return obs, None, batched
+    legal = np.asarray(legal).astype(bool)
+    legal = legal if batched else legal[None]
+    expected = (len(arrays_of(obs)[0]), int(space.n) if isinstance(space, spaces.Discrete) else None)
+    if legal.shape != expected:
+        raise SpecError(f"legal has shape {legal.shape[not batched :]}, expected one truth value an action of {space}")
+    if not legal.any(-1).all():
+        raise SpecError("legal says that no action is legal: an agent must be able to act")
+    return obs, legal, batched
+
+
+def exploring(explore: Any, rows: int) -> Array:
+    """Return the argument `explore` of `act` as [rows] bool; raises AgentError for what holds no truth values."""
+    values = np.asarray(explore)
+    if values.dtype.kind not in "bui" or values.shape not in ((), (rows,)):
+        raise AgentError(
+            f"explore must be True or False, or one of these for each of {rows} rows, got {shown(explore)}"
+        )
+    return np.array(np.broadcast_to(values, rows), bool)
+
+
+def action_shape(space: Space) -> tuple[int, ...]:
+    """Return the shape of one action in the loop's arrays."""
+    return () if isinstance(space, spaces.Discrete) else (int(np.prod(space.shape or (), dtype=int)),)
+
+
+def action_dtype(space: Space) -> type:
+    """Return the dtype of actions in the loop's arrays."""
+    return np.float32 if isinstance(space, spaces.Box) else np.int64
+
+
+def in_units(space: Space, action: Array) -> Array:
+    """Turn the loop's action arrays (indices from 0, flat) into what the environment takes."""
+    if isinstance(space, spaces.Discrete):
+        return action + space.start
+    if isinstance(space, spaces.MultiDiscrete):
+        return action.reshape(*action.shape[:-1], *space.shape) + space.start
+    return action.reshape(*action.shape[:-1], *(space.shape or ()))
+
+
+def indexed(space: Space, action: Array) -> Array:
+    """Turn the environment's actions [B, ...] into the loop's arrays."""
+    if isinstance(space, spaces.Discrete):
+        return action - space.start
+    if isinstance(space, spaces.MultiDiscrete):
+        return action - space.start.reshape(-1)
+    return action
+
+
+def described_spaces(observation_space: Space | None, action_space: Space | None) -> dict[str, Any]:
+    """Return an agent's spaces as JSON values, or nothing when it has none yet."""
+    if observation_space is None or action_space is None:
+        return {}
+    sides = {"observation_space": observation_space, "action_space": action_space}
+    return {name: describe_space(space) for name, space in sides.items()}
+
+
+def spaces_from(info: Mapping[str, Any]) -> tuple[Space, Space]:
+    """Build (observation space, action space) from a saved agent's description."""
+    return space_from(info["observation_space"]), space_from(info["action_space"])

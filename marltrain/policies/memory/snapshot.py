@@ -1,0 +1,53 @@
+"""A ring as it is saved: what is written of it, and the checks of what is read, before any of it is used."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from marltrain.errors import SaveError
+from marltrain.files import State
+from marltrain.layout import Array
+from marltrain.policies.memory.checks import check_ends, check_rows, span_of
+from marltrain.policies.memory.ring import Ring
+from marltrain.spec import Step
+
+
+def ring_state(ring: Ring) -> State:
+    """Return, between `arrived` and `decided`, every row that is there, oldest first, and what is known of them."""
+    held = ring.held()
+    made = State.joined(
+        rows=State({}, {name: column[:, held] for name, column in ring.columns().items()}), ends=ring.ends.state()
+    )
+    made.info |= {"capacity": ring.capacity, "now": ring.now, "oldest": ring.oldest}
+    made.arrays |= {"open": ring.open, "whole": ring.whole, "turn": ring.turn}
+    return made
+
+
+def restore_ring(ring: Ring, state: State) -> None:
+    """Make an empty ring the one that `ring_state` was asked of; raises SaveError for what it cannot be."""
+    capacity, now, oldest = span_of(ring, state)
+    rows = check_rows(ring, state, now, oldest)
+    turn, ends = state.array("turn", bool, ring.turn.shape), state.part("ends")
+    check_ends(ends, rows["next"], now, ring.ends.obs, ring.ends.legal)
+    ring.ends.load(ends)
+    ring.load(capacity, now, oldest, rows, {**state.arrays, "turn": turn})
+
+
+def check_shown(ring: Ring, step: Step, envs: Array) -> None:
+    """Raise SaveError unless a restored ring's newest row is what the environments `envs`, [n], show in a Step."""
+    if len(envs) == 0:
+        return
+    turn = step.turn[ring.index][:, envs]
+    if (turn != ring.turn[:, envs]).any():
+        raise SaveError(f"the memory of {', '.join(ring.names)}: other players have the turn in the environments")
+    cells = ring.cells(np.full(ring.open.shape, ring.now))[:, envs]
+    wanted = turn if ring.history is None else turn & ring.read(ring.history.complete, cells)
+    rebuilt = ring.frames.named(ring.obs_at(cells))
+    for name, array in ring.frames.named(step.obs[ring.index]).items():
+        same = (array[:, envs] == rebuilt[name]).reshape(*wanted.shape, -1).all(-1)
+        if not same[wanted].all():
+            player, env = np.argwhere(wanted & ~same)[0]
+            raise SaveError(
+                f"the memory's newest row shows player {ring.names[player]!r} another {name!r} than environment "
+                f"{envs[env]} does"
+            )

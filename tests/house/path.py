@@ -1,0 +1,58 @@
+"""The files that a plain training step passes: one update and the batch steps before it, on a Python environment.
+
+`python -m tests.house.path ppo` (or `dqn`) prints the modules of marltrain that execute, in the order of their first
+call. Modules that every line of code may use (errors, config, spec, packages' `__init__`) are left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import marltrain as mt
+
+PACKAGE = Path(mt.__file__).parent
+EVERYWHERE = {"errors.py", "config.py", "spec.py", "__init__.py"}
+SETTINGS: dict[str, dict[str, Any]] = {"ppo": {}, "dqn": {"learning_starts": 0}}
+
+
+class Trace(mt.Callback):
+    """Notes the files of marltrain that execute between the second update and the third."""
+
+    def __init__(self) -> None:
+        self.updates, self.files = 0, dict[str, int]()
+
+    def on_update_end(self, moment: mt.Moment) -> None:
+        """Begin after the second update: the first compiles and allocates. End after the third."""
+        self.updates += 1
+        sys.setprofile(self._called if self.updates == 2 else None)
+
+    def _called(self, frame: FrameType, event: str, _: Any) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(PACKAGE) and path.name not in EVERYWHERE:
+            self.files.setdefault(str(path.relative_to(PACKAGE)), frame.f_code.co_firstlineno)
+
+
+def path_of(algo: str) -> list[str]:
+    """Return the files that one batch step and one update of an algorithm pass, in order of their first call."""
+    env, trace = "mpe2/simple_spread_v3", Trace()  # 25 env steps an episode: none ends while the trace is taken
+    agents = mt.make_agents(algo, env, seed=0, **SETTINGS[algo])
+    trainer = mt.DecentralizedTrainer(
+        env, num_train_envs=4, batch_size=16, update_freq=24, test_freq=None, steps_per_train=72, run_dir=False,
+        progress=False, seed=0, callbacks=[trace],
+    )  # fmt: skip
+    trainer.train(agents, [1, 1, 1], plot=False)
+    return list(trace.files)
+
+
+def main() -> None:
+    """Print the path, and its length."""
+    files = path_of(sys.argv[1] if len(sys.argv) > 1 else "ppo")
+    print("\n".join(files))
+    print(f"{len(files)} files, {sum(len((PACKAGE / file).read_text().splitlines()) for file in files):,} lines")
+
+
+if __name__ == "__main__":
+    main()
