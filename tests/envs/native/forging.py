@@ -15,11 +15,12 @@ from marltrain.envs.native.catalogue import GAMES
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.envs.python.check_env import random_actions
 from marltrain.errors import ConfigError
+from tests.tiers import LONG
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (f"marltrain/{name}", {}) for name in GAMES},
     "leduc of three": ("marltrain/leduc_poker_v1", {"players": 3, "action_mapping": True, "suit_isomorphism": True}),
-    "kuhn of three": ("marltrain/kuhn_poker_v1", {"players": 3}),
+    **({"kuhn of three": ("marltrain/kuhn_poker_v1", {"players": 3})} if LONG else {}),
     "pictures": (
         "marltrain/foraging_v3",
         {"players": 3, "field_size": (7, 5), "max_num_food": 4, "sight": 2, "grid_observation": True},
@@ -30,7 +31,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "curriculum": ("marltrain/simple_tag_v3", {"curriculum": True}),
 }
-"""Sizes are those of other tests: every size of a game is a program of its own, compiled for several seconds."""
+"""Sizes are those of other tests: every size of a game is a program of its own, compiled for several seconds.
+
+The short tier plays those that its other tests compile, too.
+"""
 NUM_ENVS, STEPS = 32, 200
 EXTREME = (-(2**63), -(2**31), -257, -2, -1, 0, 1, 2, 3, 7, 127, 256, 2**31, 2**62, 2**63 - 1)
 WILD = (np.nan, np.inf, -np.inf, 1e300, -1e300, 1e18, 0.0, -1.0)

@@ -96,15 +96,14 @@ def deal(env):
     return env.deal
 
 
-@pytest.mark.parametrize(
-    ("players", "episodes"), [(2, rounds(100, 200)), (3, rounds(50, 200)), *([(10, 100)] if LONG else [])]
-)
+@pytest.mark.parametrize(("players", "episodes"), [(2, rounds(100, 200)), *([(3, 200), (10, 100)] if LONG else [])])
 def test_kuhn_poker(players, episodes):
     hold(kuhn, "marltrain/kuhn_poker_v1", nothing, {"players": players}, episodes=episodes, chances=deal)
 
 
 THREE = {"players": 3, "suit_isomorphism": True, "starting_player": 2}
 MANY = {"players": 10, "suit_isomorphism": True, "starting_player": 7}
+# Every number of players is a program: the short tier compiles two of leduc poker, and kuhn poker for two players.
 SEVERAL = [THREE, {"players": 3}, MANY] if LONG else [THREE]
 
 

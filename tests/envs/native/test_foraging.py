@@ -130,13 +130,13 @@ def test_foraging_without_levels():
 
 @pytest.mark.parametrize("levels", [True, False])
 def test_foraging_in_pictures(levels):
-    arguments = {**SMALL, "grid_observation": True, "observe_agent_levels": levels}
+    arguments = {**SMALL, **CASES["pictures"][1], "observe_agent_levels": levels}
     hold(OriginalEnv, NAME, field, arguments, episodes=20)
 
 
 @pytest.mark.parametrize("changed", [{}, {"force_coop": True, "max_player_level": [1, 2, 4]}])
 def test_starts(changed):
-    assert_same_starts(OriginalEnv, NAME, {**SMALL, "sight": 6, **changed})
+    assert_same_starts(OriginalEnv, NAME, {**SMALL, "sight": 6, **changed}, count=rounds(800, 2000))
 
 
 def test_foods_keep_apart_and_off_the_walls():

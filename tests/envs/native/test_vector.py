@@ -75,11 +75,11 @@ def test_a_wrong_action_is_named_before_anything_moves():
 
 @pytest.mark.parametrize(("value", "said"), [(np.nan, "nan"), (np.inf, "inf")])
 def test_an_action_that_is_not_finite_is_named(value, said):
-    vector = make_vector("marltrain/simple_spread_v3", {"continuous_actions": True}, 2)
+    vector = make_vector("marltrain/simple_reference_v3", {"continuous_actions": True}, 2)
     vector.reset(0)
     wrong = act(vector.spec, 2)
-    wrong[0][2, 1, 3] = value
-    with pytest.raises(EnvError, match=f"environment 1 .*player 'agent_2': action .*{said}.* is not legal"):
+    wrong[0][1, 1, 3] = value
+    with pytest.raises(EnvError, match=f"environment 1 .*player 'agent_1': action .*{said}.* is not legal"):
         vector.step(wrong)
 
 
