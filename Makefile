@@ -59,7 +59,7 @@ docs: $(ALL) ## the documentation, into docs/_build/html
 	$(THREADS) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 check-long: $(ALL) ## the long checks, hours in all: native games and parity at length, wrong settings, damage, crashes, faults, endurance
-	MARLTRAIN_TESTS=long FORGING_ROUNDS=100 $(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout 3600 tests/envs tests/policies
+	MARLTRAIN_TESTS=long FORGING_ROUNDS=100 $(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout 3600 tests/envs tests/policies tests/trainer tests/whole
 	$(MAKE) config-test corruption-test forgery-test crash-test fault-test long-run
 
 bench: $(ALL) ## speed, each beside its floor, its twin, its original or its peers

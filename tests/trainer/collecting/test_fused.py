@@ -1,4 +1,8 @@
-"""Many batch steps in one compiled call are the very steps made one at a time: whole runs, equal to the last bit."""
+"""Many batch steps in one compiled call are the very steps made one at a time: whole runs, equal to the last bit.
+
+The short tier has every setting once, with one of the two algorithms, in as few games as can be: each pair of a game
+and an algorithm is a program of its own to compile. The long tier has the other algorithm, and a third game.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +23,18 @@ from marltrain.trainer.collecting.fused import FusedCollector, can_fuse
 from marltrain.trainer.collecting.stepwise import SyncCollector
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from tests.envs.native.toys import Crowd
+from tests.tiers import LONG
 from tests.trainer.running import dqn, ppo, tables, trainer, weights
 
 SPREAD, ADVERSARY, TAG = (f"marltrain/simple_{name}_v3" for name in ("spread", "adversary", "tag"))
 CARTPOLE = "marltrain/CartPole-v1"
 ENVS = 5
 SETTINGS: dict[str, Any] = {
-    "num_train_envs": ENVS, "update_freq": 73, "test_freq": 30, "episodes_per_test": 3, "steps_per_train": 702,
+    "num_train_envs": ENVS, "update_freq": 73, "test_freq": 15, "episodes_per_test": 3, "steps_per_train": 402,
 }  # fmt: skip
-"""Nothing divides: an update every 15 batch steps, 141 in all; episodes of 25 steps, or of any length in CartPole."""
+"""Nothing divides: an update every 15 batch steps, 81 in all; episodes of 25 steps, or of any length in CartPole."""
+BOTH, PPO, DQN = [ppo, dqn], [ppo, dqn] if LONG else [ppo], [ppo, dqn] if LONG else [dqn]
+"""Who plays: each of both where their programs differ, else one in the short tier."""
 
 
 class Looking(Callback):
@@ -98,7 +105,8 @@ def hold(env, make, *, at_once=2.0, **settings):
         pytest.param(SPREAD, lambda: ppo(SPREAD, {}), 4, id="ppo"),
         pytest.param(SPREAD, lambda: ppo(SPREAD, {}, network=mt.MLP(()), epochs=2), 4, id="ppo without hidden layers"),
         pytest.param(ADVERSARY, lambda: ppo(ADVERSARY, {}), 4, id="ppo in two groups"),
-        pytest.param(TAG, lambda: dqn(TAG, {}, target_sync=3), 4, id="dqn in two groups"),
+        pytest.param(ADVERSARY, lambda: dqn(ADVERSARY, {}, target_sync=3), 4, id="dqn in two groups"),
+        *([pytest.param(TAG, lambda: dqn(TAG, {}), 4, id="dqn in two groups of other sizes")] if LONG else []),
         pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=203), 4, id="dqn whose ring wraps"),
         pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=5), 1.0, id="dqn that keeps one batch step"),
         pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=90, n_step=3, tau=0.1), 3, id="dqn over 3 steps"),
@@ -111,8 +119,8 @@ def hold(env, make, *, at_once=2.0, **settings):
 )  # fmt: skip
 def test_a_run_is_the_run_made_step_by_step(env, make, at_once):
     steps, passes, updates, reason = hold(env, make, at_once=at_once)[4]
-    assert (steps, reason) == (705, "steps_per_train")
-    assert passes >= updates >= 9
+    assert (steps, reason) == (405, "steps_per_train")
+    assert passes >= updates >= 5
 
 
 def test_a_stretch_ends_where_a_test_is_due_by_env_steps():
@@ -125,9 +133,9 @@ def test_a_stretch_ends_where_a_test_is_due_by_env_steps():
     assert counts[0] == 330
 
 
-@pytest.mark.parametrize("make", [ppo, dqn])
+@pytest.mark.parametrize("make", PPO)
 def test_with_tensorflow(make):
-    hold(ADVERSARY, lambda: make(ADVERSARY, {}, backend="tensorflow"), at_once=3, steps_per_train=301)
+    hold(ADVERSARY, lambda: make(ADVERSARY, {}, backend="tensorflow"), at_once=3, steps_per_train=201)
 
 
 class Fading(Game):
@@ -159,15 +167,17 @@ class Fading(Game):
         obs[0], obs[1] = s.count, p
 
 
-@pytest.mark.parametrize("make", [ppo, dqn])
-@pytest.mark.parametrize(("game", "at_once"), [(Fading, 1.1), (Crowd, 1.0)])
+@pytest.mark.parametrize(
+    ("game", "at_once", "make"),
+    [*((Fading, 1.1, make) for make in PPO), *((Crowd, 1.0, make) for make in DQN)],
+)
 def test_players_who_wait_die_or_arrive_later(game, at_once, make):
-    hold(game, lambda: make(game, {}), at_once=at_once, steps_per_train=400)
+    hold(game, lambda: make(game, {}), at_once=at_once, steps_per_train=200)
 
 
-@pytest.mark.parametrize("make", [ppo, dqn])
+@pytest.mark.parametrize("make", BOTH)
 def test_learning_meanwhile(make):
-    hold(SPREAD, lambda: make(SPREAD, {}), collect="overlap", steps_per_train=505)
+    hold(SPREAD, lambda: make(SPREAD, {}), collect="overlap", steps_per_train=305)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +193,7 @@ def test_learning_meanwhile(make):
 )  # fmt: skip
 def test_line_ups(line_up):
     frozen = [isinstance(agent, mt.FrozenAgent) for agent in line_up()]
-    hold(SPREAD, line_up, at_once=3, mask=[not still for still in frozen], steps_per_train=400)
+    hold(SPREAD, line_up, at_once=3, mask=[not still for still in frozen], steps_per_train=200)
 
 
 def test_a_group_of_which_nothing_is_recorded():
@@ -192,20 +202,20 @@ def test_a_group_of_which_nothing_is_recorded():
 
 
 def test_agents_that_share_their_memory():
-    hold(SPREAD, lambda: dqn(SPREAD, {}, capacity=300), shared_memory=True, steps_per_train=400)
+    hold(SPREAD, lambda: dqn(SPREAD, {}, capacity=150), shared_memory=True, steps_per_train=200)
 
 
 def test_seats_that_explore_in_part_and_schedules():
     def make():
-        first, *others = dqn(SPREAD, {}, epsilon=mt.linear(1.0, 0.0, 500))
-        first.hyper.learning_rate = mt.linear(0.01, 0.0, 600)
+        first, *others = dqn(SPREAD, {}, epsilon=mt.linear(1.0, 0.0, 300))
+        first.hyper.learning_rate = mt.linear(0.01, 0.0, 350)
         others[0].hyper.epsilon = 0.0
         return [first, *others]
 
     hold(SPREAD, make, exploring=[1, 0, 1])
 
 
-@pytest.mark.parametrize("make", [ppo, dqn])
+@pytest.mark.parametrize("make", DQN)
 def test_masks_that_change(make):
     """Another seat learns after every 5 episodes; the first one explores every other time."""
 
@@ -238,7 +248,7 @@ def test_a_test_in_a_hook_moves_nothing():
     runs = []
     for callbacks in ([], [Testing()]):
         agents = dqn(SPREAD, {})
-        runs.append(train(SPREAD, agents, callbacks=callbacks, run_dir=f"run{len(callbacks)}", steps_per_train=200)[1])
+        runs.append(train(SPREAD, agents, callbacks=callbacks, run_dir=f"run{len(callbacks)}", steps_per_train=100)[1])
     assert_same(*runs)
 
 
@@ -271,7 +281,8 @@ def test_rings_that_grow_meanwhile():
     runs = []
     for callback in (Counting(), Looking()):
         agents = ppo(SPREAD, {})
-        made, left = train(SPREAD, agents, callbacks=[callback, Holding()], run_dir=type(callback).__name__)
+        made, left = train(SPREAD, agents, callbacks=[callback, Holding()], run_dir=type(callback).__name__,
+                           steps_per_train=702)  # fmt: skip
         assert made._streams.rings[0].capacity == 136
         runs.append(left)
     assert_same(*runs)
@@ -283,7 +294,7 @@ class TestStops:
     def test_at_every_update_test_and_episode(self):
         """An update every 15 batch steps and episodes of 25: 15, 25, 30, 45, 50, ..., in calls of 1, 2, 4, ... acts."""
         counting = Counting()
-        train(SPREAD, ppo(SPREAD, {}), callbacks=[counting], steps_per_train=500)
+        train(SPREAD, ppo(SPREAD, {}), callbacks=[counting], steps_per_train=500, test_freq=30)
         ends = np.cumsum(counting.steps).tolist()
         assert {15, 25, 30, 45, 50, 60, 75, 90, 100} <= set(ends)
         assert max(counting.steps) == 15
@@ -321,18 +332,26 @@ class TestStops:
         assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
 
 
+def on_policy():
+    return ppo(SPREAD, {})
+
+
+def off_policy():
+    """The ring wraps."""
+    return dqn(CARTPOLE, {}, capacity=151)
+
+
 @pytest.mark.parametrize(
-    ("env", "make"),
+    ("env", "make", "collect"),
     [
-        pytest.param(SPREAD, lambda: ppo(SPREAD, {}), id="ppo"),
-        pytest.param(CARTPOLE, lambda: dqn(CARTPOLE, {}, capacity=151), id="dqn whose ring wraps"),
+        (SPREAD, on_policy, "serial"), (CARTPOLE, off_policy, "overlap"),
+        *([(SPREAD, on_policy, "overlap"), (CARTPOLE, off_policy, "serial")] if LONG else []),
     ],
-)
-@pytest.mark.parametrize("collect", ["serial", "overlap"])
+)  # fmt: skip
 def test_a_run_goes_on_from_the_middle_of_an_episode(env, make, collect, tmp_path):
     """A checkpoint every 83 env steps: at 85, 170, 250, ..., where a stretch ends for it."""
     callbacks = [Checkpoint(every_steps=83, keep=9)]
-    train(env, make(), callbacks=callbacks, collect=collect, steps_per_train=402)
+    train(env, make(), callbacks=callbacks, collect=collect)
     assert (tmp_path / "run/checkpoints").is_dir()
     written = sorted(int(path.name) for path in (tmp_path / "run/checkpoints").iterdir())
     assert written == [85, 170, 250, 335, 405]
@@ -441,9 +460,9 @@ class Loud(mt.Agent):
 def test_what_compiled_code_does_not_know_is_made_step_by_step(line_up):
     agents, steps = line_up(), Steps()
     mask = [hasattr(agent, "learner_") for agent in agents]
-    _, made = train(SPREAD, agents, mask, callbacks=[steps], steps_per_train=200)
+    _, made = train(SPREAD, agents, mask, callbacks=[steps], steps_per_train=100)
     assert steps.kind is SyncCollector
-    _, expected = train(SPREAD, line_up(), mask, callbacks=[Looking()], steps_per_train=200, run_dir="slow")
+    _, expected = train(SPREAD, line_up(), mask, callbacks=[Looking()], steps_per_train=100, run_dir="slow")
     assert_same(made, expected)
 
 
@@ -452,7 +471,7 @@ def test_what_compiled_code_does_not_know_is_made_step_by_step(line_up):
     [
         pytest.param(SPREAD, {"team_reward": "mean"}, id="team reward"),
         pytest.param("marltrain/tictactoe_v3", {}, id="turns"),
-        pytest.param(SPREAD, {"vector": "subproc", "num_workers": 2}, id="worker processes"),
+        pytest.param(CARTPOLE, {"vector": "subproc", "num_workers": 2}, id="worker processes"),
     ],
 )
 def test_where_each_step_has_to_be_seen_it_is_made_by_itself(env, settings):
