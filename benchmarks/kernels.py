@@ -36,8 +36,8 @@ from marltrain.policies.backends.torch import ops
 from marltrain.policies.backends.torch.graphs import Graph
 from marltrain.policies.batch import Rollout
 from marltrain.policies.compiled.q_update import QStep
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.gradient_step import GradientStep, GradientSteps
-from marltrain.policies.learner.learner import AlgorithmLearner
 
 CALLS = 200
 SPACES = spaces.Box(-1, 1, (18,)), spaces.Discrete(5)
@@ -80,7 +80,7 @@ def dqn_pass(way: str, width: int = 64) -> Callable[[], object]:
     """Return a compiled pass of three agents on 64 rows: "native", a "graph" of torch, or one that is "checked"."""
     agent = mt.DQN(*SPACES, seed=0, jit_compile=True, device="cpu", network=mt.MLP((width, width), "relu"))
     learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
-    parts = agent.algorithm.phases[0], agent.algorithm, agent.backend, learner.nets, learner.optimisers
+    parts = agent.algorithm.phases[0], agent.algorithm, agent.backend, learner.weights.nets, learner.weights.optimisers
     one: Any = QStep(*parts, double=True) if way == "native" else GradientStep(*parts)
     if way == "checked":
         one._function = torch.compile(one._step, dynamic=False, fullgraph=True, options={"cpp_wrapper": True})
@@ -89,7 +89,7 @@ def dqn_pass(way: str, width: int = 64) -> Callable[[], object]:
         "discount": torch.full((3, 64), 0.99), "next_obs": torch.randn(3, 64, 18), "next_legal": None,
         "weight": torch.full((3, 64), 1 / 64),
     }  # fmt: skip
-    numbers, everyone = learner.numbers(), np.ones(3, bool)
+    numbers, everyone = learner.hyper.stacked(), np.ones(3, bool)
     return lambda: one(columns, numbers, everyone)
 
 
@@ -99,7 +99,13 @@ def ppo_update(way: str, width: int) -> Callable[[], object]:
     agent = mt.PPO(*SPACES, seed=0, jit_compile=True, device="cpu", network=network, epochs=4, minibatches=4)
     learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
     if way == "graph":
-        parts = agent.algorithm.phases[0], agent.algorithm, agent.backend, learner.nets, learner.optimisers
+        parts = (
+            agent.algorithm.phases[0],
+            agent.algorithm,
+            agent.backend,
+            learner.weights.nets,
+            learner.weights.optimisers,
+        )
         learner.passes = GradientSteps([GradientStep(*parts)])
     rng, cut = np.random.default_rng(0), np.arange(2048) % 128 == 127
     rows = {name: rng.normal(size=(3, 2048)).astype(np.float32) for name in ("reward", "log_prob")}

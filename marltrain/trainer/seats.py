@@ -18,7 +18,8 @@ from marltrain.policies.agents.agent_learner import AgentLearner
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.batch import AgentState
-from marltrain.policies.learner.learner import AlgorithmLearner, Learner
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.learner import Learner
 from marltrain.random import child_seed
 from marltrain.spec import EnvSpec
 

@@ -16,7 +16,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.layout import Layout
 from marltrain.policies.backends import make_backend
-from marltrain.policies.learner.learner import AlgorithmLearner
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.policies.backends.both import BOTH, TENSORFLOW, TORCH
 from tests.policies.batches import IMAGE, PICTURE_AND_VECTOR, VECTOR, some_rollout, some_transitions
 from tests.tiers import LONG, rounds
@@ -135,7 +135,7 @@ def gradients(one: AlgorithmLearner, before: Mapping[str, np.ndarray]) -> dict[s
         return kept
     if squares := {name: np.sqrt(array / 0.01) for name, array in slots.items() if name.endswith("second")}:
         return squares
-    rate = one.get_hyper(0, "learning_rate")
+    rate = one.hyper.get(0, "learning_rate")
     return {
         name: (before[name] - array) / rate for name, array in exported(one, "net/").items() if "target_" not in name
     }
@@ -240,7 +240,7 @@ def test_a_wrong_epsilon_in_adam_is_far_outside():
     """1e-7 where PPO says 1e-5."""
 
     def fault(learner: AlgorithmLearner) -> None:
-        for optimiser in learner.optimisers.values():
+        for optimiser in learner.weights.optimisers.values():
             assert optimiser.epsilon == 1e-5
             optimiser.epsilon = 1e-7
 

@@ -10,7 +10,7 @@ import pytest
 import marltrain as mt
 from marltrain.errors import ConfigError, MaskError
 from marltrain.policies.batch import Rollout
-from marltrain.policies.learner.learner import AlgorithmLearner
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.trainer.callbacks import Callback
 from tests.toys import Crowd, Identity
 from tests.trainer.running import At, Student, changed, dqn, ppo, trainer, weights
@@ -69,7 +69,7 @@ def test_without_exploration_a_seat_plays_its_mode_and_learns_from_it(batches):
         observations = batch.obs[k].argmax(-1)
         modes = agents[k].act(observations)
         assert (batch.action[k] == modes).all() == (k == 1)
-        out = agents[k].learner_.nets["actor"](agents[k].backend.tensor(batch.obs[k : k + 1]), agents[k].row)[0]
+        out = agents[k].learner_.weights.nets["actor"](agents[k].backend.tensor(batch.obs[k : k + 1]), agents[k].row)[0]
         log_probs = out.log_softmax(-1)[0].detach().numpy()
         taken = np.take_along_axis(log_probs, batch.action[k][:, None], 1)[:, 0]
         np.testing.assert_allclose(batch.extras["log_prob"][k], taken, atol=1e-6)

@@ -12,7 +12,7 @@ import marltrain as mt
 from marltrain.envs import probe, resolve
 from marltrain.errors import AgentError
 from marltrain.policies.agents.agent_learner import AgentLearner
-from marltrain.policies.learner.learner import AlgorithmLearner
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.random import child_seed
 from marltrain.trainer.seats import Seating
 from tests.toys import Crowd, Identity, Motley, Relay

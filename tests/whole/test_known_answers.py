@@ -37,7 +37,7 @@ class Chain(Env):
 def value_of(agent):
     """What the agent expects from the only state: its critic's value, or its largest action value."""
     learner = agent.learner_
-    net = learner.nets["critic" if "critic" in learner.nets else "q"]
+    net = learner.weights.nets["critic" if "critic" in learner.weights.nets else "q"]
     return float(net(agent.backend.tensor(np.ones((1, 1, 1), np.float32)))[0].detach().max())
 
 

@@ -141,7 +141,7 @@ def test_processes_train_dqn_as_one_process_does_until_one_is_killed(strategy, v
         seating = moment.trainer.run.parts.seating
         learner, seen["agents"] = seating.units[0].learner, [agent.frozen_copy() for agent in seating.agents]
         team = learner.passes.team
-        mine = learner.moved()
+        mine = learner.weights.trained()
         for moved in team.ask_all("moved"):
             assert all((moved[name] == array).all() for name, array in mine.items()), "the same bits everywhere"
         os.kill(team.pids[victim], signal.SIGKILL)
@@ -162,7 +162,7 @@ def mirrored():
     for name in RUNS:
         shared = trained(name, "tensorflow", MirroredStrategy(replicas=2))
         assert_same(alone(name, "tensorflow"), shared)
-        variable = shared[0][0].learner_.online["q" if name == "dqn" else "actor"].variable
+        variable = shared[0][0].learner_.weights.online["q" if name == "dqn" else "actor"].variable
         assert len({copy.device for copy in variable.values}) == 2
         assert (variable.values[0].numpy() == variable.values[1].numpy()).all()
         for stack in (1, 2):

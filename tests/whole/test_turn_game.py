@@ -12,7 +12,7 @@ import pytest
 
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
-from marltrain.policies.learner.learner import AlgorithmLearner
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.envs.driving import run_seed
 from tests.toys import Relay
 from tests.trainer.running import Student, dqn, ppo, trainer

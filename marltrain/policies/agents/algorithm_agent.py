@@ -26,7 +26,7 @@ from marltrain.policies.backends import make_backend
 from marltrain.policies.backends.frameworks import makes_models
 from marltrain.policies.batch import Acted, AgentState
 from marltrain.policies.hyperparameters import hyper_text
-from marltrain.policies.learner.learner import AlgorithmLearner
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.networks import NetworkSpec, default_network, spec_from
 from marltrain.policies.schedules import Schedule
 from marltrain.random import chosen_seed
@@ -43,8 +43,8 @@ class Hyper:
     def __getattr__(self, name: str) -> Any:
         """Return the present value of a number, or a structural setting."""
         agent: LearningAgent = object.__getattribute__(self, "_agent")
-        if name in agent.learner_.hyper_names():
-            return agent.learner_.get_hyper(agent.row, name)
+        if name in agent.learner_.hyper.names:
+            return agent.learner_.hyper.get(agent.row, name)
         return getattr(agent.settings, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -59,7 +59,7 @@ class Hyper:
     def __repr__(self) -> str:
         """Return the present values of the numbers, in one line."""
         agent: LearningAgent = object.__getattribute__(self, "_agent")
-        return hyper_text({name: getattr(self, name) for name in agent.learner_.hyper_names()})
+        return hyper_text({name: getattr(self, name) for name in agent.learner_.hyper.names})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +225,11 @@ class LearningAgent(Agent):
         networks = [network for network, (spec, _) in self.algorithm.networks().items() if spec is value]
         if not networks or isinstance(value, NetworkSpec):
             return _plain(value)
-        return {**_plain(value), "networks": networks, "structure": self.learner_.online[networks[0]].structure()}
+        return {
+            **_plain(value),
+            "networks": networks,
+            "structure": self.learner_.weights.online[networks[0]].structure(),
+        }
 
     def restore(self, state: AgentState) -> None:
         """Become what `state` described, in the learner that it stands in."""

@@ -18,6 +18,7 @@ from marltrain.policies.compiled.network import largest, tell, widths_of
 from marltrain.policies.compiled.optimizers import LANES, RULES, SLOTS
 from marltrain.policies.compiled.q_kernel import LEARN, METRICS, learn, learning, targets_follow
 from marltrain.policies.learner.gradient_step import GradientSteps
+from marltrain.policies.learner.weights import Weights
 from marltrain.policies.networks import Plan
 
 _COLUMNS = {"obs": np.float32, "action": np.int64, "reward": np.float32, "discount": np.float32, "weight": np.float32,
@@ -119,7 +120,7 @@ class QSteps(GradientSteps):
     native = True
     made: list[QStep]
 
-    def follow(self, learner: Any, share: Array) -> None:
+    def follow(self, weights: Weights, share: Array) -> None:
         """See `GradientSteps`."""
         self.made[0].follow(share)
 

@@ -12,6 +12,7 @@ from marltrain.layout import Array
 from marltrain.policies.compiled.q_update import QStep
 from marltrain.policies.compiled.replay_kernel import CompiledReader, Draws, Reading
 from marltrain.policies.compiled.replay_update_kernel import UPDATE, update_program
+from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.learner.update_plan import DueUpdates, MadeUpdates
 
@@ -19,11 +20,10 @@ from marltrain.policies.learner.update_plan import DueUpdates, MadeUpdates
 class PlannedLearner(Protocol):
     """The part of a learner that plans need."""
 
+    hyper: StackedHyperparameters
+
     def reported(self) -> dict[str, str]:
         """Return the settings that are reported with the metrics: reported name -> name of the setting."""
-
-    def hyper_at(self, env_steps: Sequence[int]) -> Array:
-        """Return every number as it will be after env steps [R] of the run: [R, H, K] float64."""
 
     def shares(self, learn: Array, numbers: Array) -> Array:
         """Return the shares by which targets follow; learn: [K] bool, numbers: [U, H, K]."""
@@ -76,7 +76,7 @@ class CompiledUpdates:
         learner, rows, told = self.learner, self._rows, self._told[0]
         counts = self._counts = np.array([each.updates for each in rounds])
         self._rounds, self._taken = rounds, (0, 0)
-        self._hyper = learner.hyper_at([each.env_steps for each in rounds])
+        self._hyper = learner.hyper.values_at([each.env_steps for each in rounds])
         self._measured = np.zeros((counts.sum(), len(self.moves.metrics), self.moves.agents), np.float32)
         arrays = {
             "after": np.array([each.after for each in rounds]), "updates": counts, "metrics": self._measured,

@@ -13,6 +13,7 @@ from marltrain.layout import Array, Obs
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.batch import Acted
+from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.noise import Noise
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Actor:
     """Acts for K agents by networks that it is told to `use`; it changes none of them.
 
     nets: name -> network, those that it acts by.
-    columns: name -> [K, 1] float32: the agents' settings, for acting in numpy.
+    hyper: the agents' settings.
     noise: what is drawn ahead, or None where an act draws its own: a model of the user's own is seeded from the same
       stream at every act, and nothing may be drawn ahead of that.
     """
@@ -36,16 +37,14 @@ class Actor:
         self,
         algorithm: Algorithm,
         backend: Any,
-        columns: Mapping[str, Array],
-        hyper: Callable[[], Mapping[str, Any]],
+        hyper: StackedHyperparameters,
         seeded: Callable[[np.random.Generator], AbstractContextManager[None]] | None,
     ) -> None:
         """Take what acts are computed with.
 
-        hyper: returns the settings as tensors.  seeded: what seeds a model of the user's own, where there is one.
+        hyper: the agents' settings.  seeded: what seeds a model of the user's own, where there is one.
         """
-        self.algorithm, self.backend, self.columns = algorithm, backend, columns
-        self._hyper, self._seeded = hyper, seeded
+        self.algorithm, self.backend, self.hyper, self._seeded = algorithm, backend, hyper, seeded
         ahead = seeded is None and vouched(algorithm, "noise", "noise_by_rows")
         self.noise = Noise(algorithm.noise) if ahead else None
         self._in_numpy: Mapping[str, Any] | None = None
@@ -87,10 +86,14 @@ class Actor:
         if row not in self._natives:
             self._natives[row] = self.native(row)
         if (native := self._natives[row]) is not None:
-            return native.act(obs, legal, noise, explore, self.columns)
+            return native.act(obs, legal, noise, explore, self.hyper.columns)
         rows = slice(None) if row is None else slice(row, row + 1)
         if self._in_numpy is not None:
-            hyper = self.columns if row is None else {name: column[rows] for name, column in self.columns.items()}
+            hyper = (
+                self.hyper.columns
+                if row is None
+                else {name: column[rows] for name, column in self.hyper.columns.items()}
+            )
             action, extras = self.algorithm.act(
                 numpy_ops, _of_row(self._in_numpy, row), obs, legal, noise, explore, hyper
             )
@@ -102,7 +105,7 @@ class Actor:
         self, row: int | None, rows: slice, obs: Obs, legal: Array | None, noise: Any, explore: Array
     ) -> Acted:
         backend, algorithm = self.backend, self.algorithm
-        tensor, hyper = backend.tensor, {name: value[rows] for name, value in self._hyper().items()}
+        tensor, hyper = backend.tensor, {name: value[rows] for name, value in self.hyper.tensors().items()}
         with backend.no_gradient():
             action, extras = algorithm.act(
                 backend.ops, _of_row(self.nets, row), tensor(obs), tensor(legal), tensor(noise), tensor(explore), hyper

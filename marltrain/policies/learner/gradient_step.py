@@ -9,6 +9,7 @@ import numpy as np
 
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Phase, TensorBatch
+from marltrain.policies.learner.weights import Weights
 
 TOTAL = "the loss itself"
 """Among the metrics, what the gradients are taken of."""
@@ -99,19 +100,19 @@ class GradientSteps:
         """Go through the phases."""
         return iter(self.made)
 
-    def begin(self, learner: Any) -> None:
+    def begin(self, weights: Weights) -> None:
         """Get ready for the passes of an update."""
 
     def networks(self, nets: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the networks that a rollout is prepared with."""
         return nets
 
-    def end(self, learner: Any) -> None:
-        """Give the learner what the passes of an update have moved."""
+    def end(self, weights: Weights) -> None:
+        """Give the weights what the passes of an update have moved."""
 
-    def follow(self, learner: Any, share: Array) -> None:
-        """Have the targets of the learner follow by their `share` [K]."""
-        learner.follow(share)
+    def follow(self, weights: Weights, share: Array) -> None:
+        """Have the targets follow by their `share` [K]."""
+        weights.follow(share)
 
     def outdated(self) -> None:
         """Take note that the learner was loaded."""

@@ -101,7 +101,7 @@ def test_a_module_learns_as_torchs_own_optimiser_would_have_it(kind):
         layer.bias.data = torch.from_numpy(arrays[f"net/{name}/{place}.bias"].copy())
     twin = kind(VECTOR, spaces.Discrete(3), seed=0, network=module, **rest)
     for one in (agent, twin):
-        one.learner_._foreign = False  # seeding the module's randomness draws from the agent's stream
+        one.learner_.weights.custom = False  # seeding the module's randomness draws from the agent's stream
         learn(one)
     ours, theirs = agent.learner_.export(0).arrays, twin.learner_.export(0).arrays
     for place, number in (("hidden0", 0), ("head0", 2)):

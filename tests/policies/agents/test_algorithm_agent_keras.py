@@ -165,12 +165,12 @@ def test_it_computes_what_a_network_of_marltrains_does():
     agent = mt.DQN(VECTOR, spaces.Discrete(3), seed=0, network=mt.MLP((8,), activation="relu"), target_sync=2,
                    backend="tensorflow")  # fmt: skip
     model = sequential()
-    model.set_weights(list(agent.learner_.online["q"].arrays(0).values()))
+    model.set_weights(list(agent.learner_.weights.online["q"].arrays(0).values()))
     twin = made(mt.DQN, model)
-    start = agent.learner_.online["q"].arrays(0)
+    start = agent.learner_.weights.online["q"].arrays(0)
     learn(agent, 5), learn(twin, 5)
     for net in ("q", "target_q"):
-        ours, theirs = (one.learner_.nets[net].arrays(0).values() for one in (agent, twin))
+        ours, theirs = (one.learner_.weights.nets[net].arrays(0).values() for one in (agent, twin))
         for mine, other, first in zip(ours, theirs, start.values(), strict=True):
             np.testing.assert_allclose(mine, other, atol=1e-5)
             assert np.abs(mine - first).max() > 1e-4
@@ -324,4 +324,4 @@ def test_a_model_that_would_forget_its_arguments_is_not_copied():
     with pytest.raises(AgentError, match=r"Louder cannot be copied.*network=lambda: Louder.*given for volume"):
         mt.DQN(VECTOR, spaces.Discrete(3), backend="tensorflow", network=model)
     made = mt.DQN(VECTOR, spaces.Discrete(3), backend="tensorflow", network=lambda: Louder(10.0), seed=0)
-    assert made.learner_.online["q"].model.volume == 10.0
+    assert made.learner_.weights.online["q"].model.volume == 10.0

@@ -135,7 +135,7 @@ def test_dqn_by_hand_equals_marltrains(own, rule, masked):
         target_sync=1, gamma=0.9, seed=3, backend=own.FRAMEWORK, optimizer=rule,
     )  # fmt: skip
     agent = own.q_agent(5, 3)
-    own.fill(agent.model.online, list(made.learner_.online["q"].arrays(0).values()))
+    own.fill(agent.model.online, list(made.learner_.weights.online["q"].arrays(0).values()))
     own.follow(agent.model)
     agent = mt.CustomAgent(agent.model, own.q_loss, own.EXACT[rule](1e-2, agent.model.online), after_update=own.follow)
     rng = np.random.default_rng(0)
@@ -145,7 +145,7 @@ def test_dqn_by_hand_equals_marltrains(own, rule, masked):
         result, passes = agent.learn(batch, 16)
         assert passes == 1
         assert result["loss/total"] == pytest.approx(metrics["loss/total"][0], rel=1e-5, abs=1e-6)
-    wanted = made.learner_.online["q"].arrays(0).values()
+    wanted = made.learner_.weights.online["q"].arrays(0).values()
     for mine, theirs in zip(own.arrays(agent.model.online), wanted, strict=True):
         np.testing.assert_allclose(mine, theirs, atol=3e-6)
 

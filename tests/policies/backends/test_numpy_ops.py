@@ -44,7 +44,7 @@ def test_it_acts_with_the_weights_that_learning_left(backend):
     batch = some_transitions(np.random.default_rng(0), BOX, 3, 1, 8)
     learner.update(batch, learn=np.array([True]), batch_size=8)
     for name, net in learner.actor._in_numpy.items():
-        now, tensors = net(obs)[0], learner.nets[name](learner.backend.tensor(obs))[0]
+        now, tensors = net(obs)[0], learner.weights.nets[name](learner.backend.tensor(obs))[0]
         np.testing.assert_allclose(now, learner.backend.numpy(tensors), rtol=1e-5, atol=1e-6)
         assert not np.allclose(now, before[name])
 

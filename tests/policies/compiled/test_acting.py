@@ -41,7 +41,7 @@ def learners(kind, inputs, choices, hidden, activation, agents=3, backend="torch
 
 def clear(learner, kind, obs, legal, noise, explore):
     """Where the two highest of what is chosen by are further apart than rounding moves them, [K, B] bool."""
-    network = learner.nets[learner.algorithm.native().network].in_numpy()
+    network = learner.weights.nets[learner.algorithm.native().network].in_numpy()
     values = network(obs)[0]
     if kind == "ppo":
         values = values + np.where(explore[..., None], noise["sample"], 0)
@@ -97,7 +97,7 @@ def test_with_tensorflow_and_after_its_weights_have_moved(kind):
     seen = []
     for scale in (1.0, -1.0):
         for learner in (native, plain):
-            for network in learner.nets.values():
+            for network in learner.weights.nets.values():
                 network.assign(network.flat * scale)
                 network.moved()
         acts = [learner.act(obs, None, None, turn=on, explore=~on, rngs=learner.rngs("test")).action
@@ -116,11 +116,11 @@ def test_rows_are_acted_on_alike_alone_and_among_others(kind, inputs):
     obs = rng.normal(size=(3, 5, inputs)).astype(np.float32)
     legal, explore = rng.random((3, 5, 5)) < 0.7, rng.random((3, 5)) < 0.5
     noise = native.algorithm.noise(rng.spawn(3), 5)
-    act_directly = acting.act(obs, legal, noise, explore, native._columns)
+    act_directly = acting.act(obs, legal, noise, explore, native.hyper.columns)
     for row in range(5):
         only = slice(row, row + 1)
         own = {name: values[:, only] for name, values in noise.items()}
-        alone = acting.act(obs[:, only], legal[:, only], own, explore[:, only], native._columns)
+        alone = acting.act(obs[:, only], legal[:, only], own, explore[:, only], native.hyper.columns)
         np.testing.assert_array_equal(alone.action, act_directly.action[:, only])
         for name, values in alone.extras.items():
             np.testing.assert_array_equal(values, act_directly.extras[name][:, only])
@@ -202,14 +202,14 @@ def test_an_algorithm_of_ones_own_acts_as_it_says():
 
 def test_what_an_algorithm_says_wrongly_is_told():
     learner = mt.PPO(VECTOR, spaces.Discrete(3), seed=0).learner_
-    network = learner.nets["actor"]
+    network = learner.weights.nets["actor"]
     with pytest.raises(TypeError, match=r"rule='gaussian'.*'epsilon_greedy' and 'categorical'"):
         CompiledActing(CompiledForm("actor", "gaussian"), network)
     acting: Any = learner.native()
     obs, on = np.zeros((1, 2, 5), np.float32), np.ones((1, 2), bool)
     for sample in (np.zeros((1, 2, 3)), np.zeros((1, 2, 4), np.float32), np.zeros((1, 2, 6), np.float32)[..., ::2]):
         with pytest.raises(TypeError, match=r"noise 'sample' .* must be float32 \(1, 1, 2, 3\)"):
-            acting.act(obs, None, {"sample": sample}, on, learner._columns)
+            acting.act(obs, None, {"sample": sample}, on, learner.hyper.columns)
 
 
 def test_acts_are_by_the_networks_that_it_acts_with():
@@ -221,11 +221,11 @@ def test_acts_are_by_the_networks_that_it_acts_with():
         learner.act(obs, None, None, turn=on, explore=on, rngs=learner.rngs("act"))
         return learner.actor._natives[None].network
 
-    assert network() is learner.native().network is learner.nets["actor"]
+    assert network() is learner.native().network is learner.weights.nets["actor"]
     learner.act_with_copies("a", lambda: None)
-    assert network() is not learner.nets["actor"]
+    assert network() is not learner.weights.nets["actor"]
     learner.act_directly()
-    assert network() is learner.nets["actor"]
+    assert network() is learner.weights.nets["actor"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

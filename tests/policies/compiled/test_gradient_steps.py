@@ -19,8 +19,8 @@ from marltrain.policies.algorithms.ppo import PPOAlgorithm
 from marltrain.policies.compiled.gradient_steps import LARGEST, LOSSES, can_learn, compiled_steps
 from marltrain.policies.compiled.ppo_update import PPOUpdate, PPOUpdates
 from marltrain.policies.compiled.q_update import QStep, QSteps
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.gradient_step import GradientSteps
-from marltrain.policies.learner.learner import AlgorithmLearner
 from marltrain.policies.networks import CNN, MLP, Head, Plan
 from tests.policies.batches import IMAGE, PICTURE_AND_VECTOR, VECTOR
 from tests.policies.compiled.test_q_update import CLOSE, COMPILED, PLAIN, assert_close, learn_on, scattered
@@ -160,7 +160,7 @@ def test_a_model_of_ones_own_learns_by_its_framework(make):
     """Also where only the actor is one."""
     own = {"critic_network": MLP((4,))} if make is mt.PPO else {}
     learner = make(VECTOR, THREE, seed=0, network=torch.nn.Linear(5, 3), device="cpu", **own).learner_
-    assert can_learn(learner.algorithm.native(), learner.algorithm, COMPILED, learner.nets) is False
+    assert can_learn(learner.algorithm.native(), learner.algorithm, COMPILED, learner.weights.nets) is False
 
 
 # Algorithms -----------------------------------------------------------------------------------------------------------
@@ -248,9 +248,9 @@ def test_an_algorithm_of_ones_own_learns_as_it_says(make, kind, expected):
     algorithm = algorithm_of(make, kind)
     learner = AlgorithmLearner(algorithm, COMPILED, [0], draw=True)
     assert type(learner.passes) is (MADE[make][0] if expected else GradientSteps)
-    again = compiled_steps(algorithm, COMPILED, learner.nets, learner.optimisers)
+    again = compiled_steps(algorithm, COMPILED, learner.weights.nets, learner.weights.optimisers)
     assert (again is None) is not expected
-    assert compiled_steps(algorithm, PLAIN, learner.nets, learner.optimisers) is None
+    assert compiled_steps(algorithm, PLAIN, learner.weights.nets, learner.weights.optimisers) is None
 
 
 def test_it_is_done_as_the_algorithm_says():
@@ -262,7 +262,7 @@ def test_it_is_done_as_the_algorithm_says():
     )
     learn_on(5, made, plain, double)
     assert_close(made, plain)
-    assert abs(made.online["q"].flat - double.online["q"].flat).max() > 10 * CLOSE
+    assert abs(made.weights.online["q"].flat - double.weights.online["q"].flat).max() > 10 * CLOSE
 
 
 def test_a_loss_that_is_not_known_is_told():

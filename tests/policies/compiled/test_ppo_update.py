@@ -14,8 +14,8 @@ import marltrain as mt
 from marltrain.policies.backends import make_backend
 from marltrain.policies.compiled.ppo_kernel import BLOCK, METRICS, ROOM
 from marltrain.policies.compiled.ppo_update import NetworkPart, PPOUpdates, Rooms, give_way
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.gradient_step import GradientSteps
-from marltrain.policies.learner.learner import AlgorithmLearner
 from marltrain.policies.learner.minibatches import Minibatches
 from marltrain.policies.networks import MLP
 from tests.policies.batches import VECTOR, of_agent, some_rollout
@@ -266,10 +266,10 @@ def test_a_thread_that_waits_gives_way_where_it_can():
 def test_what_networks_give_is_what_they_give(rows):
     learner = learner_of(network=MLP((5, 24)), critic_network=MLP((7,), "relu"))
     obs = torch.tensor(np.random.default_rng(rows).normal(size=(3, rows, 5)), dtype=torch.float32)
-    given = learner.passes.networks(learner.nets)
-    assert given.keys() == learner.nets.keys()
+    given = learner.passes.networks(learner.weights.nets)
+    assert given.keys() == learner.weights.nets.keys()
     for name, outputs in (("actor", 5), ("critic", 1)):
-        (made,), (expected,) = given[name](obs), learner.nets[name](obs)
+        (made,), (expected,) = given[name](obs), learner.weights.nets[name](obs)
         assert made.shape == (3, rows, outputs)
         np.testing.assert_allclose(made, expected.detach(), rtol=0, atol=1e-6)
         assert abs(made[0] - made[1]).max() > 0.001
@@ -349,7 +349,7 @@ def given_to(learner: Any, columns: dict[str, Any], **changes: Any) -> Any:
     """Have its passes made by columns, and by what is dealt of their rows with some changes."""
     dealt = Minibatches(np.ones((3, 7), np.float32), 2, 64).dealt(2, [np.random.default_rng(0) for _ in range(3)])
     due = changes.pop("due", dealt.present)
-    return learner.passes.made[0](columns, replace(dealt, **changes), learner.numbers(), due)
+    return learner.passes.made[0](columns, replace(dealt, **changes), learner.hyper.stacked(), due)
 
 
 WRONG: dict[str, Any] = {
@@ -430,17 +430,17 @@ def test_the_same_columns_are_taken_as_they_should_be():
         columns = columns_of(np.random.default_rng(0), masked=masked)
         due = np.array([[True, False, True]] * 4)
         unclipped = {name: column for name, column in columns.items() if name != "value"}
-        measured = native.passes.made[0](unclipped, dealt, native.numbers(), due)
+        measured = native.passes.made[0](unclipped, dealt, native.hyper.stacked(), due)
         assert measured.shape == (4, METRICS, 3)
         for number, (start, stop, epoch) in enumerate(zip(dealt.start, dealt.stop, dealt.epoch, strict=True)):
             index = dealt.index[epoch, :, start:stop]
             rows = {n: None if c is None else c[np.arange(3)[:, None], index] for n, c in columns.items()}
             rows["weight"] = torch.tensor(dealt.weight[epoch, :, start:stop].copy())
-            expected = plain.passes.made[0](rows, plain.numbers(), due[number])
+            expected = plain.passes.made[0](rows, plain.hyper.stacked(), due[number])
             np.testing.assert_allclose(measured[number][:, [0, 2]], expected[:, [0, 2]], rtol=2 * CLOSE, atol=2 * CLOSE)
         assert native.passes.made[0].metrics == plain.passes.made[0].metrics
-    for name, array in native.moved().items():
-        np.testing.assert_allclose(array, plain.moved()[name], rtol=0, atol=CLOSE, err_msg=name)
+    for name, array in native.weights.trained().items():
+        np.testing.assert_allclose(array, plain.weights.trained()[name], rtol=0, atol=CLOSE, err_msg=name)
 
 
 def test_everyone_may_have_nothing_to_learn_from():

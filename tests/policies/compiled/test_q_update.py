@@ -15,8 +15,8 @@ from marltrain.policies.algorithms.base import CompiledForm
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from marltrain.policies.backends import make_backend
 from marltrain.policies.compiled.q_update import QStep, QSteps
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.gradient_step import GradientSteps
-from marltrain.policies.learner.learner import AlgorithmLearner
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.networks import MLP
 from tests.policies.batches import VECTOR, of_agent, some_transitions
@@ -54,8 +54,8 @@ def learners(choices: int = 4, own: dict[str, tuple[Any, ...]] | None = None, **
 
 def scattered(learner: AlgorithmLearner) -> AlgorithmLearner:
     """Move the targets so far away that they think otherwise of the best action."""
-    noise = np.random.default_rng(0).normal(scale=0.3, size=learner.target["q"].flat.shape).astype(np.float32)
-    learner.target["q"].flat += learner.backend.tensor(noise)
+    noise = np.random.default_rng(0).normal(scale=0.3, size=learner.weights.target["q"].flat.shape).astype(np.float32)
+    learner.weights.target["q"].flat += learner.backend.tensor(noise)
     return learner
 
 
@@ -166,7 +166,7 @@ def test_a_target_that_is_copied_is_the_same_to_the_last_bit(targets):
     rng = np.random.default_rng(1)
     for learn in [(1, 1, 1), *LEARN, *LEARN]:
         native.update(some_transitions(rng, VECTOR, 4, 3, 7), learn=np.array(learn, bool), batch_size=64)
-        same = (native.online["q"].flat == native.target["q"].flat).all(1).numpy()
+        same = (native.weights.online["q"].flat == native.weights.target["q"].flat).all(1).numpy()
         due = native.updates % targets.get("target_sync", 1) == 0
         assert same.tolist() == (due & (native.updates > 0)).tolist()
 
@@ -228,9 +228,9 @@ def test_metrics_are_not_overwritten_by_the_next_pass():
     native, _ = learners(network=MLP((5,)))
     rng = np.random.default_rng(0)
     made = native.passes.made[0]
-    first = made(columns_of(rng), native.numbers(), everyone(native))
+    first = made(columns_of(rng), native.hyper.stacked(), everyone(native))
     kept = first.clone()
-    second = made(columns_of(rng), native.numbers(), everyone(native))
+    second = made(columns_of(rng), native.hyper.stacked(), everyone(native))
     assert torch.equal(first, kept)
     assert not torch.equal(first, second)
 
@@ -376,13 +376,13 @@ def test_columns_that_compiled_code_would_not_read_aright(name, wrong):
     columns = columns_of(np.random.default_rng(0))
     columns[name] = WRONG[wrong](columns[name])
     if (name, wrong) == ("next_legal", "nothing"):
-        made(columns, native.numbers(), everyone(native))
+        made(columns, native.hyper.stacked(), everyone(native))
         assert moved(before, native.export(0))
         return
     rows_of_all = name == "reward" and wrong == r"\(3, 6"  # then all others have one row too many
     told = "column 'obs'" if rows_of_all else rf"column '{name}' must be {OF[name]} \(3, \d.*\) in one piece; .*{wrong}"
     with pytest.raises(TypeError, match=told):
-        made(columns, native.numbers(), everyone(native))
+        made(columns, native.hyper.stacked(), everyone(native))
     assert not moved(before, native.export(0))
 
 
@@ -394,7 +394,7 @@ def test_columns_of_another_width(name):
     with pytest.raises(
         TypeError, match=rf"column '{name}' must be \w+ \(3, 7, [45]\) in one piece; it is .*\(3, 7, 3\)"
     ):
-        native.passes.made[0](columns, native.numbers(), everyone(native))
+        native.passes.made[0](columns, native.hyper.stacked(), everyone(native))
 
 
 @pytest.mark.parametrize("action", [-1, 4])
@@ -403,7 +403,7 @@ def test_actions_that_there_are_not(action):
     before, columns = native.export(0), columns_of(np.random.default_rng(0))
     columns["action"][2, 6] = action
     with pytest.raises(TypeError, match=r"actions must lie in \[0, 4\); they are"):
-        native.passes.made[0](columns, native.numbers(), everyone(native))
+        native.passes.made[0](columns, native.hyper.stacked(), everyone(native))
     assert not moved(before, native.export(0))
 
 
@@ -457,10 +457,10 @@ def test_the_same_columns_are_taken_as_they_should_be():
     for masked in (False, True):
         columns = columns_of(np.random.default_rng(0), masked=masked)
         measured = [
-            learner.passes.made[0](columns, learner.numbers(), np.array([True, False, True])).numpy()[:, [0, 2]]
+            learner.passes.made[0](columns, learner.hyper.stacked(), np.array([True, False, True])).numpy()[:, [0, 2]]
             for learner in (native, plain)
         ]
         np.testing.assert_allclose(measured[0], measured[1], rtol=2 * CLOSE, atol=2 * CLOSE)
         assert native.passes.made[0].metrics == plain.passes.made[0].metrics
-    for name, array in native.moved().items():
-        np.testing.assert_allclose(array, plain.moved()[name], rtol=0, atol=CLOSE, err_msg=name)
+    for name, array in native.weights.trained().items():
+        np.testing.assert_allclose(array, plain.weights.trained()[name], rtol=0, atol=CLOSE, err_msg=name)

@@ -11,7 +11,8 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.errors import ConfigError, SaveError
 from marltrain.policies.batch import AgentState
-from marltrain.policies.learner.learner import AlgorithmLearner, Learner
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.learner import Learner
 from tests.policies.batches import (
     IMAGE,
     PICTURE_AND_VECTOR,
@@ -271,7 +272,7 @@ def test_export_and_load_carry_everything():
     home.at(60), away.at(60)
     home.update(of_agent(batch, 1), learn=everyone(home), batch_size=64)
     away.update(batch, learn=everyone(away), batch_size=64)
-    assert away.get_hyper(1, "learning_rate") == pytest.approx(1e-3 - 0.6 * 9e-4)
+    assert away.hyper.get(1, "learning_rate") == pytest.approx(1e-3 - 0.6 * 9e-4)
     assert_rows_equal(away, [], 0)
     for name, array in home.export(0).arrays.items():
         np.testing.assert_allclose(array, away.export(1).arrays[name], atol=1e-6, err_msg=name)
@@ -298,17 +299,17 @@ def test_schedules_are_evaluated_at_env_steps():
         mt.DQN(VECTOR, spaces.Discrete(3), seed=1, epsilon=0.5),
     ]
     learner = stacked(agents)
-    assert [learner.get_hyper(k, "epsilon") for k in (0, 1)] == [1.0, 0.5]
+    assert [learner.hyper.get(k, "epsilon") for k in (0, 1)] == [1.0, 0.5]
     learner.at(25)
-    assert [learner.get_hyper(k, "epsilon") for k in (0, 1)] == [0.75, 0.5]
-    assert learner.get_hyper(0, "learning_rate") == pytest.approx(0.05)
-    assert learner.hyper()["epsilon"].tolist() == [[0.75], [0.5]]
+    assert [learner.hyper.get(k, "epsilon") for k in (0, 1)] == [0.75, 0.5]
+    assert learner.hyper.get(0, "learning_rate") == pytest.approx(0.05)
+    assert learner.hyper.tensors()["epsilon"].tolist() == [[0.75], [0.5]]
     learner.set_hyper(0, "epsilon", 0.3)  # a number ends the schedule
     learner.at(75)
-    assert learner.get_hyper(0, "epsilon") == 0.3
+    assert learner.hyper.get(0, "epsilon") == 0.3
     learner.set_hyper(1, "epsilon", mt.linear(0.8, 0.4, 100))
     learner.at(50)
-    assert learner.get_hyper(1, "epsilon") == pytest.approx(0.6)
+    assert learner.hyper.get(1, "epsilon") == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch import nn
 import marltrain as mt
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from marltrain.policies.batch import Rollout, Transitions
-from marltrain.policies.learner.learner import AlgorithmLearner
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 
 BOX, CHOICE = spaces.Box(-1, 1, (4,)), spaces.Discrete(3)
 
@@ -59,7 +59,9 @@ def test_a_target_takes_over_the_running_statistics_of_a_module():
     agent = mt.DQN(BOX, CHOICE, seed=0, network=module, target_sync=1)
     learner = agent.learner()
     learner.update(some(1), learn=np.array([True]), batch_size=8)
-    online, target = (net.arrays(0)["1.running_mean"] for net in (learner.online["q"], learner.target["q"]))
+    online, target = (
+        net.arrays(0)["1.running_mean"] for net in (learner.weights.online["q"], learner.weights.target["q"])
+    )
     assert np.abs(online).max() > 0 and np.array_equal(online, target)
 
 

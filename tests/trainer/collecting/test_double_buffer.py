@@ -21,7 +21,8 @@ import pytest
 import marltrain as mt
 from marltrain.envs import SubprocVectorEnv, make_vector
 from marltrain.errors import ConfigError, EnvError, WorkerError
-from marltrain.policies.learner.learner import AlgorithmLearner, Learner
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.learner import Learner
 from marltrain.trainer.collecting.double_buffer import DoubleBufferedCollector
 from tests.policies.agents.test_algorithm_agent import Own
 from tests.tiers import LONG

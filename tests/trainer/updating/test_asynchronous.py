@@ -10,7 +10,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.errors import ConfigError
-from marltrain.policies.learner.learner import AlgorithmLearner
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.trainer.updating.asynchronous import TURN, learning_thread
 from tests.trainer.running import Recorder, Student, changed, dqn, ppo, tables, trainer, weights
 
@@ -46,7 +46,7 @@ def test_what_was_done_is_counted_as_what_it_was_then(monkeypatch):
     ratios, update = [], AlgorithmLearner.update
 
     def noted(self, batch, **arguments):
-        out = self.nets["actor"](self.backend.tensor(batch.obs))[0]
+        out = self.weights.nets["actor"](self.backend.tensor(batch.obs))[0]
         now, _ = self.algorithm.distribution.evaluate(self.backend.ops, out, None, self.backend.tensor(batch.action))
         ratios.append(np.exp(self.backend.numpy(now) - batch.extras["log_prob"]))
         return update(self, batch, **arguments)
@@ -74,7 +74,7 @@ def test_afterwards_agents_act_by_what_they_are():
     agents = ppo()
     trained(agents)
     learner = agents[0].learner_
-    assert all(learner.actor.nets[name] is net for name, net in learner.nets.items())
+    assert all(learner.actor.nets[name] is net for name, net in learner.weights.nets.items())
 
 
 def test_a_test_and_a_checkpoint_see_agents_at_rest():
@@ -108,7 +108,7 @@ def test_a_refused_run_leaves_agents_acting_by_what_they_are():
     with pytest.raises(ConfigError, match="player_1"):
         trained([agents[0], Student(lambda row: 0)])
     learner = agents[0].learner_
-    assert all(learner.actor.nets[name] is net for name, net in learner.nets.items())
+    assert all(learner.actor.nets[name] is net for name, net in learner.weights.nets.items())
 
 
 def test_callbacks_see_and_change_agents_at_rest():

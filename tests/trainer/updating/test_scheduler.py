@@ -7,7 +7,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.errors import AgentError
-from marltrain.policies.learner.learner import AlgorithmLearner
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.saving.checkpoint import newest
 from tests.envs.driving import run_seed

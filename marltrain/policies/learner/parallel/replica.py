@@ -1,4 +1,4 @@
-"""One replica process: a learner that makes passes over its part of the rows, in step with the others."""
+"""One replica process: it makes gradient steps over its part of the rows, together with the other replicas."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import cloudpickle
 
 from marltrain.layout import Array
 from marltrain.policies.learner.gradient_step import PartialGradientStep
-from marltrain.policies.learner.learner import AlgorithmLearner
 from marltrain.policies.learner.parallel.strategies import Member
+from marltrain.policies.learner.weights import Weights
 
 
 class Replica:
     """What a member of a strategy does: called with an order, it returns the answer."""
 
     def __init__(self, member: Member) -> None:
-        """Join the other members; hold a learner, unless the member only lends itself to them."""
+        """Join the other members; hold the agents' weights, unless the member only lends itself to them."""
         with _quiet(until_the_end=not member.learns):
             joined = import_module(f"marltrain.policies.backends.{member.backend}.replicas").joined(member)
         self.speaks = member.index == 0
@@ -36,29 +36,30 @@ class Replica:
         return getattr(self, name)(*arguments)
 
     def hold(self, algorithm: bytes, num_agents: int) -> None:
-        """Hold a learner of so many agents, zero until it is told to `become` another."""
+        """Hold the weights of so many agents, zero until others are assigned."""
         kind, *made_of = cloudpickle.loads(algorithm)  # bytes of the process that started this one
-        self.learner = AlgorithmLearner(kind(*made_of), self.backend, range(num_agents), draw=False)
-        parts = self.learner.algorithm, self.backend, self.learner.nets, self.learner.optimisers
-        self.passes = [PartialGradientStep(phase, *parts) for phase in self.learner.algorithm.phases]
+        held = kind(*made_of)
+        self.weights = Weights(held, self.backend, num_agents, None)
+        parts = held, self.backend, self.weights.nets, self.weights.optimisers
+        self.steps = [PartialGradientStep(phase, *parts) for phase in held.phases]
 
-    def become(self, arrays: Mapping[str, Array]) -> None:
+    def assign(self, arrays: Mapping[str, Array]) -> None:
         """Take over weights, moments and step counts."""
-        self.learner.become(arrays)
+        self.weights.assign(arrays)
 
     def make(self, phase: int, columns: Mapping[str, Any], numbers: Array, due: Array) -> Any:
-        """Make one pass together with the others; the first member tells (names of metrics, their values [M, K])."""
-        one, backend = self.passes[phase], self.learner.backend
-        measured = one(backend.tensor(columns), backend.tensor(numbers), due)
-        return (one.metrics, backend.numpy(measured)) if self.speaks else None
+        """Make one gradient step with the other members; the first one returns (names of metrics, values [M, K])."""
+        step, backend = self.steps[phase], self.backend
+        measured = step(backend.tensor(columns), backend.tensor(numbers), due)
+        return (step.metrics, backend.numpy(measured)) if self.speaks else None
 
-    def moved(self) -> dict[str, Array]:
+    def trained(self) -> dict[str, Array]:
         """Return weights, moments and step counts."""
-        return self.learner.moved()
+        return self.weights.trained()
 
     def follow(self, share: Array) -> None:
         """Move the targets."""
-        self.learner.follow(share)
+        self.weights.follow(share)
 
 
 @contextmanager

@@ -14,7 +14,9 @@ from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Phase, TensorBatch
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.parallel.processes import Processes, free_ports
+from marltrain.policies.learner.parallel.replica import Replica
 from marltrain.policies.learner.parallel.strategies import Member, Strategy
+from marltrain.policies.learner.weights import Weights
 
 _ADVICE = (
     "If it ran out of memory, use fewer processes or a smaller network; without strategy= the agents learn in the "
@@ -34,23 +36,23 @@ class Replicas(GradientSteps):
         self.team = Team(strategy, algorithm, backend, num_agents)
         super().__init__([SharedGradientStep(n, phase, self.team) for n, phase in enumerate(algorithm.phases)])
 
-    def begin(self, learner: Any) -> None:
+    def begin(self, weights: Weights) -> None:
         """Start the processes, and load what they do not have."""
         self.team.start()
         if self.team.outdated:
-            self.team.ask_all("become", learner.moved(targets=True))
+            self.team.ask_all("assign", weights.trained(targets=True))
             self.team.outdated = False
 
-    def end(self, learner: Any) -> None:
+    def end(self, weights: Weights) -> None:
         """Take over weights and moments; they are the same in every replica, so the first is asked."""
         if self.team.moved:
-            learner.become(self.team.ask([("moved",)])[0])
+            weights.assign(self.team.ask([("trained",)])[0])
             self.team.moved = False
 
-    def follow(self, learner: Any, share: Array) -> None:
+    def follow(self, weights: Weights, share: Array) -> None:
         """Have the replicas' targets follow as well."""
         self.team.ask_all("follow", share)
-        super().follow(learner, share)
+        super().follow(weights, share)
 
     def outdated(self) -> None:
         """Load the replicas anew before the next pass."""
@@ -78,9 +80,6 @@ class Team:
         """Start the processes, unless they run; raises WorkerError when one cannot."""
         if self._processes is not None:
             return
-        # here, not above: the child's side knows learners, and learners know this module
-        from marltrain.policies.learner.parallel.replica import Replica
-
         names, backend = self.strategy.members(), self.backend
         ports = free_ports(len(names))
         threads = max(1, backend.threads() // self.strategy.computing())

@@ -92,7 +92,7 @@ def test_dqn_adds_the_regularizers_of_a_model_of_ones_own(jit_compile):
             backend="tensorflow", jit_compile=jit_compile, seed=0,
         )  # fmt: skip
         metrics = agent.learner_.update(batch, learn=np.ones(1, bool), batch_size=16)
-        moved.append((agent.learner_.online["q"].arrays(0)["0.kernel"], metrics))
+        moved.append((agent.learner_.weights.online["q"].arrays(0)["0.kernel"], metrics))
     (plain, one), (regular, two) = moved
     np.testing.assert_allclose(regular, plain - 0.5 * 0.2 * KERNEL, atol=1e-5)
     assert one["loss/total"] == pytest.approx(two["loss/total"])

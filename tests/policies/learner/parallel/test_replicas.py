@@ -14,7 +14,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.errors import ConfigError, WorkerError
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
-from marltrain.policies.learner.learner import AlgorithmLearner
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.parallel.replicas import part_of
 from marltrain.policies.learner.parallel.strategies import DataParallel
 from tests.policies.batches import PICTURE_AND_VECTOR, VECTOR, some_rollout, some_transitions
@@ -55,7 +55,7 @@ def update_both(alone, shared, batch, learn=(True, True, True)):
 
 def everywhere_the_same(learner):
     """Whether weights and moments are the same bits in all processes, and here."""
-    answers = [learner.moved(), *learner.passes.team.ask_all("moved")]
+    answers = [learner.weights.trained(), *learner.passes.team.ask_all("trained")]
     return all((answers[0][name] == one[name]).all() for one in answers for name in answers[0])
 
 

@@ -1,0 +1,131 @@
+"""The hyperparameters of K agents that may change in training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from marltrain.config import check
+from marltrain.errors import ConfigError, SaveError, did_you_mean
+from marltrain.files import State, of_type
+from marltrain.layout import Array
+from marltrain.policies.algorithms.base import Algorithm
+from marltrain.policies.schedules import Schedule
+
+
+class StackedHyperparameters:
+    """The numbers of K agents, each with a value or a schedule of its own.
+
+    names: of the numbers.  values: name -> [K] float64; infinite where a number is switched off.
+    columns: name -> [K, 1] float32, the same for acting in numpy.
+    schedules: [K] mappings, name -> the schedule that the number follows.
+    version: changes whenever a number is set, other than by its schedule.
+    """
+
+    def __init__(self, algorithm: Algorithm, backend: Any, num_agents: int) -> None:
+        """Begin with the settings of the algorithm."""
+        self.settings, self.backend, self._who = algorithm.settings, backend, algorithm.name
+        self._rules = {f.name: f for f in fields(self.settings) if f.name in algorithm.numbers()}
+        self.names = tuple(self._rules)
+        self.values = {name: np.zeros(num_agents) for name in self.names}
+        self.columns: dict[str, Array] = {}
+        self.schedules: list[dict[str, Schedule]] = [{} for _ in range(num_agents)]
+        self.version = 0
+        self._stacked: Any = None
+        for row in range(num_agents):
+            for name in self.names:
+                self.set(row, name, getattr(self.settings, name))
+
+    def get(self, row: int, name: str) -> float | None:
+        """Return the present value of one agent's number; None where it is switched off."""
+        self._check_known(name)
+        return None if getattr(self.settings, name) is None else float(self.values[name][row])
+
+    def set(self, row: int, name: str, value: Any) -> None:
+        """Set one agent's number, or the schedule it follows; raises ConfigError for what may not change or be."""
+        self._check_known(name)
+        settings, rule = self.settings, self._rules[name]
+        check(rule, value, type(settings), self._who)
+        if (value is None) != (getattr(settings, name) is None):
+            made = "without it (None)" if value is not None else f"with {name}={getattr(settings, name)!r}"
+            raise ConfigError(
+                f"{self._who}: {name} cannot become {value!r}: the agent was made {made}. Make a new agent"
+            )
+        if isinstance(value, Schedule):
+            for end in (value.start, value.stop):
+                check(rule, end, type(settings), self._who)
+            self.schedules[row][name] = value
+            value = value(0)
+        else:
+            self.schedules[row].pop(name, None)
+        self.values[name][row] = np.inf if value is None else value  # an infinite limit limits nothing
+        self.version += 1
+        self._changed(name)
+
+    def at(self, env_steps: int) -> None:
+        """Evaluate the schedules."""
+        changed = set()
+        for row, schedules in enumerate(self.schedules):
+            for name, schedule in schedules.items():
+                value = schedule(env_steps)
+                if value != self.values[name][row]:
+                    self.values[name][row] = value
+                    changed.add(name)
+        for name in changed:
+            self._changed(name)
+
+    def values_at(self, env_steps: Sequence[int]) -> Array:
+        """Return every number as it will be after env steps [R] of the run: [R, H, K] float64."""
+        made = np.repeat(np.stack(list(self.values.values()))[None], len(env_steps), 0)
+        places = {name: i for i, name in enumerate(self.names)}
+        for row, schedules in enumerate(self.schedules):
+            for name, schedule in schedules.items():
+                made[:, places[name], row] = [schedule(steps) for steps in env_steps]
+        return made
+
+    def tensors(self) -> dict[str, Any]:
+        """Return every number as a tensor [K, 1]."""
+        return dict(zip(self.columns, self.backend.ops.unstack(self.stacked()), strict=True))
+
+    def stacked(self) -> Any:
+        """Return every number in one tensor, [H, K, 1], in the order of `names`."""
+        if self._stacked is None:
+            self._stacked = self.backend.tensor(np.stack([self.columns[name] for name in self.names]))
+        return self._stacked
+
+    def export(self, row: int) -> dict[str, Any]:
+        """Return one agent's values and schedules as JSON values."""
+        return {
+            "hyper": {name: self.get(row, name) for name in self.names},
+            "schedules": {name: schedule.describe() for name, schedule in self.schedules[row].items()},
+        }
+
+    def load(self, row: int, state: State) -> None:
+        """Take one agent's values and schedules over; raises SaveError for those of another kind of agent."""
+        hyper: Mapping[str, Any] = state.value("hyper", dict)
+        if set(hyper) != set(self.names):
+            raise SaveError(f"{state.place('hyper')} holds {sorted(hyper)}, expected {sorted(self.names)}")
+        for name, value in hyper.items():
+            self.set(row, name, value)
+        for name, schedule in state.value("schedules", dict).items():
+            self.set(row, name, Schedule(**of_type(f"the schedule of {name}", schedule, dict)))
+            self.values[name][row] = hyper[name]
+            self._changed(name)
+
+    def _check_known(self, name: str) -> None:
+        if name in self._rules:
+            return
+        fixed = [f.name for f in fields(self.settings)]
+        why = (
+            "is structural: make a new agent to change it" if name in fixed
+            else f"does not exist.{did_you_mean(name, self._rules)}"
+        )  # fmt: skip
+        raise ConfigError(f"{self._who}: setting {name!r} {why} (numbers: {', '.join(self.names)})")
+
+    def _changed(self, name: str) -> None:
+        """Renew a number's column."""
+        self.columns[name] = self.values[name].astype(np.float32)[:, None]
+        self._stacked = None

@@ -1,0 +1,88 @@
+"""The networks, target networks and optimizers of K agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from marltrain.errors import SaveError
+from marltrain.layout import Array
+from marltrain.policies.algorithms.base import Algorithm
+from marltrain.random import generator
+
+
+class Weights:
+    """All that gradient steps change, for K agents.
+
+    online: name -> network.  target: name -> the copy that follows it.  nets: both; targets are called "target_<name>".
+    optimisers: name -> optimizer of a network.
+    custom: whether a network is a user's own module.
+    """
+
+    def __init__(self, algorithm: Algorithm, backend: Any, num_agents: int, seeds: Sequence[int] | None) -> None:
+        """Build networks and optimizers; initial weights are drawn from `seeds` [K], or left to `load` and `assign`."""
+        self.backend, self._who = backend, algorithm.name
+        self.online: dict[str, Any] = {}
+        for name, (spec, heads) in algorithm.networks().items():
+            rngs = None if seeds is None else [generator(seed, "weights", name) for seed in seeds]
+            self.online[name] = backend.network(spec, algorithm.layout, heads, rngs, num_agents)
+        self.target = {name: self.online[name].copy() for name in algorithm.targets()}
+        self.nets: dict[str, Any] = {**self.online, **{f"target_{name}": net for name, net in self.target.items()}}
+        self.custom = any(backend.is_module(spec) for spec, _ in algorithm.networks().values())
+        kind, epsilon = algorithm.settings.optimizer, algorithm.optimizer_epsilon
+        self.optimisers = {name: backend.optimiser(kind, net, epsilon) for name, net in self.online.items()}
+
+    def follow(self, share: Array) -> None:
+        """Move the targets by their `share` [K] towards the networks that they follow."""
+        moved = self.backend.tensor(share.astype("float32"))
+        for name, target in self.target.items():
+            target.follow(self.online[name], moved)
+
+    def trained(self, *, targets: bool = False) -> dict[str, Array]:
+        """Return what gradient steps change: weights, moments and step counts [K, ...]; with `targets`, theirs too."""
+        nets = self.nets if targets else self.online
+        made = {f"net/{name}": self.backend.numpy(net.flat) for name, net in nets.items()}
+        for name, optimiser in self.optimisers.items():
+            for slot, value in optimiser.state().items():
+                made[f"optimiser/{name}/{slot}"] = self.backend.numpy(value)
+        return made
+
+    def assign(self, arrays: Mapping[str, Array]) -> None:
+        """Take over what `trained` of other weights returned."""
+        for kind, held in _grouped(arrays).items():
+            group, _, name = kind.partition("/")
+            if group == "net":
+                self.nets[name].assign(self.backend.tensor(held[""]))
+                self.nets[name].moved()
+            else:
+                for slot, value in self.optimisers[name].state().items():
+                    self.backend.overwrite(value, held[slot])
+
+    def export(self, row: int) -> dict[str, Array]:
+        """Return the arrays of one agent by name."""
+        arrays: dict[str, Array] = {}
+        for name, net in self.nets.items():
+            arrays.update({f"net/{name}/{key}": value for key, value in net.arrays(row).items()})
+        for name, optimiser in self.optimisers.items():
+            arrays.update({f"optimiser/{name}/{key}": value for key, value in optimiser.arrays(row).items()})
+        return arrays
+
+    def load(self, row: int, arrays: Mapping[str, Array]) -> None:
+        """Take one agent's arrays over; raises SaveError for those of another kind of agent."""
+        groups = _grouped(arrays)
+        expected = {*(f"net/{n}" for n in self.nets), *(f"optimiser/{n}" for n in self.optimisers)}
+        if set(groups) != expected:
+            raise SaveError(f"saved agent holds {sorted(groups)}, a {self._who} agent {sorted(expected)}")
+        for name, net in self.nets.items():
+            net.load(row, groups[f"net/{name}"])
+        for name, optimiser in self.optimisers.items():
+            optimiser.load(row, groups[f"optimiser/{name}"])
+
+
+def _grouped(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
+    """Split names "kind/network/key" into {"kind/network": {key: array}}."""
+    groups: dict[str, dict[str, Array]] = {}
+    for name, array in arrays.items():
+        kind, network, key = (*name.split("/", 2), "", "")[:3]
+        groups.setdefault(f"{kind}/{network}", {})[key] = array
+    return groups
