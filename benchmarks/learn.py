@@ -1,8 +1,8 @@
-"""What is learned, with seeds and intervals (`make learn`); settings are those of `marltrain.tuned`.
+"""Learning results, with seeds and intervals (`make learn`); settings are those of `marltrain.tuned`.
 
     python benchmarks/learn.py [tictactoe] [cartpole-ppo] [cartpole-dqn] [apples] [--backend tensorflow] [--write]
 
---write puts the results into docs/learning.md, in place of those of the same task and backend.
+--write puts the results into docs/results.md, in place of those of the same task and backend.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ TASKS: dict[str, Callable[[Place], Result]] = {
     "cartpole-dqn": partial(cartpole, "dqn", 8),
     "apples": apples,
 }
-HEAD = """# What is learned
+HEAD = """# Results
 
 Written by `python benchmarks/learn.py --write` (`make learn` prints the same), and on TensorFlow with
 `--backend tensorflow`. Settings: `marltrain.tuned`, and `examples/apples.py` for the game of images. One thread."""
@@ -141,7 +141,7 @@ def section(name: str, task: Callable[[Place], Result], result: Result) -> str:
 
 def write(made: dict[str, str]) -> None:
     """Put sections into the page: in place of those of the same name, the others stay."""
-    page = ROOT / "docs" / "learning.md"
+    page = ROOT / "docs" / "results.md"
     kept = {part.split("\n", 1)[0]: f"## {part.strip()}" for part in page.read_text().split("\n## ")[1:]}
     page.write_text("\n\n".join([HEAD, *{**kept, **made}.values()]) + "\n")
 
@@ -151,7 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="*", help=f"of {', '.join(TASKS)}; all by default")
     parser.add_argument("--backend", default="torch", choices=("torch", "tensorflow"))
-    parser.add_argument("--write", action="store_true", help="write docs/learning.md")
+    parser.add_argument("--write", action="store_true", help="write docs/results.md")
     args = parser.parse_args()
     unknown = [name for name in args.tasks if name not in TASKS]
     if unknown:

@@ -12,11 +12,17 @@ author = "The marltrain authors"
 project_copyright = author
 version = release = marltrain.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "generated", "plain_docstrings", "public_names"]
+extensions = [
+    "myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "sphinx_design",
+    "generated", "plain_docstrings", "public_names",
+]  # fmt: skip
+myst_enable_extensions = ["colon_fence"]
 exclude_patterns = ["_build"]
 
 html_theme = "furo"
 html_title = f"marltrain {version}"
+html_static_path = ["static"]
+html_css_files = ["tables_and_code.css"]
 
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"

@@ -1,4 +1,4 @@
-"""Arrays and functions at addresses, inside compiled code: one number is what costs the least to hand over."""
+"""Arrays and functions at addresses, for compiled code: one number is the cheapest argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all child processes have in common: how they are started, and how the end of one is told."""
+"""Child processes: how they start, how they end with their parent, and how their end is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compilation, which may take long before anything is seen: told to listeners, with the seconds when it is done."""
+"""Notices of long compilations to listeners, with the seconds at the end."""
 
 from __future__ import annotations
 

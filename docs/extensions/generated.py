@@ -98,9 +98,14 @@ def _values(field: Field[Any]) -> str:
         return ", ".join(f"`{choice!r}`" for choice in meta["choices"])
     kinds = [KINDS[kind] for kind in str(field.type).split(" | ") if kind in KINDS]
     bounds = [(meta["low"], "at least"), (meta["above"], "greater than"), (meta["high"], "at most")]
-    told = [f"{words} {bound:g}" for bound, words in bounds if bound is not None]
+    told = [f"{words} {_number(bound)}" for bound, words in bounds if bound is not None]
     nothing = " or `None`" if kinds and field.default is None else ""
     return " or ".join(kinds) + (f", {' and '.join(told)}" if told else "") + nothing
+
+
+def _number(value: float) -> str:
+    """Write a bound: 16,777,216 or 1e-08."""
+    return f"{int(value):,}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:g}"
 
 
 def _inline(text: str) -> Iterator[nodes.Node]:

@@ -1,4 +1,4 @@
-"""What befalls environments: which faults are survived, how many of them, and what is told of each."""
+"""Faults of environments: which are survived, how many, and their description."""
 
 from __future__ import annotations
 

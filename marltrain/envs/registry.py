@@ -1,4 +1,4 @@
-"""Which environments there are, and how one is built: "namespace/name", "module:attribute", a class or a function."""
+"""Environments by name and how to build them: "namespace/name", "module:attribute", a class or a function."""
 
 from __future__ import annotations
 

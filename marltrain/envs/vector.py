@@ -121,7 +121,7 @@ class VectorEnv(ABC):
                 finite(f"envs/step/{name}", array, arrays[f"turn/{group.partition('/')[0]}"])
 
     def _tell_past(self, seen: Mapping[str, Array], kept: Array) -> None:
-        """Write what a saved Step told of the past, and of players who need not act, in the environments `kept`.
+        """Restore event columns of a saved Step, and columns of players who need not act, in environments `kept`.
 
         Who must act, and what is legal then, stays as the environments say: compiled rules trust what was checked so.
         """

@@ -1,4 +1,4 @@
-"""What passes between the loop, the memory and a learner: decisions, needs, batches, saved states.
+"""Data exchanged between trainer, memory and learners: decisions, needs, batches, saved states.
 
 Everything is numpy; a learner turns it into its framework's tensors at its own border.
 """

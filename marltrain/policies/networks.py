@@ -1,4 +1,4 @@
-"""What a network is, before a framework builds it: its specification, parameters and forward pass over `ops`.
+"""Network specifications: parameters and forward pass over `ops`, before a framework builds them.
 
 K networks of one specification are one stack: weights [K, in, out], batched matrix products. Initial weights are drawn
 with numpy from each agent's own stream, so equal seeds mean equal weights in every framework.

@@ -1,4 +1,4 @@
-"""Functions of the run's env steps, for any number that may change in training.
+"""Schedules: numbers as functions of the env steps of a run.
 
 The loop gives them to a learner before it first acts and before each update.
 """

@@ -1,1 +1,1 @@
-"""The trainer: the loop, who sits where, what is measured, and the hooks. It knows environments and policies."""
+"""The trainer: loop, seats, tests, reports, saving and callbacks. It imports environments and policies."""

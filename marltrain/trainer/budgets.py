@@ -1,4 +1,4 @@
-"""How much a run may do."""
+"""Budgets of a run in episodes, env steps and updates."""
 
 from __future__ import annotations
 

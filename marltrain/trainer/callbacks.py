@@ -1,4 +1,4 @@
-"""What happens besides collecting and learning: callbacks, and the functions that a trainer is given."""
+"""Callbacks and the function arguments of the trainer."""
 
 from __future__ import annotations
 

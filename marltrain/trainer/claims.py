@@ -1,4 +1,4 @@
-"""Trainers and agents at work: one thread at a time uses each, and one call of `train`."""
+"""Exclusive use: one thread and one call of `train` at a time for each trainer and agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is built of."""
+"""The parts that a run is built from."""
 
 from __future__ import annotations
 

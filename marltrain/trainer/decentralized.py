@@ -1,4 +1,4 @@
-"""DecentralizedTrainer: the only loop."""
+"""DecentralizedTrainer: arguments, `train` and `test`."""
 
 from __future__ import annotations
 

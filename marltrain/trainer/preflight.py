@@ -1,4 +1,4 @@
-"""What can be told of a run before it begins: whether those will learn who are to, and whether tests would show it."""
+"""Warnings and checks before training starts: will every learning agent update, and can tests show it?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `train` returns."""
+"""The result of `train`."""
 
 from __future__ import annotations
 

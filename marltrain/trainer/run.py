@@ -1,4 +1,4 @@
-"""One call of `train`: its environments, seats, streams, counters and hooks, and the parts that the loop is made of."""
+"""Run: the state of one call of `train` and the steps of its loop."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LOGGER = logging.getLogger("marltrain")
 
 
 MOST_AHEAD = 1024
-"""Batch steps that are made at once at most: whoever asks to stop does not wait for long."""
+"""Maximum batch steps of one call of a collector: it bounds the latency of a stop."""
 
 
 class Run:
@@ -313,7 +313,7 @@ class Run:
         return "interrupted" if self.interrupts.asked else self.trainer.stop_reason
 
     def _way_ahead(self) -> SyncCollector | FusedCollector | DoubleBufferedCollector:
-        """Return how batch steps are made: in halves if asked for; several at once where nobody hears of each."""
+        """Choose the collector."""
         envs = self.parts.envs
         collector = Recorder(self._actors, self.parts.streams)
         stepwise = SyncCollector(envs, collector, partial(received, envs, envs.recv, self._note_faults))

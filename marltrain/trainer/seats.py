@@ -1,4 +1,4 @@
-"""Who sits where: agents and masks become seats and learners."""
+"""Seats: agents and masks become learners with their players."""
 
 from __future__ import annotations
 

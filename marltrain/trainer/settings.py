@@ -1,4 +1,4 @@
-"""Every argument of the trainer, checked in one place before anything runs."""
+"""The arguments of the trainer, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def check_team_reward(team_reward: Any) -> None:
 def try_team_reward(team_reward: TeamReward, players: int) -> None:
     """Raise ConfigError where a function gives something else than one number for rewards [players] that are all 0.
 
-    That it cannot compute anything there, or nothing finite, tells nothing: the game's rewards may never be so.
+    Arithmetic errors and non-finite results on the zero probe are ignored: the game's rewards may never be so.
     """
     if team_reward is None or isinstance(team_reward, str):
         return

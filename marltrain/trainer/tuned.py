@@ -1,4 +1,4 @@
-"""Settings that work, by algorithm and environment."""
+"""Tuned settings by algorithm and environment."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
 
 
 def tuned(algo: str, env: str) -> dict[str, dict[str, Any]]:
-    """Return settings that work: {"trainer": {...}, "agents": {...}}, a copy of your own to change.
+    """Return tuned settings: {"trainer": {...}, "agents": {...}}, a copy of your own to change.
 
     "trainer" are keyword arguments of `DecentralizedTrainer`, "agents" of `make_agents`.
     Raises ConfigError for a pair that the table does not hold.

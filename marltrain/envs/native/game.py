@@ -1,4 +1,4 @@
-"""`Game`: what a native game says of itself. Rules are plain functions of one environment; the core does the rest."""
+"""`Game`: the declaration of a native game. Rules are plain functions of one environment."""
 
 from __future__ import annotations
 

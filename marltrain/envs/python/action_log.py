@@ -1,4 +1,4 @@
-"""The moves of the running episodes, kept so that an environment without a state of its own can be played again."""
+"""The actions of the running episodes: they restore environments whose state cannot be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every environment adapter shares: one environment, written into its column of a `Step`.
+"""Base of the environment adapters: one environment, written into its column of a `Step`.
 
 An adapter drives one PettingZoo or Gymnasium object and knows nothing of episodes to come: `chunk` restarts it.
 """

@@ -1,4 +1,4 @@
-"""Environments looked at from outside while `check_env` plays them: what goes in, what comes out, what it breaks."""
+"""Wrappers through which `check_env` plays an environment: they check every input and output."""
 
 from __future__ import annotations
 

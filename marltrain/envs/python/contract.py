@@ -1,4 +1,4 @@
-"""What an environment may not publish and an agent may not send, checked over all environments of a chunk at once."""
+"""The contract of observations, rewards and actions, checked over all environments of a chunk at once."""
 
 from __future__ import annotations
 

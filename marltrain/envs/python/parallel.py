@@ -1,4 +1,4 @@
-"""Environments in which everybody moves at once: PettingZoo's parallel ones, and Gymnasium's with their one player."""
+"""Adapters of simultaneous environments: PettingZoo's parallel ones, and Gymnasium's with one player."""
 
 from __future__ import annotations
 

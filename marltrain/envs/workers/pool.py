@@ -1,4 +1,4 @@
-"""The parent's side of the worker processes: starting them, waiting for them, telling what befell them."""
+"""The parent's side of the worker processes: start, orders, answers, and errors of lost workers."""
 
 from __future__ import annotations
 

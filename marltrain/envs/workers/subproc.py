@@ -1,4 +1,4 @@
-"""SubprocVectorEnv: E environments in worker processes, and what happens when one of these is lost."""
+"""SubprocVectorEnv: E environments in worker processes, and the replacement of lost workers."""
 
 from __future__ import annotations
 

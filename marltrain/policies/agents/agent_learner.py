@@ -1,4 +1,4 @@
-"""SoloLearner: an agent that computes for itself, seen by the loop as a learner of one."""
+"""AgentLearner: the learner of one agent that defines `act` itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents that bring code of their own in a framework: each is a learner of one, with its own random streams."""
+"""Agents with models or algorithms of external code: each has a learner and random streams of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a saved state back to an agent: which class each saved type is."""
+"""Builds agents from saved states: the class of each saved type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers for agents with code of their own."""
+"""The random generator of agents with code of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code of a user's own that saved agents name and a file cannot hold, and how `supply` gives it again.
+"""A user's code that saved agents name and files cannot hold, and the `supply=` that provides it at loading.
 
 A key of `supply` is a class name, a network ("actor") or, with a mapping of its own, a player or the number of a seat.
 """

@@ -1,4 +1,4 @@
-"""What an algorithm is: its networks, how it acts, and the phases it learns by. It imports no framework.
+"""Base of algorithms: networks, acting, and phases with losses. No framework is imported.
 
 A user's own algorithm subclasses `Algorithm` and is held by a `LearningAgent`; see `algorithms/` for two to copy.
 """
@@ -20,7 +20,7 @@ from marltrain.policies.schedules import Schedule
 Number = float | int | Schedule
 MOST_STEPS, MOST_ROWS, MOST_PASSES, FASTEST = 2**34, 2**24, 10_000, 10.0
 """Env steps that are kept, rows of a batch, passes over one rollout or for one env step, and a learning rate: what is
-beyond these is a typing error, not a plan."""
+beyond these is a typing error."""
 Networks = Mapping[str, Callable[..., Any]]
 Loss = Callable[[Any, Networks, Any, Mapping[str, Any]], tuple[Any, dict[str, Any]]]
 Targets = Callable[[Any, Networks, Any, Mapping[str, Any]], None]

@@ -1,4 +1,4 @@
-"""Which framework a model of a user's own belongs to, told without importing either."""
+"""The framework of a user's model, found without importing a framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an optimiser's saved moments may be, in either framework."""
+"""Checks of an optimizer's saved moments, for both frameworks."""
 
 from __future__ import annotations
 

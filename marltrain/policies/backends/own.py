@@ -1,4 +1,4 @@
-"""A model of a user's own with its losses and optimizers: the face it shows, and what both frameworks share of it."""
+"""A user's model with its losses and optimizers: the interface and the part that both frameworks share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""numpy's global generator, lent to a user's own code."""
+"""numpy's global generator, seeded for a user's code and restored afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which numbers of rows a compiled backend is given: few enough that ragged minibatches share their graphs."""
+"""Numbers of rows for compiled backends: rounded up, so that ragged minibatches share graphs."""
 
 from __future__ import annotations
 

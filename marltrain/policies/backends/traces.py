@@ -1,4 +1,4 @@
-"""A function of trees of tensors that a framework traces or compiles, once for each structure of its arguments."""
+"""A function of trees of tensors, traced or compiled once for each structure of its arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acting and remembering in compiled code, for native games, whose env steps cost less than a call of numpy.
+"""Acting, storing and learning in compiled code, for small networks.
 
 It does what `Algorithm.act` over numpy and `Ring` do, for the commonest kinds of networks, actions and rows.
 """

@@ -1,4 +1,4 @@
-"""An act of K agents in compiled code: their networks, and how an action is chosen by what these give."""
+"""The acts of K agents in compiled code: forward passes and the choice of actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acts of a learner's agents in compiled code: which learners can, and what the code is told."""
+"""Acts of a learner's agents in compiled code: the condition and the arguments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CompiledActing:
     """
 
     def __init__(self, native: CompiledForm, network: Any, row: int | None = None) -> None:
-        """Lay down what does not change; the network's plan `is_known`. row: act for one of its agents only."""
+        """Fill the constant fields; the network's plan `is_known`. row: act for one of its agents only."""
         plan: Plan = network.plan
         if native.rule not in RULES:
             raise TypeError(f"Native(rule={native.rule!r}): compiled code knows {' and '.join(map(repr, RULES))}")

@@ -1,4 +1,4 @@
-"""What compiled code reads at an address must be what it takes it for: all of these raise TypeError where it is not."""
+"""Checks of dtype, shape and contiguity of arrays that compiled code reads by address; they raise TypeError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The innermost part of a product of matrices: a tile of the result, held in the processor's vector registers.
+"""The innermost part of a matrix product: a tile of the result in the processor's vector registers.
 
 Loops in Python's words would write every partial sum to memory; here they stay in registers. What is computed does not
 depend on the tile: a sum starts with the bias and adds one product after another, each rounded once (a fused

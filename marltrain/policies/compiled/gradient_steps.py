@@ -1,4 +1,4 @@
-"""Which learners have their gradient passes made in compiled code, and by what."""
+"""Selects compiled gradient steps for the learners that can use them."""
 
 from __future__ import annotations
 

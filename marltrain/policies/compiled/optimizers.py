@@ -1,4 +1,4 @@
-"""How gradients move weights, in compiled code: the rules of `backends.torch.optimisers`, for one agent's arrays."""
+"""Optimizers in compiled code: the rules of `backends.torch.optimisers`, for the arrays of one agent."""
 
 from __future__ import annotations
 

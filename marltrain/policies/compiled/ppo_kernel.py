@@ -1,4 +1,4 @@
-"""An update of K agents, each an actor and a critic, in compiled code: what `PPOAlgorithm` and `GradientStep` say.
+"""A PPO update of K agents (actor and critic) in compiled code: the equivalent of `PPOAlgorithm` and `GradientStep`.
 
 Agents know nothing of each other, and an agent's two networks meet only where their gradients are clipped together: so
 the work has parts that threads can share.

@@ -1,4 +1,4 @@
-"""Gradient passes of actors and critics in compiled code: what the code is told, and which threads do what."""
+"""Arguments and threads of the compiled PPO update."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class NetworkPart:
     """
 
     def __init__(self, told: Any, network: Any, optimiser: Any, rule: str, backend: Any) -> None:
-        """Lay down what does not change."""
+        """Fill the constant fields."""
         plan: Plan = network.plan
         tell(told, plan)
         self.told, self.widths, self.agents = told, [plan.layout.vector_size, *widths_of(plan)], network.num_agents
@@ -95,7 +95,7 @@ class PPOUpdate:
     def __init__(
         self, phase: Phase, algorithm: Algorithm, backend: Any, nets: Mapping[str, Any], optimisers: Mapping[str, Any]
     ) -> None:
-        """Lay down what does not change, of a phase that trains an actor and a critic; see `passes` for whose."""
+        """Fill the constant fields of a phase that trains an actor and a critic; see `passes` for whose."""
         self.phase, self.backend = phase, backend
         rule, names, settings = algorithm.settings.optimizer, algorithm.numbers(), algorithm.settings
         self.metrics = (

@@ -1,4 +1,4 @@
-"""Gradient passes of Q-values in compiled code: what the code is told."""
+"""Arguments of the compiled gradient step of Q-values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class QStep:
         self, phase: Phase, algorithm: Algorithm, backend: Any, nets: Mapping[str, Any],
         optimisers: Mapping[str, Any], *, double: bool,
     ) -> None:  # fmt: skip
-        """Lay down what does not change, of a phase that trains one network; see `passes` for whose it can be.
+        """Fill the constant fields of a phase that trains one network; see `passes` for whose it can be.
 
         double: whether the next action is chosen by that network, not by its target.
         """

@@ -1,4 +1,4 @@
-"""Transitions drawn and read from a ring in compiled code, in place of a dozen calls of numpy's."""
+"""Draws and reads transitions from a ring buffer in compiled code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates of a learner in compiled code, amid batch steps: what the code is told, and what came of them."""
+"""Planned updates of a learner in compiled code between batch steps: arguments and results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CompiledUpdates:
     """
 
     def __init__(self, learner: PlannedLearner, moves: QStep, reader: CompiledReader, batch_size: int) -> None:
-        """Lay down what does not change."""
+        """Fill the constant fields."""
         self.learner, self.moves, self.batch_size = learner, moves, batch_size
         self._ring = reader.ring
         self._reading = Reading(reader.ring)

@@ -1,4 +1,4 @@
-"""Updates of agents that learn from transitions, in compiled code: draw, read, make a pass, have the targets follow."""
+"""Updates from transitions in compiled code: draw, read, gradient step, target update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a ring, written in compiled code, where all players move at once and nobody's part ends.
+"""Writes rows of a ring buffer in compiled code, for steps in which all players move and no player's part ends.
 
 Whatever else happens to a row is left to `memory.ring`.
 """

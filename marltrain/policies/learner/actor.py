@@ -1,4 +1,4 @@
-"""How K agents of one algorithm act: by which weights, in compiled code, in numpy or in tensors, and by what noise."""
+"""Acts of K agents of one algorithm: in compiled code, in numpy or in tensors, with their noise."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Actor:
         self._natives = {}
 
     def native(self, row: int | None = None) -> CompiledActing | None:
-        """Return acts for compiled code to make, of one agent or of all; None where they are of no kind it knows."""
+        """Return the compiled acts of one agent or of all; None if unsupported."""
         kind = self.algorithm.native() if self.noise is not None and self._in_numpy is not None else None
         if kind is None or "native" not in vars(type(self.algorithm)):  # a subclass may act otherwise
             return None

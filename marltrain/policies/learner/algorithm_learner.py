@@ -315,4 +315,4 @@ class AlgorithmLearner(Learner):
 
 
 def _nobody() -> None:
-    """Wait for nobody: nothing learns in another thread."""
+    """Do nothing: there is no learner thread."""

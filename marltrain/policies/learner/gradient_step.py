@@ -1,4 +1,4 @@
-"""A phase of a gradient pass, as a function of tensors alone: a backend may trace it, compile it, split its rows."""
+"""One phase of a gradient step as a function of tensors, which a backend can trace, compile or split by rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from marltrain.policies.algorithms.base import Algorithm, Phase, TensorBatch
 from marltrain.policies.learner.weights import Weights
 
 TOTAL = "the loss itself"
-"""Among the metrics, what the gradients are taken of."""
+"""Key of the differentiated loss among the metrics."""
 
 
 class GradientStep:

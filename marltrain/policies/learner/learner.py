@@ -1,4 +1,4 @@
-"""Learner: K agents as one. It alone owns weights, targets, optimiser moments and random streams."""
+"""Learner: K agents computed together. It is the only owner of weights, targets, moments and random streams."""
 
 from __future__ import annotations
 

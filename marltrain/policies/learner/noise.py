@@ -1,4 +1,4 @@
-"""Noise of acts, drawn for many acts at once: a draw of a few numbers costs far more than the numbers do."""
+"""Noise drawn for many acts at once: one call costs much more than the numbers."""
 
 from __future__ import annotations
 

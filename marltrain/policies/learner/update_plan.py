@@ -1,4 +1,4 @@
-"""Rounds: updates that fall due together. Compiled code is told of them before it makes them amid batch steps."""
+"""Updates that fall due together, planned for compiled code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a restored ring may hold: times, entries of ends and counts are checked before anything follows them.
+"""Checks of a restored ring buffer: times, entries of ends, and counts.
 
 Everything here takes whole arrays at once, so that a ring of a million rows is checked in a fraction of the time that
 reading it takes.

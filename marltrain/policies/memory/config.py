@@ -1,4 +1,4 @@
-"""What an agent that brings its own learning asks of the memory: `Replay` or `Rollouts`."""
+"""The memory of agents with external learning code: `Replay` or `Rollouts`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What players saw when their part of an episode ended: a table beside the ring, since no row of it belongs to them."""
+"""Last observations of players whose part of an episode ended: a table beside the ring buffer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a learner reads of the streams: uniform samples of the past, or each row once, as a rollout."""
+"""Readers of the streams: uniform samples of the past, or each row once, as a rollout."""
 
 from __future__ import annotations
 

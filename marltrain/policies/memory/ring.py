@@ -1,4 +1,4 @@
-"""One group's ring: what its players saw, decided and received, each batch step stored once.
+"""The ring buffer of one group: observations, actions and rewards, each batch step stored once.
 
 A row's time is its batch step, counted from the first one recorded; it lies in slot `time % C`. Pointers between rows
 are times, so they stay right when the ring grows. A cell numbers one row of one player in one environment: the place in

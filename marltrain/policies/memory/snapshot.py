@@ -1,4 +1,4 @@
-"""A ring as it is saved: what is written of it, and the checks of what is read, before any of it is used."""
+"""The saved form of a ring buffer: writing it, and checked reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened, stored once: the trainer's record of every step, from which each learner reads its own players' part.
+"""Streams: the trainer's record of every step, stored once; each learner reads the part of its players.
 
 A player's row opens with its decision, gathers every reward until its own next decision or its end, whoever moved
 meanwhile, and is whole from then on.

@@ -1,4 +1,4 @@
-"""`double_buffer=True`: the environments in two halves, one of which steps while agents decide for the other.
+"""`double_buffer=True`: two halves of the environments; one half steps while agents act for the other.
 
 The next step also begins before the run has looked at the last one, where nothing can come of that which agents would
 act on: no update, no test, no hook. So every number of a run is that of stepping all environments together.

@@ -1,4 +1,4 @@
-"""Several batch steps in one compiled call: of a native game, by agents that act in compiled code, into the rings.
+"""FusedCollector: several batch steps of a native game in one compiled call.
 
 It makes what `SyncCollector` makes, number for number, as far as nobody has to look: it stops where a checkpoint or a
 budget's end is due, where an episode or a player's part ends, and where a row is of no common kind. Updates that

@@ -1,4 +1,4 @@
-"""Act, step, remember: what happens in one batch step, and nothing else."""
+"""The acts of a batch step and their record in the streams."""
 
 from __future__ import annotations
 

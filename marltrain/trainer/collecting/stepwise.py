@@ -1,4 +1,4 @@
-"""How batch steps are made: one at a time, wherever the environments are."""
+"""SyncCollector: one batch step at a time, for any environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SyncCollector:
 
     receive: returns the Step that `envs.send` started.
     under_way: whether some environments are, so that a run is not at rest between two steps; never here.
-    remembered: whether all that came of the steps is in the streams and in the returns; never here.
+    remembered: whether the steps are already in the streams and in the returns; always False here.
     plans: whether it sees to it itself that updates are made when they are due; never here.
     """
 

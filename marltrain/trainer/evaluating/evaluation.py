@@ -1,4 +1,4 @@
-"""Test episodes -> returns [episodes, players]: always the same seeds, no exploration, each environment its share."""
+"""Test episodes -> returns [episodes, players]: equal seeds in every test, no exploration."""
 
 from __future__ import annotations
 

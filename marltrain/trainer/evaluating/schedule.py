@@ -1,4 +1,4 @@
-"""When something that recurs is due: with each multiple of finished episodes, or of env steps."""
+"""Schedule of recurring work: at multiples of finished episodes or of env steps."""
 
 from __future__ import annotations
 

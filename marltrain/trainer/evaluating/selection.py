@@ -1,4 +1,4 @@
-"""How tests are judged: whose returns count, the metric, and whether it is the best so far."""
+"""The metric of a test: whose returns count, and whether it is the best so far."""
 
 from __future__ import annotations
 

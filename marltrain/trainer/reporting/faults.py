@@ -1,4 +1,4 @@
-"""The faults that a run survived, in training and in tests: a table of them."""
+"""The table of faults that a run survived."""
 
 from __future__ import annotations
 

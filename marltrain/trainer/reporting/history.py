@@ -1,4 +1,4 @@
-"""What was measured, when: a table of tests and a table of training episodes, in memory and as Parquet files."""
+"""The tables of tests and of training episodes, in memory and as Parquet files."""
 
 from __future__ import annotations
 

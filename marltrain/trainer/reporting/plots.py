@@ -1,4 +1,4 @@
-"""Pictures of what was measured. They are drawn straight into files: no window opens, and nothing is shared."""
+"""Plots of tables, drawn into files without a window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bar for work before training that takes long."""
+"""Progress of long work before training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far training is: a bar in a terminal, a line now and then elsewhere."""
+"""Progress of training: a bar in a terminal, lines elsewhere."""
 
 from __future__ import annotations
 

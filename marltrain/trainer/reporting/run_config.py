@@ -1,4 +1,4 @@
-"""What is about to run, written down: config.json in the run's folder."""
+"""config.json: the settings and versions of a run."""
 
 from __future__ import annotations
 

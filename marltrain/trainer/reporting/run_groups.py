@@ -1,4 +1,4 @@
-"""Runs for one picture: found in folders, put together where they differ only in their seeds, and named."""
+"""Runs of one plot: found in folders, grouped where only seeds differ, and named."""
 
 from __future__ import annotations
 

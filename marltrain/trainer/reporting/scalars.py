@@ -1,4 +1,4 @@
-"""Scalars of the user's own: checked, and put into the tables and the TensorBoard files of a run."""
+"""Scalars that a user logs: checked, and written into tables and TensorBoard files."""
 
 from __future__ import annotations
 

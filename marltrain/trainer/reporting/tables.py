@@ -1,4 +1,4 @@
-"""Tables that grow by rows for as long as a run does: in memory what is small, on disk what is not."""
+"""Growing tables: new rows in memory, long tables on disk."""
 
 from __future__ import annotations
 

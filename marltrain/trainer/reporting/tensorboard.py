@@ -1,4 +1,4 @@
-"""What is measured, as TensorBoard event files. Steps are env steps.
+"""TensorBoard event files. Steps are env steps.
 
 <agent>/<metric>                  means over the updates since the last point
 train/return/<player>             mean over the training episodes since the last point

@@ -1,4 +1,4 @@
-"""Checkpoints: when a run is written down whole, and the folders that hold it.
+"""Checkpoints: when they are due, and their folders.
 
     <run>/checkpoints/<env steps>/
       checkpoint.json       what it is of, and the checksum of every file, its own included

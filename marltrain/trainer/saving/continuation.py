@@ -1,4 +1,4 @@
-"""`train(..., go_on=...)`: a call of `train` that goes on with the run of an earlier call."""
+"""`train(..., go_on=...)`: a call that continues the run of an earlier call."""
 
 from __future__ import annotations
 

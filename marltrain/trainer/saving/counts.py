@@ -1,4 +1,4 @@
-"""What a checkpoint says that a run has counted: each number checked, and held against the others."""
+"""Checks of the counters in a checkpoint, alone and against each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while training: the first asks for an orderly end, the second leaves at once."""
+"""Ctrl-C and SIGTERM in training: the first requests an orderly end, the second exits at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resuming a run: what the new call must have in common with the one that wrote the checkpoint."""
+"""Resume: checks that the call fits the one that wrote the checkpoint."""
 
 from __future__ import annotations
 

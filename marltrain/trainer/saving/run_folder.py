@@ -1,4 +1,4 @@
-"""The folder of a run: made for one run, locked while that run lasts, and checked before each write."""
+"""The folder of a run: created atomically, locked during the run, checked before each write."""
 
 from __future__ import annotations
 

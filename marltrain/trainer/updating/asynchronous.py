@@ -1,4 +1,4 @@
-"""`collect="overlap"`: the thread that updates run in while the loop collects."""
+"""`collect="overlap"`: the thread of updates that run while the loop collects."""
 
 from __future__ import annotations
 

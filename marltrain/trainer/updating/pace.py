@@ -1,4 +1,4 @@
-"""How often units learn and from how many rows, checked; and what the streams must keep for that."""
+"""Update frequencies and batch sizes of learners, checked, and the rows that the streams must keep for them."""
 
 from __future__ import annotations
 

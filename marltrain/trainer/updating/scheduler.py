@@ -1,4 +1,4 @@
-"""When a unit learns and from what: its reader, how many env steps have gathered, and the updates that are due."""
+"""UpdateScheduler: when a learner updates and from which rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PendingUpdates(NamedTuple):
 
 
 MOST_PLANNED = 64
-"""Rounds that are planned at once at most, and updates of several: whoever asks to stop does not wait for long."""
+"""Maximum rounds of a plan, and updates of several rounds: it bounds the latency of a stop."""
 
 
 @dataclass

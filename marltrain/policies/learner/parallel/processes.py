@@ -1,4 +1,4 @@
-"""Named child processes: starting them, asking them, waiting for them, telling what befell them.
+"""Named child processes: start, requests, answers, and errors of lost processes.
 
 A child answers once when it is ready, and then every message that it is sent. It ends when its parent does.
 """

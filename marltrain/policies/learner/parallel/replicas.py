@@ -1,4 +1,4 @@
-"""Replicas: child processes that make a learner's passes together, each with a part of the rows."""
+"""Replicas: child processes that compute the gradient steps of a learner together, each on a part of the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the passes of a learner are spread over devices or processes; what each needs is in its backend's `replicas`."""
+"""Strategies that distribute the gradient steps of a learner over devices or processes."""
 
 from __future__ import annotations
 
