@@ -164,7 +164,7 @@ class Mine(Crowd):
 print("script", flush=True)
 vector = make_vector(lambda: Mine(length=3), None, 4, vector="subproc", num_workers=2)
 vector.reset(0)
-print(*[process.pid for process in vector._crew._processes], flush=True)
+print(*[process.pid for process in vector._pool._processes], flush=True)
 {ending}
 """
 

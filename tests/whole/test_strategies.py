@@ -142,7 +142,7 @@ def test_processes_train_dqn_as_one_process_does_until_one_is_killed(strategy, v
         learner, seen["agents"] = seating.units[0].learner, [agent.frozen_copy() for agent in seating.agents]
         team = learner.passes.team
         mine = learner.weights.trained()
-        for moved in team.ask_all("moved"):
+        for moved in team.ask_all("trained"):
             assert all((moved[name] == array).all() for name, array in mine.items()), "the same bits everywhere"
         os.kill(team.pids[victim], signal.SIGKILL)
         seen["killed"] = time.monotonic()

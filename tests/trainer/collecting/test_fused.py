@@ -420,7 +420,7 @@ def test_an_interrupt_within_leaves_streams_that_are_not_used_again(monkeypatch)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("marltrain.policies.learner.learner.AlgorithmLearner.acted", interrupted)
+        patch.setattr("marltrain.policies.learner.algorithm_learner.AlgorithmLearner.acted", interrupted)
         made.train(agents, [1, 1, 1], plot=False)
     before = made._streams
     assert before.torn

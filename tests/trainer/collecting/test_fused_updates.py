@@ -215,7 +215,7 @@ def test_a_run_goes_on_from_a_checkpoint_amid_planned_rounds(tmp_path):
     written = sorted(int(path.name) for path in (tmp_path / "run/checkpoints").iterdir())
     assert written == [85, 170, 250, 335, 415, 500, 505]
     again, agents = learners(), learners()
-    made: Any = trainer(SPREAD, {}, num_train_envs=5, test_freq=30, episodes_per_test=3, run_dir=None, **given)
+    made: Any = trainer(SPREAD, {}, num_train_envs=5, test_freq=15, episodes_per_test=3, run_dir=None, **given)
     result = made.train(again, [1, 1, 1], plot=False, resume="run/checkpoints/335")
     _, whole = train(SPREAD, agents, run_dir="whole", **given)
     assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
