@@ -218,7 +218,7 @@ def _from_gymnasium(name: str, arguments: dict[str, Any]) -> Source:
 
 def _make_gymnasium(spec: gymnasium.envs.registration.EnvSpec, **arguments: Any) -> Any:
     """Build from the specification, not the name: a worker may not have run what registered it."""
-    return gymnasium.make(spec, disable_env_checker=True, **arguments)  # `guard` checks every step
+    return gymnasium.make(spec, disable_env_checker=True, **arguments)  # `Contract` checks every step
 
 
 def _from_pettingzoo(name: str, arguments: dict[str, Any]) -> Source:

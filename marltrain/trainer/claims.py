@@ -30,7 +30,7 @@ def at_work(trainer: object, agents: Any, *, training: bool) -> Iterator[None]:
     named: dict[int, tuple[str, type[MarlTrainError]]] = {}
     if training:
         named[id(trainer)] = ("this trainer", ConfigError)
-    for i, agent in enumerate(agents if isinstance(agents, list | tuple) else ()):  # checked by the Roster
+    for i, agent in enumerate(agents if isinstance(agents, list | tuple) else ()):  # checked by `Seating`
         if isinstance(agent, Agent):
             named.setdefault(id(agent), (f"agent {i} of this call", AgentError))
     with _GUARD:

@@ -89,7 +89,7 @@ class _Table:
     def __init__(self, source: Source, spec: EnvSpec, render_modes: Sequence[str]) -> None:
         """Build the environment with the first of the modes that it has; raises EnvError where it has none."""
         self.source, self.spec = source, spec
-        self.guard, self.step = Contract(spec), Step.empty(spec, 1)
+        self.contract, self.step = Contract(spec), Step.empty(spec, 1)
         self.used = False
         known: Any = ()
         for self.render_mode in render_modes:
@@ -118,7 +118,7 @@ class _Table:
         returns, ended, moves = step.start_reward[:, 0].astype(np.float64), False, 0
         while not ended:
             actors.decide(step)
-            if fault := self.guard.sent(actors.actions, step):
+            if fault := self.contract.sent(actors.actions, step):
                 raise EnvError(f"environment {self.source.name!r} (seed {seed}), step {moves}: {fault.message}")
             step.reward[...] = 0
             step.terminated[...] = step.truncated[...] = False

@@ -33,13 +33,13 @@ class Contract:
 
     def sent(self, actions: tuple[Array, ...], step: Step) -> Violation | None:
         """Check the actions of whoever must act in `step`."""
-        found = (guard.sent(actions[g], step) for g, guard in enumerate(self._groups))
+        found = (group.sent(actions[g], step) for g, group in enumerate(self._groups))
         return next((fault for fault in found if fault), None)
 
     def published(self, step: Step) -> Violation | None:
         """Check observations, legal moves, rewards and states."""
-        for guard in self._groups:
-            if breach := guard.published(step):
+        for group in self._groups:
+            if breach := group.published(step):
                 return breach
         if not np.isfinite(step.reward).all():
             p, e = np.argwhere(~np.isfinite(step.reward))[0]

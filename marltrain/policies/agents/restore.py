@@ -33,8 +33,8 @@ def restore(state: AgentState, *, supply: Mapping[str, Any] | None = None, backe
         return agent
     if isinstance(kind, str) and kind in EXTERNAL:
         module, attribute = EXTERNAL[kind]
-        foreign: Agent = getattr(import_module(module), attribute).from_state(state, supply, backend)
-        return foreign
+        external: Agent = getattr(import_module(module), attribute).from_state(state, supply, backend)
+        return external
     raise SaveError(f"a saved agent is of type {kind!r}, which is none of marltrain's: give its class with supply=")
 
 

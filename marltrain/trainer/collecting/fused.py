@@ -32,13 +32,13 @@ _ONE = ("most", "envs", "players", "units", "rings", "groups", "schedulers", "ac
         "wrong", "remembered")  # fmt: skip
 _ARRAYS = ("reward", "returns", "ended", "terminated", "truncated")
 _LISTS = ("unit", "noise", "ring", "time", "turn", "size", "scheduler", "read")
-STRETCH = np.dtype([(n, np.int64) for n in (*_ONE, *_ARRAYS)] + [(name, np.int64, (MOST,)) for name in _LISTS])
-"""What a stretch is told.
+FUSED = np.dtype([(n, np.int64) for n in (*_ONE, *_ARRAYS)] + [(name, np.int64, (MOST,)) for name in _LISTS])
+"""The arguments of a fused call.
 
 act, update, game: the addresses of programs.  batch: that of the table that a game's program is given.  wrong: what
 that answered.  remembered: whether what came of the last step was written down, too.
 unit: addresses of ACT; noise: the number of each one's first act.  ring: addresses of ROWS; time: the batch step of
-each one's newest row.  turn, size: where it says who has the turn in a group, and of how many.  course: addresses of
+each one's newest row.  turn, size: where it says who has the turn in a group, and of how many.  scheduler: addresses of
 UPDATE; read: the number of the ring that each reads.
 """
 
@@ -85,7 +85,7 @@ class FusedCollector:
         self._ring_tables: list[Array] = []
         self._exploring: list[Array] | None = None
         self._capacities: list[int] = []
-        self._told = np.zeros(1, STRETCH)
+        self._told = np.zeros(1, FUSED)
         told = self._told[0]
         told["game"], told["batch"] = self.batch.entry, self.batch.address
         told["act"] = entry(act_program(), 2)
@@ -167,7 +167,7 @@ class FusedCollector:
 @compiled
 def fused_steps(address: int) -> int:
     """Make batch steps, and return how many."""
-    s = record_at(address, STRETCH)
+    s = record_at(address, FUSED)
     made, s.remembered = 0, 1
     while made < s.most:
         for i in range(s.units):
@@ -228,4 +228,4 @@ def some(address: int, size: int) -> bool:
 
 @functools.cache
 def _program() -> Any:
-    return program(fused_steps, ROWS, STRETCH, UPDATE)
+    return program(fused_steps, ROWS, FUSED, UPDATE)

@@ -186,7 +186,7 @@ class Backend:
         return np.asarray(value)[agents, index]
 
     def seeded(self, rng: np.random.Generator) -> AbstractContextManager[None]:
-        """Return a context in which the generators of foreign code are seeded; see `randomness.seeded`."""
+        """Return a context in which the generators of a user's code are seeded; see `randomness.seeded`."""
         return seeded(rng)
 
 

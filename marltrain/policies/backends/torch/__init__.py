@@ -165,7 +165,7 @@ class Backend:
         return None if value is None else value[:, start:stop]
 
     def seeded(self, rng: np.random.Generator) -> AbstractContextManager[None]:
-        """Return a context in which the generators of foreign code are seeded; see `randomness.seeded`."""
+        """Return a context in which the generators of a user's code are seeded; see `randomness.seeded`."""
         return seeded(rng)
 
 
