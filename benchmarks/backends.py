@@ -1,10 +1,11 @@
-"""What a gradient pass costs on PyTorch and on TensorFlow, plain and compiled, stacked and looped.
+"""Time of a gradient step on PyTorch and on TensorFlow, plain and compiled, stacked and looped.
 
     python benchmarks/backends.py [--repeats 15] [--agents 3 8]
 
-PPO: an update of K agents on 2,048 rows each, 4 epochs of 4 minibatches of 512 rows, divided by its 16 passes.
-DQN: double, one update on batches of 64 rows. Rows of 18 numbers, 2x64 tanh networks, 5 actions; one thread; medians,
-all in turn. Plain is what an agent does by itself (TensorFlow: a graph); compiled is jit_compile=True.
+PPO: an update of K agents on 2,048 rows each, 4 epochs of 4 minibatches of 512 rows; the time is divided by the 16
+gradient steps. DQN: double, one update on batches of 64 rows. Observations of 18 numbers, 2x64 tanh networks, 5
+actions; one thread; medians; all variants run in turn. Plain is the default (TensorFlow: a graph); compiled is
+jit_compile=True.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MODES = {
 
 
 def transitions(agents: int, rows: int = 64) -> dict[str, Any]:
-    """Return the columns of random decisions of K agents."""
+    """Return the columns of random transitions of K agents."""
     rng, shape = np.random.default_rng(0), (agents, rows)
     return {
         "obs": rng.standard_normal((*shape, 18), np.float32), "legal": None, "action": rng.integers(5, size=shape),
@@ -45,7 +46,7 @@ def transitions(agents: int, rows: int = 64) -> dict[str, Any]:
 
 
 def ppo_batch(agents: int) -> Rollout:
-    """Return a rollout of 2,048 rows: 16 environments, 128 decisions each."""
+    """Return a rollout of 2,048 rows per agent: 16 environments, 128 steps each."""
     columns = transitions(agents, 2048)
     cut = np.arange(2048) % 128 == 127
     return Rollout(
@@ -57,7 +58,7 @@ def ppo_batch(agents: int) -> Rollout:
 
 
 def dqn_batch(agents: int) -> Transitions:
-    """Return 64 transitions."""
+    """Return 64 transitions of each agent."""
     columns = transitions(agents)
     cells = np.zeros((agents, 64), np.int64)
     return Transitions(**columns, extras={}, next_obs=columns["obs"][:, ::-1].copy(), next_legal=None, cells=cells)
@@ -70,7 +71,7 @@ TASKS: dict[str, tuple[Any, Callable[[int], Any], dict[str, Any], int]] = {
 
 
 def learners(kind: Any, agents: int, each: int, mode: dict[str, Any], settings: dict[str, Any]) -> list[Any]:
-    """Return learners of `each` agents that hold `agents` together."""
+    """Return learners of `each` agents, with `agents` agents in total."""
     first = kind(*SPACES, seed=0, **mode, **settings)
     return [
         AlgorithmLearner(first.algorithm, first.backend, list(range(start, start + each)), draw=True)
@@ -79,7 +80,7 @@ def learners(kind: Any, agents: int, each: int, mode: dict[str, Any], settings: 
 
 
 def milliseconds(group: list[Any], batch: Any, passes: int) -> float:
-    """Return what one gradient pass of all agents takes."""
+    """Return the time of one gradient step of all agents."""
     start = time.perf_counter()
     for _ in range(16 // passes):
         for one in group:
@@ -88,7 +89,10 @@ def milliseconds(group: list[Any], batch: Any, passes: int) -> float:
 
 
 def measured(task: str, agents: int, repeats: int) -> dict[str, tuple[float, float]]:
-    """Return, of every mode, stacked and looped, the median pass (ms), in turn, and the first updates (s)."""
+    """Return the median time of a gradient step (ms) and the time of the first updates (s), by mode.
+
+    Modes that are not compiled are measured stacked and looped. All modes run in turn.
+    """
     kind, batch_of, settings, passes = TASKS[task]
     rivals = {}
     for name, mode in MODES.items():

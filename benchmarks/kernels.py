@@ -1,15 +1,19 @@
-"""Why some operations are not the library's own: how long each takes, beside torch's, or for angles the system's.
+"""Time of operations that marltrain implements itself, compared with torch's (cosine and sine: the C library's).
 
     python benchmarks/kernels.py [--rounds 9] [--widths 32 64 128]
 
-tanh: numpy's, [3, 512, 64] float32, a hidden layer of three agents and 512 rows. log_softmax: in two steps,
-[3, 512, 5], five actions. linear: 64 inputs, five outputs, computed with zeros beside them. act, act in numpy: a whole
-act of three PPO agents in 16 environments, compiled by numba or over numpy, and over tensors. compiled tanh: by an
-exponential, [3, 512, 64], forward and backward. compiled pass: a torch graph of three DQN agents on 64 rows, without
-torch's checks of what a graph reads and with them. native pass: the same pass as marltrain compiles it, beside that
-graph without checks, with two hidden layers of each width. native update: 16 passes of three PPO agents over 2,048
-rows each, as marltrain compiles them, and as 16 such graphs. cosine and sine: of 1,000 angles of a pole that stands.
-One thread; medians, both in turn.
+tanh: by numpy; [3, 512, 64] float32, a hidden layer of three agents and 512 rows.
+log_softmax: in two operations; [3, 512, 5], five actions.
+linear: 64 inputs, five outputs, padded with columns of zeros.
+act, act in numpy: an act of three PPO agents in 16 environments, compiled by Numba or over numpy; compared with torch.
+compiled tanh: by an exponential; [3, 512, 64], forward and backward.
+compiled pass: a gradient step of three DQN agents on 64 rows as a torch graph, without and with torch's guards.
+native pass: the same gradient step compiled by marltrain, compared with the graph without guards, for each width of
+    two hidden layers.
+native update: 16 gradient steps of three PPO agents with 2,048 rows each, compiled by marltrain, compared with 16
+    graphs.
+cosine and sine: of 1,000 angles of an upright pole.
+One thread; medians; both variants run in turn.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ SPACES = spaces.Box(-1, 1, (18,)), spaces.Discrete(5)
 
 
 def microseconds(function: Callable[[], object]) -> float:
-    """Return the mean time of a call, over up to CALLS of them or a second."""
+    """Return the mean time of a call, over at most CALLS calls or one second."""
     start, calls = time.perf_counter(), 0
     while calls < CALLS and time.perf_counter() - start < 1:
         function()
@@ -53,7 +57,10 @@ def microseconds(function: Callable[[], object]) -> float:
 
 
 def act(way: str) -> Callable[[], object]:
-    """Return one act of three agents in 16 environments: "compiled", in "numpy" or in "tensors"."""
+    """Return a function that makes one act of three agents in 16 environments.
+
+    way: "compiled", "numpy" or "tensors".
+    """
     agent = mt.PPO(*SPACES, seed=0)
     learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
     if way != "compiled":
@@ -66,7 +73,7 @@ def act(way: str) -> Callable[[], object]:
 
 
 def compiled(function: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], object]:
-    """Return a call of a graph that computes a function of x, and a gradient through it."""
+    """Return a function that calls a graph of a function of x and of its gradient."""
 
     def both_ways(x: Tensor, slope: Tensor) -> Tensor:
         y, backward = torch.func.vjp(function, x)[:2]
@@ -77,7 +84,10 @@ def compiled(function: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], ob
 
 
 def dqn_pass(way: str, width: int = 64) -> Callable[[], object]:
-    """Return a compiled pass of three agents on 64 rows: "native", a "graph" of torch, or one that is "checked"."""
+    """Return a function that makes a compiled gradient step of three agents on 64 rows.
+
+    way: "native" (compiled by marltrain), "graph" (torch without guards) or "checked" (torch with guards).
+    """
     agent = mt.DQN(*SPACES, seed=0, jit_compile=True, device="cpu", network=mt.MLP((width, width), "relu"))
     learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
     parts = agent.algorithm.phases[0], agent.algorithm, agent.backend, learner.weights.nets, learner.weights.optimisers
@@ -94,7 +104,10 @@ def dqn_pass(way: str, width: int = 64) -> Callable[[], object]:
 
 
 def ppo_update(way: str, width: int) -> Callable[[], object]:
-    """Return an update of three agents by 16 passes over 2,048 rows each: "native", or by a "graph" of torch."""
+    """Return a function that makes an update of three agents: 16 gradient steps, 2,048 rows each.
+
+    way: "native" (compiled by marltrain) or "graph" (torch).
+    """
     network = mt.MLP((width, width), "tanh")
     agent = mt.PPO(*SPACES, seed=0, jit_compile=True, device="cpu", network=network, epochs=4, minibatches=4)
     learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
@@ -120,7 +133,7 @@ def ppo_update(way: str, width: int) -> Callable[[], object]:
 
 
 def angles(of: Callable[[float], tuple[float, float]]) -> Callable[[], object]:
-    """Return a compiled loop over the angles of a pole that stands."""
+    """Return a compiled loop over the angles of an upright pole."""
 
     def loop(given: Any) -> float:
         total = 0.0
@@ -135,7 +148,7 @@ def angles(of: Callable[[float], tuple[float, float]]) -> Callable[[], object]:
 
 @compiled_by_numba
 def library(angle: float) -> tuple[float, float]:
-    """Return the cosine and sine of the system's library."""
+    """Return the cosine and sine by the C library."""
     return math.cos(angle), math.sin(angle)
 
 
@@ -168,7 +181,7 @@ def main() -> None:
         "cosine and sine": (angles(cos_sin), angles(library)),
     }
     for name, (ours, torchs) in pairs.items():
-        times = [(microseconds(ours), microseconds(torchs)) for _ in range(args.rounds + 1)][1:]  # the first warms up
+        times = [(microseconds(ours), microseconds(torchs)) for _ in range(args.rounds + 1)][1:]  # without the warm-up
         mine, its = (statistics.median(column) for column in zip(*times, strict=True))
         print(f"{name}: {mine:.1f} us, otherwise {its:.1f} us ({its / mine:.1f} times)")
 

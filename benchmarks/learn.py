@@ -1,8 +1,8 @@
-"""Learning results, with seeds and intervals (`make learn`); settings are those of `marltrain.tuned`.
+"""Learning results with seeds and confidence intervals (`make learn`), with the settings of `marltrain.tuned`.
 
     python benchmarks/learn.py [tictactoe] [cartpole-ppo] [cartpole-dqn] [apples] [--backend tensorflow] [--write]
 
---write puts the results into docs/results.md, in place of those of the same task and backend.
+--write writes the results to docs/results.md and replaces those of the same task and backend.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Result = tuple[str, Rows]
 
 
 class Place:
-    """Where a task runs: a folder for its runs, and a backend (compiled on TensorFlow: its plain graphs are slower)."""
+    """Folder and backend of a task's runs; TensorFlow runs compiled, since its plain graphs are slower."""
 
     def __init__(self, folder: str, backend: str) -> None:
         self.folder, self.backend = folder, backend
@@ -53,7 +53,7 @@ def trained(algo: str, env: str, seed: int, place: Place, **more: Any) -> tuple[
 
 
 def upper(shares: np.ndarray, games: int) -> float:
-    """Return the upper end of a 95 % interval of the mean share: the larger of Student's over seeds and Wilson's."""
+    """Return the upper end of a 95 % interval of the mean share: the larger of Student's (over seeds) and Wilson's."""
     student = {5: 2.776}[len(shares)]
     by_seed = shares.mean() + student * shares.std(ddof=1) / np.sqrt(len(shares))
     n, p, z = games * len(shares), shares.mean(), 1.96
@@ -140,14 +140,14 @@ def section(name: str, task: Callable[[Place], Result], result: Result) -> str:
 
 
 def write(made: dict[str, str]) -> None:
-    """Put sections into the page: in place of those of the same name, the others stay."""
+    """Write sections to the page; they replace sections of the same name, and all others stay."""
     page = ROOT / "docs" / "results.md"
     kept = {part.split("\n", 1)[0]: f"## {part.strip()}" for part in page.read_text().split("\n## ")[1:]}
     page.write_text("\n\n".join([HEAD, *{**kept, **made}.values()]) + "\n")
 
 
 def main() -> None:
-    """Run the named tasks, or all."""
+    """Run the named tasks, or all tasks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="*", help=f"of {', '.join(TASKS)}; all by default")
     parser.add_argument("--backend", default="torch", choices=("torch", "tensorflow"))

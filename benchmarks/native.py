@@ -1,14 +1,14 @@
-"""How fast native games are, on one core, beside their originals and against what is asked of them.
+"""Speed of native games on one core, compared with the original environments and with required rates.
 
     python benchmarks/native.py [--seconds 1] [--rounds 3] [--games CartPole-v1 ...]
     python benchmarks/native.py --compile [--rounds 3] [--games ...]
 
-Random legal actions are drawn and kept beforehand; every env step of the native game is a call of `step` on a whole
-batch, Python's share included. The original is one object, driven by its own interface. Both run in turn, several
-rounds, so that ratios are of neighbours in time.
+Random legal actions are drawn beforehand. A native game is measured by calls of `step` on a whole batch, including the
+time in Python. The original is a single environment, stepped by its own interface. Both run in turn over several
+rounds, so that ratios compare runs that are adjacent in time.
 
-With `--compile`: how long a game takes from `make_vector` to the end of its first step, numba's own import included, in
-a process that finds nothing compiled, and in the next one.
+`--compile`: time from `make_vector` to the end of the first step, including the import of Numba, in a process with an
+empty compilation cache and in the next process.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from marltrain.envs.registry import api_of, list_environments
 from marltrain.layout import split_mask
 
 RECORDED = 128
-"""Steps whose actions are drawn beforehand; a game starts anew after them, so that they stay legal."""
+"""Batch steps whose actions are drawn beforehand; the game is reset after them, so that the actions stay legal."""
 SIZES = {"CartPole-v1": (1, 8, 16, 1024, 4096)}
 USUAL = (1, 16, 128, 1024)
 WANTED = {("CartPole-v1", 8): 2e6, ("CartPole-v1", 1024): 30e6, ("connect_four_v3", 1024): 2e6}
 WANTED |= {("simple_spread_v3", size): 1e6 for size in (16, 128, 1024)}
 COMPILED = ("simple_spread_v3", "connect_four_v3", "CartPole-v1", "simple_world_comm_v3", "foraging_v3")
-"""Games whose compiling is measured: the last two take the longest."""
+"""Games whose compilation is measured; the last two take the longest."""
 ALLOWED = (10.0, 1.0)
-"""Seconds that the first and the next process may take."""
+"""Required limits in seconds for the first and the next process."""
 STARTING = """
 import sys, time
 import numpy as np
@@ -56,7 +56,7 @@ print(time.perf_counter() - start, time.process_time() - used)
 
 
 def starts(name: str) -> list[list[float]]:
-    """Return [seconds, processor seconds] to a game's first step, in a first process and in the next."""
+    """Return [seconds, processor seconds] until the end of a game's first step, in a first and in a next process."""
     with tempfile.TemporaryDirectory() as folder:
         variables = {**os.environ, "NUMBA_CACHE_DIR": folder}
         command = [sys.executable, "-c", STARTING, name]
@@ -65,7 +65,7 @@ def starts(name: str) -> list[list[float]]:
 
 
 def compare_starts(names: list[str], rounds: int) -> None:
-    """Print medians over rounds, lowest and highest."""
+    """Print the median, lowest and highest times over all rounds."""
     for name in names:
         measured = np.array([starts(name) for _ in range(rounds)])  # [rounds, first or next, wall or processor]
         told = [
@@ -79,7 +79,7 @@ def compare_starts(names: list[str], rounds: int) -> None:
 
 
 def rate(play: Callable[[], int], seconds: float) -> float:
-    """Return env steps a second of a function that plays some and returns how many."""
+    """Return environment steps per second of a function that makes some steps and returns their number."""
     play()
     steps, start = 0, time.perf_counter()
     while (passed := time.perf_counter() - start) < seconds:
@@ -88,7 +88,7 @@ def rate(play: Callable[[], int], seconds: float) -> float:
 
 
 def native(name: str, num_envs: int, seconds: float) -> float:
-    """Measure a native game; the resets between recordings are left out of the time."""
+    """Return environment steps per second of a native game; the time excludes resets."""
     vector = make_vector(f"marltrain/{name}", None, num_envs)
     rng, step, recorded = np.random.default_rng(0), vector.reset(0), []
     for _ in range(RECORDED):
@@ -105,7 +105,7 @@ def native(name: str, num_envs: int, seconds: float) -> float:
 
 
 def original_of(name: str) -> str | None:
-    """Return the name of what a native game is held against, where it is installed."""
+    """Return the name of a native game's original environment; None if it is not installed."""
     found = [known for known in list_environments() if known.endswith(f"/{name}") and known != f"marltrain/{name}"]
     return found[0] if found else None
 
@@ -147,12 +147,12 @@ def _turns(env: Any) -> int:
 
 
 def spread(values: list[float]) -> str:
-    """Say the median, the lowest and the highest."""
+    """Return a text with the median, the lowest and the highest value."""
     return f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
 
 
 def compare_rates(names: list[str], rounds: int, seconds: float) -> None:
-    """Print rates, and ratios to the originals' in the same round."""
+    """Print rates, and their ratios to the original's rate in the same round."""
     for name in names:
         other = original_of(name)
         sizes = SIZES.get(name, USUAL)
@@ -177,7 +177,7 @@ def compare_rates(names: list[str], rounds: int, seconds: float) -> None:
 
 
 def main() -> None:
-    """Measure in turn, and print what was found beside what is asked for."""
+    """Run the chosen comparison; print results and required values."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)

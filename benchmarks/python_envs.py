@@ -1,13 +1,14 @@
-"""Speed on Python environments: training on simple_spread against the floor, and two workers against one process.
+"""Speed on Python environments: training compared with bare environments, and two workers compared with one process.
 
     python benchmarks/python_envs.py [--seconds 10] [--rounds 3] [--overlap | --halves]
 
-Floor: 16 environments step with random actions and nothing else. Training: PPO, 3 separate agents, 16 environments x
-128 steps, 4 epochs x 4 minibatches, 2x64 networks, learning included, tests and progress left out. Everything runs in
-turn, several rounds, and ratios are of neighbours in time; torch uses one thread. With --overlap, training alone:
-collect="overlap" beside "serial", in this process, with one worker and with two. With --halves: double_buffer=True
-beside False, on simple_spread with two workers and with four, and on environments that only wait for WAIT seconds in
-every step, as for a simulator on another machine, with two workers, with eight and with one for each.
+The environment is simple_spread. Floor: 16 environments step with random actions, without training. Training: PPO, 3
+separate agents, 16 environments x 128 steps, 4 epochs x 4 minibatches, 2x64 networks; with learning, without tests and
+progress. Measurements alternate over several rounds, so that ratios compare runs that are adjacent in time. Torch uses
+one thread.
+--overlap: collect="overlap" compared with "serial", in this process, with one worker and with two.
+--halves: double_buffer=True compared with False, on simple_spread with two and four workers, and on environments whose
+step only waits for WAIT seconds, like a simulator on another machine, with two, eight and 16 workers.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ ENV, ENV_ARGS, NUM_ENVS, STEPS = "mpe2/simple_spread_v3", {"N": 3}, 16, 128
 PLACES: dict[str, tuple[str, int | None]] = {
     "one process": ("dummy", None), "one worker": ("subproc", 1), "two workers": ("subproc", 2),
 }  # fmt: skip
-"""Where environments live, and the number of workers."""
+"""Kind of vector environment and number of workers, by name."""
 WAIT = 1e-3
-"""Seconds that a step of `Waiting` takes."""
+"""Duration of a step of `Waiting` in seconds."""
 
 
 def floor(seconds: float) -> float:
-    """Return env steps a second of the bare environments under random actions."""
+    """Return environment steps per second of the bare environments with random actions."""
     from mpe2 import simple_spread_v3
 
     envs = [simple_spread_v3.parallel_env(**ENV_ARGS) for _ in range(NUM_ENVS)]
@@ -58,14 +59,14 @@ def floor(seconds: float) -> float:
 
 
 class Stopwatch(Callback):
-    """Measures env steps a second from the end of the first update on, for so many seconds."""
+    """Measures environment steps per second for a number of seconds after the first update."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.rate = seconds, 0.0
         self.start: tuple[float, int] | None = None
 
     def on_update_end(self, moment: Moment) -> None:
-        """Start after the first update; stop when the time is over."""
+        """Start the clock after the first update; stop training when the time is over."""
         now = time.perf_counter()
         if self.start is None:
             self.start = (now, moment.env_steps)
@@ -75,7 +76,7 @@ class Stopwatch(Callback):
 
 
 class Waiting(ParallelEnv):  # type: ignore[misc]
-    """Spaces and length are those of simple_spread; a step waits, and computes nothing."""
+    """An environment with the spaces and the length of simple_spread, whose steps only wait."""
 
     metadata: ClassVar[dict[str, Any]] = {"name": "waiting"}
 
@@ -84,20 +85,20 @@ class Waiting(ParallelEnv):  # type: ignore[misc]
         self._shown, self._choices = spaces.Box(-1, 1, (18,), np.float32), spaces.Discrete(5)
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """Return 18 numbers."""
+        """Return a box of 18 numbers."""
         return self._shown
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """Return 5 choices."""
+        """Return five discrete actions."""
         return self._choices
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        """Begin without waiting."""
+        """Begin an episode, without waiting."""
         self.agents, self._t = list(self.possible_agents), 0
         return self._seen(), {agent: {} for agent in self.agents}
 
     def step(self, actions: Any) -> Any:
-        """Wait."""
+        """Wait for WAIT seconds; every reward is 1."""
         time.sleep(WAIT)
         self._t += 1
         names, over = self.agents, self._t == 25
@@ -110,7 +111,7 @@ class Waiting(ParallelEnv):  # type: ignore[misc]
 
 
 def training(seconds: float, vector: str, workers: int | None = None, env: Any = ENV, **more: Any) -> float:
-    """Return env steps a second of training, learning included."""
+    """Return environment steps per second of training, including learning."""
     agents = mt.make_agents(
         "ppo", env, env_args=ENV_ARGS, seed=0, epochs=4, minibatches=4, update_freq=NUM_ENVS * STEPS,
         network=mt.MLP((64, 64)),
@@ -127,7 +128,7 @@ def training(seconds: float, vector: str, workers: int | None = None, env: Any =
 
 
 def compare_places(seconds: float, rounds: int) -> None:
-    """Print the floor, training in this process, and training with two workers."""
+    """Print the speed of bare environments, of training in this process, and of training with two workers."""
     rows = []
     for number in range(rounds):
         bare, one = floor(seconds), training(seconds, "dummy")
@@ -143,7 +144,7 @@ def compare_places(seconds: float, rounds: int) -> None:
 
 
 def compare_collecting(seconds: float, rounds: int) -> None:
-    """Print training with learning after collecting, and beside it."""
+    """Print the speed of training with learning after collecting ("serial") and during collecting ("overlap")."""
     found: dict[str, list[float]] = {place: [] for place in PLACES}
     for number in range(rounds):
         for place, where in PLACES.items():
@@ -155,7 +156,7 @@ def compare_collecting(seconds: float, rounds: int) -> None:
 
 
 def compare_halves(seconds: float, rounds: int) -> None:
-    """Print training with all environments stepped together, and in two halves in turn."""
+    """Print the speed of training with all environments stepped together, and with two halves stepped in turn."""
     cases = {("simple_spread", ENV): (2, 4), (f"waiting {WAIT * 1000:g} ms", Waiting): (2, 8, NUM_ENVS)}
     found: dict[str, list[float]] = {}
     for number in range(rounds):
@@ -169,12 +170,12 @@ def compare_halves(seconds: float, rounds: int) -> None:
 
 
 def spoken(ratios: list[float]) -> str:
-    """Return their median and range."""
+    """Return a text with the median and the range."""
     return f"median {statistics.median(ratios):.2f} (from {min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def main() -> None:
-    """Measure in turn and print rates and ratios."""
+    """Run the chosen comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,11 +1,11 @@
-"""marltrain beside its peers, in turn, on the same work; and what its work costs by players, environments and width.
+"""Speed of marltrain and its peers on the same work, and the costs of W1 by players, environments and width.
 
     python benchmarks/speed_tables.py [W1 W1x2 W4 W2 W3 players environments width] [--write]
         [--peers jaxmarl sb3 ...] [--ours torch tensorflow-compiled ...] [--rounds 3] [--seconds 6] [--seeds 5]
 
-The works are described in benchmarks/peers/common.py; W1x2 is W1 with two cores for everyone, all else runs on one.
-Peers live in environments of their own, which `make peers` installs. Every run is a process of its own, pinned to its
-cores; all run in turn, so that a ratio is of neighbours in time. --write puts the tables into docs/benchmarks.md.
+benchmarks/peers/common.py describes the works. W1x2 is W1 on two cores; all other works run on one core. Each peer is
+installed into its own virtual environment by `make peers`. Each run is a separate process, pinned to its cores. Runs
+alternate, so that ratios compare runs that are adjacent in time. --write writes the tables to docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ROOT = Path(__file__).parents[1]
 VENVS = ROOT / ".venv-peers"
 PAGE = ROOT / "docs" / "benchmarks.md"
 PATIENCE = 240.0
-"""Seconds that a run may take beyond those of measuring: compiling, building, filling a replay memory."""
+"""Seconds that a run may take in addition to the measurement: compiling, building, filling a replay buffer."""
 
 ALL = ("jaxmarl", "sb3", "pufferlib", "tianshou", "xuance", "benchmarl", "rllib")
 WORKS = {
     "W1": ALL, "W1x2": ("jaxmarl",), "W4": ("jaxmarl", "sb3"),
     "W2": ("jaxmarl", "sb3", "tianshou", "xuance", "benchmarl", "rllib"), "W3": ("sb3", "pufferlib"),
 }  # fmt: skip
-"""Each work, and the peers that are asked to do it."""
+"""Peers that are measured on each work."""
 TITLES = {
     "W1": "PPO, 3 players, one core", "W1x2": "PPO, 3 players, two cores", "W4": "PPO, 8 players, one core",
     "W2": "Double DQN, 3 players, one core", "W3": "PPO on cart-pole to a mean return of 475, one core",
@@ -45,9 +45,10 @@ OURS = ("torch", "torch-compiled", "tensorflow", "tensorflow-compiled")
 
 @dataclass(frozen=True)
 class Rival:
-    """Who runs: a name for the table, and the command line up to the work. missing: why it cannot run.
+    """A library that is measured.
 
-    alone: it is given one thread for its sums, whatever the cores: its own threads take the others.
+    name: its name in the tables.  command: its command line up to the work.  missing: the reason why it cannot run.
+    alone: limit OMP_NUM_THREADS to 1 on any number of cores, since its own threads use the other cores.
     """
 
     name: str
@@ -57,24 +58,24 @@ class Rival:
 
     @property
     def ours(self) -> bool:
-        """Say whether it is marltrain."""
+        """Whether it is marltrain."""
         return self.name.startswith("marltrain")
 
 
 @dataclass
 class FoundCheckpoint:
-    """What a rival's runs printed, and why others printed nothing."""
+    """Results of a rival's runs, and the reason why a run failed."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)
     failed: str = ""
 
     def all(self, name: str) -> list[float]:
-        """Return one of the numbers of every run."""
+        """Return a result of all runs by its name."""
         return [float(line[name]) for line in self.lines]
 
 
 def marltrain(kind: str, collect: str | None = None) -> Rival:
-    """Return marltrain on one of OURS. collect: how it collects, where that is not left to the default."""
+    """Return marltrain on one of OURS. collect: the way of collecting; None: the default."""
     backend, _, compiled = kind.partition("-")
     more = (*(("--compiled",) if compiled else ()), *(("--collect", collect) if collect else ()))
     name = ", ".join(["marltrain", backend, *(["compiled"] if compiled else []), *([collect] if collect else [])])
@@ -83,7 +84,7 @@ def marltrain(kind: str, collect: str | None = None) -> Rival:
 
 
 def peer(name: str, venvs: Path) -> Rival:
-    """Return a peer, or why it is missing."""
+    """Return a peer, with the reason if it is not installed."""
     python, reason = venvs / name / "bin" / "python", venvs / f"{name}.failed"
     if python.exists():
         return Rival(name, (str(python), "-W", "ignore", "-m", f"benchmarks.peers.{name}"))
@@ -91,7 +92,7 @@ def peer(name: str, venvs: Path) -> Rival:
 
 
 def run(rival: Rival, arguments: Sequence[str], cores: Sequence[int], seconds: float, into: FoundCheckpoint) -> None:
-    """Run a process on its cores and keep the line that it prints, or why there is none."""
+    """Run a process on its cores; add its line of results, or the reason of its failure, to `into`."""
     if rival.missing or into.failed:
         into.failed = into.failed or rival.missing
         return
@@ -118,7 +119,7 @@ def run(rival: Rival, arguments: Sequence[str], cores: Sequence[int], seconds: f
 def in_turn(
     rivals: Sequence[Rival], work: str, cores: Sequence[int], rounds: Iterable[int], seconds: float
 ) -> dict[Rival, FoundCheckpoint]:
-    """Let all rivals run, one after the other, round by round; a round is a seed."""
+    """Run all rivals one after another in each round; the number of the round is the seed."""
     found = {rival: FoundCheckpoint() for rival in rivals}
     for seed in rounds:
         for rival in rivals:
@@ -127,18 +128,18 @@ def in_turn(
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
+    """Return a Markdown table."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows))
 
 
 def best(found: dict[Rival, FoundCheckpoint], number: str, choose: Any) -> float:
-    """Return the best median of marltrain's; nan where it has none."""
+    """Return the best median among marltrain's results; nan without results."""
     medians = [statistics.median(runs.all(number)) for rival, runs in found.items() if rival.ours and runs.lines]
     return float(choose(medians, default=float("nan")))
 
 
 def rates(found: dict[Rival, FoundCheckpoint]) -> str:
-    """Return the table of env steps a second."""
+    """Return the table of environment steps per second."""
     mine, rows = best(found, "env_steps_per_s", max), []
     for rival, runs in found.items():
         if not runs.lines:
@@ -156,7 +157,7 @@ def rates(found: dict[Rival, FoundCheckpoint]) -> str:
 
 
 def times(found: dict[Rival, FoundCheckpoint]) -> str:
-    """Return the table of seconds until cart-pole is learned, over the seeds that learned it."""
+    """Return the table of seconds until cart-pole is solved; a seed that does not solve it counts as infinite."""
     for runs in found.values():
         for line in runs.lines:
             line["seconds"] = line["seconds"] if line["solved"] else float("inf")
@@ -175,7 +176,7 @@ def times(found: dict[Rival, FoundCheckpoint]) -> str:
 
 
 def costs(what: str, kind: str, cores: Sequence[int], rounds: int, seconds: float) -> str:
-    """Return the table of what W1 costs by players, environments or width."""
+    """Return the table of the costs of W1 by players, environments or width."""
     rival, found = marltrain(kind), {value: FoundCheckpoint() for value in COSTS[what]}
     for _ in range(rounds):
         for value, runs in found.items():
@@ -202,13 +203,13 @@ def processor() -> str:
 
 
 def versions(found: dict[Rival, FoundCheckpoint]) -> str:
-    """Say which versions ran."""
+    """Return the versions of the measured packages."""
     told = {name: number for runs in found.values() for line in runs.lines for name, number in line["versions"].items()}
     return ", ".join(f"{name} {number}" for name, number in sorted(told.items()))
 
 
 def write(name: str, text: str) -> None:
-    """Put a table between its marks in the page."""
+    """Write a table between its marks in the page."""
     page = PAGE.read_text(encoding="utf-8")
     marks = re.compile(rf"(<!-- table: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
     if not marks.search(page):
@@ -217,7 +218,7 @@ def write(name: str, text: str) -> None:
 
 
 def measured(name: str, args: argparse.Namespace) -> str:
-    """Measure one table, and return it with a line that says how."""
+    """Measure one table; return it with a line that describes the measurement."""
     if name in COSTS:
         made = costs(name, args.ours[0], (0,), args.rounds, args.seconds)
         return f"{marltrain(args.ours[0]).name}; W1, {args.rounds} runs in turn; {processor()}.\n\n{made}"
@@ -232,7 +233,7 @@ def measured(name: str, args: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    """Measure the named tables, or all; print them, and write them where asked."""
+    """Measure the named tables, or all tables; print them, and write them with --write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", help=f"of {', '.join((*WORKS, *COSTS))}; all by default")
     parser.add_argument("--peers", nargs="*", choices=ALL, default=ALL)

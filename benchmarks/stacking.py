@@ -1,9 +1,10 @@
-"""What an update of K separate agents costs, stacked in one learner against a loop over K learners.
+"""Time of an update of K separate agents, stacked in one learner, compared with a loop over K learners.
 
     python benchmarks/stacking.py [--repeats 50]
 
-Double DQN, batches of 64 rows of 18 numbers, 2x64 networks, 5 actions; one thread; medians, both in turn. Then what PPO
-costs by agents: updates of 2,048 rows an agent, 4 epochs x 4 minibatches, stacked and compiled, all sizes in turn.
+Double DQN, batches of 64 rows, observations of 18 numbers, 2x64 networks, 5 actions; one thread; medians; both variants
+run in turn. It then measures PPO by number of agents: updates of 2,048 rows per agent, 4 epochs x 4 minibatches,
+stacked and compiled; all numbers of agents run in turn.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def learner(agents: int) -> AlgorithmLearner:
 
 
 def rollout(agents: int, rows: int = 2048) -> Rollout:
-    """Return a random rollout of K agents, whole episodes of 128 rows."""
+    """Return a random rollout of K agents: complete episodes of 128 rows."""
     rng, shape = np.random.default_rng(0), (agents, rows)
     ends = np.broadcast_to(np.arange(rows) % 128 == 127, shape)
     return Rollout(
@@ -58,7 +59,7 @@ def rollout(agents: int, rows: int = 2048) -> Rollout:
 
 
 def costs(agents: tuple[int, ...], rounds: int) -> dict[int, float]:
-    """Return what PPO learns with, in microseconds an agent and row of its rollout: medians."""
+    """Return the median time of PPO updates, in microseconds per agent and row, by number of agents."""
     made = {}
     for count in agents:
         first = mt.PPO(*SPACES, seed=0, epochs=4, minibatches=4, jit_compile=True)
@@ -72,7 +73,7 @@ def costs(agents: tuple[int, ...], rounds: int) -> dict[int, float]:
 
 
 def milliseconds(learners: list[AlgorithmLearner], data: Transitions | Rollout) -> float:
-    """Return what one update of every learner takes."""
+    """Return the time of one update of every learner."""
     start = time.perf_counter()
     for one in learners:
         one.update(data, learn=np.ones(one.num_agents, bool), batch_size=ROWS)

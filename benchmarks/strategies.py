@@ -1,9 +1,10 @@
-"""What a gradient pass costs under each strategy: 3 PPO agents, minibatches of 512 rows each, small and large networks.
+"""Time of a gradient step under each strategy: 3 PPO agents, minibatches of 512 rows each, small and large networks.
 
     python benchmarks/strategies.py [--repeats 5] [--widths 64 1024]
 
-Rows of 18 numbers, two layers, 5 actions; every process computes on one thread. Medians, in turn with the same backend
-without a strategy. "start" is the first update: starting the processes and, on TensorFlow, tracing.
+Observations of 18 numbers, two hidden layers, 5 actions; one thread per process. Medians, measured in turn with the
+same backend without a strategy. "start" is the time of the first update, which starts the processes and, on TensorFlow,
+traces the graphs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SPACES, AGENTS, ROWS, PASSES = (spaces.Box(-1, 1, (18,)), spaces.Discrete(5)), 3
 
 
 def rollout() -> Rollout:
-    """Return random decisions: 16 environments, 128 steps each."""
+    """Return a random rollout: 16 environments, 128 steps each."""
     rng, shape = np.random.default_rng(0), (AGENTS, ROWS)
     cut = np.repeat((np.arange(ROWS) % 128 == 127)[None], AGENTS, 0)
     return Rollout(
@@ -49,7 +50,7 @@ def learner(backend: str, strategy: Any, width: int) -> AlgorithmLearner:
 
 
 def milliseconds(one: AlgorithmLearner, batch: Rollout) -> float:
-    """Return what a pass takes, of an update that makes four."""
+    """Return the time of a gradient step, from an update of four gradient steps."""
     start = time.perf_counter()
     one.update(batch, learn=np.ones(AGENTS, bool), batch_size=64)
     return 1e3 * (time.perf_counter() - start) / PASSES
@@ -64,7 +65,7 @@ def main() -> None:
     batch = rollout()
     names = sorted(
         STRATEGIES, key=lambda name: name != "MirroredStrategy"
-    )  # it divides the CPU before TensorFlow starts
+    )  # first, since it divides the CPU, which TensorFlow allows only before its start
     for width in args.widths:
         for name in names:
             strategy = STRATEGIES[name]()

@@ -1,10 +1,10 @@
-"""Why marltrain has a process layer of its own: its worker processes beside Gymnasium's, on a quick environment.
+"""Speed of marltrain's worker processes compared with Gymnasium's vector environments, on a fast environment.
 
     python benchmarks/vectors.py [--envs 16] [--workers 2] [--seconds 3] [--rounds 3]
 
-Every vector environment steps `gymnasium/CartPole-v1` with the same action and nothing else. Gymnasium starts one
-process for each environment; ours holds many in each. All run in turn, several rounds, so that ratios are of neighbours
-in time.
+Every vector environment steps `gymnasium/CartPole-v1` with constant actions. Gymnasium starts one process for each
+environment; each of marltrain's workers holds several environments. Measurements alternate over several rounds, so that
+ratios compare runs that are adjacent in time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WARM_UP = 50
 
 
 def rate(step: Callable[[], object], num_envs: int, seconds: float) -> float:
-    """Return env steps a second of a function that takes one step of all environments."""
+    """Return environment steps per second of a function that makes one batch step."""
     for _ in range(WARM_UP):
         step()
     steps, start = 0, time.perf_counter()
@@ -40,7 +40,7 @@ def rate(step: Callable[[], object], num_envs: int, seconds: float) -> float:
 
 
 def ours(vector: str, num_envs: int, workers: int | None, seconds: float) -> float:
-    """Measure marltrain's vector environment."""
+    """Return environment steps per second of marltrain's vector environment."""
     envs: VectorEnv
     with make_vector(f"gymnasium/{ENV}", None, num_envs, vector=vector, num_workers=workers) as envs:
         envs.reset(0)
@@ -49,7 +49,7 @@ def ours(vector: str, num_envs: int, workers: int | None, seconds: float) -> flo
 
 
 def gymnasiums(kind: Callable[..., gymnasium.vector.VectorEnv], num_envs: int, seconds: float) -> float:
-    """Measure one of Gymnasium's vector environments."""
+    """Return environment steps per second of one of Gymnasium's vector environments."""
     envs = kind([functools.partial(gymnasium.make, ENV) for _ in range(num_envs)])
     try:
         envs.reset(seed=0)
@@ -60,7 +60,7 @@ def gymnasiums(kind: Callable[..., gymnasium.vector.VectorEnv], num_envs: int, s
 
 
 def main() -> None:
-    """Measure in turn, and print rates and medians of ratios."""
+    """Measure all variants in turn; print rates and medians of ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--envs", type=int, default=16)
     parser.add_argument("--workers", type=int, default=2)

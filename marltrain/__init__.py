@@ -1,8 +1,8 @@
 """Train several agents at once in one environment, each with its own policy.
 
-Every public name is reached as `marltrain.<name>` and loaded on first use: importing the package loads none of torch,
+Public names are available as `marltrain.<name>` and are loaded on first use: importing the package loads none of torch,
 tensorflow, ray, pandas, pyplot, numba and tianshou. `python -m marltrain` runs this file while the working folder is
-still first on the path, so it imports nothing that Python has not loaded by then, not even `typing`.
+still first on the path. Therefore it imports only modules that Python has already loaded, not even `typing`.
 """
 
 import importlib
@@ -75,13 +75,13 @@ _HOME = {
     "setting": "marltrain.config",
     "tuned": "marltrain.trainer.tuned",
 }
-"""Every public name and the module that defines it, sorted."""
+"""Public names and the modules that define them, sorted."""
 
 __all__ = list(_HOME)  # (type checkers read the imports at the end of the file)
 
 
 def __getattr__(name: str) -> "Any":
-    """Load a public name from its module the first time it is asked for."""
+    """Load a public name from its module on first access."""
     if name not in _HOME:
         raise AttributeError(f"module 'marltrain' has no attribute {name!r}")
     found = getattr(importlib.import_module(_HOME[name]), name)

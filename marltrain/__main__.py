@@ -1,7 +1,7 @@
 """`python -m marltrain`: the command line.
 
-Python has put the working folder first on the path. A downloaded folder may hold a file of any module's name, so it is
-taken off before anything else is imported; `marltrain.cli` puts it last where the user names a module of their own.
+Python puts the working folder first on the path. A downloaded folder may contain a file with the name of any module.
+Therefore it is removed before other imports; `marltrain.cli` appends it if the user names a module of their own.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Arrays and functions at addresses, for compiled code: one number is the cheapest argument."""
+"""Access to arrays and functions by address, for compiled code: one number is the cheapest argument."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _TYPES: Any = types
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """Return where an array begins."""
+    """Return the address of an array's first element."""
     address: int = array.__array_interface__["data"][0]
     return address
 
 
 def _array_of(kind: Any) -> Any:
-    """Return a function of an address and a size that gives the array which lies there."""
+    """Return an intrinsic: (address, size) -> array view of `kind` elements at that address."""
 
     def view(_: Any, address: Any, size: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -41,18 +41,21 @@ def _array_of(kind: Any) -> Any:
 
 
 numbers: Any = _array_of(float32)
-"""numbers(address, size): the float32 numbers at an address, [size]. In compiled code only, as all that follows."""
+"""numbers(address, size): view of the float32 numbers at an address, [size].
+
+This and the following intrinsics work in compiled code only.
+"""
 outcomes: Any = _array_of(float64)
-"""outcomes(address, size): the float64 numbers at an address, [size]."""
+"""outcomes(address, size): view of the float64 numbers at an address, [size]."""
 wholes: Any = _array_of(int64)
-"""wholes(address, size): the int64 numbers at an address, [size]."""
+"""wholes(address, size): view of the int64 numbers at an address, [size]."""
 flags: Any = _array_of(boolean)
-"""flags(address, size): the truth values at an address, [size]."""
+"""flags(address, size): view of the bool values at an address, [size]."""
 _bytes: Any = _array_of(uint8)
 
 
 def _record_at(_: Any, address: Any, layout: Any) -> Any:
-    """Return the record of a layout, a numpy dtype, that lies at an address; its fields may be written."""
+    """Return the record at an address; layout: its NumPy dtype. Its fields can be written."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
@@ -64,7 +67,7 @@ record_at: Any = intrinsic(_record_at)
 
 
 def _call(_: Any, function: Any, arguments: Any) -> Any:
-    """Call a program that lies at an address with a tuple of whole numbers; see `entry`."""
+    """Call the program at an address with a tuple of integers; see `entry`."""
     count = len(arguments)
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -79,7 +82,7 @@ call: Any = intrinsic(_call)
 
 
 def _add_at(_: Any, address: Any, number: Any) -> Any:
-    """Add to the int64 at an address, which several threads may do at once; return what it was."""
+    """Add atomically to the int64 at an address; return its previous value."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
@@ -92,7 +95,7 @@ add_at: Any = intrinsic(_add_at)
 
 
 def _value_at(_: Any, address: Any) -> Any:
-    """Return the int64 at an address, which other threads may `add_at`, and see what they wrote before."""
+    """Load the int64 at an address atomically; earlier writes of threads that used `add_at` are visible."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load_atomic(builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()), "seq_cst", 8)
@@ -104,7 +107,7 @@ value_at: Any = intrinsic(_value_at)
 
 
 def _fma(_: Any, a: Any, b: Any, c: Any) -> Any:
-    """Compute a * b + c, rounded once: the same on every path, which a compiler's own choice would not be."""
+    """Compute a * b + c with one rounding; explicit, because the compiler fuses only some of these operations."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fma(*arguments)
@@ -116,7 +119,7 @@ fma: Any = intrinsic(_fma)
 
 
 def _next_bits(_: Any, function: Any, state: Any) -> Any:
-    """Return 32 random bits of numpy's bit generator that lies at an address, by its own function."""
+    """Return 32 random bits of a NumPy bit generator; function, state: addresses of its function and its state."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(ir.IntType(32), [ir.IntType(64)]).as_pointer()
@@ -129,9 +132,10 @@ next_bits: Any = intrinsic(_next_bits)
 
 
 def entry(program: Any, arguments: int) -> int:
-    """Return where compiled code can `call` a program of whole numbers; it is compiled, or read from disk, if need be.
+    """Return the address by which compiled code can `call` a program of integers.
 
-    What several programs have to do with is compiled once, as a program of its own.
+    The program is compiled, or loaded from disk, if necessary. Code shared by several programs is a program of its own,
+    so that it is compiled once.
     """
     kinds = (types.int64,) * arguments
     program.compile(types.int64(*kinds))
@@ -142,7 +146,7 @@ def entry(program: Any, arguments: int) -> int:
 
 @compiled
 def copy(source: int, target: int, size: int) -> None:
-    """Copy `size` bytes."""
+    """Copy `size` bytes from address `source` to address `target`."""
     read, written = _bytes(source, size), _bytes(target, size)
     for i in range(size):
         written[i] = read[i]

@@ -1,4 +1,4 @@
-"""Checks of arrays that were read from a file, before anything uses them.
+"""Checks of arrays read from a file, before they are used.
 
 A checksum shows only that a file is undamaged: a forged file can carry a correct checksum, too. Therefore every
 number that compiled code or numpy uses to address memory is checked against its bounds here.
@@ -16,7 +16,7 @@ from marltrain.layout import Array
 
 
 def shaped(what: str, values: Any, dtype: Any, shape: tuple[int, ...]) -> Array:
-    """Return an array; raises SaveError, naming it, unless it has this dtype and this shape."""
+    """Return an array; raises SaveError, naming it, unless it has the given dtype and shape."""
     array: Array = np.asarray(values)
     if array.dtype != dtype or array.shape != shape:
         raise SaveError(f"{what} must be {np.dtype(dtype)} of shape {shape}, got {array.dtype} of shape {array.shape}")
@@ -24,9 +24,9 @@ def shaped(what: str, values: Any, dtype: Any, shape: tuple[int, ...]) -> Array:
 
 
 def finite(what: str, values: Array, where: Array | None = None) -> Array:
-    """Return an array; raises SaveError, naming the entry, where a number is NaN or infinite.
+    """Return an array; raises SaveError, naming the entry, if a number is NaN or infinite.
 
-    where: [...] bool over the leading axes of `values`: entries elsewhere may be anything.
+    where: entries to check, bool over the leading axes of `values`; None: all.
     """
     if values.dtype.kind == "f":
         _refuse(what, values, np.isfinite(values), where, "a finite number")
@@ -34,7 +34,7 @@ def finite(what: str, values: Array, where: Array | None = None) -> Array:
 
 
 def within(what: str, values: Array, low: Any, high: Any, where: Array | None = None) -> Array:
-    """Return an array; raises SaveError, naming the entry, where a number is not from `low` to `high`.
+    """Return an array; raises SaveError, naming the entry, if a number is not from `low` to `high`.
 
     low, high: numbers, or arrays that broadcast to the shape of `values`.  where: as in `finite`.
     """
@@ -43,9 +43,10 @@ def within(what: str, values: Array, low: Any, high: Any, where: Array | None = 
 
 
 def actions(what: str, values: Array, space: Space[Any], where: Array) -> None:
-    """Raise SaveError, naming the entry, for an action that is not in the space, where [...] bool.
+    """Raise SaveError, naming the entry, for an action that is not in the space.
 
-    values: actions as the loop keeps them (indices from 0, or flat numbers), over the axes of `where`.
+    values: actions as the streams store them (indices from 0, or flat numbers), over the axes of `where`.
+    where: actions to check, [...] bool.
     """
     if isinstance(space, spaces.Discrete):
         within(what, values, 0, int(space.n) - 1, where)
@@ -56,7 +57,7 @@ def actions(what: str, values: Array, space: Space[Any], where: Array) -> None:
 
 
 def _refuse(what: str, values: Array, fits: Array, where: Array | None, allowed: str | tuple[Any, Any]) -> None:
-    """Raise SaveError for the first value that does not fit, if there is one."""
+    """Raise SaveError for the first value with fits=False among those to check; allowed: for the message."""
     if fits.all():
         return
     wrong = ~fits if where is None else ~fits & where.reshape(where.shape + (1,) * (fits.ndim - where.ndim))

@@ -1,4 +1,4 @@
-"""Child processes: how they start, how they end with their parent, and how their end is reported."""
+"""Child processes: their start, their end together with the parent, and reports of their end."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from typing import Any
 from marltrain.errors import ConfigError, WorkerError
 
 PATIENCE = 3.0
-"""Seconds that a child gets to end by itself when its parent has closed its pipe, or is gone."""
+"""Seconds that a child has to end by itself after its parent has closed the pipe or has ended."""
 _LOADED_IN = os.getpid()
-"""The process that loaded this module. In a process that it forked, `os.getpid()` differs."""
+"""Id of the process that loaded this module; `os.getpid()` differs in forked processes."""
 
 _SAFE_PATH, _OURS = "PYTHONSAFEPATH", "marltrain"
-"""The variable that keeps Python from importing from the working folder, and the value that `safe_path` gives it."""
+"""Variable that keeps Python from importing from the working folder, and the value that `safe_path` sets."""
 
 
 def start_context(advice: str) -> Any:
-    """Return the multiprocessing context that children are started by: a fork server, or else plain spawning.
+    """Return the multiprocessing context for children: "forkserver" if available, else "spawn".
 
-    A forked process (os.fork, ProcessPoolExecutor) spawns: the fork server is a child of its parent, and it cannot
-    wait for it.
-    Raises ConfigError in a daemonic process, with `advice` on how to do without children.
+    A forked process (os.fork, ProcessPoolExecutor) uses "spawn": the fork server is a child of its parent process, so
+    the forked process cannot wait for it.
+    Raises ConfigError in a daemonic process, with `advice` on how to avoid child processes.
     """
     if multiprocessing.current_process().daemon:
         raise ConfigError(
@@ -43,7 +43,7 @@ def start_context(advice: str) -> Any:
 
 
 def start(context: Any, serve: Callable[..., None], *args: Any) -> tuple[Any, Connection]:
-    """Start a child that calls `serve(pipe, *args)`; return it, and this process's end of the pipe."""
+    """Start a child process that calls `serve(pipe, *args)`; return the process and the parent's end of the pipe."""
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs, *args), daemon=True)
     with without_main(), safe_path():
@@ -54,7 +54,7 @@ def start(context: Any, serve: Callable[..., None], *args: Any) -> tuple[Any, Co
 
 @contextmanager
 def within_limits(advice: str) -> Iterator[None]:
-    """Raise a WorkerError with `advice` where the system starts no more processes, or opens no more files."""
+    """Turn an OSError, such as a limit of processes or open files, into a WorkerError with `advice`."""
     try:
         yield
     except OSError as error:
@@ -64,7 +64,7 @@ def within_limits(advice: str) -> Iterator[None]:
 
 
 def here_only(work: Callable[..., None]) -> Callable[..., None]:
-    """Return `work`, which does nothing in a process that this one forks: children are their own parent's to end."""
+    """Return a function that calls `work` in this process only, not in forked ones: only a parent ends its children."""
     process = os.getpid()
 
     def work_here(*args: Any) -> None:
@@ -76,10 +76,10 @@ def here_only(work: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Keep a child that starts meanwhile from importing the user's script a second time.
+    """Keep children started inside the `with` block from importing the user's script again.
 
-    What it needs of the script travels by cloudpickle. So a script needs no `if __name__ == "__main__":`, and one that
-    imports a learning framework does not have it loaded in every child.
+    Objects of the script are sent with cloudpickle. So a script needs no `if __name__ == "__main__":`, and children do
+    not load a learning framework that the script imports.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -91,9 +91,10 @@ def without_main() -> Iterator[None]:
 
 @contextmanager
 def safe_path() -> Iterator[None]:
-    """Keep the fork server and its like, if they start meanwhile, from importing modules of the working folder.
+    """Keep helper processes started inside the `with` block from importing modules of the working folder.
 
-    They are commands of `python -c`, which looks there first. Children search where their parent does.
+    The fork server and similar helpers run `python -c`, which searches the working folder first. Children use the
+    search path of their parent.
     """
     if os.environ.get(_SAFE_PATH):
         yield
@@ -106,14 +107,14 @@ def safe_path() -> Iterator[None]:
 
 
 def settle() -> None:
-    """Begin a child's life: leave signals to the parent, and pass no `safe_path` on to programs that it starts."""
+    """Set up a child process: ignore Ctrl-C and SIGTERM, and do not pass `safe_path` on to programs that it starts."""
     leave_signals_to_the_parent()
     if os.environ.get(_SAFE_PATH) == _OURS:
         del os.environ[_SAFE_PATH]
 
 
 def fate(code: int | None) -> str:
-    """Say in words how a process ended, given its exit code; None: it has not."""
+    """Return a description of how a process ended, given its exit code; None: it has not ended."""
     if code is None:
         return "stopped answering"
     if code < 0:
@@ -122,18 +123,18 @@ def fate(code: int | None) -> str:
 
 
 def leave_signals_to_the_parent() -> None:
-    """Pass over Ctrl-C and SIGTERM, which reach a whole terminal or group: the parent decides what they mean.
+    """Ignore Ctrl-C and SIGTERM, which a terminal sends to the whole process group; the parent handles them.
 
-    SIGTERM by a handler, which programs that an environment starts do not inherit: they can be ended by it.
+    SIGTERM is ignored by a handler. Programs that an environment starts do not inherit it, so SIGTERM can end them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: None)
 
 
 def end_with_the_parent(patience: float = PATIENCE) -> None:
-    """End this child when its parent is gone, whatever it is in the middle of, unless it has ended `patience` s later.
+    """End this child process `patience` seconds after its parent has ended, if it still runs then.
 
-    A parent that is killed cannot tell; and a child that computes, or waits for another, does not look at its pipe.
+    A killed parent cannot send a message, and a child that computes or waits does not read its pipe.
     """
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -1,7 +1,7 @@
 """The command line: `marltrain train | test | play | plot | envs`, also as `python -m marltrain`.
 
-No default is written here: the trainer's come from its signature, an algorithm's from its settings. Everything heavy
-is imported by the command that needs it.
+This module contains no defaults: they come from the trainer's signature and the algorithms' settings. Each command
+imports heavy modules itself.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 PLACE = ("device", "jit_compile", "strategy")
-"""Arguments of every agent, beside the settings of its algorithm, that `--set` takes too."""
+"""Arguments of every agent that `--set` accepts besides the settings of its algorithm."""
 INTERRUPTED = 130
-"""Exit code: that of a shell for a command that Ctrl-C ended."""
+"""Exit code of a command ended by Ctrl-C, as in a shell."""
 BROKEN_PIPE = 141
-"""Exit code: that of a shell for a command whose reader was gone (SIGPIPE)."""
+"""Exit code of a command whose reader is gone (SIGPIPE), as in a shell."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Reads one command's arguments; what it cannot read is a ConfigError that suggests the nearest option."""
+    """Parser of one command's arguments; an unknown option raises ConfigError, which suggests the nearest option."""
 
     def __init__(self, command: str, summary: str) -> None:
-        """Take whole option names only: an abbreviation may be a typing error."""
+        """Create the parser; it rejects abbreviated options, since they may be typing errors."""
         super().__init__(
             prog=f"marltrain {command}",
             description=summary,
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            argument_default=argparse.SUPPRESS,  # what is not given is not passed on: defaults live elsewhere
+            argument_default=argparse.SUPPRESS,  # omitted options are not passed on: defaults live elsewhere
         )
         self.command = command
         self.elsewhere: dict[str, str] = {}
-        """What is no option of its own -> how it is given; for suggestions."""
+        """Names that are not options -> how to write them; for suggestions."""
 
     def read(self, words: Sequence[str]) -> dict[str, Any]:
-        """Return the options that were given, by name; raises ConfigError."""
+        """Return the given options by name; raises ConfigError for unknown options and wrong values."""
         known = self._option_string_actions
         for word in words:
             option = word.partition("=")[0]
@@ -64,7 +64,7 @@ class Parser(argparse.ArgumentParser):
         return vars(self.parse_args(list(words)))
 
     def error(self, message: str) -> NoReturn:
-        """Raise what argparse found wrong."""
+        """Raise ConfigError with a message of argparse."""
         raise ConfigError(f"{self.command}: {message}")
 
 
@@ -72,7 +72,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def integer(text: str) -> int:
-    """Read an integer, such as 1000000, 1_000_000 or 1e6; raises ValueError."""
+    """Parse an integer, such as 1000000, 1_000_000 or 1e6; raises ValueError for other text."""
     try:
         return int(text)
     except ValueError:
@@ -83,7 +83,7 @@ def integer(text: str) -> int:
 
 
 def _value(text: str) -> Any:
-    """Read a value: a Python literal, a schedule or a network such as MLP((128, 128)), or the text itself."""
+    """Parse a value: a Python literal, a schedule or a network such as MLP((128, 128)); else return the text."""
     if text.lower() in ("true", "false", "none"):
         return {"true": True, "false": False, "none": None}[text.lower()]
     try:
@@ -96,6 +96,7 @@ def _value(text: str) -> Any:
 
 
 def _call(node: ast.Call, name: str, text: str) -> Any:
+    """Return the schedule or network that a call expression describes; raises ConfigError for other calls."""
     from marltrain.policies.networks import CNN, MLP
     from marltrain.policies.schedules import cosine, exponential, linear
 
@@ -113,7 +114,7 @@ def _call(node: ast.Call, name: str, text: str) -> Any:
 
 
 def _pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Read KEY=VALUE texts; raises ConfigError for one without "=" or with a key given before."""
+    """Parse KEY=VALUE texts; raises ConfigError for a text without "=" and for a repeated key."""
     pairs: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -132,7 +133,7 @@ def _pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _add_settings(group: Any, settings: type) -> None:
-    """Declare an option for every field of a settings dataclass, with its type, meaning and default."""
+    """Add an option for every field of a settings dataclass, with its type, documentation and default."""
     kinds: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
     for field in fields(settings):
         kind = next(kinds[word] for word in str(field.type).split(" | ") if word in kinds)
@@ -151,12 +152,12 @@ def _add_settings(group: Any, settings: type) -> None:
 
 
 def _or_none(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return what reads a text as `read` does, and "none" as None."""
+    """Return a parser that returns None for "none", and calls `read` for other text."""
 
     def optional(text: str) -> Any:
         return None if text.lower() == "none" else read(text)
 
-    optional.__name__ = read.__name__  # argparse names it in its messages
+    optional.__name__ = read.__name__  # argparse shows this name in messages
     return optional
 
 
@@ -191,7 +192,7 @@ def _default_backend() -> Any:
 
 
 def _settings_of_agents() -> list[str]:
-    """Return the names that `--set` takes, of every algorithm."""
+    """Return the names that `--set` accepts, for all algorithms."""
     from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 
     settings = [fields(agent_class(algo).algorithm_class.Settings) for algo in ALGORITHMS]
@@ -200,7 +201,7 @@ def _settings_of_agents() -> list[str]:
 
 
 def _settings_help() -> str:
-    """List every algorithm's settings with their defaults."""
+    """Return a list of every algorithm's settings with their defaults, as text."""
     from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 
     lines = [
@@ -256,13 +257,13 @@ def _train(given: dict[str, Any]) -> Path | None:
     result = trainer.train(agents, learning if any(learning) else [1] * len(agents), test_agents=line_up, **resuming)
     folder = Path(result["run_dir"])
     if not Path(given.get("run_dir", "")).is_absolute() and folder.is_relative_to(here) and here == Path.cwd():
-        folder = folder.relative_to(here)  # shown as it was given
+        folder = folder.relative_to(here)  # show it relative, as the user gave it
     _tell_training(result, env, folder)
     return folder if result["stop_reason"] == "interrupted" else None
 
 
 def _algorithms(texts: Sequence[str], settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return what `make_agents` takes as its name, and the settings of all: one PLAYER.KEY is put into its entry."""
+    """Return the argument `name` of `make_agents`, with settings PLAYER.KEY in its entries, and the common settings."""
     entries = {} if len(texts) == 1 and "=" not in texts[0] else _entries(texts)
     common: dict[str, Any] = {}
     for name, value in settings.items():
@@ -276,6 +277,7 @@ def _algorithms(texts: Sequence[str], settings: Mapping[str, Any]) -> tuple[Any,
 
 
 def _entries(texts: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Parse PLAYER=ALGO texts; raises ConfigError for other texts and for a repeated player."""
     entries: dict[str, tuple[str, dict[str, Any]]] = {}
     for text in texts:
         player, _, algo = text.rpartition("=")
@@ -288,7 +290,7 @@ def _entries(texts: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def _check_setting(name: str, key: str) -> None:
-    """Raise ConfigError where a setting of the trainer is given as one of the agents."""
+    """Raise ConfigError if `--set` names a setting of the trainer instead of the agents."""
     from marltrain.trainer.settings import TrainerSettings
 
     of_agents, of_trainer = _settings_of_agents(), [field.name for field in fields(TrainerSettings)]
@@ -299,7 +301,7 @@ def _check_setting(name: str, key: str) -> None:
 
 
 def _resuming(given: dict[str, Any]) -> dict[str, Any]:
-    """Take what concerns resuming out of the options, and return it as arguments of `train`; raises ConfigError."""
+    """Remove the options of resuming from `given` and return them as arguments of `train`; raises ConfigError."""
     resume, any_threads = given.pop("resume", False), given.pop("any_threads", False)
     if any_threads and not resume:
         raise ConfigError("--any-threads has a meaning only with --resume")
@@ -309,6 +311,7 @@ def _resuming(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tell_training(result: Mapping[str, Any], env: str, folder: Path) -> None:
+    """Print the result of training, the files written and the next commands."""
     tests = result["history"]
     print(
         f"{result['num_collected_episodes']:,} episodes, {result['num_collected_steps']:,} env steps, "
@@ -328,7 +331,7 @@ def _tell_training(result: Mapping[str, Any], env: str, folder: Path) -> None:
 
 
 def _tell_resuming(words: Sequence[str], folder: Path) -> None:
-    """Print the command that goes on with a run that was interrupted."""
+    """Print the command that resumes an interrupted run."""
     from marltrain.trainer.saving.checkpoint import newest
 
     if newest(folder) is None:
@@ -371,7 +374,7 @@ def _add_play(parser: Parser) -> None:
 
 @dataclass(frozen=True)
 class _Run:
-    """A run's folder read back: what it was of, and its agents."""
+    """Content of a run's folder: its environment and its agents."""
 
     env: str
     env_args: dict[str, Any]
@@ -379,6 +382,7 @@ class _Run:
 
 
 def _opened(given: dict[str, Any]) -> _Run:
+    """Return the run that the options name; raises SaveError for a bad folder, ConfigError for a wrong player."""
     from marltrain.envs import probe, resolve
     from marltrain.policies.agents.fixed import RandomAgent
     from marltrain.policies.agents.saving import load
@@ -405,9 +409,9 @@ def _opened(given: dict[str, Any]) -> _Run:
 
 
 def _agents_of(folder: Path, asked: str | None) -> Path:
-    """Return the folder of a run's agents that were asked for; without a name the best, or the last where no best is.
+    """Return the folder of a run's agents: those `asked` for, else the best, or the last ones if no test was played.
 
-    Raises SaveError where there are none.
+    Raises SaveError if there are none.
     """
     if asked is not None:
         return folder / asked
@@ -421,16 +425,16 @@ def _agents_of(folder: Path, asked: str | None) -> Path:
 
 
 def _is_safe(env: str) -> bool:
-    """Whether a name is one of those that import nothing but what is known here."""
+    """Return whether an environment's name leads only to imports of known modules."""
     from marltrain.envs.registry import imports_only_known
 
     return imports_only_known(env)
 
 
 def _reach(env: str) -> None:
-    """Let a module that the user has named be found in the working folder too, unless Python is to leave that out."""
+    """Add the working folder to sys.path if the user names a module, unless Python runs with a safe path."""
     if ":" in env and not sys.flags.safe_path and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # last, so that no file there takes the place of an installed module
+        sys.path.append(os.getcwd())  # last: a file there must not shadow an installed module
 
 
 def _test(given: dict[str, Any]) -> None:
@@ -512,9 +516,10 @@ def _envs(given: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Command:
-    """One command: what it does, how its arguments are declared, and how it runs on those that were given.
+    """A command of the command line.
 
-    run: returns the folder of a run that was interrupted, else None.
+    summary: one line for the help.  declare: adds its arguments to a parser.
+    run: runs the command with the given options; returns the folder of an interrupted run, else None.
     """
 
     summary: str
@@ -538,7 +543,7 @@ def _overview() -> str:
 
 
 def _run(words: Sequence[str]) -> int:
-    """Run a command; return the exit code of what ended well, or was interrupted."""
+    """Run a command; return its exit code: 0, or 130 for an interrupted run."""
     name, rest = (words[0], words[1:]) if words else ("--help", [])
     if name in ("-h", "--help"):
         print(_overview())
@@ -559,15 +564,16 @@ def _run(words: Sequence[str]) -> int:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 where something failed, 2 where the arguments are wrong.
+    """Run a command and return its exit code.
 
-    130 where Ctrl-C or SIGTERM ended it, in order or at once; 141 where the reader of its output was gone, as `head`.
+    0: success.  1: failure.  2: wrong arguments.  130: ended by Ctrl-C or SIGTERM.  141: the reader of the output, such
+    as `head`, is gone.
     """
     try:
         try:
             return _run(sys.argv[1:] if words is None else words)
         finally:
-            sys.stdout.flush()  # here, where a reader that is gone is no error
+            sys.stdout.flush()  # here, so that a missing reader is handled below
     except BrokenPipeError:
         if not _reader_gone():
             raise
@@ -581,10 +587,10 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _reader_gone() -> bool:
-    """Return whether the reader of the output has closed it; Python's last flush then goes to the null device."""
+    """Return whether the reader of stdout is gone; if so, redirect Python's final flush to the null device."""
     try:
         output = sys.stdout.fileno()
-    except (OSError, ValueError):  # no file, as in a notebook
+    except (OSError, ValueError):  # stdout is not a file, as in a notebook
         return False
     pipe = select.poll()
     pipe.register(output, 0)

@@ -1,8 +1,8 @@
-"""Functions compiled by numba, their machine code kept on disk for the next process.
+"""Functions compiled by Numba, with a cache of their machine code on disk.
 
-Numba's own cache looks at the file of a function, not at what that function calls: a changed rule would be served
-stale. So every program has a folder of its own, named by a hash of all that goes into it: its code and all that it
-reaches, numba, and the processor.
+Numba's own cache checks only the file of a function, not the functions that it calls, so it could return outdated code.
+Therefore every program has a cache folder of its own. The folder is named by a hash of the code, the constants and
+functions that it uses, the versions of Numba and NumPy, and the processor.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from marltrain.waiting import Compilation
 F = TypeVar("F", bound=Callable[..., Any])
 _CONFIG: Any = numba.config
 _FOLDER = threading.Lock()
-"""Held while numba is told of another folder: learning in a thread may have a program made, too."""
+"""Lock for changes of Numba's cache folder: a learning thread may compile programs at the same time."""
 LOCATORS = "NUMBA_CACHE_LOCATOR_CLASSES"
-"""Variable that names classes, which numba imports to find its cache."""
+"""Environment variable with classes that Numba imports to locate its cache."""
 _LIBRARIES = ("llvmlite", "math", "numba", "numpy")
 
 
 class _Announced(numba_event.Listener):
-    """Tells when numba compiles a `kept` function: what it loads from disk is no such event."""
+    """Announces compilations of `kept` functions; loading a function from disk causes no event."""
 
     def __init__(self) -> None:
         self.names: dict[Callable[..., Any], str] = {}
@@ -59,19 +59,19 @@ _REGISTER("numba:compile", ANNOUNCED)
 
 
 def compiled(function: F) -> F:
-    """Compile a function at its first call from compiled code."""
+    """Return a function that Numba compiles at its first call, from compiled code or from Python."""
     compile_lazily: Any = numba.njit(error_model="numpy", nogil=True)
     return compile_lazily(function)
 
 
 class _Inner:
-    """What numba takes for a compiled function, and Python cannot call."""
+    """A function that Numba treats as compiled, and that Python cannot call."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         njit: Any = numba.njit
         make = njit(error_model="numpy", nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
         self.py_func, self._made = function, make(function)
-        self._numba_type_ = self._made._numba_type_  # numba takes an object with such an attribute for what it names
+        self._numba_type_ = self._made._numba_type_  # Numba treats an object with this attribute as the type it names
 
     def __call__(self, *arguments: Any) -> Any:
         name = self.py_func.__name__
@@ -79,14 +79,17 @@ class _Inner:
 
 
 def inner(function: F) -> F:
-    """Compile a function that only compiled code calls: without a way in from Python that takes less time."""
+    """Return a function for calls from compiled code only; without a Python wrapper it compiles faster."""
     made: Any = _Inner(function)
     return made
 
 
 def kept(function: Callable[..., Any], key: str) -> Any:
-    """Compile a function at its first call, or load it from disk, where `key` stands for all that it depends on."""
-    function.__qualname__ = f"{function.__name__}_{key}"  # names the files, which numba may put into another folder
+    """Return a function that is compiled at its first call, or loaded from disk.
+
+    key: hash of everything that the machine code depends on.  Raises EnvError if the cache cannot be written.
+    """
+    function.__qualname__ = f"{function.__name__}_{key}"  # unique file names, since Numba may use another folder
     with _FOLDER:
         own = {"CACHE_DIR": str(cache_folder() / key), "CACHE_LOCATOR_CLASSES": os.environ.get(LOCATORS, "")}
         before = {name: getattr(_CONFIG, name, "") for name in own}
@@ -104,35 +107,35 @@ def kept(function: Callable[..., Any], key: str) -> Any:
 
 
 def program(function: Callable[..., Any], *layouts: np.dtype[Any]) -> Any:
-    """Return a `compiled` function as a program of its own, `kept`; layouts: of the records that it reads."""
+    """Return a `compiled` function as a program with a cache entry, see `kept`; layouts: dtypes of its records."""
     code: Any = plain(function)
     return kept(code, key_of(*map(repr, layouts), *reached(code)))
 
 
 def key_of(*told: str) -> str:
-    """Return a name for what was told, on this processor, by this numba."""
+    """Return a hash of texts, the versions of Numba and NumPy, and the processor."""
     here = [numba.__version__, np.__version__, llvmlite.binding.get_host_cpu_name(),
             llvmlite.binding.get_host_cpu_features().flatten()]  # fmt: skip
     return hashlib.sha256("\n".join([*here, *told]).encode()).hexdigest()[:20]
 
 
 def cache_folder() -> Path:
-    """Return where compiled programs are kept: $NUMBA_CACHE_DIR, or the user's own cache.
+    """Return the cache folder of compiled programs, in $NUMBA_CACHE_DIR or the user's cache folder.
 
-    Numba's own setting is passed over: it may come from a file in the working folder (`.numba_config.yaml`), and numba
-    unpickles what it finds in its cache.
+    Numba's own setting is ignored: it may come from a file in the working folder (`.numba_config.yaml`), and Numba
+    unpickles the files in its cache.
     """
     home = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "marltrain" / "native"
 
 
 def plain(function: Any) -> Any:
-    """Return the Python function behind one that is compiled, or that writes instructions for the compiler."""
+    """Return the Python function behind a compiled function or an intrinsic."""
     return getattr(function, "py_func", getattr(function, "_defn", function))
 
 
 def reached(function: types.FunctionType, seen: set[types.FunctionType] | None = None) -> Iterator[str]:
-    """Say all that compiling a function depends on: its code, and the constants and functions that it reaches."""
+    """Yield texts of everything that compiling a function depends on: its code, constants and called functions."""
     seen = set() if seen is None else seen
     if function in seen or function.__module__.split(".")[0] in _LIBRARIES:
         return
@@ -155,7 +158,7 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _told_of(name: str, value: Any, names: tuple[str, ...], seen: set[types.FunctionType]) -> Iterator[str]:
-    """Say what a global name stands for; of a module, what the code may take from it."""
+    """Yield texts of the value of a global name; for a module, of its members that the code may use."""
     if isinstance(plain(value), types.FunctionType):
         yield from reached(plain(value), seen)
     elif isinstance(value, types.ModuleType) and value.__name__.split(".")[0] not in _LIBRARIES:

@@ -1,8 +1,8 @@
-"""Validates any settings dataclass, for the library and the command line; it knows none itself.
+"""Validation of settings dataclasses, for the library and the command line.
 
-A settings class is a frozen, keyword-only dataclass whose fields are made by `setting`. Types are read from the
-annotations, bounds and meaning from the field's metadata. What is no setting, a function or the way a call is written,
-is checked by `check_function` and `checked_arguments`.
+A settings class is a frozen, keyword-only dataclass whose fields are made by `setting`. Types come from the
+annotations, bounds and documentation from the metadata of the fields. `check_function` checks functions given as
+arguments, `checked_arguments` the arguments of calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from marltrain.errors import ConfigError, did_you_mean, shown
 SettingsT = TypeVar("SettingsT")
 CallableT = TypeVar("CallableT", bound=Callable[..., Any])
 LARGEST = {int: 2**63 - 1, float: 1e30}
-"""What a number may be where nothing else is said: arrays hold it, and its square is finite in float64."""
+"""Default limits of numbers: arrays can hold them, and their squares are finite in float64."""
 
 
 def setting(
@@ -35,9 +35,9 @@ def setting(
     above: float | None = None,
     choices: tuple[str, ...] | None = None,
 ) -> Any:
-    """Declare a field: its default, one line of documentation and the values it may take.
+    """Declare a field: its default, one line of documentation and the allowed values.
 
-    per_row: a number that may differ between the agents of one learner (a learning rate, not a batch size).
+    per_row: whether the number may differ between agents of one learner (a learning rate may, a batch size may not).
     low, high: inclusive bounds.  above: exclusive lower bound.  choices: the allowed strings.
     """
     metadata = {"doc": doc, "per_row": per_row, "low": low, "high": high, "above": above, "choices": choices}
@@ -45,7 +45,7 @@ def setting(
 
 
 def build(cls: type[SettingsT], values: Mapping[str, Any], where: str) -> SettingsT:
-    """Make and validate settings from a mapping; raises ConfigError naming `where`, the setting and what came."""
+    """Build and validate settings from a mapping; raises ConfigError, naming `where`, the setting and its value."""
     known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
     for name in values:
         if name not in known:
@@ -56,18 +56,18 @@ def build(cls: type[SettingsT], values: Mapping[str, Any], where: str) -> Settin
 
 
 def validate(settings: Any, where: str) -> None:
-    """Check every field of a settings dataclass; raises ConfigError at the first that does not fit.
+    """Check every field of a settings dataclass; raises ConfigError for the first invalid one.
 
-    Numbers of numpy become Python's.
+    NumPy numbers are converted to Python numbers.
     """
     for f in fields(settings):
         object.__setattr__(settings, f.name, check(f, getattr(settings, f.name), type(settings), where))
 
 
 def check(f: Field[Any], value: Any, cls: type, where: str) -> Any:
-    """Check one value against its field's annotation and bounds; return it, as a Python number if it is one.
+    """Check a value against its field's annotation and bounds; return it, NumPy numbers as Python numbers.
 
-    A float without a fraction (1e6) is an integer where only an integer is wanted. Raises ConfigError.
+    A float without a fraction (1e6) is accepted for an integer. Raises ConfigError for an invalid value.
     """
     expected, value = _hints(cls)[f.name], python_number(value)
     if not _fits(value, expected) and _fits(whole_number(value), expected):
@@ -85,12 +85,12 @@ def check(f: Field[Any], value: Any, cls: type, where: str) -> Any:
 
 
 def python_number(value: Any) -> Any:
-    """Return a number or truth value of numpy as Python's, and anything else as it is."""
+    """Convert a NumPy number or bool to a Python value; return any other value unchanged."""
     return value.item() if isinstance(value, np.integer | np.floating | np.bool_) else value
 
 
 def whole_number(value: Any) -> Any:
-    """Return a float without a fraction, such as 1e6, as an integer, and anything else as `python_number` does."""
+    """Convert a float without a fraction, such as 1e6, to an integer; handle others like `python_number`."""
     value = python_number(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -111,14 +111,14 @@ def _check_bounds(f: Field[Any], value: float, where: str) -> None:
 
 
 def check_flags(where: str, **flags: Any) -> None:
-    """Raise ConfigError unless each is True or False: text such as "False" counts as true in Python."""
+    """Raise ConfigError unless each is True or False; text such as "False" would count as True in Python."""
     for name, value in flags.items():
         if not isinstance(value, bool | np.bool_):
             raise ConfigError(f"{where}: {name} must be True or False, got {shown(value)}")
 
 
 def check_function(name: str, function: Any, *arguments: str) -> None:
-    """Raise ConfigError unless `function` can be called with these positional arguments, or does not tell."""
+    """Raise ConfigError unless `function` accepts these positional arguments; without a signature it passes."""
     call = f"{name}({', '.join(arguments)})"
     if not callable(function):
         raise ConfigError(f"{name} must be a function or None, got {shown(function)}; it is called as {call}")
@@ -133,9 +133,9 @@ def check_function(name: str, function: Any, *arguments: str) -> None:
 
 
 def checked_arguments(called: CallableT) -> CallableT:
-    """Let a call with missing or unknown arguments raise ConfigError, which names the nearest known one.
+    """Decorate a function or class so that missing or unknown arguments raise ConfigError with a suggestion.
 
-    called: a function, or a class, whose constructor is checked.
+    called: a function, or a class whose constructor is checked.
     """
     if isinstance(called, type):
         called.__init__ = checked_arguments(called.__init__)  # type: ignore[misc]

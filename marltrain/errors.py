@@ -1,4 +1,4 @@
-"""Every error marltrain raises on purpose.
+"""Exceptions of marltrain, and helpers for their messages.
 
     MarlTrainError
       SpecError        a space or an observation that marltrain cannot represent      (ValueError)
@@ -9,7 +9,7 @@
         WorkerError    a worker process that died                                     (RuntimeError)
       SaveError        a file that cannot be written, or read back                    (RuntimeError)
 
-A message says what was expected, what came, where, and what to do about it.
+A message states the expected value, the actual value, its place and a remedy.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 LONGEST = 200
-"""Characters of a value that a message shows."""
+"""Maximum length of a value in a message, in characters."""
 LONGEST_TEXT, LONGEST_TRACEBACK = 2_000, 8_000
-"""Characters that are kept of the text and of the traceback of an error that is not ours."""
+"""Maximum lengths of the text and of the traceback of foreign errors, in characters."""
 ALSO_CALLED = {
     "buffer_size": "capacity",
     "clip_range": "clip",
@@ -47,11 +47,11 @@ ALSO_CALLED = {
     "total_timesteps": "steps_per_train",
     "vf_coef": "value_coef",
 }
-"""Names that settings have in other libraries and in speech -> their names here, for suggestions."""
+"""Names of settings in other libraries -> names in marltrain, for suggestions."""
 
 
 class MarlTrainError(Exception):
-    """Base of every error that marltrain raises on purpose."""
+    """Base class of all exceptions that marltrain raises deliberately."""
 
 
 class SpecError(MarlTrainError, ValueError):
@@ -67,11 +67,11 @@ class MaskError(MarlTrainError, ValueError):
 
 
 class AgentError(MarlTrainError, ValueError):
-    """An agent that does not fit the seat it was given."""
+    """An agent that does not fit its seat."""
 
 
 class EnvError(MarlTrainError, RuntimeError):
-    """An environment that broke its contract or raised an exception of its own."""
+    """An environment that violated its contract or raised an exception."""
 
 
 class WorkerError(EnvError):
@@ -79,20 +79,20 @@ class WorkerError(EnvError):
 
 
 class SaveError(MarlTrainError, RuntimeError):
-    """A file that cannot be written, or a saved one that is missing, damaged or of another kind."""
+    """A file that cannot be written, or a saved file that is missing, damaged or of another kind."""
 
 
 def shown(value: Any) -> str:
-    """Return what a message shows of any value: its repr in one line, not too long, and never an exception."""
+    """Return the repr of a value for a message: in one line, shortened, and without raising an exception."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # a repr of a user's own, or an integer of more digits than Python prints
+    except Exception:  # a custom __repr__, or an integer with more digits than Python prints
         text = f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({type(value).__name__})"
 
 
 def raised_by(work: Callable[[], Any]) -> BaseException | None:
-    """Do something; return the exception that it raised, or None."""
+    """Call a function; return the exception that it raised, or None."""
     try:
         work()
     except BaseException as error:
@@ -101,12 +101,12 @@ def raised_by(work: Callable[[], Any]) -> BaseException | None:
 
 
 def spoken(error: BaseException) -> str:
-    """Return what an error says, for the message of another; one that is not ours with its type, see `text_of`."""
+    """Return the text of an error for another message; errors of other libraries get their type as prefix."""
     return str(error) if isinstance(error, MarlTrainError) else clean(f"{type(error).__name__}: {text_of(error)}")
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an error of any kind, `clean`; its `__str__` may raise."""
+    """Return the text of any error, cleaned by `clean`; its `__str__` may raise."""
     try:
         return clean(str(error))
     except Exception:
@@ -114,15 +114,15 @@ def text_of(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback of an error of any kind, `clean`."""
+    """Return the traceback of any error, cleaned by `clean`."""
     try:
         return clean("".join(tracebacks.format_exception(error)), LONGEST_TRACEBACK)
-    except Exception:  # it formats what the error holds
+    except Exception:  # formatting calls code of the error
         return f"{type(error).__name__}: (an error whose traceback cannot be shown)"
 
 
 def clean(text: str, longest: int = LONGEST_TEXT) -> str:
-    """Return a text that any file can hold: lone surrogates become "?", and the middle of a long one is left out."""
+    """Return a text that any file can hold: lone surrogates become "?", the middle of a long text is left out."""
     if len(text) > longest:
         half = longest // 2 - 25
         text = f"{text[:half]} ... {len(text) - 2 * half:,} characters left out ... {text[-half:]}"
@@ -130,13 +130,13 @@ def clean(text: str, longest: int = LONGEST_TEXT) -> str:
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the nearest known name, or an empty string; also for what is no name."""
+    """Return " Did you mean 'x'?" for the nearest known name; an empty string without one, or if `name` is not text."""
     near = nearest(name, known)
     return f" Did you mean {near!r}?" if near else ""
 
 
 def nearest(name: Any, known: Iterable[str]) -> str:
-    """Return the known name that is nearest to `name`, or an empty string. Case and dashes do not count."""
+    """Return the known name nearest to `name`, or an empty string; case and dashes are ignored."""
     if not isinstance(name, str) or len(name) > LONGEST:
         return ""
     plain = {other.lower().lstrip("-").replace("-", "_"): other for other in known}

@@ -1,8 +1,8 @@
-"""Safe reading and writing: whole files or none, whole folders or none, JSON and arrays without unpickling.
+"""Safe reading and writing: atomic files and folders, JSON and arrays without unpickling.
 
-A file or folder is written beside its place, flushed to the disk and moved there, so that a reader never sees half of
-one, and a crash or a full disk leaves the old one. Whatever is read may have been made to do harm: it must lie in its
-own folder, its size is checked before memory is taken, and nothing in it is run.
+A file or folder is written under a temporary name, flushed to disk and then moved. So a reader never sees a partial
+file, and a crash or a full disk leaves the old file in place. Files that are read may be malicious: they must lie in
+their own folder, their size is checked before memory is allocated, and nothing in them is executed.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from marltrain.errors import MarlTrainError, SaveError, shown
 from marltrain.layout import Array
 
 JSON_LIMIT = 64 * 2**20
-"""Largest JSON file that is written or read, in bytes."""
+"""Maximum size of a JSON file, in bytes."""
 DEPTH_LIMIT = 64
-"""Deepest nesting of a JSON file that is written or read."""
+"""Maximum nesting depth of a JSON file."""
 MOST_COUNTED = 2**53
-"""Largest count that is read: float64, as which tables hold counts, has every whole number up to here."""
+"""Largest count accepted from a file: float64, the dtype of counts in tables, represents all integers up to it."""
 _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
-"""What half of a surrogate pair looks like in JSON; text that no file can hold."""
+"""Half of a surrogate pair in JSON; UTF-8 cannot encode such text."""
 
 
 @dataclass
 class State:
-    """What something is, to go on from: plain JSON values in `info`, named numpy arrays in `arrays`.
+    """State of an object, for saving and restoring it.
 
-    name: where it stands in what was read, "memory/0/ends", for messages.
+    info: plain JSON values.  arrays: named NumPy arrays.  name: path of the state, as in "memory/0/ends", for messages.
     """
 
     info: dict[str, Any] = field(default_factory=dict)
@@ -50,63 +50,64 @@ class State:
 
     @classmethod
     def joined(cls, **parts: State) -> State:
-        """Return one state made of several, which `part` gives back by their names."""
+        """Return a state that combines several states; `part` returns them by name."""
         made = cls()
         for name, part in parts.items():
             made.add(name, part)
         return made
 
     def add(self, name: str, part: State) -> None:
-        """Take in the state of a part; its arrays are called "<name>/..."."""
+        """Add the state of a part; its arrays get names "<name>/..."."""
         self.info[name] = part.info
         self.arrays.update({f"{name}/{key}": array for key, array in part.arrays.items()})
 
     def part(self, name: str) -> State:
-        """Return the part that was added under a name; raises SaveError where there is none."""
+        """Return the part added under a name; raises SaveError if there is none."""
         start = f"{name}/"
         held = {key.removeprefix(start): array for key, array in self.arrays.items() if key.startswith(start)}
         return State(self.value(name, dict), held, self.place(name))
 
     def place(self, name: str) -> str:
-        """Return where a value or an array of this state stands, for messages."""
+        """Return the path of a value or array of this state, for messages."""
         return f"{self.name}/{name}".removeprefix("/")
 
     def value(self, name: str, *kinds: type) -> Any:
-        """Return a JSON value; raises SaveError where it is missing, or of none of these types."""
+        """Return a JSON value; raises SaveError if it is missing or of another type than `kinds`."""
         if name not in self.info:
             raise SaveError(f"{self.place(name)} is missing")
         return of_type(self.place(name), self.info[name], *kinds)
 
     def values(self, name: str, *kinds: type) -> list[Any]:
-        """Return a list of JSON values; raises SaveError where one of them is of none of these types."""
+        """Return a list of JSON values; raises SaveError if one of them is of another type than `kinds`."""
         return [of_type(f"{self.place(name)}[{i}]", one, *kinds) for i, one in enumerate(self.value(name, list))]
 
     def names(self, name: str) -> list[str]:
-        """Return a list of names; raises SaveError where one is no text, or stands there twice."""
+        """Return a list of names; raises SaveError if one is not text or occurs twice."""
         found = self.values(name, str)
         if len(set(found)) != len(found):
             raise SaveError(f"{self.place(name)} holds a name twice: {', '.join(found):.200}")
         return found
 
     def count(self, name: str, low: int = 0, high: int = MOST_COUNTED) -> int:
-        """Return an integer; raises SaveError where it is missing, or not from `low` to `high`."""
+        """Return an integer; raises SaveError if it is missing or not from `low` to `high`."""
         return counted(self.place(name), self.value(name, int), low, high)
 
     def array(self, name: str, dtype: Any, shape: tuple[int, ...]) -> Array:
-        """Return an array; raises SaveError where it is missing, or has another dtype or shape."""
+        """Return an array; raises SaveError if it is missing or has another dtype or shape."""
         return shaped(self.place(name), self.any_array(name), dtype, shape)
 
     def any_array(self, name: str) -> Array:
-        """Return an array of any dtype and shape; raises SaveError where it is missing."""
+        """Return an array of any dtype and shape; raises SaveError if it is missing."""
         if name not in self.arrays:
             raise SaveError(f"{self.place(name)} is missing")
         return self.arrays[name]
 
 
 def path_of(path: Any, what: str = "path", error: type[MarlTrainError] = SaveError) -> Path:
-    """Return a path from the root on, with its last name: also for "." and "..".
+    """Return an absolute path that ends in a name, also for "." and "..".
 
-    Raises `error`, with the name `what`, for what no file system takes as a path: other types, a NUL, too long a name.
+    what: name of the argument, for messages.
+    Raises `error` for values that cannot be a path: other types, text with NUL, names that are too long.
     """
     if not isinstance(path, str | os.PathLike) or path == "":
         raise error(f"{what} must be a path, got {shown(path)}")
@@ -123,7 +124,7 @@ def path_of(path: Any, what: str = "path", error: type[MarlTrainError] = SaveErr
 
 @contextmanager
 def writing(path: str | Path) -> Iterator[None]:
-    """Make a SaveError that names `path` of the system's refusal to write: a full disk, a folder that is not ours."""
+    """Turn an OSError of writing, such as a full disk or a missing permission, into a SaveError that names `path`."""
     try:
         yield
     except OSError as error:
@@ -132,9 +133,9 @@ def writing(path: str | Path) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Give a path to write a file to; it takes the place of `path` at the end, and is removed after an error.
+    """Yield a temporary path to write a file to; at the end it replaces `path`, after an error it is removed.
 
-    Raises SaveError, naming `path`, where the system does not let it be written.
+    Raises SaveError, naming `path`, if it cannot be written.
     """
     path = path_of(path)
     if not path.name:
@@ -153,11 +154,11 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: str | Path) -> Iterator[Path]:
-    """Give an empty folder to fill; it takes the place of the folder `path` at the end, and is removed after an error.
+    """Yield an empty temporary folder; at the end it replaces the folder `path`, after an error it is removed.
 
-    Between two moves neither stands in place; `whole_folder` finds the old one where a crash fell between them.
-    Raises SaveError, naming `path`, where the system does not let it be written, and for the working folder and those
-    that it lies in: no other folder can take their place.
+    The replacement takes two moves. If a crash occurs between them, `whole_folder` finds the old folder.
+    Raises SaveError, naming `path`, if it cannot be written, and for the working folder and its parents, which cannot
+    be replaced.
     """
     path = path_of(path)
     if _works_in(path):
@@ -176,14 +177,14 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
             os.replace(beside, path)
             _flush(path.parent)
             shutil.rmtree(previous, ignore_errors=True)
-    except SaveError as error:  # of a file inside, which is told by the place that it was to have
+    except SaveError as error:  # about a file inside: name its final path
         raise SaveError(str(error).replace(str(beside), str(path))) from error.__cause__
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
 
 def whole_folder(path: str | Path) -> Path:
-    """Return the folder that `replacing_folder` last completed at `path`; raises SaveError where there is none."""
+    """Return the folder that `replacing_folder` last completed for `path`; raises SaveError if there is none."""
     whole = path_of(path)
     for found in (Path(path), _previous(whole)):
         if found.is_dir():
@@ -192,7 +193,7 @@ def whole_folder(path: str | Path) -> Path:
 
 
 def inside(folder: str | Path, name: str) -> Path:
-    """Return the path of `name` in `folder`; raises SaveError for a name that leads out of it."""
+    """Return the path of `name` in `folder`; raises SaveError for a name that leads out of the folder."""
     root = Path(folder).resolve()
     found = (root / name).resolve()
     if not found.is_relative_to(root) or found == root:
@@ -201,9 +202,10 @@ def inside(folder: str | Path, name: str) -> Path:
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write JSON values; raises SaveError for anything that would not be read again as it is: `plain` helps with most.
+    """Write JSON values; raises SaveError for values that `read_json` would not return unchanged.
 
-    That is: nan, objects, keys that are no text, and what is larger or deeper than `read_json` takes.
+    These are nan, infinities, other objects, keys that are not text, and values beyond the limits of size and depth.
+    `plain` converts most values.
     """
     try:
         data = (json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode("utf-8")
@@ -219,7 +221,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_json(path: str | Path) -> Any:
-    """Read a JSON file strictly: raises SaveError, naming it, when missing, too large, too deep, or not plain JSON."""
+    """Read a JSON file; raises SaveError, naming it, if it is missing, too large, too deep or not strict JSON."""
     if (size := _size(path)) > JSON_LIMIT:
         raise SaveError(f"{path}: {size:,} bytes, and no JSON file of marltrain's is larger than {JSON_LIMIT:,}")
     try:
@@ -234,7 +236,7 @@ def read_json(path: str | Path) -> Any:
 
 
 def parsed(data: bytes) -> Any:
-    """Return JSON values from bytes, read as strictly as a file; raises ValueError for anything else."""
+    """Return JSON values from bytes, parsed as strictly as by `read_json`; raises ValueError for anything else."""
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object)
     except RecursionError as error:
@@ -246,9 +248,9 @@ def parsed(data: bytes) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a JSON value that tells what `value` is, for records: what has no such form is told by its name.
+    """Return a JSON value that describes `value`, for records; objects without a JSON form become their class name.
 
-    Anything with `describe()` describes itself; nan and infinities become strings.
+    Objects with a method `describe()` are described by it; nan and infinities become strings.
     """
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -270,7 +272,7 @@ def plain(value: Any) -> Any:
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, Array]) -> None:
-    """Write named arrays as safetensors, of any numeric dtype and shape; raises SaveError for other dtypes."""
+    """Write named arrays of any numeric dtype and shape as a safetensors file; raises SaveError for other dtypes."""
     try:
         data = packed(arrays)
     except SaveError as error:
@@ -280,11 +282,11 @@ def write_arrays(path: str | Path, arrays: Mapping[str, Array]) -> None:
 
 
 def packed(arrays: Mapping[str, Array]) -> bytes:
-    """Return named arrays as the bytes of a safetensors file; raises SaveError for dtypes that are not numeric."""
+    """Return named arrays as the bytes of a safetensors file; raises SaveError for non-numeric dtypes."""
     from safetensors import SafetensorError
     from safetensors.numpy import save
 
-    straight = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # it writes memory as it lies
+    straight = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # safetensors ignores strides
     try:
         return save(straight)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
@@ -293,16 +295,16 @@ def packed(arrays: Mapping[str, Array]) -> bytes:
 
 
 def unpacked(data: bytes) -> dict[str, Array]:
-    """Return the arrays that `packed` was given."""
+    """Return the arrays from the bytes that `packed` returned."""
     from safetensors.numpy import load
 
     return load(data)
 
 
 def read_arrays(path: str | Path) -> dict[str, Array]:
-    """Read what `write_arrays` wrote; raises SaveError, naming the file, when it is missing or damaged.
+    """Read a file of `write_arrays`; raises SaveError, naming the file, if it is missing or damaged.
 
-    What the file says of itself is held against its size before any memory is taken.
+    The header of the file is checked against the file's size before memory is allocated.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
@@ -312,16 +314,16 @@ def read_arrays(path: str | Path) -> dict[str, Array]:
         arrays = load_file(path)
     except OSError as error:
         raise SaveError(f"{path}: cannot be read: {error}") from error
-    except (SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:  # some dtypes are not numpy's
+    except (SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:  # NumPy lacks some dtypes
         raise SaveError(f"{path}: not a safetensors file, or damaged: {error}") from error
     for name, array in arrays.items():
-        if array.dtype == bool and array.size and array.view(np.uint8).max() > 1:  # which numpy would miscount
+        if array.dtype == bool and array.size and array.view(np.uint8).max() > 1:  # NumPy counts such values wrongly
             raise SaveError(f"{path}: {name} holds truth values that are neither 0 nor 1")
     return arrays
 
 
 def sha256(path: str | Path) -> str:
-    """Return a file's SHA-256 in hexadecimal; raises SaveError when it cannot be read, or would not fit into memory."""
+    """Return a file's SHA-256 in hexadecimal; raises SaveError if it cannot be read or does not fit into memory."""
     check_memory(path, _size(path))
     try:
         with open(path, "rb") as file:
@@ -331,49 +333,49 @@ def sha256(path: str | Path) -> str:
 
 
 def signed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return JSON values with their own checksum under "sha256"."""
+    """Return a copy of JSON values with their checksum under the key "sha256"."""
     return {**content, "sha256": _digest(content)}
 
 
 def check_signed(path: str | Path, found: Mapping[str, Any]) -> None:
-    """Raise SaveError, naming the file, where what it holds is not what was `signed`."""
+    """Raise SaveError, naming the file, unless its values match their checksum from `signed`."""
     if found.get("sha256") != _digest(found):
         raise SaveError(f"{path}: its checksum is not the one it holds: it was changed or damaged")
 
 
 def check_digest(path: str | Path, expected: str, by: str) -> None:
-    """Raise SaveError, naming the file, where its checksum is another than the file `by` says."""
+    """Raise SaveError, naming the file, unless it has the expected checksum; by: name of the file that states it."""
     if sha256(path) != expected:
         raise SaveError(f"{path}: its checksum is not the one in {by}: it was changed or damaged")
 
 
 def of_type(what: str, value: Any, *kinds: type) -> Any:
-    """Return a value that was read; raises SaveError unless it is of exactly one of these types: True is no integer."""
+    """Return a value read from a file; raises SaveError unless its type is one of `kinds`; bool is not int here."""
     if type(value) not in kinds:
         raise SaveError(f"{what} must be of type {' or '.join(kind.__name__ for kind in kinds)}, got {value!r:.80}")
     return value
 
 
 def counted(what: str, value: Any, low: int = 0, high: int = MOST_COUNTED) -> int:
-    """Return a count that was read; raises SaveError unless it is an integer from `low` to `high`."""
+    """Return a count read from a file; raises SaveError unless it is an integer from `low` to `high`."""
     if not low <= of_type(what, value, int) <= high:
         raise SaveError(f"{what} must be from {low} to {high}, got {value!r:.80}")
     return int(value)
 
 
 def check_memory(what: object, size: int) -> None:
-    """Raise SaveError for what would take more bytes than this machine's memory has, where the system tells that."""
+    """Raise SaveError if `size` bytes exceed this machine's memory; without effect if its size is unknown."""
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else size
     if size > whole:
         raise SaveError(f"{what}: {size:,} bytes, and this machine's memory has {whole:,}")
 
 
 def _size(path: str | Path) -> int:
-    """Return a file's size in bytes; raises SaveError for anything but a plain file that lies in its own folder."""
+    """Return a file's size in bytes; raises SaveError unless it is a regular file, and no link out of its folder."""
     path = Path(path)
     try:
         told, real = path.stat(), path.resolve(strict=True)
-    except (OSError, RuntimeError) as error:  # a loop of links is either, by Python's version
+    except (OSError, RuntimeError) as error:  # a loop of links raises either, depending on the Python version
         raise SaveError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if not stat.S_ISREG(told.st_mode):
         raise SaveError(f"{path}: is not a file")
@@ -383,25 +385,26 @@ def _size(path: str | Path) -> int:
 
 
 def _works_in(folder: Path) -> bool:
-    """Whether a folder is the working folder of this process, or holds it."""
+    """Return whether a folder is the working folder of this process or one of its parents."""
     with suppress(FileNotFoundError):  # a working folder that was removed
         return Path.cwd().is_relative_to(folder.resolve())
     return False
 
 
 def _beside(path: Path) -> Path:
-    """A name of its own for what is not whole yet; it keeps the ending, which some writers go by."""
+    """Return a unique temporary path for an incomplete file; it keeps the suffix, which some writers need."""
     return path.with_name(f".{path.stem}.{secrets.token_hex(4)}.part{path.suffix}")
 
 
 def _previous(path: Path) -> Path:
+    """Return the path of the old folder during a replacement."""
     return path.with_name(f".{path.name}.previous") if path.name else path
 
 
 def _flush(path: Path) -> None:
-    """Ask the disk to hold a file, or a folder's entries, before going on."""
+    """Flush a file, or the entries of a folder, to disk."""
     if os.name == "nt" and path.is_dir():
-        return  # Windows opens no folders
+        return  # Windows cannot open folders
     handle = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
     try:
         os.fsync(handle)
@@ -434,7 +437,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_shape(value: Any) -> None:
-    """Raise ValueError for values nested too deeply, or whose keys are no text, which JSON would change."""
+    """Raise ValueError for values nested too deeply, or with keys that are not text, which JSON would change."""
     deepest, level = 0, [value]
     while level := [outer for outer in level if isinstance(outer, dict | list | tuple)]:
         deepest += 1
@@ -447,7 +450,7 @@ def _check_shape(value: Any) -> None:
 
 
 def _largest(value: Any, where: str = "it") -> tuple[str, int]:
-    """Return where the larger part of JSON values lies, and how many bytes it takes."""
+    """Return the path of the largest part of JSON values, and its size in bytes."""
     size = len(json.dumps(value))
     inner = dict(enumerate(value)) if isinstance(value, list | tuple) else value
     if not isinstance(inner, dict) or not inner:

@@ -1,7 +1,7 @@
-"""How a space becomes arrays: observations as one float32 vector and uint8 images, spaces as JSON.
+"""Layout of observations as arrays, one float32 vector and uint8 images, and descriptions of spaces as JSON.
 
-Everything that is not an image is flattened into one float32 vector with named parts (Discrete one-hot).
-An image is a uint8 Box of rank 2 or 3, kept as it is; with frames stacked on axis 0 its rank is one higher.
+All parts of an observation but images are flattened into one float32 vector with named parts (Discrete one-hot).
+An image is a uint8 Box of rank 2 or 3 and stays unchanged; with frames stacked on axis 0 its rank is one higher.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from marltrain.errors import SpecError
 
 Array = NDArray[Any]
 Obs = NDArray[Any] | dict[str, NDArray[Any]]
-"""One array, or a mapping part -> array where image parts stand beside others. Leading axes are shared."""
+"""One array, or a mapping from parts to arrays if there are images and other parts. Leading axes are shared."""
 Space = spaces.Space[Any]
 Allocate = Callable[[tuple[int, ...], Any], Array]
 
 VECTOR = "vector"
 NUMBERS = "biuf"
-"""Kinds of dtypes that hold real numbers or truth values."""
+"""Kinds of dtypes for real numbers and bool values."""
 LARGEST = 2**26
-"""Most numbers of an observation, and most choices of an action: those of a picture of 8,192 by 8,192."""
+"""Maximum number of values of an observation, and of choices of an action: 8,192 x 8,192."""
 
 
 def map_obs(function: Callable[[Array], Array], obs: Obs) -> Obs:
-    """Apply a function to the array, or to each array of the mapping."""
+    """Apply a function to the array, or to each array of the mapping; return the results in the same form."""
     if isinstance(obs, dict):
         return {name: function(array) for name, array in obs.items()}
     return function(obs)
 
 
 def arrays_of(obs: Obs) -> list[Array]:
-    """Return the arrays an observation is made of, in their fixed order."""
+    """Return the arrays of an observation, in their fixed order."""
     return list(obs.values()) if isinstance(obs, dict) else [obs]
 
 
@@ -50,9 +50,9 @@ def assign_obs(target: Obs, index: Any, value: Obs) -> None:
 
 
 def without_mask(space: Space) -> tuple[Space, bool]:
-    """Return the space of what is observed, less "action_mask", and whether there was a mask.
+    """Return the observation space without "action_mask", and whether there was a mask.
 
-    A mapping left with nothing but "observation" is that observation: PettingZoo's classic games are of this kind.
+    If only the key "observation" remains, as in PettingZoo's classic games, its space is returned.
     """
     if not isinstance(space, spaces.Dict) or "action_mask" not in space.spaces:
         return space, False
@@ -62,11 +62,11 @@ def without_mask(space: Space) -> tuple[Space, bool]:
 
 @dataclass(frozen=True)
 class Part:
-    """One leaf of an observation space and where it lies in the arrays.
+    """One leaf of an observation space and its place in the arrays.
 
     name: its path in the space, joined by dots ("" for a space that is a single leaf).
-    start, stop: its columns in the vector; 0, 0 for an image.
-    stack: how many frames an image holds on axis 0; 1 when it is a single frame.
+    image: whether it is kept as an image.  start, stop: its columns in the vector; 0, 0 for an image.
+    stack: number of frames of an image on axis 0; 1 for a single frame.
     """
 
     name: str
@@ -98,7 +98,7 @@ def _is_image(space: Space, stack: int) -> bool:
 
 
 def size_of(space: Space) -> int | None:
-    """Return how many numbers a leaf of a space becomes, or how many choices an action has; None for other spaces."""
+    """Return the number of array values of a leaf space, or of choices of an action; None for other spaces."""
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         return math.prod(space.shape or ())
     if isinstance(space, spaces.Discrete):
@@ -109,7 +109,7 @@ def size_of(space: Space) -> int | None:
 
 
 def check_actions(space: Space) -> None:
-    """Raise SpecError for an action space without any action, and for one of more than LARGEST choices or numbers."""
+    """Raise SpecError for an empty action space, and for one with more than LARGEST choices or numbers."""
     size = size_of(space)
     if size == 0:
         raise SpecError(f"action space {space} is empty: there is nothing to do. Give it at least one number or choice")
@@ -135,13 +135,16 @@ def _one_hot(value: Array, n: int) -> Array:
 
 
 class Layout:
-    """The arrays that observations of one space become.
+    """The arrays that represent observations of one space.
 
-    shapes: array name -> (shape without leading axes, dtype). A single array carries no name outside.
+    shapes: array name -> (shape without leading axes, dtype). A single array is used without a mapping.
     """
 
     def __init__(self, space: Space, stack: int = 1) -> None:
-        """Lay out `space`; `stack` is the number of frames on axis 0 of its images."""
+        """Compute the layout of a space; raises SpecError for unsupported, empty or too large spaces.
+
+        stack: number of frames on axis 0 of its images.
+        """
         parts: list[Part] = []
         column = 0
         for path, leaf in _leaves(space):
@@ -188,12 +191,12 @@ class Layout:
 
     @property
     def single(self) -> bool:
-        """True when the observation is one array and not a mapping."""
+        """Whether an observation is one array and not a mapping."""
         return len(self.shapes) == 1
 
     @cached_property
     def bounds(self) -> tuple[Array, Array] | None:
-        """Lowest and highest values of the vector, [V] float32; None when nothing is bounded."""
+        """Lowest and highest values of the vector, [V] float32 each; None if all parts are unbounded."""
         low = np.full(self.vector_size, -np.inf, np.float32)
         high = np.full(self.vector_size, np.inf, np.float32)
         for part in self.parts:
@@ -208,9 +211,9 @@ class Layout:
         return next(iter(made.values())) if self.single else made
 
     def encode(self, observation: Any) -> tuple[Obs, bool]:
-        """Turn one observation, or a batch with one leading axis, into arrays; say whether it was a batch.
+        """Convert an observation, or a batch with one leading axis, to arrays; return them, and whether it is a batch.
 
-        Raises SpecError when a part is missing or has another shape than its space.
+        Raises SpecError if a part is missing or has another shape than its space.
         """
         vectors: list[Array] = []
         images: dict[str, Array] = {}
@@ -231,8 +234,8 @@ class Layout:
         return (next(iter(made.values())) if self.single else made), bool(batched)
 
     def write(self, observation: Any, target: Obs, index: Any) -> None:
-        """Write one observation into `target[index]`; raises SpecError when it does not fit the space."""
-        if self._plain:  # by far the most common case, on the path of every environment step
+        """Write one observation into `target[index]`; raises SpecError if it does not fit the space."""
+        if self._plain:  # fast path of the most common case, for every environment step
             value = np.asarray(observation)
             if value.shape != self.parts[0].space.shape or value.dtype.kind not in NUMBERS:
                 raise SpecError(_misfit(self.parts[0], value))
@@ -244,7 +247,7 @@ class Layout:
         assign_obs(target, index, encoded)
 
     def decode(self, obs: Obs) -> Any:
-        """Turn arrays [B, ...] back into the structure of the space, with leading axis B."""
+        """Convert arrays [B, ...] back to the structure of the space, with leading axis B."""
         arrays = obs if isinstance(obs, dict) else {next(iter(self.shapes)): obs}
         values = {part.path: self._unpack(part, arrays) for part in self.parts}
         return _assemble(self.space, values)
@@ -313,7 +316,7 @@ def _assemble(space: Space, values: dict[tuple[str | int, ...], Array], path: tu
 
 
 def _bounds_json(values: Array) -> Any:
-    """A single number when all are equal, else nested lists; infinities as strings, since JSON has none."""
+    """Return a flat list of bounds, or one element if all are equal; infinities as strings, since JSON has none."""
     flat = values.reshape(-1).tolist()
     listed = flat[:1] if flat and all(v == flat[0] for v in flat) else flat
     return [v if np.isfinite(v) else ("inf" if v > 0 else "-inf") for v in listed]
@@ -325,13 +328,13 @@ def _bounds_array(listed: list[Any], shape: tuple[int, ...], dtype: Any) -> Arra
 
 
 def action_bounds(space: spaces.Box) -> tuple[Array, Array]:
-    """Return the least and the greatest float32 in a Box of floats for each of its numbers, [A] float32 each.
+    """Return the least and the greatest float32 inside a Box of floats, [A] float32 each.
 
-    They differ from the rounded bounds of a float64 Box: float32(0.1) > 0.1. Where a Box is so narrow that it holds no
-    float32, both are the rounded ones.
+    They may differ from the rounded bounds of a float64 Box: float32(0.1) > 0.1. If no float32 lies between two bounds,
+    the rounded bounds are returned.
     """
     low, high = space.low.reshape(-1), space.high.reshape(-1)
-    with np.errstate(over="ignore"):  # what lies beyond the largest float32 becomes that float32
+    with np.errstate(over="ignore"):  # bounds beyond float32 become infinite, then its largest value
         least, greatest = low.astype(np.float32), high.astype(np.float32)
     up = np.where(least < low, np.nextafter(least, np.float32(np.inf)), least)
     down = np.where(greatest > high, np.nextafter(greatest, np.float32(-np.inf)), greatest)
@@ -339,7 +342,7 @@ def action_bounds(space: spaces.Box) -> tuple[Array, Array]:
 
 
 def describe_space(space: Space) -> dict[str, Any]:
-    """Return a space as JSON values; equal spaces give equal descriptions. Raises SpecError for other kinds."""
+    """Return a space as JSON values; equal spaces give equal descriptions. Raises SpecError for unsupported spaces."""
     if isinstance(space, spaces.Box):
         low, high = _bounds_json(space.low), _bounds_json(space.high)
         return {"type": "Box", "shape": list(space.shape), "dtype": str(space.dtype), "low": low, "high": high}
@@ -357,7 +360,7 @@ def describe_space(space: Space) -> dict[str, Any]:
 
 
 def space_from(description: Mapping[str, Any]) -> Space:
-    """Build the space that `describe_space` described; raises SpecError for anything else."""
+    """Return the space of a description by `describe_space`; raises SpecError for anything else."""
     try:
         kind = description["type"]
         if kind == "Box":
@@ -382,7 +385,7 @@ def space_from(description: Mapping[str, Any]) -> Space:
 
 
 def split_mask(observation: Any) -> tuple[Any, Any]:
-    """Part an observation from its "action_mask": (observation as in `without_mask`, mask or None)."""
+    """Split an observation and its "action_mask": return (observation as in `without_mask`, mask or None)."""
     if not isinstance(observation, Mapping) or "action_mask" not in observation:
         return observation, None
     rest = {key: value for key, value in observation.items() if key != "action_mask"}

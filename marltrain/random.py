@@ -1,8 +1,8 @@
-"""The seed tree: every stream of random numbers and where it hangs.
+"""The seed tree: all streams of random numbers and their seeds.
 
-One integer seeds a run. Every stream is named by its path from there, so that adding one moves no other:
+One integer seeds a run. Every stream is identified by its path below this seed, so that a new stream changes no other:
 
-    (seed, "episode", role, environment, episode)   one environment's one episode; role is "train" or "test"
+    (seed, "episode", role, environment, episode)   one episode of one environment; role is "train" or "test"
     (seed, "agent", player)                         an agent made by `make_agents`
     (agent seed, "weights", network)                initial weights
     (agent seed, purpose)                           "act", "sample", "update", "test"
@@ -28,27 +28,27 @@ def _words(path: tuple[Key, ...]) -> tuple[int, ...]:
 
 
 def sequence(seed: int, *path: Key) -> np.random.SeedSequence:
-    """Return the node at `path` below `seed`, from which its stream and its integer seed come."""
+    """Return the seed sequence at `path` below `seed`."""
     return np.random.SeedSequence(seed, spawn_key=_words(path))
 
 
 def generator(seed: int, *path: Key) -> np.random.Generator:
-    """Return the stream at `path` below `seed`; equal arguments give equal streams."""
+    """Return the random generator at `path` below `seed`; equal arguments give equal streams."""
     return np.random.default_rng(sequence(seed, *path))
 
 
 def child_seed(seed: int, *path: Key) -> int:
-    """Return an integer seed in [0, 2**31 - 1) for whatever hangs at `path` below `seed`."""
+    """Return the integer seed at `path` below `seed`, in [0, 2**31 - 1)."""
     return int(sequence(seed, *path).generate_state(1)[0]) % SEED_LIMIT
 
 
 def fresh_seed() -> int:
-    """Return a seed drawn from the operating system's entropy, for runs that name none."""
+    """Return a seed from the operating system's entropy, for runs without a given seed."""
     return int(np.random.SeedSequence().generate_state(1)[0]) % SEED_LIMIT
 
 
 def chosen_seed(seed: int | None, where: str) -> int:
-    """Return the seed, or a fresh one for None; raises ConfigError for what is no integer of at least 0."""
+    """Return the seed, or a fresh seed for None; raises ConfigError unless it is an integer from 0 to 2**63 - 1."""
     if seed is None:
         return fresh_seed()
     whole = whole_number(seed)
@@ -63,7 +63,7 @@ def state_of(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def restored(state: Any) -> np.random.Generator:
-    """Return a generator that continues where `state_of` was taken; raises SaveError for what is no such state."""
+    """Return a generator in a state from `state_of`; raises SaveError for an invalid state."""
     if not _is_state(state):
         raise SaveError(f"a generator's state must be what numpy's PCG64 tells of itself, got {shown(state)}")
     rng = np.random.default_rng(0)
@@ -72,7 +72,7 @@ def restored(state: Any) -> np.random.Generator:
 
 
 def _is_state(state: Any) -> bool:
-    """Whether this is a state of PCG64. With an even increment it would give few numbers, or one for ever."""
+    """Return whether this is a valid state of PCG64; an even increment would give a very short period."""
     numbers = state.get("state") if isinstance(state, dict) else None
     if not isinstance(numbers, dict) or set(state) != {"bit_generator", "state", "has_uint32", "uinteger"}:
         return False

@@ -1,6 +1,6 @@
-"""What an environment is, and one step of E of them, as arrays.
+"""Specifications of environments and players, and the arrays of one batch step.
 
-Axis letters, used in every docstring: E environments, P players (of a group), K agents of a learner, T time,
+Axis letters, used in all docstrings: E environments, P players (of a group), K agents of a learner, T time,
 C capacity of a ring, B rows of a batch, N n-step length, O... observation axes, A discrete actions or action
 dimensions.
 """
@@ -19,17 +19,17 @@ from marltrain.errors import SpecError
 from marltrain.layout import Allocate, Array, Layout, Obs, Space, check_actions, describe_space, map_obs
 
 LONE_PLAYER = "player_0"
-"""The name of a Gymnasium environment's one player."""
+"""Name of the only player of a Gymnasium environment."""
 BY_ENV = frozenset({"state", "final_state", "ended", "episode"})
-"""The arrays of a Step whose first axis is the environment; in the others it is the second."""
+"""Arrays of a Step whose first axis is the environment; in other arrays it is the second."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlayerSpec:
     """One player: its name and its spaces, as the environment declares them.
 
-    layout: how its observations (less "action_mask") become arrays.
-    masked: whether the environment says which of its actions are legal.
+    layout: the arrays of its observations (without "action_mask").
+    masked: whether the environment provides a mask of legal actions.
     """
 
     name: str
@@ -40,19 +40,19 @@ class PlayerSpec:
 
     @cached_property
     def kind(self) -> str:
-        """Equal for two players exactly when their spaces (and masks) are: they form one group."""
+        """Text that is equal for players with equal spaces, frame stacks and masks; they form one group."""
         sides = describe_space(self.observation_space), describe_space(self.action_space)
         return repr((*sides, self.layout.stack, self.masked))
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """The named parts of its observation; see `layout.Part`."""
+        """The named parts of the observation; see `layout.Part`."""
         return self.layout.parts
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Players with equal spaces, computed together; `players` are their places in spec order."""
+    """Players with equal spaces, computed together; players: their indices in spec order."""
 
     players: tuple[int, ...]
     layout: Layout
@@ -66,14 +66,14 @@ class Group:
 
     @cached_property
     def action_shape(self) -> tuple[int, ...]:
-        """Shape of one action: () for Discrete, [D] for MultiDiscrete, [A] for Box (flattened)."""
+        """Shape of an action: () for Discrete, [D] for MultiDiscrete, [A] for Box (flattened)."""
         if isinstance(self.action_space, spaces.Discrete):
             return ()
         return (int(np.prod(self.action_space.shape or (), dtype=int)),)
 
     @property
     def action_dtype(self) -> type:
-        """np.float32 for Box, np.int64 otherwise."""
+        """Dtype of actions: np.float32 for Box, np.int64 otherwise."""
         return np.float32 if isinstance(self.action_space, spaces.Box) else np.int64
 
 
@@ -90,11 +90,11 @@ def check_action_space(space: Space, player: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class EnvSpec:
-    """What an environment is: its players in order and the groups they form.
+    """Specification of an environment: its players in order, and their groups.
 
     state_shape: shape of the flattened global state for central critics, or None.
     turn_based: whether players move one after another.
-    reproducible: whether equal seeds and actions give equal episodes; if not, runs say so.
+    reproducible: whether equal seeds and actions give equal episodes; runs record this.
     """
 
     name: str
@@ -106,7 +106,7 @@ class EnvSpec:
 
     @classmethod
     def of(cls, name: str, players: Sequence[PlayerSpec], **rest: Any) -> EnvSpec:
-        """Form the groups: players of equal kind, in the order in which kinds first appear."""
+        """Return the spec of these players; groups are formed by equal kind, in order of first appearance."""
         kinds: dict[str, list[int]] = {}
         for i, player in enumerate(players):
             check_action_space(player.action_space, player.name)
@@ -119,7 +119,7 @@ class EnvSpec:
 
     @cached_property
     def place(self) -> tuple[tuple[int, int], ...]:
-        """For each player (group, row within the group)."""
+        """The (group, row within the group) of each player."""
         where = {p: (g, row) for g, group in enumerate(self.groups) for row, p in enumerate(group.players)}
         return tuple(where[p] for p in range(len(self.players)))
 
@@ -133,18 +133,18 @@ class EnvSpec:
 class Step:
     """One step of E environments: views into arrays that the vector environment owns and overwrites.
 
-    `reward, terminated, truncated, final_*, ended` speak of the episode that was; `obs, legal, turn, alive, state` of
-    the one that is (a finished environment restarts at once).
+    A finished environment restarts at once: `reward, terminated, truncated, final_*, ended` belong to the episode of
+    the last actions, and `obs, legal, turn, alive, state` to the episode that runs now.
 
-    obs, legal: per group [P, E, *O] and [P, E, A] bool or None: what to act on now; valid where `turn`.
-    turn, alive: per group [P, E] bool: must this player act now; is it in the episode at all.
-    reward: [P, E] float32, all players in spec order: received since the previous Step, whoever moved.
-    terminated, truncated: [P, E] bool, all players: true on one Step only, when that player's part ended.
-    final_obs, final_legal: per group, of a player whose part just ended; valid where the event is.
-    state, final_state: [E, S] float32 or None: the global state now, and at the end of the episode that ended.
-    ended: [E] bool: the environment's episode ended with this Step.  episode: [E] int64: the running episode's number.
-    start_reward: [P, E] float32, all players: received when the running episode began, before any move. It belongs to
-      the player's return, but to no transition. Only turn-based environments of Python give any.
+    obs, legal: per group [P, E, *O] and [P, E, A] bool or None: observations and legal actions; valid where `turn`.
+    turn, alive: per group [P, E] bool: whether the player must act now; whether it takes part in the episode.
+    reward: [P, E] float32, all players in spec order: rewards since the previous Step, after any player's move.
+    terminated, truncated: [P, E] bool, all players: true in one Step only, when the player's part of the episode ends.
+    final_obs, final_legal: per group, of players whose part has just ended; valid where `terminated` or `truncated`.
+    state, final_state: [E, S] float32 or None: the global state now, and at the end of the finished episode.
+    ended: [E] bool: the environment's episode ended in this Step.  episode: [E] int64: number of the running episode.
+    start_reward: [P, E] float32, all players: rewards at the start of the running episode, before any move. They count
+      for the player's return, but for no transition. Only turn-based Python environments give such rewards.
     """
 
     obs: tuple[Obs, ...]
@@ -164,7 +164,7 @@ class Step:
 
     @classmethod
     def empty(cls, spec: EnvSpec, num_envs: int, allocate: Allocate = np.zeros) -> Step:
-        """Allocate arrays for `num_envs` environments; `allocate(shape, dtype)` may take them from shared memory."""
+        """Allocate the arrays for `num_envs` environments; `allocate(shape, dtype)` may use shared memory."""
 
         def legal() -> tuple[Array | None, ...]:
             return tuple(allocate((g.size, num_envs, _choices(g)), bool) if g.masked else None for g in spec.groups)
@@ -187,7 +187,7 @@ class Step:
         )  # fmt: skip
 
     def arrays(self) -> dict[str, Array]:
-        """Return its arrays by name: "reward", "turn/<group>", "obs/<group>" or "obs/<group>/<part>"."""
+        """Return the arrays by name: "reward", "turn/<group>", "obs/<group>" or "obs/<group>/<part>"."""
         named: dict[str, Array] = {}
 
         def add(name: str, value: Any) -> None:
@@ -203,7 +203,7 @@ class Step:
         return named
 
     def part(self, low: int, high: int) -> Step:
-        """Return views of environments low to high, for a worker that owns these."""
+        """Return views of environments `low` to `high` (exclusive), for a worker that owns them."""
 
         def cut(value: Any, axis: int) -> Any:
             if value is None:
@@ -224,8 +224,8 @@ def _choices(group: Group) -> int:
 
 
 def empty_actions(spec: EnvSpec, num_envs: int, allocate: Allocate = np.zeros) -> tuple[Array, ...]:
-    """Allocate one action array per group: [P, E] int64, [P, E, D] int64 or [P, E, A] float32.
+    """Allocate one array of actions per group: [P, E] int64, [P, E, D] int64 or [P, E, A] float32.
 
-    Discrete actions count from 0 in these arrays; an environment's own `start` is added when it is stepped.
+    Discrete actions count from 0 in these arrays; the `start` of their space is added when an environment is stepped.
     """
     return tuple(allocate((g.size, num_envs, *g.action_shape), g.action_dtype) for g in spec.groups)

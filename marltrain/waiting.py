@@ -1,4 +1,4 @@
-"""Notices of long compilations to listeners, with the seconds at the end."""
+"""Notices of long compilations, sent to listeners; the final notice holds the duration."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 TOLD_AFTER = 1.0
-"""Seconds after which a compilation is told: what a cache on disk answers takes less."""
+"""Seconds after which a compilation is announced; loading from the disk cache is faster."""
 _LISTENERS: list[Callable[[str], None]] = []
 
 
 @contextmanager
 def listening(listener: Callable[[str], None]) -> Iterator[None]:
-    """Have `listener` called with each line, meanwhile; it may be called from another thread."""
+    """Send each notice to `listener` inside the `with` block, possibly from another thread."""
     _LISTENERS.append(listener)
     try:
         yield
@@ -23,10 +23,10 @@ def listening(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 class Compilation:
-    """One compilation under way. It is told where it takes longer than `TOLD_AFTER`, and once more when it is done."""
+    """One running compilation; notices are sent after `TOLD_AFTER` seconds and at the end, if it takes so long."""
 
     def __init__(self, what: str) -> None:
-        """Start the clock."""
+        """Start the timer."""
         self._what, self._started = what, time.perf_counter()
         self._told, self._lock = False, threading.Lock()
         self._timer = threading.Timer(TOLD_AFTER, self._tell)
@@ -35,12 +35,12 @@ class Compilation:
             self._timer.start()
 
     def done(self) -> None:
-        """Stop the clock."""
+        """Stop the timer; send the final notice if the compilation was announced."""
         self._timer.cancel()
         with self._lock:
             if self._told:
                 _say(f"compiled {self._what} in {time.perf_counter() - self._started:.1f} s")
-            self._told = True  # a timer that was late tells nothing
+            self._told = True  # keeps a late timer from sending a notice
 
     def _tell(self) -> None:
         with self._lock:
@@ -51,7 +51,7 @@ class Compilation:
 
 @contextmanager
 def compiling(what: str) -> Iterator[None]:
-    """Tell of a compilation that takes long."""
+    """Send notices of the compilation in the `with` block if it takes long."""
     under_way = Compilation(what)
     try:
         yield

@@ -2,8 +2,8 @@
 
     .venv-peers/benchmarl/bin/python -m benchmarks.peers.benchmarl W1 [--seconds 30] [--seed 0]
 
-The game is mpe2's, in TorchRL's wrapper. Its Q-learning is not double, which is less work
-than asked for, and learns from the first rows on.
+The game is mpe2's, in TorchRL's wrapper. BenchMARL's Q-learning is not double, which is less work than W2 requires, and
+learns from the first rows on.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ FOREVER = 10**9
 
 
 class Spread(PettingZooClass):
-    """The game as a task of BenchMARL's."""
+    """The game as a BenchMARL task."""
 
     def get_env_fun(self, num_envs: int, continuous_actions: bool, seed: int | None, device: Any) -> Callable[[], Any]:
-        """Return what makes one environment."""
+        """Return a function that makes one environment."""
         return lambda: PettingZooWrapper(
             spread(self.config["players"]), return_state=True, categorical_actions=True, seed=seed, device=device
         )  # fmt: skip
 
 
 class Laps(Callback):
-    """Marks the end of every update; leaves by Over."""
+    """Records the end of every update; raises Over when the time is over."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
         self.task = task
 
     def on_train_end(self, training_td: Any, group: str) -> None:
-        """Look at the clock."""
+        """Record the update; raise Over when the time is over."""
         if WATCH.lap(self.task.seconds):
             raise Over
 
 
 def settings(task: Task, folder: str) -> ExperimentConfig:
-    """Return how the work is done."""
+    """Return BenchMARL's configuration of the work."""
     config = ExperimentConfig.get_from_yaml()
     rows = task.envs * common.STEPS
     own: dict[str, Any] = {
@@ -77,7 +77,7 @@ def settings(task: Task, folder: str) -> ExperimentConfig:
 
 
 def algorithm(task: Task) -> Any:
-    """Return independent Q-learning for W2, independent PPO for the others."""
+    """Return independent Q-learning for W2, independent PPO for the other works."""
     if task.work == "W2":
         return IqlConfig.get_from_yaml()
     config = IppoConfig.get_from_yaml()
@@ -88,13 +88,13 @@ def algorithm(task: Task) -> Any:
 
 
 def model(task: Task) -> MlpConfig:
-    """Return two hidden layers."""
+    """Return a network of two hidden layers."""
     activation = torch.nn.ReLU if task.work == "W2" else torch.nn.Tanh
     return MlpConfig(num_cells=[common.WIDTH] * 2, activation_class=activation, layer_class=torch.nn.Linear)
 
 
 def main() -> None:
-    """Build, and train for as long as asked."""
+    """Build the experiment, and train until the time is over."""
     task = common.task_of(__doc__, "W1", "W4", "W2")
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Over):
         Experiment(

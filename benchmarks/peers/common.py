@@ -1,10 +1,10 @@
-"""What all runs of the comparison have in common: the work, the stopwatch and the line of JSON.
+"""Code common to all runs of the comparison: the work, the stopwatch and the line of JSON.
 
 W1: PPO, 3 players on simple_spread_v3, 16 environments x 128 steps, 4 epochs x 4 minibatches, actor and critic of 2x64
     tanh each.
 W4: the same with 8 players.
-W2: independent double DQN, 3 players, one environment, a gradient step of 64 rows for each every 4 env steps, 2x64
-    relu.
+W2: independent double DQN, 3 players, one environment, a gradient step of 64 rows per player every 4 environment
+    steps, 2x64 relu.
 W3: PPO on CartPole-v1, 8 environments, until the last 100 training episodes have a mean return of 475.
 """
 
@@ -30,12 +30,12 @@ CARTPOLE = {
     "steps": 32, "epochs": 20, "rows": 256, "learning_rate": 1e-3, "gamma": 0.98, "gae_lambda": 0.8, "clip": 0.2,
     "entropy": 0.0, "decay_steps": 100_000,
 }  # fmt: skip
-"""RL Zoo's settings of PPO on CartPole-v1; learning rate and clip fall to zero over decay_steps."""
+"""RL Zoo's settings for PPO on CartPole-v1; learning rate and clip decay to zero over decay_steps."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What one run is asked to do. seconds: of measuring, after the first update."""
+    """The work of a run. seconds: duration of the measurement, after the first update."""
 
     work: str
     players: int
@@ -45,7 +45,7 @@ class Task:
 
 
 def parser_of(about: str | None, works: tuple[str, ...]) -> argparse.ArgumentParser:
-    """Return the command line that all runs share."""
+    """Return the parser of the command line common to all runs."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", choices=works)
     parser.add_argument("--seconds", type=float, default=30.0, help="of measuring, after the first update")
@@ -60,13 +60,13 @@ def task_of(about: str | None, *works: str) -> Task:
 
 
 class Over(Exception):  # noqa: N818
-    """Raised to leave a peer's training loop that has no other way out, when the time is over."""
+    """Raised when the time is over, to leave a peer's training loop that offers no other way to stop."""
 
 
 class Stopwatch:
-    """Counts env steps and finished episodes, and times what lies between the ends of two updates.
+    """Counts environment steps and finished episodes, and measures the time between the ends of updates.
 
-    What comes before the end of the first update (building, compiling, filling a replay memory) is set-up.
+    The time before the end of the first update (building, compiling, filling a replay buffer) is the set-up time.
     """
 
     def __init__(self) -> None:
@@ -77,12 +77,12 @@ class Stopwatch:
         self.last: tuple[float, int] | None = None
 
     def start(self) -> None:
-        """Measure from here on, whatever was learned before."""
+        """Start the measurement now and discard earlier counts."""
         self.steps, self.returns = 0, []
         self.first = (time.perf_counter(), 0)
 
     def lap(self, seconds: float) -> bool:
-        """Mark the end of an update; return whether it has been measured for long enough."""
+        """Record the end of an update; return whether the measurement has lasted for `seconds`."""
         now = time.perf_counter()
         if self.first is None:
             self.first = (now, self.steps)
@@ -91,29 +91,29 @@ class Stopwatch:
         return now - self.first[0] >= seconds
 
     def recent(self) -> float:
-        """Return the mean return of the last 100 episodes; nan before the first."""
+        """Return the mean return of the last 100 episodes; nan before the first episode."""
         last = self.returns[-100:]
         return sum(last) / len(last) if last else float("nan")
 
     def solved(self) -> bool:
-        """Say whether cart-pole is learned."""
+        """Return whether cart-pole is solved."""
         return len(self.returns) >= 100 and self.recent() >= CARTPOLE_RETURN
 
     def spent(self) -> bool:
-        """Mark a point of a run on cart-pole; return whether it is at its end, learned or not."""
+        """Record the current time of a run on cart-pole; return whether it is solved or out of steps."""
         self.lap(0.0)
         return self.solved() or self.steps >= CARTPOLE_STEPS
 
 
 WATCH = Stopwatch()
-"""The one of this process: environments report to it even where a peer pickles them."""
+"""The stopwatch of this process; environments report to it even after a peer has pickled them."""
 
 
 def report(peer: str, task: Task, packages: tuple[str, ...], **more: Any) -> None:
     """Print one line of JSON.
 
-    env_steps_per_s: measured between updates. setup_s: from the start of building to the end of the first update.
-    return_mean: of a player and episode, over the last 100 episodes of training.
+    env_steps_per_s: measured between updates.  setup_s: from the start of building to the end of the first update.
+    return_mean: mean return of a player, over the last 100 training episodes.
     """
     if WATCH.first is None or WATCH.last is None:
         raise RuntimeError(f"{peer}: no second update ended, so there is nothing to measure")

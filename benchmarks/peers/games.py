@@ -1,4 +1,4 @@
-"""The games as Python environments, which report steps and returns to the stopwatch."""
+"""Python environments of the games, which report steps and returns to the stopwatch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from benchmarks.peers.common import WATCH
 
 
 class CountedGame(BaseParallelWrapper):
-    """A PettingZoo parallel environment; at module level, so that copies made by pickling still report."""
+    """A PettingZoo parallel environment that reports to the stopwatch.
+
+    It is defined at module level, so that pickled copies report, too.
+    """
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Begin an episode."""
@@ -19,7 +22,7 @@ class CountedGame(BaseParallelWrapper):
         return self.env.reset(seed=seed, options=options)
 
     def step(self, actions: dict[str, Any]) -> Any:
-        """Take an env step; an episode's return is the mean over its players."""
+        """Make an environment step; the return of an episode is the mean over its players."""
         result = self.env.step(actions)
         WATCH.steps += 1
         self.total += sum(result[1].values()) / len(result[1])
@@ -29,7 +32,7 @@ class CountedGame(BaseParallelWrapper):
 
 
 class CountedTurns(BaseWrapper):
-    """The same for a PettingZoo environment whose players take turns: an env step is over when all have moved."""
+    """A turn-based PettingZoo environment that reports to the stopwatch; one turn of each player is a step."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Begin an episode."""
@@ -37,7 +40,7 @@ class CountedTurns(BaseWrapper):
         self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> None:
-        """Take a player's turn; rewards come with the last one's."""
+        """Make a player's turn; the rewards follow the last player's turn."""
         last = self.env.agent_selection == self.env.possible_agents[-1]
         self.env.step(action)
         if last:
@@ -48,7 +51,7 @@ class CountedTurns(BaseWrapper):
 
 
 class CountedEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """The same for a Gymnasium environment."""
+    """A Gymnasium environment that reports to the stopwatch."""
 
     def reset(self, **options: Any) -> Any:
         """Begin an episode."""
@@ -56,7 +59,7 @@ class CountedEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(**options)
 
     def step(self, action: Any) -> Any:
-        """Take an env step."""
+        """Make an environment step."""
         result = self.env.step(action)
         WATCH.steps += 1
         self.total += float(result[1])
@@ -73,7 +76,7 @@ def spread(players: int) -> CountedGame:
 
 
 def spread_in_turns(players: int) -> CountedTurns:
-    """Return the same game, with players who take turns."""
+    """Return the turn-based form of mpe2's simple_spread_v3."""
     from mpe2 import simple_spread_v3
 
     return CountedTurns(simple_spread_v3.env(N=players))

@@ -1,9 +1,10 @@
-"""Install each peer into an environment of its own, .venv-peers/<peer>, with the versions of <peer>.txt beside this.
+"""Install each peer into its own virtual environment, .venv-peers/<peer>, with the versions of <peer>.txt.
 
     python benchmarks/peers/install.py [jaxmarl sb3 ...]
 
-The lists are complete, so pip resolves nothing (--no-deps); they are for Python 3.11 on Linux. Why a peer cannot be
-installed is kept in `.venv-peers/<peer>.failed`, and the tables of benchmarks/speed_tables.py say so.
+The lists, next to this file, include all dependencies, so pip does not resolve any (--no-deps). They are for Python
+3.11 on Linux. If an installation fails, `.venv-peers/<peer>.failed` holds the reason, which the tables of
+benchmarks/speed_tables.py show.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ PEERS = sorted(path.stem for path in HERE.glob("*.txt"))
 
 
 def installed(name: str) -> bool:
-    """Say whether a peer is there with the versions of its list."""
+    """Return whether a peer is installed with the versions of its list."""
     told = VENVS / name / "installed.txt"
     return told.exists() and told.read_text() == (HERE / f"{name}.txt").read_text()
 
 
 def surroundings(folder: Path) -> dict[str, str]:
-    """Return the environment variables that PufferLib is compiled with; `folder` is for what they name.
+    """Return the environment variables for compiling PufferLib; folder: receives a file that they refer to.
 
-    Its games in C would be linked with libraries fetched from elsewhere, so they are left out, and without them its
-    setup.py 3.0.0 reads a name that it has not defined. Where it finds no nvcc, it compiles for the CPU.
+    PufferLib's games in C are excluded, since they need libraries from other sources. Without them, setup.py of
+    version 3.0.0 reads an undefined name, which the file defines. PufferLib compiles for the CPU if it finds no nvcc.
     """
     (folder / "sitecustomize.py").write_text("import builtins\n\nbuiltins.c_extension_paths = []\n")
     places = [place for place in os.environ["PATH"].split(os.pathsep) if not (Path(place) / "nvcc").exists()]
@@ -40,7 +41,7 @@ def surroundings(folder: Path) -> dict[str, str]:
 
 
 def install(name: str) -> str:
-    """Install a peer anew; return why that failed, or nothing."""
+    """Install a peer into a new virtual environment; return the reason of a failure, or an empty text."""
     place, listed = VENVS / name, (HERE / f"{name}.txt").read_text()
     shutil.rmtree(place, ignore_errors=True)
     pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
@@ -50,7 +51,7 @@ def install(name: str) -> str:
             ([sys.executable, "-m", "venv", str(place)], None),
             ([*pip, *(line for line in listed.split() if line not in COMPILED)], None),
         ]
-        if compiled:  # with the help of the others
+        if compiled:  # without isolation: the build uses the other packages
             steps.append(([*pip, "--no-build-isolation", *compiled], surroundings(Path(folder))))
         for command, variables in steps:
             done = subprocess.run(command, capture_output=True, text=True, env=variables)
@@ -63,7 +64,7 @@ def install(name: str) -> str:
 
 
 def main() -> None:
-    """Install the named peers, or all, and say of each what came of it."""
+    """Install the named peers, or all peers; print the result for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("peers", nargs="*", help=f"of {', '.join(PEERS)}; all by default")
     args = parser.parse_args()

@@ -2,8 +2,8 @@
 
     .venv-peers/jaxmarl/bin/python -m benchmarks.peers.jaxmarl W1 [--seconds 30] [--seed 0]
 
-JaxMARL's package ships environments; its learners are scripts beside it. The learner here is written for this
-comparison in their shape: collecting and learning in one compiled function, agents side by side with `vmap`.
+JaxMARL's package contains environments; its learners are separate scripts. The learner in this file is written for the
+comparison in the same form: one compiled function collects and learns, with `vmap` over agents.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Network(nn.Module):
 
     @nn.compact
     def __call__(self, x: Any) -> Any:
-        """Compute [..., outputs]."""
+        """Return outputs [..., outputs]."""
         for _ in range(2):
             x = self.activation(nn.Dense(common.WIDTH, kernel_init=orthogonal(2**0.5))(x))
         return nn.Dense(self.outputs, kernel_init=orthogonal(self.gain))(x)
@@ -52,7 +52,7 @@ ACTOR, CRITIC, Q = Network(ACTIONS, 0.01), Network(1, 1.0), Network(ACTIONS, 1.0
 
 
 class Game:
-    """simple_spread with everything stacked over players: observations [P, E, D], actions and rewards [P, E]."""
+    """simple_spread with arrays stacked over players: observations [P, E, D], actions and rewards [P, E]."""
 
     def __init__(self, players: int, envs: int) -> None:
         self.env = LogWrapper(jaxmarl.make("MPE_simple_spread_v3", num_agents=players, num_landmarks=players))
@@ -75,7 +75,7 @@ class Game:
 
 
 def advantages(rewards: Any, ends: Any, values: Any, last: Any) -> Any:
-    """Return generalised advantages [T, P, E] of values [T, P, E] and the value after them, `last` [P, E]."""
+    """Return generalized advantages [T, P, E] from values [T, P, E] and the value after them, `last` [P, E]."""
 
     def back(carry: Any, row: Any) -> Any:
         trace, following = carry
@@ -101,7 +101,7 @@ def ppo_loss(params: Tree, rows: Tree) -> Any:
 
 
 class PPO:
-    """Independent PPO: `start` makes the carry of `update`, which collects, learns and returns ended episodes."""
+    """Independent PPO: `start` returns the carry of `update`, which collects, learns and returns finished episodes."""
 
     def __init__(self, game: Game) -> None:
         self.game, self.steps = game, common.STEPS * game.envs
@@ -110,7 +110,7 @@ class PPO:
         )  # fmt: skip
 
     def start(self, key: Any) -> Tree:
-        """Return (parameters, optimiser state, observations, game state, key)."""
+        """Return (parameters, optimizer state, observations, game state, key)."""
         key, for_game, for_actors, for_critics = jax.random.split(key, 4)
         obs, state = self.game.reset(for_game)
         params = {
@@ -120,7 +120,7 @@ class PPO:
         return params, jax.vmap(self.optimiser.init)(params), obs, state, key
 
     def update(self, carry: Tree) -> tuple[Tree, Tree]:
-        """Collect STEPS batch steps, and learn from them."""
+        """Collect STEPS batch steps and learn from them."""
         params, optimiser, obs, state, key = carry
         (obs, state, key), (rows, told) = jax.lax.scan(
             lambda inner, _: self._act(params, inner), (obs, state, key), None, common.STEPS
@@ -178,14 +178,14 @@ def dqn_loss(params: Tree, target: Tree, rows: Tree) -> Any:
 
 
 class DQN:
-    """Independent double DQN in one environment; the replay memory is arrays in the carry."""
+    """Independent double DQN in one environment; the carry holds the replay buffer's arrays."""
 
     def __init__(self, game: Game) -> None:
         self.game, self.steps = game, CHUNK
         self.optimiser = optax.adam(common.DQN_RATE)
 
     def start(self, key: Any) -> Tree:
-        """Return (parameters, targets, optimiser state, memory, env steps so far, observations, game state, key)."""
+        """Return (parameters, targets, optimizer state, memory, environment steps, observations, game state, key)."""
         key, for_game, for_networks = jax.random.split(key, 3)
         obs, state = self.game.reset(for_game)
         players = self.game.players
@@ -197,7 +197,7 @@ class DQN:
         return params, target, jax.vmap(self.optimiser.init)(params), memory, jnp.int32(0), obs, state, key
 
     def update(self, carry: Tree) -> tuple[Tree, Tree]:
-        """Take CHUNK env steps, learning on the way."""
+        """Make CHUNK environment steps, with the gradient steps that fall due."""
         return jax.lax.scan(self._step, carry, None, CHUNK)
 
     def _step(self, carry: Tree, _: None) -> tuple[Tree, Tree]:
@@ -234,7 +234,7 @@ class DQN:
 
 
 def main() -> None:
-    """Compile, then train for as long as asked."""
+    """Compile, then train until the time is over."""
     task = common.task_of(__doc__, "W1", "W4", "W2")
     game = Game(task.players, task.envs)
     learner = DQN(game) if task.work == "W2" else PPO(game)

@@ -1,8 +1,9 @@
-"""marltrain's side of the comparison, on its native games; and the same work with other numbers, for what each costs.
+"""marltrain on its native games: the works of the comparison, and W1 with other numbers of players and environments.
 
     python -m benchmarks.peers.ours W1 [--backend tensorflow] [--compiled] [--players 8] [--envs 64] [--width 128]
 
-A short run comes first, so that what is compiled is compiled and read from disk; then another run is measured.
+--width sets the width of the networks. A short first run compiles the code and reads it from the disk cache; the second
+run is measured.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from marltrain.trainer.callbacks import Callback, Moment
 SPREAD, CARTPOLE = "marltrain/simple_spread_v3", "marltrain/CartPole-v1"
 FOREVER = 10**9
 WARM_UP = {"W2": {"steps_per_train": 4 * common.LEARNING_STARTS}}
-"""What a first run must come to, where a few updates do not: updates made amid env steps need a filled memory."""
+"""Length of the first run of a work for which a few updates do not suffice: W2 learns only with a filled buffer."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A task as marltrain runs it: how wide its networks are, and on what."""
+    """A task with marltrain's options: width of the networks, backend, compilation, arguments of the trainer."""
 
     task: Task
     width: int
@@ -39,12 +40,12 @@ class Trial:
 
     @property
     def env(self) -> tuple[str, dict[str, Any]]:
-        """Return the game and its arguments."""
+        """Name of the game, and its arguments."""
         return (CARTPOLE, {}) if self.task.work == "W3" else (SPREAD, {"N": self.task.players})
 
 
 class Laps(Callback):
-    """Ends a run when the stopwatch has seen enough updates."""
+    """Ends a run when the time of the measurement is over."""
 
     only_watches = True
 
@@ -52,21 +53,21 @@ class Laps(Callback):
         self.seconds = trial.task.seconds
 
     def on_update_end(self, moment: Moment) -> None:
-        """Stop when the time is over."""
+        """Record the update; stop when the time is over."""
         WATCH.steps = moment.env_steps
         if WATCH.lap(self.seconds):
             moment.stop("measured")
 
 
 class Learned(Callback):
-    """Ends a run when cart-pole is learned, or is not within its steps."""
+    """Ends a run when cart-pole is solved, or after its largest number of steps."""
 
     def on_train_start(self, moment: Moment) -> None:
         """Start the clock."""
         WATCH.start()
 
     def on_episode_end(self, moment: Moment) -> None:
-        """Look at the returns so far."""
+        """Record the return; stop when the run is at its end."""
         WATCH.steps = moment.env_steps
         WATCH.returns.append(float(moment.data["returns"].mean()))
         if WATCH.spent():
@@ -94,7 +95,7 @@ def dqn(trial: Trial) -> tuple[str, dict[str, Any]]:
 
 
 def cartpole_ppo(trial: Trial) -> tuple[str, dict[str, Any]]:
-    """Return PPO's tuned settings, and how often they learn."""
+    """Return PPO's tuned settings for W3, with their update frequency."""
     tuned = mt.tuned("ppo", "gymnasium/CartPole-v1")
     return "ppo", {**tuned["agents"], "update_freq": tuned["trainer"]["update_freq"]}
 
@@ -103,7 +104,7 @@ SETTINGS = {"W1": ppo, "W4": ppo, "W2": dqn, "W3": cartpole_ppo}
 
 
 def run(trial: Trial, **budget: Any) -> Any:
-    """Train new agents, without tests, pictures and a progress bar; return the table of episodes."""
+    """Train new agents, without tests, plots and progress bar; return the table of episodes."""
     env, env_args = trial.env
     algo, settings = SETTINGS[trial.task.work](trial)
     agents = mt.make_agents(
@@ -135,7 +136,7 @@ def asked() -> Trial:
 
 
 def main() -> None:
-    """Run once for the compilers, then to measure."""
+    """Make a first run for compilation, then the measured run."""
     trial = asked()
     task = trial.task
     run(trial, **WARM_UP.get(task.work, {"updates_per_train": 2}))

@@ -2,8 +2,8 @@
 
     .venv-peers/pufferlib/bin/python -m benchmarks.peers.pufferlib W1 [--seconds 30] [--seed 0]
 
-A gradient step takes the rows of all players: whole pieces of 128 steps, drawn by PufferLib's priorities. Its learning
-rate falls along a cosine; its games in C need libraries that its installation fetches from elsewhere, and are left out.
+A gradient step uses the rows of all players: whole segments of 128 steps, drawn by PufferLib's priorities. Its learning
+rate follows a cosine schedule. Its games in C are excluded: its installation would download libraries for them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 AWAY = tempfile.TemporaryDirectory()
-os.chdir(AWAY.name)  # importing PufferLib leaves a link in the working folder
+os.chdir(AWAY.name)  # the import of PufferLib creates a link in the working folder
 
 import pufferlib.emulation
 import pufferlib.vector
@@ -55,14 +55,14 @@ def _network(inputs: int, outputs: int, gain: float) -> nn.Sequential:
 
 
 class Quiet(PuffeRL):
-    """The trainer without its picture of how training goes, which would be drawn four times a second."""
+    """PufferLib's trainer without its dashboard, which is drawn four times per second."""
 
     def print_dashboard(self, *args: Any, **kwargs: Any) -> None:
         """Draw nothing."""
 
 
 def environments(task: Task) -> Any:
-    """Return the environments, one after the other in this process."""
+    """Return the environments, which this process steps one after another."""
 
     def make(buf: Any = None, seed: int = 0) -> Any:
         if task.work == "W3":
@@ -75,7 +75,7 @@ def environments(task: Task) -> Any:
 
 
 def settings(task: Task) -> dict[str, Any]:
-    """Return every setting that PufferLib's trainer asks for."""
+    """Return all settings that PufferLib's trainer requires."""
     rows = task.envs * task.players * common.STEPS
     own: dict[str, Any] = {
         "learning_rate": common.PPO_RATE, "gamma": common.GAMMA, "gae_lambda": common.LAMBDA, "clip_coef": common.CLIP,
@@ -100,7 +100,7 @@ def settings(task: Task) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Build, and train for as long as asked."""
+    """Build the trainer, and train until the time is over."""
     task = common.task_of(__doc__, "W1", "W4", "W3")
     torch.manual_seed(task.seed)
     warnings.simplefilter("ignore")

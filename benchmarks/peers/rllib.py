@@ -2,7 +2,7 @@
 
     .venv-peers/rllib/bin/python -m benchmarks.peers.rllib W1 [--seconds 30] [--seed 0]
 
-RLlib takes 17 minibatches of PPO where 16 are asked for.
+RLlib makes 17 minibatches of PPO instead of 16.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.peers.games import spread
 
 
 def ppo(task: Task) -> AlgorithmConfig:
-    """Return PPO as W1 and W4 ask for it."""
+    """Return the configuration of PPO for W1 and W4."""
     return (
         PPOConfig()
         .env_runners(num_envs_per_env_runner=task.envs, rollout_fragment_length=common.STEPS)
@@ -42,7 +42,7 @@ def ppo(task: Task) -> AlgorithmConfig:
 
 
 def dqn(task: Task) -> AlgorithmConfig:
-    """Return double DQN as W2 asks for it."""
+    """Return the configuration of double DQN for W2."""
     return (
         DQNConfig()
         .env_runners(num_envs_per_env_runner=1, rollout_fragment_length=common.EVERY)
@@ -57,7 +57,7 @@ def dqn(task: Task) -> AlgorithmConfig:
 
 
 def configured(task: Task) -> AlgorithmConfig:
-    """Return the algorithm with a module of its own for each player, everything in this process."""
+    """Return the algorithm with a separate module for each player, all in this process."""
     register_env("spread", lambda _: ParallelPettingZooEnv(spread(task.players)))
     players = [f"agent_{player}" for player in range(task.players)]
     config = dqn(task) if task.work == "W2" else ppo(task)
@@ -80,7 +80,7 @@ def configured(task: Task) -> AlgorithmConfig:
 
 
 def main() -> None:
-    """Build, and train for as long as asked."""
+    """Build the algorithm, and train until the time is over."""
     task = common.task_of(__doc__, "W1", "W4", "W2")
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     algorithm = configured(task).build_algo()

@@ -1,9 +1,9 @@
-"""Stable-Baselines3 behind SuperSuit, which gives all players one set of weights (W1, W4, W2), and alone (W3).
+"""Stable-Baselines3 with SuperSuit, with which all players share one set of weights (W1, W4, W2), and alone (W3).
 
     .venv-peers/sb3/bin/python -m benchmarks.peers.sb3 W1 [--seconds 30] [--seed 0]
 
-A gradient step takes the rows of all players: minibatches of 512 for each of three are one of 1,536. Its DQN is not a
-double one, which is less work than asked for.
+A gradient step uses the rows of all players: one minibatch of 1,536 rows replaces three of 512. Its DQN is not double,
+which is less work than W2 requires.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOREVER = 10**9
 
 
 class Laps(BaseCallback):
-    """Marks the end of every update: collecting goes on when learning has ended."""
+    """Records the end of every update, at the start of the next rollout."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
@@ -38,13 +38,13 @@ class Laps(BaseCallback):
 
 
 def players_as_envs(task: Task) -> VecEnv:
-    """Return the game with a row for every player of every environment, in this process."""
+    """Return the vector environment with a row for each player of each environment, in this process."""
     rows = supersuit.pettingzoo_env_to_vec_env_v1(spread(task.players))
     return supersuit.concat_vec_envs_v1(rows, task.envs, num_cpus=0, base_class="stable_baselines3")
 
 
 def ppo(task: Task) -> BaseAlgorithm:
-    """Return PPO as W1 and W4 ask for it."""
+    """Return PPO for W1 and W4."""
     return PPO(
         "MlpPolicy", players_as_envs(task), n_steps=common.STEPS, n_epochs=common.EPOCHS,
         batch_size=task.players * task.envs * common.STEPS // common.MINIBATCHES, learning_rate=common.PPO_RATE,
@@ -55,7 +55,7 @@ def ppo(task: Task) -> BaseAlgorithm:
 
 
 def dqn(task: Task) -> BaseAlgorithm:
-    """Return DQN as near to W2 as it comes: its steps are those of all players together."""
+    """Return DQN for W2, as close as possible: its steps count all players together."""
     rows = task.players
     return DQN(
         "MlpPolicy", players_as_envs(task), learning_rate=common.DQN_RATE, gamma=common.GAMMA,
@@ -82,9 +82,9 @@ def cartpole_ppo(task: Task) -> BaseAlgorithm:
 
 
 def main() -> None:
-    """Build, and train for as long as asked."""
+    """Build the model, and train until the time is over."""
     task = common.task_of(__doc__, "W1", "W4", "W2", "W3")
-    set_random_seed(task.seed)  # not by seed=, which SuperSuit's environments do not take
+    set_random_seed(task.seed)  # not by seed=, which SuperSuit's environments do not accept
     model = {"W1": ppo, "W4": ppo, "W2": dqn, "W3": cartpole_ppo}[task.work](task)
     if task.work == "W3":
         WATCH.start()

@@ -1,9 +1,9 @@
-"""tianshou's multi-agent path: players take turns, and a dispatcher hands each his own algorithm (W1, W4, W2).
+"""tianshou's multi-agent algorithms: players take turns, and a dispatcher calls each player's algorithm (W1, W4, W2).
 
     .venv-peers/tianshou/bin/python -m benchmarks.peers.tianshou W1 [--seconds 30] [--seed 0]
 
-Collecting counts turns: an env step of three players is three. The memory is one of all players; a sample of it gives
-each a third, so that the rows of a gradient step are right on average.
+Its collector counts turns: an environment step of three players is three turns. All players share one replay buffer. A
+sample contains a third of its rows per player on average, so the rows of a gradient step are right on average.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ WIDTHS = [common.WIDTH] * 2
 
 
 class Seen(Net):
-    """A network for what the dispatcher hands on: observation, player's name and mask in one."""
+    """A network for the dispatcher's observations, which hold the observation, the player's name and the mask."""
 
     def forward(self, obs: Any, state: Any = None, info: Any = None) -> tuple[Any, Any]:
-        """Compute from the observation alone."""
+        """Return the outputs for the observation, without name and mask."""
         return super().forward(obs.obs, state, info)
 
 
@@ -66,7 +66,7 @@ def dqn(env: PettingZooEnv) -> DQN[Any]:
 
 
 def train(task: Task) -> None:
-    """Train for as long as asked; leaves by Over."""
+    """Train until the time is over; raises Over."""
     make, players = lambda: PettingZooEnv(spread_in_turns(task.players)), task.players
     env, envs = make(), DummyVectorEnv([make] * task.envs)
     envs.seed(task.seed)
@@ -100,7 +100,7 @@ def train(task: Task) -> None:
 
 
 def main() -> None:
-    """Train, and say how fast."""
+    """Train, and print the results."""
     task = common.task_of(__doc__, "W1", "W4", "W2")
     torch.manual_seed(task.seed)
     with contextlib.suppress(Over):

@@ -2,7 +2,7 @@
 
     .venv-peers/xuance/bin/python -m benchmarks.peers.xuance W1 [--seconds 30] [--seed 0]
 
-XuanCe 1.4 looks for MPE where PettingZoo no longer has it, so the game is registered as an environment of one's own.
+XuanCe 1.4 imports MPE from a module that PettingZoo no longer has, so the game is registered as a custom environment.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONFIGS = Path(xuance.__file__).parent / "configs"
 
 
 class Spread(RawMultiAgentEnv):
-    """The game as XuanCe wants its environments."""
+    """The game with XuanCe's environment interface."""
 
     def __init__(self, config: Namespace) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Spread(RawMultiAgentEnv):
         return obs, {"infos": infos, "individual_episode_rewards": self.individual_episode_reward}
 
     def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
-        """Take an env step."""
+        """Make an environment step."""
         obs, rewards, terminated, _, infos = self.env.step(actions)
         for player, reward in rewards.items():
             self.individual_episode_reward[player] += reward
@@ -63,11 +63,11 @@ class Spread(RawMultiAgentEnv):
         return self.env.state()
 
     def agent_mask(self) -> dict[str, bool]:
-        """Return that everybody plays."""
+        """Return a mask in which all agents are active."""
         return dict.fromkeys(self.agents, True)
 
     def avail_actions(self) -> dict[str, Any]:
-        """Return that everything is legal."""
+        """Return a mask in which all actions are legal."""
         return {player: np.ones(self.action_space[player].n, np.bool_) for player in self.agents}
 
     def render(self, *args: Any) -> Any:
@@ -80,20 +80,20 @@ class Spread(RawMultiAgentEnv):
 
 
 class Laps(MultiAgentBaseCallback):
-    """Marks the end of every update; leaves by Over."""
+    """Records the end of every update; raises Over when the time is over."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
         self.task = task
 
     def on_train_epochs_end(self, current_step: int, **_: Any) -> None:
-        """Look at the clock."""
+        """Record the update; raise Over when the time is over."""
         if WATCH.lap(self.task.seconds):
             raise Over
 
 
 def ppo(task: Task) -> dict[str, Any]:
-    """Return what is set for W1 and W4."""
+    """Return the settings for W1 and W4."""
     return {
         "policy": "Categorical_MAAC_Policy", "representation_hidden_size": [common.WIDTH],
         "actor_hidden_size": [common.WIDTH], "critic_hidden_size": [common.WIDTH], "activation": "tanh",
@@ -105,7 +105,7 @@ def ppo(task: Task) -> dict[str, Any]:
 
 
 def dqn(task: Task) -> dict[str, Any]:
-    """Return what is set for W2."""
+    """Return the settings for W2."""
     return {
         "representation_hidden_size": [common.WIDTH], "q_hidden_size": [common.WIDTH], "activation": "relu",
         "buffer_size": common.REPLAY, "batch_size": common.ROWS, "learning_rate": common.DQN_RATE, "double_q": True,
@@ -116,7 +116,7 @@ def dqn(task: Task) -> dict[str, Any]:
 
 
 def configured(task: Task, folder: str) -> Namespace:
-    """Return XuanCe's own configuration for this game with the work's numbers in place of its own."""
+    """Return XuanCe's default configuration for this game, with the settings of the work."""
     kind, own = ("iql", dqn(task)) if task.work == "W2" else ("ippo", ppo(task))
     config = {**load_yaml(str(CONFIGS / "basic.yaml")), **load_yaml(str(CONFIGS / kind / "mpe/simple_spread_v3.yaml"))}
     config.pop("normalize", None)
@@ -129,7 +129,7 @@ def configured(task: Task, folder: str) -> Namespace:
 
 
 def main() -> None:
-    """Build, and train for as long as asked."""
+    """Build the agents, and train until the time is over."""
     task = common.task_of(__doc__, "W1", "W4", "W2")
     REGISTRY_MULTI_AGENT_ENV["spread"] = Spread
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Over):

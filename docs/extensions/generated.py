@@ -105,7 +105,7 @@ def _values(field: Field[Any]) -> str:
 
 def _number(value: float) -> str:
     """Write a bound: 16,777,216 or 1e-08."""
-    return f"{int(value):,}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:g}"
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"
 
 
 def _inline(text: str) -> Iterator[nodes.Node]:

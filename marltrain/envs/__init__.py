@@ -1,7 +1,7 @@
-"""Environments as arrays: any PettingZoo or Gymnasium environment, E of them at a time.
+"""Vector environments: E copies of any PettingZoo or Gymnasium environment as arrays.
 
-`make_vector` builds E environments behind `reset / send / recv`, which speak `marltrain.spec.Step`; `check_env` tells
-whether an environment keeps its contract. This package knows no policy and loads no learning framework.
+`make_vector` builds E environments behind `reset / send / recv`, which return `marltrain.spec.Step`. `check_env` checks
+whether an environment follows the contract. This package contains no policies and imports no learning framework.
 """
 
 from marltrain.envs.frame_stack import FrameStack

@@ -1,4 +1,4 @@
-"""Faults of environments: which are survived, how many, and their description."""
+"""Faults of environments: their description, which faults are survived, and how many."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from marltrain.random import MOST_SEED
 
 LOGGER = logging.getLogger("marltrain")
 EXCEPTION, CONTRACT, TIMEOUT, DIED = "exception", "contract", "timeout", "died"
-"""Kinds of faults: the environment's code raised, it published what it may not, its worker hung, its worker ended."""
+"""Kinds of faults: the environment raised, it broke the contract, its worker hung, its worker ended."""
 ON_FAULT = ("raise", "restart")
 MAX_RESTARTS = 20
 WINDOW = 10_000
-"""Env steps of all environments together within which more than `max_env_restarts` faults are not survived."""
+"""Env steps, summed over all environments, within which at most `max_env_restarts` faults are survived."""
 
 
 class Fault(NamedTuple):
-    """One fault.
+    """One fault of an environment or a worker.
 
     kind: "exception", "contract", "timeout" or "died".
-    env, episode, seed, step: the environment, its episode, that episode's seed, and the env step of it that failed, 0
-      being the reset; all -1 for a worker that died while none of its environments was at work.
-    message: all of this in words.  traceback: the environment's own, where it raised.
-    cut: the environments whose running episode was given up; none where an episode failed to begin.
+    env, episode, seed, step: the environment, its episode, the episode's seed, and the env step that failed (0 for the
+      reset). All are -1 for a worker that died outside the steps and resets of its environments.
+    message: the fault in words.  traceback: the environment's traceback, if it raised.
+    cut: the environments whose running episode was abandoned; empty if an episode failed to start.
     """
 
     kind: str
@@ -58,7 +58,7 @@ def written(faults: Sequence[Fault]) -> bytes:
 
 
 def read(data: bytes) -> list[Fault]:
-    """Return the faults that `written` was given."""
+    """Return the faults that `written` encoded."""
     return [_read(values) for values in json.loads(data)]
 
 
@@ -68,7 +68,7 @@ def _read(values: Sequence[Any]) -> Fault:
 
 
 def _told(one: Any, clock: int) -> tuple[int, Fault]:
-    """Return a fault that was read, with when it was; raises SaveError for anything else."""
+    """Return a saved fault and its env step; raises SaveError for anything else."""
     what = "a fault of an environment"
     if len(of_type(what, one, list)) != 2 or len(of_type(what, one[1], list)) != len(FIELDS):
         raise SaveError(f"{what} must be told by {', '.join(FIELDS)}, got {one!r:.80}")
@@ -81,15 +81,15 @@ def _told(one: Any, clock: int) -> tuple[int, Fault]:
 
 
 def cut_by(faults: Iterable[Fault]) -> Array:
-    """Return the environments whose running episode was given up, [n] int64, in order."""
+    """Return the environments whose running episode was abandoned, [n] int64, in order."""
     return np.array(sorted({e for fault in faults for e in fault.cut}), np.int64)
 
 
 class Closable(Protocol):
-    """What can be closed."""
+    """An object with a `close` method."""
 
     def close(self) -> Any:
-        """Release what it holds."""
+        """Release the object's resources."""
 
 
 Opened = TypeVar("Opened", bound=Closable)
@@ -97,7 +97,7 @@ Opened = TypeVar("Opened", bound=Closable)
 
 @contextmanager
 def closed(opened: Opened, name: str) -> Iterator[Opened]:
-    """Close what holds environments at the end. An error of their `close` is a warning: their work is done by then."""
+    """Close `opened` on exit. An error of `close` becomes a warning, because no result depends on it any more."""
     try:
         yield opened
     finally:
@@ -109,7 +109,7 @@ def closed(opened: Opened, name: str) -> Iterator[Opened]:
 
 @dataclass(frozen=True)
 class Handling:
-    """What is done about faults; see `make_vector`. Raises ConfigError for what is none of its values."""
+    """Settings for the reaction to faults; see `make_vector`. Raises ConfigError for invalid values."""
 
     on_fault: str | None = setting("raise", doc="what an environment's fault does", choices=ON_FAULT)
     max_env_restarts: int = setting(MAX_RESTARTS, doc=f"faults that are survived within {WINDOW:,} env steps", low=0)
@@ -120,14 +120,14 @@ class Handling:
         validate(self, "make_vector")
 
     def survives(self, kind: str, *, proven: bool) -> bool:
-        """Whether a fault is survived; `proven`: the environment has finished an episode before."""
+        """Return whether a fault is survived; `proven`: the environment has finished an episode before."""
         if self.on_fault is not None:
             return self.on_fault == "restart"
         return proven or kind in (TIMEOUT, DIED)
 
 
 def check_timeout(env_timeout: float | None, *, vector: str, native: bool) -> None:
-    """Raise ConfigError where a hanging environment could not be ended, or would be no environment of Python."""
+    """Raise ConfigError for a timeout with native games, or with environments that are not in worker processes."""
     if env_timeout is None:
         return
     if native:
@@ -142,19 +142,19 @@ def check_timeout(env_timeout: float | None, *, vector: str, native: bool) -> No
 
 
 class FaultLog:
-    """The faults of the last `WINDOW` env steps: logs each, and stops when they are more than `limit`."""
+    """The faults of the last `WINDOW` env steps: logs each fault and raises EnvError after more than `limit` faults."""
 
     def __init__(self, limit: int) -> None:
-        """Start with none."""
+        """Start with an empty log."""
         self._limit = limit
         self._recent: list[tuple[int, Fault]] = []
 
     def clear(self) -> None:
-        """Forget all faults."""
+        """Remove all faults."""
         self._recent = []
 
     def add(self, faults: Sequence[Fault], clock: int) -> None:
-        """Take the faults of the batch step that ends at env step `clock`; raises EnvError when they are too many."""
+        """Add the faults of the batch step that ends at env step `clock`; raises EnvError if there are too many."""
         for fault in faults:
             LOGGER.warning("%s. It begins anew%s", fault.message, f"\n{fault.traceback}" if fault.traceback else "")
         recent = [(time, fault) for time, fault in self._recent if clock - time < WINDOW]
@@ -163,12 +163,12 @@ class FaultLog:
             raise EnvError(self._story())
 
     def state(self, clock: int) -> Array:
-        """Return, as bytes of JSON, what `restore` goes on with."""
+        """Return the state for `restore`, as bytes of JSON."""
         told = [(time - clock, fault) for time, fault in self._recent]
         return np.frombuffer(json.dumps(told).encode(), np.uint8)
 
     def restore(self, saved: Array, clock: int) -> None:
-        """Become the ledger that `state` was asked of, at env step `clock`; raises SaveError for what it cannot be."""
+        """Restore a result of `state`, at env step `clock`; raises SaveError for invalid data."""
         try:
             told = parsed(saved.tobytes())
         except ValueError as error:
@@ -176,7 +176,7 @@ class FaultLog:
         self._recent = [_told(one, clock) for one in of_type("the faults of environments", told, list)]
 
     def _story(self) -> str:
-        """All that happened lately, the last traceback included."""
+        """Return the recent faults in words, including the last traceback."""
         faults = [fault for _, fault in self._recent]
         last = next((fault.traceback for fault in reversed(faults) if fault.traceback), "")
         return "\n".join([

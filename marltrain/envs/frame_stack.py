@@ -1,7 +1,7 @@
-"""Several frames as one observation, for games that a single picture does not show whole.
+"""Frame stacking: several frames as one observation, for games whose state a single frame does not show.
 
-`FrameStack(env, num_frames)` goes wherever an environment goes. Gymnasium's own FrameStackObservation is recognised
-too. Either way the stack is known to the memory, which keeps each frame once.
+`FrameStack(env, num_frames)` is accepted wherever an environment is accepted. Gymnasium's FrameStackObservation is also
+recognised. In both cases the replay buffer stores each frame only once.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from marltrain.layout import Space, without_mask
 
 
 def _chain(env: Any) -> Iterator[Any]:
-    """The environment and everything that it wraps, outermost first."""
+    """Yield the environment and all environments that it wraps, outermost first."""
     while env is not None:
         yield env
         env = vars(env).get("env") if hasattr(env, "__dict__") else None
 
 
 def remembers(env: Any) -> bool:
-    """Whether a wrapper carries statistics from one episode to the next, so that no episode can be repeated."""
+    """Return whether a wrapper keeps statistics across episodes, so that no episode can be repeated."""
     return any(isinstance(layer, NormalizeObservation | NormalizeReward) for layer in _chain(env))
 
 
 def frames_of(env: Any) -> int:
-    """Return how many frames an environment stacks on axis 0, the first repeated at the start; 1 when it does not."""
+    """Return the number of frames that an environment stacks on axis 0, padded by the first frame; 1 for no stack."""
     for layer in _chain(env):
         if isinstance(layer, StackParallel | StackTurns):
             return layer.num_frames
@@ -45,28 +45,28 @@ def frames_of(env: Any) -> int:
             repeats_first = layer.padding_type == "reset"
             return layer.stack_size if repeats_first and layer.observation_space == env.observation_space else 1
         if isinstance(layer, gymnasium.ObservationWrapper):
-            return 1  # what it makes of a stack below is no longer a stack
+            return 1  # it may change a stack below to something else
     return 1
 
 
 class FrameStack(Modifier):
-    """Another environment, in which each player sees its last `num_frames` observations, oldest first, on axis 0.
+    """An environment in which each player observes its last `num_frames` observations, oldest first, on axis 0.
 
-    At the start of an episode the first observation is repeated. In a turn-based game the frames are those of the
-    player's own turns. Legal moves are not stacked.
+    At the start of an episode the first observation is repeated. In a turn-based game the frames are the observations
+    at the player's own turns. Action masks are not stacked.
 
     >>> env = FrameStack("pettingzoo/butterfly/pistonball_v6", num_frames=4)
     """
 
     def __init__(self, env: Any, num_frames: int) -> None:
-        """Stack `num_frames` >= 2 frames of `env`: a name, a class or a function. Raises ConfigError."""
+        """Stack `num_frames` >= 2 frames of `env`, a name, a class or a function. Raises ConfigError."""
         if num_frames < 2:
             raise ConfigError(f"num_frames must be at least 2, got {num_frames}")
         self.env = env
         self.num_frames = num_frames
 
     def source(self, env_args: Mapping[str, Any]) -> Source:
-        """Return how to build it; `env_args` are the inner environment's."""
+        """Return the Source of the stacked environment; `env_args` are arguments of the inner environment."""
         inner = resolve(self.env, env_args)
         build = functools.partial(_build_stacked, inner.build, self.num_frames)
         return dataclasses.replace(inner, name=f"{inner.name} ({self.num_frames} frames)", build=build)
@@ -89,7 +89,7 @@ def _stacked_space(space: Space, num_frames: int) -> Space:
 
 
 def _stack(frames: list[Any]) -> Any:
-    """Join observations of one structure along a new axis 0; the newest one's legal moves."""
+    """Join observations of equal structure along a new axis 0; the action mask is that of the newest observation."""
     newest = frames[-1]
     if isinstance(newest, Mapping):
         return {name: newest[name] if name == "action_mask" else _stack([f[name] for f in frames]) for name in newest}
@@ -99,7 +99,7 @@ def _stack(frames: list[Any]) -> Any:
 
 
 class _Frames:
-    """The last frames of every player."""
+    """The last frames of all players."""
 
     def __init__(self, num_frames: int) -> None:
         self._num_frames = num_frames
@@ -109,7 +109,7 @@ class _Frames:
         self._kept.clear()
 
     def add(self, player: str, frame: Any) -> Any:
-        """Keep a frame; return the stack."""
+        """Store a frame and return the stack."""
         kept = self._kept.setdefault(player, deque([frame] * self._num_frames, self._num_frames))
         kept.append(frame)
         return self.newest(player)
@@ -118,7 +118,7 @@ class _Frames:
         return _stack(list(self._kept[player]))
 
     def peek(self, player: str, frame: Any) -> Any:
-        """Return the stack as it would be with `frame`, which is not kept."""
+        """Return the stack with `frame` as the newest, without storing it."""
         kept = self._kept.get(player, [frame] * self._num_frames)
         return _stack([*list(kept)[1:], frame])
 
@@ -138,13 +138,13 @@ class StackParallel(BaseParallelWrapper):  # type: ignore[misc]
         return self._spaces[agent]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Start an episode: every frame is the first."""
+        """Start an episode; the first frame fills the stack."""
         observations, infos = self.env.reset(seed=seed, options=options)
         self._frames.clear()
         return self._stacked(observations), infos
 
     def step(self, actions: dict[str, Any]) -> Any:
-        """Step, and keep everybody's new frame."""
+        """Step all agents and store their new frames."""
         observations, *rest = self.env.step(actions)
         return self._stacked(observations), *rest
 
@@ -153,7 +153,7 @@ class StackParallel(BaseParallelWrapper):  # type: ignore[misc]
 
 
 class StackTurns(BaseWrapper):  # type: ignore[misc]
-    """A PettingZoo AEC environment with stacked frames: a player's are those of its own turns."""
+    """A PettingZoo AEC environment with stacked frames: the observations at a player's own turns."""
 
     def __init__(self, env: Any, num_frames: int) -> None:
         """Wrap `env`."""
@@ -168,24 +168,24 @@ class StackTurns(BaseWrapper):  # type: ignore[misc]
         return self._spaces[agent]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        """Start an episode: every frame is the first."""
+        """Start an episode; the first frame fills the stack."""
         self.env.reset(seed=seed, options=options)
         self._frames.clear()
         self._keep()
 
     def step(self, action: Any) -> None:
-        """Move, and keep the frame that the next player moves on."""
+        """Apply an action and store the frame of the next player."""
         self.env.step(action)
         self._keep()
 
     def observe(self, agent: str) -> Any:
-        """Return what a player sees: its frames up to its turn, or to this moment when it is not its turn."""
+        """Return a player's stacked frames: up to its turn, or including the present one if it is not its turn."""
         if agent == self._turn:
             return self._frames.newest(agent)
         return self._frames.peek(agent, self.env.observe(agent))
 
     def _keep(self) -> None:
-        """A dead player's turn adds no frame: its last observation may be asked for more than once."""
+        """Store the selected agent's frame, unless it is dead: its final observation may be read more than once."""
         self._turn = None
         agent = self.env.agent_selection if self.env.agents else None
         if agent is not None and not self.env.terminations[agent] and not self.env.truncations[agent]:

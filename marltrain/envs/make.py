@@ -1,4 +1,4 @@
-"""`make_vector`: E environments of a name, a class or a function, in this process or in worker processes."""
+"""`make_vector`: build E environments from a name, a class or a function, in this process or in worker processes."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def make_vector(
 ) -> VectorEnv:
     """Build `num_envs` environments of `env`, in this process ("dummy") or in worker processes ("subproc").
 
-    In either place a native game's environments are one batch, stepped by one compiled call.
+    The environments of a native game form one batch per process, stepped by one compiled call.
 
-    env, env_args: see `resolve`.  role: "train" or "test"; they never share a seed.
-    with_state: also publish the global state, where the environment has one.
-    recording: keep the moves of running episodes, so that the environments' `state` can be asked for.
-    on_fault: what is done where an environment of Python raises, breaks its contract or hangs, or its worker ends.
-      "raise": an error.  "restart": it is rebuilt and begins its next episode, see `VectorEnv.faults`.  None: an error
-      where its code fails before it has once finished an episode, else a restart.
-    max_env_restarts: how many faults are survived within 10,000 env steps, those of all environments.
-    env_timeout: seconds that a worker may take for one env step of its environments, restarts included.
+    env, env_args: see `resolve`.  role: "train" or "test"; the two roles never share a seed.
+    with_state: also publish the global state, if the environment has one.
+    recording: record the actions of running episodes, which the `state` of Python environments needs.
+    on_fault: the reaction if a Python environment raises, breaks its contract or hangs, or if its worker ends.
+      "raise": raise an error.  "restart": rebuild the environment and start its next episode, see `VectorEnv.faults`.
+      None: raise an error if its code fails before its first finished episode, else restart.
+    max_env_restarts: number of survived faults within 10,000 env steps, over all environments.
+    env_timeout: seconds that a worker may take for one env step of its environments, including restarts.
 
     Raises ConfigError, EnvError and SpecError.
     """

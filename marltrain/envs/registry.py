@@ -1,4 +1,4 @@
-"""Environments by name and how to build them: "namespace/name", "module:attribute", a class or a function."""
+"""Environment names and construction: "namespace/name", "module:attribute", a class or a function."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from marltrain.errors import ConfigError, EnvError, did_you_mean, shown
 
 _VERSIONED = re.compile(r"[a-zA-Z_]\w*_v\d+")
 _GYMNASIUM_MAKES = frozenset({"max_episode_steps", "additional_wrappers"})
-"""Arguments of `gymnasium.make` itself."""
+"""Arguments of `gymnasium.make`, not of the environment."""
 _IMPURE = re.compile(r"knights_archers_zombies_v\d+")
-"""Games whose second episode differs from a fresh object's, although it is reset with the same seed."""
+"""Games for which a used object, reset with the same seed, gives another episode than a fresh object."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """How to build an environment, again and again: what to call, with which arguments.
+    """A recipe to build an environment repeatedly: a callable and its arguments.
 
     name: for messages and records.
-    rebuild: a used object's reset is not the same as a fresh object's, so that every episode needs a fresh one.
-    reproducible: equal seeds and actions give equal episodes.
-    game: the class of a native game, many of which are stepped as one batch; `build` makes a single object of it.
+    rebuild: whether every episode needs a fresh object, because the reset of a used object gives another episode.
+    reproducible: whether equal seeds and actions give equal episodes.
+    game: the class of a native game, whose environments are stepped as one batch; `build` creates a single object.
     """
 
     name: str
@@ -51,46 +51,46 @@ class Source:
     game: type[Game] | None = None
 
     def make(self, render_mode: str | None = None) -> Any:
-        """Build one environment object; `render_mode` is passed on only if one is asked for.
+        """Build one environment object; `render_mode` is passed on unless it is None.
 
-        Raises ConfigError where it is one that was built before.
+        Raises ConfigError if `build` returns an object that it returned before.
         """
         extra = {} if render_mode is None else {"render_mode": render_mode}
         return _fresh(self.name, self.build(**self.arguments, **extra))
 
 
 _BUILT: WeakValueDictionary[int, Any] = WeakValueDictionary()
-"""Environment objects that are still there, by their ids, less their wrappers."""
+"""Existing environment objects, without their wrappers, by id."""
 
 
 def _fresh(name: str, made: Any) -> Any:
-    """Return an environment that was just built; raises ConfigError where it, or what it wraps, was built before."""
+    """Return a built environment; raises ConfigError if it, or the environment that it wraps, was built before."""
     inner = getattr(made, "unwrapped", made)
     if _BUILT.get(id(inner)) is inner and inner is not None:
         raise ConfigError(
             f"env: {name} returned the same {type(inner).__name__} object twice, but every environment needs one of "
             f"its own. Build it inside of the function, such as lambda: {type(inner).__name__}(...)"
         )
-    with contextlib.suppress(TypeError):  # a class with slots, whose objects cannot be told from others that are gone
+    with contextlib.suppress(TypeError):  # objects of a class with slots allow no weak references
         _BUILT[id(inner)] = inner
     return made
 
 
 class Modifier(ABC):
-    """An environment made from another one; goes wherever an environment goes."""
+    """An environment derived from another one; accepted wherever an environment is accepted."""
 
     @abstractmethod
     def source(self, env_args: Mapping[str, Any]) -> Source:
-        """Return how to build it; raises ConfigError as `resolve` does."""
+        """Return the Source of the derived environment; raises ConfigError as `resolve` does."""
 
 
 def resolve(env: Any, env_args: Mapping[str, Any] | None = None) -> Source:
-    """Return how to build `env`: a name, a class, or a function that returns an environment.
+    """Return the Source of `env`: a name, a class, or a function that returns an environment.
 
-    Names are "mpe2/simple_spread_v3", "pettingzoo/classic/tictactoe_v3", "marltrain/CartPole-v1" and the like (see
-    `list_environments`), or "module:attribute" for anything importable. `env_args` are passed to what is called.
+    Names are, for example, "mpe2/simple_spread_v3", "pettingzoo/classic/tictactoe_v3" or "marltrain/CartPole-v1" (see
+    `list_environments`), or "module:attribute" for any importable callable. `env_args` are the callable's arguments.
 
-    Raises ConfigError for an unknown name, for arguments that it does not take, and for an environment built already.
+    Raises ConfigError for an unknown name, for unknown arguments, and for an environment object instead of its class.
     """
     if isinstance(env, Source):
         if env_args:
@@ -119,19 +119,19 @@ def resolve(env: Any, env_args: Mapping[str, Any] | None = None) -> Source:
 
 
 def list_environments() -> list[str]:
-    """Return every name that `resolve` knows here; some need a package of their own to be installed when built."""
+    """Return all environment names that `resolve` accepts; some environments need an additional package to be built."""
     return sorted(name for names in _NAMESPACES.values() for name in names())
 
 
 _OWN_ENTRIES = ("gymnasium.envs.", "ale_py.")
-"""Packages whose environments are known to import nothing that an argument names."""
+"""Packages whose environments import no module that an argument names."""
 
 
 def imports_only_known(name: str) -> bool:
-    """Return whether a name, with any arguments, imports nothing but what is known here: a file may give such a name.
+    """Return whether a name, with any arguments, imports only known modules and is safe to take from a file.
 
-    Not so are `module:attribute`, Gymnasium's GymV21Environment and GymV26Environment, which import what their argument
-    names, and environments that other packages have registered with Gymnasium.
+    False for `module:attribute`, for Gymnasium's GymV21Environment and GymV26Environment, which import the module that
+    an argument names, and for environments that other packages have registered with Gymnasium.
     """
     if name not in list_environments():
         return False
@@ -142,7 +142,7 @@ def imports_only_known(name: str) -> bool:
 
 
 def api_of(env: Any) -> str:
-    """Return "parallel", "turns" or "gymnasium", by type or by behaviour; raises EnvError for anything else."""
+    """Return "parallel", "turns" or "gymnasium", by type or by attributes; raises EnvError for anything else."""
     for kind, name in ((gymnasium.Env, "gymnasium"), (ParallelEnv, "parallel"), (AECEnv, "turns")):
         if isinstance(env, kind):
             return name
@@ -160,7 +160,7 @@ def api_of(env: Any) -> str:
 
 
 def _modules(package: str, namespace: str) -> list[str]:
-    """The versioned games of a package, found without importing them."""
+    """Return the names of a package's versioned games without importing them."""
     spec = importlib.util.find_spec(package)
     folders = list(spec.submodule_search_locations or ()) if spec else []
     return [f"{namespace}/{found.name}" for found in pkgutil.iter_modules(folders) if _VERSIONED.fullmatch(found.name)]
@@ -187,7 +187,7 @@ _NAMESPACES: dict[str, Callable[[], list[str]]] = {
 def _from_name(name: str, arguments: dict[str, Any]) -> Source:
     namespace = name.split("/", 1)[0]
     if namespace == "gymnasium" and ":" in name:
-        _import(name.split("/", 1)[1].split(":", 1)[0], name)  # as in Gymnasium: importing the module registers its own
+        _import(name.split("/", 1)[1].split(":", 1)[0], name)  # as in Gymnasium: the import registers environments
         name = f"gymnasium/{name.split(':', 1)[1]}"
     if namespace not in _NAMESPACES or name not in _NAMESPACES[namespace]():
         raise _unknown(name)
@@ -217,7 +217,7 @@ def _from_gymnasium(name: str, arguments: dict[str, Any]) -> Source:
 
 
 def _make_gymnasium(spec: gymnasium.envs.registration.EnvSpec, **arguments: Any) -> Any:
-    """Build from the specification, not the name: a worker may not have run what registered it."""
+    """Build from the specification, not from the name: the name may not be registered in a worker."""
     return gymnasium.make(spec, disable_env_checker=True, **arguments)  # `Contract` checks every step
 
 
@@ -231,16 +231,16 @@ def _from_pettingzoo(name: str, arguments: dict[str, Any]) -> Source:
 
 
 def _build(module: str, attribute: str, **arguments: Any) -> Any:
-    """Import and call: what travels to a worker is two names."""
+    """Import a module and call its attribute; only the two names are sent to a worker."""
     return getattr(_import(module, module), attribute)(**arguments)
 
 
 def _import(module: str, name: str) -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # PettingZoo's, about its own older way of building
+            warnings.simplefilter("ignore", DeprecationWarning)  # PettingZoo's, about its own constructors
             return importlib.import_module(module)
-    except (ImportError, TypeError, ValueError) as error:  # the last two: no module can have this name
+    except (ImportError, TypeError, ValueError) as error:  # TypeError, ValueError: invalid module names
         raise ConfigError(f"env: {shown(name)} cannot be imported: {error}. Install what it needs.") from error
 
 
@@ -257,7 +257,7 @@ def _from_module(name: str, arguments: dict[str, Any]) -> Source:
 
 
 def _from_callable(name: str, called: Any, build: Callable[..., Any], arguments: dict[str, Any]) -> Source:
-    """Something that returns an environment, or the class of a native game."""
+    """Return the Source of a callable that returns an environment, or of a native game's class."""
     _check_arguments(name, called, arguments)
     if isinstance(called, type) and issubclass(called, Game):
         return Source(name, functools.partial(game_object, called), arguments, game=called)
@@ -265,7 +265,7 @@ def _from_callable(name: str, called: Any, build: Callable[..., Any], arguments:
 
 
 def _names_of(function: Callable[..., Any]) -> set[str] | None:
-    """The keyword arguments that a callable takes; None when it takes any, or does not say."""
+    """Return the keyword arguments of a callable; None if it accepts any, or has no signature."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""E environments behind one `reset / send / recv`: in this process, or spread over worker processes."""
+"""Vector environments: E environments behind `reset / send / recv`, in this process or in worker processes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from marltrain.spec import BY_ENV, EnvSpec, Step
 
 
 class VectorEnv(ABC):
-    """E environments as arrays. Close it when done, or use it in a `with` statement.
+    """Base class of vector environments: E environments as arrays.
 
-    spec: what the environments are.  num_envs: E.  source: how one is built.
-    faults: what befell environments, and was survived, in the last `reset`, `recv` or `restore`. An environment whose
-      running episode was given up (`cut_by`) tells of no reward and no event, only of `ended`: it has begun anew.
+    Close the object after use, or use it in a `with` statement.
+
+    spec: the environments' specification.  num_envs: E.  source: how to build one environment.
+    faults: the faults survived in the last `reset`, `recv` or `restore`. An environment whose running episode was
+      abandoned (`cut_by`) reports no reward and no event except `ended`, and has started a new episode.
     """
 
     _step: Step
@@ -34,7 +36,7 @@ class VectorEnv(ABC):
     def __init__(
         self, source: Source, num_envs: int, *, with_state: bool = False, handling: Handling | None = None
     ) -> None:
-        """Look at what `source` builds. Raises ConfigError, EnvError or SpecError.
+        """Probe the environment that `source` builds. Raises ConfigError, EnvError or SpecError.
 
         handling: which faults are survived (default: none).
         """
@@ -47,54 +49,54 @@ class VectorEnv(ABC):
         self.faults: Sequence[Fault] = ()
         self._handling = handling or Handling()
         self._ledger = FaultLog(self._handling.max_env_restarts)
-        self._clock = 0  # env steps since the reset
+        self._clock = 0  # env steps since the reset, of all environments
 
     @abstractmethod
     def reset(self, seed: int) -> Step:
-        """Start episode 0 of a run everywhere and return its first Step. Equal seeds give equal episodes."""
+        """Start episode 0 of a run in all environments and return the first Step. Equal seeds give equal episodes."""
 
     @abstractmethod
     def send(self, actions: tuple[Array, ...]) -> None:
-        """Start one env step everywhere; `recv` ends it.
+        """Start one env step in all environments; `recv` completes it.
 
-        actions: per group [P, E] int64 (Discrete, from 0), [P, E, D] int64 (MultiDiscrete) or [P, E, A] float32 (Box);
-        rows whose player need not act are ignored. Leave the arrays as they are until `recv`.
+        actions: per group [P, E] int64 (Discrete, from 0), [P, E, D] int64 (MultiDiscrete) or [P, E, A] float32 (Box).
+        Entries of players that need not act are ignored. Do not modify the arrays before `recv`.
         """
 
     @abstractmethod
     def recv(self) -> Step:
         """Return the Step that `send` started: views that the next `send` or `reset` overwrites.
 
-        Raises EnvError when an environment raised or broke its contract, WorkerError when a worker died or hung; where
-        such faults are survived, EnvError when they are too many.
+        Raises EnvError if an environment raised or broke its contract, and WorkerError if a worker died or hung. If
+        such faults are survived, raises EnvError when there are too many of them.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Close every environment and end every worker; closing twice is harmless."""
+        """Close all environments and end all workers. A second call has no effect."""
 
     def step(self, actions: tuple[Array, ...]) -> Step:
-        """`send`, then `recv`."""
+        """Call `send`, then `recv`."""
         self.send(actions)
         return self.recv()
 
     def state(self) -> dict[str, Array]:
-        """Return what `restore` goes on from, between `recv` and `send`: the last Step, and what led there.
+        """Return the state for `restore`: the last Step and the data that leads to it. Call between `recv` and `send`.
 
-        It is the same however the environments are spread. Environments of Python have to be made with recording=True.
+        The state does not depend on the number of workers. Python environments need recording=True.
         """
         seen = {f"step/{name}": array.copy() for name, array in self._told().items()}
         led = {f"envs/{name}": array for name, array in self._snapshot().items()}
         return {**seen, **led, "faults": self._ledger.state(self._clock)}
 
     def restore(self, saved: Mapping[str, Array]) -> tuple[Step, list[tuple[int, str]]]:
-        """Go on where `state` was asked, in place of `reset`; return that Step, and the environments that cannot.
+        """Restore a result of `state`, in place of `reset`; return its Step and the environments not restored.
 
-        A native game takes its state back. Any other is played again, on the same seeds and moves; one that shows
-        something else in the end, or cannot repeat an episode at all, begins its episode anew: its number is returned
-        with what was found, and in its columns is the episode's first Step.
+        A native game restores its fields. Any other environment replays its episode with the same seed and actions. If
+        the replay differs at the end, or the environment cannot repeat an episode, its episode starts again. The method
+        then returns the environment's number and the reason, and its columns hold the episode's first Step.
 
-        Raises SaveError, or ConfigError, for what `state` cannot have returned.
+        Raises SaveError or ConfigError for data that `state` cannot have returned.
         """
         known = State({}, dict(saved), "envs")
         seen = {name: known.array(f"step/{name}", a.dtype, a.shape) for name, a in self._told().items()}
@@ -112,7 +114,7 @@ class VectorEnv(ABC):
         return self._step, lost
 
     def _check_acted_on(self) -> None:
-        """Raise SaveError where a restored Step cannot be acted on, or counts episodes that there cannot be."""
+        """Raise SaveError if a restored Step holds observations that are not finite or impossible episode numbers."""
         arrays = self._step.arrays()
         within("envs/step/episode", arrays["episode"], 0, MOST_COUNTED)
         for name, array in arrays.items():
@@ -121,9 +123,10 @@ class VectorEnv(ABC):
                 finite(f"envs/step/{name}", array, arrays[f"turn/{group.partition('/')[0]}"])
 
     def _tell_past(self, seen: Mapping[str, Array], kept: Array) -> None:
-        """Restore event columns of a saved Step, and columns of players who need not act, in environments `kept`.
+        """Restore the columns of a saved Step in the environments `kept`.
 
-        Who must act, and what is legal then, stays as the environments say: compiled rules trust what was checked so.
+        `turn`, `alive` and the legal actions of players that must act keep the environments' values: compiled rules
+        rely on these checked values.
         """
         arrays = self._told()
         for name, array in arrays.items():
@@ -135,13 +138,13 @@ class VectorEnv(ABC):
             array[columns] = told[columns]
 
     def _told(self) -> dict[str, Array]:
-        """Return the Step's arrays by name, but for the rewards at the start of episodes: they are counted by now."""
+        """Return the Step's arrays by name, without `start_reward`: these rewards are already counted."""
         arrays = self._step.arrays()
         del arrays["start_reward"]
         return arrays
 
     def _tell(self, faults: Sequence[Fault]) -> None:
-        """Tell of faults, beside those of the same step told before; raises EnvError when they are too many."""
+        """Add faults to those of the same step, and log them; raises EnvError if there are too many."""
         new = sorted(faults, key=lambda fault: fault.env)
         self.faults = [*self.faults, *new]
         if new:
@@ -153,23 +156,23 @@ class VectorEnv(ABC):
 
     @abstractmethod
     def _snapshot(self) -> dict[str, Array]:
-        """Return what leads to the present Step, arrays whose parts for each environment are joined along axis 0."""
+        """Return the data that leads to the current Step: arrays with the environments joined along axis 0."""
 
     @abstractmethod
     def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
-        """Go on from a snapshot; the Step holds the columns that it led to. See `restore`."""
+        """Continue from a snapshot; the Step holds the columns of that moment. See `restore`."""
 
     def __enter__(self) -> Self:
         """Return the vector environment itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the vector environment."""
         self.close()
 
 
 class LocalVectorEnv(VectorEnv):
-    """All environments in this process, held by one chunk or one native batch, `_held`, which a subclass makes."""
+    """All environments in this process, in one chunk or one native batch: `_held`, which a subclass creates."""
 
     _held: Chunk | GameBatch
     _sent: tuple[Array, ...] | None = None
@@ -209,7 +212,7 @@ class LocalVectorEnv(VectorEnv):
 
 
 class DummyVectorEnv(LocalVectorEnv):
-    """All environments in this process, stepped one after another."""
+    """All environments in this process, stepped sequentially."""
 
     def __init__(
         self,
@@ -222,7 +225,7 @@ class DummyVectorEnv(LocalVectorEnv):
         recording: bool = False,
         handling: Handling | None = None,
     ) -> None:
-        """Build `num_envs` environments of `source` (anything that `resolve` takes); see VectorEnv."""
+        """Build `num_envs` environments of `source` (any argument that `resolve` accepts); see VectorEnv."""
         check_flags("DummyVectorEnv", recording=recording)
         super().__init__(resolve(source), num_envs, with_state=with_state, handling=handling)
         check_timeout(self._handling.env_timeout, vector="dummy", native=False)
@@ -249,7 +252,7 @@ class DummyVectorEnv(LocalVectorEnv):
         return self._step
 
     def render(self, e: int = 0) -> Any:
-        """Return or show one frame of environment `e`, as the render mode says."""
+        """Return or show one frame of environment `e`, depending on the render mode."""
         return self._held.render(e)
 
     def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:

@@ -1,1 +1,1 @@
-"""Agents, learners and algorithms, and the memory they learn from. This package knows no environment."""
+"""Agents, learners, algorithms and memory. This package does not depend on environments."""

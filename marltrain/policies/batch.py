@@ -1,6 +1,6 @@
 """Data exchanged between trainer, memory and learners: decisions, needs, batches, saved states.
 
-Everything is numpy; a learner turns it into its framework's tensors at its own border.
+All arrays are numpy arrays; the learners convert them to tensors of their framework.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from marltrain.layout import Array, Obs
 
 @dataclass(frozen=True)
 class Column:
-    """One value kept beside each decision: its shape (without leading axes) and dtype."""
+    """Shape (without leading axes) and dtype of one value stored with each decision."""
 
     shape: tuple[int, ...] = ()
     dtype: str = "float32"
@@ -23,13 +23,13 @@ class Column:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a learner must be given to learn.
+    """The data that a learner requires.
 
-    on_policy: it learns each row once, a whole rollout at a time; otherwise it samples from the last `capacity`.
-    columns: extras of each decision to keep ("log_prob", "raw", "value").
+    on_policy: True: rollouts that hold each row once. False: samples from the last `capacity` env steps.
+    columns: extras to store with each decision ("log_prob", "raw", "value").
     capacity: env steps that must stay readable (off-policy; ignored on-policy).
     n_step: rewards summed before bootstrapping (off-policy).
-    joint: one index for all players of the learner, with the global state.
+    joint: rows that hold all players of the learner and the global state.
     """
 
     on_policy: bool
@@ -41,7 +41,10 @@ class Needs:
 
 @dataclass
 class Acted:
-    """Decisions: action [..., *action_shape], the next recurrent carry or None, extras [..., *column shape]."""
+    """Decisions.
+
+    action: [..., *action_shape].  carry: the next recurrent state or None.  extras: name -> [..., *column shape].
+    """
 
     action: Array
     carry: Any = None
@@ -52,10 +55,10 @@ class Acted:
 class Batch:
     """Rows to learn from, [K, B, ...] for K agents; rows with weight 0 are padding.
 
-    obs, legal: at the decision.  action, extras: what was decided.
+    obs, legal: observations and legal actions at the decision.  action, extras: the decision.
     weight: [K, B] float32.
-    reward: [K, B] float32; summed and discounted over the n steps of a transition.
-    discount: [K, B] float32: factor on what follows: gamma (to the n-th) where it goes on, 0 where it terminated.
+    reward: [K, B] float32, the discounted sum over the n steps of a transition.
+    discount: [K, B] float32, factor of the next value: gamma to the power of n, or 0 after termination.
     """
 
     obs: Obs
@@ -71,8 +74,8 @@ class Batch:
 class Transitions(Batch):
     """An off-policy batch.
 
-    next_obs, next_legal: at the decision (or the end) that the discount applies to.
-    cells: [K, B] int64: their places in the ring (see `memory.ring`), for priorities.
+    next_obs, next_legal: at the decision or end whose value `discount` multiplies.
+    cells: [K, B] int64, the rows' cells in the ring (see `memory.ring`), for priorities.
     """
 
     next_obs: Obs
@@ -82,15 +85,15 @@ class Transitions(Batch):
 
 @dataclass
 class Rollout(Batch):
-    """An on-policy batch: the rows that became whole since the last one, each player's in order of time.
+    """An on-policy batch: the rows that became whole since the last rollout.
 
-    Rows run player by player, environment by environment, forward in time; `boot[k, i] == -1` says that row i + 1
-    is row i's next decision, any other value is the place in `boot_obs` of what followed row i.
+    Rows are ordered by player, then environment, then time.
 
-    cut: [K, B] bool: the trace ends here (an end of either kind, or the end of the rollout).
-    truncated: [K, B] bool: this player's part was ended by a limit.
-    boot: [K, B] int64.
-    boot_obs, boot_legal: [K, M, ...]: observations to bootstrap from: open decisions and final observations.
+    cut: [K, B] bool, True if the trace ends after this row: termination, truncation or end of the rollout.
+    truncated: [K, B] bool, True if a limit ended this player's part.
+    boot: [K, B] int64. If `boot[k, i] == -1`, row i + 1 is the next decision of row i. Otherwise it is the index into
+    `boot_obs` of the observation after row i.
+    boot_obs, boot_legal: [K, M, ...], observations for bootstrapping: those of open decisions and final observations.
     """
 
     cut: Array
@@ -102,16 +105,18 @@ class Rollout(Batch):
 
 @dataclass
 class AgentState(State):
-    """Everything one agent is: plain JSON values in `info`, named numpy arrays in `arrays`."""
+    """The complete state of one agent: JSON values in `info`, named numpy arrays in `arrays`."""
 
 
 @dataclass
 class Experience:
-    """What a user's own agent is given to learn from: B transitions, in the environment's own structure.
+    """B transitions for `Agent.observe`, in the environment's own structure.
 
-    observation, next_observation: as the environment gives them, with a leading axis B (less "action_mask").
+    Rows are ordered by player, then environment, then time.
+
+    observation, next_observation: in the environment's format with a leading axis B, without "action_mask".
     legal, next_legal: [B, A] bool or None.  action: [B, ...].  reward: [B] float32.
-    terminated, truncated: [B] bool.  Rows run player by player, environment by environment, forward in time.
+    terminated, truncated: [B] bool.
     """
 
     observation: Any

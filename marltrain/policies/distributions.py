@@ -1,7 +1,7 @@
-"""Distributions over actions, written once over `ops`: what a policy network's outputs mean.
+"""Action distributions of policy networks, written with `ops` for all frameworks.
 
-A distribution turns the network's output [K, B, size] into actions, their log-probability and its entropy. Randomness
-comes in as arrays (`noise`), drawn with numpy from each agent's own stream.
+A distribution converts the network's output [K, B, size] to actions, log-probabilities and entropies. Random numbers
+are arguments (`noise`), drawn with numpy from each agent's own stream.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from marltrain.layout import Array, Space, action_bounds
 from marltrain.policies.networks import Head
 
 ILLEGAL = -1e9
-"""In place of the logits of illegal actions: exp() of it is exactly 0 in float32."""
+"""Logit of illegal actions; its exp() is exactly 0 in float32."""
 
 
 def masked(ops: Any, logits: Any, legal: Any) -> Any:
-    """Return the logits with illegal actions (legal [..., A] False) ruled out."""
+    """Return the logits with `ILLEGAL` where legal [..., A] is False."""
     return logits if legal is None else ops.where(legal, logits, ops.zeros_like(logits) + ILLEGAL)
 
 
@@ -34,10 +34,10 @@ def gumbel(rngs: Sequence[np.random.Generator], shape: tuple[int, ...]) -> Array
 
 
 class Categorical:
-    """One choice among A: the outputs are logits. Action [K, B] int64."""
+    """Categorical distribution over A actions; the outputs are logits. Action [K, B] int64."""
 
     def __init__(self, space: spaces.Discrete) -> None:
-        """Take the number of choices from the space."""
+        """Read the number of actions from the space."""
         self.choices = int(space.n)
 
     def head(self, gain: float) -> Head:
@@ -45,7 +45,7 @@ class Categorical:
         return Head(self.choices, gain)
 
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> Array:
-        """Draw what one round of sampling uses: [K, rows, A]."""
+        """Draw the noise of one `sample` call, [K, rows, A]."""
         return gumbel(rngs, (rows, self.choices))
 
     def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
@@ -61,10 +61,10 @@ class Categorical:
 
 
 class MultiCategorical:
-    """D independent choices: the outputs are their logits side by side. Action [K, B, D] int64."""
+    """D independent categorical distributions; the outputs are their concatenated logits. Action [K, B, D] int64."""
 
     def __init__(self, space: spaces.MultiDiscrete) -> None:
-        """Take the numbers of choices from the space (flattened)."""
+        """Read the numbers of choices from the space (flattened)."""
         self.sizes = [int(n) for n in space.nvec.reshape(-1)]
 
     def head(self, gain: float) -> Head:
@@ -72,7 +72,7 @@ class MultiCategorical:
         return Head(sum(self.sizes), gain)
 
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> Array:
-        """Draw what one round of sampling uses: [K, rows, sum of sizes]."""
+        """Draw the noise of one `sample` call, [K, rows, sum of sizes]."""
         return gumbel(rngs, (rows, sum(self.sizes)))
 
     def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
@@ -93,14 +93,15 @@ class MultiCategorical:
 
 
 class Gaussian:
-    """A diagonal normal: the outputs are A means and A log standard deviations that see no observation.
+    """Diagonal normal distribution; the outputs are A means and A log standard deviations.
 
-    `raw` is the normal's sample. Where a dimension is bounded, raw -1 and 1 stand for its ends and the action is
-    clipped to them; an unbounded dimension takes raw as it is. Action [K, B, A] float32.
+    The log standard deviations do not depend on the observation. `raw` is the sample of the normal distribution. In a
+    bounded dimension, raw -1 and 1 map to the bounds, and the action is clipped to them. In an unbounded dimension, the
+    action is raw. Action [K, B, A] float32.
     """
 
     def __init__(self, space: spaces.Box, log_std: float = 0.0) -> None:
-        """Take bounds from the space; `log_std` is where the log standard deviations start."""
+        """Read the bounds from the space; `log_std` is the initial value of the log standard deviations."""
         low, high = space.low.reshape(-1).astype(np.float64), space.high.reshape(-1).astype(np.float64)
         bounded = np.isfinite(low) & np.isfinite(high)
         self.dims, self.log_std = len(low), log_std
@@ -113,11 +114,11 @@ class Gaussian:
         return Head(self.dims, gain, free=self.dims, free_start=self.log_std)
 
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> Array:
-        """Draw what one round of sampling uses: [K, rows, A]."""
+        """Draw the noise of one `sample` call, [K, rows, A]."""
         return np.stack([rng.standard_normal((rows, self.dims), np.float32) for rng in rngs])
 
     def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
-        """Return (raw action, raw action, its log-probability); `to_units` makes the action of raw."""
+        """Return (raw action, raw action, its log-density); `to_units` converts the raw action."""
         mean, log_std = ops.split(out, [self.dims, self.dims])
         raw = mean + ops.only(ops.exp(log_std) * noise, explore)
         return raw, raw, self.evaluate(ops, out, legal, raw)[0]
@@ -139,7 +140,7 @@ Distribution = Categorical | MultiCategorical | Gaussian
 
 
 def distribution_of(space: Space, log_std: float = 0.0) -> Distribution:
-    """Return the distribution that fits an action space: Discrete, MultiDiscrete or Box."""
+    """Return the distribution for a Discrete, MultiDiscrete or Box space; raises SpecError for another space."""
     if isinstance(space, spaces.Discrete):
         return Categorical(space)
     if isinstance(space, spaces.MultiDiscrete):

@@ -1,4 +1,4 @@
-"""Ways to explore, over `ops`: the randomness comes in as arrays from each agent's own stream."""
+"""Exploration rules, written with `ops`; random numbers are arguments, drawn from each agent's own stream."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from marltrain.policies.distributions import masked
 
 
 def epsilon_noise(rngs: Sequence[np.random.Generator], rows: int, choices: int) -> dict[str, Array]:
-    """Draw, for K agents, a coin [K, rows] and a score for each choice [K, rows, choices], uniform in [0, 1)."""
+    """Draw "coin" [K, rows] and a score of each action, "choice" [K, rows, choices], uniform in [0, 1), float32."""
     drawn = np.stack([rng.random((rows, choices + 1), np.float32) for rng in rngs])
     return {"coin": drawn[..., 0], "choice": drawn[..., 1:]}
 
 
 def epsilon_greedy(ops: Any, q: Any, legal: Any, noise: Mapping[str, Any], explore: Any, epsilon: Any) -> Any:
-    """Return the best action [K, B], or where exploring, with probability epsilon [K, 1], a uniform legal one.
+    """Return the best action [K, B]; where `explore`, a uniform legal action with probability epsilon [K, 1].
 
-    Each row tosses its own coin (Watkins 1989).
+    Each row has its own coin (Watkins 1989).
     """
     random = ops.argmax(masked(ops, noise["choice"], legal), -1)
     return ops.where(explore & (noise["coin"] < epsilon), random, ops.argmax(q, -1))

@@ -1,4 +1,4 @@
-"""Numbers: the settings of one agent that may change in training."""
+"""Hyperparameters: the settings of one agent that may change during training."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from marltrain.policies.schedules import Schedule
 
 
 class Hyperparameters:
-    """The numbers of a settings dataclass: read as attributes, set at any time, a schedule as well.
+    """The hyperparameters of a settings dataclass, as attributes that can be set to a value or a schedule.
 
-    `agent.hyper.epsilon = 0.1`. Raises ConfigError for an unknown or structural setting, or a value out of range.
+    For example, `agent.hyper.epsilon = 0.1`.
+    Raises ConfigError for an unknown or structural setting, or a value out of range.
     """
 
     def __init__(self, settings: Any, who: str) -> None:
-        """Start with the values of `settings`; the numbers are its fields declared with per_row=True."""
+        """Start with the values of `settings`; its fields with per_row=True are hyperparameters."""
         kept: dict[str, Any] = {"_settings": settings, "_who": who, "_schedules": {}, "_values": {}}
         for name, value in kept.items():
             object.__setattr__(self, name, value)
@@ -29,13 +30,13 @@ class Hyperparameters:
         return {f.name: f for f in fields(self._settings) if f.metadata.get("per_row")}
 
     def __getattr__(self, name: str) -> Any:
-        """Return a number's present value, or a structural setting."""
+        """Return the current value of a hyperparameter, or a structural setting."""
         if name.startswith("_"):
             raise AttributeError(name)
         return self._values[name] if name in self._values else getattr(self._settings, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set a number, or the schedule it follows."""
+        """Set a hyperparameter to a value or a schedule."""
         rules = self._rules()
         if name not in rules:
             known = [f.name for f in fields(self._settings)]
@@ -50,15 +51,15 @@ class Hyperparameters:
         self._values[name] = value(0) if isinstance(value, Schedule) else value
 
     def __dir__(self) -> list[str]:
-        """List the settings."""
+        """Return the names of the settings."""
         return [f.name for f in fields(self._settings)]
 
     def __repr__(self) -> str:
-        """Return the present values of the numbers, in one line."""
+        """Return the current values of the hyperparameters, in one line."""
         return hyper_text(self._values)
 
     def follow(self, env_steps: int) -> None:
-        """Move along the schedules to `env_steps` env steps of the run."""
+        """Set all scheduled hyperparameters to their values after `env_steps` env steps of the run."""
         for name, schedule in self._schedules.items():
             self._values[name] = schedule(env_steps)
 
@@ -67,7 +68,7 @@ class Hyperparameters:
         return {"values": dict(self._values), "schedules": {n: s.describe() for n, s in self._schedules.items()}}
 
     def restore(self, info: Mapping[str, Any]) -> None:
-        """Become what was described."""
+        """Restore the values and schedules that `describe` returned."""
         for name, value in info["values"].items():
             setattr(self, name, value)
         for name, schedule in info["schedules"].items():
@@ -76,5 +77,5 @@ class Hyperparameters:
 
 
 def hyper_text(values: Mapping[str, Any]) -> str:
-    """Return numbers as they are printed: `hyper(learning_rate=0.0003, gamma=0.99)`."""
+    """Return hyperparameters in printed form: `hyper(learning_rate=0.0003, gamma=0.99)`."""
     return f"hyper({', '.join(f'{name}={value:.6g}' for name, value in values.items() if value is not None)})"

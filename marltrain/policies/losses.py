@@ -1,4 +1,4 @@
-"""Loss terms that several algorithms share, written once over `ops`; all take and give [K, B]."""
+"""Loss terms shared by several algorithms, written with `ops`; all arguments and results are [K, B]."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 
 def clipped_surrogate(ops: Any, ratio: Any, advantage: Any, clip: Any) -> Any:
-    """Return PPO's pessimistic objective, to be maximised: Schulman et al. 2017 (arXiv:1707.06347), eq. 7."""
+    """Return PPO's clipped objective, which is maximised: Schulman et al. 2017 (arXiv:1707.06347), eq. 7."""
     bounded = ops.minimum(ops.maximum(ratio, 1.0 - clip), 1.0 + clip)
     return ops.minimum(ratio * advantage, bounded * advantage)
 
 
 def clipped_value_loss(ops: Any, value: Any, old_value: Any, target: Any, clip: Any) -> Any:
-    """Return the larger squared error of the value and of the value kept within `clip` of the old one.
+    """Return the larger squared error of the value and of the value clipped to old_value +- clip.
 
-    The value clipping of Schulman et al.'s published code; an infinite clip leaves the plain squared error.
+    This is the value clipping of Schulman et al.'s published code; an infinite clip gives the plain squared error.
     """
     step = ops.minimum(ops.maximum(value - old_value, -clip), clip)
     return ops.maximum(ops.square(value - target), ops.square(old_value + step - target))

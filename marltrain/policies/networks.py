@@ -1,7 +1,7 @@
-"""Network specifications: parameters and forward pass over `ops`, before a framework builds them.
+"""Network specifications: parameters and forward pass, written with `ops` for all frameworks.
 
-K networks of one specification are one stack: weights [K, in, out], batched matrix products. Initial weights are drawn
-with numpy from each agent's own stream, so equal seeds mean equal weights in every framework.
+K networks of one specification form one stack with weights [K, in, out] and batched matrix products. Initial weights
+are drawn with numpy from each agent's own stream, so equal seeds give equal weights in every framework.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from marltrain.layout import VECTOR, Array, Layout
 
 ACTIVATIONS = ("tanh", "relu", "elu", "silu", "gelu")
 WIDEST = 2**16
-"""Units of a layer: a square layer of so many has more weights than memory holds."""
+"""Maximum number of units per layer; a square layer of this width exceeds the memory."""
 LARGE = 2**20
-"""Weights of an array beyond which a tall one is made orthogonal by its Gram matrix, which is several times faster."""
+"""Number of weights above which a tall matrix is orthogonalised with its Gram matrix, which is several times faster."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """One output of a network: its width, the gain of its initial weights, and parameters that see no observation.
+    """One output of a network.
 
-    free: that many trained constants are appended to the output (a Gaussian's log standard deviations), each starting
-    at `free_start`.
+    width: number of outputs.  gain: gain of the initial weights.
+    free: number of trained constants appended to the output, such as a Gaussian's log standard deviations. They do not
+    depend on the observation; their initial value is `free_start`.
     """
 
     width: int
@@ -40,7 +41,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One array of a network (without the K axis), and how it starts: orthogonal with `gain`, or `constant`."""
+    """Name, shape (without the K axis) and initialisation of one array: orthogonal with `gain`, or `constant`."""
 
     name: str
     shape: tuple[int, ...]
@@ -63,10 +64,11 @@ class Parameter:
 
 
 def _orthogonal(normal: Array) -> Array:
-    """Return Q of normal [M, N] = QR, R with a positive diagonal; M >= N.
+    """Return Q of the QR decomposition of normal [M, N], M >= N, with a positive diagonal of R.
 
-    R is also the Cholesky factor of the Gram matrix. Its rounding errors grow with the square of the condition number,
-    which is small (about 3 for M = 4 N) where a matrix of normal numbers is much taller than it is wide.
+    R is also the Cholesky factor of the Gram matrix. The rounding errors of that factor grow with the square of the
+    condition number. For a matrix of normal numbers with M much larger than N this number is small (about 3 for
+    M = 4 N).
     """
     if normal.size > LARGE and len(normal) >= 4 * normal.shape[1]:
         lower = np.linalg.cholesky(normal.T @ normal)
@@ -78,7 +80,7 @@ def _orthogonal(normal: Array) -> Array:
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """Base of the specifications: what every network says of itself."""
+    """Base class of network specifications: widths of the hidden layers and the activation."""
 
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
@@ -115,7 +117,7 @@ class MLP(NetworkSpec):
 @checked_arguments
 @dataclass(frozen=True)
 class CNN(NetworkSpec):
-    """Convolutions over the images, then fully connected layers over them and the vector part.
+    """Convolutions over the images, then fully connected layers over their outputs and the vector part.
 
     filters: (channels, kernel, stride) of each convolution, without padding.
     """
@@ -139,19 +141,22 @@ class CNN(NetworkSpec):
 
 Filters = tuple[tuple[int, int, int], ...]
 FULL_SIZE = 64 * 64
-"""Pixels beyond which an image is given the larger of the default networks."""
+"""Number of pixels above which an image gets the larger default network."""
 MOST_FEATURES = 4096
-"""Numbers that the larger default network takes from images into its hidden layer, as far as further filters fit."""
+"""Target for the image features that enter the hidden layer of the larger default network.
+
+Further convolutions reduce the features to this number, as long as their kernels fit.
+"""
 _LARGE_FILTERS: Filters = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 _FURTHER = (64, 3, 2)
 
 
 def default_network(layout: Layout) -> NetworkSpec:
-    """Return the network for a layout's observations where none is asked for: MLP() if there is no image, else a CNN.
+    """Return the default network for a layout's observations: MLP() without images, otherwise a CNN.
 
-    An image of more than 64 x 64 pixels gets the convolutions of Mnih et al. 2015, then ones of stride 2 until at most
-    4096 numbers are left, and 256 hidden units. Others get CNN(), with stride 1 where a side is shorter than 7 pixels.
-    No kernel is larger than what it is applied to, so an image may be as small as 1 x 1.
+    Images of more than 64 x 64 pixels get the convolutions of Mnih et al. 2015, then convolutions of stride 2 until at
+    most 4096 features are left, and 256 hidden units. Smaller images get CNN(), with stride 1 if a side is shorter than
+    7 pixels. No kernel is larger than its input, so images of 1 x 1 pixel are valid.
     """
     sides = [_image_axes(tuple(part.space.shape or ()), part.stack)[1:3] for part in layout.images]
     if not sides:
@@ -166,9 +171,10 @@ def default_network(layout: Layout) -> NetworkSpec:
 
 
 def _fitted(filters: Filters, sides: list[tuple[int, int]], most: int | None = None) -> Filters:
-    """Return filters with kernels no larger than what they see of images, whose sides are (height, width).
+    """Return filters with kernels no larger than their inputs.
 
-    most: append filters of stride 2 until at most so many numbers are left.
+    sides: (height, width) of each image.
+    most: maximum number of features; filters of stride 2 are appended until it is reached or they no longer fit.
     """
     made: list[tuple[int, int, int]] = []
     waiting = list(filters)
@@ -184,7 +190,7 @@ def _fitted(filters: Filters, sides: list[tuple[int, int]], most: int | None = N
 
 
 def spec_from(description: dict[str, Any]) -> NetworkSpec:
-    """Build the specification that `describe` described; raises ConfigError for another type."""
+    """Build a specification from the result of `describe`; raises ConfigError for an unknown type."""
     kinds = {"MLP": MLP, "CNN": CNN}
     values = dict(description)
     kind = values.pop("type", None)
@@ -200,20 +206,20 @@ def _image_axes(shape: tuple[int, ...], stack: int) -> tuple[int, int, int, str]
         return stack * channels, shape[1], shape[2], "stacked" if len(shape) == 4 else "first"
     if len(shape) == 2:
         return 1, shape[0], shape[1], "none"
-    if shape[0] < shape[2]:  # the shortest of the outer axes holds the channels
+    if shape[0] < shape[2]:  # the shorter of the outer axes holds the channels
         return shape[0], shape[1], shape[2], "first"
     return shape[2], shape[0], shape[1], "last"
 
 
 class Plan:
-    """A specification laid out for one observation layout: its parameters and its forward pass.
+    """The parameters and the forward pass of a specification for one observation layout.
 
-    With several heads the last hidden layer is split between them, one full-width copy each (Wang et al. 2016's
-    dueling streams are two heads).
+    With several heads, each head has its own last hidden layer of full width. The dueling streams of Wang et al. 2016
+    are two heads.
     """
 
     def __init__(self, spec: NetworkSpec, layout: Layout, heads: Sequence[Head]) -> None:
-        """Lay out `spec`; raises SpecError when an image is too small for the convolutions."""
+        """Create the parameters of `spec`; raises SpecError if an image is too small for the convolutions."""
         self.spec, self.layout, self.heads = spec, layout, tuple(heads)
         self.parameters: list[Parameter] = []
         self.convolutions = spec.filters if isinstance(spec, CNN) else ()
@@ -237,7 +243,7 @@ class Plan:
         self.parameters.append(Parameter(f"{name}.bias", (size,), constant=0.0))
 
     def _lay_inputs(self) -> int:
-        """Add the convolutions' parameters; return the width of what reaches the first hidden layer."""
+        """Add the convolutions' parameters; return the input width of the first hidden layer."""
         width = self.layout.vector_size
         self.names, self.with_vector = tuple(self.layout.shapes), width > 0
         self.image_orders: dict[str, str] = {}

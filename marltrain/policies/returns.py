@@ -1,4 +1,4 @@
-"""Advantages and returns over rollouts: numpy in and out, loops compiled by numba (kept in its cache on disk)."""
+"""Advantages and returns of rollouts as numpy arrays; numba compiles the loops and caches them on disk."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def gae(reward: Array, discount: Array, value: Array, next_value: Array, cut: Ar
 
 
 def explained_variance(prediction: Array, target: Array, weight: Array) -> Array:
-    """Return 1 - Var[target - prediction] / Var[target] of each agent, [K] float64; NaN where targets do not vary.
+    """Return 1 - Var[target - prediction] / Var[target] of each agent, [K] float64; NaN for constant targets.
 
-    prediction, target, weight: [K, B]; rows count by their weight.
+    prediction, target, weight: [K, B]; the variances are weighted.
     """
 
     def variance(values: Array) -> Array:

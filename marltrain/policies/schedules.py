@@ -1,6 +1,6 @@
-"""Schedules: numbers as functions of the env steps of a run.
+"""Schedules: hyperparameters as functions of the env steps of a run.
 
-The loop gives them to a learner before it first acts and before each update.
+The training loop evaluates them before the first act and before each update.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ KINDS = ("linear", "cosine", "exponential")
 
 @dataclass(frozen=True)
 class Schedule:
-    """A number that moves from `start` to `stop` over `steps` env steps, and stays there.
+    """A value that changes from `start` to `stop` over `steps` env steps and then stays constant.
 
-    Made by `linear`, `cosine` and `exponential`; call it with the run's env steps.
+    `linear`, `cosine` and `exponential` create schedules. Call a schedule with the env steps of the run.
     """
 
     kind: str = setting(doc="how it moves", choices=KINDS)
@@ -28,7 +28,7 @@ class Schedule:
     steps: int = setting(doc="env steps that it takes", low=1)
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for an unknown kind, ends that are no numbers or a length below one env step."""
+        """Raise ConfigError for an unknown kind, an invalid `start` or `stop`, or `steps` below 1."""
         validate(self, f"a {self.kind} schedule" if self.kind in KINDS else "a schedule")
         if self.kind == "exponential" and not (self.start > 0 and self.stop > 0):
             raise ConfigError(
@@ -51,17 +51,20 @@ class Schedule:
 
 @checked_arguments
 def linear(start: float, stop: float, steps: int) -> Schedule:
-    """Move in a straight line from `start` to `stop` over `steps` env steps."""
+    """Return a schedule that changes linearly from `start` to `stop` over `steps` env steps."""
     return Schedule("linear", start, stop, steps)
 
 
 @checked_arguments
 def cosine(start: float, stop: float, steps: int) -> Schedule:
-    """Move along half a cosine from `start` to `stop` over `steps` env steps."""
+    """Return a schedule that follows half a cosine from `start` to `stop` over `steps` env steps."""
     return Schedule("cosine", start, stop, steps)
 
 
 @checked_arguments
 def exponential(start: float, stop: float, steps: int) -> Schedule:
-    """Move by equal factors from `start` to `stop`, both positive, over `steps` env steps."""
+    """Return a schedule that changes by a constant factor from `start` to `stop` over `steps` env steps.
+
+    `start` and `stop` must be positive.
+    """
     return Schedule("exponential", start, stop, steps)

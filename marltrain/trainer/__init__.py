@@ -1,1 +1,1 @@
-"""The trainer: loop, seats, tests, reports, saving and callbacks. It imports environments and policies."""
+"""The trainer: training loop, seats, tests, reports, saving and callbacks. It imports environments and policies."""

@@ -10,7 +10,7 @@ from marltrain.trainer.settings import TrainerSettings
 
 @dataclass(frozen=True)
 class Budgets:
-    """The counts at which training ends, from the run's beginning; None: no end."""
+    """Counts at which training ends, measured from the start of the run; None: no limit."""
 
     episodes: int | None
     env_steps: int | None
@@ -18,7 +18,7 @@ class Budgets:
 
     @classmethod
     def of(cls, settings: TrainerSettings, counters: Counters) -> Budgets:
-        """Return a trainer's budgets on top of what has been counted before."""
+        """Return the trainer's budgets, added to the current counts."""
 
         def total(budget: int | None, before: int) -> int | None:
             return None if budget is None else before + budget
@@ -30,7 +30,7 @@ class Budgets:
         )
 
     def reached(self, counters: Counters) -> str:
-        """Return the name of the first budget that is used up, "" while none is."""
+        """Return the name of the first budget that is used up, or "" if none is."""
         budgets = (
             ("episodes_per_train", counters.episodes, self.episodes),
             ("steps_per_train", counters.env_steps, self.env_steps),

@@ -36,18 +36,18 @@ EVENTS = (
 
 @dataclass(frozen=True)
 class Moment:
-    """What a callback is given: when in the run it is, and what happened.
+    """Argument of every callback method: the counters of the run and the data of the event.
 
-    episodes: finished training episodes.  env_steps, updates, gradient_steps: taken so far.
-    seconds: since training started.
+    episodes: finished training episodes.  env_steps, updates, gradient_steps: number so far.
+    seconds: time since training started.
     data, by event:
-      on_train_start   "agents": list, "line_up": list: who plays the tests
-      on_episode_start "env": int, "episode": int: the environment's number, and its episode's
-      on_step          "step": Step, the batch step just received (views: copy what you keep)
+      on_train_start   "agents": list, "line_up": list, the agents that play the tests
+      on_episode_start "env": int, number of the environment, "episode": int, number of its episode
+      on_step          "step": Step, the batch step just received (views: copy arrays to keep them)
       on_episode_end   "env": int, "episode": int, "returns": [P] float64, "length": env steps, "names": players' names
       on_collect       "steps": int, batch steps made at once
-      on_update_start  nothing
-      on_update_end    "metrics": {agent: {metric: float}}, "rounds": int, how many rounds these are the means of
+      on_update_start  empty
+      on_update_end    "metrics": {agent: {metric: float}}, means over the rounds, "rounds": int, number of rounds
       on_test_start    "episodes": int, episodes of the test
       on_test_step     "finished": int, episodes of the test so far, "episodes": int, "steps": int, its env steps so far
       on_test_end      "metric": float, "result": TestResult, "best": bool
@@ -71,18 +71,18 @@ class Moment:
         return self.trainer.folder
 
     def stop(self, reason: str) -> None:
-        """End training after the current batch step; the reason is kept with the result."""
+        """End training after the current batch step; the reason becomes `stop_reason` of the result."""
         self.trainer.stop(reason)
 
     def log(self, name: str, value: float) -> None:
-        """Write down a number of your own; any number of times, under any number of names.
+        """Log a custom number, any number of times and under any number of names.
 
         name: text.  value: a finite number, or an array or tensor that holds one.
-        The table of tests gets a column "user/<name>", or `name` itself if it contains a slash: the mean of the values
-        logged since the row before, `on_test_end` of that test included. TensorBoard gets every value, under the same
-        name, at the env step of now.
-        Raises ConfigError for a wrong name or value, for a name that the run writes itself, in `on_log` and in
-        `on_train_end`, when the tables are written already.
+        The table of tests gets a column "user/<name>", or `name` itself if it contains a slash. It holds the mean of
+        the values logged since the previous row; values logged in `on_test_end` count for that test. TensorBoard gets
+        every value under the same name, at the current env step.
+        Raises ConfigError for a wrong name or value and for a name that the run writes itself. It also does so in
+        `on_log`, and in `on_train_end`, when the tables are already written.
         """
         if self.event == "on_log":
             raise ConfigError("log: on_log is called by log, and cannot log anything itself")
@@ -90,71 +90,80 @@ class Moment:
 
 
 class Callback:
-    """Base of everything that happens in time. Override the events you want; the others cost nothing.
+    """Base class of callbacks. Override the methods of the events of interest; the others cost no time.
 
-    Return values are ignored. `on_train_end` is called even after an error, if `on_train_start` was.
+    Return values are ignored. After an error, `on_train_end` is still called if `on_train_start` was called.
 
-    only_watches: true in a class that changes nothing that agents act or learn by. `double_buffer` need not wait for
-    it, and of rounds of updates that compiled code makes at once it is told at once.
+    only_watches: True in a class that does not change how agents act or learn. Then `double_buffer` steps ahead of
+    the callback, and compiled code may make several rounds of updates before one call of `on_update_end`.
     """
 
     only_watches: ClassVar[bool] = False
 
     def on_train_start(self, moment: Moment) -> None:
-        """Before the first test."""
+        """Called before the first test."""
 
     def on_episode_start(self, moment: Moment) -> None:
-        """When a training episode begins: at the start of training, and in a batch step after all `on_episode_end`."""
+        """Called when a training episode begins: at the start of training, or after all `on_episode_end` of a step."""
 
     def on_step(self, moment: Moment) -> None:
-        """After every batch step of training. Whoever listens has each made by itself."""
+        """Called after every batch step of training. A callback that overrides it disables fused batch steps."""
 
     def on_episode_end(self, moment: Moment) -> None:
-        """After every finished training episode."""
+        """Called after every finished training episode."""
 
     def on_collect(self, moment: Moment) -> None:
-        """After batch steps of training: one, or several that were made at once."""
+        """Called after one batch step of training, or after several that were made at once."""
 
     def on_update_start(self, moment: Moment) -> None:
-        """Before every round of updates; with `on_update_end` after several at once where all who listen only watch."""
+        """Called before every round of updates.
+
+        If all callbacks of updates set `only_watches`, it may be called once for several rounds, after them.
+        """
 
     def on_update_end(self, moment: Moment) -> None:
-        """After every round of updates, or after several at once where all who listen only watch."""
+        """Called after every round of updates.
+
+        If all callbacks of updates set `only_watches`, it may be called once for several rounds.
+        """
 
     def on_test_start(self, moment: Moment) -> None:
-        """Before every test."""
+        """Called before every test."""
 
     def on_test_step(self, moment: Moment) -> None:
-        """After every batch step of a test."""
+        """Called after every batch step of a test."""
 
     def on_test_end(self, moment: Moment) -> None:
-        """After every test, before the best agents are saved."""
+        """Called after every test, before the best agents are saved."""
 
     def on_log(self, moment: Moment) -> None:
-        """After every `Moment.log`."""
+        """Called after every `Moment.log`."""
 
     def on_checkpoint(self, moment: Moment) -> None:
-        """After a checkpoint was written."""
+        """Called after a checkpoint, or the best or last agents, were written."""
 
     def on_train_end(self, moment: Moment) -> None:
-        """At the end of training, for whatever reason."""
+        """Called at the end of training, also after an error or an interrupt."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what must be saved to go on where the run stopped, as JSON values.
+        """Return the state of the callback for checkpoints, as JSON values.
 
-        Tuples come back as lists and numpy's numbers as Python's; keys are text.
+        Keys must be text. Tuples are restored as lists, NumPy numbers as Python numbers.
         """
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned; called after `on_train_start` of a run that is resumed."""
+        """Restore the state that `state_dict` returned; called after `on_train_start` of a resumed run."""
 
 
 class CallbackList:
-    """The callbacks of a run, called in the given order, each for the events that it overrides."""
+    """Callbacks of a run; each is called, in the given order, for the events that it overrides."""
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
-        """Find who listens to what. Raises ConfigError for what is no Callback, or listens to what never comes."""
+        """Check the callbacks and collect those that override each event.
+
+        Raises ConfigError for an object that is not a Callback, and for an "on_..." method that is not an event.
+        """
         if isinstance(callbacks, str):
             raise ConfigError(f"callbacks must be a list of callbacks, got {shown(callbacks)}")
         try:
@@ -166,18 +175,18 @@ class CallbackList:
         self._listeners = {event: tuple(c for c in self.callbacks if _overrides(c, event)) for event in EVENTS}
 
     def listens(self, event: str) -> bool:
-        """Return whether any callback overrides `event`: if none does, no Moment need be made."""
+        """Return whether any callback overrides `event`; if none does, no Moment is built."""
         return bool(self._listeners[event])
 
     def interfering(self, events: Iterable[str]) -> str:
-        """Return the name and event of a callback that may change what agents act by at one of these; "" for none."""
+        """Return "<callback>.<event>" of the first callback of these events without `only_watches`; "" for none."""
         heard = ((c, event) for event in events for c in self._listeners[event] if not c.only_watches)
         return next((f"{type(callback).__name__}.{event}" for callback, event in heard), "")
 
     def call(self, moment: Moment) -> None:
-        """Give the moment to all who listen to its event. An exception gains a note naming the callback.
+        """Call every callback that overrides the event. An exception gains a note that names the callback.
 
-        The end of training reaches every callback even where one raises: each closes what it opened.
+        `on_train_end` is called for every callback even if one raises, so that each can close its files.
         """
         errors: list[BaseException] = []
         for callback in self._listeners[moment.event]:
@@ -192,7 +201,7 @@ class CallbackList:
             raise errors[0]
 
     def state(self) -> State:
-        """Return what each callback must keep; raises SaveError, naming it and the key, for what is not JSON values."""
+        """Return the states of all callbacks; raises SaveError, naming callback and key, for a non-JSON value."""
         kept = []
         for callback in self.callbacks:
             name = type(callback).__name__
@@ -201,9 +210,9 @@ class CallbackList:
         return State({"all": kept})
 
     def restore(self, state: State) -> None:
-        """Give each callback what one of its class, in the same place among these, returned.
+        """Restore the states of the callbacks; states of one class are assigned in order.
 
-        Raises SaveError, naming the callback, where it cannot take that.
+        Raises SaveError, naming the callback, if its `load_state_dict` fails.
         """
         kept: dict[str, list[Any]] = {}
         for told in state.values("all", dict):
@@ -220,12 +229,12 @@ class CallbackList:
 
 
 def _overrides(callback: Callback, event: str) -> bool:
-    """Whether a callback's method is another than the one that does nothing; its own attributes count, too."""
+    """Return whether a callback overrides an event, in its class or as an attribute of the object."""
     return getattr(getattr(callback, event), "__func__", None) is not getattr(Callback, event)
 
 
 def _check_callback(callback: Any) -> None:
-    """Raise ConfigError unless it is a Callback whose "on_..." methods are events and take a Moment."""
+    """Raise ConfigError unless `callback` is a Callback whose "on_..." methods are events and take a Moment."""
     if not isinstance(callback, Callback):
         raise ConfigError(f"callbacks must hold objects of subclasses of marltrain.Callback, got {shown(callback)}")
     name = type(callback).__name__
@@ -243,9 +252,9 @@ _TAGS = ({"float"}, {"mapping"})
 
 
 def _kept(value: Any, where: str) -> Any:
-    """Return the JSON values that `_given_back` turns back; raises SaveError for what would not come back equal.
+    """Encode a value as JSON values that `_given_back` decodes; raises SaveError for other types.
 
-    What JSON has no number for, nan and infinities, is put into words.
+    nan and infinities, which JSON lacks, are encoded as text.
     """
     if isinstance(value, np.bool_ | np.integer | np.floating):
         value = value.item()
@@ -265,7 +274,7 @@ def _kept(value: Any, where: str) -> Any:
 
 
 def _given_back(value: Any) -> Any:
-    """Undo `_kept`."""
+    """Decode the JSON values that `_kept` returned."""
     if isinstance(value, list):
         return [_given_back(inner) for inner in value]
     if not isinstance(value, dict):
@@ -278,10 +287,10 @@ def _given_back(value: Any) -> Any:
 
 @dataclass
 class Periodic:
-    """Calls `function(episodes, steps)` at the start, and whenever the episodes reach or pass a multiple of `every`.
+    """Calls `function(episodes, steps)` at the start and when the episodes reach or pass a multiple of `every`.
 
-    Passing several multiples at once is one call. `name` is the trainer's argument, for messages; `passed` counts the
-    multiples so far.
+    Passing several multiples at once causes one call.
+    name: the trainer's argument, for messages.  passed: number of multiples passed so far.
     """
 
     name: str
@@ -289,22 +298,22 @@ class Periodic:
     every: int
 
     def __post_init__(self) -> None:
-        """Raise ConfigError unless the function is None, or takes (episodes, steps)."""
+        """Raise ConfigError unless the function is None or accepts (episodes, steps)."""
         self.passed = 0
         if self.function is not None:
             check_function(self.name, self.function, "episodes", "steps")
 
     def start(self) -> None:
-        """Call with (0, 0) and count from there."""
+        """Call the function with (0, 0) and start counting."""
         self.passed = 0
         _call(self.name, self.function, 0, 0)
 
     def go_on(self, episodes: int) -> None:
-        """Count on from so many episodes."""
+        """Continue counting from a number of episodes, without a call."""
         self.passed = episodes // self.every
 
     def at(self, episodes: int, steps: int) -> None:
-        """Call if `episodes` reached a multiple that the last call had not."""
+        """Call the function if `episodes` has reached a new multiple of `every`."""
         if episodes // self.every > self.passed:
             self.passed = episodes // self.every
             _call(self.name, self.function, episodes, steps)
@@ -312,7 +321,7 @@ class Periodic:
 
 @dataclass(frozen=True)
 class FunctionHooks:
-    """The functions given to the trainer by name; the loop calls these methods where the events fall."""
+    """Function arguments of the trainer: train_fn, test_fn, save_best_fn, save_last_fn and stop_fn."""
 
     train: Periodic
     test: Periodic
@@ -321,15 +330,15 @@ class FunctionHooks:
     stop_fn: Callable[[float, int], bool] | None = None
 
     def state(self) -> State:
-        """Return how far the paced ones have come."""
+        """Return the counts of the periodic functions."""
         return State({"train": self.train.passed, "test": self.test.passed})
 
     def restore(self, state: State) -> None:
-        """Go on from there."""
+        """Restore the counts that `state` returned."""
         self.train.passed, self.test.passed = state.count("train"), state.count("test")
 
     def __post_init__(self) -> None:
-        """Raise ConfigError unless each is None, or a function that takes what it is given."""
+        """Raise ConfigError unless each is None or a function that accepts its arguments."""
         for name, *arguments in (("save_best_fn", "episode"), ("save_last_fn",), ("stop_fn", "metric", "episode")):
             if (function := getattr(self, name)) is not None:
                 check_function(name, function, *arguments)
@@ -343,9 +352,9 @@ class FunctionHooks:
         _call("save_last_fn", self.save_last_fn)
 
     def stops(self, metric: float, episode: int) -> bool:
-        """Return whether `stop_fn(metric, episode)` says that training is over; None says that it is not.
+        """Return the result of `stop_fn(metric, episode)`: whether training ends; None counts as False.
 
-        Raises ConfigError for any other answer than these.
+        Raises ConfigError for other results.
         """
         answer = python_number(_call("stop_fn", self.stop_fn, metric, episode))
         if answer is not None and not isinstance(answer, bool):
@@ -354,6 +363,7 @@ class FunctionHooks:
 
 
 def _call(name: str, function: Callable[..., Any] | None, *arguments: Any) -> Any:
+    """Call a function if it is given; an exception gains a note that names the call."""
     if function is None:
         return None
     try:

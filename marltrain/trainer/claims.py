@@ -13,18 +13,18 @@ from marltrain.policies.agents.agent import Agent
 
 _GUARD = threading.Lock()
 _AT_WORK: dict[int, tuple[int, str]] = {}
-"""By an object's id: the thread that uses it, and its work."""
+"""Object id -> (thread that uses the object, "training" or "playing")."""
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_AT_WORK.clear)  # a child's objects are copies, which no thread uses
+    os.register_at_fork(after_in_child=_AT_WORK.clear)  # objects of a child are copies, not in use there
 
 
 @contextmanager
 def at_work(trainer: object, agents: Any, *, training: bool) -> Iterator[None]:
-    """Keep a trainer and a list of agents for this thread; what is no Agent is passed over.
+    """Reserve a trainer and a list of agents for this thread; other objects in the list are ignored.
 
-    training: keep them for one call of `train`. Without it a hook of `train` may test or show the agents.
-    Raises ConfigError for the trainer, and AgentError, naming its place, for an agent that is in use.
+    training: reserve them for one call of `train`. With False, hooks of `train` may test or show the agents.
+    Raises ConfigError for a trainer in use, and AgentError, naming its place, for an agent in use.
     """
     me, work = threading.get_ident(), "training" if training else "playing"
     named: dict[int, tuple[str, type[MarlTrainError]]] = {}

@@ -1,4 +1,4 @@
-"""The parts that a run is built from."""
+"""RunContext: the parts of a run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class RunContext:
-    """What a run is built of, made and checked before it starts.
+    """Parts of a run, built and checked before it starts.
 
-    evaluation: None where no tests are played.  folder: where it is written; None for nowhere.
-    told: what its checkpoints say of the run as a whole.
-    past: of a run that goes on.
+    evaluation: plays the tests; None without tests.  folder: the run's folder; None if no files are written.
+    line_up: the agents that play the tests.  rotate: whether they change seats.
+    told: facts of the run for the manifest of its checkpoints.
+    closing: closes environments and releases the folder at the end.
+    past: the earlier run, if this run continues one.
     """
 
     envs: VectorEnv
@@ -49,14 +51,14 @@ class RunContext:
     past: EarlierRun | None = None
 
     def steps_left(self, env_steps: int, timing: TestSchedule) -> list[int]:
-        """Return the batch steps until a test, a checkpoint and the end of a budget are due, after some env steps."""
+        """Return the batch steps left until the end of the budget, a test and a checkpoint, as far as they are set."""
         budget, checkpoint = self.budgets.env_steps, self.checkpoint
         until = [None if budget is None else budget - env_steps, left(env_steps, timing.every_steps)]
         until.append(None if checkpoint is None else checkpoint.steps_left(env_steps))
         return [-(-steps // self.envs.num_envs) for steps in until if steps is not None]
 
     def episodes_left(self, episodes: int, timing: TestSchedule) -> int:
-        """Return the episodes until a test, `train_fn`, a checkpoint or the end of a budget is due."""
+        """Return the number of episodes until a test, `train_fn`, a checkpoint or the end of a budget is due."""
         train_fn, checkpoint = self.hooks.train, self.checkpoint
         every = (
             timing.every_episodes, self.budgets.episodes, train_fn.every if train_fn.function else None,

@@ -57,32 +57,35 @@ class DecentralizedTrainer:
     """Trains several agents at once in one environment, each with its own policy.
 
     env: "namespace/name", a class or a factory.  env_args: its keyword arguments.
-    batch_size, update_freq: for learners that set none of their own.
+    num_train_envs, num_test_envs: number of parallel environments for training and for tests.
+    batch_size, update_freq: rows of a batch, and env steps between updates, for learners that set none of their own.
     test_freq, test_freq_steps: episodes and env steps between tests. If both are given, a test is played at the
     multiples of each; if only test_freq_steps is given, at its multiples only. test_freq=None alone: no tests.
-    max_test_steps: env steps after which a test is cut; the episodes that run then count with their return so far.
-    episodes_per_train, steps_per_train, updates_per_train: budgets; the first reached ends training.
-    train_fn(episodes, steps), test_fn(episodes, steps): called at the start of training (a test), and whenever the
-    finished episodes pass a multiple of the environments.
-    save_best_fn(episode): after a test whose metric is the best so far.  save_last_fn(): once, at the end.
-    stop_fn(metric, episode) -> bool: after every test.
+    max_test_steps: env steps after which a test is cut; episodes running then count with their return so far.
+    episodes_per_train, steps_per_train, updates_per_train: budgets; the first one reached ends training.
+    train_fn(episodes, steps), test_fn(episodes, steps): called at the start of training (of a test), and whenever the
+    number of finished episodes passes a multiple of the number of environments.
+    save_best_fn(episode): called after a test whose metric is the best so far.  save_last_fn(): called at the end.
+    stop_fn(metric, episode) -> bool: called after every test; True ends training.
     reward_metric(rewards [episodes, players]) -> float; by default the mean over the players that learn at that test.
-    shared_memory: a learner also reads the other seats' streams of the same spaces (off-policy).
-    team_reward: None, "mean", "sum" or f(rewards [P]): one reward for all, in learning only.
-    collect: "serial": collect, then learn.  "overlap": learn in a thread while the next env steps are collected, for a
-    second core: agents act one update behind, and what they did is counted as what they were then (PPO's ratio).
-    vector, num_workers: "dummy" (this process) or "subproc" (worker processes).
-    double_buffer: the environments step in two halves in turn, so that the workers of one have work while agents decide
-    for the other (subproc only). No number changes.
-    on_fault: what is done where an environment of Python raises, breaks its contract or hangs, or its worker ends.
-    "raise": an error.  "restart": its running episode is dropped, and it begins a new one.  None: an error where an
-    environment's code fails before it has once finished an episode, else a restart.
-    max_env_restarts: faults that are survived within 10,000 env steps.
+    shared_memory: a learner also learns from the transitions of other seats with the same spaces (off-policy only).
+    team_reward: None, "mean", "sum" or f(rewards [P]): one reward for all players, used in learning only.
+    collect: "serial": collect, then learn.  "overlap": learn in a thread while the next env steps are collected, which
+    uses a second core. Agents then act with the weights of one update before; PPO's ratio uses the probabilities of
+    these weights.
+    vector, num_workers: "dummy" (this process) or "subproc" (worker processes), and the number of workers.
+    double_buffer: step the environments in two halves in turn, so that one half steps while agents act for the other
+    (subproc only). Results do not change.
+    on_fault: reaction to a Python environment that raises, breaks its contract or hangs, or whose worker process ends.
+    "raise": an error.  "restart": its running episode is dropped, and a new one begins.  None: an error if the
+    environment's code fails before its first finished episode, else a restart.
+    max_env_restarts: maximum number of survived faults within 10,000 env steps.
     env_timeout: seconds that a worker may take for one env step of its environments (subproc only).
-    progress: True shows a bar in a terminal, and lines in other outputs; a `ProgressPrinter` says how often lines come.
-    run_dir: where tables, picture and agents go; runs/<name>-<time> by default. False: nothing is written.
+    progress: True shows a bar in a terminal and lines in other outputs; a `ProgressPrinter` sets the interval of lines.
+    callbacks: `Callback` objects, called in the given order.
+    run_dir: folder for tables, plot and agents; runs/<name>-<time> by default. False: no files are written.
 
-    Raises ConfigError for a wrong argument, before anything runs.
+    Raises ConfigError for a wrong argument, before an environment is built.
     """
 
     @config.checked_arguments
@@ -122,7 +125,7 @@ class DecentralizedTrainer:
         test_freq_steps: int | None = None,
         max_test_steps: int | None = TEST_STEPS,
     ) -> None:
-        """Check every argument; nothing runs yet."""
+        """Check every argument; no environment is built yet."""
         self.settings = TrainerSettings(
             num_train_envs=num_train_envs, num_test_envs=num_test_envs, batch_size=batch_size, update_freq=update_freq,
             test_freq=test_freq, episodes_per_train=episodes_per_train, episodes_per_test=episodes_per_test,
@@ -156,7 +159,7 @@ class DecentralizedTrainer:
         self._runs = Path("runs").absolute()  # an environment may change the working folder
         self.stop_reason = ""
         self.run: Run | None = None
-        self.trained = 0  # calls of train so far, each with episodes of its own
+        self.trained = 0  # number of `train` calls so far; each plays episodes of its own seeds
         self._streams: Streams | None = None
         self._streams_of: tuple[tuple[Agent, ...], str] | None = None
 
@@ -173,27 +176,28 @@ class DecentralizedTrainer:
         any_threads: bool = False,
         go_on: bool | DecentralizedTrainer = False,
     ) -> dict[str, Any]:
-        """Train; return what was collected, measured and written.
+        """Train the agents; return the counts, metrics and tables of the run.
 
-        agents: one a player, in the players' order; one object may sit in several seats.
-        learning_mask, exploration_mask: a truth value a seat; exploration_mask=None: all explore.
-        test_agents: the line-up that plays the tests, moving on one seat an episode.
-        resume: the folder of a run: goes on from its newest checkpoint (see `Checkpoint`), or from the one named
-        (runs/x/checkpoints/12000), with the same arguments; budgets count from the run's beginning. A folder without a
-        checkpoint starts anew, with a warning.
-        any_threads: resume with another number of threads too, which changes sums in their last bits.
-        go_on: True: this call goes on with the run of the last one. Counters, schedules, tables, folder, the comparison
-        of tests and the state of callbacks continue; budgets come on top; the result is that of the whole run. Agents,
-        masks and test_agents may differ. Episodes begin anew, on seeds not used before; an unfinished rollout is
-        dropped. Another trainer, for the run of its last call: the environment may differ, but not its players.
+        agents: one agent per player, in the players' order; one object may hold several seats.
+        learning_mask, exploration_mask: one truth value per seat; exploration_mask=None: all explore.
+        plot: draw metrics.png at the end.
+        test_agents: the line-up that plays the tests; it rotates by one seat per episode.
+        resume: folder of a run: continues from its newest checkpoint (see `Checkpoint`), or from a given one
+        (runs/x/checkpoints/12000), with the same arguments. Budgets count from the start of the run. If the folder has
+        no checkpoint, a new run starts, with a warning.
+        any_threads: allow another number of threads on resume, which changes sums in their last bits.
+        go_on: True: continue the run of the previous call. Counters, schedules, tables, folder, the comparison of tests
+        and the state of callbacks continue; budgets are added; the result covers the whole run. Agents, masks and
+        test_agents may differ. New episodes begin, on seeds not used before; an unfinished rollout is dropped. If
+        another trainer is given, the run of its last call continues; the environment may differ, its players may not.
 
-        Returns a mapping with `reward_metric_stats` (a metric a test), `num_collected_steps` (env steps),
-        `num_collected_episodes`, `num_gradient_steps`, `num_updates`, `training_time` (s, tests included),
-        `stop_reason`, `run_dir`, `history` and `episodes` (pandas); `faults` (pandas) and `num_faults`: what befell
-        environments; `num_dropped_steps`: env steps of episodes that were dropped for it. Ctrl-C and SIGTERM end the
-        step, save and return the result so far; a second one leaves at once. An exception is raised again after the
-        last agents are saved.
-        Raises AgentError, MaskError or ConfigError before anything runs, SaveError for a damaged checkpoint.
+        Returns a mapping with `reward_metric_stats` (one metric per test), `num_collected_steps` (env steps),
+        `num_collected_episodes`, `num_gradient_steps`, `num_updates`, `training_time` (seconds, including tests),
+        `stop_reason`, `run_dir`, `history` and `episodes` (pandas). `faults` (pandas) and `num_faults` report faults of
+        environments, `num_dropped_steps` the env steps of episodes dropped because of them.
+        Ctrl-C and SIGTERM end training after the current step, save and return the result so far; a second one exits
+        at once. An exception is raised again after the last agents are saved.
+        Raises AgentError, MaskError or ConfigError before training starts, SaveError for a damaged checkpoint.
         """
         asked = TrainSettings(plot=plot, any_threads=any_threads)
         config.validate(asked, "DecentralizedTrainer.train")
@@ -229,7 +233,10 @@ class DecentralizedTrainer:
 
     @config.checked_arguments
     def test(self, agents: Sequence[Agent], episodes: int | None = None) -> TestResult:
-        """Play a test with these agents in these seats (no rotation); nothing is learned or moved."""
+        """Play a test with these agents in these seats, without rotation or learning; return its `TestResult`.
+
+        episodes: number of episodes; `episodes_per_test` by default.
+        """
         asked = TestSettings(episodes=episodes)
         config.validate(asked, "DecentralizedTrainer.test")
         episodes = self.settings.episodes_per_test if asked.episodes is None else asked.episodes
@@ -240,11 +247,11 @@ class DecentralizedTrainer:
             return Evaluation(envs, self.seed, self.settings.max_test_steps).play(seating.units, episodes, caller=5)
 
     def stop(self, reason: str) -> None:
-        """End training after the current batch step."""
+        """End training after the current batch step; the first reason given becomes `stop_reason` of the result."""
         self.stop_reason = self.stop_reason or reason
 
     def log(self, name: str, value: float) -> None:
-        """Write down a number of your own, from a hook; see `Moment.log`."""
+        """Log a custom number from a hook, while training runs; see `Moment.log`."""
         if self.run is None or self.run.finished:
             raise ConfigError("log: numbers can be logged only while training runs, before on_train_end")
         self.run.scalars.log(name, value)
@@ -261,7 +268,7 @@ class DecentralizedTrainer:
 
     @property
     def folder(self) -> Path:
-        """The folder of the present or last run; raises ConfigError where there is none."""
+        """Folder of the current or last run; raises ConfigError without a run or with run_dir=False."""
         if self.run is None:
             raise ConfigError("no run has begun: its folder is made by train()")
         if self.run.parts.folder is None:
@@ -270,7 +277,7 @@ class DecentralizedTrainer:
 
     @property
     def learning_mask(self) -> tuple[bool, ...]:
-        """Which seats learn. May be set in a hook: checked at once, counts from the next batch step on."""
+        """Seats that learn. A hook may set it: it is checked at once and takes effect at the next batch step."""
         return tuple(bool(value) for value in self._running("learning_mask").masks()[0])
 
     @learning_mask.setter
@@ -282,7 +289,7 @@ class DecentralizedTrainer:
 
     @property
     def exploration_mask(self) -> tuple[bool, ...]:
-        """Which seats explore. May be set in a hook: checked at once, counts from the next batch step on."""
+        """Seats that explore. A hook may set it: it is checked at once and takes effect at the next batch step."""
         return tuple(bool(value) for value in self._running("exploration_mask").masks()[1])
 
     @exploration_mask.setter
@@ -291,7 +298,7 @@ class DecentralizedTrainer:
         run.set_masks(exploring=as_mask(values, run.parts.envs.spec, "exploration_mask", some=False))
 
     def save(self, folder: Path, agents: Sequence[Agent]) -> None:
-        """Write agents to a folder of the run."""
+        """Save agents to a folder."""
         from marltrain.policies.agents.saving import save
 
         save(folder, list(agents), players=None if self.run is None else self.run.parts.envs.spec.names)
@@ -302,7 +309,10 @@ class DecentralizedTrainer:
         return self.run
 
     def _found(self, resume: str | Path | None, stack: ExitStack) -> tuple[FoundCheckpoint | None, RunFolder | None]:
-        """Lock the folder to go on in, read its checkpoint, and take its seed; None where the run starts anew."""
+        """Lock the folder of the resumed run, read its checkpoint and adopt its seed.
+
+        Returns the checkpoint and the folder; each is None if there is none.
+        """
         if resume is None:
             return None, None
         if self.run_dir is False:
@@ -324,14 +334,14 @@ class DecentralizedTrainer:
     def _folder(
         self, resume: str | Path | None, found: FoundCheckpoint | None, locked: RunFolder | None
     ) -> RunFolder | None:
-        """Return the run's folder: the one that is locked already, a new one, or None."""
+        """Return the run's folder: the one already locked, a new one, or None."""
         if found is not None or self.run_dir is False:
             return locked
         if resume is None:
             fresh = self.run_dir is None
             return new_folder(self.run_dir or self._runs / default_name(self.source.name), fresh=fresh)
         if locked is not None and (locked.path / "last").exists() and not (locked.path / FOLDER).exists():
-            locked.release()  # that run has ended, and never had a checkpoint
+            locked.release()  # that run has ended without a checkpoint
             locked = None
         folder = new_folder(run_of(resume)) if locked is None else locked
         warnings.warn(f"{resume} holds no finished checkpoint: the run starts anew, in {folder.path}", stacklevel=5)
@@ -356,7 +366,7 @@ class DecentralizedTrainer:
         any_threads: bool,
         go_on: bool | DecentralizedTrainer,
     ) -> tuple[Run, FoundCheckpoint | None, Array, Array]:
-        """Build and check everything a run needs; environments are closed again when a check fails."""
+        """Build and check all parts of a run; environments are closed again if a check fails."""
         settings = self.settings
         with ExitStack() as stack:
             stack.enter_context(at_work(self, agents, training=True))
@@ -392,7 +402,7 @@ class DecentralizedTrainer:
             told = self._told(spec, agents, test_agents, (learning, exploring))
             if found is not None:
                 check(found, told, any_threads=any_threads)
-                self._streams = None  # a checkpoint brings its own
+                self._streams = None  # the checkpoint holds its own
             defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory)
             for unit in seating.units:
                 check_pace(unit, spec, envs.num_envs, defaults)
@@ -406,7 +416,7 @@ class DecentralizedTrainer:
             thread = stack.enter_context(learning_thread(settings.collect))
             schedulers = []
             for unit in learners:
-                stack.callback(unit.learner.act_directly)  # also where the next one is refused
+                stack.callback(unit.learner.act_directly)  # runs also if the next learner is refused
                 schedulers.append(UpdateScheduler(unit, streams, envs.num_envs, defaults, thread))
                 if past is not None:
                     schedulers[-1].follow(past.counters.updates, past.schedulers)
@@ -417,7 +427,7 @@ class DecentralizedTrainer:
                 folder = None if earlier.parts.folder is None else existing_folder(earlier.parts.folder.path)
             if folder is not None:
                 stack.callback(folder.release)
-                if self.checkpoint is not None:  # says that this run is to be resumed, however early it stops
+                if self.checkpoint is not None:  # marks the run as resumable, however early it stops
                     (folder.path / FOLDER).mkdir(exist_ok=True)
                 record(folder.path, self, spec, agents, (learning, exploring))
             self.trained += 1
@@ -433,7 +443,7 @@ class DecentralizedTrainer:
         return Run(self, parts), found, learning, exploring
 
     def _evaluation(self, stack: ExitStack) -> Evaluation:
-        """Return what plays the tests, in environments of its own, which `stack` closes."""
+        """Return the Evaluation that plays the tests, in environments of its own, which `stack` closes."""
         settings = self.settings
         num_envs = min(settings.num_test_envs, settings.episodes_per_test)
         envs = stack.enter_context(closed(self._vector(num_envs, "test"), self.source.name))
@@ -446,7 +456,10 @@ class DecentralizedTrainer:
         test_agents: Sequence[Agent] | None,
         masks: tuple[Array, Array],
     ) -> dict[str, Any]:
-        """Return what a checkpoint says of the run as a whole; raises AgentError for agents that it could not hold."""
+        """Return the facts of the run for the manifest of its checkpoints.
+
+        Raises AgentError for agents that a checkpoint cannot hold, and ConfigError for frame stacks without memory.
+        """
         if self.checkpoint is not None:
             check_resumable([*agents, *(test_agents or ())])
             check_frames(spec, memory=self.checkpoint.settings.memory)
@@ -456,15 +469,15 @@ class DecentralizedTrainer:
         }  # fmt: skip
 
     def _streams_for(self, spec: EnvSpec, seating: Seating, plans: Mapping[int, Plan], num_envs: int) -> Streams:
-        """Return the streams of the last `train` when the same agents sit in the same seats, else new ones."""
-        who = tuple(seating.agents), repr(plans)  # the agents themselves: an id may come back after its object is gone
+        """Return the streams of the last `train` call if the same agents hold the same seats, else new ones."""
+        who = tuple(seating.agents), repr(plans)  # agents, not ids: an id may be reused after its object is deleted
         known = self._streams_of is not None and _same(self._streams_of, who)
         if self._streams is None or self._streams.torn or not known:
             self._streams, self._streams_of = Streams(spec, num_envs, plans), who
         return self._streams
 
     def _watchers(self, folder: RunFolder | None, budgets: Budgets) -> list[Callback]:
-        """The callbacks of every run: TensorBoard files where it has a folder, and a progress bar if it is wanted."""
+        """Return the built-in callbacks: TensorBoard files if the run has a folder, and the progress display."""
         from marltrain.trainer.reporting.tensorboard import TensorBoard
 
         watchers: list[Callback] = [] if folder is None else [TensorBoard(folder.path)]
@@ -474,5 +487,5 @@ class DecentralizedTrainer:
 
 
 def _same(before: tuple[tuple[Agent, ...], str], now: tuple[tuple[Agent, ...], str]) -> bool:
-    """Whether the very same agents sit in the same seats, with the same plans."""
+    """Return whether identical agent objects hold the same seats, with the same plans."""
     return before[1] == now[1] and all(old is new for old, new in zip(before[0], now[0], strict=True))

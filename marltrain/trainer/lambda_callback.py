@@ -13,10 +13,10 @@ from marltrain.trainer.callbacks import EVENTS, Callback, Moment
 class LambdaCallback(Callback):
     """A callback made of functions: `LambdaCallback(on_test_end=lambda moment: print(moment.data["metric"]))`.
 
-    functions: one for each event, by the event's name (see `Callback`). Each is called with a `Moment`; None: no
-    function.  only_watches: see `Callback`.
+    functions: functions by the name of their event (see `Callback`), called with a `Moment`; None: no function.
+    only_watches: see `Callback`.
 
-    Raises ConfigError for a name that is no event, and for a value that is no function of one argument.
+    Raises ConfigError for a name that is not an event, and for a value that is not a function of one argument.
     """
 
     def __init__(self, *, only_watches: bool = False, **functions: Callable[[Moment], Any] | None) -> None:

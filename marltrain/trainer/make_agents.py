@@ -1,4 +1,4 @@
-"""make_agents: one agent a player, all by one algorithm or each by its own."""
+"""make_agents: one agent per player, by one algorithm for all or by one for each."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from marltrain.trainer.reporting.preparation import shown_if_slow
 
 Kind = str | type[Agent]
 Asked = Kind | tuple[Kind, Mapping[str, Any]]
-"""How an entry is written: a registered name or a class, or either with its settings."""
+"""An entry: a registered name or a class, or a pair of either and its settings."""
 RANDOM = "random"
 OF_ENV = ("observation_space", "action_space", "frame_stack")
-"""Arguments of an agent that the environment gives."""
+"""Arguments of an agent that come from the environment."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class _Sharing:
 
 @dataclass(frozen=True, eq=False)
 class _Entry:
-    """An algorithm and its settings, for some players. where: how a message names it."""
+    """An algorithm and its settings, for one or several players; where: its name in messages."""
 
     where: str
     algorithm: Any
@@ -45,7 +45,7 @@ class _Entry:
 
     @classmethod
     def of(cls, where: str, given: Any) -> _Entry:
-        """Read a registered name, an agent class, or (either, settings); raises ConfigError."""
+        """Return an entry for a name, an agent class or (either, settings); raises ConfigError for other values."""
         algorithm, settings = given if _is_pair(given) else (given, {})
         entry = cls(where, algorithm, settings)
         entry._check_algorithm()
@@ -89,21 +89,24 @@ class _Entry:
             )
 
     def make(self, player: PlayerSpec, **common: Any) -> Agent:
-        """Make the agent of a player; raises an error that names the player. common: seed and backend."""
+        """Make the agent of a player; errors name the player.
+
+        common: seed and backend.
+        """
         kind = RandomAgent if self.algorithm == RANDOM else self.algorithm
         made_by: Any = agent_class(kind) if isinstance(kind, str) else kind
         offered = {
             "observation_space": player.observation_space, "action_space": player.action_space,
             "frame_stack": player.layout.stack, **common,
         }  # fmt: skip
-        if not issubclass(made_by, LearningAgent):  # a class of the user's own takes which of these it likes
+        if not issubclass(made_by, LearningAgent):  # a custom class gets only the arguments that it names
             taken = inspect.signature(made_by).parameters
             offered = {name: value for name, value in offered.items() if name in taken}
         try:
             made: Agent = made_by(**{**offered, **self.settings})
         except MarlTrainError as error:
             raise type(error)(f"player {player.name!r}: {error}") from error
-        except Exception as error:  # code of the user's own, such as a network, may fail with anything
+        except Exception as error:  # user code, such as a network, may raise any exception
             raise AgentError(
                 f"player {player.name!r}: its {made_by.__name__} cannot be made: {spoken(error)}. Look at the settings "
                 f"given for it: {', '.join(map(str, self.settings)) or 'none'}"
@@ -126,18 +129,20 @@ def make_agents(
     seed: int | None = None,
     **hyper: Any,
 ) -> list[Agent]:
-    """Make one agent a player of an environment, in the players' order.
+    """Make one agent per player of an environment, in the players' order.
 
-    name: "ppo", "dqn" or "random", or a class of agents, with which every player's agent is made. Or, for each player
-      its own: a mapping from players' names and shell patterns ("hare_*", as `fnmatch` reads them, case counts) to such
-      a name, a class, or (name or class, its settings); or a list of these, one a player in the players' order. A
-      player's name takes precedence over patterns; every player must be matched once, and every key must match. A class
-      that is not a `LearningAgent` is given the spaces, seed and backend that its constructor names.
-    share: players with equal spaces (and of one entry of a mapping) get the same agent.
-    seed: each agent's own seed hangs below it, by the player's place.
-    hyper: settings of every entry's algorithm; an entry's own take precedence.
-    Raises ConfigError for an unknown algorithm, setting or player, AgentError for a network that does not fit, each
-    naming the player.
+    name: "ppo", "dqn", "random" or an agent class, for all players. For different agents, either a mapping from
+      players' names or shell patterns ("hare_*", case-sensitive, see `fnmatch`) to entries, or a list of entries in the
+      players' order. An entry is a name, a class, or a pair (name or class, settings). A player's name takes precedence
+      over patterns; every player must match exactly one key, and every key must match a player. A class that is not a
+      `LearningAgent` gets those of spaces, seed and backend that its constructor names.
+    env, env_args: as for `DecentralizedTrainer`.
+    share: players with equal spaces (and the same entry of a mapping) get the same agent.
+    backend: framework of the learning agents, "torch" by default.
+    seed: seed from which each agent's seed is derived, by the player's place; drawn if None.
+    hyper: settings of every entry's algorithm; an entry's own settings take precedence.
+    Raises ConfigError for an unknown algorithm, setting or player, and AgentError for a network that does not fit. Each
+    names the player.
     """
     from marltrain.envs import probe, resolve
 
@@ -161,7 +166,7 @@ _Keyed = _Entry | Mapping[str, _Entry] | Sequence[_Entry]
 
 
 def _keyed(name: Any, hyper: Mapping[str, Any]) -> _Keyed:
-    """Read what `make_agents` is to make: one entry, entries by name or pattern, or one a player."""
+    """Return the argument `name` as one entry, entries by name or pattern, or a list of entries."""
 
     def entry(where: str, given: Any) -> _Entry:
         own = _Entry.of(where, given)
@@ -177,7 +182,7 @@ def _keyed(name: Any, hyper: Mapping[str, Any]) -> _Keyed:
 
 
 def _seats(keyed: _Keyed, spec: EnvSpec, *, share: bool) -> list[_Entry]:
-    """Return each player's entry; raises ConfigError where it is not exactly one."""
+    """Return each player's entry; raises ConfigError unless every player has exactly one."""
     names = spec.names
     if isinstance(keyed, _Entry):
         return [keyed] * len(names)

@@ -1,4 +1,4 @@
-"""Watch or film a game."""
+"""play: show or film episodes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FILMS = (".gif", ".mp4")
 HOLD = 1.0
-"""Seconds for which an episode's last picture stays."""
+"""Seconds for which the last frame of an episode is shown."""
 Show = Callable[[Adapter, bool], None]
 
 
@@ -47,14 +47,14 @@ def play(
     seed: int = 0,
     fps: float | None = None,
 ) -> Array:
-    """Play whole episodes in a window, as text, or film them; return the returns, [episodes, players] float64.
+    """Play whole episodes in a window, as text, or into a film; return the returns, [episodes, players] float64.
 
-    env, env_args: as for `DecentralizedTrainer`.  agents: one a player.
-    out: a path that ends in .gif or .mp4 to film; None shows a window, or prints the text of environments that have
-        no window (render mode "ansi").
-    greedy: agents do not explore.  seed: of the episodes.
-    fps: pictures a second; None: what the environment says, else 2 for turn-based games and 10 for others.
-    Raises ConfigError for other paths, EnvError for environments that cannot be shown that way.
+    env, env_args: as for `DecentralizedTrainer`.  agents: one agent per player.
+    out: path of the film, .gif or .mp4. None shows a window, or prints the text of environments without a window
+        (render mode "ansi").
+    greedy: agents do not explore.  seed: seed of the episodes.
+    fps: frames per second; None: the environment's `render_fps`, else 2 for turn-based games and 10 for others.
+    Raises ConfigError for other paths, EnvError for environments that do not support this kind of display.
     """
     check_flags("play", greedy=greedy)
     if episodes < 1:
@@ -84,10 +84,10 @@ def play(
 
 
 class _Table:
-    """One environment that is shown: a new object for each episode, which no impure reset can spoil."""
+    """The environment that is shown; every episode uses a new object, since a reset may leave state behind."""
 
     def __init__(self, source: Source, spec: EnvSpec, render_modes: Sequence[str]) -> None:
-        """Build the environment with the first of the modes that it has; raises EnvError where it has none."""
+        """Build the environment with the first supported render mode; raises EnvError if none is supported."""
         self.source, self.spec = source, spec
         self.contract, self.step = Contract(spec), Step.empty(spec, 1)
         self.used = False
@@ -107,7 +107,7 @@ class _Table:
         return metadata_of(self.adapter.env)
 
     def episode(self, actors: Actors, show: Show, seed: int) -> Array:
-        """Play one episode and return its undiscounted sums of rewards, [P] float64."""
+        """Play one episode; return the players' undiscounted returns, [P] float64."""
         if self.used:
             self.close()
             self.adapter = self._build()
@@ -158,7 +158,7 @@ class _Table:
 
 
 def _remedy(known: Sequence[str]) -> str:
-    """Return how to show an environment that has the modes `known`, but none of those asked for."""
+    """Return advice on how to show an environment that supports only the render modes `known`."""
     if "rgb_array" in known:
         return "Film it: out='game.gif'"
     if {"human", "ansi"} & set(known):
@@ -167,9 +167,9 @@ def _remedy(known: Sequence[str]) -> str:
 
 
 class _Window:
-    """Shows each picture for its time, and prints what is text.
+    """Shows each frame for 1 / fps seconds, and prints frames that are text.
 
-    draws: Gymnasium's environments draw by themselves, as they do with render mode "human".
+    draws: whether Gymnasium environments draw by themselves, as in render mode "human".
     """
 
     def __init__(self, fps: float, *, draws: bool) -> None:
@@ -185,7 +185,7 @@ class _Window:
 
 @contextmanager
 def _film(path: Path, fps: float) -> Iterator[Show]:
-    """Give a function that adds the present picture to the film; the film takes its place when it is whole."""
+    """Yield a function that adds the current frame to the film; the file appears at `path` when it is complete."""
     import imageio.v2
 
     with replacing(path) as beside:
@@ -203,7 +203,7 @@ def _film(path: Path, fps: float) -> Iterator[Show]:
 
 
 def _picture(frame: Any) -> Array:
-    """Check a frame, and cut it to even sides, which films need."""
+    """Return a frame cut to even height and width, as video codecs need; raises EnvError for other arrays."""
     picture = np.asarray(frame)
     if picture.ndim != 3 or picture.shape[2] not in (3, 4) or picture.dtype != np.uint8:
         raise EnvError(
@@ -216,7 +216,7 @@ def _picture(frame: Any) -> Array:
 
 @contextmanager
 def _without_window() -> Iterator[None]:
-    """Let pygame draw where there is no display, unless the user chose a driver."""
+    """Let pygame render without a display, unless the user has set SDL_VIDEODRIVER."""
     chosen = os.environ.get("SDL_VIDEODRIVER")
     os.environ["SDL_VIDEODRIVER"] = chosen or "dummy"
     try:

@@ -1,4 +1,4 @@
-"""Warnings and checks before training starts: will every learning agent update, and can tests show it?"""
+"""Checks before training: every learning agent makes an update, and tests include a trained agent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from marltrain.trainer.seats import Unit
 from marltrain.trainer.updating.pace import Defaults, pace_of
 
 NOTHING = "nothing is learned"
-"""How every warning of it begins."""
+"""Start of every warning about training without updates."""
 
 
 def warn_of_early_end(
@@ -28,10 +28,10 @@ def warn_of_early_end(
     *,
     begun: bool = False,
 ) -> None:
-    """Warn where training ends before an agent that is to learn makes its first update.
+    """Warn if training ends before the first update of an agent that should learn.
 
-    learning: [P] bool.  steps_per_train: the budget in env steps; other budgets tell nothing beforehand.
-    begun: they have learned before, and `learning_starts` may be over.
+    learning: [P] bool.  steps_per_train: budget in env steps; for other budgets nothing can be computed in advance.
+    begun: the agents have learned before, so `learning_starts` may already be reached.
     """
     if steps_per_train is None:
         return
@@ -53,7 +53,7 @@ def warn_of_early_end(
 
 
 def warn_of_no_update(units: Sequence[Unit], learning: Array, updates: int, reason: str) -> None:
-    """Warn of training that a budget in episodes ended without an update."""
+    """Warn if a budget in episodes ended training without an update."""
     if not updates and reason == "episodes_per_train" and _learners(units, learning):
         warnings.warn(
             f"{NOTHING}: episodes_per_train ended training before any update. Train for longer, or lower update_freq, "
@@ -63,12 +63,12 @@ def warn_of_no_update(units: Sequence[Unit], learning: Array, updates: int, reas
 
 
 def _learners(units: Sequence[Unit], learning: Array) -> list[Unit]:
-    """Return the units that are to learn."""
+    """Return the units with an agent that should learn."""
     return [unit for unit in units if unit.learner.needs and (learning[unit.players] & ~unit.frozen[:, None]).any()]
 
 
 def first_update(pace: Pace, num_envs: int, *, on_policy: bool) -> int:
-    """Return the env step at which a first update falls due; every default must be filled in."""
+    """Return the env step at which the first update is due; `pace` must have all defaults filled in."""
     round_ = -(-(pace.update_freq or 1) // num_envs) * num_envs
     if on_policy:
         return round_
@@ -78,7 +78,7 @@ def first_update(pace: Pace, num_envs: int, *, on_policy: bool) -> int:
 
 
 def check_line_up(agents: Sequence[Agent], test_agents: Sequence[Agent]) -> None:
-    """Raise AgentError where tests would be played by agents that training cannot change, and so show nothing of it."""
+    """Raise AgentError if no agent of the test line-up can be changed by training, so that tests measure nothing."""
     if any(agent.learns and agent is seated for agent in test_agents for seated in agents):
         return
     if all(isinstance(agent, RandomAgent | FrozenAgent) for agent in test_agents):

@@ -6,10 +6,10 @@ from typing import Any
 
 
 class TrainResult(dict[str, Any]):
-    """A mapping of what was collected, measured and written, which prints in one line; see `train`."""
+    """Mapping of the counts, metrics and tables of a run, which prints in one line; see `train`."""
 
     def __repr__(self) -> str:
-        """Return the counts, the metric and the reason of the end; the tables stay in the mapping."""
+        """Return the counts, the metric, `stop_reason` and the folder in one line, without the tables."""
         metrics = self["reward_metric_stats"]
         told = f"metric {metrics[0]:.4g} at first, {metrics[-1]:.4g} at last, " if metrics else ""
         return (

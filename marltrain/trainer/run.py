@@ -1,4 +1,4 @@
-"""Run: the state of one call of `train` and the steps of its loop."""
+"""Run: the state of one `train` call and the steps of its training loop."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ LOGGER = logging.getLogger("marltrain")
 
 
 MOST_AHEAD = 1024
-"""Maximum batch steps of one call of a collector: it bounds the latency of a stop."""
+"""Maximum number of batch steps in one collector call; it bounds the latency of a stop request."""
 
 
 class Run:
     """The state of one `train` call; `DecentralizedTrainer.train` drives it."""
 
     def __init__(self, trainer: DecentralizedTrainer, parts: RunContext) -> None:
-        """Start the clock."""
+        """Set up the state of the run and start its clock."""
         self.trainer, self.parts = trainer, parts
         folder = None if parts.folder is None else parts.folder.path
         past = parts.past
@@ -74,10 +74,10 @@ class Run:
         self._gradient_base = self._gradient_total() - self.counters.gradient_steps
         spec, num_envs = parts.envs.spec, parts.envs.num_envs
         self._actors = Actors(spec, parts.seating.units, num_envs, "act")
-        self._collected = 0  # batch steps that were made last
+        self._collected = 0  # batch steps of the last collector call
         self._returns = np.zeros((len(spec.players), num_envs))
         self._lengths = np.zeros(num_envs, np.int64)
-        self._playing = np.zeros(num_envs, np.int64)  # numbers of the running episodes
+        self._playing = np.zeros(num_envs, np.int64)  # episode number of each environment
         self._ahead = self._way_ahead()
         self._started_at = time.perf_counter()
         self._seconds_before = 0.0 if past is None else past.seconds
@@ -90,10 +90,10 @@ class Run:
         self._masks: tuple[Array, Array] | None = None
         self._applied: tuple[Array, Array] | None = None
 
-    # the loop's steps, in order
+    # Steps of the training loop, in order
 
     def start(self, learning: Array, exploring: Array) -> None:
-        """Reset, tell the callbacks, play the first test, call `train_fn(0, 0)`; or go on from the past."""
+        """Start, or continue an earlier run: first test, `train_fn(0, 0)`, reset of the environments."""
         self.set_masks(learning, exploring)
         self.started = True
         self.tell("on_train_start", agents=self.parts.seating.agents, line_up=self.parts.line_up.agents)
@@ -117,7 +117,7 @@ class Run:
         self._tell_starts(range(envs.num_envs))
 
     def resume(self, found: FoundCheckpoint) -> None:
-        """Go on from a checkpoint, in place of `start`; a test that was due when it was written is played."""
+        """Restore the run from a checkpoint, in place of `start`; play a test that was due there."""
         begun_anew = self._restore(found)
         self._written_at = self.counters.env_steps
         self.started = True
@@ -126,12 +126,12 @@ class Run:
             self.parts.callbacks.restore(found.state.part("callbacks"))
         self._check_kept()
         self._tell_starts(begun_anew)
-        if self.parts.checkpoint is None:  # told, and no warning: it may be what is wanted
+        if self.parts.checkpoint is None:  # logged, not a warning: this may be intended
             LOGGER.warning("%s goes on without a Checkpoint among the callbacks: what comes is not kept", found.path)
         self.test_if_due()
 
     def collect(self) -> None:
-        """One batch step, or several at once: act, step every environment, remember, tell what ended."""
+        """Collect one batch step, or several at once, and record the transitions and the finished episodes."""
         self._apply_masks()
         envs = self.parts.envs
         self._step, self._collected = self._ahead.advance(self.step, self._steps_ahead())
@@ -154,7 +154,7 @@ class Run:
         if not due:
             return
         if self.parts.callbacks.listens("on_update_start") and any(scheduler.is_due(most) for scheduler in due):
-            self._gather(scheduler.settle for scheduler in due)  # so that one round ends before the next begins
+            self._gather(scheduler.settle for scheduler in due)  # the previous round must end before the next begins
             self.tell("on_update_start")
         for scheduler in due:
             metrics.update(scheduler.update(env_steps, most))
@@ -162,7 +162,7 @@ class Run:
         self._learned(metrics)
 
     def _learned_meanwhile(self) -> None:
-        """Count and tell the updates that were made amid batch steps."""
+        """Count the updates that compiled code made between batch steps, and call the callbacks for them."""
         for scheduler in self.parts.schedulers:
             learned, error = scheduler.take()
             if learned is not None:
@@ -173,11 +173,11 @@ class Run:
                 raise error
 
     def settle(self) -> None:
-        """Wait for the updates that overlap with collecting: what is tested, saved or masked is at rest."""
+        """Wait for updates that overlap with collecting; afterwards agents can be tested, saved or masked."""
         self._gather(scheduler.settle for scheduler in self.parts.schedulers)
 
     def _gather(self, works: Iterable[Callable[[], dict[str, dict[str, float]]]]) -> None:
-        """Do each, note what they measured, and raise what failed first."""
+        """Call every function and record the metrics that it returns; then raise the first error, if any."""
         metrics: dict[str, dict[str, float]] = {}
 
         def note(work: Callable[[], dict[str, dict[str, float]]]) -> None:
@@ -189,23 +189,24 @@ class Run:
             raise errors[0]
 
     def _learned(self, metrics: dict[str, dict[str, float]]) -> None:
-        """Note what updates have measured."""
+        """Record the metrics of an update."""
         if not metrics:
             return
         self.history.add_update(metrics)
         self._updated(metrics, 1)
 
     def _updated(self, metrics: dict[str, dict[str, float]], rounds: int) -> None:
+        """Refresh the update counters and call `on_update_end`."""
         self.counters.updates = max(scheduler.updates for scheduler in self.parts.schedulers)
         self.counters.gradient_steps = self._gradient_total() - self._gradient_base
         self.tell("on_update_end", metrics=metrics, rounds=rounds)
 
     def test_if_due(self) -> bool:
-        """Play a test if one is due; return False where it was given up."""
+        """Play a test if one is due; return False if it was interrupted."""
         return not self.timing.due(self.counters.episodes, self.counters.env_steps) or self.test()
 
     def test(self) -> bool:
-        """Play a test, and all that hangs on it: history, best agents, `stop_fn`; False where it was given up."""
+        """Play a test, record it, save the best agents, call `stop_fn`; return False if it was interrupted."""
         parts, episodes = self.parts, self.trainer.settings.episodes_per_test
         if parts.evaluation is None:
             raise RuntimeError("a run without tests plays none")
@@ -224,7 +225,7 @@ class Run:
         self.timing.tested_at = (self.counters.episodes, self.counters.env_steps)
         try:
             self.tell("on_test_end", metric=verdict.metric, result=result, best=verdict.best)
-        finally:  # what is logged there stands in the row of this test
+        finally:  # values logged in on_test_end belong to the row of this test
             self._record(verdict, result)
         saved = self._saved("best") if verdict.best else None
         if verdict.best:
@@ -236,7 +237,7 @@ class Run:
         return True
 
     def checkpoint_if_due(self) -> None:
-        """Write a checkpoint if it is time for one, and everything at rest."""
+        """Write a checkpoint if one is due and no environment step is under way."""
         checkpoint, best, self._newly_best = self.parts.checkpoint, self._newly_best, False
         if checkpoint is None or self._ahead.under_way:
             return
@@ -244,25 +245,26 @@ class Run:
             self._checkpoint(checkpoint, best and checkpoint.settings.best)
 
     def last_checkpoint(self) -> None:
-        """Write down where training ended, unless that was just done; so that more training can follow."""
+        """Write a checkpoint at the end of training, unless the last one holds the same env step."""
         if self.parts.checkpoint is not None and self._step is not None and self._written_at != self.counters.env_steps:
             self._checkpoint(self.parts.checkpoint, best=False)
 
     def over(self) -> bool:
-        """Say whether a budget is used up or somebody asked to stop, and every environment has made its step."""
+        """Return whether training ends: a budget is used up or a stop was requested, and no step is under way."""
         self.reason = self._stopped or self.parts.budgets.reached(self.counters)
         return bool(self.reason) and not self._ahead.under_way
 
     def last_test(self) -> None:
-        """Play the test at the end, unless the last one saw the same agents."""
+        """Play the test at the end of training, unless the last test measured the same agents."""
         due = self.timing.due_at_end(self.counters.episodes, self.counters.env_steps)
         if due and not self.interrupts.asked and not self.test():
             self.reason = "interrupted"
 
     def finish(self, plot: bool) -> None:
-        """Save the last agents, tell the callbacks, write the tables and the picture, close the environments.
+        """Save the last agents, write the tables and the plot, call `on_train_end`, close the environments.
 
-        Each is done even where another fails. What failed first is raised, or what ended the run; the others are notes.
+        Every step runs even if another one fails. The exception that ended the run is raised, or else the first
+        failure; other failures become notes of it.
         """
         ended_by = sys.exception()
         with self.parts.closing:
@@ -288,7 +290,7 @@ class Run:
         ]  # fmt: skip
 
     def result(self) -> TrainResult:
-        """Return what `train` returns."""
+        """Return the result of `train`."""
         return TrainResult({
             "reward_metric_stats": list(self.judge.metrics),
             "num_collected_steps": self.counters.env_steps,
@@ -305,15 +307,15 @@ class Run:
             "faults": self.faults.frame,
         })  # fmt: skip
 
-    # what the steps are made of
+    # Parts of these steps
 
     @property
     def _stopped(self) -> str:
-        """Why somebody asked to stop, or ""."""
+        """Reason of a stop request, or "" without one."""
         return "interrupted" if self.interrupts.asked else self.trainer.stop_reason
 
     def _way_ahead(self) -> SyncCollector | FusedCollector | DoubleBufferedCollector:
-        """Choose the collector."""
+        """Return the fastest collector that supports the environments, agents and callbacks."""
         envs = self.parts.envs
         collector = Recorder(self._actors, self.parts.streams)
         stepwise = SyncCollector(envs, collector, partial(received, envs, envs.recv, self._note_faults))
@@ -331,14 +333,14 @@ class Run:
         return FusedCollector(stepwise, self._returns, self._lengths, self.parts.schedulers, self._plan())
 
     def _plan(self) -> Callable[[UpdateScheduler, int, int], int]:
-        """Return how updates are planned: for compiled code to make, unless somebody acts upon each."""
+        """Return the plan of updates for compiled code; none if a callback may change agents at each update."""
         if self.parts.callbacks.interfering(["on_update_start", "on_update_end"]):
             return lambda scheduler, steps, _: min(steps, scheduler.steps_left)
         budget = self.parts.budgets.updates
         return lambda scheduler, steps, unit: scheduler.plan(self.counters.env_steps, steps, budget, unit)
 
     def _steps_ahead(self) -> int:
-        """Return the batch steps that can be made before an update, a test, a checkpoint or a budget's end is due."""
+        """Return the number of batch steps until an update, a test, a checkpoint or the end of a budget is due."""
         counters, checkpoint = self.counters, self.parts.checkpoint
         if self._stopped or (checkpoint is not None and checkpoint.late(self.seconds)):
             return 1
@@ -348,18 +350,18 @@ class Run:
         return max(1, min([MOST_AHEAD, *steps]))
 
     def _episodes_left(self) -> int:
-        """Return the episodes that can end before a test, `train_fn`, a checkpoint or the end of a budget is due."""
+        """Return the number of episodes until a test, `train_fn`, a checkpoint or the end of a budget is due."""
         return self.parts.episodes_left(self.counters.episodes, self.timing)
 
     @property
     def step(self) -> Step:
-        """The Step to act on."""
+        """The current Step, which holds the observations to act on."""
         if self._step is None:
             raise RuntimeError("the environments have not been reset")
         return self._step
 
     def _check_kept(self) -> None:
-        """Raise SaveError now, and not at the first checkpoint, for callbacks whose state no file can hold."""
+        """Raise SaveError for a callback whose state cannot be saved: at the start, not at the first checkpoint."""
         if self.parts.checkpoint is not None:
             self.parts.callbacks.state()
 
@@ -368,7 +370,7 @@ class Run:
             raise RuntimeError("a run without a folder has no checkpoints")
         self._gather(
             scheduler.wait for scheduler in self.parts.schedulers
-        )  # agents act on as they would without a checkpoint
+        )  # not settle: a checkpoint must not change how agents act
         counters, settings = self.counters, checkpoint.settings
         told = {**self.parts.told, "env_steps": counters.env_steps, "episodes": counters.episodes, "best": best}
         path = write(self.parts.folder.whole(), told, self._state(settings.memory), keep=settings.keep)
@@ -376,7 +378,7 @@ class Run:
         self.tell("on_checkpoint", path=path)
 
     def _state(self, memory: bool) -> State:
-        """Return everything that this run is, for a checkpoint; `memory`: what may still be learned from too."""
+        """Return the complete state of the run for a checkpoint; memory: include the rollouts and replay buffers."""
         parts, counters = self.parts, self.counters
         made = State(
             {
@@ -404,9 +406,9 @@ class Run:
         return made
 
     def _restore(self, found: FoundCheckpoint) -> list[int]:
-        """Become the run that a checkpoint was written of; raises SaveError where it does not hold one.
+        """Restore the state of the run from a checkpoint; raises SaveError for an invalid one.
 
-        Returns the environments whose running episodes could not be brought back, and begin anew.
+        Returns the environments whose running episodes cannot be restored; they begin new episodes.
         """
         with found.taken():
             self._take(found)
@@ -429,6 +431,7 @@ class Run:
         return [e for e, _ in lost]
 
     def _take(self, found: FoundCheckpoint) -> None:
+        """Restore everything but the environments; raises SaveError or MaskError for invalid values."""
         parts, state = self.parts, found.state
         spec, memory = parts.envs.spec, found.memory
         check_frames(spec, memory=memory)
@@ -463,7 +466,7 @@ class Run:
             self.tell("on_checkpoint", path=saved)
 
     def _saved(self, name: str) -> Path | None:
-        """Save the agents in the run's folder; return where, or None where it has none."""
+        """Save the agents in the run's folder; return the path, or None for a run without a folder."""
         if self.parts.folder is None:
             return None
         path = self.parts.folder.whole() / name
@@ -471,13 +474,13 @@ class Run:
         return path
 
     def _written(self, work: Callable[[], Any]) -> None:
-        """Write a table or picture into the run's folder, if there is one."""
+        """Call a function that writes into the run's folder; do nothing for a run without a folder."""
         if self.parts.folder is not None:
             self.parts.folder.whole()
             work()
 
     def _unless_leaving(self, work: Callable[[], Any]) -> None:
-        """Do one of the last things, unless a second interrupt asked to leave at once."""
+        """Call one of the last steps, unless a second interrupt requested an immediate exit."""
         if not self.interrupts.leaving:
             work()
 
@@ -490,24 +493,24 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """Seconds of this run so far, tests included."""
+        """Duration of this run so far in seconds, including tests."""
         now = time.perf_counter() if self._ended_at is None else self._ended_at
         return self._seconds_before + now - self._started_at
 
     def set_masks(self, learning: Array | None = None, exploring: Array | None = None) -> None:
-        """Take masks [P] bool; they count from the next batch step on."""
+        """Set the masks, each [P] bool; they take effect at the next batch step."""
         now = self._masks or (learning, exploring)
         new = (now[0] if learning is None else learning, now[1] if exploring is None else exploring)
         self._masks = new  # type: ignore[assignment]
 
     def masks(self) -> tuple[Array, Array]:
-        """Return (learning, exploring), each [P] bool."""
+        """Return the masks (learning, exploring), each [P] bool."""
         if self._masks is None:
             raise RuntimeError("the run has not started")
         return self._masks
 
     def _applied_masks(self) -> tuple[Array, Array]:
-        """Return the masks that count now."""
+        """Return the masks in effect now."""
         return self.masks() if self._applied is None else self._applied
 
     def _apply_masks(self) -> None:
@@ -522,7 +525,7 @@ class Run:
             scheduler.learning(learning)
 
     def tell(self, event: str, **data: Any) -> None:
-        """Give the callbacks a Moment, if any listens."""
+        """Call the callbacks that override `event` with a Moment."""
         if not self.parts.callbacks.listens(event):
             return
         counters = self.counters
@@ -539,13 +542,13 @@ class Run:
         self.faults.add(faults, role=role, env_steps=self.counters.env_steps, seconds=self.seconds)
 
     def _give_up(self, envs: Array) -> None:
-        """Drop the episodes that were running in some environments, [n] int64, before their next Step is taken."""
+        """Drop the running episodes of environments envs [n] int64, before their next Step is processed."""
         self.parts.streams.abandon(envs)
         self.counters.dropped_steps += int((self._lengths[envs] + 1).sum())
-        self._returns[:, envs], self._lengths[envs] = 0.0, -1  # that Step is none of the new episode
+        self._returns[:, envs], self._lengths[envs] = 0.0, -1  # the next Step is not part of the new episode
 
     def _tally(self, step: Step) -> None:
-        """Add up returns; write down and tell every episode that ended and was not given up."""
+        """Add up returns and lengths; record every finished episode that was not dropped, and call the callbacks."""
         self._returns += step.reward
         self._lengths += 1
         if not np.count_nonzero(step.ended):
@@ -567,13 +570,13 @@ class Run:
         self._tell_starts(begun.tolist())
 
     def _tell_starts(self, envs: Iterable[int]) -> None:
-        """Tell of the episodes that have begun in some environments."""
+        """Call `on_episode_start` for environments whose episodes have begun."""
         if self.parts.callbacks.listens("on_episode_start"):
             for e in envs:
                 self.tell("on_episode_start", env=e, episode=int(self._playing[e]))
 
     def _tested_on(self, finished: int, steps: int) -> None:
-        """Tell of a batch step of a test: how many of its episodes have finished, and its env steps so far."""
+        """Call `test_fn` and `on_test_step`; finished: episodes of the test so far, steps: its env steps."""
         self.parts.hooks.test.at(finished, steps)
         self.tell("on_test_step", finished=finished, episodes=self.trainer.settings.episodes_per_test, steps=steps)
 

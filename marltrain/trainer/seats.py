@@ -1,4 +1,4 @@
-"""Seats: agents and masks become learners with their players."""
+"""Seats: assign agents to players and group them into learners; checks of masks."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ from marltrain.spec import EnvSpec
 
 @dataclass(eq=False)
 class Unit:
-    """One learner and the seats its agents hold.
+    """One learner and the seats of its agents.
 
-    agents: the K agents.  players: [K, S] places in spec order.  rows: [K, S] places within their group.
-    frozen: [K] bool: rows that neither learn nor explore whatever the masks say.
+    group: index of the group of players.  agents: the K agents.
+    players: [K, S] indices in spec order.  rows: [K, S] indices within the group.  names: all players' names.
+    frozen: [K] bool: agents that neither learn nor explore, regardless of the masks.
     """
 
     learner: Learner
@@ -42,17 +43,18 @@ class Unit:
 
     @cached_property
     def labels(self) -> list[str]:
-        """Each agent's name in tables and plots: its players' names joined by "+"."""
+        """Names of the agents in tables and plots: their players' names joined by "+"."""
         return ["+".join(self.names[p] for p in seats) for seats in self.players]
 
 
 class Seating:
-    """The line-up of a run: one unit a learner, in the order of their first seats."""
+    """The line-up of a run: one unit per learner, in the order of their first seats."""
 
     def __init__(self, spec: EnvSpec, agents: Sequence[Agent], seed: int, *, stack: bool, what: str = "agents") -> None:
-        """Seat the agents; raises AgentError, naming the argument `what`, when their number or spaces do not fit.
+        """Assign the agents to the players; raises AgentError if their number or spaces do not fit.
 
-        stack: move agents of equal kind into one learner. Otherwise each computes for itself and nothing is moved.
+        stack: move agents of equal kind into one learner. With False, each agent keeps its own learner.
+        what: name of the argument, for messages.
         """
         if isinstance(agents, Agent | str) or not isinstance(agents, Sequence):
             raise AgentError(f"{what} must be a list with one agent a player, got {type(agents).__name__}")
@@ -67,13 +69,13 @@ class Seating:
         self.units = [self._unit(members, stack) for members in self._gathered(stack)]
 
     def state(self, but: Sequence[Agent] = ()) -> State:
-        """Return what every agent is, less those of another line-up, and what learners keep of the loop."""
+        """Return the states of the agents, without those in `but`, and the loop states of the learners."""
         agents = {str(i): agent.state() for i, agent in self._distinct(but)}
         learners = {str(i): unit.learner.loop_state() for i, unit in enumerate(self.units)}
         return State.joined(agents=State.joined(**agents), learners=State.joined(**learners))
 
     def restore(self, state: State, but: Sequence[Agent] = ()) -> None:
-        """Let these agents, where they sit, become what `state` was asked of."""
+        """Restore the agents, without those in `but`, and the learners from what `state` returned."""
         agents, learners = state.part("agents"), state.part("learners")
         for i, agent in self._distinct(but):
             saved = agents.part(str(i))
@@ -82,7 +84,7 @@ class Seating:
             unit.learner.restore_loop(learners.part(str(i)))
 
     def _distinct(self, but: Sequence[Agent]) -> list[tuple[int, Agent]]:
-        """Return every agent once, with its first seat."""
+        """Return every agent once, with its first seat, without the agents in `but`."""
         seen = {id(agent) for agent in but}
         first = {id(agent): (seat, agent) for seat, agent in reversed(list(enumerate(self.agents)))}
         return sorted((place for key, place in first.items() if key not in seen), key=itemgetter(0))
@@ -96,7 +98,7 @@ class Seating:
             )
 
     def _gathered(self, stack: bool) -> list[list[tuple[Agent, list[int]]]]:
-        """Return, for each learner to be, its agents with their seats."""
+        """Return, for each future learner, its agents with their seats."""
         seats: dict[tuple[int, int | None], list[int]] = {}
         for player, agent in enumerate(self.agents):
             group = self.spec.place[player][0] if agent.any_seat else None
@@ -111,7 +113,7 @@ class Seating:
             inner = agent.inner if isinstance(agent, FrozenAgent) else agent
             key: Any = one
             if stack and isinstance(inner, LearningAgent) and inner.stackable:
-                # frozen ones apart: in a learner's rows they would cost as much as those that learn
+                # frozen agents get a learner of their own: as rows of another they would cost as much as learning ones
                 key = (inner.kind, groups.pop(), len(held), isinstance(agent, FrozenAgent))
             kinds.setdefault(key, []).append((agent, held))
         return list(kinds.values())
@@ -128,7 +130,7 @@ class Seating:
 
 
 def _stacked(agents: Sequence[Agent]) -> Learner:
-    """Return the learner these agents are the rows of, moving them into a new one unless they already are."""
+    """Return the learner whose rows are these agents; they are moved into a new one if necessary."""
     first = agents[0]
     if not isinstance(first, LearningAgent):
         return first.learner()
@@ -149,9 +151,9 @@ def _stacked(agents: Sequence[Agent]) -> Learner:
 
 
 def as_mask(values: Any, spec: EnvSpec, what: str, *, some: bool) -> Array:
-    """Return a mask as [P] bool; raises MaskError for a wrong length, values that are no truth values, or all False.
+    """Return a mask as [P] bool; raises MaskError for a wrong length or for values that are not truth values.
 
-    `some`: at least one must be True.
+    what: name of the mask, for messages.  some: also refuse a mask without any True.
     """
     names = ", ".join(spec.names)
     listable = hasattr(values, "__len__") and hasattr(values, "__getitem__")
@@ -170,7 +172,7 @@ def as_mask(values: Any, spec: EnvSpec, what: str, *, some: bool) -> Array:
 
 
 def check_learners(spec: EnvSpec, agents: Sequence[Agent], mask: Array) -> None:
-    """Raise MaskError where the mask lets an agent learn that cannot."""
+    """Raise MaskError if the mask is True for an agent that cannot learn."""
     for player, agent, learns in zip(spec.names, agents, mask, strict=True):
         if learns and not agent.learns:
             raise MaskError(

@@ -1,4 +1,4 @@
-"""The arguments of the trainer, checked before anything runs."""
+"""Settings of the trainer and checks of its arguments."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from marltrain.trainer.updating.asynchronous import COLLECT
 
 TEAM_REWARDS = ("mean", "sum")
 MOST_ENVS = 2**20
-"""Environments of a run: more than any machine steps, so that a typing error is told before their arrays are made."""
+"""Maximum number of environments; it catches typing errors before huge arrays are allocated."""
 MOST_EPISODES = 1_000_000
-"""Episodes of one test; each has a row of returns."""
+"""Maximum number of episodes of one test; each has a row of returns."""
 
 
 class DefaultEpisodes(int):
-    """A default in episodes: it does not bind where the same is given in env steps or updates."""
+    """A default number of episodes; it is ignored if the user gives the same limit in env steps or updates."""
 
 
 EPISODES, TEST_EPISODES = DefaultEpisodes(5000), DefaultEpisodes(100)
@@ -32,7 +32,7 @@ TEST_STEPS = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerSettings:
-    """The numbers a `DecentralizedTrainer` runs by; see its docstring for their meaning."""
+    """Settings of a `DecentralizedTrainer`; its docstring explains them."""
 
     num_train_envs: int = setting(16, doc="environments that are learned in", low=1, high=MOST_ENVS)
     num_test_envs: int = setting(16, doc="environments that tests are played in", low=1, high=MOST_ENVS)
@@ -58,25 +58,25 @@ class TrainerSettings:
     max_test_steps: int | None = setting(TEST_STEPS, doc="env steps after which a test is cut; None: no limit", low=1)
 
     def __post_init__(self) -> None:
-        """Let the default of `test_freq` not bind where `test_freq_steps` is given."""
+        """Set `test_freq` to None if only `test_freq_steps` is given."""
         if self.test_freq_steps is not None and isinstance(self.test_freq, DefaultEpisodes):
             object.__setattr__(self, "test_freq", None)
 
     @property
     def tests(self) -> bool:
-        """Whether tests are played in training."""
+        """Whether tests are played during training."""
         return self.test_freq is not None or self.test_freq_steps is not None
 
     @property
     def episode_budget(self) -> int | None:
-        """Episodes to train for, or None when only another budget binds."""
+        """Budget of training episodes, or None if the user gives only other budgets."""
         others = self.steps_per_train is not None or self.updates_per_train is not None
         return None if others and isinstance(self.episodes_per_train, DefaultEpisodes) else self.episodes_per_train
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
-    """The switches of one call of `train`."""
+    """Settings of one call of `train`."""
 
     plot: bool = setting(True, doc="draw a picture of the run at its end")
     any_threads: bool = setting(False, doc="resume with another number of threads too")
@@ -84,7 +84,7 @@ class TrainSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TestSettings:
-    """The number of one call of `test`."""
+    """Settings of one call of `test`."""
 
     __test__ = False  # for pytest: settings, not a test class
 
@@ -92,7 +92,7 @@ class TestSettings:
 
 
 def check_tests(settings: TrainerSettings, **functions: Any) -> None:
-    """Raise ConfigError for functions that are called after tests, where tests are switched off."""
+    """Raise ConfigError for functions that are called after tests if tests are switched off."""
     given = [name for name, function in functions.items() if function is not None]
     if given and not settings.tests:
         raise ConfigError(
@@ -119,9 +119,9 @@ def check_team_reward(team_reward: Any) -> None:
 
 
 def try_team_reward(team_reward: TeamReward, players: int) -> None:
-    """Raise ConfigError where a function gives something else than one number for rewards [players] that are all 0.
+    """Raise ConfigError if a function does not return one number for rewards [players] that are all 0.
 
-    Arithmetic errors and non-finite results on the zero probe are ignored: the game's rewards may never be so.
+    Arithmetic errors and non-finite results are ignored: real rewards may never be all 0.
     """
     if team_reward is None or isinstance(team_reward, str):
         return
@@ -135,7 +135,10 @@ def try_team_reward(team_reward: TeamReward, players: int) -> None:
 
 
 def team_rewards(team_reward: TeamReward, rewards: Array) -> Array | None:
-    """Return the reward that everyone learns from, [P, E] float32, or None to keep each player's own."""
+    """Return the rewards that all players learn from, [P, E] float32, or None to keep each player's own.
+
+    rewards: [P, E].  Raises EnvError if a function returns something other than one finite number.
+    """
     if team_reward is None:
         return None
     if team_reward == "mean":

@@ -111,10 +111,10 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
 
 
 def tuned(algo: str, env: str) -> dict[str, dict[str, Any]]:
-    """Return tuned settings: {"trainer": {...}, "agents": {...}}, a copy of your own to change.
+    """Return a copy of the tuned settings: {"trainer": {...}, "agents": {...}}.
 
-    "trainer" are keyword arguments of `DecentralizedTrainer`, "agents" of `make_agents`.
-    Raises ConfigError for a pair that the table does not hold.
+    "trainer" holds keyword arguments of `DecentralizedTrainer`, "agents" those of `make_agents`.
+    Raises ConfigError for a pair without tuned settings.
     """
     if not (isinstance(algo, str) and isinstance(env, str)) or (algo, env) not in _TABLE:
         known = [f"{a} on {e}" for a, e in _TABLE]

@@ -1,4 +1,4 @@
-"""A batch of environments of one native game: one record each, stepped by one compiled call, written into a Step."""
+"""A batch of environments of one native game: one record each, stepped by one compiled call that fills a Step."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from marltrain.random import sequence
 from marltrain.spec import EnvSpec, Step, empty_actions
 
 STEP, RESET, BEGIN, PUBLISH, LOOK = range(5)
-"""What `kernel.run` can do; the same numbers as there."""
+"""Commands of `kernel.run`, with the same numbers as there."""
 FINE = -1
-"""What it answers where every action was legal."""
+"""The result of `kernel.run` if all actions are legal."""
 _HASH_START, _HASH_FACTOR = 0x43B0D7E5, 0x931E8875
 
 
 class GameBatch:
     """Environments `first_index` to `first_index + num_envs` of a run, written into `out` (their columns only).
 
-    Does for a native game what `chunk.Chunk` does for objects, with the same episode seeds.
+    The counterpart of `chunk.Chunk` for a native game, with the same episode seeds.
 
-    actions: those that are taken next, a copy of what was sent.  address: of the table that `kernel.run` is given.
+    actions: the next actions, a copy of the sent arrays.  address: address of the table that `kernel.run` takes.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class GameBatch:
         threads: int = 1,
         restart: bool = True,
     ) -> None:
-        """Compile the game, or load it from disk, and lay out its records.
+        """Compile the game, or load it from disk, and allocate its records.
 
-        threads: how many share the work.  restart: whether an environment whose episode ended starts the next one.
+        threads: number of threads.  restart: whether an environment starts the next episode when an episode ends.
         """
         from marltrain.envs.native.compiling import program, table_of  # loads numba
 
@@ -66,10 +66,10 @@ class GameBatch:
         self._parts = list(itertools.pairwise(cuts))
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
-    # What a chunk does
+    # Interface of a chunk
 
     def reset(self, seed: int) -> None:
-        """Start episode 0 of a run everywhere."""
+        """Start episode 0 of a run in all environments."""
         self._seed = seed
         for e in range(self.num_envs):
             self.records["branch"][e], self.records["stir"][e] = _branch(seed, self._role, self._first + e)
@@ -77,9 +77,9 @@ class GameBatch:
         self.run(RESET)
 
     def step(self, actions: tuple[Array, ...]) -> None:
-        """Take one env step everywhere; environments whose episode ended start the next one at once.
+        """Take one env step in all environments; an environment whose episode ends starts the next one at once.
 
-        Raises EnvError for an action that is not legal.
+        Raises EnvError for an illegal action.
         """
         for own, sent in zip(self.actions, actions, strict=True):
             own[...] = sent
@@ -91,13 +91,13 @@ class GameBatch:
         self.check(wrong)
 
     def check(self, answer: int) -> None:
-        """Raise EnvError where `kernel.run` answered that an action was not legal."""
+        """Raise EnvError if `answer`, the result of `kernel.run`, reports an illegal action."""
         if answer != FINE:
             self._complain(answer % self.num_envs)
 
     @property
     def entry(self) -> int:
-        """Where compiled code can call `kernel.run`, which it gives `address` and what this class gives it."""
+        """Address at which compiled code calls `kernel.run`, with `address` and the other arguments used here."""
         from marltrain.addresses import entry
 
         return entry(self._run, 5)
@@ -110,22 +110,22 @@ class GameBatch:
     # Single environments
 
     def run(self, what: int, low: int = 0, high: int | None = None, number: int = 0) -> None:
-        """Do one of the things that `kernel.run` can do, to environments low to high (default: to all)."""
+        """Run a command of `kernel.run` in environments low to high (default: all)."""
         self._run(self.address, what, low, self.num_envs if high is None else high, number)
 
     def begin(self, e: int, seed: int) -> None:
-        """Start an episode on a seed in environment `e`."""
+        """Start an episode with a seed in environment `e`."""
         self.run(BEGIN, e, e + 1, seed)
 
     def get_state(self, e: int) -> dict[str, Any]:
-        """Return copies of all that environment `e` remembers, by name."""
+        """Return copies of all saved fields of environment `e`, by name."""
         return {name: np.array(self.records[name][e]) for name in self.game.saved}
 
     def set_state(self, e: int, values: Mapping[str, Any]) -> None:
-        """Set some of what environment `e` remembers, and publish what is to be acted on in it.
+        """Set fields of environment `e`, and write its columns of the Step that the next actions depend on.
 
-        Raises ConfigError for an unknown name, another shape, or what the rules could not go on from; nothing is
-        written then.
+        Raises ConfigError for an unknown name, a wrong shape, or a state that the rules cannot continue from. In that
+        case nothing is written.
         """
         changed = self.records[e : e + 1].copy()
         for name, value in values.items():
@@ -140,27 +140,26 @@ class GameBatch:
         self.run(PUBLISH, e, e + 1)
 
     def set_chances(self, e: int, outcomes: Sequence[float]) -> None:
-        """Queue what chance gives in environment `e` from now on, in the order in which the game asks."""
+        """Queue the next random outcomes of environment `e`, in the order in which the game draws them."""
         self._queues[e] = np.array(outcomes, np.float64)
         self.records["queue"][e] = self._queues[e].ctypes.data
         self.records["queued"][e] = len(outcomes)
 
     def chances_left(self, e: int) -> int:
-        """Return how many of the queued outcomes were not asked for yet."""
+        """Return the number of queued outcomes that were not drawn yet."""
         return int(self.records["queued"][e])
 
     # The whole batch
 
     def snapshot(self) -> dict[str, Array]:
-        """Return copies of all that the batch remembers: field -> [E, ...]."""
+        """Return copies of all saved fields: field -> [E, ...]."""
         return {name: self.records[name].copy() for name in self.game.saved}
 
     def restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
-        """Continue where `snapshot` was taken, with as many environments; the Step then tells of no event.
+        """Continue from a snapshot of as many environments; the Step then reports no reward and no event.
 
-        Returns the environments that could not, as `Chunk.restore` does: none. Raises ConfigError where one of them
-        holds what the rules could not go on from, or what is saved is of other fields or shapes; nothing is written
-        then.
+        Returns the environments that were not restored, as `Chunk.restore` does: none. Raises ConfigError for a record
+        that the rules cannot continue from, and for other fields or shapes. In that case nothing is written.
         """
         changed = self.records.copy()
         take_back(self.game, changed, saved, self._first, may_be_over=not self._restart)
@@ -172,7 +171,7 @@ class GameBatch:
     # Addresses and errors
 
     def _fill(self, table: Array) -> Array:
-        """Write down where everything is."""
+        """Fill the table with the addresses and sizes of the batch's arrays."""
         out, spec, t = self._out, self._spec, table[0]
         t["num_envs"], t["restart"] = self.num_envs, self._restart
         t["records"], t["rules"] = _address(self.records), _address(self.game.rules)
@@ -207,9 +206,10 @@ class GameBatch:
 
 
 def _branch(seed: int, role: str, index: int) -> tuple[int, int]:
-    """What the seeds of an environment's episodes have in common, so that `chance.episode_seed` adds only the number.
+    """Return the common part of an environment's episode seeds; `chance.episode_seed` adds only the episode's number.
 
-    Of numpy's SeedSequence: the first word of its pool, and its hash constant, which was multiplied four times a word.
+    The values are the first word of the pool of numpy's SeedSequence, and its hash constant, which is multiplied four
+    times per word.
     """
     words = max(4, -(-int(seed).bit_length() // 32)) + 3
     stir = _HASH_START * pow(_HASH_FACTOR, 4 * words, 2**32) % 2**32
@@ -225,7 +225,7 @@ def _row(array: Obs | None, row: int) -> Array | None:
 
 
 def _address(array: Array | None) -> int:
-    """Where an array begins; 0 for none."""
+    """Return the address of an array's first element; 0 for None."""
     if array is None:
         return 0
     if not array.flags.c_contiguous:

@@ -1,4 +1,4 @@
-"""Bounds of the fields of a native game: declared with the fields, checked by `records`."""
+"""Bounds of a native game's fields: declared with the fields, checked by `records`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from marltrain.errors import ConfigError
 from marltrain.layout import Array
 
 Bounds = tuple[Array, Array]
-"""The least and the greatest value, each of the field's own shape."""
+"""The lowest and the highest value, each with the field's shape."""
 COUNT = (0, 2**62)
-"""Of what is counted up: never negative, with room to go on."""
+"""Bounds of counters: not negative, and far enough from overflow."""
 FINITE = (-np.finfo(np.float64).max, np.finfo(np.float64).max)
-"""Of numbers that are neither infinite nor nan."""
+"""Bounds of finite numbers: neither infinite nor nan."""
 
 
 def bounds_of(name: str, dtype: Any, shape: Any, given: Any) -> Bounds:
-    """Return a field's bounds from (low, high), each one number or an array that broadcasts to the field's shape.
+    """Return a field's bounds from (low, high), each a number or an array that broadcasts to the field's shape.
 
-    Raises ConfigError where they are no such pair.
+    Raises ConfigError if `given` is not such a pair.
     """
     kind = np.float64 if np.dtype(dtype).kind == "f" else np.int64
     try:
@@ -33,6 +33,6 @@ def bounds_of(name: str, dtype: Any, shape: Any, given: Any) -> Bounds:
 
 
 def turn_of(records: Array, mover: Array) -> Array:
-    """Return whether the player `mover` [E] has the turn, nobody else has, and all are in the episode: [E] bool."""
+    """Return whether only the player `mover` [E] has the turn and all players are in the episode: [E] bool."""
     players = np.arange(records["turn"].shape[1])
     return ((records["turn"] == (players == mover[:, None])) & (records["present"] == 1)).all(-1)

@@ -1,4 +1,4 @@
-"""The native games that marltrain ships: name -> the module and class of each."""
+"""The native games that marltrain ships: name -> module and class."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GAMES = {
 
 
 def find(name: str) -> type[Game]:
-    """Return the class of a game by its name in GAMES; loads numba."""
+    """Return the class of a game by its name in GAMES. Imports numba."""
     module, _, attribute = GAMES[name].partition(":")
     found: type[Game] = getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
     return found

@@ -1,7 +1,7 @@
-"""Every random number of a native game: drawn from its environment's one uint64, or taken from a queue of outcomes.
+"""Random numbers of native games: drawn from the environment's uint64 state, or taken from a queue of outcomes.
 
-A rule that needs chance calls one of these with its record `s`. Where outcomes were queued (`set_chances`), they are
-taken first, in order, as they are: so a game can be held against the original whose outcomes they were.
+The rules call these functions with their record `s`. Queued outcomes (`set_chances`) are used first, in order and
+unchanged. This allows a comparison of a game with its original on the original's outcomes.
 
 The generator is splitmix64 (Steele, Lea, Flood 2014): a counter and a mixing function.
 """
@@ -25,13 +25,13 @@ _LIMIT = np.uint64(SEED_LIMIT)
 
 @inner
 def uniform(s: Any, low: float, high: float) -> float:
-    """Return a number in [low, high)."""
+    """Return a uniform random number in [low, high)."""
     return _queued(s) if s.queued > 0 else low + (high - low) * _fraction(s)
 
 
 @inner
 def normal(s: Any) -> float:
-    """Return a standard normal number (Box and Muller 1958)."""
+    """Return a standard normal random number (Box and Muller 1958)."""
     if s.queued > 0:
         return _queued(s)
     radius = math.sqrt(-2.0 * math.log(1.0 - _fraction(s)))
@@ -40,13 +40,13 @@ def normal(s: Any) -> float:
 
 @inner
 def integer(s: Any, n: int) -> int:
-    """Return a whole number from 0 to n - 1, each as likely as another."""
+    """Return a uniform random integer from 0 to n - 1."""
     return int(_queued(s)) if s.queued > 0 else int(n * _fraction(s))
 
 
 @inner
 def choice(s: Any, weights: Any) -> int:
-    """Return i with probability `weights[i]`, divided by their sum."""
+    """Return a random index i with probability `weights[i] / sum(weights)`."""
     if s.queued > 0:
         return int(_queued(s))
     total = 0.0
@@ -77,20 +77,20 @@ def _mixed(z: Any) -> Any:
 
 @inner
 def _fraction(s: Any) -> float:
-    """A number in [0, 1), of 53 random bits."""
+    """Return a random number in [0, 1) with 53 random bits."""
     s.random += _GAMMA
     return (_mixed(s.random) >> _U11) * 2.0**-53
 
 
 @inner
 def seed(s: Any, number: int) -> None:
-    """Begin the stream of an episode's seed."""
+    """Start the random stream of an episode's seed."""
     s.seed = number
     s.random = _mixed(np.uint64(number) * _GAMMA + _MIX1)
 
 
-# numpy's SeedSequence hashes words of 32 bits into a pool, one after another. What an environment's episodes share has
-# been hashed in beforehand (`branch` of the pool, `stir` of the hash); the episode's number is the last word.
+# numpy's SeedSequence hashes 32-bit words into a pool, one after another. The words that an environment's episodes
+# share are hashed in advance: `branch` is from the pool, `stir` is the hash constant. The last word is the episode.
 _SEED_A, _SEED_B, _LEFT, _RIGHT = (np.uint64(k) for k in (0x931E8875, 0x58F38DED, 0xCA01F9DD, 0x4973F715))
 _START_B = np.uint64(0x8B51F9DD)
 

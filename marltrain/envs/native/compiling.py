@@ -1,4 +1,4 @@
-"""Compiles a game together with the batch loop: one program for each game and each of its sizes."""
+"""Compilation of a game together with the batch loop: one program for each game and combination of sizes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PROGRAMS: dict[str, Program] = {}
 
 
 def program(game: Game) -> Program:
-    """Return `kernel.run` for a game, compiled, loaded from disk, or made before in this process."""
+    """Return `kernel.run` for a game: compiled now, loaded from disk, or cached in this process."""
     sizes = _sizes(game)
     key = _key(game, sizes)
     if key not in _PROGRAMS:
@@ -32,7 +32,7 @@ def program(game: Game) -> Program:
 
 
 def table_of(players: int) -> np.dtype[Any]:
-    """Return the record of addresses that the kernel is given; [P] addresses are those of one player's row."""
+    """Return the dtype of the kernel's table of addresses; a [P] entry holds the addresses of each player's row."""
     one = ("num_envs", "records", "rules", "restart", "state_size", "state", "final_state", "ended", "episode")
     each = ("action", "choices", "width", "obs", "legal", "final_obs", "final_legal", "turn", "alive", "reward",
             "terminated", "truncated")  # fmt: skip
@@ -52,12 +52,12 @@ def _sizes(game: Game) -> dict[str, Any]:
 
 
 def _build(game: Game, sizes: dict[str, Any], key: str) -> Program:
-    """Run a fresh copy of the kernel's file and put the game in; see there."""
+    """Execute a fresh copy of the kernel's file and insert the game; see `kernel`."""
     spec = importlib.util.spec_from_file_location(f"{__package__}.kernel_{key}", Path(__file__).with_name("kernel.py"))
     if spec is None or spec.loader is None:
         raise ImportError(f"{Path(__file__).with_name('kernel.py')} cannot be loaded")
     kernel = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = kernel  # numba looks there for the module of what it loads from disk
+    sys.modules[spec.name] = kernel  # numba looks up the module of cached code there
     spec.loader.exec_module(kernel)
     hooks = {name: inner(plain(getattr(game, name))) for name in _HOOKS if getattr(game, name) is not None}
     hooks.setdefault("state", kernel.no_state)
@@ -76,7 +76,7 @@ def _key(game: Game, sizes: dict[str, Any]) -> str:
 
 @functools.cache
 def _sources() -> str:
-    """A hash of every file of this package, and of what tells its programs where things are."""
+    """Return a hash of all files of this package and of `marltrain.addresses`."""
     digest = hashlib.sha256()
     for path in [*sorted(Path(__file__).parent.rglob("*.py")), Path(str(addresses.__file__))]:
         digest.update(path.read_bytes())

@@ -1,4 +1,4 @@
-"""`Game`: the declaration of a native game. Rules are plain functions of one environment."""
+"""`Game`: the declaration of a native game. Its rules are plain functions of one environment."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from marltrain.layout import Array, Layout, Space, without_mask
 from marltrain.spec import LONE_PLAYER, EnvSpec, PlayerSpec
 
 TERMINATED, TRUNCATED = 1, 2
-"""What `s.over[p]` says of a player whose part ends with this step: for good, or by a limit. 0: it goes on."""
+"""Values of `s.over[p]` for a player that is terminated or truncated in this step. 0: the player continues."""
 _NOT_SAVED = ("queue", "queued")
 APIS = ("parallel", "turns", "gymnasium")
 
 
 class Game:
-    """A native game: its players, its fields and its rules; see `marltrain.envs.native` for how to write one.
+    """A native game: players, fields and rules. `marltrain.envs.native` explains how to write one.
 
     name: the original's name, such as "simple_spread_v3".
-    api: what the original is: "parallel", "turns" (PettingZoo AEC) or "gymnasium".
+    api: the original's interface: "parallel", "turns" (PettingZoo AEC) or "gymnasium".
 
     reset(s, rules), step(s, rules), observe(s, rules, p, obs): static methods, compiled by numba.
-    legal(s, rules, p, mask): where observation spaces hold an "action_mask".
-    state(s, rules, out): the global state; without it, `state_size` says that it is everybody's observation in a row.
+    legal(s, rules, p, mask): required if observation spaces contain an "action_mask".
+    state(s, rules, out): the global state. Without it, a positive `state_size` means the concatenated observations of
+      all players.
     """
 
     name: ClassVar[str] = ""
@@ -50,11 +51,11 @@ class Game:
         """Declare the game.
 
         players: name -> (observation space, action space), in order. Actions are Discrete for all, or Box for all.
-        fields: name -> dtype, (dtype, shape) or (dtype, shape, (low, high)): what one environment remembers. Bounds
-            are inclusive, one number or an array each; without them, any value is taken back from a saved state.
-        rules: name -> number or array: what the constructor's arguments fixed; read only.
-        limit: env steps after which everybody's part is truncated; 0 for none.
-        state_size: how many numbers are in the global state; 0 where there is none.
+        fields: name -> dtype, (dtype, shape) or (dtype, shape, (low, high)): the state of one environment. Bounds are
+            inclusive, each a number or an array. A field without bounds accepts any value from a saved state.
+        rules: name -> number or array: constants that the constructor's arguments determine; read only.
+        limit: env steps after which all players are truncated; 0 for no limit.
+        state_size: length of the global state; 0 for no global state.
         """
         self.players = tuple(_player(name, *both) for name, both in players.items())
         self.discrete = _all_discrete(self.players)
@@ -67,7 +68,7 @@ class Game:
         own, bounds = _own(fields, taken={name for name, *_ in common})
         self.own = tuple(fields)
         self.bounds |= bounds
-        # Own fields first, `limit` last: numba takes a record that begins like another one for a kind of it.
+        # Own fields first, `limit` last: numba treats a record whose first fields match another's as a subtype of it.
         self.fields = np.dtype([*own, *common], align=True)
         given = {**(rules or {}), "limit": int(limit)}
         self.saved = tuple(name for name in self.fields.names or () if name not in _NOT_SAVED)
@@ -77,20 +78,20 @@ class Game:
         self.state_size = state_size
 
     def sound(self, records: Array) -> Array:
-        """Return which records [E] the rules can go on from: [E] bool; what bounds of single fields cannot say.
+        """Return which records [E] the rules can continue from, [E] bool: conditions beyond the bounds of fields.
 
-        Asked of a state that was saved or set, whose fields are within their bounds, before the rules see it: no index
-        may leave its array and no loop go on for ever, whatever is played from there.
+        Called for a saved or set state, with fields within their bounds, before the rules use it. From an accepted
+        record, no sequence of actions may lead to an index out of range or an endless loop.
         """
         return np.ones(len(records), bool)
 
     @property
     def turn_based(self) -> bool:
-        """Whether players move one after another."""
+        """Whether players act in turns."""
         return self.api == "turns"
 
     def spec(self, name: str, *, with_state: bool = False) -> EnvSpec:
-        """Return what its environments are; `name` is for messages."""
+        """Return the specification of the game's environments; `name` appears in messages."""
         shape = (self.state_size,) if with_state and self.state_size else None
         return EnvSpec.of(name, self.players, state_shape=shape, turn_based=self.turn_based)
 
@@ -111,7 +112,7 @@ def _all_discrete(players: tuple[PlayerSpec, ...]) -> bool:
 
 
 def _common(players: tuple[PlayerSpec, ...], discrete: bool) -> tuple[list[Any], dict[str, Bounds]]:
-    """The fields that every game has, and what they may hold; [P] stands for one entry a player."""
+    """Return the fields that all games share, and their bounds; [P] means one entry per player."""
     everyone = len(players)
     widest = 1 if discrete else max(int(np.prod(player.action_space.shape or ())) for player in players)
     fields: list[Any] = [
@@ -130,7 +131,7 @@ def _common(players: tuple[PlayerSpec, ...], discrete: bool) -> tuple[list[Any],
         ("queued", np.int64),
     ]
     bounds: dict[str, Any] = dict.fromkeys(("steps", "episode", "seed"), COUNT)
-    bounds |= {"turn": (0, 1), "present": (0, 1), "over": (0, 0)}  # `over` only within a step
+    bounds |= {"turn": (0, 1), "present": (0, 1), "over": (0, 0)}  # `over` is nonzero only within a step
     if discrete:
         bounds["action"] = (0, [player.action_space.n - 1 for player in players])  # type: ignore[attr-defined]
     layout = np.dtype(fields)
@@ -138,7 +139,7 @@ def _common(players: tuple[PlayerSpec, ...], discrete: bool) -> tuple[list[Any],
 
 
 def _own(fields: Mapping[str, Any], taken: set[str]) -> tuple[list[Any], dict[str, Bounds]]:
-    """A game's own fields, and what those of them may hold that have bounds; truth values always do."""
+    """Return a game's own fields and the bounds of those that have bounds; bool fields always have bounds."""
     declared: list[Any] = []
     bounds: dict[str, Bounds] = {}
     for name, kind in fields.items():

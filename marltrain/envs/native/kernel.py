@@ -1,10 +1,10 @@
-"""One env step of a range of environments: the batch loop around a game's rules, compiled anew for each game.
+"""The batch loop around a game's rules: one env step of a range of environments, compiled separately for each game.
 
-This file is a template: `compiling.program` runs a fresh copy of it and puts a game's functions and sizes in the place
-of the names below, before anything is compiled. Numba keeps no code on disk for functions that are passed as arguments
-or closed over; global names it can keep.
+This file is a template. `compiling.program` executes a fresh copy and replaces the names below by a game's functions
+and sizes before compilation. The functions are global names because numba does not cache functions that are passed as
+arguments or closed over.
 
-`address` is that of a TABLE, one record with the addresses of everything that a batch owns.
+`address` is the address of a TABLE: one record with the addresses of all arrays of a batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from marltrain.compiling import inner
 from marltrain.envs.native.chance import episode_seed, seed
 from marltrain.envs.native.game import TERMINATED, TRUNCATED
 
-# What a game fills in.
+# Placeholders, replaced for each game.
 FIELDS = np.dtype([("steps", np.int64)])
 FIELDS_SIZE = FIELDS.itemsize
 RULES = np.dtype([("limit", np.int64)])
@@ -39,10 +39,12 @@ FINE = -1
 
 @inner
 def run(address: int, what: int, low: int, high: int, number: int) -> int:
-    """Do one thing to environments `low` to `high`; return FINE, or where the first wrong action is: p * E + e.
+    """Run one command in environments `low` to `high`; return FINE, or the index p * E + e of the first wrong action.
 
-    STEP: one env step.  RESET: episode 0 everywhere.  BEGIN: an episode on seed `number`.  PUBLISH: write what is to be
-    acted on.  LOOK: write what player `number` sees now, whoever has the turn, and the global state, as the final ones.
+    STEP: take one env step.  RESET: start episode 0.  BEGIN: start an episode with seed `number`.
+    PUBLISH: write the arrays that the next actions depend on.
+    LOOK: write the current observation and legal actions of player `number`, with or without the turn, to
+      `final_obs` and `final_legal`, and the global state to `final_state`.
     """
     t = record_at(address, TABLE)
     rules = record_at(t.rules, RULES)
@@ -69,7 +71,7 @@ def run(address: int, what: int, low: int, high: int, number: int) -> int:
 
 @inner
 def begin(rules: Any, s: Any, number: int) -> None:
-    """Start an episode on seed `number`. Everybody is present and has the turn, unless the game says otherwise."""
+    """Start an episode with seed `number`. All players are present and must act, unless the game's `reset` differs."""
     seed(s, number)
     s.steps = 0
     for p in range(PLAYERS):
@@ -80,7 +82,7 @@ def begin(rules: Any, s: Any, number: int) -> None:
 
 @inner
 def advance(t: Any, rules: Any, s: Any, e: int) -> None:
-    """Take the actions, apply the rules, tell what happened; start the next episode where this one ended."""
+    """Take one env step: read the actions, apply the rules, write the results; restart an environment that ended."""
     for p in range(PLAYERS):
         s.reward[p] = 0.0
         if s.turn[p]:
@@ -113,7 +115,7 @@ def take_action(t: Any, s: Any, p: int, e: int) -> None:
 
 @inner
 def tell(t: Any, rules: Any, s: Any, e: int) -> bool:
-    """Write rewards and ends, and the last observation of whoever ended; return whether the episode did."""
+    """Write rewards, terminations, truncations and final observations; return whether the episode ended."""
     running = False
     for p in range(PLAYERS):
         over = s.over[p]
@@ -128,13 +130,13 @@ def tell(t: Any, rules: Any, s: Any, e: int) -> bool:
         if s.over[p] != 0:
             s.over[p] = s.present[p] = 0
             if running:
-                s.turn[p] = 0  # at an episode's end, turns stay as the game left them: `legal` may look at them
+                s.turn[p] = 0  # at an episode's end turns keep the game's values: `legal` may read them
     return not running
 
 
 @inner
 def show_last(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
-    """Write player p's last observation; where no move is legal, all of them are."""
+    """Write player p's final observation and legal actions; if no action is legal, all are marked legal."""
     look(t, rules, s, e, p)
     if t.final_legal[p]:
         mask = flags(t.final_legal[p] + e * t.choices[p], t.choices[p])
@@ -147,7 +149,7 @@ def show_last(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
 
 @inner
 def look(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
-    """Write what player p sees, and its legal moves, as its last."""
+    """Write player p's observation and legal actions to the final arrays."""
     observe(s, rules, p, numbers(t.final_obs[p] + 4 * e * t.width[p], t.width[p]))
     if t.final_legal[p]:
         legal(s, rules, p, flags(t.final_legal[p] + e * t.choices[p], t.choices[p]))
@@ -155,7 +157,7 @@ def look(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
 
 @inner
 def tell_state(t: Any, rules: Any, s: Any, e: int, address: int) -> None:
-    """Write the global state into row e of the array at an address, where there is one."""
+    """Write the global state to row e of the array at `address`; 0 for no array."""
     if address:
         out = numbers(address + 4 * e * t.state_size, t.state_size)
         if IN_A_ROW:
@@ -166,7 +168,7 @@ def tell_state(t: Any, rules: Any, s: Any, e: int, address: int) -> None:
 
 @inner
 def publish(t: Any, rules: Any, s: Any, e: int) -> None:
-    """Write what is to be acted on now."""
+    """Write the arrays that the next actions depend on: turns, observations, legal actions, global state."""
     for p in range(PLAYERS):
         flags(t.turn[p], t.num_envs)[e] = s.turn[p] != 0
         flags(t.alive[p], t.num_envs)[e] = s.present[p] != 0
@@ -180,7 +182,7 @@ def publish(t: Any, rules: Any, s: Any, e: int) -> None:
 
 @inner
 def wrong_action(t: Any, low: int, high: int) -> int:
-    """Find an action of a player who has the turn that is not one of its moves; return p * E + e, or FINE."""
+    """Return the index p * E + e of an invalid action of a player that must act, or FINE."""
     for p in range(PLAYERS):
         turn = flags(t.turn[p], t.num_envs)
         for e in range(low, high):
@@ -191,14 +193,14 @@ def wrong_action(t: Any, low: int, high: int) -> int:
 
 @inner
 def is_move(t: Any, p: int, e: int) -> bool:
-    """Return whether a discrete action is in its range, and legal."""
+    """Return whether a discrete action is in range and legal."""
     n, action = t.choices[p], wholes(t.action[p], t.num_envs)[e]
     return 0 <= action < n and (t.legal[p] == 0 or flags(t.legal[p] + e * n, n)[action])
 
 
 @inner
 def is_finite(t: Any, p: int, e: int) -> bool:
-    """Return whether a continuous action is made of finite numbers."""
+    """Return whether all entries of a continuous action are finite."""
     finite = True
     for value in numbers(t.action[p] + 4 * e * t.choices[p], t.choices[p]):
         finite = finite and np.isfinite(value)
@@ -207,7 +209,7 @@ def is_finite(t: Any, p: int, e: int) -> bool:
 
 @inner
 def everybody_in_a_row(t: Any, rules: Any, s: Any, out: Any) -> None:
-    """Write the global state of a game that has no `state` of its own: all observations, one after another."""
+    """Write the global state of a game without a `state` function: the concatenated observations of all players."""
     start = 0
     for p in range(PLAYERS):
         observe(s, rules, p, out[start : start + t.width[p]])
@@ -216,9 +218,9 @@ def everybody_in_a_row(t: Any, rules: Any, s: Any, out: Any) -> None:
 
 @inner
 def no_state(s: Any, rules: Any, out: Any) -> None:
-    """Stand for the global state of a game that has none."""
+    """Replace `state` in a game without a global state."""
 
 
 @inner
 def no_mask(s: Any, rules: Any, p: int, mask: Any) -> None:
-    """Stand for the legal moves of a game in which all of them are."""
+    """Replace `legal` in a game without action masks."""

@@ -20,9 +20,9 @@ from marltrain.spec import Step
 
 
 def parallel_env(name: str, **arguments: Any) -> Any:
-    """Return a native game in which everybody moves at once, such as "simple_spread_v3", as a PettingZoo ParallelEnv.
+    """Return a native game with simultaneous moves, such as "simple_spread_v3", as a PettingZoo ParallelEnv.
 
-    arguments: what the game's constructor takes. Raises ConfigError.
+    arguments: arguments of the game's constructor. Raises ConfigError.
     """
     return ParallelObject(_made(name, arguments, ("parallel", "gymnasium")))
 
@@ -34,12 +34,12 @@ def aec_env(name: str, **arguments: Any) -> Any:
 
 
 def gymnasium_env(name: str, **arguments: Any) -> Any:
-    """Return a native game of one player, such as "CartPole-v1", as a Gymnasium Env. See `parallel_env`."""
+    """Return a native single-player game, such as "CartPole-v1", as a Gymnasium Env. See `parallel_env`."""
     return GymnasiumObject(_made(name, arguments, ("gymnasium",)))
 
 
 def game_object(game: type[Game], render_mode: str | None = None, **arguments: Any) -> Any:
-    """Return an object of a game, of the interface that its original has."""
+    """Return an environment object of a game, with the interface of its original."""
     if render_mode is not None:
         raise ConfigError(f"a native game draws nothing (render_mode={render_mode!r}); watch its original instead")
     made = game(**arguments)
@@ -56,7 +56,7 @@ def _made(name: str, arguments: dict[str, Any], apis: tuple[str, ...]) -> Game:
 
 
 def _turns(game: Game) -> Any:
-    """Turn-based, wrapped as PettingZoo wraps its own: an illegal move loses."""
+    """Return a turn-based object in PettingZoo's usual wrappers: an illegal move loses the game."""
     env: Any = TurnObject(game)
     if any(player.masked for player in game.players):
         env = wrappers.TerminateIllegalWrapper(env, illegal_reward=-1)
@@ -64,7 +64,7 @@ def _turns(game: Game) -> Any:
 
 
 class _Single:
-    """One environment of a game: what the three interfaces share. It does not restart by itself."""
+    """One environment of a game, shared by the three interfaces. It does not restart automatically."""
 
     def __init__(self, game: Game) -> None:
         self.game = game
@@ -74,13 +74,13 @@ class _Single:
         self._generator = np.random.default_rng()
 
     def begin(self, seed: int | None) -> None:
-        """Start an episode on a seed, or on one drawn from the generator that the last seed started."""
+        """Start an episode with `seed`; None draws a seed from the generator that the last given seed initialized."""
         if seed is not None:
             self._generator = np.random.default_rng(seed)
         self.batch.run(BEGIN, number=int(self._generator.integers(SEED_LIMIT)) if seed is None else int(seed))
 
     def act(self, p: int, action: Any) -> None:
-        """Write down player p's action."""
+        """Store player p's action for the next `advance`."""
         group, row = self.spec.place[p]
         space = self.spec.players[p].action_space
         target = self.batch.actions[group]
@@ -90,15 +90,15 @@ class _Single:
             target[row, 0] = np.asarray(action, np.float32).reshape(-1)
 
     def advance(self) -> None:
-        """Take one env step with the actions written down."""
+        """Take one env step with the stored actions."""
         self.batch.step(self.batch.actions)
 
     def has(self, flag: str, p: int) -> bool:
-        """Whether player p has the "turn", or is "present" in the episode."""
+        """Return whether a flag, "turn" or "present", is set for player p."""
         return bool(self.batch.records[flag][0, p])
 
     def observe(self, p: int) -> Any:
-        """What player p sees now, as its observation space says; with the moves that are legal for it now."""
+        """Return player p's current observation in its observation space, including its action mask if it has one."""
         self.batch.run(LOOK, number=p)
         group, row = self.spec.place[p]
         player, legal = self.spec.players[p], self.step.final_legal[group]
@@ -109,7 +109,7 @@ class _Single:
         return {**named, "action_mask": legal[row, 0].astype(np.int8)}
 
     def state(self) -> Any:
-        """The global state now, [S] float32."""
+        """Return the current global state, [S] float32."""
         if self.step.final_state is None:
             raise EnvError(f"{self.game.name} has no global state")
         self.batch.run(LOOK)
@@ -123,28 +123,28 @@ def _unbatched(value: Any) -> Any:
 
 
 class _Open:
-    """What all objects of native games have: a way to their fields and to chance, see `marltrain.envs.native`."""
+    """Access to the fields and random outcomes of a native game's object; see `marltrain.envs.native`."""
 
     _single: _Single
 
     def get_state(self) -> dict[str, Any]:
-        """Return copies of all that the game remembers, by name; its random state is among it."""
+        """Return copies of all saved fields of the game, by name, including its random state."""
         return self._single.batch.get_state(0)
 
     def set_state(self, fields: Mapping[str, Any]) -> None:
-        """Set some of what the game remembers. What a reset leaves alone, such as a curriculum's stage, stays as set.
+        """Set fields of the game. A field that `reset` does not set, such as a curriculum's stage, keeps its value.
 
-        Raises ConfigError for an unknown name or another shape.
+        Raises ConfigError for an unknown name or a wrong shape.
         """
         self._single.batch.set_state(0, fields)
 
     def set_chances(self, outcomes: Sequence[float]) -> None:
-        """Say what chance gives from now on, in the order in which the game asks: resets ask, too."""
+        """Queue the next random outcomes, in the order in which the game draws them; resets also draw."""
         self._single.batch.set_chances(0, outcomes)
 
 
 class _Object(_Open):
-    """What PettingZoo's two interfaces share."""
+    """Base class of PettingZoo's two interfaces."""
 
     def __init__(self, game: Game) -> None:
         self._single = _Single(game)
@@ -171,13 +171,13 @@ class _Object(_Open):
         return self._single.state()
 
     def render(self) -> None:
-        """Draw nothing: a native game has no pictures."""
+        """Do nothing: native games have no rendering."""
 
     def close(self) -> None:
-        """Release nothing: all of it is memory."""
+        """Do nothing: the environment holds only memory."""
 
     def set_state(self, fields: Mapping[str, Any]) -> None:
-        """See `_Open`; `agents` are those who are in the episode then."""
+        """Set fields, see `_Open`; `agents` becomes the list of players in the episode."""
         super().set_state(fields)
         self.agents = self._present()
 
@@ -186,7 +186,7 @@ class _Object(_Open):
 
 
 class ParallelObject(_Object, ParallelEnv):  # type: ignore[misc]
-    """A native game in which everybody moves at once, as a PettingZoo ParallelEnv."""
+    """A native game with simultaneous moves as a PettingZoo ParallelEnv."""
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         """Start an episode; return observations and infos, by agent."""
@@ -195,7 +195,7 @@ class ParallelObject(_Object, ParallelEnv):  # type: ignore[misc]
         return {name: self._single.observe(self._place[name]) for name in self.agents}, {n: {} for n in self.agents}
 
     def step(self, actions: Any) -> Any:
-        """Step everybody; return observations, rewards, terminations, truncations and infos, by agent."""
+        """Step all agents; return observations, rewards, terminations, truncations and infos, by agent."""
         for name in self.agents:
             self._single.act(self._place[name], actions[name])
         self._single.advance()
@@ -223,13 +223,13 @@ class TurnObject(_Object, AECEnv):  # type: ignore[misc]
         self._go_on()
 
     def set_state(self, fields: Mapping[str, Any]) -> None:
-        """See `_Open`; the game goes on from there, with nobody ended and nothing yet received."""
+        """Set fields, see `_Open`; rewards, terminations and truncations are cleared."""
         super().set_state(fields)
         if self.agents:
             self._go_on()
 
     def observe(self, agent: str) -> Any:
-        """Return what the agent sees now, whoever has the turn."""
+        """Return the agent's current observation, also when it is not its turn."""
         return self._single.observe(self._place[agent])
 
     def step(self, action: Any) -> None:
@@ -252,7 +252,7 @@ class TurnObject(_Object, AECEnv):  # type: ignore[misc]
         self._deads_step_first()
 
     def _go_on(self) -> None:
-        """Keep PettingZoo's books anew, from what the game remembers."""
+        """Initialize PettingZoo's attributes from the game's fields."""
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
         self.terminations = dict.fromkeys(self.agents, False)
@@ -262,7 +262,7 @@ class TurnObject(_Object, AECEnv):  # type: ignore[misc]
         self.agent_selection = self._mover()
 
     def _mover(self) -> str:
-        """Who has the turn; the next in order where the episode is over."""
+        """Return the agent with the turn, or the next agent in order if the episode is over."""
         movers = [name for name, p in self._place.items() if self._single.has("turn", p)]
         if movers:
             return movers[0]
@@ -271,12 +271,12 @@ class TurnObject(_Object, AECEnv):  # type: ignore[misc]
 
 
 class GymnasiumObject(_Open, gymnasium.Env[Any, Any]):
-    """A native game of one player as a Gymnasium Env; its time limit is part of it."""
+    """A native single-player game as a Gymnasium Env, including its time limit."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, game: Game) -> None:
-        """Lay out one environment."""
+        """Create one environment."""
         self._single = _Single(game)
         (player,) = self._single.spec.players
         self.observation_space, self.action_space = player.observation_space, player.action_space
@@ -288,7 +288,7 @@ class GymnasiumObject(_Open, gymnasium.Env[Any, Any]):
         return self._single.observe(0), {}
 
     def step(self, action: Any) -> Any:
-        """Take one step; return observation, reward, terminated, truncated, info."""
+        """Take one step; return observation, reward, terminated, truncated and info."""
         self._single.act(0, action)
         self._single.advance()
         told = self._single.step

@@ -1,7 +1,7 @@
-"""Checks of the records of a native game where values come from outside, before compiled code uses them.
+"""Checks of a native game's records that come from outside, before compiled code uses them.
 
-Compiled rules trust their record: an index out of range reads and writes foreign memory, and an impossible count may
-make a loop endless. The author of a checkpoint chooses the numbers, and the checksums as well.
+Compiled rules do not check their record: an index out of range accesses foreign memory, and an impossible count may
+cause an endless loop. Checksums give no protection, because the author of a checkpoint chooses them, too.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from marltrain.layout import Array
 
 
 def take_back(game: Game, records: Array, saved: Mapping[str, Array], first: int, *, may_be_over: bool) -> None:
-    """Write what was saved of records [E] back into them, all fields of it; raises ConfigError as `store` and `check`.
+    """Write all saved fields into records [E]; raises ConfigError as `store` and `check` do.
 
-    Nothing that is refused may be used: what was written until then stays.
+    After an error the records must not be used: fields written before the error keep their new values.
     """
     if set(saved) != set(game.saved):
         raise ConfigError(f"{game.name}: a saved batch has the fields {game.saved}, got {sorted(saved)}")
@@ -32,23 +32,23 @@ def take_back(game: Game, records: Array, saved: Mapping[str, Array], first: int
 
 
 def store(game: Game, records: Array, name: str, values: Array, first: int) -> None:
-    """Write values [E, ...] into a field of records [E]; raises ConfigError where the field cannot hold them.
+    """Write values [E, ...] into a field of records [E]; raises ConfigError if the field cannot hold them.
 
     first: the number of the first environment, for messages.
     """
     if values.dtype.kind not in "biuf":
         raise ConfigError(f"{game.name}, field {name!r}: expected numbers, got {shown(values.tolist())}")
-    with np.errstate(invalid="ignore", over="ignore"):  # what is lost on the way is looked at below
+    with np.errstate(invalid="ignore", over="ignore"):  # conversion losses are checked below
         records[name] = values
     if records[name].dtype.kind != "f":
         _refuse(game, name, records[name] == values, values, first, f"a whole number of type {records[name].dtype}")
 
 
 def check(game: Game, records: Array, names: Iterable[str], first: int, *, may_be_over: bool) -> None:
-    """Refuse records [E] that the game's rules could not go on from; raises ConfigError.
+    """Check records [E]; raises ConfigError for a record that the game's rules cannot continue from.
 
-    names: the fields whose bounds are looked at.  first: the number of the first environment, for messages.
-    may_be_over: whether an environment may lie idle, with nobody present, after its episode.
+    names: the fields whose bounds are checked.  first: the number of the first environment, for messages.
+    may_be_over: whether an environment may be idle after its episode, with no player present.
     """
     for name in names:
         if name in game.bounds:
@@ -69,7 +69,7 @@ def check(game: Game, records: Array, names: Iterable[str], first: int, *, may_b
 
 
 def _refuse(game: Game, name: str, fits: Array, came: Array, first: int, allowed: str | Bounds) -> None:
-    """Raise ConfigError for the first value that does not fit, if there is one."""
+    """Raise ConfigError for the first value that is not allowed, if there is one."""
     if fits.all():
         return
     e, *entry = (int(i) for i in np.argwhere(~fits)[0])

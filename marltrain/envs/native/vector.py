@@ -15,9 +15,10 @@ from marltrain.spec import Step
 class NativeVectorEnv(LocalVectorEnv):
     """All environments in this process, as arrays, stepped by one compiled call.
 
-    Gives the same episodes as any other vector environment of the same game, bit for bit.
+    The episodes are bit-identical to those of any other vector environment of the same game.
 
-    batch: what holds them: `get_state`, `set_state`, `set_chances` for one environment, `snapshot`, `restore` for all.
+    batch: the GameBatch, with `get_state`, `set_state`, `set_chances` for one environment and `snapshot`, `restore` for
+      all.
     """
 
     def __init__(
@@ -30,11 +31,11 @@ class NativeVectorEnv(LocalVectorEnv):
         with_state: bool = False,
         threads: int = 1,
     ) -> None:
-        """Lay out `num_envs` environments of a native game; see VectorEnv.
+        """Create `num_envs` environments of a native game; see VectorEnv.
 
-        threads: how many share a step; worth it only where a step of all takes far more than 0.1 ms.
+        threads: number of threads per step; useful only if a step of all environments takes far more than 0.1 ms.
 
-        Raises ConfigError for an environment that is no native game.
+        Raises ConfigError for an environment that is not a native game.
         """
         super().__init__(resolve(env, env_args), num_envs, with_state=with_state)
         if self.source.game is None:

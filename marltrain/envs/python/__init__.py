@@ -1,1 +1,1 @@
-"""Environments written in Python: adapters, what they must keep to, and the chunk that steps several of them."""
+"""Environments written in Python: adapters, contract checks, and the chunk that steps several environments."""

@@ -1,4 +1,4 @@
-"""The actions of the running episodes: they restore environments whose state cannot be read."""
+"""The actions of the running episodes, to restore environments whose state cannot be read."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from marltrain.random import MOST_SEED
 from marltrain.spec import EnvSpec, empty_actions
 
 _START = 64
-"""Env steps that there is room for at first."""
+"""Initial capacity in env steps."""
 
 
 def check_action_log(saved: State, spec: EnvSpec, num_envs: int) -> None:
-    """Raise SaveError for what `Chunk.snapshot` cannot have returned of `num_envs` environments.
+    """Raise SaveError for data that `Chunk.snapshot` cannot have returned for `num_envs` environments.
 
-    Moves that are not legal are found when they are played again.
+    The replay finds illegal actions.
     """
     seed, _, length = (
         within(saved.place(name), saved.array(name, np.int64, (num_envs,)), 0, most)
@@ -34,23 +34,23 @@ def check_action_log(saved: State, spec: EnvSpec, num_envs: int) -> None:
 
 
 class ActionLog:
-    """What was played in each environment since its episode began, one array [T, P, E, ...] a group.
+    """The actions of each environment since the start of its episode, one array [T, P, E, ...] per group.
 
-    A step adds one row for all environments, whose episodes begin at rows of their own.
+    Each step adds one row for all environments. Every environment has its own first row.
     """
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
-        """Start with no step."""
+        """Start with an empty log."""
         self._kept = [np.zeros((_START, *one.shape), one.dtype) for one in empty_actions(spec, num_envs)]
         self._since = np.zeros(num_envs, np.int64)
         self._rows = 0
 
     def begin(self, e: int) -> None:
-        """Forget what was played in environment `e`: an episode begins."""
+        """Clear the actions of environment `e` at the start of an episode."""
         self._since[e] = self._rows
 
     def add(self, actions: tuple[Array, ...]) -> None:
-        """Keep one step's actions, per group [P, E, ...]."""
+        """Store one step's actions, per group [P, E, ...]."""
         if self._rows == len(self._kept[0]):
             self._make_room()
         for kept, sent in zip(self._kept, actions, strict=True):
@@ -58,11 +58,11 @@ class ActionLog:
         self._rows += 1
 
     def of(self, e: int) -> tuple[Array, ...]:
-        """Return what was played in environment `e`, per group [T, P, ...]."""
+        """Return the actions of environment `e`, per group [T, P, ...]."""
         return tuple(kept[self._since[e] : self._rows, :, e] for kept in self._kept)
 
     def restore(self, played: Sequence[tuple[Array, ...]]) -> None:
-        """Become what `of` returned for each environment."""
+        """Restore the log from the results of `of` for each environment."""
         lengths = [len(moves[0]) for moves in played]
         self._rows = max(lengths)
         self._kept = [np.zeros((max(self._rows, _START), *kept.shape[1:]), kept.dtype) for kept in self._kept]
@@ -72,7 +72,7 @@ class ActionLog:
                 kept[self._since[e] : self._rows, :, e] = own
 
     def _make_room(self) -> None:
-        """Drop the rows that no episode needs any more; where few are dropped, double the room."""
+        """Drop the rows that no episode needs; if these are less than half, double the capacity."""
         oldest = int(self._since.min())
         needed = self._rows - oldest
         room = len(self._kept[0]) * (2 if 2 * needed > self._rows else 1)

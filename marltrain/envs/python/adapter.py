@@ -1,6 +1,6 @@
-"""Base of the environment adapters: one environment, written into its column of a `Step`.
+"""Base class of the environment adapters: one environment, written into its column of a `Step`.
 
-An adapter drives one PettingZoo or Gymnasium object and knows nothing of episodes to come: `chunk` restarts it.
+An adapter wraps one PettingZoo or Gymnasium object. It does not start new episodes: `chunk` does.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from marltrain.spec import EnvSpec, PlayerSpec, Step
 
 PROBE_SEED = 0
 Probed = list[tuple[str, Space, Space, bool]]
-"""Of every player: name, observation space, action space, whether an action mask comes with its info."""
+"""For each player: name, observation space, action space, and whether its info contains an action mask."""
 
 
 def metadata_of(env: Any) -> Mapping[str, Any]:
-    """Return an environment's metadata; empty where it has none."""
+    """Return an environment's metadata; empty if it has none."""
     return getattr(env, "metadata", None) or {}
 
 
 TEXT = (str, bytes)
-"""Types that numpy would read as a number, and Python as True."""
+"""Types that numpy converts to numbers and Python treats as True."""
 
 
 def refuse_text(player: str, **values: Any) -> None:
-    """Raise EnvError where one of a player's rewards or flags, by name, is text."""
+    """Raise EnvError if one of a player's rewards or flags, given by name, is text."""
     for name, value in values.items():
         if isinstance(value, TEXT):
             expected = "a number" if name == "reward" else "True or False"
@@ -40,10 +40,10 @@ def refuse_text(player: str, **values: Any) -> None:
 
 
 class Port:
-    """Where one player's observations, legal moves and actions cross between an environment and the arrays."""
+    """Conversion of one player's observations, legal actions and actions between an environment and the arrays."""
 
     def __init__(self, spec: EnvSpec, player: int) -> None:
-        """Look up the player's group, its row there, and how its spaces are read."""
+        """Look up the player's group, its row in the group, and the conversions for its spaces."""
         self.player = spec.players[player]
         self.group, self.row = spec.place[player]
         inner, self._mask_in_obs = without_mask(self.player.observation_space)
@@ -52,7 +52,7 @@ class Port:
         self._act = _decoder(self.player.action_space)
 
     def write(self, observation: Any, info: Any, out: Step, e: int) -> None:
-        """Write what the player sees, and its legal moves, into column `e`."""
+        """Write the player's observation and legal actions into column `e`."""
         self._write_obs(observation, out.obs[self.group], e)
         legal = out.legal[self.group]
         if legal is not None:
@@ -65,7 +65,7 @@ class Port:
             legal[self.row, e] = mask
 
     def write_final(self, observation: Any, info: Any, out: Step, e: int) -> None:
-        """Write the last observation of a player whose part ended; where no move is named legal, all of them are."""
+        """Write a player's final observation and legal actions; without a mask or a legal action, all become legal."""
         self._write_obs(observation, out.final_obs[self.group], e)
         legal = out.final_legal[self.group]
         if legal is not None:
@@ -73,7 +73,7 @@ class Port:
             legal[self.row, e] = True if mask is None or not mask.any() else mask
 
     def keep_final(self, out: Step, e: int) -> None:
-        """Take the player's latest observation as its last: its environment gave none."""
+        """Copy the player's latest observation to its final one, because its environment gave no final observation."""
         cell = (self.row, e)
         for last, now in zip(arrays_of(out.final_obs[self.group]), arrays_of(out.obs[self.group]), strict=True):
             last[cell] = now[cell]
@@ -103,21 +103,21 @@ class Port:
         return mask
 
     def enter(self, out: Step, e: int, *, turn: bool) -> None:
-        """Mark the player as alive, and whether it must act now."""
+        """Mark the player as alive; `turn`: whether it must act now."""
         out.alive[self.group][self.row, e] = True
         out.turn[self.group][self.row, e] = turn
 
     def leave(self, out: Step, e: int) -> None:
-        """Mark the player as neither alive nor to act."""
+        """Mark the player as not alive and not required to act."""
         out.alive[self.group][self.row, e] = out.turn[self.group][self.row, e] = False
 
     def action(self, actions: tuple[Array, ...], e: int) -> Any:
-        """Return the player's action in column `e` as its environment wants it."""
+        """Return the player's action in column `e` in the format of its environment."""
         return self._act(actions[self.group][self.row, e])
 
 
 def _decoder(space: Space) -> Callable[[Any], Any]:
-    """How one entry of an action array becomes an action of the space; always a copy, never a view."""
+    """Return a function that converts an entry of an action array to an action of the space: a copy, not a view."""
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return (lambda value: int(value) + start) if start else int
@@ -129,12 +129,12 @@ def _decoder(space: Space) -> Callable[[Any], Any]:
 
 
 class Adapter(ABC):
-    """One environment behind arrays. `e` is always its column in the arrays it is given."""
+    """One environment with an array interface. `e` is always its column in the given arrays."""
 
     turn_based = False
 
     def __init__(self, env: Any, spec: EnvSpec) -> None:
-        """Take over `env`, an object of the environment that `spec` describes."""
+        """Wrap `env`, an object of the environment that `spec` describes."""
         self.env = env
         self.spec = spec
         self._ports = tuple(Port(spec, p) for p in range(len(spec.players)))
@@ -142,14 +142,14 @@ class Adapter(ABC):
         self._known = frozenset(spec.names)
 
     def place_of(self, name: str) -> int:
-        """Return a player's place in spec order; raises EnvError for a name that the environment never declared."""
+        """Return a player's index in spec order; raises EnvError for a name that the environment did not declare."""
         try:
             return self._places[name]
         except KeyError:
             raise EnvError(f"env.agents holds {name!r}, which is not in possible_agents {self.spec.names}") from None
 
     def check_known(self, **given: Iterable[str]) -> None:
-        """Raise EnvError where some of `given`, by name, are for players that the environment never declared."""
+        """Raise EnvError if a collection in `given` contains players that the environment did not declare."""
         for name, players in given.items():
             if not self._known.issuperset(players):
                 unknown = sorted(map(repr, set(players) - self._known))
@@ -160,36 +160,36 @@ class Adapter(ABC):
 
     @abstractmethod
     def reset(self, seed: int, out: Step, e: int) -> None:
-        """Start an episode: writes `obs, legal, turn, alive` and `state`."""
+        """Start an episode; writes `obs, legal, turn, alive` and `state`."""
 
     @abstractmethod
     def step(self, actions: tuple[Array, ...], out: Step, e: int) -> bool:
-        """Take one env step; return True when the episode ended.
+        """Take one env step; return whether the episode ended.
 
-        Writes everything but `ended` and `episode`. Finds `reward`, `terminated` and `truncated` zeroed.
+        Writes all arrays except `ended` and `episode`. The caller sets `reward`, `terminated` and `truncated` to zero.
         """
 
     @classmethod
     @abstractmethod
     def probe(cls, env: Any) -> Probed:
-        """Return what one reset shows of every player."""
+        """Return the names and spaces of all players, after one reset."""
 
     def _clear(self, out: Step, e: int) -> None:
-        """Mark everybody as absent, before an episode's players enter."""
+        """Mark all players as absent before the players of an episode enter."""
         for flags in (*out.turn, *out.alive):
             flags[:, e] = False
 
     def write_state(self, target: Array | None, e: int) -> None:
-        """Write the global state into row `e`, where there is one."""
+        """Write the global state into row `e` of `target`, unless `target` is None."""
         if target is not None:
             target[e] = _flat_state(self.env)
 
     def render(self) -> Any:
-        """Return or show one frame, as the environment's render mode says."""
+        """Return or show one frame, depending on the environment's render mode."""
         return self.env.render()
 
     def close(self) -> None:
-        """Release what the environment holds."""
+        """Close the environment."""
         self.env.close()
 
 
@@ -201,17 +201,17 @@ def _flat_state(env: Any) -> Array:
 
 
 def _state_shape(env: Any) -> tuple[int, ...] | None:
-    """Shape of the flattened global state, or None where the environment has none."""
+    """Return the shape of the flattened global state, or None if the environment has none."""
     if not callable(getattr(getattr(env, "unwrapped", env), "state", None)):
-        return None  # none at all, or, as in several games, an attribute of that name for something else
+        return None  # no `state`, or, as in several games, an attribute `state` with another meaning
     try:
         return _flat_state(env).shape
-    except (NotImplementedError, AttributeError):  # PettingZoo's own `state`; a wrapper around an environment without
+    except (NotImplementedError, AttributeError):  # PettingZoo's base class; a wrapper without `state` inside
         return None
 
 
 def _check_names(names: list[Any]) -> None:
-    """Raise SpecError for names of players that are no text, or not different."""
+    """Raise SpecError for player names that are not text or not unique."""
     for name in names:
         if not isinstance(name, str):
             raise SpecError(
@@ -225,9 +225,9 @@ def _check_names(names: list[Any]) -> None:
 def describe(
     kind: type[Adapter], env: Any, name: str, *, reproducible: bool = True, with_state: bool = False
 ) -> EnvSpec:
-    """Return what `env` is, by resetting it once.
+    """Return the specification of `env`, after one reset.
 
-    Raises SpecError for spaces that marltrain cannot represent, naming the player.
+    Raises SpecError, with the player's name, for spaces that marltrain cannot represent.
     """
     players = []
     probed = kind.probe(env)

@@ -1,4 +1,4 @@
-"""`check_env`: does an environment keep its contract? The conformance suite that marltrain's own environments pass."""
+"""`check_env`: a conformance test of the environment contract, which marltrain's own environments pass."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from marltrain.random import child_seed, generator
 from marltrain.spec import EnvSpec, Step, empty_actions
 
 LONGEST = 1000
-"""Env steps after which a checked episode is left unfinished."""
+"""Env steps after which a checked episode is stopped."""
 
 
 @dataclass
 class Report:
-    """What `check_env` found.
+    """The result of `check_env`.
 
-    problems: what will break training or make it wrong.  notes: oddities that do no harm.
-    pure: whether a used object, reset, gives the same episode as a fresh one.
+    problems: defects that break training or make it wrong.  notes: harmless oddities.
+    pure: whether a used object gives, after a reset, the same episode as a fresh object.
     deterministic: whether equal seeds and actions give equal episodes.
     """
 
@@ -43,7 +43,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there are no problems."""
+        """Whether there are no problems in the report."""
         return not self.problems
 
     def __str__(self) -> str:
@@ -58,12 +58,12 @@ class Report:
 def check_env(
     env: Any, env_args: Mapping[str, Any] | None = None, *, episodes: int = 3, seed: int = 0, strict: bool = True
 ) -> Report:
-    """Play random episodes and report every breach of the contract found.
+    """Play random episodes and report all violations of the contract.
 
-    Looks at spaces, shapes, dtypes, NaN, rewards of the dead, revived players, legal moves, and whether resets are pure
-    and steps deterministic: every array of every step of whole episodes is compared.
+    Checks spaces, shapes, dtypes, NaN, rewards of players after their end, players that return, and legal actions. Also
+    checks that resets are pure and steps deterministic: compares all arrays of all steps of whole episodes.
 
-    env, env_args: see `resolve`.  strict: raise EnvError when there are problems, instead of only reporting them.
+    env, env_args: see `resolve`.  strict: whether to raise EnvError if there are problems.
     """
     check_flags("check_env", strict=strict)
     source = resolve(env, env_args)
@@ -96,7 +96,7 @@ def _play_watched(source: Source, spec: EnvSpec, report: Report, findings: Findi
 
 
 def _compare(source: Source, spec: EnvSpec, report: Report, seed: int) -> None:
-    """Play one seed in a fresh object, in another fresh one, and in a used one."""
+    """Play the same seed in two fresh objects and in a used object, and compare the episodes."""
     first, second = child_seed(seed, "check", 0), child_seed(seed, "check", 1)
     fresh = _Player(source, spec)
     reference = fresh.play(second, seed)
@@ -138,7 +138,7 @@ class _Player:
         self._guard = Contract(spec)
 
     def play(self, seed: int, action_seed: int) -> list[dict[str, Array]]:
-        """Play one episode; return what every step published."""
+        """Play one episode; return the published arrays of all steps."""
         spec, rng = self._spec, generator(action_seed, "check actions")
         step = Step.empty(spec, 1)
         frames: list[dict[str, Array]] = []
@@ -162,7 +162,7 @@ class _Player:
 
 
 def random_actions(spec: EnvSpec, step: Step, rng: np.random.Generator) -> tuple[Array, ...]:
-    """Draw an action for everybody, legal where legal moves are given; same shapes as `empty_actions`."""
+    """Draw random actions for all players, legal if legal actions are given; shapes as in `empty_actions`."""
     num_envs = len(step.ended)
     actions = empty_actions(spec, num_envs)
     for group, chosen, legal in zip(spec.groups, actions, step.legal, strict=True):
@@ -178,7 +178,7 @@ def random_actions(spec: EnvSpec, step: Step, rng: np.random.Generator) -> tuple
 
 
 def _within(space: Any, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Uniform between the bounds; normal where a side is unbounded."""
+    """Draw numbers: uniform between the bounds, or normal and clipped if a bound is infinite."""
     low, high = space.low.reshape(-1).astype(np.float64), space.high.reshape(-1).astype(np.float64)
     bounded = np.isfinite(low) & np.isfinite(high)
     uniform = rng.uniform(np.where(bounded, low, 0), np.where(bounded, high, 1), shape)
@@ -186,7 +186,7 @@ def _within(space: Any, rng: np.random.Generator, shape: tuple[int, ...]) -> Arr
 
 
 def _frame(spec: EnvSpec, step: Step) -> dict[str, Array]:
-    """Copy what a Step says, each player's part under its own name, blank where it is not valid."""
+    """Return copies of a Step's arrays for each player, by name; arrays that are not valid are empty."""
     frame = {"ended": step.ended.copy()}
     for p, name in enumerate(spec.names):
         g, row = spec.place[p]
@@ -208,7 +208,7 @@ def _frame(spec: EnvSpec, step: Step) -> dict[str, Array]:
 
 
 def _difference(spec: EnvSpec, one: list[dict[str, Array]], other: list[dict[str, Array]]) -> str:
-    """Where two episodes first differ, in words; empty when they do not."""
+    """Return the first difference of two episodes in words; empty if they are equal."""
     for number, (mine, yours) in enumerate(zip(one, other, strict=False)):
         for name, value in mine.items():
             if not np.array_equal(value, yours[name]):

@@ -1,4 +1,4 @@
-"""Wrappers through which `check_env` plays an environment: they check every input and output."""
+"""Wrappers of `check_env` that check all outputs of an environment."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from marltrain.layout import NUMBERS, Space
 
 
 class Findings:
-    """Collects problems and notes, each once."""
+    """A collection of problems and notes without duplicates."""
 
     def __init__(self, problems: list[str], notes: list[str]) -> None:
-        """Write into these two lists."""
+        """Use these two lists as storage."""
         self._problems = problems
         self._notes = notes
 
     def problem(self, text: str) -> None:
-        """Something that will break training or make it wrong."""
+        """Add a defect that breaks training or makes it wrong."""
         if text not in self._problems:
             self._problems.append(text)
 
     def note(self, text: str) -> None:
-        """Something odd that does no harm."""
+        """Add a harmless oddity."""
         if text not in self._notes:
             self._notes.append(text)
 
 
 def watch(env: Any, findings: Findings) -> Any:
-    """Wrap an environment of any of the three interfaces."""
+    """Wrap an environment of any of the three interfaces in its checking wrapper."""
     return {"parallel": _WatchParallel, "turns": _WatchTurns, "gymnasium": _WatchGymnasium}[api_of(env)](env, findings)
 
 
 class _Watch:
-    """Passes everything on; subclasses look at some of it."""
+    """Base wrapper: forwards all attributes; subclasses check some calls."""
 
     def __init__(self, env: Any, findings: Findings) -> None:
         self.env = env
@@ -159,7 +159,7 @@ class _WatchGymnasium(_Watch):
 
 
 def _misfits(space: Space, value: Any, where: str = "") -> list[tuple[bool, str]]:
-    """How a value misses its space: (whether it matters, words) for every leaf."""
+    """Return how a value differs from its space: (whether this is a problem, description) for every leaf."""
     if isinstance(space, spaces.Dict):
         return _mapping_misfits(space, value, where)
     if isinstance(space, spaces.Tuple):

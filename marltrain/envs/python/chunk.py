@@ -1,6 +1,6 @@
-"""n environments in one process: autoreset, episode seeds, rebuilding, checks, faults. Every vector drives these.
+"""n Python environments in one process, for all vector environments: autoreset, seeds, rebuilding, checks, faults.
 
-Environment i of a run plays episode k on a seed of its own, whatever process it lives in:
+Environment i of a run plays episode k with its own seed, independent of the process:
 `child_seed(seed, "episode", role, i, k)`.
 """
 
@@ -31,12 +31,12 @@ NOT_REPRODUCIBLE = "marked as not reproducible, so that no episode can be played
 
 
 def probe(env: Any, env_args: Mapping[str, Any] | None = None, *, with_state: bool = False) -> EnvSpec:
-    """Return what an environment is, by building one object, resetting it once and closing it.
+    """Return the specification of an environment: build one object, reset it once and close it.
 
-    env, env_args: see `resolve`.  with_state: whether to publish the shape of its global state, where it has one.
+    env, env_args: see `resolve`.  with_state: whether to include the shape of the global state, if there is one.
 
-    Raises ConfigError for what cannot be resolved, EnvError when it cannot be built or reset, SpecError for spaces that
-    marltrain cannot represent.
+    Raises ConfigError if `env` cannot be resolved, EnvError if it cannot be built or reset, and SpecError for spaces
+    that marltrain cannot represent.
     """
     source = resolve(env, env_args)
     if source.game is not None:
@@ -64,11 +64,11 @@ def _make(source: Source, who: str, render_mode: str | None = None) -> Any:
 
 @dataclass(eq=False)
 class Track:
-    """How far environments are, told while they are at work, in memory that may outlive their process.
+    """Progress of environments, written during their steps into memory that may outlive their process.
 
     length: [n] int64, env steps of the running episode.
-    at: of length 1, the environment that is being stepped or reset, counted from the chunk's first; -1 for none. A
-      memoryview or a list, which are quicker to write to than an array.
+    at: of length 1, the index within the chunk of the environment in its step or reset; -1 for none. A memoryview or a
+      list, because writing to these is faster than writing to an array.
     """
 
     length: Array
@@ -78,7 +78,7 @@ class Track:
 class Chunk:
     """Environments `first_index` to `first_index + num_envs` of a run, written into `out` (their columns only).
 
-    faults: what befell them, and was survived, in the last call.
+    faults: the faults survived in the last call.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class Chunk:
         handling: Handling | None = None,
         track: Track | None = None,
     ) -> None:
-        """Build the environments; raises EnvError when one cannot be built.
+        """Build the environments; raises EnvError if one cannot be built.
 
-        recording: whether to keep the moves of the running episodes, which `snapshot` needs.
-        handling: which faults are survived (default: none).  track: where to tell how far environments are.
+        recording: whether to record the actions of the running episodes, which `snapshot` needs.
+        handling: which faults are survived (default: none).  track: the target for the environments' progress.
         """
         self._source = source
         self._spec = spec
@@ -115,7 +115,7 @@ class Chunk:
         self._seed = 0
         self._episode = [0] * num_envs
         self._episode_seed = [0] * num_envs
-        self._last = [(0, 0)] * num_envs  # of the episode before: its number and length
+        self._last = [(0, 0)] * num_envs  # number and length of the previous episode
         self._used = [False] * num_envs
         self._proven = [False] * num_envs  # has finished an episode
         self._broken = [False] * num_envs
@@ -124,7 +124,7 @@ class Chunk:
             self._adapters.append(self._build(i))
 
     def reset(self, seed: int, episodes: Sequence[int] | None = None) -> None:
-        """Start an episode everywhere: number 0, or those of `episodes`, where others have been played before."""
+        """Start an episode in all environments: number 0, or the numbers in `episodes` after earlier episodes."""
         out = self._out
         self.faults = []
         self._seed = seed
@@ -139,9 +139,10 @@ class Chunk:
         self._look()
 
     def step(self, actions: tuple[Array, ...]) -> None:
-        """Take one env step everywhere; environments whose episode ended start the next one at once.
+        """Take one env step in all environments; an environment whose episode ends starts the next one at once.
 
-        So do those whose running episode was given up: they tell of no reward and no event, only of `ended`.
+        An environment whose running episode is abandoned also starts the next one. It reports no reward and no event
+        except `ended`.
         """
         out, length, at = self._out, self._track.length, self._track.at
         self._check_sent(actions)
@@ -167,10 +168,10 @@ class Chunk:
         self._look()
 
     def snapshot(self) -> dict[str, Array]:
-        """Return what is needed to play the running episodes again.
+        """Return the data to replay the running episodes.
 
-        seed, episode, length: [n] int64, the length being the env steps taken so far.  moves/<group>: [sum of lengths,
-        P, ...], environment after environment. So the snapshots of several chunks are joined along axis 0.
+        seed, episode, length: [n] int64; the length counts the env steps so far.  moves/<group>: the actions [sum of
+        lengths, P, ...], environment after environment. Snapshots of several chunks can be joined along axis 0.
         """
         if self._moves is None:
             raise RuntimeError("a snapshot was asked of environments whose moves were not recorded: recording=True")
@@ -184,10 +185,10 @@ class Chunk:
         }
 
     def restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
-        """Play the episodes of a snapshot of all environments again, up to the step that `out` holds the columns of.
+        """Replay the episodes of a snapshot of all environments, up to the step whose columns `out` holds.
 
-        An environment that then shows something else than `out` did begins its episode anew. Return these, with what
-        was found. Where equal seeds are not said to give equal episodes, every environment begins anew.
+        If the result differs from `out`, the environment starts its episode again. Return these environments with the
+        differences. If the specification is not reproducible, all environments start their episode again.
         """
         self.faults = []
         self._seed = int(saved["seed"][0])
@@ -206,7 +207,7 @@ class Chunk:
                 lost.append((i, f"{self._where(e)}: {found}"))
                 self._begin(e, episode)
                 self._clear(e)
-                self._out.ended[e] = True  # whoever carries something from step to step forgets it
+                self._out.ended[e] = True  # state carried from step to step must be cleared
             played.append(tuple(one[:0] for one in moves) if found else moves)
         if self._moves is not None:
             self._moves.restore(played)
@@ -214,7 +215,7 @@ class Chunk:
         return lost
 
     def _replay(self, e: int, episode: int, moves: tuple[Array, ...], expected: Mapping[str, Array]) -> str:
-        """Play an episode up to where it was; return what is not as it was then, or an empty string."""
+        """Replay an episode up to its saved step; return the difference in words, or an empty string."""
         n, own = len(self._adapters), self._out.part(e, e + 1)
         try:
             self._start(e, episode)
@@ -232,7 +233,10 @@ class Chunk:
         return self._difference(e, expected)
 
     def _difference(self, e: int, expected: Mapping[str, Array]) -> str:
-        """Compare what players see in column `e`, where they are to act, with what they saw."""
+        """Compare column `e` with the expected one: turns, presence, observations and legal actions.
+
+        Observations and legal actions are compared only for players that must act.
+        """
         out = self._out
         for g, group in enumerate(self._spec.groups):
             turn = out.turn[g][:, e]
@@ -250,7 +254,7 @@ class Chunk:
         return ""
 
     def _clear(self, e: int) -> None:
-        """Tell of no reward and no event in column `e`."""
+        """Clear the rewards and events in column `e`."""
         out = self._out
         for events in (out.reward, out.terminated, out.truncated):
             events[:, e] = 0
@@ -261,16 +265,16 @@ class Chunk:
         return self._adapters[e].render()
 
     def close(self) -> None:
-        """Close every environment, even where another's `close` fails; raises what failed first."""
+        """Close all environments, even if the `close` of one fails; raises the first error."""
         adapters, self._adapters = self._adapters, []
         with ExitStack() as closing:
             for adapter, broken in reversed(list(zip(adapters, self._broken, strict=False))):
                 closing.callback(_close, adapter, broken=broken)
 
     def _begin(self, e: int, episode: int) -> None:
-        """Start an episode; where that fails in a way that is survived, the one after it, on its own seed.
+        """Start an episode; after a survived fault, start the following one with its own seed.
 
-        Gives up after more faults than are survived: whoever drives the chunk then stops.
+        Stops after more faults than are survived: the vector environment then raises an error.
         """
         while len(self.faults) <= self._handling.max_env_restarts:
             try:
@@ -295,15 +299,15 @@ class Chunk:
         self._adapters[e].reset(seed, self._out, e)
 
     def _give_up(self, e: int) -> None:
-        """Cut the running episode, and start the next one."""
+        """Abandon the running episode and start the next one."""
         self._clear(e)
         if self._out.final_state is not None:
-            self._out.final_state[e] = 0  # it may be what was wrong
+            self._out.final_state[e] = 0  # the state may be the invalid value
         self._out.ended[e] = True
         self._begin(e, self._episode[e] + 1)
 
     def _look(self) -> None:
-        """Check what is published; an environment that published what it may not begins anew."""
+        """Check the published arrays; an environment that violates the contract starts a new episode."""
         out = self._out
         while breach := self._guard.published(out):
             e = self._track.at[0] = breach.column
@@ -319,14 +323,14 @@ class Chunk:
         self._track.at[0] = -1
 
     def _check_sent(self, actions: tuple[Array, ...]) -> None:
-        """Raise EnvError for an illegal action, which is no fault of the environment's."""
+        """Raise EnvError for an illegal action; this is not a fault of the environment."""
         if breach := self._guard.sent(actions, self._out):
             raise EnvError(f"{self._where(breach.column)}: {breach.message}")
 
     def _note(self, e: int, what: Exception | Violation, *, cut: bool = False, before: bool = False) -> None:
-        """Write down a fault of environment `e`, or raise it as an EnvError where it is not survived.
+        """Record a fault of environment `e`, or raise it as an EnvError if it is not survived.
 
-        cut: an episode is given up for it.  before: it is of the episode that ended with this step.
+        cut: the running episode is abandoned.  before: the fault is in the episode that ended with this step.
         """
         error, words = (None, what.message) if isinstance(what, Violation) else (what, _words(what))
         message = f"{self._where(e, before=before)}: {clean(words)}"
@@ -347,25 +351,25 @@ class Chunk:
         return ADAPTERS[api_of(env)](env, self._spec)
 
     def _place(self, e: int, *, before: bool = False) -> tuple[int, int, int]:
-        """Return the number, the seed and the step of the running episode, or of the one before."""
+        """Return the number, the seed and the step of the running or the previous episode."""
         if not before:
             return self._episode[e], self._episode_seed[e], int(self._track.length[e])
         episode, length = self._last[e]
         return episode, child_seed(self._seed, "episode", self._role, self._first + e, episode), length
 
     def _where(self, e: int, *, before: bool = False) -> str:
-        """Say which environment, episode, seed and step."""
+        """Return the environment, episode, seed and step in words."""
         return place(self._source.name, self._role, self._first + e, *self._place(e, before=before))
 
 
 def place(name: str, role: str, env: int, episode: int, seed: int, step: int) -> str:
-    """Say which environment, episode, seed and step."""
+    """Return the environment, episode, seed and step in words."""
     kind = "test environment" if role == "test" else "environment"
     return f"{kind} {env} ({name}), episode {episode} (seed {seed}), step {step}"
 
 
 def _close(adapter: Adapter, *, broken: bool) -> None:
-    """Close an environment; from one that has failed already nothing more is expected."""
+    """Close an environment; errors of a broken environment are ignored."""
     with suppress(Exception) if broken else nullcontext():
         adapter.close()
 

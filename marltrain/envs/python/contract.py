@@ -1,4 +1,4 @@
-"""The contract of observations, rewards and actions, checked over all environments of a chunk at once."""
+"""The contract of observations, rewards and actions, checked for all environments of a chunk at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _LARGEST = np.float32(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Violation:
-    """What breaks the contract in one environment (a column of the chunk); `past`: in the episode that just ended."""
+    """A violation of the contract in one environment.
+
+    column: its column in the chunk.  past: whether the violation is in the episode that just ended.
+    """
 
     column: int
     message: str
@@ -24,20 +27,20 @@ class Violation:
 
 
 class Contract:
-    """Finds the first fault in what environments publish and in what agents send."""
+    """Check for the first fault in the arrays that environments publish and in the actions that agents send."""
 
     def __init__(self, spec: EnvSpec) -> None:
-        """Look up what each group's spaces allow."""
+        """Look up the allowed values of each group's spaces."""
         self._spec = spec
         self._groups = [_GroupContract(spec, g) for g in range(len(spec.groups))]
 
     def sent(self, actions: tuple[Array, ...], step: Step) -> Violation | None:
-        """Check the actions of whoever must act in `step`."""
+        """Check the actions of the players that must act in `step`."""
         found = (group.sent(actions[g], step) for g, group in enumerate(self._groups))
         return next((fault for fault in found if fault), None)
 
     def published(self, step: Step) -> Violation | None:
-        """Check observations, legal moves, rewards and states."""
+        """Check observations, legal actions, rewards and states."""
         for group in self._groups:
             if breach := group.published(step):
                 return breach
@@ -70,7 +73,7 @@ class _GroupContract:
             if isinstance(part.space, spaces.Discrete | spaces.MultiDiscrete)
         ]
 
-    # What agents send
+    # Actions sent by agents
 
     def sent(self, actions: Array, step: Step) -> Violation | None:
         turn, space = step.turn[self._g], self._group.action_space
@@ -95,7 +98,7 @@ class _GroupContract:
         sent = actions[row, e].tolist()
         return Violation(e, f"player {self._players[row]!r}: action {sent} is not legal; expected {allowed}")
 
-    # What environments publish
+    # Arrays published by environments
 
     def published(self, step: Step) -> Violation | None:
         turn, legal = step.turn[self._g], step.legal[self._g]
@@ -134,7 +137,7 @@ class _GroupContract:
 
 
 def _ranges(group: Group) -> tuple[Array, Array]:
-    """Lowest and highest value of each column; infinities, like NaN, lie outside."""
+    """Return the lowest and highest value of each column; infinities and NaN are out of range."""
     bounds = group.layout.bounds
     if bounds is None:
         size = group.layout.vector_size

@@ -1,4 +1,4 @@
-"""Adapters of simultaneous environments: PettingZoo's parallel ones, and Gymnasium's with one player."""
+"""Adapters of environments with simultaneous moves: PettingZoo parallel and single-player Gymnasium environments."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from marltrain.spec import LONE_PLAYER, EnvSpec, Step
 
 
 class ParallelAdapter(Adapter):
-    """A PettingZoo parallel environment: players may die early, be absent, and return."""
+    """A PettingZoo parallel environment: players may leave early, be absent, and return."""
 
     @classmethod
     def probe(cls, env: Any) -> Probed:
-        """Return every possible player's name and spaces, after one reset."""
+        """Return the names and spaces of all possible players, after one reset."""
         _, infos = env.reset(seed=PROBE_SEED)
         masked = any("action_mask" in info for info in infos.values())
         return [(name, env.observation_space(name), env.action_space(name), masked) for name in env.possible_agents]
 
     def __init__(self, env: Any, spec: EnvSpec) -> None:
-        """Take over `env`, an object of the environment that `spec` describes."""
+        """Wrap `env`, an object of the environment that `spec` describes."""
         super().__init__(env, spec)
         self._alive: list[int] = []
 
     def reset(self, seed: int, out: Step, e: int) -> None:
-        """Start an episode with whoever is in `env.agents`."""
+        """Start an episode with the players in `env.agents`."""
         observations, infos = self.env.reset(seed=seed)
         self.check_known(observations=observations)
         self._clear(out, e)
@@ -37,7 +37,7 @@ class ParallelAdapter(Adapter):
         self.write_state(out.state, e)
 
     def step(self, actions: tuple[Array, ...], out: Step, e: int) -> bool:
-        """Step all living players together; one that is dropped from `env.agents` without a word has terminated."""
+        """Step all living players; a player removed from `env.agents` without a flag counts as terminated."""
         names, ports = self.spec.names, self._ports
         chosen = {names[p]: ports[p].action(actions, e) for p in self._alive}
         observations, rewards, terminated, truncated, infos = self.env.step(chosen)
@@ -68,7 +68,7 @@ class ParallelAdapter(Adapter):
         return not staying
 
     def _arrivals(self, known: Collection[str], observations: Any, infos: Any, out: Step, e: int) -> list[int]:
-        """Let everybody in who is in `env.agents` and not yet known, and return them in order."""
+        """Enter all players of `env.agents` that are not in `known`, and return their indices in order."""
         arrived = sorted(self.place_of(name) for name in self.env.agents if name not in known)
         for p in arrived:
             self._ports[p].enter(out, e, turn=True)
@@ -94,11 +94,11 @@ class ParallelAdapter(Adapter):
 
 
 class GymnasiumAdapter(Adapter):
-    """A Gymnasium environment: one player, who is always there."""
+    """A Gymnasium environment: one player, which is always present."""
 
     @classmethod
     def probe(cls, env: Any) -> Probed:
-        """Return the one player's name and spaces, after one reset."""
+        """Return the player's name and spaces, after one reset."""
         _, info = env.reset(seed=PROBE_SEED)
         return [(LONE_PLAYER, env.observation_space, env.action_space, "action_mask" in info)]
 
@@ -109,7 +109,7 @@ class GymnasiumAdapter(Adapter):
         self._ports[0].write(observation, info, out, e)
 
     def step(self, actions: tuple[Array, ...], out: Step, e: int) -> bool:
-        """Step the one player; where both flags are set, the episode terminated."""
+        """Step the player; if both flags are set, the episode counts as terminated."""
         port = self._ports[0]
         observation, reward, terminated, truncated, info = self.env.step(port.action(actions, e))
         if isinstance(reward, TEXT):

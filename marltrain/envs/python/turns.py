@@ -1,9 +1,9 @@
 """Turn-based environments (PettingZoo AEC): one env step is one move.
 
-Rewards are those that `last()` reports: what a player has gathered since its own last move. After every move the
-part of it that is new goes into the Step, so that from a player's move to its next they add up to what `last()` says.
-A player is in the episode from the moment it is in `env.agents`, whether or not it has had a turn. A part is closed
-when PettingZoo would take the player's dead step, or when the episode ends.
+Rewards are the cumulative rewards of `last()`, counted since the player's own last move. Each Step holds the change
+since the previous Step. The sum from a player's move to its next move equals the value of `last()`. A player is alive
+as soon as it is in `env.agents`, also before its first turn. A player leaves the episode when PettingZoo takes its dead
+step, or when the episode ends.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _LOOKED_UP = ("agents", "agent_selection", "_cumulative_rewards", "terminations"
 
 
 class _Attributes:
-    """Reads an AEC environment's attributes from the wrapper that holds each: far faster than through the chain.
+    """Direct access to an AEC environment's attributes: much faster than through the chain of wrappers.
 
-    A wrapper may set an attribute of its own at any time, which hides the inner one from then on: SuperSuit's
-    `reward_lambda_v0` does so in its first step.
+    A wrapper may set its own attribute at any time and then hides the inner one. SuperSuit's `reward_lambda_v0` does so
+    in its first step.
     """
 
     def __init__(self, env: Any) -> None:
-        """Take the outermost wrapper of a chain, or an environment without any."""
+        """Initialize with the outermost wrapper, or with an environment without wrappers."""
         self._layers: list[Any] = []
         while env is not None:
             self._layers.append(env)
@@ -38,12 +38,12 @@ class _Attributes:
         return getattr(self._owners[name], name)
 
     def refresh(self) -> None:
-        """Find the owners again where wrappers have more or fewer attributes than before."""
+        """Find the owners again if the number of attributes of the wrappers has changed."""
         if sum(map(len, self._held)) != self._size:
             self.find()
 
     def find(self) -> None:
-        """Find the owner of each attribute."""
+        """Find the outermost owner of each attribute."""
         self._held = [getattr(layer, "__dict__", {}) for layer in self._layers]
         self._size = sum(map(len, self._held))
         self._owners = {name: self._owner(name) for name in _LOOKED_UP}
@@ -60,25 +60,25 @@ class TurnAdapter(Adapter):
 
     @classmethod
     def probe(cls, env: Any) -> Probed:
-        """Return every possible player's name and spaces, after one reset."""
+        """Return the names and spaces of all possible players, after one reset."""
         env.reset(seed=PROBE_SEED)
         masked = any("action_mask" in info for info in env.infos.values())
         return [(name, env.observation_space(name), env.action_space(name), masked) for name in env.possible_agents]
 
     def __init__(self, env: Any, spec: EnvSpec) -> None:
-        """Take over `env`, an object of the environment that `spec` describes."""
+        """Wrap `env`, an object of the environment that `spec` describes."""
         super().__init__(env, spec)
         self._read = _Attributes(env)
         self._get = self._read.get
         self._present: list[str] = []
-        """`env.agents`, when it was last looked at."""
+        """The last known value of `env.agents`."""
         self._alive: list[int] = []
         self._mover = -1  # before the first reset
         self._told = [0.0] * len(spec.players)
-        """What the Steps have told of each player's cumulative reward, since its own last move."""
+        """The part of each player's cumulative reward, since its own last move, that earlier Steps hold."""
 
     def reset(self, seed: int, out: Step, e: int) -> None:
-        """Start an episode with the players in `env.agents`; the first mover's turn."""
+        """Start an episode with the players in `env.agents` and give the first mover the turn."""
         self._forget_rewards()
         self.env.reset(seed=seed)
         self._read.find()
@@ -93,7 +93,7 @@ class TurnAdapter(Adapter):
         self.write_state(out.state, e)
 
     def step(self, actions: tuple[Array, ...], out: Step, e: int) -> bool:
-        """Make the mover's move, tell the rewards that it brought, close the parts that it ended."""
+        """Apply the mover's action, write the new rewards, and close the players whose part ended."""
         mover = self._mover
         port = self._ports[mover]
         self.env.step(port.action(actions, e))
@@ -113,13 +113,16 @@ class TurnAdapter(Adapter):
         return False
 
     def _forget_rewards(self) -> None:
-        """Zero the rewards of the episode before, which a wrapper that sets them in its first step still shows."""
+        """Set the previous episode's cumulative rewards to zero.
+
+        A wrapper that sets them in its first step still exposes the old values.
+        """
         gathered = None if self._mover < 0 else self._get("_cumulative_rewards")
         if isinstance(gathered, dict):
             gathered.update(dict.fromkeys(gathered, 0.0))
 
     def _welcome(self, out: Step, e: int) -> None:
-        """Let in all players in `env.agents` that are not in the episode yet; they wait for their first turn."""
+        """Enter all players of `env.agents` that are not in the episode yet, without the turn."""
         agents = self._get("agents")
         if agents == self._present:
             return
@@ -131,7 +134,7 @@ class TurnAdapter(Adapter):
         self._alive.sort()
 
     def _dead(self, p: int) -> bool:
-        """Whether a player's part is over: flagged, or dropped from `env.agents`."""
+        """Return whether a player is terminated, truncated or removed from `env.agents`."""
         name = self.spec.names[p]
         terminated, truncated = self._get("terminations").get(name, True), self._get("truncations").get(name, True)
         if terminated or truncated:
@@ -140,7 +143,7 @@ class TurnAdapter(Adapter):
         return name not in self._get("agents")
 
     def _tell_rewards(self, reward: Array, e: int) -> None:
-        """Write into `reward` [P, E] what the living players have gathered and no Step has told."""
+        """Write the living players' new rewards, which no earlier Step holds, into `reward` [P, E]."""
         gathered, told, names = self._get("_cumulative_rewards"), self._told, self.spec.names
         if not self._known.issuperset(gathered):
             self.check_known(rewards=gathered)
@@ -152,7 +155,7 @@ class TurnAdapter(Adapter):
                 told[p] = total
 
     def _bury(self, out: Step, e: int) -> None:
-        """Take the dead steps that are due, and close the part of everybody who is gone after them."""
+        """Take the due dead steps, and close all players that are then not in `env.agents`."""
         truncated = {p: self._see_last(p, out, e) for p in self._alive if self._dead(p)}
         while agents := self._get("agents"):
             p = self.place_of(self._get("agent_selection"))
@@ -174,7 +177,7 @@ class TurnAdapter(Adapter):
             self._alive.remove(p)
 
     def _see_last(self, p: int, out: Step, e: int) -> bool:
-        """Write a dead player's last observation, before any dead step; return whether it was truncated."""
+        """Write a dead player's final observation, before any dead step; return whether it was truncated."""
         name = self.spec.names[p]
         if name not in self._get("agents"):
             self._ports[p].keep_final(out, e)

@@ -1,1 +1,1 @@
-"""Environments in worker processes: the worker, the pool of them, and the vector environment in front."""
+"""Environments in worker processes: the worker, the pool of workers, and the vector environment."""

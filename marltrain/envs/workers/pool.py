@@ -1,4 +1,4 @@
-"""The parent's side of the worker processes: start, orders, answers, and errors of lost workers."""
+"""The parent's side of the worker processes: start, orders, answers, and lost workers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from marltrain.errors import EnvError, WorkerError
 
 FEWER = "Use fewer workers (num_workers), or fewer environments"
 _STARTING = 60.0
-"""Seconds beside `env_timeout` that a worker gets to start and build its environments."""
+"""Seconds, in addition to `env_timeout`, for a worker's start and the construction of its environments."""
 
 
 def worker_context() -> Any:
-    """Return the multiprocessing context, see `start_context`; a fork server imports the worker once."""
+    """Return the multiprocessing context, see `start_context`; a fork server imports the worker module only once."""
     context = start_context('use vector="dummy"')
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload([worker.__name__])
@@ -32,7 +32,7 @@ def worker_context() -> Any:
 
 
 class Loss(NamedTuple):
-    """A worker that is gone, or was ended since it did not answer: its number, the kind of fault, and how, in words."""
+    """A lost worker, which ended or was killed after a timeout: its number, the kind of fault, and a description."""
 
     worker: int
     kind: str
@@ -40,12 +40,12 @@ class Loss(NamedTuple):
 
 
 class WorkerPool:
-    """Worker processes, one for each task. All or some are given the same order, and then are waited for."""
+    """Worker processes, one per task. `order` sends an order to all or some of them; `wait` returns the answers."""
 
     def __init__(self, tasks: Sequence[Task], memory: Any, timeout: float | None = None) -> None:
         """Start the workers and wait until their environments are built. Raises ConfigError, EnvError or WorkerError.
 
-        timeout: seconds that an order may take, and 60 s more to start; None for any.
+        timeout: seconds that an order may take, and 60 s more for the start; None for no limit.
         """
         self._tasks, self._memory, self._timeout = list(tasks), memory, timeout
         self._starting = None if timeout is None else timeout + _STARTING
@@ -70,24 +70,24 @@ class WorkerPool:
             raise
 
     def order(self, what: int = STEP, data: bytes = b"", workers: range | None = None) -> None:
-        """Give every worker, or some, an order, see `worker.Order`; raises WorkerError when they are closed."""
+        """Send an order to all or some workers, see `worker.Order`; raises WorkerError if the pool is closed."""
         self._check_open()
         self._number += 1
         for w in self._all if workers is None else workers:
             self._send(w, what, data)
 
     def wait(self, orders: int = 1, workers: range | None = None) -> list[bytes | Loss]:
-        """Wait for the answer of every worker, or of some; return the data in them, or how a worker was lost.
+        """Wait for the answers of all or some workers; return the data of each, or the Loss of a worker.
 
-        orders: how many steps the last order is worth, in the time that it may take.
-        Raises EnvError for the first worker that failed, WorkerError when they are closed.
+        orders: the number of env steps in the last order; a factor of the timeout.
+        Raises EnvError for the first worker that failed, and WorkerError if the pool is closed.
         """
         self._check_open()
         timeout = None if self._timeout is None else self._timeout * orders
         return self._answers(self._all if workers is None else workers, timeout)
 
     def replace(self, w: int, what: int, data: bytes) -> bytes | Loss:
-        """Start a worker in the place of one that was lost, and give it an order; return its answer, as `wait` does."""
+        """Replace a lost worker, send an order to the new one, and return its answer as `wait` does."""
         process, pipe = self._start(self._tasks[w])
         self._processes[w].close()
         self._pipes[w].close()
@@ -105,7 +105,7 @@ class WorkerPool:
         return self._data(w, self._answer(w, self._timeout))
 
     def error(self, loss: Loss) -> WorkerError:
-        """Close all workers; return what is to be raised where the loss of one is not survived."""
+        """Close all workers; return the error to raise for a loss that is not survived."""
         self.close()
         return WorkerError(
             f"{loss.told}. If it ran out of memory, use fewer environments or workers; "
@@ -125,23 +125,23 @@ class WorkerPool:
             return start(worker_context(), worker.run, self._memory, cloudpickle.dumps(task))
 
     def _bind(self, w: int) -> None:
-        """Give a worker a core of its own, where there are exactly as many.
+        """Bind a worker to its own core if there are exactly as many cores as workers.
 
-        Where the system may choose, it often wakes two workers on one core. With fewer workers than cores it is left
-        alone: other programs may want the same ones.
+        Without binding, the system often wakes two workers on the same core. With fewer workers than cores there is no
+        binding, because other programs may need the same cores.
         """
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
         if len(cores) == len(self._tasks):
-            with suppress(ProcessLookupError):  # it has ended already: waiting for its answer will tell
+            with suppress(ProcessLookupError):  # the worker has ended: `wait` finds that
                 os.sched_setaffinity(self._processes[w].pid, {cores[w]})
 
     def _send(self, w: int, what: int, data: bytes) -> None:
         self._numbers[w] = self._number
-        with suppress(OSError):  # the worker has ended: waiting for its answer will tell
+        with suppress(OSError):  # the worker has ended: `wait` finds that
             self._pipes[w].send_bytes(Order(self._number, what, data).packed())
 
     def _answers(self, workers: range, timeout: float | None) -> list[bytes | Loss]:
-        """Wait for the workers' answers to the last order that each was given."""
+        """Wait for the workers' answers to the last order of each."""
         if timeout is None:
             answers = [self._answer(w, None) for w in workers]
         else:
@@ -150,7 +150,7 @@ class WorkerPool:
         return [self._data(w, answer) for w, answer in zip(workers, answers, strict=True)]
 
     def _answer(self, w: int, timeout: float | None) -> Answer | Loss:
-        """Wait for a worker's answer to its last order; a pipe that ends tells that the worker did."""
+        """Wait for a worker's answer to its last order; a closed pipe means that the worker has ended."""
         number = self._numbers[w]
         try:
             while True:
@@ -186,7 +186,7 @@ class WorkerPool:
         process = self._processes[w]
         process.join(PATIENCE)
         code = process.exitcode
-        process.kill()  # one that has only closed its pipe
+        process.kill()  # in case it has only closed its pipe
         process.join()
         return Loss(w, DIED, f"{self._held(w)}, {fate(code)}")
 
@@ -196,10 +196,10 @@ class WorkerPool:
 
 
 def _finish(processes: list[Any], pipes: list[Connection]) -> None:
-    """A closed pipe tells a worker to close its environments and end; one that does not is ended."""
+    """End all workers: close their pipes, which ends a worker; kill those that do not end in time."""
     while pipes:
         pipes.pop().close()
-    until = time.monotonic() + PATIENCE  # for all of them: they end at the same time
+    until = time.monotonic() + PATIENCE  # one deadline for all: they end concurrently
     for process in processes:
         process.join(max(until - time.monotonic(), 0.0))
         if process.is_alive():

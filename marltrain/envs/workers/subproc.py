@@ -1,4 +1,4 @@
-"""SubprocVectorEnv: E environments in worker processes, and the replacement of lost workers."""
+"""SubprocVectorEnv: E environments in worker processes, with replacement of lost workers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from marltrain.spec import Step, empty_actions
 
 
 class SubprocVectorEnv(VectorEnv):
-    """The environments in worker processes, each of which holds many and writes into shared memory.
+    """Environments in worker processes. Each worker holds several environments and writes into shared memory.
 
-    Gives the same episodes as DummyVectorEnv, bit for bit, with any number of workers.
+    The episodes are bit-identical to those of DummyVectorEnv, for any number of workers.
 
-    halves: the environments of the first half of the workers, and those of the others: the two may be stepped in turn.
+    halves: two slices, the environments of the first and the second half of the workers; they can be stepped in turn.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SubprocVectorEnv(VectorEnv):
         recording: bool = False,
         handling: Handling | None = None,
     ) -> None:
-        """Start `num_workers` processes (default: one for each core, at most one for each environment)."""
+        """Start `num_workers` processes (default: one per core, at most one per environment)."""
         if num_workers is None:
             num_workers = usual_workers(num_envs)
         if not 1 <= num_workers <= max(num_envs, 1):
@@ -101,7 +101,7 @@ class SubprocVectorEnv(VectorEnv):
         return self._step
 
     def send_half(self, half: int, actions: tuple[Array, ...]) -> None:
-        """Start one env step in one half of the environments, 0 or 1: only the actions in its columns are taken."""
+        """Start one env step in one half of the environments, 0 or 1, with the actions in its columns."""
         envs = self.halves[half]
         for shared, array in zip(self._actions, actions, strict=True):
             shared[:, envs] = array[:, envs]
@@ -109,9 +109,9 @@ class SubprocVectorEnv(VectorEnv):
         self._sent[half] = True
 
     def recv_half(self, half: int) -> Step:
-        """End the step of one half, half 0's before half 1's; return the Step of its environments alone.
+        """Complete the step of one half, half 0 before half 1; return the Step of its environments only.
 
-        `faults` are then half 0's, and in the end those of both. See `recv`.
+        `faults` holds the faults of half 0 after half 0, and those of both halves after half 1. See `recv`.
         """
         if not self._sent[half]:
             raise RuntimeError(f"recv_half({half}) without a send_half({half}) before it")
@@ -155,8 +155,8 @@ class SubprocVectorEnv(VectorEnv):
         return lost
 
     def _check_native(self, saved: Mapping[str, Array]) -> None:
-        """Refuse what a native game's rules could not go on from, as one process would: no worker is at fault."""
-        from marltrain.envs.native.records import take_back  # loads what other environments do not need
+        """Raise ConfigError for a state that a native game's rules cannot continue from, before workers receive it."""
+        from marltrain.envs.native.records import take_back  # a late import: other environments do not need it
 
         game = self.source.game(**self.source.arguments)  # type: ignore[misc]
         take_back(game, np.zeros(self.num_envs, game.fields), saved, 0, may_be_over=False)
@@ -164,9 +164,9 @@ class SubprocVectorEnv(VectorEnv):
     # Faults
 
     def _collect(self, answers: Sequence[bytes | Loss], *, cut: bool) -> None:
-        """Tell of the faults in the workers' answers; start others in the place of those that are gone.
+        """Record the faults in the workers' answers, and replace lost workers.
 
-        cut: their running episodes are given up for it, since this is no reset.
+        cut: whether the lost workers' running episodes are abandoned; False in a reset.
         """
         faults = []
         for answer in answers:
@@ -177,9 +177,9 @@ class SubprocVectorEnv(VectorEnv):
         self._tell(faults)
 
     def _mend(self, loss: Loss, cut: Sequence[int] = ()) -> list[Fault]:
-        """Start a worker in the place of one that is gone, and the next episodes in its environments.
+        """Replace a lost worker, start the next episodes of its environments, and return the faults.
 
-        Return the faults. After more of them than are survived it is left alone: `_tell` stops then.
+        Stops after more faults than are survived: `_tell` then raises an error.
         """
         envs = list(self._envs_of(loss))
         faults, answer = [self._fault(loss, tuple(cut))], b""
@@ -194,7 +194,7 @@ class SubprocVectorEnv(VectorEnv):
         return faults + (read(answer) if answer else [])
 
     def _fault(self, loss: Loss, cut: tuple[int, ...]) -> Fault:
-        """Describe the loss of a worker; raises WorkerError where that is not survived."""
+        """Return the fault of a lost worker; raises WorkerError if the loss is not survived."""
         if not self._survives:
             raise self._pool.error(loss)
         at = int(self._shared.at[loss.worker])
@@ -211,9 +211,9 @@ class SubprocVectorEnv(VectorEnv):
         return range(task.low, task.high)
 
     def _unknown(self, loss: Loss) -> dict[str, Array]:
-        """Return a snapshot for the environments of a worker that is gone: no move leads to where they were.
+        """Return a snapshot without actions for a lost worker's environments, whose actions are lost.
 
-        The next step finds it gone, too, and begins new episodes.
+        The next step also finds the loss and starts new episodes.
         """
         if not self._survives:
             raise self._pool.error(loss)
@@ -228,7 +228,7 @@ class SubprocVectorEnv(VectorEnv):
 
 
 def usual_workers(num_envs: int) -> int:
-    """Return how many workers there are where nobody says it: one for each core, at most one for each environment."""
+    """Return the default number of workers: one per core, at most one per environment."""
     return min(num_envs, _cores())
 
 

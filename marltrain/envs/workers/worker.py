@@ -1,8 +1,8 @@
-"""One worker process: a chunk of the environments, driven over a pipe, written into memory shared with the parent.
+"""One worker process: a chunk of the environments, controlled over a pipe, written into memory shared with the parent.
 
-The pipe carries short messages only. The parent sends a numbered `Order`. The worker answers with its number, and a
-`WorkerFailure` or the survived faults. Observations and actions never pass through the pipe. A closed pipe ends the
-worker, also when the parent died.
+The pipe carries only short messages. The parent sends a numbered `Order`. The worker's `Answer` holds the same number
+and a `WorkerFailure` or the survived faults. Observations and actions never pass through the pipe. A closed pipe ends
+the worker, also after the parent's death.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from marltrain.layout import Allocate, Array
 from marltrain.spec import EnvSpec, Step, empty_actions
 
 STARTED = 0
-"""The number of the answer that a worker gives when its environments are built."""
+"""The number of a worker's answer after it has built its environments."""
 STEP, SNAPSHOT, RESTORE, BEGIN = -1, -2, -3, -4
-"""What a worker may be asked for; a number from 0 on is a run's seed, to reset its environments to."""
+"""Commands of an order. A number >= 0 is a run's seed: reset the environments with it."""
 _ALIGNMENT = 64
 
 
 class Order(NamedTuple):
-    """What a worker is to do: reset its environments to a run's seed, STEP them, or give or take a SNAPSHOT of them.
+    """A command for a worker: reset its environments with a run's seed, STEP, SNAPSHOT, RESTORE or BEGIN.
 
-    data: the snapshot to RESTORE; to BEGIN, where another worker failed: the run's seed, and the episode to start in
-    each environment.
+    BEGIN starts given episodes in a worker that replaces a lost one.
+
+    data: for RESTORE, the snapshot; for BEGIN, the run's seed and the number of each environment's episode.
     """
 
     number: int
@@ -46,32 +47,32 @@ class Order(NamedTuple):
     data: bytes = b""
 
     def packed(self) -> bytes:
-        """Return it as 16 bytes, and the data after them: pickling a message takes longer than sending it."""
+        """Return 16 bytes followed by the data; pickling a message would take longer than sending it."""
         return struct.pack("<qq", self.number, self.what) + self.data
 
     @classmethod
     def unpacked(cls, message: bytes) -> Order:
-        """Read what `packed` wrote."""
+        """Return the order that `packed` encoded."""
         number, what = struct.unpack("<qq", message[:16])
         return cls(number, what, message[16:])
 
 
 class WorkerFailure(NamedTuple):
-    """What went wrong in a worker: the error's message and the worker's own traceback."""
+    """An error in a worker: its message and the worker's traceback."""
 
     message: str
     traceback: str
 
     @classmethod
     def of(cls, error: Exception) -> WorkerFailure:
-        """Describe an exception that was just caught."""
+        """Return the description of a caught exception."""
         return cls(text_of(error), traceback_of(error))
 
 
 class Answer(NamedTuple):
-    """What a worker says of one order; the parent may have given that order up, and then skips the answer.
+    """A worker's answer to one order. The parent skips the answer to an order that it has abandoned.
 
-    data: what was asked for.
+    data: the result of the order.
     """
 
     number: int
@@ -79,7 +80,7 @@ class Answer(NamedTuple):
     data: bytes = b""
 
     def packed(self) -> bytes:
-        """Return it as 8 bytes, and after them a failure's words, or the data."""
+        """Return 8 bytes followed by the failure or the data."""
         told = b"d" + self.data if self.data else b""
         if self.failure is not None:
             told = b"f" + json.dumps(self.failure).encode()
@@ -87,7 +88,7 @@ class Answer(NamedTuple):
 
     @classmethod
     def unpacked(cls, message: bytes) -> Answer:
-        """Read what `packed` wrote."""
+        """Return the answer that `packed` encoded."""
         (number,) = struct.unpack("<q", message[:8])
         if message[8:9] == b"f":
             return cls(number, WorkerFailure(*json.loads(message[9:])))
@@ -96,9 +97,9 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker needs to know: its number among how many, and its environments, `low` to `high` of `num_envs`.
+    """A worker's task: its number among `num_workers`, and its environments, `low` to `high` of `num_envs`.
 
-    recording: whether to record their moves.  handling: which faults are survived.
+    recording: whether to record actions.  handling: which faults are survived.
     """
 
     source: Source
@@ -114,9 +115,9 @@ class Task:
 
 
 class Shared(NamedTuple):
-    """What parent and workers share: a Step of all environments, their actions, and how far they are.
+    """The shared memory of parent and workers: a Step of all environments, their actions, and their progress.
 
-    length, at: those of each worker's `Track`, [E] and [W] int64, joined.
+    length, at: the arrays of all workers' `Track` objects, joined: [E] and [W] int64.
     """
 
     step: Step
@@ -126,12 +127,12 @@ class Shared(NamedTuple):
 
 
 def shared_arrays(spec: EnvSpec, num_envs: int, num_workers: int, memory: Any) -> Shared:
-    """Lay out what is shared in `memory`, the same in every process."""
+    """Return the shared arrays as views of `memory`, with the same layout in all processes."""
     return _laid_out(spec, num_envs, num_workers, _placing(memory))
 
 
 def shared_size(spec: EnvSpec, num_envs: int, num_workers: int) -> int:
-    """Return how many bytes `shared_arrays` needs."""
+    """Return the number of bytes that `shared_arrays` needs."""
     total = 0
 
     def count(shape: tuple[int, ...], dtype: Any) -> Array:
@@ -166,11 +167,11 @@ def _placing(memory: Any) -> Allocate:
 
 
 def run(pipe: Connection, memory: Any, task_bytes: bytes) -> None:
-    """Serve the parent until it closes the pipe. `task_bytes` is a Task by cloudpickle, which carries functions."""
+    """Serve the parent until it closes the pipe. `task_bytes`: a Task, by cloudpickle because it can hold functions."""
     settle()
     end_with_the_parent()
     try:
-        task: Task = cloudpickle.loads(task_bytes)  # bytes of the process that started this one
+        task: Task = cloudpickle.loads(task_bytes)  # trusted: the bytes come from the parent process
         shared = shared_arrays(task.spec, task.num_envs, task.num_workers, memory)
         chunk = _chunk(task, shared)
     except Exception as error:
@@ -180,13 +181,13 @@ def run(pipe: Connection, memory: Any, task_bytes: bytes) -> None:
         pipe.send_bytes(Answer(STARTED).packed())
         _serve(pipe, chunk, task, tuple(array[:, task.low : task.high] for array in shared.actions))
     except (EOFError, OSError):
-        pass  # the parent is gone or has closed the pipe: there is nobody left to serve
+        pass  # the parent has ended or closed the pipe
     finally:
         chunk.close()
 
 
 def _chunk(task: Task, shared: Shared) -> Chunk | GameBatch:
-    """Build the worker's environments: a native game's as one batch, any other's as objects."""
+    """Build the worker's environments: one batch for a native game, else one object per environment."""
     size, out = task.high - task.low, shared.step.part(task.low, task.high)
     if task.source.game is not None:
         game = task.source.game(**task.source.arguments)
@@ -213,7 +214,7 @@ def _serve(pipe: Connection, chunk: Chunk | GameBatch, task: Task, actions: tupl
 
 
 def _obeyed(chunk: Chunk | GameBatch, task: Task, order: Order) -> bytes:
-    """Do what is not done every step; return what is to be answered."""
+    """Run an order other than STEP; return the data of the answer."""
     if order.what == SNAPSHOT:
         return packed(chunk.snapshot())
     if order.what == RESTORE:
@@ -228,12 +229,12 @@ def _obeyed(chunk: Chunk | GameBatch, task: Task, order: Order) -> bytes:
 
 
 def _told(chunk: Chunk | GameBatch) -> bytes:
-    """Return the faults of the last order; nothing where there were none."""
+    """Return the faults of the last order; empty if there were none."""
     return written(chunk.faults) if isinstance(chunk, Chunk) and chunk.faults else b""
 
 
 def _restore(chunk: Chunk | GameBatch, task: Task, data: bytes) -> list[tuple[int, str]]:
-    """Go on from a snapshot of all environments; return those that could not, see `Chunk.restore`."""
+    """Restore a snapshot of all environments; return the environments that were not restored, see `Chunk.restore`."""
     saved = unpacked(data)
     if isinstance(chunk, Chunk):
         return chunk.restore(saved)

@@ -1,1 +1,1 @@
-"""The classes that a user assigns to seats: learning agents, fixed policies, external agents; saving."""
+"""Agents that a user assigns to seats: learning agents, fixed policies, external agents; saving and loading."""

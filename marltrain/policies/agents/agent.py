@@ -1,4 +1,4 @@
-"""Agent: the base class of everything that a user assigns to a seat."""
+"""Agent: the base class of all agents that a user assigns to seats."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from marltrain.spec import PlayerSpec
 
 
 class Agent(RngMixin):
-    """Base of every agent. Subclass it for anything of your own: define `act`, and `observe` and `update` to learn.
+    """Base class of agents. A custom agent defines `act`; a learning one also defines `observe` and `update`.
 
-    observation_space, action_space: as the environment declares them; None before an agent made without them is seated.
-    any_seat: made without spaces, and never learns. It is bound to no spaces: `observation_space`, `action_space` and
-    `layout` are those of the seat that it decides for at present.
+    observation_space, action_space: as the environment declares them. An agent made without spaces has None until it
+    takes a seat.
+    any_seat: whether the agent was made without spaces and never learns. Such an agent fits every seat. Its
+    `observation_space`, `action_space` and `layout` are those of its current seat.
     """
 
     observation_space: Space | None = None
@@ -38,36 +39,41 @@ class Agent(RngMixin):
     _learners: dict[str, Learner] | None = None
 
     def __repr__(self) -> str:
-        """Return the class and what tells this agent from others of it, in one line."""
+        """Return the class name and the distinguishing arguments of this agent, in one line."""
         return f"{type(self).__name__}({', '.join(self._marks())})"
 
     def _marks(self) -> list[str]:
         return [] if self.seed is None else [f"seed={self.seed}"]
 
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
-        """Return the action for one observation, or one action a row for a batch with a leading axis B.
+        """Return the action for one observation, or one action per row for a batch with a leading axis B.
 
-        observation: as the environment gives it: the whole mapping (its "action_mask" fills `legal` by itself), or
-        its observation part.  legal: [A] or [B, A] bool.  explore: bool, or [B] bool.
+        observation: in the environment's format, either the whole mapping or its observation part. The "action_mask"
+        of a mapping is the default of `legal`.
+        legal: [A] or [B, A] bool.  explore: bool, or [B] bool.
         """
         raise TypeError(f"{type(self).__name__} must define act(observation, legal=None, explore=False)")
 
     def observe(self, batch: Experience) -> None:
-        """Take in transitions; called just before `update`. Only agents that learn define it."""
+        """Receive new transitions; called just before `update`. Only learning agents define it."""
 
     def update(self, env_steps: int) -> Mapping[str, float]:
-        """Learn, `env_steps` env steps after the last update; return metrics. Only agents that learn define it."""
+        """Learn and return metrics. Only learning agents define it.
+
+        env_steps: env steps since the last update.
+        """
         return {}
 
     @property
     def learns(self) -> bool:
-        """Whether this kind of agent can learn at all."""
+        """Whether agents of this class can learn."""
         return type(self).update is not Agent.update
 
     def sit(self, player: PlayerSpec, seed: int) -> None:
-        """Take a seat: adopt the player's spaces if it has none of its own, else check that they fit.
+        """Take a seat: adopt the player's spaces, or check that the agent's own spaces match them.
 
-        seed: what an agent without a seed of its own draws from. Raises AgentError.
+        seed: the seed for an agent without its own seed.
+        Raises AgentError if the spaces differ or the class does not define `act`.
         """
         if type(self).act is Agent.act and type(self).decide is Agent.decide:
             raise AgentError(
@@ -91,7 +97,7 @@ class Agent(RngMixin):
                 )
 
     def turn_to(self, player: PlayerSpec) -> None:
-        """Decide for this player's seat from now on; nothing changes for an agent that is bound to its spaces."""
+        """Make this player's seat the current seat. An agent with its own spaces ignores the call."""
         if self.any_seat:
             self.observation_space, self.action_space = player.observation_space, player.action_space
             self.layout, self._seat = player.layout, player
@@ -101,7 +107,7 @@ class Agent(RngMixin):
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
     ) -> Acted:
-        """Decide for Step arrays [B, ...]; by default `act` is asked for the rows that have their turn."""
+        """Choose actions for Step arrays [B, ...]; the default calls `act` for the rows where `turn` is True."""
         layout, space = self._seated()
         rows = np.flatnonzero(turn)
         action: Array = np.zeros((len(turn), *action_shape(space)), action_dtype(space))
@@ -113,7 +119,7 @@ class Agent(RngMixin):
         return Acted(action, carry)
 
     def _checked(self, space: Space, chosen: Any, rows: int) -> Array:
-        """Return what `act` gave as an array [rows, ...]; raises AgentError when it is not one action a row."""
+        """Return the actions of `act` as an array [rows, ...]; raises AgentError unless there is one action per row."""
         actions = np.asarray(chosen)
         whole = isinstance(space, spaces.Box) or np.issubdtype(actions.dtype, np.integer)
         shape = (rows, *action_shape(space))
@@ -137,9 +143,10 @@ class Agent(RngMixin):
         return copy.deepcopy(self)
 
     def learner(self) -> Learner:
-        """Return what the loop talks to for this agent alone: always the same, so that its streams go on.
+        """Return the learner that the training loop calls for this agent alone.
 
-        An agent that fits any seat has one for each kind of seat; this is the present one's.
+        Every call returns the same learner, so that its random streams continue. An agent that fits any seat has one
+        learner per kind of seat; the call returns the learner of the current kind.
         """
         kind = self._seat.kind if self._seat else ""
         self._learners = {} if self._learners is None else self._learners
@@ -148,19 +155,23 @@ class Agent(RngMixin):
         return self._learners[kind]
 
     def stream_seed(self) -> int:
-        """Return the seed of its streams at the present kind of seat: the first kind has the agent's own."""
+        """Return the seed of the random streams for the current kind of seat; the first kind uses the agent's seed."""
         own, place = int(self.seed or 0), self._kinds.index(self._seat.kind) if self._seat else 0
         return child_seed(own, "seat", place) if place else own
 
     def state(self) -> AgentState:
-        """Return everything it is, for saving. A class of your own that learns extends this, and defines `from_state`.
+        """Return the complete state of the agent, for saving.
 
-        What a file cannot hold (code) is named by its class and must be supplied again when it is loaded.
+        A custom learning agent extends this method and defines `from_state`. A file cannot hold code: it stores the
+        class name, and the user supplies the code again when loading.
         """
         return AgentState({"type": type(self).__name__}, {})
 
     def restore(self, state: AgentState) -> None:
-        """Become, where it sits, what `state` returned; a class of your own that learns defines it beside `state`."""
+        """Restore, in the current seat, the state that `state` returned.
+
+        A custom learning agent defines it together with `state`. Raises AgentError for the state of another class.
+        """
         if state.info["type"] != type(self).__name__ or type(self).state is not Agent.state:
             raise AgentError(
                 f"a {type(self).__name__} cannot take back the state of a {state.info['type']}: where a class defines "
@@ -168,7 +179,7 @@ class Agent(RngMixin):
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return `state` as one flat mapping."""
+        """Return the result of `state` as one flat mapping."""
         state = self.state()
         return {**state.arrays, "info": state.info}
 

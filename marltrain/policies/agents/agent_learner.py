@@ -1,4 +1,4 @@
-"""AgentLearner: the learner of one agent that defines `act` itself."""
+"""AgentLearner: the learner of one agent that defines its own `act`."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ from marltrain.spec import PlayerSpec
 
 
 class SeatedAgent(Protocol):
-    """The part of `Agent` that its learner calls; see there."""
+    """The part of `Agent` that its learner calls; see `Agent` for the methods."""
 
     _seat: PlayerSpec | None
 
     @property
     def learns(self) -> bool:
-        """Whether this kind of agent can learn at all."""
+        """Whether agents of this class can learn."""
 
     def stream_seed(self) -> int:
-        """Return the seed of its streams."""
+        """Return the seed of the random streams."""
 
     def turn_to(self, player: PlayerSpec) -> None:
-        """Decide for this player's seat from now on."""
+        """Make this player's seat the current seat."""
 
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
     ) -> Acted:
-        """Decide for Step arrays [B, ...]."""
+        """Choose actions for Step arrays [B, ...]."""
 
     def drawing_from(self, rng: np.random.Generator) -> AbstractContextManager[None]:
-        """Draw from this generator for a while."""
+        """Use this generator as the agent's `rng` inside the context."""
 
     def observe(self, batch: Experience) -> None:
-        """Take in transitions."""
+        """Receive new transitions."""
 
     def update(self, env_steps: int) -> Mapping[str, float]:
-        """Learn; return metrics."""
+        """Learn and return metrics."""
 
     def _seated(self) -> tuple[Layout, Any]:
-        """Return its layout and action space."""
+        """Return the layout and the action space of the agent."""
 
 
 class AgentLearner(Learner):
-    """One agent of the user's own, or one that never learns (K = 1)."""
+    """The learner of one custom agent, or of one agent that never learns (K = 1)."""
 
-    pace = Pace(batch_size=1)  # it is handed whole rollouts: no batch can be too large for one
+    pace = Pace(batch_size=1)  # an update gets the whole rollout; no rollout is smaller than this batch size
 
     def __init__(self, agent: SeatedAgent) -> None:
-        """Wrap an agent at its present seat."""
+        """Wrap an agent in its current seat."""
         self.agent, self._seat = agent, agent._seat
         self.needs = Needs(on_policy=True) if agent.learns else None
         self.gradient_steps = np.zeros(1, np.int64)
@@ -65,19 +65,19 @@ class AgentLearner(Learner):
         self._seen_steps, self._env_steps = 0, 0
 
     def rngs(self, purpose: str) -> Any:
-        """Return the agent's one stream, or for "test" a new one at every call."""
+        """Return the agent's single generator; for "test", return a freshly seeded generator at every call."""
         return [generator(self._seed, "test")] if purpose == "test" else self._act_rng
 
     def at(self, env_steps: int) -> None:
-        """Note the run's env steps, which `update` is told the increase of."""
+        """Set the env steps of the run; `update` passes their increase to the agent."""
         self._env_steps, self._seen_steps = env_steps, min(self._seen_steps, env_steps)  # a new run counts from 0
 
     def gammas(self) -> Array:
-        """Return 1: whatever discounts is the agent's own business."""
+        """Return 1: the agent applies its own discount."""
         return np.ones(1)
 
     def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
-        """Ask the agent, without the axis K."""
+        """Choose actions with `agent.decide`, which has no axis K."""
         if self._seat is not None:
             self.agent.turn_to(self._seat)
         acted = self.agent.decide(
@@ -88,7 +88,7 @@ class AgentLearner(Learner):
         return Acted(acted.action[None], _each(acted.carry, lambda array: array[None]), extras)
 
     def update(self, batch: Rollout, *, learn: Array, batch_size: int) -> dict[str, Array]:
-        """Hand the agent what happened and let it learn."""
+        """Pass the new transitions to `observe`, then call the agent's `update`; returns metrics [1]."""
         if not learn[0]:
             return {}
         layout, space = self.agent._seated()
@@ -100,21 +100,21 @@ class AgentLearner(Learner):
         return {name: np.array([value], np.float64) for name, value in metrics.items()}
 
     def loop_state(self) -> State:
-        """Return its stream and counters; the agent's own state is the agent's."""
+        """Return the random stream and the counters; `Agent.state` returns the rest of the state."""
         return State({
             "seed": self._seed, "rng": state_of(self._act_rng[0]), "gradient_steps": int(self.gradient_steps[0]),
             "seen_steps": self._seen_steps, "env_steps": self._env_steps,
         })  # fmt: skip
 
     def restore_loop(self, state: State) -> None:
-        """See Learner."""
+        """See `Learner`."""
         self._seed, self._act_rng[0] = state.count("seed", high=MOST_SEED), restored(state.value("rng", dict))
         self.gradient_steps[0] = state.count("gradient_steps")
         self._seen_steps, self._env_steps = state.count("seen_steps"), state.count("env_steps")
 
 
 def _each(carry: Any, change: Callable[[Array], Array]) -> Any:
-    """Change every array of a recurrent carry: one array, or mappings and tuples of them, or None."""
+    """Apply `change` to every array of a recurrent carry: an array, nested mappings and tuples of arrays, or None."""
     if isinstance(carry, dict):
         return {name: _each(value, change) for name, value in carry.items()}
     if isinstance(carry, tuple):
@@ -123,7 +123,7 @@ def _each(carry: Any, change: Callable[[Array], Array]) -> Any:
 
 
 def experience_of(batch: Rollout, layout: Layout, space: Any) -> Experience:
-    """Turn row 0 of a rollout into transitions in the environment's own structure."""
+    """Convert agent 0 of a rollout to transitions in the environment's own structure."""
     rows = np.flatnonzero(batch.weight[0] > 0)
     next_obs, next_legal = what_followed(batch, rows)
     terminated = batch.discount[0, rows] == 0
@@ -140,7 +140,7 @@ def experience_of(batch: Rollout, layout: Layout, space: Any) -> Experience:
 
 
 def what_followed(batch: Rollout, rows: Array) -> tuple[Obs, Array | None]:
-    """Return the observations and legal actions after some rows [B] of agent 0's rollout, [B, ...] each."""
+    """Return the next observations and legal actions of rows [B] of agent 0's rollout, each [B, ...]."""
     boot = batch.boot[0, rows]
 
     def following(now: Array, boots: Array) -> Array:

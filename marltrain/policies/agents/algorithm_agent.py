@@ -1,4 +1,4 @@
-"""LearningAgent: a handle on one row of a learner that runs an `Algorithm`."""
+"""LearningAgent: an agent that learns with an `Algorithm`; a handle to one row of a learner."""
 
 from __future__ import annotations
 
@@ -34,37 +34,40 @@ from marltrain.spec import PlayerSpec
 
 
 class Hyper:
-    """An agent's settings: read any, set the numbers. `agent.hyper.epsilon = 0.1`; a schedule may be set too."""
+    """An agent's settings: all can be read, hyperparameters can be set to a value or a schedule.
+
+    For example, `agent.hyper.epsilon = 0.1`.
+    """
 
     def __init__(self, agent: LearningAgent) -> None:
-        """Look at one agent."""
+        """Create the view of one agent's settings."""
         object.__setattr__(self, "_agent", agent)
 
     def __getattr__(self, name: str) -> Any:
-        """Return the present value of a number, or a structural setting."""
+        """Return the current value of a hyperparameter, or a structural setting."""
         agent: LearningAgent = object.__getattribute__(self, "_agent")
         if name in agent.learner_.hyper.names:
             return agent.learner_.hyper.get(agent.row, name)
         return getattr(agent.settings, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set a number; raises ConfigError for a structural or unknown one."""
+        """Set a hyperparameter; raises ConfigError for a structural or unknown setting, or a value out of range."""
         agent: LearningAgent = object.__getattribute__(self, "_agent")
         agent.learner_.set_hyper(agent.row, name, value)
 
     def __dir__(self) -> list[str]:
-        """List the settings."""
+        """Return the names of the settings."""
         return [f.name for f in fields(object.__getattribute__(self, "_agent").settings)]
 
     def __repr__(self) -> str:
-        """Return the present values of the numbers, in one line."""
+        """Return the current values of the hyperparameters, in one line."""
         agent: LearningAgent = object.__getattribute__(self, "_agent")
         return hyper_text({name: getattr(self, name) for name in agent.learner_.hyper.names})
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """Where and how an agent is computed; `make_backend` knows which backends and devices there are."""
+    """Backend, device and compilation of an agent; `make_backend` checks the backend and the device."""
 
     backend: str = setting(doc="framework")
     device: str = setting(doc="where it computes")
@@ -73,7 +76,10 @@ class _Place:
 
 
 class LearningAgent(Agent):
-    """An agent that learns by an `Algorithm`. Built alone it is a learner of one; a trainer stacks equal kinds."""
+    """Agent that learns with an `Algorithm`.
+
+    A new agent has its own learner; a trainer stacks agents of the same kind in one learner.
+    """
 
     algorithm_class: ClassVar[type[Algorithm]]
 
@@ -93,13 +99,15 @@ class LearningAgent(Agent):
     ) -> None:
         """Build the agent with weights drawn from `seed`.
 
-        backend: "torch" or "tensorflow".  device: "auto", "cpu", "cuda" or "cuda:1"; auto takes a GPU if there is one.
-        jit_compile: compile the gradient passes: slow to start, then faster. By `torch.compile`, or as marltrain's own
-            code for DQN and discrete PPO over small networks on a CPU; by XLA on TensorFlow.
-        strategy: how its minibatches are shared out over devices or processes, such as `mt.DataParallel(processes=2)`,
-            or the name of such a class; a `tf.distribute.MirroredStrategy` is taken too.  None: not at all.
-        frame_stack: how many frames its images hold on axis 0, where the environment stacks them.
-        settings: those of the algorithm; a wrong name or value raises ConfigError.
+        backend: "torch" or "tensorflow".
+        device: "auto", "cpu", "cuda" or "cuda:1"; "auto" selects a GPU if one is available.
+        jit_compile: compile the gradient passes; they start slowly and then run faster. The compiler is
+            `torch.compile`, or marltrain's own code for DQN and discrete PPO with small networks on a CPU, or XLA on
+            TensorFlow.
+        strategy: distribution of minibatches over devices or processes, such as `mt.DataParallel(processes=2)`, the
+            name of such a class, or a `tf.distribute.MirroredStrategy`; None: no distribution.
+        frame_stack: number of frames on axis 0 of images, if the environment stacks frames.
+        settings: settings of the algorithm; a wrong name or value raises ConfigError.
         """
         name = type(self).__name__
         place = _Place(backend=backend, device=device, jit_compile=jit_compile, frame_stack=frame_stack)
@@ -124,7 +132,7 @@ class LearningAgent(Agent):
         self.attach(AlgorithmLearner(self.algorithm, self.backend, [self.seed], draw=True), 0)
 
     def attach(self, learner: AlgorithmLearner, row: int) -> None:
-        """Point this handle at one row of a learner."""
+        """Set the learner and the row of this agent."""
         self.learner_, self.row = learner, row
 
     def _marks(self) -> list[str]:
@@ -134,22 +142,22 @@ class LearningAgent(Agent):
 
     @property
     def hyper(self) -> Any:
-        """The settings; numbers may be set, at any time."""
+        """The settings; hyperparameters may be set at any time."""
         return Hyper(self)
 
     @property
     def learns(self) -> bool:
-        """Every such agent can learn."""
+        """Always True."""
         return True
 
     @property
     def stackable(self) -> bool:
-        """Whether it can share a learner with others; a model of the user's own cannot."""
+        """Whether the agent can share a learner with others; False for custom models."""
         return all(isinstance(spec, NetworkSpec) for spec, _ in self.algorithm.networks().values())
 
     @property
     def kind(self) -> str:
-        """Equal for two agents exactly when one learner can hold both."""
+        """Description of structure, spaces and backend; equal for two agents exactly if they can share a learner."""
         structure = {
             f.name: _plain(getattr(self.settings, f.name))
             for f in fields(self.settings)
@@ -163,7 +171,7 @@ class LearningAgent(Agent):
         return json.dumps([type(self).__name__, *place, structure, *sides, *own], sort_keys=True, default=repr)
 
     def sit(self, player: PlayerSpec, seed: int) -> None:
-        """Check that the spaces fit, and that frame stacks are understood alike."""
+        """Take a seat; raises AgentError if the spaces or the number of stacked frames differ."""
         super().sit(player, seed)
         stack = self._seated()[0].stack
         if player.layout.stack != stack:
@@ -186,14 +194,14 @@ class LearningAgent(Agent):
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
     ) -> Acted:
-        """Decide for Step arrays [B, ...] with this agent's row of the learner."""
+        """Choose actions for Step arrays [B, ...] with this agent's row of the learner."""
         lifted = map_obs(lambda array: array[None], obs)
         mask = None if legal is None else legal[None]
         acted = self.learner_.act_row(self.row, lifted, mask, explore[None], rng)
         return Acted(acted.action[0], None, {name: value[0] for name, value in acted.extras.items()})
 
     def frozen_copy(self) -> LearningAgent:
-        """Return an independent copy with a learner of its own."""
+        """Return an independent copy with its own learner."""
         twin = copy.copy(self)
         models = [spec for spec, _ in self.algorithm.networks().values() if self.backend.is_module(spec)]
         twin.algorithm = copy.deepcopy(self.algorithm, {id(model): model for model in models})  # each network copies it
@@ -203,11 +211,11 @@ class LearningAgent(Agent):
         return twin
 
     def learner(self) -> AlgorithmLearner:
-        """Return the learner it stands in."""
+        """Return the learner that holds this agent."""
         return self.learner_
 
     def state(self) -> AgentState:
-        """Return everything it is: kind, spaces, settings, weights, moments, streams."""
+        """Return the complete state: type, spaces, settings, weights, moments and random streams."""
         inner = self.learner_.export(self.row)
         info = {
             "type": self.algorithm.name,
@@ -220,7 +228,7 @@ class LearningAgent(Agent):
         return AgentState(info, inner.arrays)
 
     def _setting(self, name: str) -> Any:
-        """Return a setting as JSON values; a model of the user's own with its networks' names and its structure."""
+        """Return a setting as JSON values; for a custom model, with the names of its networks and its structure."""
         value = getattr(self.settings, name)
         networks = [network for network, (spec, _) in self.algorithm.networks().items() if spec is value]
         if not networks or isinstance(value, NetworkSpec):
@@ -232,13 +240,13 @@ class LearningAgent(Agent):
         }
 
     def restore(self, state: AgentState) -> None:
-        """Become what `state` described, in the learner that it stands in."""
+        """Load the state that `state` returned into this agent's row of its learner."""
         self.learner_.load(self.row, AgentState(state.value("learner", dict), state.arrays, state.place("learner")))
         self.seed = self.learner_.seeds[self.row]
 
     @classmethod
     def from_state(cls, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> LearningAgent:
-        """Build the agent that `state` described; `supply` gives models by network or class name."""
+        """Build the agent from its state; `supply` maps network or class names to custom models."""
         info = state.info
         settings = {name: _restored(name, value, supply) for name, value in info["settings"].items()}
         agent = cls(
@@ -256,7 +264,7 @@ def _with_network(settings: Any, layout: Layout) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Turn a setting into JSON values; a user's own model is named by its class, or the function that makes it."""
+    """Convert a setting to JSON values; a custom model is stored by the name of its class or constructor function."""
     if isinstance(value, Schedule):
         return {"schedule": value.describe()}
     if isinstance(value, NetworkSpec):
@@ -285,7 +293,7 @@ def _restored(setting: str, value: Any, supply: Mapping[str, Any]) -> Any:
 
 
 def _under(name: str, make: Callable[[], Any]) -> Callable[[], Any]:
-    """Return the function under the name that it was saved by."""
+    """Return the function with the name under which the model was saved."""
 
     def made() -> Any:
         return make()

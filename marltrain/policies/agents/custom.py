@@ -1,4 +1,4 @@
-"""CustomAgent: a user's own torch or Keras model, trained by the user's own losses and optimizers."""
+"""CustomAgent: a custom torch or Keras model, trained with custom losses and optimizers."""
 
 from __future__ import annotations
 
@@ -59,14 +59,16 @@ class CustomSettings:
 class LossBatch:
     """B rows to learn from, as tensors of the model's framework on its device.
 
-    obs, next_obs: [B, *O] at the decision and at what followed; a mapping where images stand beside other parts.
-    legal, next_legal: [B, A] bool, or None where every action is legal.
-    action: [B] int64 counted from 0, [B, D] int64, or [B, A] float32 in the environment's units.
-    reward: [B], summed and discounted over the steps of the row.
-    discount: [B]: what the value of `next_obs` counts: gamma (to the n-th) where it goes on, 0 where it terminated.
+    obs, next_obs: [B, *O], at the decision and at the next decision or end; a mapping if the space has images beside
+        other parts.
+    legal, next_legal: [B, A] bool, or None if every action is legal.
+    action: [B] int64 from 0 (Discrete), [B, D] int64 (MultiDiscrete), or [B, A] float32 in the environment's units
+        (Box).
+    reward: [B], the discounted sum over the steps of the row.
+    discount: [B], factor of the value of `next_obs`: gamma to the power of n, or 0 after termination.
     terminated: [B] bool.  weight: [B].
-    cut: [B] bool, on-policy only: the next row is not this one's next decision. An epoch of one minibatch has its rows
-    in order of time, player by player and environment by environment; smaller minibatches are drawn.
+    cut: [B] bool, on-policy only: True if the next row is not the next decision of this row. With one minibatch per
+        epoch, rows are ordered by player, environment and time. With several minibatches, rows are shuffled.
     """
 
     obs: Any
@@ -82,32 +84,37 @@ class LossBatch:
 
 
 class CustomAgent(ExternalAgent):
-    """An agent that trains a `torch.nn.Module` or a `keras.Model` of your own with losses and optimizers of your own.
+    """Agent that trains a custom `torch.nn.Module` or `keras.Model` with custom losses and optimizers.
 
-    model: what `loss_fn` and the acting call. By default `model(obs)` gives [B, A]: scores of the actions, of which the
-    best legal one is taken (Discrete; a random legal one with probability `epsilon` when exploring), or the action in
-    the environment's units (Box; plus normal noise when exploring, and clipped).
-    loss_fn(model, batch: LossBatch) -> a scalar tensor; or a list of such functions, one an optimizer; or a mapping
-        name -> function.
+    model: the model that `loss_fn` and acting call. By default `model(obs)` returns [B, A].
+        For Discrete actions the outputs are scores. The agent takes the best legal action, or, when exploring, a random
+        legal action with probability `epsilon`. For Box actions the outputs are the action in the environment's units.
+        When exploring, normal noise is added. The action is clipped to the bounds.
+    loss_fn: function (model, batch: LossBatch) -> scalar tensor; or a list of such functions, one per optimizer; or a
+        mapping name -> function.
     optimizers: a torch optimizer over parameters of the model, or a Keras optimizer; or a list of them; or a mapping
-        by the names of the losses. The losses run in the order of `loss_fn`; each moves only its own optimizer's
-        variables, and sees the weights that the one before left. A Keras optimizer steps what it was built for, or
-        stands in a pair (optimizer, variables); one alone steps everything.
-        In mappings, a name that is a part of the model (`model.actor`, `model["actor"]` of a ModuleDict, or a layer of
-        this name) belongs to that part: a Keras optimizer that says nothing else steps its weights, a torch optimizer
-        must step some of them, and none that belong to another named part alone. Any other name is a label.
-    act_fn(model, obs, legal, explore, rng) -> actions [B, ...] like `LossBatch.action`, in place of the default: obs
-    and legal as in a LossBatch, explore [B] bool tensor, rng a numpy Generator.
-    after_update(model): called after every gradient pass; a target network inside the model follows here.
-    observation_space, action_space: None: those of the seat.
-    memory: `Replay(capacity, n_step)` to learn off-policy, or `Rollouts()` to learn each row once.
-    jit_compile: let XLA compile the passes of a Keras model.
-    settings: those of `CustomSettings`; `agent.hyper.epsilon = 0.1` sets a number later, schedules are taken too.
+        with the names of the losses. The losses run in the order of `loss_fn`. Each updates only the variables of its
+        own optimizer and uses the weights updated by the previous loss.
+        A Keras optimizer updates the variables that it was built for, or those of a pair (optimizer, variables). A
+        single Keras optimizer updates all variables.
+        In mappings, a name may refer to a part of the model (`model.actor`, `model["actor"]` of a ModuleDict, or a
+        layer with this name). A Keras optimizer without variables then updates the weights of that part. A torch
+        optimizer must update some of its weights, and none that belong only to another named part. Any other name is
+        a label.
+    act_fn: function (model, obs, legal, explore, rng) -> actions [B, ...] in the format of `LossBatch.action`; replaces
+        the default acting. obs and legal are as in a LossBatch, explore is a [B] bool tensor, rng a numpy Generator.
+    after_update: function (model), called after every gradient pass, for example to update a target network.
+    observation_space, action_space: None: the spaces of the seat.
+    memory: `Replay(capacity, n_step)` to learn off-policy, or `Rollouts()` to learn on-policy from each row once.
+    jit_compile: compile the gradient passes of a Keras model with XLA.
+    settings: settings of `CustomSettings`. `agent.hyper.epsilon = 0.1` sets a hyperparameter later, to a value or a
+        schedule.
 
-    A torch module is in training mode in its losses and in evaluation mode when it acts. A Keras model is called with
-    `training=False` by the default acting; `loss_fn` and `act_fn` say so themselves. Its losses are traced as graphs.
-    The weight regularizers of a Keras phase's variables are added to its loss: `loss_fn` leaves `model.losses` out.
-    Raises AgentError for a model, loss or optimizer that does not fit, ConfigError for a wrong setting.
+    A torch module is in training mode in its losses and in evaluation mode when it acts. The default acting calls a
+    Keras model with `training=False`; `loss_fn` and `act_fn` must pass `training` themselves. The losses of a Keras
+    model are traced as graphs. The weight regularizers of the variables of a loss are added to that loss, so `loss_fn`
+    must not add `model.losses`.
+    Raises AgentError for an unsuitable model, loss or optimizer, ConfigError for a wrong setting.
     """
 
     @checked_arguments
@@ -126,7 +133,7 @@ class CustomAgent(ExternalAgent):
         jit_compile: bool = False,
         **settings: Any,
     ) -> None:
-        """Check everything that can be known before the first update."""
+        """Check all arguments that can be checked before the first update."""
         for name, function, arguments in (
             ("act_fn", act_fn, ("model", "obs", "legal", "explore", "rng")), ("after_update", after_update, ("model",)),
         ):  # fmt: skip
@@ -151,7 +158,7 @@ class CustomAgent(ExternalAgent):
         self.framework, self._by_name = self.own.framework, isinstance(optimizers, Mapping)
 
     def _phases(self) -> list[str] | None:
-        """Return the names that a mapping gave to the losses, in order; None where a list gave none."""
+        """Return the loss names of a mapping, in order; None if the losses were not given as a mapping."""
         return [phase.name for phase in self.own.phases] if self._by_name else None
 
     def _marks(self) -> list[str]:
@@ -159,26 +166,26 @@ class CustomAgent(ExternalAgent):
 
     @property
     def model(self) -> Any:
-        """The user's model."""
+        """The custom model."""
         return self.own.model
 
     def frozen_copy(self) -> CustomAgent:
-        """Return an independent copy that acts as the agent does now."""
+        """Return an independent copy with the current weights."""
         own = self.own.frozen()
         return copy.deepcopy(self, {id(self.own): own, id(self.model): own.model})
 
     def needs(self) -> Needs:
-        """Return what the memory asks for."""
+        """Return the `Needs` of `memory`."""
         if isinstance(self.memory, Replay):
             return Needs(on_policy=False, capacity=self.memory.capacity, n_step=self.memory.n_step)
         return Needs(on_policy=True)
 
     def gamma(self) -> float:
-        """Return the discount."""
+        """Return the current discount."""
         return float(self.hyper.gamma)
 
     def at(self, env_steps: int) -> None:
-        """Let the numbers follow their schedules."""
+        """Set all scheduled hyperparameters to their values after `env_steps` env steps."""
         self.hyper.follow(env_steps)
 
     # acting
@@ -186,7 +193,7 @@ class CustomAgent(ExternalAgent):
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
     ) -> Acted:
-        """Decide for Step arrays [B, ...]; raises AgentError for an output of another shape or an illegal action."""
+        """Choose actions for Step arrays [B, ...]; raises AgentError for a wrong output shape or an illegal action."""
         space, own = self._seated()[1], self.own
         with seeded(self.framework, rng), own.acting():
             if self.act_fn is None:
@@ -239,7 +246,7 @@ class CustomAgent(ExternalAgent):
     # learning
 
     def learn(self, batch: Batch, batch_size: int) -> tuple[dict[str, float], int]:
-        """Make one gradient pass over transitions, or epochs x minibatches of a rollout."""
+        """Make one gradient pass over transitions, or epochs x minibatches over a rollout; see `ExternalAgent`."""
         columns = self._columns(batch)
         passes = iter([columns]) if isinstance(batch, Transitions) else self._minibatches(columns, batch_size)
         measured: list[dict[str, float]] = []
@@ -262,7 +269,7 @@ class CustomAgent(ExternalAgent):
                 yield {name: _each(itemgetter(index), value) for name, value in columns.items()}
 
     def _columns(self, batch: Batch) -> dict[str, Any]:
-        """Return row k = 0 of what the reader gave, as the arrays of a LossBatch."""
+        """Return agent 0 of the reader's batch as the arrays of a LossBatch."""
 
         def first(value: Any) -> Any:
             return _each(lambda x: x[0], value)
@@ -285,9 +292,9 @@ class CustomAgent(ExternalAgent):
     # saving
 
     def state(self) -> AgentState:
-        """Return weights, optimizers and numbers; the code has to be supplied again to load it.
+        """Return weights, optimizer states, hyperparameters and random streams, without code.
 
-        Supply a function that makes the agent, by the model's class name:
+        To load the agent, supply a function that makes it under the model's class name:
         `marltrain.load(path, supply={"MyModel": make_agent})`.
         """
         arrays: dict[str, Array] = {}
@@ -301,7 +308,7 @@ class CustomAgent(ExternalAgent):
 
     @classmethod
     def from_state(cls, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> CustomAgent:
-        """Make the agent with the supplied function and give it the saved weights, moments, numbers and streams."""
+        """Make the agent with the supplied function, then restore its state; raises SaveError if they do not match."""
         info, name = state.info, state.info["model"]
         make = supply.get(name)
         if make is None or not makes_models(make):
@@ -318,7 +325,7 @@ class CustomAgent(ExternalAgent):
         return agent
 
     def restore(self, state: AgentState) -> None:
-        """Become what `state` described; raises SaveError for another model or other optimizers."""
+        """Restore the state that `state` returned; raises SaveError for another model or other optimizers."""
         info = state.info
         if info.get("phases") not in (None, self._phases()):
             raise SaveError(
@@ -336,7 +343,7 @@ class CustomAgent(ExternalAgent):
 
 
 def _own_type(model: Any) -> Any:
-    """Return the class that trains this model, of its framework; raises AgentError for a model of neither."""
+    """Return the `OwnModel` class of the model's framework; raises AgentError for a model of another framework."""
     framework = framework_of(model)
     known_by = {"torch": "parameters", "tensorflow": "trainable_variables"}.get(framework or "", "")
     if framework is None or not callable(model) or not hasattr(model, known_by):
@@ -347,7 +354,7 @@ def _own_type(model: Any) -> Any:
 
 
 def _named_losses(losses: Any, optimizers: Any) -> dict[str, Loss]:
-    """Return the losses by the names that their metrics have; raises AgentError for what is no function."""
+    """Return the losses by metric name; raises AgentError for a loss that is not a function, or an invalid name."""
     by_name = isinstance(losses, Mapping)
     if by_name != isinstance(optimizers, Mapping):
         raise AgentError("CustomAgent: give loss_fn and optimizers both as mappings with the same names, or neither")
@@ -366,13 +373,13 @@ def _named_losses(losses: Any, optimizers: Any) -> dict[str, Loss]:
 
 
 def _loss_name(loss: Any, i: int, taken: Mapping[str, Loss]) -> str:
-    """Name a loss after its function, "actor" for `actor_loss`; by its place where that is not telling."""
+    """Return the name of a loss: "actor" for the function `actor_loss`, or "loss_<i>" if that name is unusable."""
     name = getattr(loss, "__name__", "").removesuffix("_loss").strip("_")
     return name if name.isidentifier() and name != "total" and name not in taken else f"loss_{i}"
 
 
 def _each(function: Callable[[Any], Any], value: Any) -> Any:
-    """Apply a function to an array, or to each array of a mapping; None stays None."""
+    """Apply a function to an array or to each array of a mapping; return None for None."""
     if isinstance(value, dict):
         return {name: function(inner) for name, inner in value.items()}
     return None if value is None else function(value)

@@ -1,4 +1,4 @@
-"""Agents with models or algorithms of external code: each has a learner and random streams of its own."""
+"""Agents with external models or algorithms; each has its own learner and random streams."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ from marltrain.random import MOST_SEED, fresh_seed, generator, restored, state_o
 
 
 class ExternalAgent(Agent):
-    """Base of agents whose weights and losses are a user's own.
+    """Base class of agents with external weights and losses.
 
-    A subclass defines `needs`, `decide` and `learn`. The global generators of its framework and of numpy, which foreign
-    code draws from, are seeded from the agent's streams around `decide` and `learn`, and put back afterwards.
-    framework: the backend's name.
+    A subclass defines `needs`, `decide` and `learn`. External code draws from the global generators of its framework
+    and of numpy. They are seeded from the agent's streams during `decide` and `learn`, and restored afterwards.
+
+    framework: name of the backend.
+    pace: the update schedule.
     """
 
     framework: str = "torch"
@@ -42,15 +44,15 @@ class ExternalAgent(Agent):
         return [f"backend={self.framework!r}", *super()._marks()]
 
     def needs(self) -> Needs:
-        """Return what it must be given to learn; asked when it has its seat."""
+        """Return the data required for learning; called after the agent takes its seat."""
         raise TypeError(f"{type(self).__name__} must define needs")
 
     def learn(self, batch: Any, batch_size: int) -> tuple[dict[str, float], int]:
-        """Learn from what the reader gave; return metrics and the number of gradient passes."""
+        """Learn from the reader's batch; return metrics and the number of gradient passes."""
         raise TypeError(f"{type(self).__name__} must define learn")
 
     def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:
-        """Return how it reads what happened."""
+        """Return the reader of the streams for this agent."""
         return streams.reader(seats, self.needs())
 
     def gamma(self) -> float:
@@ -58,17 +60,17 @@ class ExternalAgent(Agent):
         return 1.0
 
     def at(self, env_steps: int) -> None:
-        """Set whatever follows a schedule to its value after `env_steps` env steps of the run."""
+        """Set all scheduled settings to their values after `env_steps` env steps of the run."""
 
     def described(self) -> dict[str, Any]:
-        """Return its spaces, as far as they are known, as JSON values."""
+        """Return the spaces, if they are known, and the frame stack as JSON values."""
         return {
             **described_spaces(self.observation_space, self.action_space),
             "frame_stack": 1 if self.layout is None else self.layout.stack,
         }
 
     def adopt(self, info: Mapping[str, Any]) -> None:
-        """Take the spaces that `described` returned; raises SaveError where it sits before others."""
+        """Adopt the spaces that `described` returned; raises SaveError if they differ from those of its seat."""
         if "observation_space" in info:
             here = self.described()
             if self.layout is not None and any(here[name] != info[name] for name in here):
@@ -78,11 +80,11 @@ class ExternalAgent(Agent):
 
     @property
     def learns(self) -> bool:
-        """Every such agent can learn."""
+        """Always True."""
         return True
 
     def learner(self) -> ExternalLearner:
-        """Return the one learner it has, made when it is first asked for."""
+        """Return the agent's learner; the first call creates it."""
         if self._learner is None:
             self.seed = fresh_seed() if self.seed is None else self.seed
             self._learner = ExternalLearner(self, self.seed)
@@ -100,7 +102,7 @@ class ExternalAgent(Agent):
 
 
 class ExternalLearner(Learner):
-    """One agent with code of its own (K = 1). It owns the random streams; the weights are the agent's."""
+    """Learner of one external agent (K = 1). It owns the random streams; the agent owns the weights."""
 
     def __init__(self, agent: ExternalAgent, seed: int) -> None:
         """Wrap a seated agent."""
@@ -110,7 +112,7 @@ class ExternalLearner(Learner):
         self._streams = {purpose: [generator(seed, purpose)] for purpose in PURPOSES}
 
     def rngs(self, purpose: str) -> list[np.random.Generator]:
-        """Return the agent's stream; that for "test" starts anew at every call."""
+        """Return the agent's generator; the generator for "test" is reseeded at every call."""
         return [generator(self.seed, "test")] if purpose == "test" else self._streams[purpose]
 
     def gammas(self) -> Array:
@@ -118,7 +120,7 @@ class ExternalLearner(Learner):
         return np.array([self.agent.gamma()])
 
     def at(self, env_steps: int) -> None:
-        """Let the agent follow its schedules."""
+        """Set the agent's scheduled settings."""
         self.agent.at(env_steps)
 
     def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:
@@ -126,7 +128,7 @@ class ExternalLearner(Learner):
         return self.agent.reader(streams, seats)
 
     def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
-        """Ask the agent, without the axis K."""
+        """Choose actions with `agent.decide`, which has no axis K."""
         acted = self.agent.decide(
             map_obs(lambda array: array[0], obs), None if legal is None else legal[0], carry,
             turn=turn[0], explore=explore[0], rng=rngs[0],
@@ -134,7 +136,7 @@ class ExternalLearner(Learner):
         return Acted(acted.action[None], acted.carry, {name: value[None] for name, value in acted.extras.items()})
 
     def update(self, batch: Any, *, learn: Array, batch_size: int) -> dict[str, Array]:
-        """Let the agent learn, with the global generators seeded from its own stream."""
+        """Call the agent's `learn`, with the global generators seeded from its stream; returns metrics [1]."""
         if not learn[0]:
             return {}
         with seeded(self.agent.framework, self._streams["update"][0]):
@@ -148,19 +150,19 @@ class ExternalLearner(Learner):
         return {"seed": self.seed, "gradient_steps": int(self.gradient_steps[0]), "rngs": rngs}
 
     def restore(self, state: State) -> None:
-        """Continue where `describe` was taken; raises SaveError for values that it does not give."""
+        """Restore the values that `describe` returned; raises SaveError for invalid values."""
         self.seed, self.gradient_steps[0] = state.count("seed", high=MOST_SEED), state.count("gradient_steps")
         for purpose, rngs in self._streams.items():
             rngs[0] = restored(state.part("rngs").value(purpose, dict))
 
 
 def seeded(framework: str, rng: np.random.Generator) -> Any:
-    """Return a context in which a framework's and numpy's global generators are seeded from an agent's stream."""
+    """Return a context that seeds the global generators of a framework and of numpy from an agent's stream."""
     return import_module(f"marltrain.policies.backends.{framework}.randomness").seeded(rng)
 
 
 def check_legal(legal: Array | None, action: Array, turn: Array, who: str, remedy: str) -> None:
-    """Raise AgentError when an action [B] of a row that has its turn is not legal."""
+    """Raise AgentError if an action [B] of a row with `turn` True is illegal."""
     if legal is None:
         return
     broken = turn & ~np.take_along_axis(legal, action[:, None].astype(np.int64), 1)[:, 0]

@@ -1,7 +1,7 @@
-"""The files of saved agents: descriptions as JSON, arrays as safetensors, nothing that must be unpickled.
+"""The files of saved agents: descriptions as JSON and arrays as safetensors, without pickled data.
 
-agents.json          format, schema, marltrain's version, an entry for each distinct agent, their seats, checksums
-agents.safetensors   the arrays of every agent, named "0/...", "1/..." after its entry
+agents.json          format, schema, marltrain's version, an entry per distinct agent, their seats, checksums
+agents.safetensors   the arrays of all agents, named "0/...", "1/..." by the index of the entry
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ DESCRIPTION = "agents.json"
 WEIGHTS = "agents.safetensors"
 KEYS = {"format", "schema", "marltrain", "agents", "seats", "files", "sha256"}
 PLAYERS = "players"
-"""The seats' names, where `save` was given them."""
+"""Optional key of the seats' names."""
 
 
 class Saveable(Protocol):
-    """An agent, as far as its files are concerned."""
+    """The part of an agent that saving requires."""
 
     def state(self) -> AgentState:
-        """Return everything it is, for saving."""
+        """Return the complete state of the agent, for saving."""
 
 
 class SavedAgents(NamedTuple):
     """The content of the files.
 
-    file: the description's path.  states: of each distinct agent.  seats: the number of the agent in each seat.
-    players: the seats' names, or none.
+    file: path of the description.  states: state of each distinct agent.  seats: index of the agent in each seat.
+    players: the seats' names, or empty.
     """
 
     file: Path
@@ -60,7 +60,7 @@ class SavedAgents(NamedTuple):
 
 
 def write_agents(path: str | Path, seated: Sequence[Saveable], *, players: Sequence[str] | None = None) -> None:
-    """Write the agents of seats; see `saving.save`. Warnings name the line that called the caller."""
+    """Write the agents of seats; see `saving.save`. Warnings point to the line that calls `save`."""
     path = path_of(path)
     if not seated:
         raise AgentError("there are no agents to save: the list is empty")
@@ -89,7 +89,7 @@ def write_agents(path: str | Path, seated: Sequence[Saveable], *, players: Seque
 
 
 def read_agents(path: str | Path) -> SavedAgents:
-    """Read what `write_agents` wrote; raises SaveError, naming the file, for anything else."""
+    """Read the files that `write_agents` wrote; raises SaveError with the file's name for any other content."""
     folder = whole_folder(path)
     file = folder / DESCRIPTION
     description = _description(file)
@@ -100,7 +100,7 @@ def read_agents(path: str | Path) -> SavedAgents:
 
 
 def _check_free(path: Path) -> None:
-    """Refuse to take the place of anything but saved agents."""
+    """Raise SaveError if `path` holds files other than saved agents."""
     if path.is_dir() and any(path.iterdir()) and not (path / DESCRIPTION).is_file():
         raise SaveError(
             f"{path}: holds other things than agents ({DESCRIPTION} is not there); name a folder of its own"
@@ -114,7 +114,7 @@ def _shapes(arrays: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def _description(file: Path) -> dict[str, Any]:
-    """Read and check everything in agents.json but the agents' own descriptions."""
+    """Read and check agents.json; the agents' own descriptions are not checked."""
     found = read_json(file)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise SaveError(f"{file}: does not describe saved agents: its format is not {FORMAT!r}")
@@ -150,7 +150,7 @@ def _is_entry(entry: Any) -> bool:
 
 
 def _parts(file: Path, expected: Sequence[Mapping[str, Any]]) -> list[dict[str, Array]]:
-    """Split the arrays by agent; raises SaveError unless they are exactly the expected ones."""
+    """Split the arrays by agent; raises SaveError unless names, dtypes and shapes are as expected."""
     arrays = read_arrays(file)
     named = {f"{i}/{name}": what for i, shapes in enumerate(expected) for name, what in shapes.items()}
     if missing := sorted(named.keys() - arrays.keys()):

@@ -21,20 +21,20 @@ from marltrain.spec import PlayerSpec
 
 
 class RandomAgent(Agent):
-    """Plays a uniformly random legal action; in an unbounded Box a standard normal one. Fits any seat."""
+    """Agent with uniformly random legal actions, standard normal in unbounded Box dimensions; fits any seat."""
 
     @checked_arguments
     def __init__(
         self, observation_space: Space | None = None, action_space: Space | None = None, *, seed: int | None = None
     ) -> None:
-        """Take spaces now, or from the seat; without a seed the run's is used."""
+        """Store the spaces and the seed; the default values come from the seat and the run."""
         self.observation_space, self.action_space = observation_space, action_space
         self.seed = None if seed is None else chosen_seed(seed, "RandomAgent")
         if observation_space is not None:
             self.layout = Layout(without_mask(observation_space)[0])
 
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
-        """Return a random legal action, or one a row for a batch."""
+        """Return a random legal action, or one per row for a batch."""
         layout, space = self._seated()
         obs, mask, batched = encoded(layout, observation, legal, space)
         rows = len(arrays_of(obs)[0])
@@ -44,11 +44,11 @@ class RandomAgent(Agent):
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
     ) -> Acted:
-        """Draw for every row, whoever has its turn, so that the stream does not depend on turns."""
+        """Draw an action for every row, so that the random stream does not depend on `turn`."""
         return Acted(_random_actions(self._seated()[1], legal, len(turn), rng), carry)
 
     def state(self) -> AgentState:
-        """Return its spaces, where it has any yet, and its seed."""
+        """Return the spaces, if they are known, and the seed."""
         stack = 1 if self.layout is None else self.layout.stack
         kept = {
             "type": "random",
@@ -61,14 +61,14 @@ class RandomAgent(Agent):
 
     @classmethod
     def from_state(cls, state: AgentState) -> RandomAgent:
-        """Build the agent that `state` described."""
+        """Build the agent from its state."""
         info = state.info
         agent = cls(*(spaces_from(info) if "observation_space" in info else ()), seed=info["seed"])
         agent.any_seat = info.get("any_seat") is True
         return agent
 
     def restore(self, state: AgentState) -> None:
-        """Take the saved seed."""
+        """Restore the saved seed."""
         self.seed = None if state.value("seed", int, NoneType) is None else state.count("seed", high=MOST_SEED)
 
 
@@ -89,7 +89,7 @@ def _random_actions(space: Space, legal: Array | None, rows: int, rng: np.random
 
 
 class FunctionAgent(Agent):
-    """Plays a plain function of one observation (and its legal moves, where there are any) that gives one action."""
+    """Agent that plays a function: (observation) -> action, or (observation, legal) -> action if moves are masked."""
 
     @checked_arguments
     def __init__(
@@ -98,7 +98,7 @@ class FunctionAgent(Agent):
         observation_space: Space | None = None,
         action_space: Space | None = None,
     ) -> None:
-        """Take the function, and spaces now or from the seat."""
+        """Store the function and the spaces; the default spaces come from the seat."""
         if not callable(function):
             raise AgentError(f"FunctionAgent needs a function, got {shown(function)}")
         self.function = function
@@ -107,7 +107,7 @@ class FunctionAgent(Agent):
             self.layout = Layout(without_mask(observation_space)[0])
 
     def sit(self, player: PlayerSpec, seed: int) -> None:
-        """Take a seat; raises ConfigError where the function does not take what is shown there."""
+        """Take a seat; raises ConfigError if the function does not accept the seat's arguments."""
         super().sit(player, seed)
         shows = ("observation", "legal") if player.masked else ("observation",)
         check_function("FunctionAgent: function", self.function, *shows)
@@ -127,7 +127,7 @@ class FunctionAgent(Agent):
 
 
 def _first(observation: Any) -> Any:
-    """Drop the leading axis from every leaf of a decoded observation."""
+    """Return index 0 of the leading axis of every leaf of a decoded observation."""
     if isinstance(observation, dict):
         return {key: _first(value) for key, value in observation.items()}
     if isinstance(observation, tuple):
@@ -136,10 +136,10 @@ def _first(observation: Any) -> Any:
 
 
 class FrozenAgent(Agent):
-    """A copy of an agent that never learns and never explores."""
+    """Frozen copy of an agent; it never learns and never explores."""
 
     def __init__(self, agent: Agent) -> None:
-        """Copy the agent as it is now; what it learns later does not reach the copy."""
+        """Copy the agent; later updates of the agent do not change the copy."""
         if not isinstance(agent, Agent):
             raise AgentError(f"FrozenAgent: agent must be an Agent, got {shown(agent)}")
         self.inner: Agent = (agent.inner if isinstance(agent, FrozenAgent) else agent).frozen_copy()
@@ -150,7 +150,7 @@ class FrozenAgent(Agent):
         return [repr(self.inner)]
 
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
-        """Act as the copied agent does when it does not explore."""
+        """Return the copy's action without exploration."""
         return self.inner.act(observation, legal, False)
 
     def sit(self, player: PlayerSpec, seed: int) -> None:
@@ -160,7 +160,7 @@ class FrozenAgent(Agent):
         self.turn_to(player)
 
     def turn_to(self, player: PlayerSpec) -> None:
-        """Let the copy decide for this player's seat."""
+        """Make this player's seat the copy's current seat."""
         self.inner.turn_to(player)
         self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
         self.layout, self._seat, self._kinds = self.inner.layout, self.inner._seat, self.inner._kinds
@@ -168,7 +168,7 @@ class FrozenAgent(Agent):
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
     ) -> Acted:
-        """Decide as the copy does, without exploring."""
+        """Choose actions with the copy, without exploration."""
         return self.inner.decide(obs, legal, carry, turn=turn, explore=np.zeros_like(explore), rng=rng)
 
     def state(self) -> AgentState:
@@ -177,6 +177,6 @@ class FrozenAgent(Agent):
         return AgentState({"type": "frozen", "inner": inner.info}, inner.arrays)
 
     def restore(self, state: AgentState) -> None:
-        """Let the copy become what was saved."""
+        """Restore the saved state of the copy."""
         self.inner.restore(AgentState(state.value("inner", dict), state.arrays, state.place("inner")))
         self.seed = self.inner.seed

@@ -1,4 +1,4 @@
-"""Builds agents from saved states: the class of each saved type."""
+"""Build agents from saved states."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from marltrain.policies.batch import AgentState
 
 
 def restore(state: AgentState, *, supply: Mapping[str, Any] | None = None, backend: str | None = None) -> Agent:
-    """Build the agent that `Agent.state` described; raises SaveError when it cannot.
+    """Build an agent from a state of `Agent.state`; raises SaveError if the type is unknown or the state is invalid.
 
-    supply: class name -> the user's own agent class or model, for what a file may name but not hold.
+    supply: class name -> custom agent class or model; files store only the names of custom code.
     """
     kind, supply = state.info.get("type"), supply or {}
     if kind == "frozen":
@@ -39,7 +39,7 @@ def restore(state: AgentState, *, supply: Mapping[str, Any] | None = None, backe
 
 
 def check_backend(info: Any, backend: str | None) -> None:
-    """Raise AgentError where an agent's model is a user's own, and of another framework than the one asked for."""
+    """Raise AgentError if an agent's custom model belongs to a framework other than `backend`."""
     info = info.get("inner") if isinstance(info, dict) and info.get("type") == "frozen" else info
     if backend is None or not isinstance(info, dict) or str(info.get("type")) not in EXTERNAL:
         return
@@ -51,7 +51,7 @@ def check_backend(info: Any, backend: str | None) -> None:
 
 
 def _check_widths(state: AgentState) -> None:
-    """Raise SaveError where the networks described have more weights than the file holds, before they are built."""
+    """Raise SaveError if a described layer has more weights than the file holds; called before networks are built."""
     network = state.info["settings"].get("network")
     described = network.get("network", {}) if isinstance(network, dict) else {}
     layers = [*pairwise(described.get("hidden", ())), *((c, k * k) for c, k, _ in described.get("filters", ()))]
@@ -62,7 +62,7 @@ def _check_widths(state: AgentState) -> None:
 
 
 def _supplied(given: Any, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> Agent:
-    """Use what the caller supplied: an agent as it is, a class with `from_state`, or a function that makes one."""
+    """Return the agent from a supplied agent, a class with `from_state`, or a function that makes an agent."""
     made, reads = given, getattr(given, "from_state", None)
     if reads is not None and isinstance(given, type):
         made = reads(state, supply, backend)

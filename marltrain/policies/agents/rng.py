@@ -1,4 +1,4 @@
-"""The random generator of agents with code of their own."""
+"""The random generator of custom agents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from marltrain.random import fresh_seed, generator
 
 
 class RngMixin:
-    """An agent's generator, `rng`: in training, in tests and outside a run it is another stream of the agent's seed."""
+    """Mixin for the generator `rng` of an agent; training, tests and use outside a run have separate streams."""
 
     seed: int | None = None
     _rng: np.random.Generator | None = None
@@ -22,9 +22,9 @@ class RngMixin:
     def rng(self) -> np.random.Generator:
         """The generator to draw from in `act`, `observe` and `update`.
 
-        Agents without a seed of their own draw from the run's, in each seat something else. A run has one stream for
-        training, which its checkpoints hold, and one for tests, which begins anew at every test. It may be set, to a
-        generator of your own: then that one is drawn from everywhere. Raises AgentError before there is a seed.
+        Agents without their own seed get one from the run's seed, a different one in each seat. A run has a stream for
+        training, which its checkpoints store, and a stream for tests, which is reseeded at every test. If the property
+        is set to a generator, that generator is used everywhere. Raises AgentError before the agent has a seed.
         """
         if self._given_rng is not None:
             return self._given_rng
@@ -38,7 +38,7 @@ class RngMixin:
 
     @contextmanager
     def drawing_from(self, rng: np.random.Generator) -> Iterator[None]:
-        """Let `rng` be this stream for a while."""
+        """Use this generator as `rng` inside the context."""
         before, self._rng = self._rng, rng
         try:
             yield
@@ -46,7 +46,7 @@ class RngMixin:
             self._rng = before
 
     def _known_seed(self) -> int:
-        """Return its seed, or a fresh one for an agent that was made with spaces and is used outside of a run."""
+        """Return the seed, or a fresh seed for an agent made with spaces and used outside a run; else AgentError."""
         if self.seed is None and getattr(self, "layout", None) is None:
             raise AgentError(
                 f"rng: this {type(self).__name__} has no seed yet: a run gives it one with its seat. Draw from rng in "

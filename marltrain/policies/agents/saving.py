@@ -1,4 +1,4 @@
-"""Agents in a folder: `save` and `load`."""
+"""Save agents to a folder and load them: `save` and `load`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from marltrain.policies.agents.supply import Supply
 
 
 def save(path: str | Path, agents: Agent | Sequence[Agent], *, players: Sequence[str] | None = None) -> None:
-    """Write agents to the folder `path`, taking the place of agents saved there before; all or nothing.
+    """Write agents to the folder `path`; the write is atomic and replaces agents saved there before.
+
+    players: the seats' names, which are then valid keys of `supply` in `load`; a run passes them.
 
     An agent that sits in several seats is written once.
-    players: the seats' names, by which `load` may be given what the agents are made of; a run gives them.
-    Warns where one class name stands for different models; the warning names the `supply=` that loads them.
-    Raises AgentError for what is no agent, SaveError where `path` holds something else, or cannot be written.
+    Warns if one class name stands for different models; the warning shows the `supply=` that loads them.
+    Raises AgentError for objects that are not agents, SaveError if `path` holds other files or cannot be written.
     """
     seated = [agents] if isinstance(agents, Agent) else list(agents)
     for i, agent in enumerate(seated):
@@ -29,13 +30,13 @@ def save(path: str | Path, agents: Agent | Sequence[Agent], *, players: Sequence
 
 
 def load(path: str | Path, *, supply: Mapping[Any, Any] | None = None, backend: str | None = None) -> list[Agent]:
-    """Read the agents that `save` wrote: one a seat, the same object in every seat that one agent had.
+    """Return the agents that `save` wrote, one per seat; seats with the same agent get the same object.
 
-    supply: the agent classes and models of your own that the agents were made of, by class name, by network
-        ({"actor": ..., "critic": ...}), or by player or seat number ({"wolf": {"actor": ..., "critic": ...}, 1: ...}).
-    backend: "torch" or another to compute with; None: the one they were saved with.
-    Raises SaveError, naming the file, for anything but exactly what `save` writes, AgentError where `backend` is not
-    the framework of a model of your own in a CustomAgent or of a tianshou algorithm.
+    supply: custom agent classes and models, by class name, by network ({"actor": ..., "critic": ...}), or by player or
+        seat number ({"wolf": {"actor": ..., "critic": ...}, 1: ...}).
+    backend: backend of the loaded agents, such as "torch"; None: the backend of the saved agents.
+    Raises SaveError with the file's name for any content that `save` does not write. Raises AgentError if `backend`
+    differs from the framework of a CustomAgent's model or of a tianshou algorithm.
     """
     file, states, seats, players = read_agents(path)
     shared = Supply(supply or {}, states, seats, players)
@@ -45,6 +46,6 @@ def load(path: str | Path, *, supply: Mapping[Any, Any] | None = None, backend: 
     for i, state in enumerate(states):
         try:
             agents.append(restore(state, supply=shared.of(i), backend=backend))
-        except Exception as error:  # what is not as it should be may fail anywhere
+        except Exception as error:  # invalid content may raise any exception
             raise SaveError(f"{file}: agent {i} cannot be restored: {spoken(error)}") from error
     return [agents[i] for i in seats]

@@ -13,7 +13,10 @@ from marltrain.layout import Array, Layout, Obs, Space, arrays_of, describe_spac
 
 
 def encoded(layout: Layout, observation: Any, legal: Any, space: Space) -> tuple[Obs, Array | None, bool]:
-    """Turn what `act` was given into arrays [B, ...] and [B, A]; say whether there was a batch axis."""
+    """Convert the arguments of `act`; return (obs [B, ...], legal [B, A] or None, whether they had a batch axis).
+
+    Raises SpecError for `legal` of a wrong shape or without a legal action.
+    """
     observation, mask = split_mask(observation)
     legal = mask if legal is None else legal
     obs, batched = layout.encode(observation)
@@ -32,7 +35,7 @@ def encoded(layout: Layout, observation: Any, legal: Any, space: Space) -> tuple
 
 
 def exploring(explore: Any, rows: int) -> Array:
-    """Return the argument `explore` of `act` as [rows] bool; raises AgentError for what holds no truth values."""
+    """Return the argument `explore` of `act` as [rows] bool; raises AgentError for a wrong shape or dtype."""
     values = np.asarray(explore)
     if values.dtype.kind not in "bui" or values.shape not in ((), (rows,)):
         raise AgentError(
@@ -52,7 +55,7 @@ def action_dtype(space: Space) -> type:
 
 
 def in_units(space: Space, action: Array) -> Array:
-    """Turn the loop's action arrays (indices from 0, flat) into what the environment takes."""
+    """Convert the loop's action arrays (indices from 0, flat) to the environment's format."""
     if isinstance(space, spaces.Discrete):
         return action + space.start
     if isinstance(space, spaces.MultiDiscrete):
@@ -61,7 +64,7 @@ def in_units(space: Space, action: Array) -> Array:
 
 
 def indexed(space: Space, action: Array) -> Array:
-    """Turn the environment's actions [B, ...] into the loop's arrays."""
+    """Convert the environment's actions [B, ...] to the loop's format."""
     if isinstance(space, spaces.Discrete):
         return action - space.start
     if isinstance(space, spaces.MultiDiscrete):
@@ -70,7 +73,7 @@ def indexed(space: Space, action: Array) -> Array:
 
 
 def described_spaces(observation_space: Space | None, action_space: Space | None) -> dict[str, Any]:
-    """Return an agent's spaces as JSON values, or nothing when it has none yet."""
+    """Return an agent's spaces as JSON values; empty if the spaces are not known yet."""
     if observation_space is None or action_space is None:
         return {}
     sides = {"observation_space": observation_space, "action_space": action_space}

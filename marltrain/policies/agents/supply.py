@@ -1,6 +1,7 @@
-"""A user's code that saved agents name and files cannot hold, and the `supply=` that provides it at loading.
+"""Custom code of saved agents, which files cannot hold, and the argument `supply=` that provides it when loading.
 
-A key of `supply` is a class name, a network ("actor") or, with a mapping of its own, a player or the number of a seat.
+A key of `supply` is a class name, a network ("actor"), a player or a seat number. The value of a player or seat is a
+mapping of the agent's parts, or its only part.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ EXTERNAL = {
     "tianshou-off-policy": ("marltrain.policies.agents.tianshou", "OffPolicyAgent"),
     "tianshou-on-policy": ("marltrain.policies.agents.tianshou", "OnPolicyAgent"),
 }
-"""Saved type -> (module, class) of agents around a model or algorithm that `supply` has to give."""
+"""Saved type -> (module, class) of agents with a model or algorithm that `supply` must provide."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One network, model, algorithm or class of a user's own in a saved agent.
+    """One custom network, model, algorithm or class in a saved agent.
 
-    name: of its class, or of the function that made it.  structure: equal for parts that one function can make.
-    expected: the kind of value that `supply` has to hold for it.
-    keys: its network's name, and the setting that it was given as.
+    name: name of its class, or of the function that made it.  structure: equal for parts that one function can make.
+    expected: description of the value that `supply` must hold for it.
+    keys: its network's name, and the name of its setting.
     """
 
     name: str
@@ -41,12 +42,12 @@ class Part:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The keys of `supply` that may hold it, the most precise first."""
+        """The keys of `supply` that may hold the part, most specific first."""
         return (*self.keys, self.name)
 
 
 def parts_of(info: Any, arrays: Mapping[str, Any]) -> list[Part]:
-    """Return the parts of a saved agent. What is no description of an agent has none."""
+    """Return the parts of a saved agent; empty if `info` does not describe an agent."""
     if not isinstance(info, dict):
         return []
     kind, settings = str(info.get("type")), info.get("settings")
@@ -66,23 +67,23 @@ def parts_of(info: Any, arrays: Mapping[str, Any]) -> list[Part]:
 
 
 class Supply:
-    """What was given to load agents with, shared out among them."""
+    """The argument `supply` of `load`, resolved for each agent."""
 
     def __init__(
         self, given: Mapping[Any, Any], states: Sequence[AgentState], seats: Sequence[int], players: Sequence[str]
     ) -> None:
-        """Look at what each agent is made of.
+        """Find the parts of each agent.
 
-        seats: [P], the agent of each seat.  players: the seats' names, or empty.
+        seats: [P], the index of the agent in each seat.  players: the seats' names, or empty.
         """
         self.given, self.players = given, players
         self.parts = [parts_of(state.info, state.arrays) for state in states]
         self.seats = [[seat for seat, agent in enumerate(seats) if agent == i] for i in range(len(states))]
 
     def of(self, agent: int) -> dict[str, Any]:
-        """Return one agent's share by class name and network.
+        """Return the values for one agent, by class name and network.
 
-        Raises SaveError where a key stands for several different parts, or a player's value is not understood.
+        Raises SaveError if a key stands for several different parts, or the value of a player is invalid.
         """
         parts = self.parts[agent]
         for label in (label for seat in self.seats[agent] for label in self._labels(seat) if label in self.given):
@@ -97,7 +98,7 @@ class Supply:
         return {name: value for name, value in self.given.items() if not self._differ(name)}
 
     def _of_player(self, label: str | int, parts: Sequence[Part]) -> dict[str, Any]:
-        """Return what is given for a player: a mapping of the agent's parts, or its only part."""
+        """Return the values given for a player or seat, by part."""
         own = self.given[label]
         if isinstance(own, Mapping):
             return dict(own)
@@ -108,9 +109,9 @@ class Supply:
         return {parts[0].names[0]: own}
 
     def told(self) -> str:
-        """Return the shortest `supply=` that gives every part, as a message shows it."""
+        """Return the shortest `supply=` that provides all parts, as text for messages."""
         every = [part for parts in self.parts for part in parts]
-        for place in (-1, 0):  # by class name, by network
+        for place in (-1, 0):  # by class name, then by network
             if not any(self._differ(part.names[place]) for part in every):
                 return _written({part.names[place]: part.expected for part in every})
         of_players = zip(self.seats, self.parts, strict=True)
@@ -118,11 +119,11 @@ class Supply:
 
     @property
     def ambiguous(self) -> list[str]:
-        """The class names that stand for several different parts."""
+        """The class names that belong to several different parts."""
         return sorted({part.name for parts in self.parts for part in parts if self._differ(part.name)})
 
     def _differ(self, key: str) -> bool:
-        """Say whether `key` stands for parts of different structure."""
+        """Return whether `key` belongs to parts of different structure."""
         return len({part.structure for parts in self.parts for part in parts if key in part.names}) > 1
 
     def _labels(self, seat: int) -> tuple[str | int, ...]:
@@ -130,13 +131,13 @@ class Supply:
 
 
 def _of_one(parts: Iterable[Part]) -> Any:
-    """Return what a player's key holds: the one thing, or a mapping of several."""
+    """Return the expected value of a player's key: the only part, or a mapping of several parts."""
     named = {part.names[0]: part.expected for part in parts}
     return named if len(named) > 1 else next(iter(named.values()))
 
 
 def _written(tree: Any) -> str:
-    """Write a `supply=` down, with words in place of values."""
+    """Return `supply=` as text, with descriptions in place of values."""
 
     def inner(value: Any) -> str:
         if not isinstance(value, Mapping):

@@ -1,6 +1,6 @@
-"""Base of algorithms: networks, acting, and phases with losses. No framework is imported.
+"""Base of algorithms: networks, acting, and phases with losses. The module imports no framework.
 
-A user's own algorithm subclasses `Algorithm` and is held by a `LearningAgent`; see `algorithms/` for two to copy.
+A custom algorithm subclasses `Algorithm`, and a subclass of `LearningAgent` uses it; `algorithms/` has two examples.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from marltrain.policies.schedules import Schedule
 
 Number = float | int | Schedule
 MOST_STEPS, MOST_ROWS, MOST_PASSES, FASTEST = 2**34, 2**24, 10_000, 10.0
-"""Env steps that are kept, rows of a batch, passes over one rollout or for one env step, and a learning rate: what is
-beyond these is a typing error."""
+"""Limits that detect mistyped settings: stored env steps, rows of a batch, passes over a rollout or per env step, and
+learning rate."""
 Networks = Mapping[str, Callable[..., Any]]
 Loss = Callable[[Any, Networks, Any, Mapping[str, Any]], tuple[Any, dict[str, Any]]]
 Targets = Callable[[Any, Networks, Any, Mapping[str, Any]], None]
 
 
 class TensorBatch:
-    """A batch in the framework's tensors: `obs, legal, action, reward, discount, weight`, and what was added to it.
+    """A batch of framework tensors: `obs, legal, action, reward, discount, weight` and added columns.
 
-    Every value is [K, B, ...], a mapping of such, or None. In a pass the weights of an agent's rows sum to 1, so that a
-    weighted sum is a mean, and the sums over parts of the rows add up to it.
+    Every value is a tensor [K, B, ...], a mapping of such tensors, or None. In a gradient pass the weights of an
+    agent's rows sum to 1. A weighted sum is therefore a mean, and the sums over parts of the rows add up to it.
 
-    The minibatches of a rollout hold `obs, legal, action, weight` and what `prepare` added. The rest of it (`reward`,
-    `discount`, `extras`, `cut`, ...) is left out: what a loss needs of that, `prepare` adds under another name.
+    The minibatches of a rollout hold `obs, legal, action, weight` and the columns that `prepare` added. They omit the
+    other columns (`reward`, `discount`, `extras`, `cut`, ...). If a loss needs one of these, `prepare` adds it under
+    another name.
     """
 
     if TYPE_CHECKING:
@@ -45,23 +46,23 @@ class TensorBatch:
             """Set a column."""
 
     def __init__(self, **columns: Any) -> None:
-        """Hold the columns as attributes; more may be set."""
+        """Store the columns as attributes; further columns may be added."""
         for name, value in columns.items():
             setattr(self, name, value)
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One part of an update, run in order; each sees the weights that the last one left.
+    """One part of a gradient pass; phases run in order, and each uses the weights updated by the previous phase.
 
-    Its functions are given some rows as a `TensorBatch`, which says what those of a rollout are without.
+    Its functions get rows as a `TensorBatch`; see there for the columns that minibatches of a rollout omit.
 
-    trains: names of the networks that it moves.
-    loss: (ops, networks, batch, hyper) -> (loss [K], metrics {name: [K]}); hyper maps names to [K, 1]. Both are sums of
-        weighted rows (`weighted_mean`), because the rows may be split over devices.
-    targets: (ops, networks, batch, hyper) -> None: adds to the batch what the loss aims at, row by row, without
+    trains: names of the trained networks.
+    loss: (ops, networks, batch, hyper) -> (loss [K], metrics {name: [K]}); hyper maps names to [K, 1]. Both results are
+        sums of weighted rows (`weighted_mean`), because the rows may be split over devices.
+    targets: (ops, networks, batch, hyper) -> None; adds the targets of the loss to the batch, row by row, without
         gradients.
-    every: run it on every n-th gradient pass only.
+    every: run the phase only on every n-th gradient pass.
     """
 
     name: str
@@ -73,13 +74,15 @@ class Phase:
 
 @dataclass(frozen=True)
 class CompiledForm:
-    """How an algorithm acts and learns, for compiled code: by the one head of a network, a rule and a loss.
+    """Description of acting and learning for compiled code: a network with one head, an action rule and a loss.
 
-    rule: "epsilon_greedy": actions are valued by it; noise "coin" and "choice", and the number "epsilon" (see
-      `exploration`).  "categorical": it gives logits; noise "sample", extra "log_prob" (see `distributions`).
-    loss: "q": one phase moves that network alone, which has a target: the Huber loss of r + discount * max Q_target.
-      "double_q": the next action is chosen by the network itself.  "ppo": one phase trains that network and a critic of
-      one output, in this order, by the loss and the settings of `algorithms.ppo`.  None: passes are the framework's.
+    network: name of the network.
+    rule: "epsilon_greedy": the outputs are action values; noise "coin" and "choice", hyperparameter "epsilon" (see
+      `exploration`).  "categorical": the outputs are logits; noise "sample", extra "log_prob" (see `distributions`).
+    loss: "q": one phase trains only this network, which has a target network, with the Huber loss towards
+      r + discount * max Q_target. "double_q": like "q", but the online network chooses the next action. "ppo": one
+      phase trains this network and a critic with one output, in this order, with the loss and settings of
+      `algorithms.ppo`. None: the framework makes the gradient passes.
     """
 
     network: str
@@ -89,7 +92,7 @@ class CompiledForm:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What every algorithm can be told. None of batch_size, update_freq: the trainer's value."""
+    """Settings of every algorithm. For batch_size and update_freq, None means the trainer's value."""
 
     learning_rate: float | Schedule = setting(3e-4, doc="step size of every network without one of its own", low=0,
                                               high=FASTEST, per_row=True)  # fmt: skip
@@ -103,12 +106,12 @@ class Settings:
 
 
 class Algorithm:
-    """One agent's way to act and learn, over arrays with a leading axis K so that K agents run as one.
+    """Base class of algorithms: acting and learning over arrays with a leading axis K for K agents.
 
-    Class attributes: `name`, `Settings` (a frozen dataclass), `on_policy`, `optimizer_epsilon`, and two that make acts
-    faster. `acts_in_numpy`: the class's own `act` uses nothing but `ops`, so that it is spared the framework's overhead
-    where it can be. `noise_by_rows`: its own `noise` of a + b rows is that of a rows followed by that of b, so that it
-    can be drawn for many acts at once.
+    Class attributes: `name`, `Settings` (a frozen dataclass), `on_policy`, `optimizer_epsilon`, and two flags for
+    faster acting. `acts_in_numpy`: the class's own `act` uses only `ops`, so that it can run in numpy without the
+    framework's overhead. `noise_by_rows`: the class's own `noise` of a + b rows is the noise of a rows followed by that
+    of b rows, so that it can be drawn for many acts at once.
     """
 
     name: ClassVar[str]
@@ -119,41 +122,41 @@ class Algorithm:
     noise_by_rows: ClassVar[bool] = False
 
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
-        """Bind structural settings and spaces; raises SpecError for an action space it cannot serve."""
+        """Store structural settings and spaces; raises SpecError for an unsupported action space."""
         self.settings, self.layout, self.action_space = settings, layout, action_space
 
     def networks(self) -> dict[str, tuple[Any, Sequence[Head]]]:
-        """Return name -> (NetworkSpec or the user's model, heads), in the order in which weights are drawn."""
+        """Return name -> (NetworkSpec or custom model, heads), in the order in which weights are drawn."""
         raise _missing(self, "networks")
 
     def native(self) -> CompiledForm | None:
-        """Return how compiled code may act and learn in place of its class's own `act` and phases, or None.
+        """Return the compiled form that may replace the class's own `act` and phases, or None.
 
-        It is asked of the very class that defines it: a subclass may act otherwise, and says so anew.
+        Subclasses do not inherit it, because they may act differently; a subclass defines its own.
         """
         return None
 
     def targets(self) -> tuple[str, ...]:
-        """Name the networks that have a slowly following copy, reachable as "target_<name>"."""
+        """Return the names of the networks with a target network, which is named "target_<name>"."""
         return ()
 
     def target_share(self, updates: Array, hyper: Mapping[str, Array]) -> Array:
-        """Return by how much the targets follow after an agent's n-th update (`updates`); 1 copies.
+        """Return the share by which target networks move after an agent's n-th update; 1 copies.
 
-        Numbers are [..., K]: of K agents, or of several updates of each.
+        updates: [..., K], the numbers n.  hyper: name -> [..., K], for K agents or several updates of each.
         """
         return np.zeros(updates.shape)
 
     def needs(self) -> Needs:
-        """Return what the memory must keep for it."""
+        """Return the data that the memory must store for the algorithm."""
         raise _missing(self, "needs")
 
     def numbers(self) -> tuple[str, ...]:
-        """Return the names of the settings that may change and differ between agents."""
+        """Return the names of the settings that may change during training and differ between agents."""
         return tuple(f.name for f in fields(self.settings) if f.metadata.get("per_row"))
 
     def rate_name(self, network: str) -> str:
-        """Name the setting that holds a network's learning rate."""
+        """Return the name of the setting that holds a network's learning rate."""
         return "learning_rate"
 
     @property
@@ -162,32 +165,32 @@ class Algorithm:
         raise _missing(self, "phases")
 
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
-        """Draw the randomness of one act for all rows: arrays [K, rows, ...]."""
+        """Draw the random numbers of one act for all rows: arrays [K, rows, ...]."""
         raise _missing(self, "noise")
 
     def act(
         self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Return (action, extras), [K, B, ...]; explore: [K, B] bool."""
+        """Return (action, extras), each [K, B, ...].  explore: [K, B] bool."""
         raise _missing(self, "act")
 
     def to_units(self, action: Array) -> Array:
-        """Turn the network's actions into the environment's units (identity unless overridden)."""
+        """Convert the network's actions to the environment's units (identity unless overridden)."""
         return action
 
     def prepare(
         self, ops: Any, nets: Networks, batch: Batch, tensors: TensorBatch, hyper: Mapping[str, Any]
     ) -> TensorBatch:
-        """Add what a whole rollout has to give (values, advantages), without gradients, once per update.
+        """Add columns computed from the whole rollout (values, advantages), without gradients, once per update.
 
-        Under other names than a rollout has: its `reward`, `discount` and `extras` do not reach the losses.
+        Use new column names: `reward`, `discount` and `extras` of the rollout do not reach the losses.
         """
         return tensors
 
     def over_rows(self, ops: Any, batch: TensorBatch) -> None:
-        """Put in place what a pass needs from all its rows together, such as normalised advantages; no networks here.
+        """Compute values that need all rows of a gradient pass, such as normalised advantages, without networks.
 
-        The only place for statistics over rows: a loss may see a part of them.
+        Statistics over rows belong here, because a loss may get only a part of the rows.
         """
 
 
@@ -198,5 +201,5 @@ def _missing(algorithm: Algorithm, what: str) -> TypeError:
 
 
 def weighted_mean(ops: Any, x: Any, weight: Any) -> Any:
-    """Return the mean of x [K, B] over B, for weights [K, B] that sum to 1 -> [K]."""
+    """Return the mean of x [K, B] over B, [K], for weights [K, B] with sum 1."""
     return ops.sum(x * weight, -1)

@@ -55,7 +55,7 @@ class DQNSettings(Settings):
 
 
 class DQNAlgorithm(Algorithm):
-    """One Q-network and its target."""
+    """DQN with one Q-network and its target network."""
 
     name = "dqn"
     Settings: ClassVar[type[DQNSettings]] = DQNSettings
@@ -63,7 +63,7 @@ class DQNAlgorithm(Algorithm):
     acts_in_numpy = noise_by_rows = True
 
     def __init__(self, settings: DQNSettings, layout: Layout, action_space: Space) -> None:
-        """Check that the actions are discrete and that a model of one's own is not asked to duel."""
+        """Raise SpecError for actions that are not Discrete, ConfigError for a custom model with `dueling`."""
         super().__init__(settings, layout, action_space)
         if not isinstance(action_space, spaces.Discrete):
             raise SpecError(f"DQN needs a Discrete action space, got {action_space}; PPO takes all three kinds")
@@ -72,32 +72,32 @@ class DQNAlgorithm(Algorithm):
         self.choices = int(action_space.n)
 
     def networks(self) -> dict[str, tuple[Any, Sequence[Head]]]:
-        """Return the Q-network: one head of A values, or a value and A advantages when dueling."""
+        """Return the Q-network: one head of A values; with `dueling`, heads of one value and A advantages."""
         heads = (Head(1), Head(self.choices)) if self.settings.dueling else (Head(self.choices),)
         return {"q": (self.settings.network, heads)}
 
     def native(self) -> CompiledForm | None:
-        """Return that it is greedy and what its values aim at, unless it duels."""
+        """Return the epsilon-greedy form with the loss "q" or "double_q"; None with `dueling`."""
         loss = "double_q" if self.settings.double else "q"
         return None if self.settings.dueling else CompiledForm("q", "epsilon_greedy", loss)
 
     def targets(self) -> tuple[str, ...]:
-        """Return that the Q-network has a target."""
+        """Return the name of the Q-network, which has a target network."""
         return ("q",)
 
     def target_share(self, updates: Array, hyper: Mapping[str, Array]) -> Array:
-        """Follow softly by tau, or copy every `target_sync` updates."""
+        """Return tau (soft updates), or 1 on every `target_sync`-th update and 0 otherwise."""
         if self.settings.tau is not None:
             return np.asarray(hyper["tau"])
         return (updates % self.settings.target_sync == 0).astype(np.float64)
 
     def needs(self) -> Needs:
-        """Return how much it replays."""
+        """Return `Needs` for off-policy learning with `capacity` and `n_step`."""
         return Needs(on_policy=False, capacity=self.settings.capacity, n_step=self.settings.n_step)
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """One phase."""
+        """The single phase, which trains the Q-network."""
         return (Phase("q", ("q",), self._loss, self._targets),)
 
     def values(self, ops: Any, outputs: Sequence[Any]) -> Any:
@@ -108,13 +108,13 @@ class DQNAlgorithm(Algorithm):
         return value + advantage - ops.mean(advantage, -1)[..., None]
 
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
-        """Draw the coins and the random choices of epsilon-greedy."""
+        """Draw the random numbers of epsilon-greedy exploration; see `epsilon_noise`."""
         return epsilon_noise(rngs, rows, self.choices)
 
     def act(
         self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Take the best legal action, or where exploring a random legal one with probability epsilon."""
+        """Return the best legal action; where `explore`, a random legal action with probability epsilon."""
         q = masked(ops, self.values(ops, nets["q"](obs)), legal)
         return epsilon_greedy(ops, q, legal, noise, explore, hyper["epsilon"]), {}
 
@@ -133,6 +133,6 @@ class DQNAlgorithm(Algorithm):
 
 
 class DQN(LearningAgent):
-    """An agent that learns by DQN; settings are those of `DQNSettings`."""
+    """Agent that learns with DQN; for the settings see `DQNSettings`."""
 
     algorithm_class = DQNAlgorithm

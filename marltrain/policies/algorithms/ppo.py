@@ -50,7 +50,7 @@ class PPOSettings(Settings):
 
 
 class PPOAlgorithm(Algorithm):
-    """Actor and critic as separate networks, trained by one clipped loss."""
+    """PPO with separate actor and critic networks, trained with one clipped loss."""
 
     name = "ppo"
     Settings: ClassVar[type[PPOSettings]] = PPOSettings
@@ -59,7 +59,7 @@ class PPOAlgorithm(Algorithm):
     optimizer_epsilon = 1e-5
 
     def __init__(self, settings: PPOSettings, layout: Layout, action_space: Space) -> None:
-        """Choose the distribution that fits the action space; a model of one's own needs a critic beside it."""
+        """Choose the distribution for the action space; raises ConfigError for a custom actor without a critic."""
         super().__init__(settings, layout, action_space)
         if settings.critic_network is None and not isinstance(settings.network, NetworkSpec):
             raise ConfigError(
@@ -77,24 +77,24 @@ class PPOAlgorithm(Algorithm):
         }
 
     def native(self) -> CompiledForm | None:
-        """Return that it samples and learns by its own loss, where actions are one choice."""
+        """Return the categorical form with the loss "ppo" for Discrete actions, otherwise None."""
         return CompiledForm("actor", "categorical", "ppo") if isinstance(self.distribution, Categorical) else None
 
     def needs(self) -> Needs:
-        """Return that it learns whole rollouts, with the behaviour's log-probabilities."""
+        """Return `Needs` for on-policy learning with log-probabilities, and with raw actions for a Gaussian."""
         columns = {"log_prob": Column()}
         if isinstance(self.distribution, Gaussian):
             columns["raw"] = Column((self.distribution.dims,))
         return Needs(on_policy=True, columns=columns)
 
     def rate_name(self, network: str) -> str:
-        """Let the critic have its own learning rate."""
+        """Return "critic_learning_rate" for the critic if it is set, otherwise "learning_rate"."""
         own = network == "critic" and self.settings.critic_learning_rate is not None
         return "critic_learning_rate" if own else "learning_rate"
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """One phase that trains both networks."""
+        """The single phase, which trains both networks."""
         return (Phase("policy", ("actor", "critic"), self._loss),)
 
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
@@ -104,7 +104,7 @@ class PPOAlgorithm(Algorithm):
     def act(
         self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Sample where exploring, else take the mode; keep the log-probability of what was taken."""
+        """Return actions, sampled where `explore` and the mode elsewhere, and their log-probabilities as extras."""
         (out,) = nets["actor"](obs)
         action, raw, log_prob = self.distribution.sample(ops, out, legal, noise["sample"], explore)
         extras = {"log_prob": log_prob}
@@ -113,7 +113,7 @@ class PPOAlgorithm(Algorithm):
         return action, extras
 
     def to_units(self, action: Array) -> Array:
-        """Scale and clip continuous actions."""
+        """Scale and clip continuous actions; return other actions unchanged."""
         return self.distribution.to_units(action) if isinstance(self.distribution, Gaussian) else action
 
     def prepare(
@@ -138,7 +138,7 @@ class PPOAlgorithm(Algorithm):
         return tensors
 
     def over_rows(self, ops: Any, batch: TensorBatch) -> None:
-        """Normalise the advantages of the minibatch, where asked to."""
+        """Normalise the advantages of the minibatch if `normalize_advantage` is set."""
         if self.settings.normalize_advantage:
             centred = batch.advantage - weighted_mean(ops, batch.advantage, batch.weight)[:, None]
             deviation = ops.sqrt(weighted_mean(ops, ops.square(centred), batch.weight))
@@ -174,6 +174,6 @@ class PPOAlgorithm(Algorithm):
 
 
 class PPO(LearningAgent):
-    """An agent that learns by PPO; settings are those of `PPOSettings`."""
+    """Agent that learns with PPO; for the settings see `PPOSettings`."""
 
     algorithm_class = PPOAlgorithm

@@ -11,7 +11,7 @@ ALGORITHMS = {
     "dqn": ("marltrain.policies.algorithms.dqn", "DQN"),
     "ppo": ("marltrain.policies.algorithms.ppo", "PPO"),
 }
-"""Algorithm name -> (module, agent class). Saved files name only the key, never a class path."""
+"""Algorithm name -> (module, agent class). Saved files store only the key, never a class path."""
 
 
 def agent_class(name: str) -> Any:

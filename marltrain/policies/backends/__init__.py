@@ -1,4 +1,4 @@
-"""The frameworks: `torch/` and `tensorflow/`, with the same names in both. Each is imported only when asked for."""
+"""The frameworks: `torch/` and `tensorflow/` provide the same interface. Each is imported only on request."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ BACKENDS = tuple(INSTALL)
 
 
 def make_backend(name: str, device: str = "auto", *, jit_compile: bool = False, strategy: Any = None) -> Any:
-    """Return the named backend on a device; raises ConfigError for an unknown name or one that is not installed.
+    """Return the named backend on a device; raises ConfigError if it is unknown or not installed.
 
-    strategy: how the passes of its learners are spread over devices or processes; None: they are not.
+    strategy: distributes gradient steps over devices or processes; None: no distribution.
     """
     if name not in BACKENDS:
         raise ConfigError(f"backend must be one of {', '.join(BACKENDS)}, got {name!r}.{did_you_mean(name, BACKENDS)}")

@@ -1,7 +1,7 @@
-"""The names that algorithms are written in, for plain numpy: for acting, where a framework costs more than it computes.
+"""The array operations that algorithms use, for plain numpy, which is faster than a framework for small acts.
 
-Sixteen environments give an act a few dozen rows, for which a framework's calls cost several times what they compute
-(benchmarks/kernels.py). Nothing here records gradients.
+With 16 environments an act has a few dozen rows, for which the overhead of a framework's calls is several times the
+computation (benchmarks/kernels.py). No gradients are recorded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def silu(x: Array) -> Array:
 
 
 def gelu(x: Array) -> Array:
-    """Return x * Phi(x), Phi being the normal distribution function."""
+    """Return x * Phi(x), where Phi is the normal distribution function."""
     return x * np.float32(0.5) * (np.float32(1) + _erf(x / np.float32(math.sqrt(2))))
 
 
@@ -60,7 +60,7 @@ def logsumexp(x: Array, axis: int) -> Array:
 
 @functools.cache
 def _with_first(axis: int, axes: int) -> tuple[int, ...]:
-    """Return the order of axes in which one comes first."""
+    """Return the order of axes that moves one axis to the front."""
     return (axis % axes, *(i for i in range(axes) if i != axis % axes))
 
 
@@ -76,40 +76,40 @@ def log_softmax(x: Array, axis: int) -> Array:
 
 
 def sum(x: Array, axis: int) -> Array:
-    """Sum over one axis."""
+    """Return the sum over one axis."""
     return x.sum(axis)
 
 
 def mean(x: Array, axis: int) -> Array:
-    """Mean over one axis."""
+    """Return the mean over one axis."""
     return x.mean(axis)
 
 
 def max(x: Array, axis: int) -> Array:
-    """Largest value along one axis."""
+    """Return the largest value along one axis."""
     return x.max(axis)
 
 
 def argmax(x: Array, axis: int) -> Array:
-    """Place of the (first) largest value along one axis."""
+    """Return the index of the (first) largest value along one axis."""
     return x.argmax(axis)
 
 
 def take(x: Array, index: Array) -> Array:
-    """Pick x[..., index] along the last axis; index has one axis less than x."""
+    """Select x[..., index] along the last axis; index has one axis less than x."""
     picked: Array = x.reshape(-1).take(index + _starts(x.shape))
     return picked
 
 
 @functools.lru_cache(64)
 def _starts(shape: tuple[int, ...]) -> Array:
-    """Return where each row along the last axis begins in an array of this shape, laid out as one line."""
+    """Return the flat index at which each row along the last axis begins, for a contiguous array of this shape."""
     return np.arange(0, math.prod(shape), shape[-1]).reshape(shape[:-1])
 
 
 def only(x: Array, chosen: Array) -> Array:
     """Return x [..., A] in the rows that are `chosen` [...], 0 in the others."""
-    if np.count_nonzero(chosen) == chosen.size:  # as a rule everybody explores
+    if np.count_nonzero(chosen) == chosen.size:  # the usual case: all rows explore
         return x
     return np.where(chosen[..., None], x, np.float32(0))
 
@@ -120,27 +120,27 @@ def unstack(x: Array) -> list[Array]:
 
 
 def concat(parts: Sequence[Array], axis: int) -> Array:
-    """Join along an axis."""
+    """Concatenate along an axis."""
     return np.concatenate(parts, axis)
 
 
 def split(x: Array, sizes: Sequence[int]) -> Sequence[Array]:
-    """Cut the last axis into pieces of the given sizes."""
+    """Split the last axis into pieces of the given sizes."""
     return np.split(x, np.cumsum(sizes)[:-1], -1)
 
 
 def stack(parts: Sequence[Array], axis: int) -> Array:
-    """Join along a new axis."""
+    """Stack along a new axis."""
     return np.stack(parts, axis)
 
 
 def stop_gradient(x: Array) -> Array:
-    """Return the values as they are: there is no history."""
+    """Return x unchanged: there is no gradient history."""
     return x
 
 
 def flag(x: Array) -> Array:
-    """Turn booleans into 0.0 and 1.0."""
+    """Convert booleans to 0.0 and 1.0."""
     return x.astype(np.float32)
 
 

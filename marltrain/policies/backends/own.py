@@ -1,4 +1,4 @@
-"""A user's model with its losses and optimizers: the interface and the part that both frameworks share."""
+"""A user's model with its losses and optimizers: the interface, and the code common to both frameworks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Loss = Callable[[Any, Any], Any]
 
 @dataclass
 class OwnPhase:
-    """One loss, its optimizer and the variables that this optimizer steps."""
+    """A loss, its optimizer and the variables that this optimizer updates."""
 
     name: str
     loss: Loss
@@ -27,9 +27,9 @@ class OwnPhase:
 
 
 class OwnModel(ABC):
-    """What a `CustomAgent` asks of its model's framework; `models.OwnModel` of each backend answers.
+    """Interface between a `CustomAgent` and its model's framework; each backend implements it in `models.OwnModel`.
 
-    framework: the backend's name.  model: the user's.  phases: in the order in which a pass runs them.
+    framework: the backend's name.  model: the user's model.  phases: in the order in which a gradient step runs them.
     """
 
     framework: ClassVar[str]
@@ -50,43 +50,45 @@ class OwnModel(ABC):
         """Pair losses (name -> function of model and batch) with optimizers: a list in the same order, or by name.
 
         batch_type: makes the losses' batch from named columns.
-        Raises AgentError for a model that cannot be trained, and for optimizers that are not this model's.
+        Raises AgentError for a model that cannot be trained, and for optimizers of another model's weights.
         """
 
     @property
     @abstractmethod
     def device(self) -> Any:
-        """Where the model is."""
+        """Device of the model."""
 
     @abstractmethod
     def tensors(self, tree: Any) -> Any:
-        """Copy a numpy array, or a mapping of them, to tensors on the model's device; None stays None."""
+        """Copy a numpy array, or a mapping of arrays, to tensors on the model's device; None stays None."""
 
     @abstractmethod
     def numpy(self, value: Any) -> Array:
-        """Return a tensor, or whatever else numpy understands, as an array."""
+        """Convert a tensor, or any other array-like value, to a numpy array."""
 
     @abstractmethod
     def acting(self) -> AbstractContextManager[Any]:
-        """Return a context in which the model decides: nothing is recorded for gradients."""
+        """Return a context for acting, in which no gradients are recorded."""
 
     @abstractmethod
     def learning(self) -> AbstractContextManager[Any]:
-        """Return a context in which the model is trained."""
+        """Return a context for gradient steps."""
 
     @abstractmethod
     def outputs(self, obs: Any) -> Any:
-        """Return model(obs), as an array if it is one tensor. obs: tensors [B, *O]."""
+        """Return model(obs), as a numpy array if it is a single tensor. obs: tensors [B, *O]."""
 
     def structure(self) -> str:
         """Return the model's `structure_of`."""
         return structure_of(self.model)
 
     def step(self, columns: Mapping[str, Any]) -> dict[str, float]:
-        """Make one pass: the phases in order, each over the weights that the one before left. Return metrics.
+        """Make a gradient step of each phase, in order; return metrics.
 
-        columns: tensors of a batch's rows by name. A phase's gradient is clipped by its norm and moves only the
-        variables of its own optimizer. Raises AgentError for a loss that is no scalar or depends on none of them.
+        Each phase uses the weights that the previous phase has updated. Its gradient is clipped by its norm and updates
+        only the variables of its own optimizer.
+        columns: tensors of a batch's rows by name.
+        Raises AgentError for a loss that is no scalar or does not depend on these variables.
         """
         measured = self._pass(columns)
         metrics: dict[str, float] = {}
@@ -98,25 +100,25 @@ class OwnModel(ABC):
 
     @abstractmethod
     def _pass(self, columns: Mapping[str, Any]) -> Sequence[tuple[float, float, float, float]]:
-        """Return each phase's loss, gradient norm before and after clipping, and learning rate."""
+        """Make the gradient steps; return each phase's loss, gradient norm before and after clipping, learning rate."""
 
     @abstractmethod
     def frozen(self) -> OwnModel:
-        """Return a copy that acts as this one does now, whatever this one learns later."""
+        """Return a copy that acts with the current weights; later gradient steps do not affect it."""
 
     @abstractmethod
     def state(self, arrays: dict[str, Array]) -> dict[str, Any]:
-        """Return "weights" and "optimizers" as JSON values, their numbers moved to `arrays`."""
+        """Return the state of "weights" and "optimizers" as JSON values; add its arrays to `arrays`."""
 
     @abstractmethod
     def load(self, info: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        """Take over what `state` returned; raises ValueError, KeyError or RuntimeError where it does not fit."""
+        """Load a result of `state`; raises ValueError, KeyError or RuntimeError if it does not fit."""
 
 
 def one_each(losses: Mapping[str, Loss], optimizers: Any) -> list[tuple[str, str, Loss, Any]]:
-    """Return (place, name, loss, optimizer) of each phase; raises AgentError unless there is one optimizer a loss.
+    """Return (place, name, loss, optimizer) of each phase; raises AgentError unless each loss has one optimizer.
 
-    optimizers: a list, or a mapping by the losses' names.  place: where the optimizer was given, for messages.
+    optimizers: a list, or a mapping by the losses' names.  place: the name of the optimizer's argument, for messages.
     """
     if isinstance(optimizers, Mapping):
         if set(losses) != set(optimizers):
@@ -132,7 +134,7 @@ def one_each(losses: Mapping[str, Loss], optimizers: Any) -> list[tuple[str, str
 
 
 def check_parts(phases: Sequence[OwnPhase], parts: Mapping[str, Sequence[Any]]) -> None:
-    """Raise AgentError for a named optimizer that moves another one's part of the model, or nothing of its own.
+    """Raise AgentError for a named optimizer of another part's weights, or without weights of its own part.
 
     parts: name -> the weights of the model's part of this name.
     """
@@ -149,17 +151,17 @@ def check_parts(phases: Sequence[OwnPhase], parts: Mapping[str, Sequence[Any]]) 
 
 
 def no_scalar(phase: OwnPhase, came: str) -> AgentError:
-    """Return the error about a loss that is no scalar."""
+    """Return the error for a loss that is no scalar."""
     return AgentError(f"CustomAgent: loss {phase.name!r} must return a scalar tensor, got {came}")
 
 
 def no_gradient(phase: OwnPhase, variables: str) -> AgentError:
-    """Return the error about a loss without a gradient for its phase; `variables` is the framework's word."""
+    """Return the error for a loss without a gradient for its phase; variables: the framework's term for weights."""
     return AgentError(f"CustomAgent: loss {phase.name!r} depends on none of its optimizer's {variables}")
 
 
 def strangers(place: str, optimizer: str, variables: str, shapes: list[tuple[int, ...]], model: Any) -> AgentError:
-    """Return the error about an optimizer that would move what is not the model's."""
+    """Return the error for an optimizer of weights that are not the model's."""
     return AgentError(
         f"CustomAgent: {place} ({optimizer}) steps {variables} that are not the model's, of shapes "
         f"{shapes}: make it from {variables} of this {type(model).__name__}"
@@ -167,7 +169,7 @@ def strangers(place: str, optimizer: str, variables: str, shapes: list[tuple[int
 
 
 def structure_of(model: Any) -> str:
-    """Return a text that is equal for two models of one framework exactly when their layers and shapes are equal."""
+    """Return a hash that is equal for two models of a framework if and only if their layers and shapes are equal."""
     if hasattr(model, "named_modules"):
         layers = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(model))
         shapes = [tuple(parameter.shape) for parameter in model.parameters()]
@@ -178,7 +180,7 @@ def structure_of(model: Any) -> str:
 
 
 def layers_of(model: Any) -> Iterator[Any]:
-    """Go through the layers of a Keras model, those of models inside it too."""
+    """Yield the layers of a Keras model, including those of nested models."""
     for layer in getattr(model, "layers", ()):
         yield layer
         yield from layers_of(layer)

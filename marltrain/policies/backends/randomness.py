@@ -1,4 +1,4 @@
-"""numpy's global generator, seeded for a user's code and restored afterwards."""
+"""Seeding of numpy's global generator for a user's code, with its restoration."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from numpy.random import mtrand
 
 LENT = np.random.MT19937(0)
-"""What numpy's global functions draw from within `numpy_seeded`."""
+"""Bit generator of numpy's global functions within `numpy_seeded`."""
 
 
 @contextmanager
 def numpy_seeded(seed: int) -> Iterator[None]:
-    """Let numpy's global functions draw from a seed, and put their own generator back afterwards."""
+    """Seed numpy's global functions; restore their generator afterwards."""
     before = mtrand.get_bit_generator()
-    mtrand.set_bit_generator(LENT)  # exchanged, so that no state has to be copied
+    mtrand.set_bit_generator(LENT)  # the generator is exchanged, which avoids copies of its state
     np.random.seed(seed)
     try:
         yield

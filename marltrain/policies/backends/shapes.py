@@ -1,4 +1,4 @@
-"""Numbers of rows for compiled backends: rounded up, so that ragged minibatches share graphs."""
+"""Rounding of minibatch sizes for compiled backends, so that minibatches of similar sizes share graphs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ SMALLEST = 32
 
 
 def rounded_up(rows: int) -> int:
-    """Return the next of 32, 36, 40, ..., 64, 72, 80, ...: eight steps to a doubling, so an eighth too many at most."""
+    """Round up to one of 32, 36, 40, ..., 64, 72, 80, ...: eight steps per doubling, at most an eighth too many."""
     step = (1 << (rows - 1).bit_length()) // 16
     return -(-rows // step) * step if rows > SMALLEST else SMALLEST

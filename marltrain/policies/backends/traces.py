@@ -10,26 +10,26 @@ Key = tuple[Any, ...]
 
 
 class Traces(ABC):
-    """Calls `function(*trees)` through one of its traces; a tree is a tensor, None, or a dict of trees.
+    """Calls `function(*trees)` through a cache of traces; a tree is a tensor, None, or a dict of trees.
 
-    It chooses among its traces itself: what frameworks have for it sees to more cases, and takes longer.
+    The frameworks' own caches handle more cases and are slower.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Wrap `function`; nothing is traced before the first call."""
+        """Wrap `function`; the first call traces it."""
         self.function = function
         self._traces: dict[Key, Callable[..., Any]] = {}
 
     @abstractmethod
     def leaf(self, given: Any) -> tuple[Any, Key]:
-        """Return the tensor to call a trace with, and what of it a trace is chosen by."""
+        """Return the tensor to call a trace with, and its part of the cache key."""
 
     @abstractmethod
     def traced(self, call: Callable[..., Any], leaves: list[Any]) -> Callable[..., Any]:
-        """Return `call`, a function of as many tensors as there are `leaves`, traced for their likes."""
+        """Return a trace of `call`, a function of as many tensors as there are `leaves`, for tensors like them."""
 
     def __call__(self, *trees: Any) -> Any:
-        """Return what the function returns."""
+        """Call the function through its trace for such trees."""
         trace, leaves = self.bound(*trees)
         return trace(*leaves)
 
@@ -42,7 +42,7 @@ class Traces(ABC):
         return self._traces[key], leaves
 
     def _flattened(self, tree: Any, leaves: list[Any]) -> Key | None:
-        """Append a tree's tensors to `leaves`; return what a trace is chosen by."""
+        """Append a tree's tensors to `leaves`; return the tree's part of the cache key."""
         if tree is None:
             return None
         if isinstance(tree, dict):
@@ -62,7 +62,7 @@ class Traces(ABC):
 
 
 def _emptied(tree: Any) -> Any:
-    """Return a tree's structure: True for a tensor, so that a trace keeps none of the first call's alive."""
+    """Return a tree's structure with True for each tensor, so that a trace keeps no tensor of the first call alive."""
     if isinstance(tree, dict):
         return {name: _emptied(inner) for name, inner in tree.items()}
     return None if tree is None else True

@@ -1,4 +1,4 @@
 """Acting, storing and learning in compiled code, for small networks.
 
-It does what `Algorithm.act` over numpy and `Ring` do, for the commonest kinds of networks, actions and rows.
+It is equivalent to `Algorithm.act` over numpy and to `Ring`, for the most common networks, actions and rows.
 """

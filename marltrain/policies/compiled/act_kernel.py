@@ -1,4 +1,4 @@
-"""The acts of K agents in compiled code: forward passes and the choice of actions."""
+"""Act kernel of K agents in compiled code: forward passes and action selection."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from marltrain.compiling import compiled, program
 from marltrain.policies.compiled.network import NETWORK, forward
 
 GREEDY, SAMPLE = range(2)
-"""Rules: epsilon-greedy on values; a sample of the softmax of logits."""
+"""Action rules: epsilon-greedy on values; a sample from the softmax of logits."""
 
 _ONE = (
     "agents", "rows", "rule",  # K agents, B rows each, of `width` numbers; A = `choices` actions
-    "weights", "into",  # [K, size]; room for the layers of one agent
+    "weights", "into",  # [K, size]; work array for the layers of one agent
     "obs", "legal", "explore", "epsilon",  # [K, B, width], [K, B, A] or 0, [K, B], [K]
-    "noise", "noise_agent", "noise_act", "noise_row",  # [K, acts, B, A] and the strides of its first axes, in numbers
-    "coin", "coin_agent", "coin_act", "coin_row",  # [K, acts, B], as well
+    "noise", "noise_agent", "noise_act", "noise_row",  # [K, acts, B, A] and the strides of its first axes, in elements
+    "coin", "coin_agent", "coin_act", "coin_row",  # [K, acts, B] and its strides
     "action", "log_prob",  # [K, B] int64 and, with SAMPLE, [K, B] float32
 )  # fmt: skip
 ACT = np.dtype(NETWORK + [(name, np.int64) for name in _ONE])
-"""What an act is told: numbers and addresses."""
+"""Arguments of the act kernel: numbers and addresses."""
 
 
 @compiled
 def record(address: int) -> Any:
-    """Return what lies at an address as an ACT."""
+    """Return the ACT record at an address."""
     return record_at(address, ACT)
 
 
 @compiled
 def act(address: int, at: int) -> int:
-    """Choose every row's action by act number `at` of the noise, as the ACT at an address says; return 0."""
+    """Choose the actions of all rows of the ACT at an address, with the noise of act number `at`; return 0."""
     u = record(address)
     for k in range(u.agents):
         out = forward(u, u.obs + 4 * k * u.rows * u.width, u.rows, u.weights + 4 * k * u.size, u.into)
@@ -50,13 +50,16 @@ def act(address: int, at: int) -> int:
 
 @functools.cache
 def act_program() -> Any:
-    """Return `act`, compiled or read from disk."""
+    """Return the compiled `act`, from the disk cache if it is there."""
     return program(act, ACT)
 
 
 @compiled
 def greedy(u: Any, k: int, row: int, at: int, values: Any) -> None:
-    """Take the best legal action, or where exploring, with probability epsilon, the legal one of the highest noise."""
+    """Choose the best legal action; while exploring, with probability epsilon, a uniformly random legal action.
+
+    The random action is the legal action of the highest noise.
+    """
     i = k * u.rows + row
     if flags(u.explore, i + 1)[i]:
         coin = numbers(u.coin + 4 * (k * u.coin_agent + at * u.coin_act + row * u.coin_row), 1)[0]
@@ -67,7 +70,7 @@ def greedy(u: Any, k: int, row: int, at: int, values: Any) -> None:
 
 @compiled
 def sample(u: Any, k: int, row: int, at: int, logits: Any) -> None:
-    """Take the most likely legal action, or where exploring a sample: the highest logit plus Gumbel noise."""
+    """Choose the most likely legal action; while exploring, a sample: the highest sum of logit and Gumbel noise."""
     i, legal = k * u.rows + row, u.legal and u.legal + (k * u.rows + row) * u.choices
     total = logsumexp(logits, legal)
     if flags(u.explore, i + 1)[i]:
@@ -81,13 +84,13 @@ def sample(u: Any, k: int, row: int, at: int, logits: Any) -> None:
 
 @compiled
 def is_legal(legal: int, i: int) -> bool:
-    """Say whether action i is legal by the mask at an address; without one (0) all are."""
+    """Return whether action i is legal by the mask at an address; without a mask (0) all actions are legal."""
     return legal == 0 or flags(legal, i + 1)[i]
 
 
 @compiled
 def best(values: Any, legal: int) -> int:
-    """Return the first legal action of the highest value; 0 where none is legal, as for rows without a turn."""
+    """Return the first legal action of the highest value; 0 if no action is legal, as in rows without a turn."""
     found = 0
     for i in range(1, len(values)):
         if is_legal(legal, i) and (values[i] > values[found] or not is_legal(legal, found)):
@@ -97,7 +100,7 @@ def best(values: Any, legal: int) -> int:
 
 @compiled
 def best_sum(values: Any, noise: Any, legal: int) -> int:
-    """Return the first legal action of the highest sum, see `best`."""
+    """Return the first legal action of the highest sum of value and noise; see `best`."""
     found = 0
     for i in range(1, len(values)):
         higher = values[i] + noise[i] > values[found] + noise[found]

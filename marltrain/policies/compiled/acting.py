@@ -1,4 +1,4 @@
-"""Acts of a learner's agents in compiled code: the condition and the arguments."""
+"""Arguments of the act kernel for a learner's agents."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from marltrain.policies.compiled.network import tell, widths_of
 from marltrain.policies.networks import Plan
 
 RULES = {"epsilon_greedy": GREEDY, "categorical": SAMPLE}
-"""What `Algorithm.native` may name, and the same in compiled code."""
+"""Action rules of `Algorithm.native` -> rules of the act kernel."""
 NOISE = {GREEDY: ("choice", "coin"), SAMPLE: ("sample", "")}
-"""The names of an act's noise [K, B, A], and of its coins [K, B]."""
+"""Names of an act's noise [K, B, A] and of its coins [K, B], by rule."""
 
 
 class CompiledActing:
-    """K agents of one network, acting in compiled code.
+    """K agents with networks of one plan that act in compiled code.
 
-    told: [1] ACT. extras: names of what is given beside the action.
+    told: [1] ACT, the arguments of the kernel.  extras: names of the outputs beside the action.
     """
 
     def __init__(self, native: CompiledForm, network: Any, row: int | None = None) -> None:
-        """Fill the constant fields; the network's plan `is_known`. row: act for one of its agents only."""
+        """Write the constant fields of `told`; `is_known` must hold for the network's plan.
+
+        row: act for this agent only.
+        """
         plan: Plan = network.plan
         if native.rule not in RULES:
             raise TypeError(f"Native(rule={native.rule!r}): compiled code knows {' and '.join(map(repr, RULES))}")
@@ -48,9 +51,9 @@ class CompiledActing:
         self.address = address_of(self.told)
 
     def place(self, rows: int, **arrays: Array | None) -> None:
-        """Say where things are for acts of `rows` rows: obs, legal, explore, action and log_prob, [K, rows, ...].
+        """Write the addresses of obs, legal, explore, action and log_prob, [K, rows, ...], for acts of `rows` rows.
 
-        Extras that are not given are written where nobody reads them.
+        Extras without a given array are written to an internal array.
         """
         told = self.told[0]
         if told["rows"] != rows:
@@ -61,7 +64,7 @@ class CompiledActing:
             told[name] = 0 if array is None else address_of(array)
 
     def refresh(self, noise: Mapping[str, Array], hyper: Mapping[str, Array]) -> None:
-        """Say where the noise of many acts is, arrays [K, acts, rows, ...], the weights, and epsilon [K, 1]."""
+        """Write the addresses of the noise of several acts [K, acts, rows, ...], the weights, and epsilon [K, 1]."""
         told, weights = self.told[0], self.network.numbers()
         epsilon = hyper["epsilon"] if self.rule == GREEDY else None
         before, self._kept = self._kept, (noise, weights, epsilon)
@@ -81,7 +84,7 @@ class CompiledActing:
     def act(
         self, obs: Obs, legal: Array | None, noise: Mapping[str, Array], explore: Array, hyper: Mapping[str, Array]
     ) -> Acted:
-        """Decide for [K, B, ...], as `Algorithm.act` does."""
+        """Choose actions for observations [K, B, ...]; equivalent to `Algorithm.act`."""
         seen = np.ascontiguousarray(obs, np.float32)
         mask = None if legal is None else np.ascontiguousarray(legal)
         exploring = np.ascontiguousarray(explore)
@@ -94,12 +97,12 @@ class CompiledActing:
 
     @property
     def rows(self) -> int:
-        """Rows of an act."""
+        """Number of rows of an act."""
         return int(self.told["rows"][0])
 
 
 def _fitting(name: str, noise: Array, shape: tuple[int, ...]) -> Array:
-    """Return noise of a shape whose numbers compiled code may read; raises TypeError where it is of another kind."""
+    """Return the noise; raises TypeError unless it is float32, of this shape, and contiguous in its last axis."""
     if noise.dtype != np.float32 or noise.shape != shape or not noise[0, 0, 0].flags.c_contiguous:
         raise TypeError(
             f"noise {name!r} of acts in compiled code must be float32 {shape}, its last axis in one piece; it is "

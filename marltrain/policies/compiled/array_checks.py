@@ -11,14 +11,14 @@ from marltrain.layout import Array
 
 
 def place_of(name: str, array: Array | None, kind: Any, shape: tuple[int, ...]) -> int:
-    """Return the address of a column, of this dtype and shape and in one piece."""
+    """Return the address of a column; raises TypeError unless it is contiguous and of this dtype and shape."""
     if not _is(array, kind, shape) or not array.flags.c_contiguous:  # type: ignore[union-attr]
         raise TypeError(f"column {name!r} must be {np.dtype(kind)} {shape} in one piece; it is {_came(array)}")
     return address_of(array)  # type: ignore[arg-type]
 
 
 def check_places(what: str, places: Array | None, count: int) -> None:
-    """Check that numbers which are places in an array lie in it."""
+    """Check that indices lie in [0, count)."""
     if places is not None and places.size and (places.min() < 0 or places.max() >= count):
         raise TypeError(f"{what} must lie in [0, {count}); they are {places.min()} to {places.max()}")
 

@@ -1,8 +1,8 @@
-"""The innermost part of a matrix product: a tile of the result in the processor's vector registers.
+"""The inner loop of a matrix product: it computes a tile of the result in the processor's vector registers.
 
-Loops in Python's words would write every partial sum to memory; here they stay in registers. What is computed does not
-depend on the tile: a sum starts with the bias and adds one product after another, each rounded once (a fused
-multiply-add).
+Loops written in Python and compiled by Numba write every partial sum to memory; these sums stay in registers. Results
+do not depend on the size of the tile: a sum starts with the bias and adds the products in order, each rounded once
+(fused multiply-add).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 HEIGHTS = (6, 4, 1)
-"""Rows that a tile may have: six keep the multipliers busy, four make up what six leave of an even number."""
+"""Possible numbers of rows of a tile: six use the multipliers fully; four complete an even number of rows."""
 WIDEST = 16 if binding.get_host_cpu_features().get("avx512f") else 8
-"""Numbers in a vector: those of the processor's widest registers."""
+"""Elements of a vector: as many as the processor's widest registers hold."""
 BROAD = 2 * WIDEST
-"""Columns of the widest tile: its sums, weights and factors just fit into the registers (32 with AVX-512, 16 else)."""
+"""Columns of the widest tile: its sums, weights and factors just fit into the registers (32 with AVX-512, else 16)."""
 COLUMNS = (BROAD, *range(8, 0, -1))
-"""Columns that a tile may have."""
+"""Possible numbers of columns of a tile."""
 _MANY = 1000
-"""More columns than a tile has."""
+"""A number larger than the columns of a tile, to combine rows and columns into one key."""
 _FLOAT, _WHOLE = ir.FloatType(), ir.IntType(64)
 _TOOLS: Any = cgutils
 
@@ -32,12 +32,13 @@ def _tile(
     _: Any, rows: Any, columns: Any, x: Any, x_row: Any, x_step: Any, inputs: Any, weight: Any, bias: Any,
     bias_row: Any, outputs: Any, y: Any, floor: Any,
 ) -> Any:  # fmt: skip
-    """Write x @ weight + bias for so many rows and columns to y; what is below `floor`, as that.
+    """Write max(x @ weight + bias, floor) for a tile of rows and columns to y.
 
-    rows: one of HEIGHTS.  columns: one of COLUMNS.  It is given addresses and sizes: x of the first row, `inputs`
-    numbers a row, `x_step` from one to the next and `x_row` from a row to the next; weight and bias of the first
-    column, `outputs` numbers a row of weight and y, `bias_row` from the bias of a row to that of the next; y of the
-    first row and column.
+    rows: one of HEIGHTS.  columns: one of COLUMNS.  All other arguments but `floor` are addresses, sizes and strides
+    in elements.
+    x: the first row, of `inputs` elements, with the stride `x_step` within a row and `x_row` between rows.
+    weight, bias: the first column; the stride `outputs` between the rows of weight, `bias_row` between those of bias.
+    y: the first row and column, with the stride `outputs` between rows.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -95,13 +96,13 @@ def _write(
 
 
 def _place(builder: Any, kind: Any, address: Any, index: Any) -> Any:
-    """Return a pointer to what begins at number `index` of the float32 numbers at an address."""
+    """Return a pointer to element `index` of the float32 array at an address."""
     start = builder.inttoptr(address, _FLOAT.as_pointer())
     return builder.bitcast(builder.gep(start, [index]), kind.as_pointer())
 
 
 def _spread(builder: Any, vector: Any, number: Any) -> Any:
-    """Return a vector of one number."""
+    """Return a vector with all elements equal to a number."""
     if vector is _FLOAT:
         return number
     nothing, first = ir.Constant(vector, ir.Undefined), ir.IntType(32)(0)

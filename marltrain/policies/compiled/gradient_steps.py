@@ -1,4 +1,4 @@
-"""Selects compiled gradient steps for the learners that can use them."""
+"""Selection of compiled gradient steps for the learners that can use them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from marltrain.policies.compiled.q_update import QStep, QSteps
 from marltrain.policies.learner.gradient_step import GradientSteps
 
 LOSSES = ("q", "double_q", "ppo")
-"""What `CompiledForm.loss` may name."""
+"""Possible values of `CompiledForm.loss`."""
 LARGEST = 2**15
-"""Weights of a network: larger ones are torch's.
+"""Largest number of weights of a network in compiled code; torch computes larger networks.
 
-`benchmarks/kernels.py --widths 64 128 176 256` holds both beside each other on one thread.
+`benchmarks/kernels.py --widths 64 128 176 256` compares both on one thread.
 """
 
 
 def compiled_steps(
     algorithm: Algorithm, backend: Any, nets: Mapping[str, Any], optimisers: Mapping[str, Any]
 ) -> GradientSteps | None:
-    """Return an algorithm's passes in compiled code: where its class says so, for small networks on a CPU; or None.
+    """Return an algorithm's gradient steps in compiled code, or None if it cannot use them.
 
-    Raises TypeError for a loss that compiled code does not know.
+    They require an algorithm whose own class defines `native`, and small networks on a CPU.
+    Raises TypeError for a loss that compiled code does not support.
     """
     kind = algorithm.native() if "native" in vars(type(algorithm)) else None
     if kind is None or kind.loss is None or not can_learn(kind, algorithm, backend, nets):
@@ -44,7 +45,10 @@ def compiled_steps(
 
 
 def can_learn(kind: CompiledForm, algorithm: Algorithm, backend: Any, nets: Mapping[str, Any]) -> bool:
-    """Say whether compiled code can: on memory that it shares with the framework, for small networks that it knows."""
+    """Return whether compiled code can make the gradient steps.
+
+    It requires memory shared with the framework and small networks of a supported kind.
+    """
     if not backend.jit_compile or not backend.shares_memory or backend.strategy is not None:
         return False
     moved = {kind.network, *(name for phase in algorithm.phases for name in phase.trains)}

@@ -1,7 +1,7 @@
-"""Layers of a network, over arrays at addresses.
+"""Fully connected layers, over arrays at addresses.
 
-A row's numbers do not depend on how many rows there are, nor on the code around: every multiplication is fused with its
-addition (`fma`), and sums are in the order of the weights.
+The results of a row depend neither on the number of rows nor on the surrounding code: every multiplication is fused
+with its addition (`fma`), and sums follow the order of the weights.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from marltrain.compiling import compiled, program
 from marltrain.policies.compiled.gemm import BROAD, tile
 
 TANH, RELU, NONE = range(3)
-"""Activations."""
+"""Activation functions of a layer."""
 _LOWEST = np.float32(-np.inf)
 _END = np.float32(7.90531110763549805)
-"""From here on tanh is 1 in float32."""
+"""For larger inputs tanh is 1 in float32."""
 _SMALL = np.float32(0.0004)
-"""Below that tanh(x) is x."""
+"""For smaller absolute inputs tanh(x) is x in float32."""
 _P = np.array([-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
                1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03], np.float32)  # fmt: skip
 _Q = np.array([1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03], np.float32)
-"""tanh(x) = x P(x^2) / Q(x^2), to 3e-7: a minimax fraction, highest powers first, in wide use for float32."""
+"""tanh(x) = x P(x^2) / Q(x^2), with an error of 3e-7: a widely used minimax approximation for float32.
+
+Coefficients: highest powers first.
+"""
 
 
 @compiled
@@ -36,9 +39,9 @@ def layer(
 ) -> int:  # fmt: skip
     """Write the activation of x @ weight + bias to y; return 0.
 
-    x [rows, inputs], `x_row` numbers from one row to the next and `x_step` within it, so that it may lie transposed;
-    weight [inputs, outputs]; bias [outputs] with `bias_row` 0, or [rows, outputs] with as many as its rows are apart,
-    which may be y itself; y [rows, outputs].
+    x: [rows, inputs], with strides `x_row` between rows and `x_step` within a row, in elements; it may be transposed.
+    weight: [inputs, outputs].  y: [rows, outputs].
+    bias: [outputs] with `bias_row` 0, or [rows, outputs] with the stride `bias_row` between rows; it may be y itself.
     """
     floor = float32(0.0) if activation == RELU else _LOWEST
     row = 0
@@ -57,7 +60,10 @@ def layer(
 
 @functools.cache
 def layer_entry() -> int:
-    """Return where compiled code calls `layer`, which would be the most of every program that holds it."""
+    """Return the address by which compiled code calls `layer`.
+
+    It is compiled once, apart from its callers: inlined, it would be the largest part of each of them.
+    """
     return entry(program(layer), 11)
 
 
@@ -66,7 +72,7 @@ def row_of_tiles(
     tall: int, x: int, x_row: int, x_step: int, inputs: int, weight: int, bias: int, bias_row: int, outputs: int,
     y: int, floor: Any,
 ) -> None:  # fmt: skip
-    """Write as many rows as a tile has, by the widest tiles that fit."""
+    """Write `tall` rows of the result, by the widest tiles that fit."""
     j = 0
     while j < outputs:
         columns = BROAD if outputs - j >= BROAD else min(outputs - j, 8)
@@ -77,7 +83,7 @@ def row_of_tiles(
 
 @compiled
 def tanh(x: Any) -> Any:
-    """Return tanh of a float32, in operations that vectors have."""
+    """Return tanh of a float32, by operations that vectorize."""
     bounded: Any = min(max(x, -_END), _END)
     square = bounded * bounded
     upper = _P[0]

@@ -1,4 +1,4 @@
-"""Networks of fully connected layers in compiled code: forward, and back to the gradients of their weights."""
+"""Networks of fully connected layers in compiled code: forward and backward passes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from marltrain.policies.networks import MLP, Plan
 
 ACTIVATIONS = {"tanh": TANH, "relu": RELU}
 MOST_LAYERS = 9
-"""Of a network, the last one included."""
+"""Largest number of layers of a network, the output layer included."""
 _ONE = ("layer", "layers", "activation", "width", "choices", "size")
 NETWORK = [(name, np.int64) for name in _ONE] + [
     (name, np.int64, (MOST_LAYERS,)) for name in ("outputs", "weight_at", "bias_at")
 ]
-"""What a record tells of a network: where `layers.layer` is; its numbers of layers, inputs, outputs and weights; and of
-each layer its outputs, and where its weights and biases begin among them.
+"""Fields of a record that describe a network.
+
+layer: the address of `layers.layer`.  layers, width, choices, size: the numbers of layers, inputs, outputs and weights.
+outputs, weight_at, bias_at: of each layer, the number of outputs, and the offsets of its weights and of its biases
+among the network's weights.
 """
 
 
 def is_known(plan: Any) -> bool:
-    """Say whether compiled code can compute a network: fully connected layers, tanh or relu, on one vector."""
+    """Return whether compiled code supports a network: fully connected layers, tanh or ReLU, on one vector."""
     return (
         isinstance(plan, Plan) and isinstance(plan.spec, MLP) and list(plan.layout.shapes) == [VECTOR]
         and plan.spec.activation in ACTIVATIONS and len(plan.spec.hidden) < MOST_LAYERS
@@ -35,7 +38,7 @@ def is_known(plan: Any) -> bool:
 
 
 def tell(told: Any, plan: Plan) -> None:
-    """Write down a network that `is_known` in a record with the fields of NETWORK."""
+    """Write the description of a network that `is_known` to a record with the fields of NETWORK."""
     sizes = [parameter.size for parameter in plan.parameters]
     starts = np.cumsum([0, *sizes[:-1]])
     widths = widths_of(plan)
@@ -47,7 +50,7 @@ def tell(told: Any, plan: Plan) -> None:
 
 
 def widths_of(plan: Plan) -> list[int]:
-    """Return the outputs of each layer."""
+    """Return the number of outputs of each layer."""
     return [*plan.spec.hidden, plan.heads[0].width]
 
 
@@ -63,7 +66,7 @@ def product(
 def forward(n: Any, x: int, rows: int, weights: int, into: int) -> int:
     """Compute a network on x [rows, width]; return the address of its outputs [rows, choices].
 
-    into: room for all layers' outputs, which are left there one after another.
+    into: receives the outputs of all layers, one layer after another.
     """
     inputs, y = n.width, into
     for i in range(n.layers):
@@ -77,7 +80,7 @@ def forward(n: Any, x: int, rows: int, weights: int, into: int) -> int:
 
 @compiled
 def turn_weights(n: Any, weights: int, turned: int) -> None:
-    """Write the transposes of all layers' weights, each where its weights are; `backward` needs them."""
+    """Write the transposed weights of all layers, at the offsets of the weights; `backward` needs them."""
     inputs = n.width
     for i in range(n.layers):
         turn(weights + 4 * n.weight_at[i], inputs, n.outputs[i], turned + 4 * n.weight_at[i])
@@ -86,11 +89,12 @@ def turn_weights(n: Any, weights: int, turned: int) -> None:
 
 @compiled
 def backward(n: Any, x: int, rows: int, turned: int, into: int, gradient: int, zeros: int, aside: int) -> None:
-    """Add the gradient [size] of a loss by the weights, for these rows, to what `gradient` holds.
+    """Add the gradient [size] of a loss with respect to the weights, summed over these rows, to `gradient`.
 
-    turned: what `turn_weights` wrote.  zeros: as many as the widest layer or x has.  aside: room, as `largest` says.
-    into: what `forward` left there, but for the last layer, which has the loss's gradient by its outputs; the others'
-      are overwritten by theirs.
+    turned: the result of `turn_weights`.  zeros: as many zeros as the widest layer or x has columns.
+    aside: work array; `largest` returns its size.
+    into: the result of `forward`, with the last layer's outputs replaced by the loss's gradient with respect to them.
+      The outputs of the other layers are overwritten by their gradients.
     """
     slopes = into
     for i in range(n.layers - 1):
@@ -111,7 +115,10 @@ def backward(n: Any, x: int, rows: int, turned: int, into: int, gradient: int, z
 def add_weight_slopes(
     n: Any, x: int, rows: int, inputs: int, slopes: int, outputs: int, made: int, zeros: int, aside: int
 ) -> None:
-    """Add x^T @ slopes [inputs, outputs]; where that is narrow, as (slopes^T @ x)^T: tiles are filled by columns."""
+    """Add x^T @ slopes [inputs, outputs] to `made`; narrow results are computed as (slopes^T @ x)^T.
+
+    Tiles are filled by columns, so a narrow result would leave vector registers partly empty.
+    """
     if outputs < inputs and outputs < 8:
         call(n.layer, (NONE, slopes, outputs, 1, outputs, rows, x, zeros, 0, inputs, aside))
         add_turned(aside, outputs, inputs, made)
@@ -121,13 +128,13 @@ def add_weight_slopes(
 
 @compiled
 def largest(rows: int, inputs: int, outputs: int) -> int:
-    """Return the room that a layer's way back needs."""
+    """Return the size of the work array that a layer's backward pass needs."""
     return max(inputs * outputs, rows * inputs)
 
 
 @compiled
 def turn(source: int, rows: int, columns: int, made: int) -> None:
-    """Write the transpose of a matrix [rows, columns]."""
+    """Write the transpose of a matrix [rows, columns] to `made`."""
     read, written = numbers(source, rows * columns), numbers(made, rows * columns)
     for i in range(rows):
         for j in range(columns):
@@ -136,7 +143,7 @@ def turn(source: int, rows: int, columns: int, made: int) -> None:
 
 @compiled
 def add_turned(source: int, rows: int, columns: int, made: int) -> None:
-    """Add the transpose of a matrix [rows, columns]."""
+    """Add the transpose of a matrix [rows, columns] to `made`."""
     read, written = numbers(source, rows * columns), numbers(made, rows * columns)
     for i in range(rows):
         for j in range(columns):
@@ -145,7 +152,7 @@ def add_turned(source: int, rows: int, columns: int, made: int) -> None:
 
 @compiled
 def add_rows(source: int, rows: int, columns: int, made: int) -> None:
-    """Add the sums of the columns of [rows, columns]."""
+    """Add the column sums of a matrix [rows, columns] to `made` [columns]."""
     total = numbers(made, columns)
     for i in range(rows):
         row = numbers(source + 4 * i * columns, columns)
@@ -155,7 +162,10 @@ def add_rows(source: int, rows: int, columns: int, made: int) -> None:
 
 @compiled
 def through(activation: int, y: int, passed: int, size: int) -> None:
-    """Write over an activation's results the gradients by what it was applied to: those `passed`, times its slope."""
+    """Overwrite an activation's outputs y with the gradients with respect to its inputs.
+
+    passed: the gradients with respect to the outputs; the activation's derivative multiplies them.
+    """
     results, slopes = numbers(y, size), numbers(passed, size)
     if activation == RELU:
         for i in range(size):

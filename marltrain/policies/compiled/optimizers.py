@@ -13,14 +13,14 @@ from marltrain.compiling import compiled
 ADAM, RMSPROP, SGD = range(3)
 RULES = {"adam": ADAM, "rmsprop": RMSPROP, "sgd": SGD}
 SLOTS = {"adam": ("first", "second"), "rmsprop": ("second",), "sgd": ()}
-"""Which moments a rule keeps."""
+"""Moments of each rule."""
 LANES = 64
-"""Sums of a norm that do not wait for each other."""
+"""Independent partial sums of a norm, which the processor can compute in parallel."""
 
 
 @compiled
 def norm(gradient: int, size: int, lanes: int) -> Any:
-    """Return the Euclidean norm of a gradient; lanes: room for LANES numbers."""
+    """Return the Euclidean norm of a gradient; lanes: work array of LANES elements."""
     slopes, sums = numbers(gradient, size), numbers(lanes, LANES)
     sums[:] = float32(0.0)
     whole = size - size % LANES
@@ -39,7 +39,7 @@ def norm(gradient: int, size: int, lanes: int) -> Any:
 def adam(
     weights: int, first: int, second: int, gradient: int, size: int, factor: Any, rate: Any, count: Any, epsilon: Any
 ) -> None:
-    """Adam (Kingma and Ba 2015) with betas 0.9 and 0.999, by a gradient times `factor`, for the `count`-th time."""
+    """Make step number `count` of Adam (Kingma and Ba 2015), betas 0.9 and 0.999, by a gradient times `factor`."""
     w, m, v, g = numbers(weights, size), numbers(first, size), numbers(second, size), numbers(gradient, size)
     step = float32(rate / -math.expm1(count * math.log(0.9)))
     spread = float32(1.0 / -math.expm1(count * math.log(0.999)))
@@ -54,7 +54,7 @@ def adam(
 
 @compiled
 def rmsprop(weights: int, second: int, gradient: int, size: int, factor: Any, rate: Any, epsilon: Any) -> None:
-    """RMSprop (Tieleman and Hinton 2012) with decay 0.99."""
+    """Make a step of RMSprop (Tieleman and Hinton 2012), decay 0.99, by a gradient times `factor`."""
     w, v, g = numbers(weights, size), numbers(second, size), numbers(gradient, size)
     small = float32(epsilon)
     for i in range(size):
@@ -66,7 +66,7 @@ def rmsprop(weights: int, second: int, gradient: int, size: int, factor: Any, ra
 
 @compiled
 def sgd(weights: int, gradient: int, size: int, factor: Any, rate: Any) -> None:
-    """Plain stochastic gradient descent."""
+    """Make a step of plain stochastic gradient descent by a gradient times `factor`."""
     w, g = numbers(weights, size), numbers(gradient, size)
     for i in range(size):
         w[i] -= rate * (g[i] * factor)
@@ -74,7 +74,7 @@ def sgd(weights: int, gradient: int, size: int, factor: Any, rate: Any) -> None:
 
 @compiled
 def follow(target: int, online: int, size: int, share: Any) -> None:
-    """Move weights by their share towards others: 1 copies them."""
+    """Move target weights by a share towards the online weights; a share of 1 copies them."""
     moved, towards = numbers(target, size), numbers(online, size)
     if share == float32(1.0):
         for i in range(size):

@@ -1,7 +1,7 @@
 """A PPO update of K agents (actor and critic) in compiled code: the equivalent of `PPOAlgorithm` and `GradientStep`.
 
-Agents know nothing of each other, and an agent's two networks meet only where their gradients are clipped together: so
-the work has parts that threads can share.
+Agents are independent of each other. The two networks of an agent interact only when their gradients are clipped by
+their joint norm. Threads therefore compute the gradients of separate networks in parallel.
 """
 
 from __future__ import annotations
@@ -19,52 +19,59 @@ from marltrain.policies.compiled.optimizers import ADAM, RMSPROP, adam, norm, rm
 
 METRICS = 10
 ACTOR_LOSS, CRITIC_LOSS, LOSS, ENTROPY, KL, CLIP_SHARE, NORM = range(7)
-"""Rows of what a pass measures; NORM and the one after it are the actor's, the two after these the critic's."""
+"""Rows of the metrics of a gradient step. NORM and NORM + 1: the actor's gradient norm before and after clipping;
+NORM + 2 and NORM + 3: the critic's.
+"""
 BLOCK = 128
-"""Rows that a network computes at a time: what it makes of them stays in the processor's second cache."""
+"""Rows per forward and backward pass: the outputs of the layers for a block fit into the processor's L2 cache."""
 ILLEGAL = np.float32(-1e9)
-"""In place of the logits of illegal actions, as `distributions.ILLEGAL`."""
+"""Logit of illegal actions, equal to `distributions.ILLEGAL`."""
 
 PART = np.dtype(
     NETWORK + [(name, np.int64) for name in ("weights", "first", "second", "count", "gradient", "rate", "epsilon")]
 )
-"""What a pass is told of one network: [K, size], steps so far [K], learning rates [K], and one float64."""
+"""Arguments of a gradient step for one network.
+
+weights, first, second, gradient: [K, size].  count: steps so far, [K].  rate: learning rates, [K].  epsilon: one
+float64.
+"""
 ROOM = np.dtype([(name, np.int64) for name in ("x", "into", "turned", "zeros", "aside")])
-"""Where a thread works: for one network and one block of rows."""
+"""Work arrays of a thread: for one network and one block of rows."""
 _ONE = (
-    "agents", "of", "rule", "normalize", "clipped",  # K agents, R rows each; which rule, and two choices
+    "agents", "of", "rule", "normalize", "clipped",  # K agents, R rows each; optimizer rule; two flags
     "parts", "rooms",  # [2] PART, actor and critic; [threads] ROOM
-    "passes", "start", "stop", "epoch", "due",  # P passes: columns [P] of which epoch [P]; who learns, [P, K]
-    "columns", "index", "share",  # N of an epoch; which row each is, and its share: [epochs, K, N]
-    "obs", "legal", "action", "log_prob", "advantage", "target", "value",  # [K, R, ...]; legal and value may be 0
+    "passes", "start", "stop", "epoch", "due",  # P gradient steps: columns [P], epoch [P]; due agents [P, K]
+    "columns", "index", "share",  # N per epoch; row index and weight of each: [epochs, K, N]
+    "obs", "legal", "action", "log_prob", "advantage", "target", "value",  # [K, R, ...]; legal, value may be 0 (none)
     "limit", "clip", "value_clip", "entropy_coef", "value_coef",  # [K]
     "metrics",  # [P, METRICS, K]
-    "tickets", "done", "moved", "give_way",  # parts of work taken; done and passes made, [K]; see `improve`
+    "tickets", "done", "moved", "give_way",  # tasks taken; tasks and gradient steps done, [K]; see `improve`
 )  # fmt: skip
 _PART_SIZE, _ROOM_SIZE = PART.itemsize, ROOM.itemsize
 IMPROVE = np.dtype([(name, np.int64) for name in _ONE])
-"""What an update is told: numbers and addresses."""
+"""Arguments of an update: numbers and addresses."""
 
 
 @compiled
 def improving(address: int) -> Any:
-    """Return what lies at an address as an IMPROVE."""
+    """Return the IMPROVE record at an address."""
     return record_at(address, IMPROVE)
 
 
 @compiled
 def part_of(u: Any, which: int) -> Any:
-    """Return what is told of the actor (0) or the critic (1)."""
+    """Return the PART record of the actor (0) or the critic (1)."""
     return record_at(u.parts + which * _PART_SIZE, PART)
 
 
 @compiled
 def improve(address: int, thread: int) -> int:
-    """Make the passes of an update, together with the other threads that were called with it; return 0.
+    """Make the gradient steps of an update together with other threads that run this function; return 0.
 
-    Pass by pass, each agent has two parts of work, its networks' gradients. A thread takes the next part that nobody
-    has taken, and waits until its agent has made the pass before; who does an agent's second part moves its weights.
-    So none waits for a thread that has not come yet, and what is computed does not depend on who does it.
+    Each gradient step has two tasks per agent: the gradients of its two networks. A thread takes the next free task,
+    then waits until the agent's previous gradient step is complete. The thread that completes an agent's second task
+    updates its weights. No thread waits for a thread that has not started yet. Results do not depend on the assignment
+    of tasks to threads.
     """
     u = improving(address)
     room = record_at(u.rooms + thread * _ROOM_SIZE, ROOM)
@@ -88,13 +95,13 @@ def improve(address: int, thread: int) -> int:
 
 @compiled
 def metrics_of(u: Any, made: int) -> Any:
-    """Return where a pass writes what it measures, [METRICS * K]."""
+    """Return the metrics of gradient step number `made`, [METRICS * K]."""
     return numbers(u.metrics + 4 * made * METRICS * u.agents, METRICS * u.agents)
 
 
 @compiled
 def gradient(u: Any, room: Any, made: int, k: int, which: int) -> None:
-    """Write the gradient of the loss by the weights of one network of agent k, and what the loss measures there."""
+    """Write the gradient of the loss with respect to the weights of one network of agent k, and the loss's metrics."""
     n = part_of(u, which)
     weights, slopes = n.weights + 4 * k * n.size, n.gradient + 4 * k * n.size
     numbers(slopes, n.size)[:] = float32(0.0)
@@ -124,7 +131,7 @@ def gradient(u: Any, room: Any, made: int, k: int, which: int) -> None:
 
 @compiled
 def gather(u: Any, k: int, index: Any, width: int, x: int) -> None:
-    """Write the observations of some rows one after another."""
+    """Copy the observations of the rows `index` to x [rows, width]."""
     for i in range(len(index)):
         seen, written = numbers(u.obs + 4 * (k * u.of + index[i]) * width, width), numbers(x + 4 * i * width, width)
         for j in range(width):
@@ -133,7 +140,7 @@ def gather(u: Any, k: int, index: Any, width: int, x: int) -> None:
 
 @compiled
 def advantages(u: Any, k: int, index: Any, share: Any) -> Any:
-    """Return what is taken from an advantage, and what that is multiplied with: to mean 0 and deviation 1, or not."""
+    """Return the shift and the scale of the advantages: to mean 0 and deviation 1, or (0, 1) without normalization."""
     if not u.normalize:
         return 0.0, 1.0
     given = numbers(u.advantage + 4 * k * u.of, u.of)
@@ -149,7 +156,7 @@ def advantages(u: Any, k: int, index: Any, share: Any) -> Any:
 def policy_slopes(
     u: Any, k: int, index: Any, share: Any, out: int, choices: int, centre: float, scale: float, sums: Any
 ) -> Any:
-    """Write over logits [B, choices] the gradient of the actor's part of the loss; return the sums it adds to.
+    """Overwrite logits [B, choices] with the gradient of the actor's part of the loss; return the increased sums.
 
     sums: of the actor's loss, the entropy, the estimated KL and the share of clipped ratios, weighted by row.
     """
@@ -182,7 +189,7 @@ def policy_slopes(
 
 @compiled
 def log_softmax(logits: Any, legal: int) -> Any:
-    """Write over logits their log-probabilities, illegal actions ruled out; return the entropy."""
+    """Overwrite logits with log-probabilities, illegal actions masked; return the entropy."""
     if legal:
         allowed = flags(legal, len(logits))
         for j in range(len(logits)):
@@ -203,7 +210,7 @@ def log_softmax(logits: Any, legal: int) -> Any:
 
 @compiled
 def rule_out(slopes: Any, legal: int) -> None:
-    """Write 0 where an action is illegal: nothing passes through a logit that was replaced."""
+    """Set the gradients of illegal actions to 0: their logits were replaced by a constant."""
     if legal:
         allowed = flags(legal, len(slopes))
         for j in range(len(slopes)):
@@ -213,7 +220,7 @@ def rule_out(slopes: Any, legal: int) -> None:
 
 @compiled
 def value_slopes(u: Any, k: int, index: Any, share: Any, out: int, sums: Any) -> Any:
-    """Write over values [B] the gradient of the critic's part of the loss; return the sum of half its squares."""
+    """Overwrite values [B] with the gradient of the critic's part of the loss; return the sum of half its squares."""
     values, aims = numbers(out, len(index)), numbers(u.target + 4 * k * u.of, u.of)
     coef, loss = numbers(u.value_coef, u.agents)[k], sums[0]
     for i in range(len(index)):
@@ -233,7 +240,10 @@ def value_slopes(u: Any, k: int, index: Any, share: Any, out: int, sums: Any) ->
 
 @compiled
 def move(u: Any, made: int, k: int, aside: int) -> None:
-    """Move both networks of agent k by gradients clipped together, or by none where something is not finite."""
+    """Update both networks of agent k by gradients clipped by their joint norm.
+
+    If the loss or a gradient is not finite, the weights do not change; see `move_network`.
+    """
     each, metrics = u.agents, metrics_of(u, made)
     coefs = numbers(u.value_coef, each)[k], numbers(u.entropy_coef, each)[k]
     loss = metrics[ACTOR_LOSS * each + k] + coefs[0] * metrics[CRITIC_LOSS * each + k]
@@ -255,7 +265,10 @@ def move(u: Any, made: int, k: int, aside: int) -> None:
 
 @compiled
 def move_network(u: Any, n: Any, k: int, factor: Any, fine: bool) -> None:
-    """Move the weights of one network by its gradient times `factor`; where it is not `fine`, only count."""
+    """Update the weights of one network by its gradient times `factor`; unless `fine`, only count the step.
+
+    Unless `fine`, the learning rate and the gradient are replaced by 0.
+    """
     rate, count, place = numbers(n.rate, u.agents)[k], numbers(n.count, u.agents), 4 * k * n.size
     if not fine:
         rate = factor = float32(0.0)
@@ -272,7 +285,7 @@ def move_network(u: Any, n: Any, k: int, factor: Any, fine: bool) -> None:
 
 @compiled
 def evaluate(n: Any, room: Any, k: int, x: int, rows: int, made: int) -> None:
-    """Write what agent k's network gives for x [rows, width] to `made` [rows, choices]."""
+    """Write the outputs of agent k's network for x [rows, width] to `made` [rows, choices]."""
     for start in range(0, rows, BLOCK):
         some = min(BLOCK, rows - start)
         out = forward(n, x + 4 * start * n.width, some, n.weights + 4 * k * n.size, room.into)

@@ -25,44 +25,44 @@ from marltrain.policies.learner.minibatches import Dealt
 from marltrain.policies.networks import Plan
 
 SETTINGS = ("clip", "value_clip", "entropy_coef", "value_coef")
-"""Of an algorithm whose loss is "ppo", with `max_grad_norm` and the learning rates."""
+"""Hyperparameters of an algorithm whose loss is "ppo", beside `max_grad_norm` and the learning rates."""
 _ROLLOUT = {"obs": np.float32, "legal": np.bool_, "action": np.int64, "log_prob": np.float32, "advantage": np.float32,
             "target": np.float32, "value": np.float32}  # fmt: skip
 
 
 def give_way() -> int:
-    """Return where the system's function is by which a thread that waits lets others run; 0 where there is none."""
+    """Return the address of `sched_yield`, by which a waiting thread lets other threads run; 0 except on POSIX."""
     if os.name != "posix":
         return 0
     return ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
 
 
 class NetworkPart:
-    """One network of a pass: what compiled code is told of it, in a row of PART.
+    """One network of a gradient step: its arguments for compiled code, in a row of PART.
 
-    told: that row.  widths: of the observation and of every layer.
+    told: the row.  widths: sizes of the observation and of each layer's outputs.
     """
 
     def __init__(self, told: Any, network: Any, optimiser: Any, rule: str, backend: Any) -> None:
-        """Fill the constant fields."""
+        """Write the constant fields of `told`."""
         plan: Plan = network.plan
         tell(told, plan)
         self.told, self.widths, self.agents = told, [plan.layout.vector_size, *widths_of(plan)], network.num_agents
         moments = {name: backend.numpy(value) for name, value in optimiser.state().items()}
         weights, epsilon = network.numbers(), np.array([optimiser.epsilon])
         gradient = np.zeros(weights.shape, np.float32)
-        self._kept = weights, gradient, epsilon, *moments.values()  # which must live on
+        self._kept = weights, gradient, epsilon, *moments.values()  # keeps them alive: compiled code has only addresses
         told["weights"], told["gradient"], told["epsilon"] = map(address_of, (weights, gradient, epsilon))
         for name in (*SLOTS[rule], "count"):
             told[name] = address_of(moments[name])
 
 
 class Rooms:
-    """Room for one thread each, [threads] ROOM at an address, for the larger of some networks."""
+    """Work arrays of threads, [threads] ROOM at an address, large enough for each of some networks."""
 
     def __init__(self, parts: Sequence[NetworkPart]) -> None:
-        """Work out how much one needs."""
-        size = plain(largest)  # to compile it for this would take longer
+        """Compute the sizes of one thread's arrays."""
+        size = plain(largest)  # not compiled: compilation takes longer than these calls
         most = max(size(BLOCK, *pair) for part in parts for pair in itertools.pairwise(part.widths))
         self._sizes = {
             "x": BLOCK * max(part.widths[0] for part in parts),
@@ -74,7 +74,7 @@ class Rooms:
         self._told = np.zeros(0, ROOM)
 
     def of(self, threads: int) -> int:
-        """Return the address of as many as there are threads, or more."""
+        """Return the address of the work arrays of at least `threads` threads."""
         if len(self._told) < threads:
             self._told, self._arrays = np.zeros(threads, ROOM), []
             for told in self._told:
@@ -88,14 +88,14 @@ class Rooms:
 class PPOUpdate:
     """A `GradientStep` of an actor and a critic in compiled code, on the arrays of the framework.
 
-    It makes all gradient steps of an update at once, in as many threads as the framework may use.
-    metrics: the names of what it measures.
+    One call makes all gradient steps of an update, in at most as many threads as the framework may use.
+    metrics: the names of the metrics.
     """
 
     def __init__(
         self, phase: Phase, algorithm: Algorithm, backend: Any, nets: Mapping[str, Any], optimisers: Mapping[str, Any]
     ) -> None:
-        """Fill the constant fields of a phase that trains an actor and a critic; see `passes` for whose."""
+        """Write the constant fields for a phase that trains an actor and a critic; see `gradient_steps.can_learn`."""
         self.phase, self.backend = phase, backend
         rule, names, settings = algorithm.settings.optimizer, algorithm.numbers(), algorithm.settings
         self.metrics = (
@@ -112,7 +112,7 @@ class PPOUpdate:
         self._rooms = Rooms(list(self._networks.values()))
         self._pool: ThreadPoolExecutor | None = None
         self._others: list[Future[int]] = []
-        self._held: tuple[Any, ...] = ()  # what compiled code reads and writes, as long as it may
+        self._held: tuple[Any, ...] = ()  # arrays that compiled code reads and writes during a call
         self._settings = {name: names.index(name) for name in SETTINGS} | {"limit": names.index("max_grad_norm")}
         self._rates = [names.index(algorithm.rate_name(name)) for name in phase.trains]
         self._counts = np.zeros((2, self.agents), np.int64)
@@ -126,12 +126,12 @@ class PPOUpdate:
         self.address = address_of(self.told)
 
     def __call__(self, columns: Mapping[str, Any], dealt: Dealt, numbers: Any, due: Array) -> Array:
-        """Make all passes over a rollout, of the agents that are `due` [P, K] bool. Returns metrics [P, M, K].
+        """Make the P gradient steps of a rollout, for the agents that are `due` [P, K] bool; return metrics [P, M, K].
 
-        columns: of the rollout, [K, R, ...].  dealt: which of its rows make up each minibatch.
-        numbers: [H, K, 1], the agents' settings.
+        columns: the rollout's arrays, [K, R, ...].  dealt: the rows of each minibatch.
+        numbers: [H, K, 1], the agents' hyperparameters.
         """
-        wait(self._others)  # none, unless Ctrl-C came twice
+        wait(self._others)  # empty, unless a second Ctrl-C interrupted the wait at the end of the last call
         self._others.clear()
         told, hyper = self.told[0], self.backend.numpy(numbers)
         rollout, passes, (epochs, _, rows) = self._place(columns), len(due), dealt.index.shape
@@ -158,7 +158,7 @@ class PPOUpdate:
         return measured
 
     def _run(self) -> None:
-        """Have as many threads as may be make the passes, this one among them."""
+        """Make the gradient steps in this thread and in the threads of the pool."""
         threads = min(self.backend.threads(), 2 * self.agents)
         self.told["rooms"] = self._rooms.of(threads)
         if threads > 1 and self._pool is None:
@@ -168,19 +168,19 @@ class PPOUpdate:
                 self._others.append(self._pool.submit(_improve(), self.address, thread))  # type: ignore[union-attr]
             _improve()(self.address, 0)
         finally:
-            wait(self._others)  # also where Ctrl-C comes: they write to what is held
+            wait(self._others)  # after Ctrl-C too: the threads write to the arrays in `_held`
         for other in self._others:
             other.result()
         self._others.clear()
 
     def close(self) -> None:
-        """End the threads; they are started anew where there is work again."""
+        """End the threads; the next update starts new threads."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
 
     def evaluate(self, name: str, obs: Any) -> list[Any]:
-        """Return what a network gives for observations [K, B, ...], as the network itself does: [[K, B, outputs]]."""
+        """Return the outputs of a network for observations [K, B, ...] as a list of one tensor [K, B, outputs]."""
         part, seen = self._networks[name], np.ascontiguousarray(self.backend.numpy(obs))
         rows = seen.shape[1]
         made = np.empty((self.agents, rows, part.widths[-1]), np.float32)
@@ -189,7 +189,7 @@ class PPOUpdate:
         return [self.backend.tensor(made)]
 
     def _place(self, columns: Mapping[str, Any]) -> list[Array | None]:
-        """Say where the rollout is; return its arrays, which must live on."""
+        """Write the addresses of the rollout's arrays; return the arrays, which the caller must keep."""
         told, given = self.told[0], {name: columns.get(name) for name in _ROLLOUT}
         arrays = {name: None if value is None else self.backend.numpy(value) for name, value in given.items()}
         target = arrays["target"]
@@ -205,7 +205,7 @@ class PPOUpdate:
 
 
 class PPOUpdates(GradientSteps):
-    """The passes of an update over a rollout, made at once in compiled code."""
+    """The gradient steps of an update over a rollout, made in one call of compiled code."""
 
     at_once = True
     made: list[PPOUpdate]
@@ -222,7 +222,7 @@ class PPOUpdates(GradientSteps):
 
 @compiled
 def evaluate_agents(network: int, room: int, agents: int, x: int, rows: int, made: int) -> None:
-    """Write what a network gives each agent for x [K, rows, width]."""
+    """Write the outputs of each agent's network for x [K, rows, width] to `made` [K, rows, choices]."""
     n, own = record_at(network, PART), record_at(room, ROOM)
     for k in range(agents):
         evaluate(n, own, k, x + 4 * k * rows * n.width, rows, made + 4 * k * rows * n.choices)

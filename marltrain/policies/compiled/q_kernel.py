@@ -16,29 +16,29 @@ from marltrain.policies.compiled.optimizers import ADAM, RMSPROP, adam, follow, 
 
 METRICS = 4
 LOSS, MEAN, NORM, CLIPPED = range(METRICS)
-"""Rows of what a pass measures."""
+"""Rows of the metrics of a gradient step."""
 
 _ONE = (
     "agents", "rows", "double", "rule", "due",  # K agents, B rows each; due [K]
     "weights", "target", "first", "second", "count",  # [K, size], and steps so far [K]
-    "obs", "action", "reward", "discount", "share", "next_obs", "next_legal",  # [K, B, ...]; next_legal may be 0
+    "obs", "action", "reward", "discount", "share", "next_obs", "next_legal",  # [K, B, ...]; next_legal may be 0 (none)
     "limit", "rate", "epsilon",  # [K], [K] and one float64
     "metrics",  # [4, K]
-    "into", "following", "turned", "gradient", "aims", "zeros", "aside",  # room, for one agent
+    "into", "following", "turned", "gradient", "aims", "zeros", "aside",  # work arrays, for one agent
 )  # fmt: skip
 LEARN = np.dtype(NETWORK + [(name, np.int64) for name in _ONE])
-"""What a pass is told: numbers and addresses."""
+"""Arguments of a gradient step: numbers and addresses."""
 
 
 @compiled
 def learning(address: int) -> Any:
-    """Return what lies at an address as a LEARN."""
+    """Return the LEARN record at an address."""
     return record_at(address, LEARN)
 
 
 @compiled
 def learn(p: Any) -> bool:
-    """Make a pass for the agents that are due; return whether each one's loss and gradient are finite."""
+    """Make a gradient step for the agents that are due; return whether all losses and gradients are finite."""
     due, metrics, fine = flags(p.due, p.agents), numbers(p.metrics, METRICS * p.agents), True
     for k in range(p.agents):
         if due[k]:
@@ -53,7 +53,10 @@ def learn(p: Any) -> bool:
 
 @compiled
 def aim(p: Any, k: int) -> None:
-    """Write what the values aim at: r + discount * Q_target(s', a'), a' the best by the online or target network."""
+    """Write the targets r + discount * Q_target(s', a'), where a' is the best action by the online or target network.
+
+    The online network chooses a' if `double` is set.
+    """
     x, rows = p.next_obs + 4 * k * p.rows * p.width, p.rows
     valued = forward(p, x, rows, p.target + 4 * k * p.size, p.following)
     judged = forward(p, x, rows, p.weights + 4 * k * p.size, p.into) if p.double else valued
@@ -67,7 +70,7 @@ def aim(p: Any, k: int) -> None:
 
 @compiled
 def slopes(p: Any, k: int, metrics: Any) -> None:
-    """Write the gradient of the Huber loss, and the loss and the mean value."""
+    """Write the gradient of the Huber loss, the loss and the mean value."""
     x, rows, weights = p.obs + 4 * k * p.rows * p.width, p.rows, p.weights + 4 * k * p.size
     values = numbers(forward(p, x, rows, weights, p.into), rows * p.choices)
     aims, share = numbers(p.aims, rows), numbers(p.share + 4 * k * rows, rows)
@@ -91,7 +94,10 @@ def slopes(p: Any, k: int, metrics: Any) -> None:
 
 @compiled
 def move(p: Any, k: int, metrics: Any) -> bool:
-    """Move the weights by the clipped gradient, or by none where something is not finite; return whether all is."""
+    """Update the weights by the clipped gradient; return whether the loss and the gradient are finite.
+
+    If not, the step is counted, but the learning rate and the gradient are replaced by 0.
+    """
     length = norm(p.gradient, p.size, p.aside)
     limit = numbers(p.limit, p.agents)[k]
     factor = min(limit / (length + float32(1e-6)), float32(1.0))
@@ -117,7 +123,7 @@ def move(p: Any, k: int, metrics: Any) -> bool:
 
 @compiled
 def targets_follow(p: Any, shares: int) -> None:
-    """Move each agent's target by its share, float32 [K] at an address, towards its network."""
+    """Move each agent's target network towards its online network, by shares float32 [K] at an address."""
     for k in range(p.agents):
         share = numbers(shares, p.agents)[k]
         if share != float32(0.0):

@@ -26,19 +26,19 @@ _COLUMNS = {"obs": np.float32, "action": np.int64, "reward": np.float32, "discou
 
 
 class QStep:
-    """What `GradientStep` is, for Q-values in compiled code: it moves the very arrays that the framework has.
+    """A `GradientStep` of Q-values in compiled code, in place on the arrays of the framework.
 
-    told: [1] LEARN.  limit, rate: the places of the largest norm and the learning rate among the agents' settings.
-    metrics: the names of what it measures.
+    told: [1] LEARN, the arguments of the kernel.  metrics: the names of the metrics.
+    limit, rate: the indices of the largest norm and the learning rate among the hyperparameters.
     """
 
     def __init__(
         self, phase: Phase, algorithm: Algorithm, backend: Any, nets: Mapping[str, Any],
         optimisers: Mapping[str, Any], *, double: bool,
     ) -> None:  # fmt: skip
-        """Fill the constant fields of a phase that trains one network; see `passes` for whose it can be.
+        """Write the constant fields of `told` for a phase that trains one network; see `gradient_steps.can_learn`.
 
-        double: whether the next action is chosen by that network, not by its target.
+        double: whether the online network chooses the next action, instead of the target network.
         """
         self.phase, self.backend = phase, backend
         self.names, (name,) = algorithm.numbers(), phase.trains
@@ -48,7 +48,7 @@ class QStep:
         self.agents, self.rows = network.num_agents, 0
         moments = {slot: backend.numpy(value) for slot, value in optimiser.state().items()}
         weights, target = network.numbers(), nets[f"target_{name}"].numbers()
-        self._kept = weights, target, *moments.values()  # which must live on
+        self._kept = weights, target, *moments.values()  # keeps them alive: compiled code has only addresses
         self.limit, self.rate = map(self.names.index, ("max_grad_norm", algorithm.rate_name(name)))
         self._epsilon = np.array([optimiser.epsilon])
         self._measured = np.zeros((METRICS, self.agents), np.float32)
@@ -66,7 +66,7 @@ class QStep:
         self.address = address_of(self.told)
 
     def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
-        """See `GradientStep`."""
+        """Make a gradient step; see `GradientStep`."""
         arrays = {n: None if columns[n] is None else self.backend.numpy(columns[n]) for n in _COLUMNS}
         hyper = self.backend.numpy(numbers)
         self.place(due, **arrays)
@@ -78,7 +78,7 @@ class QStep:
         return self.backend.tensor(self._measured.copy())
 
     def place(self, due: Array, **columns: Array | None) -> None:
-        """Say who learns, [K] bool, and where the rows to learn from are, [K, B, ...]."""
+        """Write which agents learn, [K] bool, and the addresses of the minibatch's columns, [K, B, ...]."""
         reward = columns["reward"]
         rows = 0 if reward is None or reward.ndim != 2 else reward.shape[1]
         axes = {"obs": self._widths[:1], "next_obs": self._widths[:1], "next_legal": self._widths[-1:]}
@@ -95,12 +95,12 @@ class QStep:
             self.told["share" if name == "weight" else name] = place
 
     def follow(self, share: Array) -> None:
-        """Move the targets by their share [K] towards the networks."""
+        """Move the target networks towards the online networks by shares [K]."""
         shares = share.astype(np.float32)
         _follow()(self.address, address_of(shares))
 
     def _make_room(self, rows: int) -> None:
-        widths, size = self._widths, plain(largest)  # to compile it for this would take longer
+        widths, size = self._widths, plain(largest)  # not compiled: compilation takes longer than these calls
         most = max(size(rows, *pair) for pair in itertools.pairwise(widths))
         sizes = {
             "into": rows * sum(widths[1:]), "following": rows * sum(widths[1:]),
@@ -115,7 +115,7 @@ class QStep:
 
 
 class QSteps(GradientSteps):
-    """The one pass of a learner in compiled code, which moves the targets too."""
+    """The single gradient step of a learner in compiled code, which also updates the target networks."""
 
     native = True
     made: list[QStep]
@@ -127,13 +127,13 @@ class QSteps(GradientSteps):
 
 @compiled
 def learn_once(address: int) -> None:
-    """Make one pass."""
+    """Make the gradient step of the LEARN at an address."""
     learn(learning(address))
 
 
 @compiled
 def follow_once(address: int, shares: int) -> None:
-    """Have the targets follow."""
+    """Update the target networks of the LEARN at an address."""
     targets_follow(learning(address), shares)
 
 

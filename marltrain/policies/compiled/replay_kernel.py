@@ -24,30 +24,32 @@ _MADE = ("agents", "rows", "cells", "gamma", "to_obs", "to_legal", "to_action", 
          "to_next_obs", "to_next_legal")  # fmt: skip
 _DRAWN = ("seats", "first_seat", "generator", "draw")
 READING = np.dtype([(name, np.int64) for name in (*_RING, *_SIZES, *_MADE, *_DRAWN)])
-"""What a reading is told: where a ring's columns and its ends are, the bytes of a row in them, and where to write.
+"""Arguments of `read` and `draw`: numbers and addresses.
 
-To draw the cells as well: seats: each player's first cell, those of agent k from `first_seat[k]` on; whole, learnable:
-the ring's; generator, draw: [K] int64, the addresses of a generator and of its next 32 bits, 0 for an agent that draws
-none.
+They are the addresses of a ring's columns and of its final observations, the bytes of a row in them, and the addresses
+of the results. Fields for `draw`:
+seats: each player's first cell; those of agent k begin at index `first_seat[k]`.  whole, learnable: the ring's arrays.
+generator, draw: [K] int64, the addresses of a generator's state and of its function for the next 32 bits; 0 for an
+agent that draws no rows.
 """
 MOST_CELLS = 2**31
-"""Cells among which compiled code draws, at most: their products with 32 bits are whole numbers of 64."""
+"""Upper bound of the number of cells to draw from: its product with a 32-bit integer fits into 64 bits."""
 _LOW = 2**32 - 1
 
 
 def reads(ring: Ring, needs: Needs) -> bool:
-    """Say whether transitions are of the kind that compiled code reads: single steps, of one array, without extras."""
+    """Return whether compiled code supports these transitions: single steps, one observation array, no extras."""
     return ring.history is None and len(ring.obs) == 1 and needs.n_step == 1 and not needs.columns
 
 
 class Reading:
-    """What compiled code is told to read a ring that it `reads`.
+    """Arguments of compiled code that reads transitions from a ring; `reads` checks the ring.
 
-    told: [1] READING.
+    told: [1] READING, the arguments of `read` and `draw`.
     """
 
     def __init__(self, ring: Ring) -> None:
-        """Lay down where the ring is."""
+        """Allocate the record; `lay` writes the ring's addresses."""
         self.ring = ring
         (self._name,) = ring.obs
         self.told = np.zeros(1, READING)
@@ -55,7 +57,7 @@ class Reading:
         self._laid: tuple[Array, Array] | None = None
 
     def room(self, agents: int, rows: int) -> Transitions:
-        """Return room for transitions [agents, rows], of weight 1 as yet."""
+        """Return uninitialized transitions [agents, rows], with weights of 1."""
         ring, shape = self.ring, (agents, rows)
         obs, legal = ring.obs[self._name], ring.legal
         seen, then = (np.empty((*shape, *obs.shape[3:]), obs.dtype) for _ in range(2))
@@ -68,7 +70,7 @@ class Reading:
         )  # fmt: skip
 
     def place(self, made: Any, gamma: Array) -> None:
-        """Say where to write transitions, which have `room`, and discounts [K] float64."""
+        """Write the addresses of the transitions `made`, as from `room`, and of the discounts [K] float64."""
         self.lay()
         written = (made.cells, gamma, made.obs, made.legal, made.action, made.reward, made.discount, made.next_obs,
                    made.next_legal)  # fmt: skip
@@ -76,7 +78,7 @@ class Reading:
         self.told[list(_MADE)] = (*made.cells.shape, *places)
 
     def lay(self) -> None:
-        """Write down where the ring's arrays are, which are made anew when it grows."""
+        """Write the addresses of the ring's arrays; a ring that grows allocates new arrays."""
         ring, told = self.ring, self.told[0]
         if self._laid is not None and self._laid[0] is ring.next and self._laid[1] is ring.ends.time:
             return
@@ -97,7 +99,7 @@ class CompiledReader(UniformReader):
     """A `UniformReader` of single steps; it draws the same transitions."""
 
     def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
-        """Take a ring that this `reads`."""
+        """Take a ring for which `reads` is true."""
         super().__init__(ring, seats, needs)
         self._reading = Reading(ring)
 
@@ -111,10 +113,10 @@ class CompiledReader(UniformReader):
 
 
 class Draws:
-    """What compiled code is told, beside a Reading, to draw cells as `UniformReader.sample` does."""
+    """Arguments, in addition to a Reading, of compiled code that draws cells as `UniformReader.sample` does."""
 
     def __init__(self, reader: CompiledReader, reading: Reading) -> None:
-        """Lay down which players each agent reads."""
+        """Write each agent's players and the addresses of the arrays."""
         self.reader = reader
         self._first = np.cumsum([0, *map(len, reader.seats)])
         self._players = np.concatenate(reader.seats)
@@ -125,32 +127,35 @@ class Draws:
         reading.told[list(_DRAWN)] = tuple(map(address_of, arrays))
 
     def possible(self, count: int, drawing: Array) -> bool:
-        """Say whether `count` rows of the agents that are `drawing`, [K] bool, are drawn by trying cells, as here."""
+        """Return whether compiled code can draw `count` rows for the agents that are `drawing`, [K] bool.
+
+        Compiled code draws by rejection: it tries random cells until enough of them hold transitions.
+        """
         cells = self.reader.ring.capacity * self.reader.ring.num_envs * max(map(len, self.reader.seats))
         return cells < MOST_CELLS and bool((self.reader.size()[drawing] >= SCAN_BELOW * count).all())
 
     def place(self, rngs: Sequence[np.random.Generator | None]) -> None:
-        """Say with which generators rows are drawn; an agent without one draws none, and reads any row."""
-        self._rngs = list(rngs)  # which must live on
+        """Write the generators' addresses; an agent without generator draws no rows and reads an arbitrary row."""
+        self._rngs = list(rngs)  # keeps them alive: compiled code has only addresses
         for k, rng in enumerate(rngs):
             interface = None if rng is None else rng.bit_generator.ctypes
             self._generators[k] = 0 if interface is None else interface.state_address
             self._bits[k] = 0 if interface is None else ctypes.cast(interface.next_uint32, ctypes.c_void_p).value or 0
 
     def lay(self) -> None:
-        """Say where the players' cells begin, which move when the ring grows."""
+        """Write the players' first cells, which change when the ring grows."""
         ring = self.reader.ring
         self._seats[...] = self._players * (ring.capacity * ring.num_envs)
 
 
 def reader_of(ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> UniformReader:
-    """Return the quickest reader of transitions."""
+    """Return the fastest reader of transitions that supports the ring."""
     return (CompiledReader if reads(ring, needs) else UniformReader)(ring, seats, needs)
 
 
 @compiled
 def draw(r: Any, now: int) -> None:
-    """Draw cells, as `UniformReader._drawn` does; now: the newest row's batch step."""
+    """Draw cells as `UniformReader._drawn` does; now: the batch step of the newest row."""
     filled = min(now + 1, r.capacity) * r.envs
     firsts = wholes(r.first_seat, r.agents + 1)
     generators, bits = wholes(r.generator, r.agents), wholes(r.draw, r.agents)
@@ -173,7 +178,7 @@ def draw(r: Any, now: int) -> None:
 
 @compiled
 def drawable(r: Any, starts: Any) -> int:
-    """Return how many rows can be drawn of the players whose cells begin at `starts`."""
+    """Return the number of complete rows of the players whose cells begin at `starts`."""
     player, found = r.capacity * r.envs, 0
     for start in starts:
         found += wholes(r.whole, start // player + 1)[start // player]
@@ -182,9 +187,9 @@ def drawable(r: Any, starts: Any) -> int:
 
 @compiled
 def below(bits: int, generator: int, limit: int) -> int:
-    """Return an integer in [0, limit), limit < 2**31, as `numpy.random.Generator.integers` draws it.
+    """Return a random integer in [0, limit), limit < 2**31, equal to that of `numpy.random.Generator.integers`.
 
-    Lemire 2019 (arXiv:1805.10941), with 32 bits.
+    Method: Lemire 2019 (arXiv:1805.10941), with 32 bits.
     """
     product = next_bits(bits, generator) * limit
     if product & _LOW < limit:
@@ -196,7 +201,7 @@ def below(bits: int, generator: int, limit: int) -> int:
 
 @compiled
 def read(r: Any) -> None:
-    """Write the transitions at all cells."""
+    """Write the transitions at all cells of a READING."""
     size = r.agents * r.rows
     cells, gamma = wholes(r.cells, size), outcomes(r.gamma, r.agents)
     rewards, discounts = numbers(r.to_reward, size), numbers(r.to_discount, size)
@@ -221,13 +226,13 @@ def read(r: Any) -> None:
 
 @compiled
 def reading_at(address: int) -> Any:
-    """Return what lies at an address as a READING."""
+    """Return the READING record at an address."""
     return record_at(address, READING)
 
 
 @compiled
 def read_once(address: int) -> None:
-    """Write the transitions at the cells that are given."""
+    """Write the transitions at all cells of the READING at an address."""
     read(reading_at(address))
 
 

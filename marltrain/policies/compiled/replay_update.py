@@ -1,4 +1,4 @@
-"""Planned updates of a learner in compiled code between batch steps: arguments and results."""
+"""Arguments and results of planned updates, which compiled code makes between batch steps."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from marltrain.policies.learner.update_plan import DueUpdates, MadeUpdates
 
 
 class PlannedLearner(Protocol):
-    """The part of a learner that plans need."""
+    """Interface of a learner whose updates can be planned."""
 
     hyper: StackedHyperparameters
 
     def reported(self) -> dict[str, str]:
-        """Return the settings that are reported with the metrics: reported name -> name of the setting."""
+        """Return the hyperparameters reported with the metrics: reported name -> name of the hyperparameter."""
 
     def shares(self, learn: Array, numbers: Array) -> Array:
-        """Return the shares by which targets follow; learn: [K] bool, numbers: [U, H, K]."""
+        """Return the shares of the target network updates; learn: [K] bool, numbers: [U, H, K]."""
 
 
 class CompiledUpdates:
-    """The updates of a learner, by rows that a NativeReader knows; for a learner whose passes are a QPass.
+    """The updates of a learner with a CompiledReader and a QStep.
 
-    Rounds are planned; compiled code makes them one after another, and what they measured is taken.
+    `plan` writes the rounds of updates; compiled code makes them one after another; `take` returns their metrics.
     """
 
     def __init__(self, learner: PlannedLearner, moves: QStep, reader: CompiledReader, batch_size: int) -> None:
-        """Fill the constant fields."""
+        """Write the constant fields of the arguments."""
         self.learner, self.moves, self.batch_size = learner, moves, batch_size
         self._ring = reader.ring
         self._reading = Reading(reader.ring)
@@ -62,16 +62,16 @@ class CompiledUpdates:
         self.address = address_of(self._told)
 
     def possible(self, learn: Array) -> bool:
-        """Whether compiled code can draw the rows of the agents that `learn`, [K] bool, by now."""
+        """Return whether compiled code can already draw rows for the agents that `learn`, [K] bool."""
         return self._draws.possible(self.batch_size, learn)
 
     def plan(
         self, rounds: Sequence[DueUpdates], learn: Array, rngs: Sequence[np.random.Generator | None], unit: int
     ) -> None:
-        """Write down rounds to come, of the agents that `learn` [K] bool.
+        """Write the next rounds of updates, for the agents that `learn` [K] bool.
 
-        rngs: K generators that rows are drawn with, None for an agent that does not learn.
-        unit: the address of the ACT of these agents.
+        rngs: K random generators for drawing rows; None for an agent that does not learn.
+        unit: the address of the agents' ACT record.
         """
         learner, rows, told = self.learner, self._rows, self._told[0]
         counts = self._counts = np.array([each.updates for each in rounds])
@@ -96,17 +96,17 @@ class CompiledUpdates:
         )  # fmt: skip
 
     def begin(self, steps: int) -> None:
-        """Get ready for a call of compiled code; steps: batch steps made since the plan."""
+        """Prepare a call of compiled code; steps: batch steps made since `plan`."""
         self._told["begun"] = steps
         self._reading.lay()
         self._draws.lay()
 
     def make(self) -> None:
-        """Make the round that is due now."""
+        """Make the next round of updates."""
         update_program()(self.address, self._ring.now)
 
     def take(self) -> MadeUpdates:
-        """Return, once, what was made."""
+        """Return the updates made since the last call."""
         (first, start), told = self._taken, self._told[0]
         last, stop = self._taken = int(told["round"]), int(told["made"])
         return MadeUpdates(

@@ -1,4 +1,4 @@
-"""Updates from transitions in compiled code: draw, read, gradient step, target update."""
+"""Updates from a replay buffer in compiled code: draw, read, gradient step, target update."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from marltrain.policies.compiled.q_kernel import LEARN, METRICS, learn, learning
 from marltrain.policies.compiled.replay_kernel import READING, draw, read, reading_at
 
 _ONE = (
-    "rounds", "after", "updates",  # R rounds: after which batch steps [R] of the plan, of how many updates each [R]
-    "begun",  # batch steps of the plan that were made before the call
+    "rounds", "after", "updates",  # R rounds: batch steps of the plan before each [R]; updates of each [R]
+    "begun",  # batch steps of the plan made before the call
     "unit", "learn", "reading",  # addresses of an ACT, a LEARN and a READING
-    "agents", "settings", "limit", "rate", "exploring",  # K; settings [R, H, K], which of the H these are; -1: none
-    "hyper", "gamma", "share", "metrics",  # float32 [R, H, K], float64 [R, K]; of each update: float32 [K], [4, K]
-    "round", "made", "broken",  # rounds and updates made so far; whether the last one's loss was not finite
+    "agents", "settings", "limit", "rate", "exploring",  # K, H; indices among the H hyperparameters, -1: none
+    "hyper", "gamma", "share", "metrics",  # float32 [R, H, K], float64 [R, K]; per update: float32 [K], [4, K]
+    "round", "made", "broken",  # rounds and updates made so far; whether the last update's loss was not finite
 )  # fmt: skip
 UPDATE = np.dtype([(name, np.int64) for name in _ONE])
-"""What compiled code is told of the updates that fall due within a call: numbers and addresses."""
+"""Arguments of the updates that are due within a call of compiled code: numbers and addresses."""
 
 
 @compiled
 def updates_at(address: int) -> Any:
-    """Return what lies at an address as an UPDATE."""
+    """Return the UPDATE record at an address."""
     return record_at(address, UPDATE)
 
 
 @compiled
 def is_due(u: Any, steps: int) -> bool:
-    """Say whether a round is due after so many batch steps of the call."""
+    """Return whether a round is due after `steps` batch steps of the call."""
     return u.round < u.rounds and wholes(u.after, u.rounds)[u.round] == u.begun + steps
 
 
 @compiled
 def update(address: int, now: int) -> int:
-    """Make the next round of the UPDATE at an address; return 0. now: the newest row's batch step."""
+    """Make the next round of the UPDATE at an address; return 0. now: the batch step of the newest row."""
     u = updates_at(address)
     p, r, each = learning(u.learn), reading_at(u.reading), 4 * u.agents
     hyper = u.hyper + u.round * u.settings * each
@@ -64,5 +64,5 @@ def update(address: int, now: int) -> int:
 
 @functools.cache
 def update_program() -> Any:
-    """Return `update`, compiled or read from disk."""
+    """Return the compiled `update`, from the disk cache if it is there."""
     return program(update, ACT, LEARN, READING, UPDATE)

@@ -1,6 +1,6 @@
-"""Writes rows of a ring buffer in compiled code, for steps in which all players move and no player's part ends.
+"""Writes rows of a ring buffer in compiled code, for steps in which all players act and no player's part ends.
 
-Whatever else happens to a row is left to `memory.ring`.
+`memory.ring` handles all other steps.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ _ONE = ("capacity", "players", "envs", "first", "next", "reward", "acted", "lear
         "shown", "chosen")  # fmt: skip
 _LISTS = ("shown_from", "shown_to", "shown_size", "chosen_from", "chosen_to", "chosen_size")
 ROWS = np.dtype([(name, np.int64) for name in _ONE] + [(name, np.int64, (MOST_COLUMNS,)) for name in _LISTS])
-"""Where a ring's columns are, and what is written there.
+"""Arguments of the ring kernel: addresses of a ring's columns and of the arrays that are written there.
 
-first: the group's first player.  shown: how many columns a Step fills; chosen: how many a decision does; of each, where
-it comes from [P, E, ...], the column [P, C, E, ...], and the bytes of a player's batch step.
+first: the group's first player.  shown: the number of columns filled from a Step.  chosen: the number of columns filled
+from a decision.  Of each column: the address of its source [P, E, ...] (`_from`), its own address [P, C, E, ...]
+(`_to`), and the bytes of one player's batch step (`_size`).
 """
 
 
 def takes(ring: Ring) -> bool:
-    """Say whether rows of a ring can be of the kind that is written here."""
+    """Return whether compiled code can write the rows of a ring."""
     columns = len(ring.obs) + (ring.legal is not None), 1 + len(ring.extras)
     return ring.history is None and isinstance(ring.players, slice) and max(columns) <= MOST_COLUMNS
 
 
 def told_of(ring: Ring, step: Step, action: Array, extras: dict[str, Array]) -> Array:
-    """Return [1] ROWS of a ring whose rows come from these arrays; it holds until the ring grows."""
+    """Return [1] ROWS for a ring whose rows come from these arrays; it is valid until the ring grows."""
     told = np.zeros(1, ROWS)
     t, group = told[0], ring.index
     t["players"], t["capacity"], t["envs"] = ring.axes
@@ -56,13 +57,13 @@ def told_of(ring: Ring, step: Step, action: Array, extras: dict[str, Array]) -> 
 
 @compiled
 def rows_at(address: int) -> Any:
-    """Return what lies at an address as ROWS."""
+    """Return the ROWS record at an address."""
     return record_at(address, ROWS)
 
 
 @compiled
 def decided(r: Any, time: int) -> None:
-    """Fill the row of batch step `time` with what was decided."""
+    """Write the decisions of batch step `time` to its row."""
     slot = time % r.capacity
     for column in range(r.chosen):
         size = r.chosen_size[column]
@@ -77,7 +78,7 @@ def decided(r: Any, time: int) -> None:
 
 @compiled
 def is_free(r: Any, time: int) -> bool:
-    """Say whether the row of batch step `time` takes the place of none, or of one that was no player's last."""
+    """Return whether the row of batch step `time` overwrites no row, or a row in which no player's part ended."""
     if time >= r.capacity:
         for p in range(r.players):
             for pointed in wholes(r.next + 8 * (p * r.capacity + time % r.capacity) * r.envs, r.envs):
@@ -88,7 +89,7 @@ def is_free(r: Any, time: int) -> bool:
 
 @compiled
 def arrived(r: Any, time: int, rewards: int) -> None:
-    """Make the row before batch step `time` whole, by rewards [P_all, E], and begin the next with what is shown."""
+    """Complete the row before batch step `time` by rewards [P_all, E]; begin the row of `time` with observations."""
     slot, last = time % r.capacity, (time - 1) % r.capacity
     learnable, whole = flags(r.learnable, r.players * r.capacity), wholes(r.whole, r.players)
     for p in range(r.players):

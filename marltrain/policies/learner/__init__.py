@@ -1,1 +1,1 @@
-"""A learner: K agents of one algorithm, computed together. How they act, and one gradient step."""
+"""Learners: K agents of one algorithm, computed together; acting, gradient steps and hyperparameters."""

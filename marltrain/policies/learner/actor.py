@@ -1,4 +1,4 @@
-"""Acts of K agents of one algorithm: in compiled code, in numpy or in tensors, with their noise."""
+"""Acting of K agents of one algorithm, in compiled code, numpy or tensors, with their noise."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Rngs = Sequence[np.random.Generator]
 
 
 class Actor:
-    """Acts for K agents by networks that it is told to `use`; it changes none of them.
+    """Acting of K agents with the networks set by `use`, without changing the networks.
 
-    nets: name -> network, those that it acts by.
+    nets: name -> network used for acting.
     hyper: the agents' settings.
-    noise: what is drawn ahead, or None where an act draws its own: a model of the user's own is seeded from the same
-      stream at every act, and nothing may be drawn ahead of that.
+    noise: noise that is drawn ahead, or None if each act draws its own. A custom model is seeded from the same stream
+      at every act, so its noise must not be drawn ahead.
     """
 
     nets: Mapping[str, Any]
@@ -40,9 +40,9 @@ class Actor:
         hyper: StackedHyperparameters,
         seeded: Callable[[np.random.Generator], AbstractContextManager[None]] | None,
     ) -> None:
-        """Take what acts are computed with.
+        """Store the parts that acting needs.
 
-        hyper: the agents' settings.  seeded: what seeds a model of the user's own, where there is one.
+        hyper: the agents' settings.  seeded: function that returns the seeding context of a custom model, or None.
         """
         self.algorithm, self.backend, self.hyper, self._seeded = algorithm, backend, hyper, seeded
         ahead = seeded is None and vouched(algorithm, "noise", "noise_by_rows")
@@ -51,16 +51,16 @@ class Actor:
         self._natives: dict[int | None, CompiledActing | None] = {}
 
     def use(self, nets: Mapping[str, Any]) -> None:
-        """Act by these networks from now on."""
+        """Set the networks used for acting."""
         views = {name: net.in_numpy() for name, net in nets.items()}
         in_numpy = None not in views.values() and vouched(self.algorithm, "act", "acts_in_numpy")
         self.nets, self._in_numpy = nets, views if in_numpy else None
         self._natives = {}
 
     def native(self, row: int | None = None) -> CompiledActing | None:
-        """Return the compiled acts of one agent or of all; None if unsupported."""
+        """Return the compiled acting of one agent or of all agents; None if unsupported."""
         kind = self.algorithm.native() if self.noise is not None and self._in_numpy is not None else None
-        if kind is None or "native" not in vars(type(self.algorithm)):  # a subclass may act otherwise
+        if kind is None or "native" not in vars(type(self.algorithm)):  # a subclass may act differently
             return None
         from marltrain.policies.compiled.acting import CompiledActing  # loads numba
         from marltrain.policies.compiled.network import is_known
@@ -69,20 +69,20 @@ class Actor:
         return CompiledActing(kind, network, row) if is_known(network.plan) else None
 
     def act(self, obs: Obs, legal: Array | None, explore: Array, rngs: Rngs) -> Acted:
-        """Decide for [K, B, ...]; noise is drawn for every row."""
+        """Choose actions for observations [K, B, ...]; noise is drawn for every row."""
         draw = self.algorithm.noise if self.noise is None else self.noise.next
         noise = draw(rngs, explore.shape[1])
         return self._decided(None, obs, legal, noise, explore, rngs[0])
 
     def act_row(self, row: int, obs: Obs, legal: Array | None, explore: Array, rng: np.random.Generator) -> Acted:
-        """Decide for one agent only: [1, B, ...]."""
+        """Choose actions for one agent only, [1, B, ...]."""
         noise = self.algorithm.noise([rng], explore.shape[1])
         return self._decided(row, obs, legal, noise, explore, rng)
 
     def _decided(
         self, row: int | None, obs: Obs, legal: Array | None, noise: Any, explore: Array, rng: np.random.Generator
     ) -> Acted:
-        """Decide for one agent or for all: in compiled code or in numpy, where these can, or in tensors."""
+        """Choose actions for one agent or for all agents: in compiled code, else in numpy, else in tensors."""
         if row not in self._natives:
             self._natives[row] = self.native(row)
         if (native := self._natives[row]) is not None:
@@ -115,11 +115,14 @@ class Actor:
 
 
 def vouched(algorithm: Algorithm, method: str, flag: str) -> bool:
-    """Say whether the very class that defines a method of the algorithm sets the flag: a subclass may have its own."""
+    """Return whether the class that defines `method` also sets `flag` to True.
+
+    A subclass that overrides the method without the flag does not inherit the flag.
+    """
     definer = next(cls for cls in type(algorithm).__mro__ if method in vars(cls))
     return bool(vars(definer).get(flag, False))
 
 
 def _of_row(nets: Mapping[str, Any], row: int | None) -> Mapping[str, Any]:
-    """Return the networks as they are, or of one agent only."""
+    """Return the networks of all agents, or those of one agent if `row` is given."""
     return nets if row is None else {name: partial(net, row=row) for name, net in nets.items()}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from marltrain.policies.compiled.replay_update import CompiledUpdates
 
 NO_ROWS = frozenset({"cells", "metrics", "to_numpy", "to_tensor", "weight"})
-"""What a batch of transitions holds that a pass is not given as it is."""
+"""Columns of a batch of transitions that a gradient pass does not get, or gets in another form (weight)."""
 
 
 class AlgorithmLearner(Learner):
@@ -41,7 +41,7 @@ class AlgorithmLearner(Learner):
     when_not_finite = "No weight was moved by it."
 
     def __init__(self, algorithm: Algorithm, backend: Any, seeds: Sequence[int], *, draw: bool) -> None:
-        """Build for K = len(seeds) agents; `draw` initial weights, or leave them to `load`."""
+        """Build K = len(seeds) agents; `draw`: draw the initial weights, otherwise `load` sets them."""
         self.algorithm, self.backend, self.seeds = algorithm, backend, list(seeds)
         self.num_agents = len(seeds)
         self.needs = algorithm.needs()
@@ -86,12 +86,15 @@ class AlgorithmLearner(Learner):
         return self.hyper.version
 
     def set_hyper(self, row: int, name: str, value: Any) -> None:
-        """Set one agent's number, or the schedule it follows; raises ConfigError for what may not change or be."""
+        """Set one agent's hyperparameter to a value or a schedule.
+
+        Raises ConfigError for a structural or unknown setting, or a value out of range.
+        """
         self._rest()
         self.hyper.set(row, name, value)
 
     def at(self, env_steps: int) -> None:
-        """Evaluate the schedules."""
+        """Set all scheduled hyperparameters to their values after `env_steps` env steps."""
         self.hyper.at(env_steps)
 
     def gammas(self) -> Array:
@@ -120,7 +123,7 @@ class AlgorithmLearner(Learner):
         self._rest = _nobody
 
     def loop_state(self) -> State:
-        """Return the weights that it acts with, where they are not those that it learns."""
+        """Return the weights of the acting copies; empty if it acts with the networks that it trains."""
         acting = {} if self.actor.nets is self.weights.nets else self.actor.nets
         return State({}, {name: self.backend.numpy(net.flat) for name, net in acting.items()})
 
@@ -156,7 +159,7 @@ class AlgorithmLearner(Learner):
             self.actor.noise.skip(-1)
 
     def rngs(self, purpose: str) -> list[np.random.Generator]:
-        """Return K generators; those for "test" start anew at every call, so testing moves no other stream."""
+        """Return K generators; those for "test" are reseeded at every call, so tests do not advance other streams."""
         if purpose == "test":
             return [generator(seed, "test") for seed in self.seeds]
         if purpose == "act":
@@ -164,29 +167,29 @@ class AlgorithmLearner(Learner):
         return self._streams[purpose]
 
     def _settle(self) -> None:
-        """Put the generators where the acts so far have left them: noise may be drawn ahead."""
+        """Reset the generators to the position after the last act, because noise may be drawn ahead."""
         if self.actor.noise is not None:
             self.actor.noise.settle()
 
     def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
-        """Decide for all rows; noise is drawn for every row, whatever `turn` and `explore` say."""
+        """Choose actions for all rows; noise is drawn for every row, independent of `turn` and `explore`."""
         return self.actor.act(obs, legal, explore, rngs)
 
     def act_row(self, row: int, obs: Obs, legal: Array | None, explore: Array, rng: np.random.Generator) -> Acted:
-        """Decide for one agent only: [1, B, ...]."""
+        """Choose actions for one agent only, [1, B, ...]."""
         return self.actor.act_row(row, obs, legal, explore, rng)
 
     # learning
 
     def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:
-        """See `Learner`; transitions are read in compiled code, where it can."""
+        """See `Learner`; compiled code reads transitions where it supports them."""
         from marltrain.policies.compiled.replay_kernel import reader_of
 
         needs = self.algorithm.needs()
         return streams.reader(seats, needs, None if needs.on_policy else reader_of)
 
     def update(self, batch: Batch, *, learn: Array, batch_size: int) -> dict[str, Array]:
-        """Learn: one gradient pass off-policy, epochs x minibatches of a whole rollout on-policy."""
+        """Make one gradient pass (off-policy), or epochs x minibatches over a rollout (on-policy)."""
         metrics = MeanMetrics(self.backend)
         tensors = self._tensors_of(batch)
         learn = learn & (batch.weight.sum(1) > 0)
@@ -223,9 +226,9 @@ class AlgorithmLearner(Learner):
         self.gradient_steps += learn * updates
 
     def shares(self, learn: Array, hyper: Array) -> Array:
-        """Return by how much the targets follow after each of the next updates, [U, K].
+        """Return the share by which the target networks move after each of the next updates, [U, K].
 
-        learn: [K] bool.  hyper: [U, H, K], every number as it is then.
+        learn: [K] bool.  hyper: [U, H, K], the hyperparameters at each update.
         """
         updates = self.updates + learn * np.arange(1, len(hyper) + 1)[:, None]
         numbers = {name: hyper[:, i] for i, name in enumerate(self.hyper.names)}
@@ -238,7 +241,7 @@ class AlgorithmLearner(Learner):
     def _learn_rollout(
         self, batch: Rollout, tensors: TensorBatch, learn: Array, batch_size: int, metrics: MeanMetrics
     ) -> None:
-        """Make epochs x minibatches passes over a prepared rollout."""
+        """Make epochs x minibatches gradient passes over a prepared rollout."""
         pace, rngs = self.pace, self.rngs("update")
         width = int if self.passes.at_once else self.backend.width
         cut = Minibatches(batch.weight, pace.minibatches, batch_size, width=width)
@@ -255,7 +258,7 @@ class AlgorithmLearner(Learner):
         self.gradient_steps += due.sum(0)
 
     def _pass(self, columns: Mapping[str, Any], active: Array, metrics: MeanMetrics) -> None:
-        """One gradient pass: every phase whose turn it is, in order."""
+        """Make one gradient pass: all due phases, in order."""
         if not np.count_nonzero(active):
             return
         for one in self.passes:
@@ -272,22 +275,22 @@ class AlgorithmLearner(Learner):
             self.passes.follow(self.weights, share)
 
     def close(self) -> None:
-        """End the processes or threads that its passes started."""
+        """End the processes or threads that the gradient passes started."""
         self.passes.close()
 
     def reported(self) -> dict[str, str]:
-        """Return what is told with the metrics: its name there -> the number's own."""
+        """Return the hyperparameters reported with the metrics: metric name -> hyperparameter name."""
         rates = {f"learning_rate/{name}": self.algorithm.rate_name(name) for name in self.weights.online}
         return {**rates, **({"epsilon": "epsilon"} if "epsilon" in self.hyper.names else {})}
 
     def _custom_randomness(self, rng: np.random.Generator) -> Any:
-        """Seed the framework's global generator around a user's own model, which may draw from it."""
+        """Return a context that seeds the framework's global generator if a custom model may draw from it."""
         return self.backend.seeded(rng) if self.weights.custom else nullcontext()
 
     # saving
 
     def export(self, row: int) -> AgentState:
-        """Return everything that one agent is, as numpy arrays and JSON values."""
+        """Return the complete state of one agent, as numpy arrays and JSON values."""
         self._rest()
         self._settle()
         info = {
@@ -300,7 +303,7 @@ class AlgorithmLearner(Learner):
         return AgentState(info, self.weights.export(row))
 
     def load(self, row: int, state: AgentState) -> None:
-        """Become, in one row, the agent that was exported; raises SaveError when it is of another kind."""
+        """Load an exported agent into one row; raises SaveError for an agent of another kind."""
         self._rest()
         self._settle()
         self.weights.load(row, state.arrays)

@@ -1,4 +1,4 @@
-"""One phase of a gradient step as a function of tensors, which a backend can trace, compile or split by rows."""
+"""Gradient steps: one phase as a function of tensors, which a backend can trace, compile or split by rows."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ TOTAL = "the loss itself"
 
 
 class GradientStep:
-    """Moves the networks of one phase: targets, loss and gradients, clipping, optimisers.
+    """Training step of one phase's networks: targets, loss and gradients, clipping, optimizers.
 
-    numbers: the agents' settings, in the order of `names`, are one array: a compiled call is paid by argument.
-    metrics: the names of the values that a call returns; known after the first call.
+    names: order of the agents' settings in the array `numbers`. One array is cheaper, because a compiled call has a
+      cost per argument.
+    metrics: the names of the values that a call returns; empty before the first call.
     """
 
     def __init__(
         self, phase: Phase, algorithm: Algorithm, backend: Any, nets: Mapping[str, Any], optimisers: Mapping[str, Any]
     ) -> None:
-        """Bind the parts of a learner; `nets` holds the targets too."""
+        """Store the parts of a learner; `nets` includes the target networks."""
         self.phase, self.algorithm, self.backend = phase, algorithm, backend
         self.nets, self.optimisers = nets, optimisers
         self.names = algorithm.numbers()
@@ -33,9 +34,10 @@ class GradientStep:
         self._function = backend.function(self._step)
 
     def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
-        """Make one pass for the agents that are `due` [K] bool; the others stay as they are. Returns metrics [M, K].
+        """Make one gradient pass for the agents where `due` [K] is True; returns metrics [M, K].
 
-        numbers: [H, K, 1], the agents' settings. An agent whose loss or gradient is not finite keeps its weights.
+        The other agents do not change.  numbers: [H, K, 1], the agents' settings.
+        An agent with a non-finite loss or gradient keeps its weights.
         """
         measured = self._function(
             dict(columns), numbers, None if np.count_nonzero(due) == len(due) else self.backend.tensor(due)
@@ -52,7 +54,7 @@ class GradientStep:
         ops, (grads, norms, factor) = backend.ops, backend.clip(grads, hyper["max_grad_norm"][:, 0])
         fine = ops.isfinite(measured.pop(TOTAL) + sum(norms))
         for name, norm, grad in zip(self.phase.trains, norms, grads, strict=True):
-            measured[f"grad_norm/{name}"] = ops.where(fine, norm, np.nan)  # so that it is seen, whatever the cause
+            measured[f"grad_norm/{name}"] = ops.where(fine, norm, np.nan)  # reports a non-finite loss, too
             measured[f"grad_norm_clipped/{name}"] = norm * factor
             rate = hyper[self.algorithm.rate_name(name)][:, 0]
             safe, rate = ops.where(fine[:, None], grad, 0.0), ops.where(fine, rate, 0.0)
@@ -65,7 +67,7 @@ class GradientStep:
             self.algorithm.over_rows(self.backend.ops, batch)
 
     def _losses(self, nets: Mapping[str, Any], columns: Mapping[str, Any], hyper: Mapping[str, Any]) -> Any:
-        """Return the loss [K] and metrics of some rows: over parts of the rows they add up."""
+        """Return the loss [K] and the metrics of some rows; the sums over parts of the rows give the total."""
         backend, batch = self.backend, TensorBatch(**columns)
         if self.phase.targets is not None:
             with backend.no_gradient():
@@ -75,17 +77,17 @@ class GradientStep:
 
 
 class PartialGradientStep(GradientStep):
-    """The pass of a replica, which is given part of the rows: what needs all was done before they were parted."""
+    """The gradient pass of a replica on its part of the rows; `over_rows` has run on all rows before the split."""
 
     def _over_rows(self, batch: TensorBatch) -> None:
         pass
 
 
 class GradientSteps:
-    """A learner's passes, one a phase, in order: made where the learner is. `Replicas` has others make them.
+    """The gradient passes of a learner, one per phase, in order, in the learner's process; see also `Replicas`.
 
-    native: whether compiled code makes them, and can do so amid batch steps.
-    at_once: whether there is one that makes all passes over a rollout at once: (columns, dealt, numbers, due [P, K])
+    native: whether compiled code makes the passes and can make them between batch steps.
+    at_once: whether a single call makes all passes over a rollout: (columns, dealt, numbers, due [P, K])
       -> metrics [P, M, K].
     """
 
@@ -93,29 +95,29 @@ class GradientSteps:
     at_once = False
 
     def __init__(self, made: Sequence[Any]) -> None:
-        """Hold what is called for each phase, (columns, numbers, due) -> metrics [M, K], or what makes all at once."""
+        """Store the function of each phase, (columns, numbers, due) -> metrics [M, K], or the one of `at_once`."""
         self.made = list(made)
 
     def __iter__(self) -> Iterator[Any]:
-        """Go through the phases."""
+        """Iterate over the functions of the phases."""
         return iter(self.made)
 
     def begin(self, weights: Weights) -> None:
-        """Get ready for the passes of an update."""
+        """Prepare the passes of an update."""
 
     def networks(self, nets: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the networks that a rollout is prepared with."""
+        """Return the networks that `Algorithm.prepare` uses."""
         return nets
 
     def end(self, weights: Weights) -> None:
-        """Give the weights what the passes of an update have moved."""
+        """Copy the results of an update's passes into the weights."""
 
     def follow(self, weights: Weights, share: Array) -> None:
-        """Have the targets follow by their `share` [K]."""
+        """Move the target networks towards the online networks by `share` [K]."""
         weights.follow(share)
 
     def outdated(self) -> None:
-        """Take note that the learner was loaded."""
+        """Mark the state of the passes as outdated, because the learner has loaded an agent."""
 
     def close(self) -> None:
-        """End what was started; a later update starts it anew."""
+        """End the started processes or threads; a later update starts them again."""

@@ -1,4 +1,4 @@
-"""The hyperparameters of K agents that may change in training."""
+"""The hyperparameters of K agents that may change during training."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from marltrain.policies.schedules import Schedule
 
 
 class StackedHyperparameters:
-    """The numbers of K agents, each with a value or a schedule of its own.
+    """The hyperparameters of K agents; each agent has its own value or schedule.
 
-    names: of the numbers.  values: name -> [K] float64; infinite where a number is switched off.
-    columns: name -> [K, 1] float32, the same for acting in numpy.
-    schedules: [K] mappings, name -> the schedule that the number follows.
-    version: changes whenever a number is set, other than by its schedule.
+    names: the hyperparameters' names.  values: name -> [K] float64; infinite for a disabled limit (None).
+    columns: name -> [K, 1] float32, the same values for acting in numpy.
+    schedules: [K] mappings, name -> schedule.
+    version: changes whenever a hyperparameter is set, except by its schedule.
     """
 
     def __init__(self, algorithm: Algorithm, backend: Any, num_agents: int) -> None:
-        """Begin with the settings of the algorithm."""
+        """Start with the settings of the algorithm."""
         self.settings, self.backend, self._who = algorithm.settings, backend, algorithm.name
         self._rules = {f.name: f for f in fields(self.settings) if f.name in algorithm.numbers()}
         self.names = tuple(self._rules)
@@ -40,12 +40,15 @@ class StackedHyperparameters:
                 self.set(row, name, getattr(self.settings, name))
 
     def get(self, row: int, name: str) -> float | None:
-        """Return the present value of one agent's number; None where it is switched off."""
+        """Return the current value of one agent's hyperparameter; None if it is disabled."""
         self._check_known(name)
         return None if getattr(self.settings, name) is None else float(self.values[name][row])
 
     def set(self, row: int, name: str, value: Any) -> None:
-        """Set one agent's number, or the schedule it follows; raises ConfigError for what may not change or be."""
+        """Set one agent's hyperparameter to a value or a schedule.
+
+        Raises ConfigError for a structural or unknown setting, a value out of range, or a change to or from None.
+        """
         self._check_known(name)
         settings, rule = self.settings, self._rules[name]
         check(rule, value, type(settings), self._who)
@@ -61,12 +64,12 @@ class StackedHyperparameters:
             value = value(0)
         else:
             self.schedules[row].pop(name, None)
-        self.values[name][row] = np.inf if value is None else value  # an infinite limit limits nothing
+        self.values[name][row] = np.inf if value is None else value  # None disables the limit
         self.version += 1
         self._changed(name)
 
     def at(self, env_steps: int) -> None:
-        """Evaluate the schedules."""
+        """Set all scheduled hyperparameters to their values after `env_steps` env steps."""
         changed = set()
         for row, schedules in enumerate(self.schedules):
             for name, schedule in schedules.items():
@@ -78,7 +81,7 @@ class StackedHyperparameters:
             self._changed(name)
 
     def values_at(self, env_steps: Sequence[int]) -> Array:
-        """Return every number as it will be after env steps [R] of the run: [R, H, K] float64."""
+        """Return all hyperparameters after each of the given env steps [R] of the run, [R, H, K] float64."""
         made = np.repeat(np.stack(list(self.values.values()))[None], len(env_steps), 0)
         places = {name: i for i, name in enumerate(self.names)}
         for row, schedules in enumerate(self.schedules):
@@ -87,11 +90,11 @@ class StackedHyperparameters:
         return made
 
     def tensors(self) -> dict[str, Any]:
-        """Return every number as a tensor [K, 1]."""
+        """Return each hyperparameter as a tensor [K, 1]."""
         return dict(zip(self.columns, self.backend.ops.unstack(self.stacked()), strict=True))
 
     def stacked(self) -> Any:
-        """Return every number in one tensor, [H, K, 1], in the order of `names`."""
+        """Return all hyperparameters in one tensor [H, K, 1], in the order of `names`."""
         if self._stacked is None:
             self._stacked = self.backend.tensor(np.stack([self.columns[name] for name in self.names]))
         return self._stacked
@@ -104,7 +107,7 @@ class StackedHyperparameters:
         }
 
     def load(self, row: int, state: State) -> None:
-        """Take one agent's values and schedules over; raises SaveError for those of another kind of agent."""
+        """Load one agent's values and schedules; raises SaveError for those of another kind of agent."""
         hyper: Mapping[str, Any] = state.value("hyper", dict)
         if set(hyper) != set(self.names):
             raise SaveError(f"{state.place('hyper')} holds {sorted(hyper)}, expected {sorted(self.names)}")
@@ -126,6 +129,6 @@ class StackedHyperparameters:
         raise ConfigError(f"{self._who}: setting {name!r} {why} (numbers: {', '.join(self.names)})")
 
     def _changed(self, name: str) -> None:
-        """Renew a number's column."""
+        """Update the column of one hyperparameter and discard the stacked tensor."""
         self.columns[name] = self.values[name].astype(np.float32)[:, None]
         self._stacked = None

@@ -1,4 +1,4 @@
-"""Learner: K agents computed together. It is the only owner of weights, targets, moments and random streams."""
+"""Learner: K agents computed together; it owns their weights, target networks, moments and random streams."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ PURPOSES = ("act", "sample", "update")
 
 @dataclass(frozen=True)
 class Pace:
-    """When a learner wants to learn, in env steps; None: the trainer's value.
+    """Update schedule of a learner; None means the trainer's value.
 
-    update_per_step, learning_starts: off-policy only: gradient passes an env step, and how long none are made.
-    epochs, minibatches: on-policy only: passes over a rollout, and minibatches of each, in place of a batch size.
-    least_rows: on-policy only: rows without which a minibatch cannot be learned from; an update waits for so many.
+    update_freq: env steps between updates.
+    batch_size: rows of a batch or minibatch.
+    update_per_step: gradient passes per env step (off-policy only).
+    learning_starts: env steps before the first update (off-policy only).
+    epochs: passes over a rollout (on-policy only).
+    minibatches: minibatches per epoch, in place of a batch size (on-policy only).
+    least_rows: smallest number of rows in a minibatch; an update is delayed until there are as many (on-policy only).
     """
 
     update_freq: int | None = None
@@ -41,12 +45,15 @@ class Pace:
 
 
 class Learner:
-    """K agents computed together; row k is agent k. What the loop talks to.
+    """K agents computed together; row k is agent k. The interface between the training loop and the agents.
 
-    acts_ahead: whether an act can be taken back, and rows decide alike whatever the others are shown.
-    needs: what it must be given to learn, or None when it never learns.
+    settings_version: changes whenever a setting of an agent changes, except by its schedule.
+    num_agents: K.
+    acts_ahead: whether `take_back` works, and the action of a row does not depend on the other rows.
+    needs: the data required for learning, or None if the learner never learns.
+    pace: the update schedule.
+    when_not_finite: the sentence about the weights in the error for a loss that is not finite.
     gradient_steps: [K] int64, gradient passes so far.
-    edition: changes whenever its agents' settings or random streams were set anew, other than by their schedules.
     """
 
     settings_version: int = 0
@@ -58,57 +65,62 @@ class Learner:
     gradient_steps: Array
 
     def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
-        """Decide for [K, B, ...] observations; rows without `turn` [K, B] may be anything. explore: [K, B] bool."""
+        """Choose actions for observations [K, B, ...]; actions of rows without `turn` [K, B] are arbitrary.
+
+        explore: [K, B] bool.  carry: the recurrent state or None.  rngs: K generators, see `rngs`.
+        """
         raise TypeError(f"{type(self).__name__} must define act")
 
     def take_back(self) -> None:
-        """Take the last act back: the next one draws the same noise. Only where it `acts_ahead`."""
+        """Undo the last act, so that the next act draws the same noise; requires `acts_ahead`."""
         raise TypeError(f"{type(self).__name__} takes no act back")
 
     def native(self) -> CompiledActing | None:
-        """Return acts of its agents for compiled code to make, or None where they are not of a kind that it knows."""
+        """Return the compiled form of `act`, or None if the algorithm or network has no compiled form."""
         return None
 
     def ready(self, acting: CompiledActing, rngs: Any) -> tuple[int, int]:
-        """Get acts ready that compiled code makes: return the number of the next, and how many there may be."""
+        """Prepare acts for compiled code; return the index of the next act and the number of prepared acts."""
         raise TypeError(f"{type(self).__name__} does not act in compiled code")
 
     def acted(self, acts: int) -> None:
-        """Take note that so many of them were made."""
+        """Record that compiled code has made `acts` of the prepared acts."""
 
     def native_updates(self, reader: Reader, batch_size: int) -> CompiledUpdates | None:
-        """Return its updates for compiled code to make, or None where they are not of a kind that it knows."""
+        """Return the compiled form of `update`, or None if the algorithm or reader has no compiled form."""
         return None
 
     def updated(self, learn: Array, updates: int) -> None:
-        """Count updates of the agents that `learn` [K] bool, which compiled code has made."""
+        """Count the updates that compiled code has made for the agents where `learn` [K] is True."""
         raise TypeError(f"{type(self).__name__} does not learn in compiled code")
 
     def rngs(self, purpose: str) -> Any:
-        """Return K generators for "act", "sample" or "update", or for "test": those start anew at every call."""
+        """Return K generators for "act", "sample", "update" or "test"; those for "test" are reseeded at every call."""
         return ()
 
     def gammas(self) -> Array:
-        """Return each agent's discount a decision, [K] float64."""
+        """Return each agent's discount per decision, [K] float64."""
         return np.full(self.num_agents, 0.99)
 
     def at(self, env_steps: int) -> None:
-        """Set whatever follows a schedule to its value after `env_steps` env steps of the run."""
+        """Set all scheduled settings to their values after `env_steps` env steps of the run."""
 
     def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:
-        """Return how it reads what happened; row k learns from the players `seats[k]`."""
+        """Return the reader of the streams; agent k learns from the players `seats[k]`."""
         if self.needs is None:
             raise TypeError(f"{type(self).__name__} never learns: it needs no reader")
         return streams.reader(seats, self.needs)
 
     def update(self, batch: Any, *, learn: Array, batch_size: int) -> dict[str, Array]:
-        """Learn from a batch [K, B, ...]; only rows where `learn` [K] change. Returns metrics [K]."""
+        """Update the agents where `learn` [K] is True from a batch [K, B, ...]; returns metrics [K]."""
         raise TypeError(f"{type(self).__name__} never learns")
 
     def act_with_copies(self, who: str, rest: Callable[[], object]) -> None:
-        """Act with copies of what learns, so that another thread may learn meanwhile; ConfigError where it cannot.
+        """Act with copies of the networks, so that another thread can update the originals.
 
-        rest: waits for that thread; called before an agent is read or changed.
+        who: the agents' seats, for the error.
+        rest: function that waits for that thread; called before an agent is read or changed.
+        Raises ConfigError if the learner does not support copies.
         """
         raise ConfigError(
             f'collect="overlap" needs agents of marltrain\'s own algorithms, over NetworkSpecs and without strategy=; '
@@ -116,17 +128,17 @@ class Learner:
         )
 
     def renew_copies(self) -> None:
-        """Renew the copies that it acts with."""
+        """Copy the current weights into the networks that it acts with."""
 
     def act_directly(self) -> None:
-        """Act with what learns, as it does from the start."""
+        """Act with the networks that it trains; this is the default."""
 
     def loop_state(self) -> State:
-        """Return what it keeps of the running loop, beside what its agents are; nothing, unless a kind of it does."""
+        """Return the state of the running loop that the agents' states do not hold; empty by default."""
         return State()
 
     def restore_loop(self, state: State) -> None:
-        """Take back what `loop_state` returned."""
+        """Restore the state that `loop_state` returned."""
 
     def close(self) -> None:
-        """End whatever it started; it is started anew where the learner learns again."""
+        """End the processes or threads of the learner; the next update starts them again."""

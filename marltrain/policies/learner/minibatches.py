@@ -1,4 +1,4 @@
-"""Cuts a rollout [K, B] into minibatches: each agent's own permutation, shares as even as they can be."""
+"""Split a rollout [K, B] into minibatches of nearly equal size, with a separate permutation for each agent."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ DONE_WITH = frozenset(
     {"boot", "boot_obs", "boot_legal", "cut", "discount", "extras", "metrics", "reward", "to_numpy", "to_tensor",
      "truncated", "weight"}
 )  # fmt: skip
-"""What a rollout holds that is not [K, B, ...], or has done its part when the rollout is prepared."""
+"""Columns of a rollout that minibatches omit: not [K, B, ...], or not needed after `Algorithm.prepare`."""
 
 
 @dataclass(frozen=True)
 class Dealt:
-    """The minibatches of several epochs, by number: P = epochs x M of them.
+    """The minibatches of several epochs as row numbers; P = epochs x M minibatches.
 
-    index, weight: [epochs, K, N]: the rows of an epoch side by side, int64, and their shares, float32; 0: padding.
-    epoch, start, stop: [P] int64: where each minibatch is.  present: [P, K] bool: which agents have rows in it.
+    index: [epochs, K, N] int64, the row numbers of an epoch, minibatch after minibatch.
+    weight: [epochs, K, N] float32, the rows' weights; 0 for padding.
+    epoch, start, stop: [P] int64, the epoch and the range of columns of each minibatch.
+    present: [P, K] bool, whether an agent has rows in the minibatch.
     """
 
     index: Array
@@ -36,18 +38,18 @@ class Dealt:
 
 
 class Minibatches:
-    """Minibatch m of M takes each agent's own m-th share of its rows, padded with weight 0.
+    """M minibatches of a rollout; minibatch m holds part m of each agent's rows, padded with weight 0.
 
-    With a fixed number M every agent is cut into M; with a batch size, an agent of n rows into ceil(n / batch_size),
-    and one with fewer than the others sits out the last of an epoch.
+    With a fixed number of minibatches each agent's rows are split into that many parts. With a batch size, n rows are
+    split into ceil(n / batch_size) parts. An agent with fewer parts than others has no rows in the last minibatches.
     """
 
     def __init__(
         self, weight: Array, minibatches: int | None, batch_size: int, *, width: Callable[[int], int] = int
     ) -> None:
-        """Count each agent's rows from `weight` [K, B]; real rows come first.
+        """Count each agent's rows in `weight` [K, B]; padding must follow the rows.
 
-        width: rounds a minibatch's number of rows up to one that a compiled backend has met already.
+        width: function that rounds the row count of a minibatch up, so that a compiled backend sees few shapes.
         """
         self.weight, self.width = weight, width
         self.counts = (weight > 0).sum(1)
@@ -58,7 +60,7 @@ class Minibatches:
     def epochs(
         self, epochs: int, rngs: Sequence[np.random.Generator], tensors: TensorBatch, backend: Any
     ) -> Iterator[tuple[dict[str, Any], Array]]:
-        """Yield (the columns of a minibatch, which agents have rows in it [K] bool), epochs x M times."""
+        """Yield (columns of a minibatch, present [K] bool: whether an agent has rows in it), epochs x M times."""
         rows = columns_of(tensors)
         for _ in range(epochs):
             index, weight = self._deal(rngs)
@@ -68,7 +70,7 @@ class Minibatches:
                 yield {n: backend.columns(v, start, stop) for n, v in dealt.items()}, present
 
     def dealt(self, epochs: int, rngs: Sequence[np.random.Generator]) -> Dealt:
-        """Return the same by number, all at once."""
+        """Return the row numbers of all minibatches of `epochs`, drawn from the same random streams."""
         index, weight = (np.stack(arrays) for arrays in zip(*(self._deal(rngs) for _ in range(epochs)), strict=True))
         starts, stops = np.array(self.edges).T
         return Dealt(
@@ -77,11 +79,11 @@ class Minibatches:
         )  # fmt: skip
 
     def _present(self) -> Array:
-        """Return which agents have rows in each minibatch of an epoch, [M, K]."""
+        """Return whether each agent has rows in each minibatch of an epoch, [M, K] bool."""
         return np.arange(len(self.edges))[:, None] < np.minimum(self.shares, self.counts)
 
     def _lay_out(self) -> None:
-        """Lay the minibatches side by side: how wide each is, and which columns hold each agent's rows."""
+        """Compute the column range of each minibatch, and the columns that hold each agent's rows."""
         own = [_even(int(n), int(m)) for n, m in zip(self.counts, self.shares, strict=True)]
         longest = [max(int(sizes[m]) if m < len(sizes) else 0 for sizes in own) for m in range(int(self.shares.max()))]
         stops = np.cumsum([self.width(rows) for rows in longest])
@@ -95,7 +97,7 @@ class Minibatches:
         ]
 
     def _deal(self, rngs: Sequence[np.random.Generator]) -> tuple[Array, Array]:
-        """Return row numbers [K, sum of widths], and their weights: shares of the minibatch, 0 for padding."""
+        """Return row numbers and weights, each [K, sum of widths]; weights sum to 1 per minibatch, 0 for padding."""
         index = np.zeros((len(rngs), self.edges[-1][1]), np.int64)
         weight = np.zeros(index.shape, np.float32)
         for k, rng in enumerate(rngs):
@@ -110,12 +112,12 @@ class Minibatches:
 
 
 def columns_of(tensors: TensorBatch) -> dict[str, Any]:
-    """Return what of a prepared rollout its minibatches hold, but for the weight."""
+    """Return the columns of a prepared rollout that its minibatches hold, without the weight."""
     return {name: value for name, value in vars(tensors).items() if name not in DONE_WITH}
 
 
 def _even(rows: int, parts: int) -> Array:
-    """Return the sizes of as even parts as can be, the larger first."""
+    """Return the sizes of `parts` parts of `rows` rows that differ by at most 1, larger parts first."""
     return np.array([rows // parts + (i < rows % parts) for i in range(parts)])
 
 

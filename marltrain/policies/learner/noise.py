@@ -1,4 +1,4 @@
-"""Noise drawn for many acts at once: one call costs much more than the numbers."""
+"""Noise drawn for many acts at once, because a call costs much more than its numbers."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ import numpy as np
 from marltrain.layout import Array
 
 ROWS = 2048
-"""Rows of each agent that are drawn at once, at most."""
+"""Maximum number of rows per agent in one draw."""
 Draw = Callable[[Sequence[np.random.Generator], int], dict[str, Array]]
 """(K generators, B rows) -> arrays [K, B, ...]."""
 
 
 class Noise:
-    """The noise of a learner's acts, handed out act by act; the numbers are those of drawing it act by act.
+    """Noise of a learner's acts, drawn ahead in blocks; the numbers are equal to those of drawing per act.
 
-    `draw` must go on where it was: noise of a + b rows is that of a rows, then that of b. The generators run ahead of
-    what was handed out, twice as far each time; whoever else uses or saves them calls `settle` before.
+    `draw` must be sequential: noise of a + b rows is the noise of a rows followed by that of b rows. Each block is
+    twice as long as the last, up to `ROWS`. The generators are therefore ahead of the used noise. Call `settle` before
+    any other use of them and before saving them.
     """
 
     def __init__(self, draw: Draw) -> None:
-        """Nothing is drawn yet."""
+        """Store the draw function, without drawing."""
         self._draw = draw
         self._rngs: Sequence[np.random.Generator] | None = None
         self._rows = self._acts = self._given = 0
@@ -36,9 +37,9 @@ class Noise:
         return {name: values[:, at] for name, values in drawn.items()}
 
     def ahead(self, rngs: Sequence[np.random.Generator], rows: int) -> tuple[dict[str, Array], int, int]:
-        """Return the noise of several acts, arrays [K, acts, rows, ...], which of them is next, and how many are left.
+        """Return (noise of several acts [K, acts, rows, ...], index of the next act, number of acts left).
 
-        Whoever uses some of it says so by `skip`.
+        The caller counts used acts with `skip`.
         """
         if rngs is not self._rngs or rows != self._rows:
             self.settle()
@@ -48,11 +49,11 @@ class Noise:
         return self._drawn, self._given, self._acts - self._given
 
     def skip(self, acts: int) -> None:
-        """Count acts whose noise has been used; -1 where the last one's is to be used again."""
+        """Count `acts` acts as used; -1 makes the last act's noise available again."""
         self._given += acts
 
     def settle(self) -> None:
-        """Put the generators where drawing act by act would have left them."""
+        """Reset the generators to the position after the used noise, as if drawn per act."""
         if self._rngs is not None and self._given < self._acts:
             for rng, state in zip(self._rngs, self._before, strict=True):
                 rng.bit_generator.state = state

@@ -1,4 +1,4 @@
-"""Updates that fall due together, planned for compiled code."""
+"""Plans and results of updates that compiled code makes between batch steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from marltrain.layout import Array
 
 
 class DueUpdates(NamedTuple):
-    """After how many batch steps it is due, at which env step of the run, and how many updates it has."""
+    """One due round of updates.
+
+    after: batch steps until the round is due.  env_steps: env steps of the run at that time.
+    updates: number of updates in the round.
+    """
 
     after: int
     env_steps: int
@@ -19,11 +23,13 @@ class DueUpdates(NamedTuple):
 
 
 class MadeUpdates(NamedTuple):
-    """Rounds that were made, R of them, of U updates in all.
+    """Results of R rounds with U updates in total.
 
-    counts: [R] int64, the updates of each.  measured: [U, M, K] float64, the metrics `names` of each update.
-    reported: [R, L, K], what else is told of each round, by the names that follow.  broken: whether the last update's
-    loss or gradient was not finite: its round was given up.
+    counts: [R] int64, updates per round.
+    names: the names of the M metrics, then of the L reported values.
+    measured: [U, M, K] float64, the metrics of each update.
+    reported: [R, L, K], further values of each round.
+    broken: whether the last update had a non-finite loss or gradient; its round was aborted.
     """
 
     rounds: Sequence[DueUpdates]
@@ -34,11 +40,11 @@ class MadeUpdates(NamedTuple):
     broken: bool
 
     def means(self) -> Array:
-        """Return the means over each round that was not given up and had updates, [R, M + L, K]."""
+        """Return the means over each completed round with at least one update, [R, M + L, K]."""
         whole = len(self.rounds) - self.broken
         counts = self.counts[:whole]
         values, reported = self.measured[: int(counts.sum())], self.reported[:whole]
-        if len(values) != whole or not counts.all():  # not one each
+        if len(values) != whole or not counts.all():  # otherwise each round has exactly one update
             stops = np.cumsum(counts)
             means = [values[stop - n : stop].mean(0) for stop, n in zip(stops, counts, strict=True) if n]
             values, reported = np.stack(means) if means else values, reported[counts > 0]

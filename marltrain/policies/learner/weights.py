@@ -12,15 +12,18 @@ from marltrain.random import generator
 
 
 class Weights:
-    """All that gradient steps change, for K agents.
+    """The parameters that updates change, for K agents.
 
-    online: name -> network.  target: name -> the copy that follows it.  nets: both; targets are called "target_<name>".
-    optimisers: name -> optimizer of a network.
-    custom: whether a network is a user's own module.
+    online: name -> network.  target: name -> target network.  nets: both; targets are named "target_<name>".
+    optimisers: network name -> optimizer.
+    custom: whether any network is a custom module.
     """
 
     def __init__(self, algorithm: Algorithm, backend: Any, num_agents: int, seeds: Sequence[int] | None) -> None:
-        """Build networks and optimizers; initial weights are drawn from `seeds` [K], or left to `load` and `assign`."""
+        """Build networks and optimizers.
+
+        seeds: [K] seeds of the initial weights; None if `load` or `assign` sets the weights.
+        """
         self.backend, self._who = backend, algorithm.name
         self.online: dict[str, Any] = {}
         for name, (spec, heads) in algorithm.networks().items():
@@ -33,13 +36,13 @@ class Weights:
         self.optimisers = {name: backend.optimiser(kind, net, epsilon) for name, net in self.online.items()}
 
     def follow(self, share: Array) -> None:
-        """Move the targets by their `share` [K] towards the networks that they follow."""
+        """Move the target networks towards the online networks by `share` [K]; 1 copies."""
         moved = self.backend.tensor(share.astype("float32"))
         for name, target in self.target.items():
             target.follow(self.online[name], moved)
 
     def trained(self, *, targets: bool = False) -> dict[str, Array]:
-        """Return what gradient steps change: weights, moments and step counts [K, ...]; with `targets`, theirs too."""
+        """Return the weights, moments and step counts, each [K, ...]; `targets` includes the target networks."""
         nets = self.nets if targets else self.online
         made = {f"net/{name}": self.backend.numpy(net.flat) for name, net in nets.items()}
         for name, optimiser in self.optimisers.items():
@@ -48,7 +51,7 @@ class Weights:
         return made
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
-        """Take over what `trained` of other weights returned."""
+        """Copy the arrays that `trained` of other weights returned."""
         for kind, held in _grouped(arrays).items():
             group, _, name = kind.partition("/")
             if group == "net":
@@ -68,7 +71,7 @@ class Weights:
         return arrays
 
     def load(self, row: int, arrays: Mapping[str, Array]) -> None:
-        """Take one agent's arrays over; raises SaveError for those of another kind of agent."""
+        """Load one agent's arrays; raises SaveError for those of another kind of agent."""
         groups = _grouped(arrays)
         expected = {*(f"net/{n}" for n in self.nets), *(f"optimiser/{n}" for n in self.optimisers)}
         if set(groups) != expected:

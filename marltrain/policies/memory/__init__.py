@@ -1,4 +1,4 @@
-"""Streams (what happened, stored once) and readers (what a learner is given of it)."""
+"""Streams, which store each step once, and readers, which make batches from the streams for the learners."""
 
 from marltrain.policies.memory.readers import Reader, RolloutReader, UniformReader
 from marltrain.policies.memory.streams import Plan, Streams

@@ -1,7 +1,6 @@
-"""Checks of a restored ring buffer: times, entries of ends, and counts.
+"""Checks of a restored ring buffer: times, entries of the end table, and counts.
 
-Everything here takes whole arrays at once, so that a ring of a million rows is checked in a fraction of the time that
-reading it takes.
+All checks are vectorized, so that checking a ring of a million rows takes a fraction of the time of reading it.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ from marltrain.policies.memory.ring import Ring
 
 
 def span_of(ring: Ring, state: State) -> tuple[int, int, int]:
-    """Return (capacity, now, oldest) of a saved ring; raises SaveError unless this empty one can become like it.
+    """Return (capacity, now, oldest) of a saved ring; raises SaveError unless this empty ring can hold its contents.
 
-    A ring doubles when it is full of rows that are still needed. So no file makes it larger than twice what it holds.
+    A ring doubles when it is full of rows that are still needed. A file therefore cannot request a grown ring larger
+    than twice its contents.
     """
     capacity, now, oldest = state.count("capacity", 1), state.count("now"), state.count("oldest")
     held = now + 1 - oldest
@@ -34,15 +34,16 @@ def span_of(ring: Ring, state: State) -> tuple[int, int, int]:
 
 
 def _grown(first: int, capacity: int, held: int) -> bool:
-    """Whether a ring of `first` batch steps may have come to have room for `capacity`, with `held` in use."""
+    """Return whether doubling a ring of `first` batch steps can give `capacity`, with `held` batch steps in use."""
     times, rest = divmod(capacity, first)
     return rest == 0 and times.bit_count() == 1 and times > 1 and 2 * held > capacity
 
 
 def check_rows(ring: Ring, state: State, now: int, oldest: int) -> dict[str, Array]:
-    """Return the saved columns [P, H, ...] of the H batch steps from `oldest` to `now`; raises SaveError.
+    """Return the saved columns [P, H, ...] of the H batch steps from `oldest` to `now`, checked.
 
-    state: the whole ring's, whose open rows and counts are checked too.
+    state: state of the ring; its open rows and counts are also checked.
+    Raises SaveError for invalid values.
     """
     rows, (players, _, _) = state.part("rows"), ring.axes
     held = now + 1 - oldest
@@ -73,7 +74,7 @@ def check_rows(ring: Ring, state: State, now: int, oldest: int) -> dict[str, Arr
 
 
 def _check_next(rows: State, pointers: Array, acted: Array, times: Array, now: int, entries: int) -> None:
-    """Refuse pointers to neither a later row nor an entry of ends, and pointers from rows without a decision."""
+    """Raise SaveError for pointers to neither a later row nor an end entry, and pointers of rows without a decision."""
     if acted[:, -1].any():
         raise SaveError(f"{rows.place('acted')}: the newest row, of batch step {now}, is not decided yet")
     least, most = np.where(pointers < 0, -1 - entries, times + 1), np.where(pointers < 0, -1, now)
@@ -86,7 +87,7 @@ def _check_next(rows: State, pointers: Array, acted: Array, times: Array, now: i
 
 
 def _check_open(state: State, saved: dict[str, Array], oldest: int, now: int) -> None:
-    """Refuse open rows that do not exist, have no decision, or are whole."""
+    """Raise SaveError for open rows that do not exist, have no decision, or are whole."""
     (players, _, envs), place = saved["next"].shape, state.place("open")
     opened = state.array("open", np.int64, (players, envs))
     within(place, opened, oldest, now - 1, opened != -1)
@@ -99,9 +100,10 @@ def _check_open(state: State, saved: dict[str, Array], oldest: int, now: int) ->
 
 
 def check_ends(state: State, pointers: Array, now: int, obs: dict[str, Array], legal: Array | None) -> None:
-    """Raise SaveError unless each entry of saved ends is unused, or what one row of `pointers` leads to.
+    """Raise SaveError unless each entry of the saved end table is unused or the target of exactly one pointer.
 
-    state: of the ends.  obs, legal: columns [N, ...] of such a table, for their dtypes and shapes.
+    state: state of the table.  pointers: the `next` column of the rows.
+    obs, legal: columns [N, ...] of a table with the expected dtypes and shapes.
     """
     time, unused = state.any_array("time"), state.any_array("unused")
     entries = time.size

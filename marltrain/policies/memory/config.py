@@ -10,34 +10,37 @@ from marltrain.errors import ConfigError, shown
 from marltrain.policies.algorithms.base import MOST_STEPS
 
 LONGEST = 10_000
-"""Rewards that a row may sum: it is gathered one by one."""
+"""Maximum number of rewards that a row may sum; they are added in a loop."""
 
 
 @checked_arguments
 @dataclass(frozen=True)
 class Replay:
-    """Learn off-policy: rows drawn uniformly, with replacement, from the last `capacity` env steps.
+    """Learn off-policy from rows drawn uniformly, with replacement, from the last `capacity` env steps.
 
-    capacity: env steps that stay readable.  n_step: rewards of its player that a row sums before bootstrapping.
-    Raises ConfigError for a number below 1.
+    capacity: env steps that stay readable.  n_step: rewards of a player summed before bootstrapping.
+    Raises ConfigError for a value below 1.
     """
 
     capacity: int = setting(50_000, doc="env steps that stay readable", low=1, high=MOST_STEPS)
     n_step: int = setting(1, doc="rewards summed before bootstrapping", low=1, high=LONGEST)
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the values; raises ConfigError."""
         validate(self, "Replay")
 
 
 @checked_arguments
 @dataclass(frozen=True)
 class Rollouts:
-    """Learn on-policy: each row exactly once, in the first update after it became whole."""
+    """Learn on-policy from each row exactly once, in the first update after it became whole."""
 
 
 def chosen_memory(memory: Any, allowed: tuple[type[Any], ...], who: str) -> Any:
-    """Return what was asked for, the first of `allowed` for None; raises ConfigError for anything else."""
+    """Return the given memory, or the default of the first type in `allowed` for None.
+
+    who: name for the error.  Raises ConfigError for any other value.
+    """
     if memory is None:
         return allowed[0]()
     if isinstance(memory, allowed):

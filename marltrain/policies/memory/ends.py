@@ -1,4 +1,4 @@
-"""Last observations of players whose part of an episode ended: a table beside the ring buffer."""
+"""The end table: final observations of players whose part of an episode ended, stored beside the ring buffer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ START = 64
 
 
 class EndTable:
-    """Observations and legal actions at ends; entries are handed out by `add` and given back by `free`.
+    """Final observations and legal actions; `add` allocates entries and `free` releases them.
 
-    obs: array name -> [N, ...] as the ring stores it.  legal: [N, A] bool or None.
-    time: [N] int64, the batch step at which the end arrived.
+    obs: array name -> [N, ...] in the storage format of the ring.  legal: [N, A] bool or None.
+    time: [N] int64, the batch step at which the end was recorded.
     """
 
     def __init__(self, obs: Mapping[str, Array], legal: Array | None) -> None:
-        """Lay out entries like the given ring columns [P, C, E, ...]."""
+        """Allocate entries with the dtypes and trailing shapes of the given ring columns [P, C, E, ...]."""
         self.obs = {name: np.zeros((START, *column.shape[3:]), column.dtype) for name, column in obs.items()}
         self.legal = None if legal is None else np.zeros((START, legal.shape[-1]), bool)
         self.time = np.zeros(START, np.int64)
@@ -29,11 +29,11 @@ class EndTable:
 
     @property
     def used(self) -> int:
-        """Number of entries handed out and not given back."""
+        """Number of allocated entries."""
         return len(self.time) - len(self._unused)
 
     def add(self, obs: Mapping[str, Array], legal: Array | None, player: Array, env: Array, time: int) -> Array:
-        """Copy `obs[player, env]` and `legal[player, env]` into new entries and return their numbers, [n] int64."""
+        """Copy `obs[player, env]` and `legal[player, env]` into new entries and return their indices, [n] int64."""
         while len(self._unused) < len(player):
             self._grow()
         split = len(self._unused) - len(player)
@@ -47,17 +47,17 @@ class EndTable:
         return entries
 
     def free(self, entries: Array) -> None:
-        """Take entries back: no row points to them any more."""
+        """Release entries to which no row points any more."""
         self._unused.extend(entries.tolist())
 
     def state(self) -> State:
-        """Return every entry, and which are not handed out."""
+        """Return all entries and the indices of unused entries."""
         legal = {} if self.legal is None else {"legal": self.legal}
         obs = {f"obs/{name}": column for name, column in self.obs.items()}
         return State({}, {**obs, **legal, "time": self.time, "unused": np.array(self._unused, np.int64)})
 
     def load(self, state: State) -> None:
-        """Become the table that `state` was asked of, which `check_ends` accepts; raises SaveError for a wrong size."""
+        """Load a state that `check_ends` accepts; raises SaveError for a wrong number of entries."""
         arrays = state.arrays
         entries = len(arrays["time"])
         while len(self.time) < entries:

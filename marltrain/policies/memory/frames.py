@@ -1,8 +1,9 @@
-"""Stacked frames, each stored once: the ring keeps the newest frame, and a stack is read back along the decisions.
+"""Stacked frames, each stored once: the ring stores the newest frame and rebuilds stacks from earlier decisions.
 
-The frame before a decision's own is the one of that player's previous decision in the same episode, and before its
-first decision that first frame again. So a stack can be read back only if the environment stacks what the player saw at
-its own decisions and fills up with the first frame (gymnasium's FrameStackObservation with padding_type "reset").
+The previous frame of a decision is the frame of the player's previous decision in the same episode. At the first
+decision of an episode, the first frame is repeated. A stack can therefore be rebuilt only if the environment stacks the
+frames of the player's own decisions and pads with the first frame (gymnasium's FrameStackObservation with padding_type
+"reset").
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ from marltrain.errors import SpecError
 from marltrain.layout import Array, Layout, Obs
 from marltrain.spec import Group
 
-CHECKED_IN_FULL = 64  # batch steps; from then on one environment is compared each batch step
+CHECKED_IN_FULL = 64  # batch steps; afterwards one environment is compared per batch step
 
 
 class Frames:
-    """Which arrays of a layout hold stacked frames.
+    """The arrays of a layout that hold stacked frames.
 
-    depths: array name -> number of frames, for stacked images only.  deepest: the largest of them, or 1.
+    depths: array name -> number of frames, for stacked images only.  deepest: the largest depth, or 1.
     """
 
     def __init__(self, layout: Layout) -> None:
-        """Read the depths off the layout's image parts."""
+        """Read the depths from the layout's image parts."""
         self.layout = layout
         self.depths = {part.name or "image": part.stack for part in layout.images if part.stack > 1}
         self.deepest = max(self.depths.values(), default=1)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[tuple[int, ...], type]]:
-        """Array name -> (shape, dtype) of what is stored: a stack's newest frame, anything else as it is."""
+        """Array name -> (shape, dtype) of the stored array: the newest frame of a stack, other arrays unchanged."""
         whole = self.layout.shapes
         return {name: (shape[1:] if name in self.depths else shape, dtype) for name, (shape, dtype) in whole.items()}
 
@@ -42,14 +43,14 @@ class Frames:
         return obs if isinstance(obs, dict) else {next(iter(self.layout.shapes)): obs}
 
     def newest(self, obs: Obs) -> dict[str, Array]:
-        """Return views [P, E, ...] of what is stored of an observation [P, E, *O]."""
+        """Return views [P, E, ...] of the stored part of an observation [P, E, *O]."""
         named = self.named(obs)
         if not self.depths:
             return named
         return {name: array[:, :, -1] if name in self.depths else array for name, array in named.items()}
 
     def joined(self, arrays: dict[str, Array]) -> Obs:
-        """Return arrays by name in the form the layout gives observations."""
+        """Return arrays by name in the layout's observation format: a single array or a mapping."""
         return next(iter(arrays.values())) if self.layout.single else arrays
 
 
@@ -79,30 +80,30 @@ class FrameRows(Protocol):
         """Return a column's values at cells."""
 
     def drawable(self, cells: Array) -> Array:
-        """Whether transitions may be drawn from the rows at cells."""
+        """Return whether transitions may be drawn from the rows at cells."""
 
     def obs_at(self, cells: Array) -> Obs:
         """Return observations at cells."""
 
     def after(self, cells: Array, pointers: Array) -> tuple[Obs, Array | None]:
-        """Return observations and legal actions that followed rows whose `next` is `pointers`."""
+        """Return the next observations and legal actions of rows whose `next` is `pointers`."""
 
 
 class FrameHistory:
-    """Which decision came before each decision, for a ring whose images are stacked.
+    """The previous decision of each decision, for a ring with stacked images.
 
-    previous: [P, C, E] int64: time of the player's decision before, in the same episode; -1 for the first.
-    complete: [P, C, E] bool: none of the frames that the row's stack needs has been overwritten.
+    previous: [P, C, E] int64, time of the player's previous decision in the same episode; -1 for the first.
+    complete: [P, C, E] bool, whether the ring still holds all frames of the row's stack.
     """
 
     def __init__(self, ring: FrameRows) -> None:
-        """Allocate beside the ring's columns."""
+        """Allocate the arrays for a ring."""
         self.ring = ring
         self.previous = np.full(ring.axes, -1, np.int64)
         self.complete = np.ones(ring.axes, bool)
 
     def begin(self, before: Array) -> None:
-        """Note the decisions before the newest row's, [P, E] times, -1 for none; and whether its stack is complete."""
+        """Set `previous` of the newest row to the times `before` [P, E], -1 for none, and compute `complete`."""
         ring, slot = self.ring, self.ring.now % self.ring.capacity
         self.previous[:, slot] = before
         complete = np.ones(before.shape, bool)
@@ -114,7 +115,7 @@ class FrameHistory:
         self.complete[:, slot] = complete
 
     def forget(self, slot: int) -> Array:
-        """Mark rows whose stacks lose a frame with this slot; return how many whole ones were lost, [P] int64."""
+        """Mark rows whose stacks need a frame of this slot as incomplete; return the drawable rows lost, [P] int64."""
         ring = self.ring
         following = ring.next[:, slot]
         lost = np.zeros(ring.group.size, np.int64)
@@ -131,7 +132,7 @@ class FrameHistory:
         return lost
 
     def chain(self, cells: Array) -> Array:
-        """Return the cells whose frames make each row's stack, [..., deepest] int64, oldest first."""
+        """Return the cells of the frames in each row's stack, [..., deepest] int64, oldest first."""
         ring = self.ring
         chain = np.empty((*cells.shape, ring.frames.deepest), np.int64)
         chain[..., -1] = cells
@@ -142,9 +143,9 @@ class FrameHistory:
         return chain
 
     def check(self, obs: Obs, wanted: Array, rebuilt_from: Array, when: str, ends: Array | None = None) -> None:
-        """Compare stacks as they came with stacks as they are read back; raises SpecError where they differ.
+        """Compare the environment's stacks with the rebuilt stacks; raises SpecError if they differ.
 
-        wanted: [P, E] bool.  rebuilt_from: [P, E] cells.  ends: [P, E] entries when these are final observations.
+        wanted: [P, E] bool.  rebuilt_from: [P, E] cells.  ends: [P, E] end entries for final observations.
         """
         ring = self.ring
         if ring.now >= CHECKED_IN_FULL:

@@ -1,4 +1,4 @@
-"""Readers of the streams: uniform samples of the past, or each row once, as a rollout."""
+"""Readers of the streams: uniform samples (off-policy), or rollouts that hold each row once (on-policy)."""
 
 from __future__ import annotations
 
@@ -14,57 +14,58 @@ from marltrain.layout import Array, Obs
 from marltrain.policies.batch import Needs, Rollout, Transitions
 from marltrain.policies.memory.ring import Ring
 
-SCAN_BELOW = 32  # times the batch size: with fewer rows to draw, listing them is cheaper than trying cells
+SCAN_BELOW = 32  # times the batch size; with fewer drawable rows, a list of them is cheaper than rejection sampling
 
 
 class Reader:
-    """A view of one group's ring for K agents; agent k reads the players `seats[k]` (rows within the group)."""
+    """A view of one group's ring for K agents; agent k reads the players `seats[k]` (indices within the group)."""
 
     def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
-        """Read `needs.columns` beside what every batch holds."""
+        """Store the ring, the seats and the needs; batches include the extras `needs.columns`."""
         self.ring, self.needs = ring, needs
         self.seats = [np.array(row, np.int64) for row in seats]
         self._players = np.concatenate(self.seats)
         self._firsts = np.cumsum([0, *(len(row) for row in self.seats[:-1])])
 
     def size(self) -> Array:
-        """Return how many rows are to be had now, [K] int64."""
+        """Return the number of available rows, [K] int64."""
         counts: Array = np.add.reduceat(self.ring.whole[self._players], self._firsts)
         return counts
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Any:
-        """Draw a batch; see `UniformReader`. A rollout is taken instead."""
+        """Draw a batch; see `UniformReader.sample`. On-policy readers define `take` instead."""
         raise TypeError(f"{type(self).__name__} draws no samples")
 
     def state(self) -> State:
-        """Return what it remembers of its reading; nothing, unless a kind of reader does."""
+        """Return the state of the reader; empty by default."""
         return State()
 
     def restore(self, state: State) -> None:
-        """Go on reading where `state` was asked, on a ring that did so."""
+        """Restore the state that `state` returned; the ring must be restored first."""
 
     def _extras(self, cells: Array) -> dict[str, Array]:
         return {name: self.ring.read(self.ring.extras[name], cells) for name in self.needs.columns}
 
 
 class UniformReader(Reader):
-    """Transitions of up to n steps, drawn with replacement, uniformly over the rows that each agent may learn from.
+    """Reader of transitions of up to n steps, drawn uniformly with replacement from the rows available to each agent.
 
-    These are the whole rows of its players that were decided while the player's seat learned (`Streams.learning`).
+    Available rows are whole, belong to the agent's players, and were decided while the player's seat learned
+    (`Streams.learning`).
     """
 
     def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
-        """Raise ConfigError unless at least one step is asked for."""
+        """Raise ConfigError if `needs.n_step` is below 1."""
         if needs.n_step < 1:
             raise ConfigError(f"n_step must be at least 1, got {needs.n_step}")
         super().__init__(ring, seats, needs)
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Transitions:
-        """Draw [K, batch_size] transitions, agent k's with `rngs[k]`; gamma is [K].
+        """Draw transitions [K, batch_size]; agent k uses the generator `rngs[k]`.  gamma: [K].
 
-        A transition sums up to n rewards of its player. It stops early at an end, before a decision whose outcome is
-        not known yet, and before a decision made while the seat did not learn.
-        An agent without a generator or without a row to draw gets padding; AgentError when all of them do.
+        A transition sums up to n rewards of its player. It stops early at an end, before an open row, and before a
+        decision made while the seat did not learn.
+        An agent without a generator or without available rows gets padding. Raises AgentError if all agents do.
         """
         available = np.where([rng is not None for rng in rngs], self.size(), 0)
         if not np.count_nonzero(available):
@@ -89,7 +90,7 @@ class UniformReader(Reader):
         )  # fmt: skip
 
     def _drawn(self, rngs: Sequence[np.random.Generator | None], available: list[int], count: int) -> Array:
-        """Return cells [K, count], uniform over each agent's rows that can be drawn; those of all are tried at once."""
+        """Return cells [K, count], uniform over each agent's drawable rows; candidates are checked together."""
         cells = np.zeros((len(rngs), count), np.int64)
         drawing = [(k, rng, n) for k, (rng, n) in enumerate(zip(rngs, available, strict=True)) if rng and n]
         tried = {k: self._tries(k, rng, n, count) for k, rng, n in drawing if n >= SCAN_BELOW * count}
@@ -109,7 +110,7 @@ class UniformReader(Reader):
         return cells
 
     def _every(self, k: int) -> Array:
-        """Return all cells from which agent k may draw."""
+        """Return all drawable cells of agent k."""
         ring = self.ring
         rows = [p * ring.capacity + np.flatnonzero(ring.learnable[p, : ring.now + 1]) for p in self.seats[k]]
         cells: Array = (np.concatenate(rows)[:, None] * ring.num_envs + np.arange(ring.num_envs)).reshape(-1)
@@ -117,16 +118,16 @@ class UniformReader(Reader):
 
     @property
     def _filled(self) -> int:
-        """The cells in use of one player, which lie side by side."""
+        """Number of cells in use per player; they are contiguous."""
         return min(self.ring.now + 1, self.ring.capacity) * self.ring.num_envs
 
     def _tries(self, k: int, rng: np.random.Generator, available: int, count: int) -> Array:
-        """Return cells of agent k, whole rows or not, among which `count` that can be drawn are to be expected."""
+        """Return random candidate cells of agent k; about `count` of them are expected to be drawable."""
         cells = self._filled * len(self.seats[k])
         return self._cells_of(k, rng.integers(cells, size=int(1.1 * count * cells / available) + 8))
 
     def _cells_of(self, k: int, places: Array) -> Array:
-        """Return the cells at places [n] among those in use of agent k's players, one player after another."""
+        """Return the cells at indices [n] into the cells in use of agent k's players, player by player."""
         starts = self.seats[k] * (self.ring.capacity * self.ring.num_envs)
         if len(starts) == 1:
             return places + int(starts[0])
@@ -134,7 +135,7 @@ class UniformReader(Reader):
         return cells
 
     def _walk(self, cells: Array, gamma: Array) -> tuple[Array, Array, Array, Array]:
-        """Follow n decisions; return the last cells, their `next`, summed rewards and discounts, each [K, B]."""
+        """Follow up to n decisions; return the last cells, their `next`, summed rewards and discounts, each [K, B]."""
         ring = self.ring
         pointers, reward = ring.read(ring.next, cells), ring.read(ring.reward, cells)
         steps = np.ones(cells.shape, np.int64)
@@ -152,29 +153,29 @@ class UniformReader(Reader):
 
 
 class RolloutReader(Reader):
-    """Every row of the agents' players exactly once: those that became whole since the last rollout.
+    """Reader that returns each row of the agents' players exactly once, in the first rollout after it became whole.
 
-    earliest: no row of an earlier batch step will be taken.
+    earliest: no later rollout holds a row of a batch step before this one.
     """
 
     def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
-        """Start with the decisions that come next."""
+        """Start with the next decisions; earlier rows are not read."""
         super().__init__(ring, seats, needs)
         self._agent = np.repeat(np.arange(len(seats)), [len(row) for row in seats])
-        self._since = np.full(len(self._players), ring.coming, np.int64)  # no earlier row of the seat will be taken
+        self._since = np.full(len(self._players), ring.coming, np.int64)  # rollouts skip earlier rows of the seat
         self.earliest = ring.coming
-        self._taken = ring.now  # rows that were whole by then have been taken
+        self._taken = ring.now  # rows that were whole at this time have been taken
         ring.ask(self)
 
     def size(self) -> Array:
-        """Return how many rows the next rollout would hold now, [K] int64."""
+        """Return the number of rows that `take` would return now, [K] int64."""
         seat, _ = self._fresh()
         return np.bincount(self._agent[seat], minlength=len(self.seats))
 
     def take(self, gamma: Array) -> Rollout:
-        """Hand out the rollout and count its rows as taken; gamma is [K].
+        """Return the rollout and mark its rows as taken.  gamma: [K].
 
-        Raises AgentError when it would be empty.
+        Raises AgentError if there are no rows.
         """
         agent, found = self.claim()
         counts = np.bincount(agent, minlength=len(self.seats))
@@ -184,9 +185,9 @@ class RolloutReader(Reader):
         return self._rollout(cells, valid, np.asarray(gamma, np.float64)[:, None])
 
     def claim(self) -> tuple[Array, Array]:
-        """Count the rollout's rows as taken; return (agent, cell) of each, in the rollout's order.
+        """Mark the rollout's rows as taken; return (agent, cell) of each row, in the rollout's order.
 
-        Raises AgentError when there are none.
+        Raises AgentError if there are no rows.
         """
         ring = self.ring
         seat, found = self._fresh()
@@ -199,27 +200,27 @@ class RolloutReader(Reader):
         return self._agent[seat], found
 
     def drop(self, k: int, seat: int | None = None) -> None:
-        """Forget what agent k's players (or the one in `seats[k][seat]`) have decided so far: no rollout will hold it.
+        """Exclude past decisions of agent k's players, or of the player `seats[k][seat]`, from all rollouts.
 
-        While a seat does not learn, call this every batch step (it is cheap): its rows are protected otherwise.
+        Call it every batch step while a seat does not learn; otherwise its rows stay protected. The call is cheap.
         """
         own = np.flatnonzero(self._agent == k)
         self._since[own if seat is None else own[seat]] = self.ring.coming
         self.earliest = int(self._since.min())
 
     def state(self) -> State:
-        """Return what has been handed out."""
+        """Return which rows have been taken."""
         return State({"taken": self._taken}, {"since": self._since})
 
     def restore(self, state: State) -> None:
-        """See Reader; raises SaveError for batch steps that the ring has not seen."""
+        """See `Reader`; raises SaveError for batch steps later than those of the ring."""
         self._taken = state.count("taken", -1, self.ring.now)
         since = state.array("since", np.int64, self._since.shape)
         self._since[...] = within(state.place("since"), since, 0, self.ring.coming)
         self.earliest = int(self._since.min())
 
     def holds(self, time: int) -> bool:
-        """Whether a row of batch step `time` is still to be taken, or holds a frame of one that is."""
+        """Return whether a row of batch step `time` is not taken yet, or holds a frame of such a row."""
         ring = self.ring
         depth = ring.frames.deepest
         if depth == 1 and time < self.earliest:
@@ -237,13 +238,13 @@ class RolloutReader(Reader):
         return False
 
     def _fresh(self) -> tuple[Array, Array]:
-        """Return (seat, cell) of the rows to take: seat by seat, environment by environment, forward in time."""
+        """Return (seat, cell) of the rows to take, ordered by seat, then environment, then time."""
         ring = self.ring
         times = np.arange(max(self.earliest, ring.oldest), ring.now)
         pointers = ring.next[self._players[:, None], times % ring.capacity]
         fresh = (pointers != -1) & (ring.whole_since(pointers) > self._taken)
         fresh &= (times >= self._since[:, None])[:, :, None]
-        if ring.history is not None:  # frames may have gone before this reader began to protect them
+        if ring.history is not None:  # frames may have been overwritten before this reader protected them
             fresh &= ring.history.complete[self._players[:, None], times % ring.capacity]
         seat, env, i = np.nonzero(fresh.transpose(0, 2, 1))
         return seat, (self._players[seat] * ring.capacity + times[i] % ring.capacity) * ring.num_envs + env
@@ -266,7 +267,7 @@ class RolloutReader(Reader):
         )  # fmt: skip
 
     def _boots(self, cells: Array, pointers: Array, wanted: Array) -> tuple[Obs, Array | None]:
-        """Return what followed the rows that are `wanted`, [K, M, ...]; padded with copies of the first."""
+        """Return the next observations and legal actions of the `wanted` rows, [K, M, ...]; padded with copies."""
         counts = wanted.sum(1)
         places = np.arange(counts.max()) < counts[:, None]
         asked, links = np.full(places.shape, cells[wanted][0]), np.full(places.shape, pointers[wanted][0])

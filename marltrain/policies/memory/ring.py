@@ -1,8 +1,11 @@
 """The ring buffer of one group: observations, actions and rewards, each batch step stored once.
 
-A row's time is its batch step, counted from the first one recorded; it lies in slot `time % C`. Pointers between rows
-are times, so they stay right when the ring grows. A cell numbers one row of one player in one environment: the place in
-a column's first three axes taken as one.
+A row holds one decision and the reward until the player's next decision. The time of a row is the number of its batch
+step, counted from the first recorded one. The row is in slot `time % C`. Pointers between rows are times, so they stay
+valid when the ring grows. A cell is the flat index of one row of one player in one environment: the index into a
+column's first three axes [P, C, E] flattened.
+
+A row is open until the player's next decision or the end of its part in the episode. After that, the row is whole.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from marltrain.spec import EnvSpec, Step
 
 
 class Holder(Protocol):
-    """Whoever still needs rows that are not open.
+    """A reader that needs certain rows to stay in the ring, although they are not open.
 
     earliest: rows of earlier batch steps are not needed.
     """
@@ -31,25 +34,26 @@ class Holder(Protocol):
     earliest: int
 
     def holds(self, time: int) -> bool:
-        """Whether the row of batch step `time` must not be overwritten yet."""
+        """Return whether the row of batch step `time` must stay in the ring."""
 
 
 class Ring:
     """The rows of one group, in columns [P, C, E, ...]: obs, legal, action, extras, reward, acted, next, terminated.
 
-    now: time of the newest row, -1 before the first.  coming: time of the next decisions (`now` until they are made).
-    oldest: time of the oldest row that is still there.
-    next: int64: time of the player's next decision; -1 while open; -2-k when its part ended, see entry k of `ends`.
-    open: [P, E] int64: time of each player's decision that waits for what follows; -1 for none.
-    turn: [P, E] bool: the players that decide in the newest row.
-    learning: [P] bool: whether transitions may be drawn from the decisions that come.
-    learnable: [P, C] bool: whether transitions may be drawn from the decisions of that batch step.
-    whole: [P] int64: how many rows of each player can be drawn.
-    players: the group's places among all players: a slice where they follow one another.
+    now: time of the newest row, -1 before the first.
+    coming: time of the next decisions; equal to `now` until `decided` is called.
+    oldest: time of the oldest row in the ring.
+    next: int64, time of the player's next decision; -1 while open; -2-k if its part ended, see entry k of `ends`.
+    open: [P, E] int64, time of each player's open row; -1 for none.
+    turn: [P, E] bool, the players that must act in the newest row.
+    learning: [P] bool, whether transitions may be drawn from the next decisions.
+    learnable: [P, C] bool, whether transitions may be drawn from the decisions of the batch step.
+    whole: [P] int64, number of rows of each player that can be drawn.
+    players: the group's indices among all players; a slice if they are consecutive.
     """
 
     def __init__(self, spec: EnvSpec, index: int, num_envs: int, rows: int, columns: Mapping[str, Column]) -> None:
-        """Allocate room for `rows` whole rows of a simultaneous game, the row that begins, and frames before them."""
+        """Allocate `rows` whole rows of a simultaneous game, the newest row, and rows for earlier frames of stacks."""
         self.index, self.group, self.num_envs = index, spec.groups[index], num_envs
         group = self.group
         self.names = [spec.names[player] for player in group.players]
@@ -86,21 +90,21 @@ class Ring:
 
     @property
     def step_size(self) -> int:
-        """Bytes that a batch step takes."""
+        """Bytes per batch step."""
         return sum(column.nbytes for column in self.columns().values()) // self.capacity
 
     # Writing, in the order of a batch step.
 
     def arrived(self, step: Step, reward: Array, event: Array | None) -> None:
-        """Give rewards and ends to open rows, link them to the players' next decisions; then the next row begins.
+        """Add rewards and ends to the open rows, link them to the players' next decisions, and begin the next row.
 
-        reward, event: [P_all, E] of all players; event is None when nobody's part ended.
+        reward, event: [P_all, E] of all players; event is None if no player's part of an episode ended.
         """
         time, turn = self.now + 1, step.turn[self.index]
         everyone = np.count_nonzero(turn) == turn.size
         ended = None if event is None else event[self.players]
         before = self.open
-        if everyone and self._everyone_open:  # a simultaneous game: the open rows are the last ones
+        if everyone and self._everyone_open:  # simultaneous game: the open rows are those of the last batch step
             last = self.now % self.capacity
             self.reward[:, last] = reward[self.players]
             self.next[:, last] = time
@@ -117,7 +121,7 @@ class Ring:
         self._everyone_open = False
 
     def decided(self, action: Array, extras: Mapping[str, Array]) -> None:
-        """Fill the newest row: what was decided by whoever had the turn."""
+        """Store the actions and extras of the newest row; they count for players with `turn` True."""
         if self.coming != self.now:
             raise MarlTrainError(
                 f"decisions of group {self.index} came twice for batch step {self.now}, or before any Step arrived; "
@@ -139,21 +143,25 @@ class Ring:
         self.coming = self.now + 1
 
     def ask(self, holder: Holder) -> None:
-        """Ask it, as long as it lives, before a row is overwritten."""
+        """Register a holder, by weak reference; the ring calls `holds` before it overwrites a row."""
         self._holders.append(ref(holder, self._holders.remove))
 
     @property
     def room(self) -> int:
-        """Rows that can be begun, all moving at once, before one takes the place of a row that is still needed."""
+        """Number of rows that can begin before one overwrites a row that is still needed, if all players act in each.
+
+        The value is 0 if some players do not act in the newest row, or if images are stacked.
+        """
         if self.history is not None or not self._everyone_turn:
             return 0
         held = [holder.earliest for known in self._holders if (holder := known()) is not None]
         return min([self.capacity - 1, *(self.capacity + earliest - self.now - 1 for earliest in held)])
 
     def advanced(self, decided: int, begun: int) -> None:
-        """Take note of what was written elsewhere, all players moving at once; see `room` and `policies.native.rows`.
+        """Update the counters after compiled code wrote rows in which all players act; see `room`.
 
-        decided: rows, from the newest one on, that were decided.  begun: rows that were begun after it.
+        decided: number of rows with decisions, from the newest row on.  begun: number of rows begun after it.
+        `policies.compiled.ring_kernel` writes the rows.
         """
         self.now += begun
         self._everyone_open = decided > begun
@@ -162,14 +170,14 @@ class Ring:
         self.open.fill(self.now if self._everyone_open else -1)
 
     def abandon(self, envs: Array | None = None) -> None:
-        """Give up the running episodes, of all environments or of some: rows still open stay so for ever."""
+        """Abandon the running episodes of all or some environments; their open rows never become whole."""
         self.open[:, slice(None) if envs is None else envs] = -1
         self._everyone_open = False
 
     def restart(self, step: Step, envs: Array) -> None:
-        """Give up the running episodes of some environments, whose first Step takes the newest row's place.
+        """Abandon the running episodes of some environments; the first Step of new episodes replaces the newest row.
 
-        The rows that this one ended are cut: what they led to is not there any more.
+        Rows that point to the replaced row get `next` -1 and never become whole: their next observation is gone.
         """
         slot = self.now % self.capacity
         player, row, env = np.nonzero(self.next[:, :, envs] == self.now)
@@ -191,15 +199,15 @@ class Ring:
     # Saving: see `snapshot`.
 
     def held(self) -> Array:
-        """Return the slots of the rows that are there, oldest first, [H] int64."""
+        """Return the slots of the rows in the ring, oldest first, [H] int64."""
         return np.arange(self.oldest, self.now + 1) % self.capacity
 
     def load(
         self, capacity: int, now: int, oldest: int, rows: Mapping[str, Array], others: Mapping[str, Array]
     ) -> None:
-        """Become, while still empty, a ring of other contents.
+        """Load saved contents into this empty ring.
 
-        rows: columns [P, H, ...] of the H batch steps from `oldest` to `now`.  others: open, whole, turn.
+        rows: columns [P, H, ...] of the H batch steps from `oldest` to `now`.  others: `open`, `whole` and `turn`.
         """
         while self.capacity < capacity:
             self._grow()
@@ -221,18 +229,21 @@ class Ring:
         return named | {f"extras/{name}": column for name, column in self.extras.items()}
 
     def _settle(self, time: int, settled: Array, reward: Array) -> None:
-        """The general case of `arrived`: `settled` [P, E] says whose open row becomes whole."""
+        """Add rewards in the general case of `arrived`; open rows where `settled` [P, E] is True become whole."""
         player, env = np.nonzero(self.open >= 0)
         cells = self.cells(self.open)[player, env]
         self.reward.reshape(-1)[cells] += reward[player, env]
         done = settled[player, env]
         player, env, cells = player[done], env[done], cells[done]
-        self.next.reshape(-1)[cells] = time  # `_end` puts its own pointer over this where a part ended
+        self.next.reshape(-1)[cells] = time  # `_end` overwrites this pointer where a part ended
         self.whole += self._counted(player, cells)
         self.open = np.where(settled, -1, self.open)
 
     def _end(self, time: int, step: Step, ended: Array, before: Array) -> Array:
-        """Point rows of players whose part ended to what they saw last; return the decisions that live on, [P, E]."""
+        """Link the rows of players whose part ended to their final observations.
+
+        Returns `before` [P, E] with -1 for these players.
+        """
         player, env = np.nonzero(ended & (before >= 0))
         if len(player) == 0:
             return before
@@ -274,9 +285,9 @@ class Ring:
         return any(holder is not None and holder.holds(time) for holder in holders)
 
     def _forget(self, slot: int) -> None:
-        """Empty the slot for a new row, and free what only its old one pointed to."""
+        """Clear the slot for a new row and free the entries of `ends` that its old row points to."""
         pointers = self.next[:, slot]
-        if self.history is None and pointers.min() >= 0:  # every row is whole, and none was its player's last
+        if self.history is None and pointers.min() >= 0:  # every row is whole and has a next decision
             self.whole -= self.num_envs * self.learnable[:, slot]
         else:
             self._forget_pointers(slot, pointers)
@@ -285,7 +296,7 @@ class Ring:
         self.next[:, slot] = -1
 
     def _forget_pointers(self, slot: int, pointers: Array) -> None:
-        """Count the whole rows of a slot no longer, and give back the entries of ends that they point to."""
+        """Subtract the whole rows of a slot from `whole` and free the entries of `ends` that they point to."""
         known = pointers != -1
         if self.history is not None:
             known &= self.history.complete[:, slot]
@@ -322,7 +333,7 @@ class Ring:
     # Reading, by cells.
 
     def cells(self, times: Array) -> Array:
-        """Return the cells of [P, E] times (of any row where the time is -1)."""
+        """Return the cells of times [P, E]; the cell is arbitrary where the time is -1."""
         players, envs = np.arange(self.group.size)[:, None], np.arange(self.num_envs)
         cells: Array = (players * self.capacity + times % self.capacity) * self.num_envs + envs
         return cells
@@ -339,23 +350,23 @@ class Ring:
         return values
 
     def drawable(self, cells: Array) -> Array:
-        """Whether transitions may be drawn from the rows at cells: whole ones, with all their frames."""
+        """Return whether transitions may be drawn from rows: whole and learnable rows with all their frames."""
         known: Array = (self.read(self.next, cells) != -1) & self.may_learn(cells)
         return known if self.history is None else known & self.read(self.history.complete, cells)
 
     def may_learn(self, cells: Array) -> Array:
-        """Whether the rows at cells were decided while their seats learned; see `Streams.learning`."""
+        """Return whether the seats of rows learned at the time of the decision; see `Streams.learning`."""
         return self.learnable.reshape(-1).take(cells // self.num_envs)
 
     def _counted(self, player: Array, cells: Array) -> Array:
-        """Return how many of the rows at cells [n], of players [n], count in `whole`, [P]."""
+        """Return the number of rows per player that count in `whole`, [P]; player, cells: [n]."""
         counts = self.may_learn(cells)
         if self.history is not None:
             counts &= self.read(self.history.complete, cells)
         return np.bincount(player[counts], minlength=len(self.whole))
 
     def whole_since(self, pointers: Array) -> Array:
-        """Return the batch step with which rows of these `next` pointers became whole (meaningless while open)."""
+        """Return the batch step at which rows with these `next` pointers became whole; undefined for open rows."""
         ended = pointers < -1
         if not ended.any():
             return pointers
@@ -370,7 +381,7 @@ class Ring:
         return None if self.legal is None else self.read(self.legal, cells)
 
     def after(self, cells: Array, pointers: Array) -> tuple[Obs, Array | None]:
-        """Return what followed rows whose `next` is `pointers`: observations and legal actions, [*cells.shape, ...]."""
+        """Return the next observations and legal actions [*cells.shape, ...] of rows whose `next` is `pointers`."""
         ended = pointers < -1
         there = np.where(ended, cells, self.moved(cells, pointers))
         arrays, legal = self._arrays_at(there), self.legal_at(there)
@@ -378,7 +389,7 @@ class Ring:
             entries = -2 - pointers[ended]
             for name, final in self.ends.obs.items():
                 newest = final[entries]
-                if name in self.frames.depths:  # the row that ended holds the frames before the last one
+                if name in self.frames.depths:  # the ended row holds the earlier frames of the stack
                     newest = np.concatenate([arrays[name][ended][:, 1:], newest[:, None]], 1)
                 arrays[name][ended] = newest
             if legal is not None and self.ends.legal is not None:

@@ -1,4 +1,4 @@
-"""The saved form of a ring buffer: writing it, and checked reading."""
+"""Saving and checked loading of a ring buffer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from marltrain.spec import Step
 
 
 def ring_state(ring: Ring) -> State:
-    """Return, between `arrived` and `decided`, every row that is there, oldest first, and what is known of them."""
+    """Return the state of a ring: its rows, oldest first, end table and counters.
+
+    Call it between `arrived` and `decided`.
+    """
     held = ring.held()
     made = State.joined(
         rows=State({}, {name: column[:, held] for name, column in ring.columns().items()}), ends=ring.ends.state()
@@ -24,7 +27,7 @@ def ring_state(ring: Ring) -> State:
 
 
 def restore_ring(ring: Ring, state: State) -> None:
-    """Make an empty ring the one that `ring_state` was asked of; raises SaveError for what it cannot be."""
+    """Load a state of `ring_state` into an empty ring; raises SaveError if it is invalid or does not fit."""
     capacity, now, oldest = span_of(ring, state)
     rows = check_rows(ring, state, now, oldest)
     turn, ends = state.array("turn", bool, ring.turn.shape), state.part("ends")
@@ -34,7 +37,7 @@ def restore_ring(ring: Ring, state: State) -> None:
 
 
 def check_shown(ring: Ring, step: Step, envs: Array) -> None:
-    """Raise SaveError unless a restored ring's newest row is what the environments `envs`, [n], show in a Step."""
+    """Raise SaveError unless the newest row of a restored ring matches the Step of the environments `envs` [n]."""
     if len(envs) == 0:
         return
     turn = step.turn[ring.index][:, envs]

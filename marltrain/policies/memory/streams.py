@@ -1,7 +1,7 @@
-"""Streams: the trainer's record of every step, stored once; each learner reads the part of its players.
+"""Streams: the trainer's record of all steps, each stored once; each learner reads the rows of its players.
 
-A player's row opens with its decision, gathers every reward until its own next decision or its end, whoever moved
-meanwhile, and is whole from then on.
+A player's row begins with its decision. It sums all rewards until the player's next decision or the end of its part,
+independent of the players that act in between. Until then the row is open, afterwards it is whole.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MakeReader = Callable[[Ring, Sequence[Sequence[int]], Needs], UniformReader | Ro
 
 @dataclass(frozen=True)
 class Plan:
-    """What to keep of one group.
+    """The storage plan of one group.
 
-    rows: batch steps that stay readable at least.  columns: extras to keep of each decision.
+    rows: minimum number of batch steps that stay readable.  columns: extras stored with each decision.
     """
 
     rows: int
@@ -35,14 +35,14 @@ class Plan:
 
 
 class Streams:
-    """The record of E environments: one ring for each group that has a plan; the others are not recorded.
+    """The record of E environments: one ring for each group with a plan; other groups are not recorded.
 
-    Every batch step goes `arrived`, then reading, then `decided` for each recorded group, then the environments step.
-    Row t of every group is batch step t.
+    Order of a batch step: `arrived`, then the readers, then `decided` for each recorded group, then the environment
+    step. Row t of every group is batch step t.
     """
 
     def __init__(self, spec: EnvSpec, num_envs: int, plans: Mapping[int, Plan]) -> None:
-        """Allocate the rings; raises ConfigError for an unknown group, and a plan of no rows or of too many."""
+        """Allocate the rings; raises ConfigError for an unknown group, or a plan with no rows or too many rows."""
         self.spec, self.num_envs = spec, num_envs
         for group, plan in plans.items():
             if not 0 <= group < len(spec.groups) or plan.rows < 1:
@@ -50,7 +50,7 @@ class Streams:
                     f"a plan keeps at least 1 row of one of the groups 0 to {len(spec.groups) - 1}, got group {group} "
                     f"with rows={plan.rows}"
                 )
-        self.torn = False  # an interrupt fell into the middle of `arrived`: the groups may not be in step any more
+        self.torn = False  # True after an interrupt while rows are written: the groups may differ in time
         try:
             check_memory("the rings", self._size(plans))
             self.rings = {g: Ring(spec, g, num_envs, plan.rows, plan.columns) for g, plan in plans.items()}
@@ -62,15 +62,15 @@ class Streams:
             ) from error
 
     def _size(self, plans: Mapping[int, Plan]) -> int:
-        """Return how many bytes the plans take."""
+        """Return the bytes that the plans need."""
         steps = {g: Ring(self.spec, g, 1, 1, plan.columns).step_size for g, plan in plans.items()}
         return sum(steps[g] * plan.rows * self.num_envs for g, plan in plans.items())
 
     def arrived(self, step: Step, reward: Array | None = None) -> None:
-        """Give rewards and ends to each player's open row; then the next row begins with what `step` shows.
+        """Add rewards and ends to each player's open row, then begin the next row with the observations of `step`.
 
         reward: [P, E] float32 of all players, in place of `step.reward`.
-        Raises EnvError when an episode ended without saying so of every player that waited for something.
+        Raises EnvError if an episode ended and a player with an open row is neither terminated nor truncated.
         """
         self.torn = True
         reward = step.reward if reward is None else reward
@@ -83,57 +83,57 @@ class Streams:
         self.torn = False
 
     def learning(self, mask: Array) -> None:
-        """Say from whose decisions transitions may be drawn, from the next decisions on, [P] bool; at first of all.
+        """Set the learning players, [P] bool: transitions may be drawn from their next decisions; at first all players.
 
-        Rows keep what held when they were decided. Rollouts are not bound by it: their readers drop rows.
+        A row keeps the value at the time of its decision. Rollouts ignore the mask; use `RolloutReader.drop`.
         """
         for ring in self.rings.values():
             ring.learning[...] = mask[ring.players]
 
     def decided(self, group: int, action: Array, extras: Mapping[str, Array]) -> None:
-        """Fill the newest row of a group: action [P, E, ...] and extras [P, E, ...], kept where it was the turn."""
+        """Store action and extras, each [P, E, ...], in the newest row of a group; they count where `turn` is True."""
         if group not in self.rings:
             raise AgentError(f"group {group} is not recorded: the plans name {sorted(self.rings)}")
         self.rings[group].decided(action, extras)
 
     def abandon(self, envs: Array | None = None) -> None:
-        """Give up the running episodes, of all environments or of some, [n] int64: their open rows never become whole.
+        """Abandon the running episodes of all environments or of `envs` [n] int64; their open rows never become whole.
 
-        Called before `arrived` brings the first Step of the episodes that follow.
+        Call it before `arrived` with the first Step of the next episodes.
         """
         for ring in self.rings.values():
             ring.abandon(envs)
 
     def restart(self, step: Step, envs: Array) -> None:
-        """Give up the running episodes of some environments, [n] int64, which begin anew with what `step` shows.
+        """Abandon the running episodes of `envs` [n] int64; `step` is the first Step of their new episodes.
 
-        Between `arrived` and `decided`.
+        Call it between `arrived` and `decided`.
         """
         for ring in self.rings.values():
             ring.restart(step, envs)
 
     def state(self) -> State:
-        """Return everything that is recorded."""
+        """Return the complete state of all rings."""
         return State.joined(**{str(group): ring_state(ring) for group, ring in self.rings.items()})
 
     def restore(self, state: State) -> None:
-        """Become, while still empty, the streams that `state` was asked of; raises SaveError for others."""
+        """Restore the state that `state` returned into empty streams; raises SaveError if it does not fit."""
         for group, ring in self.rings.items():
             restore_ring(ring, state.part(str(group)))
 
     def check_shown(self, step: Step, envs: Array) -> None:
-        """Raise SaveError unless what was restored fits what the environments `envs`, [n] int64, show in a Step."""
+        """Raise SaveError unless the restored newest row matches the Step of the environments `envs` [n] int64."""
         for ring in self.rings.values():
             check_shown(ring, step, envs)
 
     def reader(
         self, seats: Sequence[Sequence[int]], needs: Needs, make: MakeReader | None = None
     ) -> UniformReader | RolloutReader:
-        """Return the view of a learner whose row k learns from the players `seats[k]`, all of one recorded group.
+        """Return the reader of a learner whose agent k learns from the players `seats[k]` of one recorded group.
 
-        make: makes the reader, where a learner has a kind of its own.
-        An on-policy reader's rows are those decided from now on; it protects them until they are taken.
-        Raises AgentError for seats of no or several groups, or columns that are not kept.
+        make: constructor of a custom reader; None: the reader that fits `needs`.
+        An on-policy reader reads only decisions made from now on. It protects their rows until they are taken.
+        Raises AgentError for seats of no or several groups, or for columns that are not stored.
         """
         if needs.joint:
             raise ConfigError("streams keep no joint rows: needs.joint must be False")

@@ -1,1 +1,1 @@
-"""Collectors: how batch steps are made."""
+"""Collectors, which make the batch steps of training."""

@@ -1,7 +1,7 @@
-"""`double_buffer=True`: two halves of the environments; one half steps while agents act for the other.
+"""`double_buffer=True`: one half of the environments steps while agents act for the other half.
 
-The next step also begins before the run has looked at the last one, where nothing can come of that which agents would
-act on: no update, no test, no hook. So every number of a run is that of stepping all environments together.
+The next step also starts before the run has processed the last one, if no update, test or callback is due in between
+that could change how agents act. Therefore all results equal those of stepping all environments together.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from marltrain.trainer.seats import Unit
 from marltrain.trainer.settings import TrainerSettings
 
 CALLER = 7
-"""Frames from a warning here to the call of `train` that it is about."""
+"""Stack frames between a warning here and the call of `train`."""
 ADVICE = 'use vector="subproc" with at least 2 workers and 2 environments, or leave double_buffer out'
 
 
 def check_places(settings: TrainerSettings) -> None:
-    """Raise ConfigError where the environments cannot be halved by their workers."""
+    """Raise ConfigError unless the environments run in at least two worker processes."""
     if not settings.double_buffer:
         return
     workers = settings.num_workers or usual_workers(settings.num_train_envs)
@@ -42,7 +42,7 @@ def check_places(settings: TrainerSettings) -> None:
 
 
 def check_agents(units: Iterable[Unit]) -> None:
-    """Raise ConfigError for agents that cannot decide for half of the environments before the other half."""
+    """Raise ConfigError for agents that cannot act for one half of the environments before the other half."""
     for unit in units:
         if not unit.learner.acts_ahead:
             raise ConfigError(
@@ -52,7 +52,7 @@ def check_agents(units: Iterable[Unit]) -> None:
 
 
 def nobody_interferes(callbacks: CallbackList) -> bool:
-    """Return whether no callback may change at every step what agents act by; warn of the one that may."""
+    """Return whether no callback can change how agents act after every step; warn if one can."""
     if found := callbacks.interfering(("on_step", "on_collect", "on_episode_start", "on_episode_end")):
         warnings.warn(
             f"double_buffer=True speeds nothing up: {found} may change what agents act by, and no half goes ahead of "
@@ -63,12 +63,13 @@ def nobody_interferes(callbacks: CallbackList) -> bool:
 
 
 class DoubleBufferedCollector:
-    """One batch step at a time, as `SyncCollector`, of which the next may have begun when it is returned.
+    """Makes one batch step at a time, like `SyncCollector`; the next may have started when `advance` returns.
 
-    remembered, plans: never; see `SyncCollector`.
-    under_way: whether it has. The environments, and the agents' random streams, are at rest where it has not.
-    receive: calls what it is given, which returns a Step, and tells of faults.
-    episodes_left: returns how many episodes may end before something is due that looks at the run, or changes it.
+    remembered, plans: always False; see `SyncCollector`.
+    under_way: whether the next step has started. If not, environments and the agents' random streams are idle.
+    receive: calls a function that returns a Step, and records faults.
+    episodes_left: returns the number of episodes that may end before a test, a hook, a checkpoint or the end of a
+    budget is due.
     """
 
     remembered = plans = False
@@ -80,7 +81,7 @@ class DoubleBufferedCollector:
         receive: Callable[[Callable[[], Step]], Step],
         episodes_left: Callable[[], int],
     ) -> None:
-        """Take what acts and remembers, and what steps."""
+        """Take the environments and the recorder."""
         if not isinstance(envs, SubprocVectorEnv):
             raise TypeError("only environments in worker processes are stepped in halves: ask `check_places` first")
         self.envs, self.collector, self.receive, self.episodes_left = envs, collector, receive, episodes_left
@@ -91,14 +92,14 @@ class DoubleBufferedCollector:
         self._arrays = [part.arrays() for part in self._parts]
 
     def advance(self, step: Step, most: int) -> tuple[Step, int]:
-        """See `SyncCollector`. Where `most` is 1, everything is at rest afterwards."""
+        """Act on a Step and make one batch step; see `SyncCollector`. With most=1 no further step is started."""
         if not self.under_way:
             self._send(step)
         self.collector.remember()
         return self.receive(partial(self._received, most)), 1
 
     def _received(self, most: int) -> Step:
-        """Take what the halves show, and begin the next step of each meanwhile, where nothing can come in between."""
+        """Receive the Step of both halves, and start the next step of each half if nothing is due in between."""
         step, left = self._step, self.episodes_left() if most > 1 else 0
         self._take(0)
         ahead = int(np.count_nonzero(self._parts[0].ended)) + self._later < left
@@ -113,15 +114,16 @@ class DoubleBufferedCollector:
         return step
 
     def _send(self, step: Step) -> None:
-        """Decide for all, and begin the step of all."""
+        """Act for all environments and start their step."""
         self.collector.act(step)
         for half in (0, 1):
             self.envs.send_half(half, self.collector.actors.actions)
 
     def _send_first(self, step: Step) -> None:
-        """Decide for the first half; what the others see is of the step before, and what they decide is dropped.
+        """Act for the first half and start its step.
 
-        All rows are computed, for a product of fewer of them may differ in its last bits.
+        All rows are computed, because a matrix product of fewer rows may differ in its last bits. Rows of the second
+        half still hold the previous observations; their actions are discarded.
         """
         self.collector.act(step, self.envs.halves[0])
         for unit in self.collector.actors.units:
@@ -129,12 +131,12 @@ class DoubleBufferedCollector:
         self.envs.send_half(0, self.collector.actors.actions)
 
     def _send_second(self, step: Step) -> None:
-        """Decide for the second half, by the noise of the same act."""
+        """Act for the second half, with the random numbers of the same act, and start its step."""
         self.collector.act(step, self.envs.halves[1])
         self.envs.send_half(1, self.collector.actors.actions)
 
     def _take(self, half: int) -> None:
-        """Copy what a half shows, which its next step overwrites."""
+        """Receive and copy the arrays of a half; its next step overwrites them."""
         shown, kept = self.envs.recv_half(half), self._arrays[half]
         over = any(np.count_nonzero(event) for event in (shown.terminated, shown.truncated, shown.ended))
         for name, array in shown.arrays().items():

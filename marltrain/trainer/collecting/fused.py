@@ -1,8 +1,8 @@
 """FusedCollector: several batch steps of a native game in one compiled call.
 
-It makes what `SyncCollector` makes, number for number, as far as nobody has to look: it stops where a checkpoint or a
-budget's end is due, where an episode or a player's part ends, and where a row is of no common kind. Updates that
-compiled code knows are made on the way; for others it stops.
+Its results are bit-identical to those of `SyncCollector`. It returns to Python when a checkpoint or the end of a budget
+is due, when an episode or a player's part ends, and when a row needs special treatment. Updates that compiled code
+supports are made inside the call; before other updates it returns.
 """
 
 from __future__ import annotations
@@ -27,24 +27,27 @@ from marltrain.trainer.collecting.stepwise import SyncCollector
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 MOST = 32
-"""Learners, rings and groups, at most."""
+"""Maximum number of learners, ring buffers and groups."""
 _ONE = ("most", "envs", "players", "units", "rings", "groups", "schedulers", "act", "update", "game", "batch",
         "wrong", "remembered")  # fmt: skip
 _ARRAYS = ("reward", "returns", "ended", "terminated", "truncated")
 _LISTS = ("unit", "noise", "ring", "time", "turn", "size", "scheduler", "read")
 FUSED = np.dtype([(n, np.int64) for n in (*_ONE, *_ARRAYS)] + [(name, np.int64, (MOST,)) for name in _LISTS])
-"""The arguments of a fused call.
+"""Arguments of the fused kernel: numbers and addresses.
 
-act, update, game: the addresses of programs.  batch: that of the table that a game's program is given.  wrong: what
-that answered.  remembered: whether what came of the last step was written down, too.
-unit: addresses of ACT; noise: the number of each one's first act.  ring: addresses of ROWS; time: the batch step of
-each one's newest row.  turn, size: where it says who has the turn in a group, and of how many.  scheduler: addresses of
-UPDATE; read: the number of the ring that each reads.
+most: maximum batch steps.  envs, players, units, rings, groups, schedulers: how many there are.
+act, update, game: addresses of kernels.  batch: address of the game kernel's arguments.
+wrong: return value of the game kernel.  remembered: whether the outcome of the last step is recorded.
+reward, returns, ended, terminated, truncated: addresses of arrays.
+unit: addresses of ACT, one for each unit; noise: number of its first act.
+ring: addresses of ROWS, one for each ring buffer; time: batch step of its newest row.
+turn, size: for each group the address of its turn flags, and their number.
+scheduler: addresses of UPDATE; read: index of the ring buffer that each reads.
 """
 
 
 def can_fuse(stepwise: SyncCollector) -> bool:
-    """Say whether environments, agents and rings are of the kinds that compiled code knows."""
+    """Return whether compiled code supports the environments, the agents and the ring buffers."""
     envs, actors, streams = stepwise.envs, stepwise.collector.actors, stepwise.collector.streams
     if not isinstance(envs, NativeVectorEnv) or envs.spec.turn_based or len(envs.spec.groups) > MOST:
         return False
@@ -58,11 +61,14 @@ def can_fuse(stepwise: SyncCollector) -> bool:
 
 
 Plan = Callable[[UpdateScheduler, int, int], int]
-"""(scheduler, batch steps, address of its agents' ACT) -> steps that may be made; see `UpdateScheduler.plan`."""
+"""(scheduler, batch steps, address of its agents' ACT) -> batch steps allowed; see `UpdateScheduler.plan`."""
 
 
 class FusedCollector:
-    """Makes as many batch steps at once as it may; see the head of this file."""
+    """Makes as many batch steps as possible in one compiled call; see the module docstring.
+
+    under_way, remembered, plans: see `SyncCollector`.
+    """
 
     under_way = remembered = False
     plans = True
@@ -70,9 +76,10 @@ class FusedCollector:
     def __init__(
         self, stepwise: SyncCollector, returns: Array, lengths: Array, schedulers: Sequence[UpdateScheduler], plan: Plan
     ) -> None:
-        """Write down where everything is; `stepwise` makes the steps that are not of the common kind.
+        """Fill in the arguments of the kernel that stay the same.
 
-        returns: [P, E] float64 and lengths: [E] int64 of the running episodes.  courses: all that learn.
+        stepwise: makes single batch steps.  returns: [P, E] float64 and lengths: [E] int64 of the running episodes.
+        schedulers: the schedulers of all learners.  plan: plans their updates.
         """
         if not isinstance(stepwise.envs, NativeVectorEnv):
             raise TypeError("only a native game is stepped in compiled code: ask `can_fuse` first")
@@ -96,7 +103,7 @@ class FusedCollector:
         self._address = address_of(self._told)
 
     def advance(self, step: Step, most: int) -> tuple[Step, int]:
-        """See `SyncCollector`."""
+        """Act on a Step and make at most `most` batch steps; see `SyncCollector`."""
         self.remembered = False
         most = min([most, *(ring.room for ring in self.rings)])
         if most < 2:
@@ -108,7 +115,7 @@ class FusedCollector:
         self._fill("time", [ring.now for ring in self.rings])
         self._told["most"] = self._planned(min([most, *(left for _, left in drawn)]))
         streams = self.stepwise.collector.streams
-        streams.torn = True  # an interrupt may fall between the call and the counts
+        streams.torn = True  # an interrupt may occur between the call and the counts
         made: int = _program()(self._address)
         for unit in self.actors.units:
             unit.learner.acted(made)
@@ -122,7 +129,7 @@ class FusedCollector:
         return step, made
 
     def _planned(self, most: int) -> int:
-        """Have updates planned for the next batch steps; return how many steps may be made."""
+        """Plan the updates of the next batch steps; return the number of steps allowed."""
         for scheduler in self._courses:
             most = min(most, self._plan(scheduler, most, self._acting_of[id(scheduler.unit)].address))
         planned = [scheduler for scheduler in self._courses if scheduler.planned]
@@ -135,7 +142,7 @@ class FusedCollector:
         return most
 
     def _lay(self, step: Step) -> None:
-        """Write down where arrays are that may have been made anew: who explores, and rings that have grown."""
+        """Refresh the addresses of arrays that may be reallocated: exploration flags and grown ring buffers."""
         capacities = [ring.capacity for ring in self.rings]
         if self._exploring is self.actors.exploring and self._capacities == capacities:
             return
@@ -166,7 +173,7 @@ class FusedCollector:
 
 @compiled
 def fused_steps(address: int) -> int:
-    """Make batch steps, and return how many."""
+    """Make batch steps; return their number."""
     s = record_at(address, FUSED)
     made, s.remembered = 0, 1
     while made < s.most:
@@ -191,7 +198,7 @@ def fused_steps(address: int) -> int:
 
 @compiled
 def learned(s: Any, made: int) -> bool:
-    """Make the updates that are due; return whether all that they measured is finite."""
+    """Make the updates that are due; return whether their losses and gradients are finite."""
     for i in range(s.schedulers):
         u = updates_at(s.scheduler[i])
         if is_due(u, made):
@@ -203,7 +210,10 @@ def learned(s: Any, made: int) -> bool:
 
 @compiled
 def is_common(s: Any, made: int) -> bool:
-    """Say whether nothing but rewards came of the last step, and whether the next rows can be begun here."""
+    """Return whether the last step is ordinary and each ring buffer has a free row for the next step.
+
+    In an ordinary step no episode or player's part ends, and all players have the turn.
+    """
     everyone = s.players * s.envs
     if some(s.ended, s.envs) or some(s.terminated, everyone) or some(s.truncated, everyone):
         return False
@@ -219,7 +229,7 @@ def is_common(s: Any, made: int) -> bool:
 
 @compiled
 def some(address: int, size: int) -> bool:
-    """Say whether any truth value at an address is set."""
+    """Return whether any of `size` flags at an address is set."""
     found = False
     for value in flags(address, size):
         found = found or value

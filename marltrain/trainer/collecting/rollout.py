@@ -1,4 +1,4 @@
-"""The acts of a batch step and their record in the streams."""
+"""Actions of a batch step: the agents' decisions and their record in the streams."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ EVERYWHERE = slice(None)
 
 
 class Actors:
-    """Decides for every unit in E environments, and owns their recurrent carries.
+    """Computes the actions of all units in E environments, and owns their recurrent carries.
 
-    purpose: whose random streams are drawn from: "act" in training, "test" in tests (those start anew here).
+    purpose: name of the random streams: "act" in training, "test" in tests (these streams restart here).
     """
 
     def __init__(self, spec: EnvSpec, units: Sequence[Unit], num_envs: int, purpose: str) -> None:
-        """Prepare arrays for the actions."""
+        """Allocate the arrays of actions."""
         self.spec, self.units, self.num_envs = spec, units, num_envs
         self.actions = empty_actions(spec, num_envs)
         self.rngs = [unit.learner.rngs(purpose) for unit in units]
@@ -36,18 +36,21 @@ class Actors:
         self.explore(np.zeros(len(spec.players), bool))
 
     def explore(self, mask: Array) -> None:
-        """Say which players explore, [P] bool."""
+        """Set the players that explore, [P] bool."""
         self.exploring = []
         for unit in self.units:
             seats = mask[unit.players] & ~unit.frozen[:, None]
             self.exploring.append(np.repeat(seats, self.num_envs, 1))
 
     def rotate(self, tables: Sequence[Array]) -> None:
-        """Say where each unit's agents sit in each environment: [K, S, E] rows of their group (tests only)."""
+        """Set the seats of each unit's agents in each environment: [K, S, E] rows of their group (tests only)."""
         self.views = [_View(table, self.num_envs) for table in tables]
 
     def decide(self, step: Step, envs: slice = EVERYWHERE) -> list[Acted]:
-        """Fill `actions` of some environments for this Step; return each unit's decisions in all, [K, S * E, ...]."""
+        """Write the actions of environments `envs` into `actions`.
+
+        Returns each unit's decisions in all environments, [K, S * E, ...].
+        """
         decided = []
         for i, unit in enumerate(self.units):
             view, group = self.views[i], unit.group
@@ -63,14 +66,14 @@ class Actors:
         return decided
 
     def state(self) -> State:
-        """Return the carries."""
+        """Return the recurrent carries."""
         made = State({"carries": []})
         for i, carry in enumerate(self._carries):
             made.info["carries"].append(_described(carry, f"{i}", made.arrays))
         return made
 
     def restore(self, state: State) -> None:
-        """Go on with the carries that `state` returned; raises SaveError for those of others."""
+        """Restore the carries that `state` returned; raises SaveError if learners or shapes differ."""
         told = state.value("carries", list)
         if len(told) != len(self._carries):
             raise SaveError(f"{len(self._carries)} learners act here, and {len(told)} did when it was written")
@@ -78,7 +81,7 @@ class Actors:
         self._carries = [_rebuilt(carry, state, shape) for carry, shape in zip(told, rows, strict=True)]
 
     def _forget_ended(self, i: int, step: Step) -> None:
-        """Zero the carry of every seat whose part of an episode just ended."""
+        """Set the carry of every seat whose player or episode just ended to zero."""
         if self._carries[i] is None:
             return
         players = list(self.spec.groups[self.units[i].group].players)
@@ -87,9 +90,9 @@ class Actors:
 
 
 def _moved(new: Any, old: Any, turn: Array) -> Any:
-    """Return the carry with which each row goes on: the new one where it acted, else the one it waits with.
+    """Return the next carry of each row: the new carry if the row acted, else the old one.
 
-    old: None before the first act: all rows wait with zeros then.
+    old: None before the first act; rows that did not act then get zeros.
     """
     if new is None or turn.all():
         return new
@@ -103,7 +106,7 @@ def _moved(new: Any, old: Any, turn: Array) -> Any:
 
 
 def _zeroed(carry: Any, over: Array) -> Any:
-    """Return a carry with zeros, which is how one begins, in the rows `over`."""
+    """Return a carry with the rows `over` set to zero, the initial carry."""
     if carry is None:
         return None
     if isinstance(carry, dict):
@@ -114,7 +117,7 @@ def _zeroed(carry: Any, over: Array) -> Any:
 
 
 def _described(carry: Any, name: str, arrays: dict[str, Array]) -> Any:
-    """Return a carry's structure as JSON values; its arrays go into `arrays`."""
+    """Return the structure of a carry as JSON values; its arrays are added to `arrays`."""
     if isinstance(carry, dict):
         return {"dict": {key: _described(value, f"{name}/{key}", arrays) for key, value in carry.items()}}
     if isinstance(carry, tuple):
@@ -126,7 +129,7 @@ def _described(carry: Any, name: str, arrays: dict[str, Array]) -> Any:
 
 
 def _rebuilt(told: Any, state: State, rows: tuple[int, int]) -> Any:
-    """Return the carry that `_described` told of; raises SaveError where an array is not [*rows, ...]."""
+    """Return the carry that `_described` described; raises SaveError for an array that is not [*rows, ...]."""
     if told is None:
         return None
     if isinstance(told, str):
@@ -139,10 +142,10 @@ def _rebuilt(told: Any, state: State, rows: tuple[int, int]) -> Any:
 
 
 class _View:
-    """Takes [P, E, ...] arrays of a group as [K, S * E, ...] and puts them back; a view where seats are in order."""
+    """Converts [P, E, ...] arrays of a group to [K, S * E, ...] and back; without a copy if seats are in order."""
 
     def __init__(self, where: Array, num_envs: int) -> None:
-        """`where`: rows of the group, [K, S], or [K, S, E] when they differ between environments."""
+        """Take the seats; where: rows of the group, [K, S], or [K, S, E] if they differ between environments."""
         self.agents, self.seats = where.shape[:2]
         flat = where.reshape(self.agents * self.seats, -1)
         first = int(flat[0, 0])
@@ -153,12 +156,14 @@ class _View:
         )  # fmt: skip
 
     def take(self, array: Array) -> Array:
+        """Return an array [P, E, ...] of the group as [K, S * E, ...]."""
         picked: Array = array[self.index]
         if self.seats == 1:  # the shapes are the same
             return picked
         return picked.reshape(self.agents, self.seats * array.shape[1], *array.shape[2:])
 
     def put(self, into: Array, values: Array, envs: slice = EVERYWHERE) -> None:
+        """Write values [K, S * E, ...] into an array [P, E, ...], for environments `envs`."""
         if self.seats > 1:
             values = values.reshape(self.agents * self.seats, into.shape[1], *into.shape[2:])
         if envs is EVERYWHERE:
@@ -171,10 +176,10 @@ class _View:
 
 
 class Recorder:
-    """The training side of a batch step: units act, the streams remember."""
+    """Computes the actions of a batch step in training and records them in the streams."""
 
     def __init__(self, actors: Actors, streams: Streams) -> None:
-        """Allocate the extras of each group that the streams record."""
+        """Allocate, for each group, the extra outputs of acts that the streams record."""
         self.actors, self.streams = actors, streams
         self.extras: dict[int, dict[str, Array]] = {
             g: {name: np.zeros((column.shape[0], *column.shape[2:]), column.dtype) for name, column in r.extras.items()}
@@ -182,13 +187,13 @@ class Recorder:
         }
 
     def decide(self, step: Step) -> tuple[Array, ...]:
-        """Act on a Step and remember what was decided; return the actions to send."""
+        """Act on a Step and record the decisions; return the actions to send."""
         self.act(step)
         self.remember()
         return self.actors.actions
 
     def act(self, step: Step, envs: slice = EVERYWHERE) -> None:
-        """Decide for some environments: in their columns are then the actions, and the extras that are recorded."""
+        """Compute actions and extras of environments `envs`, and write them into their columns."""
         for unit, view, acted in zip(self.actors.units, self.actors.views, self.actors.decide(step, envs), strict=True):
             kept = self.extras.get(unit.group, {})
             self._check_extras(unit, acted)
@@ -197,12 +202,13 @@ class Recorder:
                     view.put(kept[name], values, envs)
 
     def remember(self) -> None:
-        """Have the streams record what was decided in all environments."""
+        """Record the decisions of all environments in the streams."""
         for group in self.extras:
             self.streams.decided(group, self.actors.actions[group], self.extras[group])
 
     @staticmethod
     def _check_extras(unit: Unit, acted: Acted) -> None:
+        """Raise AgentError if an act lacks an output that the agent's learner needs."""
         needs = unit.learner.needs
         if needs is not None and not needs.columns.keys() <= acted.extras.keys():
             missing = needs.columns.keys() - acted.extras.keys()

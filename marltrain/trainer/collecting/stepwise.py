@@ -10,24 +10,24 @@ from marltrain.trainer.collecting.rollout import Recorder
 
 
 class SyncCollector:
-    """One batch step at a time: everybody acts, then every environment steps.
+    """Makes one batch step at a time: all agents act, then all environments step.
 
     receive: returns the Step that `envs.send` started.
-    under_way: whether some environments are, so that a run is not at rest between two steps; never here.
-    remembered: whether the steps are already in the streams and in the returns; always False here.
-    plans: whether it sees to it itself that updates are made when they are due; never here.
+    under_way: whether environments still step when `advance` returns; always False here.
+    remembered: whether the streams and the returns already contain the returned Step; always False here.
+    plans: whether the collector plans the updates itself; always False here.
     """
 
     under_way = remembered = plans = False
 
     def __init__(self, envs: VectorEnv, collector: Recorder, receive: Callable[[], Step]) -> None:
-        """Take what acts and remembers, and what steps."""
+        """Take the environments, the recorder and the function that receives a Step."""
         self.envs, self.collector, self.receive = envs, collector, receive
 
     def advance(self, step: Step, most: int) -> tuple[Step, int]:
-        """Act on a Step, and make at most `most` batch steps; return the last Step and how many were made.
+        """Act on a Step and make at most `most` batch steps; return the last Step and the number of steps made.
 
-        What came before the returned Step is remembered; what it tells of is not, unless `remembered` says so.
+        All earlier Steps are recorded in the streams; the returned Step is recorded only if `remembered` is True.
         """
         self.envs.send(self.collector.decide(step))
         return self.receive(), 1

@@ -1,1 +1,1 @@
-"""Tests: their episodes, when one is due, and which agents are the best so far."""
+"""Tests: their episodes, their schedule, and the choice of the best agents."""

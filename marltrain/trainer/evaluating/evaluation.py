@@ -1,4 +1,4 @@
-"""Test episodes -> returns [episodes, players]: equal seeds in every test, no exploration."""
+"""Test episodes and their returns [episodes, players]: equal seeds in every test, no exploration."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from marltrain.trainer.seats import Unit
 
 RESAMPLES = 2_000
 CALLER = 8
-"""Frames from a warning in a test to the call of `train`."""
+"""Stack frames between a warning in a test and the call of `train`."""
 
 
 @dataclass(frozen=True, eq=False)
 class TestResult:
-    """What a test measured. Where `max_test_steps` cut it, episodes that had not begun are left out.
+    """Result of a test. If `max_test_steps` cut it, episodes that had not begun are left out.
 
-    returns: [episodes, players] float64, undiscounted sums; with a line-up, columns are its entries wherever they sat.
+    returns: [episodes, players] float64, undiscounted sums. With test_agents, columns follow this list, not the seats.
     lengths: [episodes] int64, env steps.
-    seats: [episodes, players] int64, the player that each column's agent was.
+    seats: [episodes, players] int64, index of the player that each column's agent controlled.
     names: the players' names.
-    unfinished: [episodes] bool, those that were cut: return and length are those until then.
+    unfinished: [episodes] bool, episodes that were cut; their return and length count until the cut.
     """
 
     __test__ = False  # for pytest: a result, not a test class
@@ -45,11 +45,11 @@ class TestResult:
 
     @property
     def num_unfinished(self) -> int:
-        """How many episodes were cut."""
+        """Number of episodes that were cut."""
         return int(self.unfinished.sum())
 
     def __repr__(self) -> str:
-        """Return the mean, its interval and the players' means; the arrays stay in the object."""
+        """Return the mean, its interval and the players' means in one line, without the arrays."""
         low, high = self.interval
         each = ", ".join(f"{name}: {value:.4g}" for name, value in zip(self.names, self.returns.mean(0), strict=True))
         return (
@@ -68,9 +68,9 @@ class TestResult:
 
     @cached_property
     def outcomes(self) -> Array | None:
-        """[episodes, players]: 1 for the one winner, -1 for those who lost to one, 0 for a draw.
+        """Outcomes [episodes, players]: 1 for a single winner, -1 for the other players then, 0 for a draw.
 
-        None where games have no winner: one player, or returns that do not sum to zero.
+        None for games without winners: one player, or returns that do not sum to zero.
         """
         if self.returns.shape[1] < 2 or np.abs(self.returns.sum(1)).max(initial=0.0) > 1e-6:
             return None
@@ -81,16 +81,16 @@ class TestResult:
 
     @property
     def wins(self) -> Array | None:
-        """[players] int64: episodes that each column won; None where games have no winner."""
+        """Number of episodes that each column won, [players] int64; None for games without winners."""
         return None if self.outcomes is None else (self.outcomes == 1).sum(0)
 
     @property
     def losses(self) -> Array | None:
-        """[players] int64: episodes that each column lost; None where games have no winner."""
+        """Number of episodes that each column lost, [players] int64; None for games without winners."""
         return None if self.outcomes is None else (self.outcomes == -1).sum(0)
 
     def in_seat(self, column: int, player: str) -> TestResult:
-        """Return the episodes in which a column's agent was that player."""
+        """Return the result of the episodes in which the agent of `column` controlled `player`."""
         chosen = self.seats[:, column] == self.names.index(player)
         arrays = (self.returns[chosen], self.lengths[chosen], self.seats[chosen])
         return TestResult(*arrays, self.names, self.unfinished[chosen])
@@ -107,23 +107,23 @@ def bootstrap(values: Array, level: float = 0.95) -> tuple[float, float]:
 
 
 def rotations(spec: EnvSpec, unit: Unit, numbers: Array) -> Array:
-    """Return where a unit's agents sit, [K, S, E] rows of their group, when environment e plays episode numbers[e].
+    """Return the seats of a unit's agents, [K, S, E] rows of their group, if environment e plays episode numbers[e].
 
-    Episode j moves everyone j places on among the seats of equal spaces.
+    In episode j each agent moves j seats on among the seats of equal spaces.
     """
     size = spec.groups[unit.group].size
     return (unit.rows[:, :, None] + numbers[None, None, :]) % size
 
 
 class TestInterrupted(Exception):  # noqa: N818  # nothing went wrong
-    """A test was not played to its end."""
+    """A test was interrupted before its end."""
 
 
 class Evaluation:
     """Plays tests in environments of its own, on the same seeds every time."""
 
     def __init__(self, envs: VectorEnv, seed: int, max_steps: int | None) -> None:
-        """Use `envs` (role "test"); `seed` is the run's.  max_steps: env steps of a test, None without a limit."""
+        """Take environments with role "test" and the run's seed; max_steps: env steps of a test, None: no limit."""
         self.envs, self.seed, self.max_steps = envs, seed, max_steps
         self._warned = False
 
@@ -138,13 +138,15 @@ class Evaluation:
         given_up: Callable[[], bool] = lambda: False,
         caller: int = CALLER,
     ) -> TestResult:
-        """Play exactly `episodes` episodes: number j in environment j mod E, as the j // E-th there.
+        """Play exactly `episodes` episodes: episode j runs in environment j mod E, as episode j // E there.
 
-        Once the environments that still play have made `max_steps` env steps, the test is cut, with a warning.
+        After `max_steps` env steps the test is cut, with a warning; idle environments do not count.
 
+        rotate: move the agents one seat on after each episode.
         on_step: called after each batch step with (finished episodes, env steps) so far.
-        on_faults: called with what befell environments; an episode given up for it does not count and is played anew.
-        given_up: asked at every step; where it says so, GivenUp is raised.  caller: frames from a warning to the user.
+        on_faults: called with faults of environments; an episode dropped because of one does not count and is replayed.
+        given_up: called before every step; if it returns True, TestInterrupted is raised.
+        caller: stack frames between a warning and the user's call.
         """
         envs, spec = self.envs, self.envs.spec
         actors = Actors(spec, units, envs.num_envs, "test")
@@ -174,7 +176,7 @@ class Evaluation:
         return self.max_steps is not None and steps >= self.max_steps
 
     def _warn(self, result: TestResult, episodes: int, caller: int) -> None:
-        """Warn, once, of a test that was cut."""
+        """Warn once about tests that are cut."""
         if self._warned:
             return
         self._warned = True
@@ -188,36 +190,37 @@ class Evaluation:
 
 
 class _Tally:
-    """Adds up the returns of the episodes that count, and who sat where in them."""
+    """Adds up returns and lengths of the test's episodes, and reorders the returns by line-up entry."""
 
     def __init__(self, spec: EnvSpec, first: Step, episodes: int, rotate: bool) -> None:
         self.spec, self.num_envs, self.episodes, self.rotate = spec, len(first.ended), episodes, rotate
         self.running = first.start_reward.astype(np.float64)
         self.lengths = np.zeros(self.num_envs, np.int64)
         self.number = np.arange(self.num_envs)
-        self.playing = int((self.number < episodes).sum())  # environments whose share is not played yet
+        self.playing = int((self.number < episodes).sum())  # environments with episodes left to play
         self.returns = np.zeros((episodes, len(spec.players)))
         self.episode_lengths = np.zeros(episodes, np.int64)
         self.finished = 0
 
     @property
     def open(self) -> bool:
+        """Whether episodes are left to finish."""
         return self.finished < self.episodes
 
     @property
     def some(self) -> bool:
-        """Whether there is anything to make a result of."""
+        """Whether at least one episode has begun, so that there is a result."""
         return self.finished > 0 or bool((self.lengths[: self.episodes] > 0).any())
 
     def drop(self, envs: Array) -> None:
-        """Forget the running episodes of some environments, before their Step is taken: they are played anew."""
-        self.lengths[envs] = -1  # that Step is none of the new episode
+        """Drop the running episodes of some environments, before their next Step is added; they are replayed."""
+        self.lengths[envs] = -1  # the next Step is not part of the new episode
 
     def add(self, step: Step) -> bool:
-        """Take one Step; say whether an episode ended."""
+        """Add one Step; return whether an episode ended."""
         self.running += step.reward
         self.lengths += 1
-        for e in np.flatnonzero(step.ended & (self.lengths > 0)).tolist():  # the others are dropped
+        for e in np.flatnonzero(step.ended & (self.lengths > 0)).tolist():  # other episodes are dropped
             if self.number[e] < self.episodes:
                 self._enter(e)
                 self.finished += 1
@@ -228,7 +231,7 @@ class _Tally:
         return bool(step.ended.any())
 
     def _seats(self, j: int) -> Array:
-        """The player that each line-up entry is in episode j."""
+        """Return the player that each line-up entry controls in episode j, [P]."""
         seats = np.arange(len(self.spec.players))
         if self.rotate:
             for group in self.spec.groups:
@@ -237,13 +240,13 @@ class _Tally:
         return seats
 
     def _enter(self, e: int) -> None:
-        """Write down the episode that environment e plays."""
+        """Store return and length of the episode that environment e plays."""
         j = int(self.number[e])
         self.returns[j] = self.running[self._seats(j), e]
         self.episode_lengths[j] = self.lengths[e]
 
     def result(self) -> TestResult:
-        """Return what was measured; episodes that still run are cut."""
+        """Return the result; episodes that still run are cut."""
         unfinished = np.zeros(self.episodes, bool)
         for e in np.flatnonzero((self.number < self.episodes) & (self.lengths > 0)).tolist():
             self._enter(e)

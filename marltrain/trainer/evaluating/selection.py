@@ -1,4 +1,4 @@
-"""The metric of a test: whose returns count, and whether it is the best so far."""
+"""The metric of a test: the returns that count, and the comparison with the best test so far."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from marltrain.trainer.evaluating.evaluation import bootstrap
 from marltrain.trainer.settings import RewardMetric
 
 TOLERANCE = 1e-6
-"""Sums of rewards are rounded: the default metric has moved when it differs by this share of the largest return."""
+"""Fraction of the largest return by which the default metric must change to count as changed: sums are rounded."""
 CALLER = 8
-"""Frames from a warning at the first test to the call of `train`."""
+"""Stack frames between a warning at the first test and the call of `train`."""
 
 
 class Verdict(NamedTuple):
-    """What is made of a test.
+    """Judgement of a test.
 
-    interval: the metric's 95 % bootstrap interval over episodes; nan for a `reward_metric`.
-    best: the agents are the best so far.  judged: the players by whose columns of returns the test is judged.
+    metric: the metric of the test.
+    interval: 95 % bootstrap interval of the metric over episodes; nan for a `reward_metric`.
+    best: whether the agents are the best so far.  judged: names of the columns of returns that count.
     """
 
     metric: float
@@ -40,10 +41,10 @@ class Verdict(NamedTuple):
 class Judge:
     """Judges the tests of a run and compares them.
 
-    metrics: one a test.
+    metrics: the metrics so far, one per test.
 
     The default metric is the mean return over the columns whose agents learn at that test. When these columns change,
-    the comparison starts anew. Until the metric has differed from the first one, the last test is the best.
+    the comparison restarts. As long as the metric equals the first one, the last test counts as the best.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Judge:
         agents: Sequence[Agent],
         line_up: Sequence[Agent] | None,
     ) -> None:
-        """Take the players' names and agents; line_up: the agents of `test_agents`, None where each plays its seat."""
+        """Take the players' names and agents; line_up: the agents of `test_agents`, None without a line-up."""
         self.metrics: list[float] = []
         self._reward_metric, self._names = reward_metric, tuple(names)
         self._agents, self._line_up = agents, line_up
@@ -62,7 +63,7 @@ class Judge:
         self._moved = self._warned = False
 
     def judge(self, returns: Array, learning: Array) -> Verdict:
-        """Judge a test by its returns [episodes, P]; learning: [P] bool, the seats that learn now."""
+        """Judge a test by its returns [episodes, P]; learning: the seats that learn now, [P] bool."""
         columns = self._columns(learning)
         judged = tuple(name for name, counts in zip(self._names, columns, strict=True) if counts)
         if judged != self._judged:
@@ -78,25 +79,28 @@ class Judge:
         return Verdict(metric, interval, self._is_best(metric, tolerance), judged)
 
     def state(self) -> State:
-        """Return all metrics, and what the next one is compared with."""
+        """Return all metrics and the values that the next metric is compared with."""
         info = {"judged": list(self._judged), "moved": self._moved}
         return State(info, {"metrics": np.array(self.metrics, np.float64), "best": np.array(self._best)})
 
     def restore(self, state: State) -> None:
-        """Go on from what `state` returned; raises SaveError for anything else."""
+        """Restore what `state` returned; raises SaveError for invalid values."""
         tests = state.any_array("metrics").size
         metrics = within(state.place("metrics"), state.array("metrics", np.float64, (tests,)), -math.inf, math.inf)
         self._judged, self._moved = tuple(state.values("judged", str)), state.value("moved", bool)
         self.metrics, self._best = metrics.tolist(), float(state.array("best", np.float64, ()))
 
     def follow(self, state: State, *, comparable: bool) -> None:
-        """Go on from an earlier judge's state; compare the next test with none of its tests unless `comparable`."""
+        """Continue from the state of an earlier judge.
+
+        comparable: whether the next test may be compared with the earlier tests; else the comparison restarts.
+        """
         self.restore(state)
         if not comparable:
             self._judged = ()
 
     def _columns(self, learning: Array) -> Array:
-        """Return which columns of the returns count, [P] bool: all for a `reward_metric`, which is given all."""
+        """Return the columns of the returns that count, [P] bool: all of them for a `reward_metric`."""
         everyone = np.ones_like(learning)
         if self._reward_metric is not None or self._line_up is None:
             return learning if self._reward_metric is None else everyone
@@ -105,7 +109,7 @@ class Judge:
         return columns if columns.any() else everyone
 
     def _is_best(self, metric: float, tolerance: float) -> bool:
-        """Compare with the best test so far."""
+        """Compare a metric with the best so far; return whether it is the new best."""
         self._moved = self._moved or abs(metric - self._best) > tolerance
         if self._moved and metric <= self._best:
             return False
@@ -113,7 +117,7 @@ class Judge:
         return True
 
     def _warn_if_zero_sum(self, counted: Array, tolerance: float) -> None:
-        """Warn once where the returns that count, [episodes, n], sum to zero: their mean cannot move."""
+        """Warn once if the returns that count, [episodes, n], sum to zero in each episode: their mean is constant."""
         if self._warned or not tolerance or np.abs(counted.sum(1)).max() > tolerance:
             return
         self._warned = True
@@ -127,7 +131,7 @@ class Judge:
 
 
 def measured(reward_metric: Callable[[Array], float], returns: Array) -> float:
-    """Return what `reward_metric` makes of returns [episodes, players]; raises ConfigError when it is no number."""
+    """Return the value of `reward_metric` for returns [episodes, players]; raises ConfigError unless it is a number."""
     value = reward_metric(returns.copy())
     value = python_number(value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value)
     if not isinstance(value, int | float) or isinstance(value, bool):

@@ -1,1 +1,1 @@
-"""What a run tells: tables, progress, TensorBoard, plots, faults and the run's config.json."""
+"""Reports of a run: tables, progress, TensorBoard, plots, faults and config.json."""

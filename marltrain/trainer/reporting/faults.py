@@ -25,7 +25,10 @@ Given = TypeVar("Given")
 
 
 def received(envs: VectorEnv, give: Callable[[], Given], on_faults: Callable[[Sequence[Fault]], Any]) -> Given:
-    """Return what environments give when they are reset or stepped; tell of their faults, also of those too many."""
+    """Return the result of resetting or stepping environments; pass their faults to `on_faults`, also after an error.
+
+    give: resets or steps the environments.
+    """
     try:
         return give()
     finally:
@@ -34,7 +37,7 @@ def received(envs: VectorEnv, give: Callable[[], Given], on_faults: Callable[[Se
 
 
 def _row(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return a row that was read; raises SaveError unless it has the columns, each of its type."""
+    """Return a row read from a file; raises SaveError unless it has the columns, each of its type."""
     if len(values) != len(COLUMNS):
         raise SaveError(f"a table of faults has the columns {', '.join(COLUMNS)}; a row has others")
     for (name, kind), value in zip(COLUMNS.items(), values, strict=True):
@@ -44,20 +47,20 @@ def _row(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 class FaultTable:
-    """A row a fault: where it was, and what a `Fault` says.
+    """Table with one row per fault: its time in the run, and the fields of `Fault`.
 
-    `role` ("train" or "test"), `env_steps` (of training, before it), `seconds`; then `kind`, `env`,
+    `role` ("train" or "test"), `env_steps` (of training, before the fault), `seconds`; then `kind`, `env`,
     `episode`, `seed`, `step` and `message`.
     """
 
     def __init__(self, folder: Path | None) -> None:
-        """Start empty; `folder` is the run's, None to write nothing."""
+        """Create an empty table; folder: the run's folder, None to write no file."""
         self._path = None if folder is None else folder / FAULTS_FILE
         self._rows: list[tuple[Any, ...]] = []
         self._written = 0
 
     def __len__(self) -> int:
-        """How many faults there were."""
+        """Return the number of faults."""
         return len(self._rows)
 
     def add(self, faults: Sequence[Fault], *, role: str, env_steps: int, seconds: float) -> None:
@@ -76,12 +79,12 @@ class FaultTable:
         return State({"rows": [list(row) for row in self._rows]})
 
     def restore(self, state: State) -> None:
-        """Become the table that `state` was asked of; raises SaveError for other rows."""
+        """Restore what `state` returned; raises SaveError for invalid rows."""
         self._rows = [_row(values) for values in state.values("rows", list)]
-        self._written = -1  # what is in the folder may tell of a future that was given up
+        self._written = -1  # the file may hold later faults of a run that was resumed from an earlier checkpoint
 
     def write(self) -> None:
-        """Write the table into the run's folder, where there is something new to write."""
+        """Write the table into the run's folder, if it has changed."""
         if self._path is None or len(self._rows) == self._written:
             return
         with replacing(self._path) as beside:

@@ -23,32 +23,32 @@ if TYPE_CHECKING:
 TESTS_FILE = "history.parquet"
 EPISODES_FILE = "episodes.parquet"
 EPISODES = "episodes"
-"""Folder of the episodes that are too many to be held in memory, as they are needed to resume the run."""
+"""Folder of files with rows of episodes that exceed the memory limit; resuming a run reads them."""
 HELD = 2**20
-"""Bytes of episodes that are held in memory."""
+"""Maximum size of the rows of episodes in memory, in bytes."""
 WRITING_SHARE = 0.02
-"""Largest share of a run's time spent on rewriting the tables."""
+"""Maximum fraction of a run's time spent on rewriting the tables."""
 TEST = ("episodes", "env_steps", "updates", "gradient_steps", "seconds", "metric", "interval_low", "interval_high")
-"""Columns that a table of tests begins with."""
+"""First columns of the table of tests."""
 OUTCOME: dict[str, Any] = {"judged": np.int64, "best": np.bool_, "num_unfinished": np.int64}
-"""Columns after the players' returns."""
+"""Columns of the table of tests after the players' returns."""
 WHOLE = (*TEST[:4], "num_unfinished")
-"""Columns of whole numbers."""
+"""Integer columns of the table of tests."""
 EPISODE = {"episode": np.int64, "env": np.int32, "env_steps": np.int64, "length": np.int32, "seconds": np.float64}
-"""Columns that a table of episodes begins with."""
+"""First columns of the table of episodes."""
 
 
 class Means:
-    """Running means of an update's metrics, under the names "<agent>/<metric>"; values that are nan do not count."""
+    """Running means of update metrics, named "<agent>/<metric>"; nan values do not count."""
 
     def __init__(self) -> None:
         """Start empty."""
         self._sums: dict[str, list[float]] = {}  # name -> [sum, count]
-        self._found: dict[tuple[str, str], list[float]] = {}  # the same by agent and metric: names take long to join
-        self._rows: dict[tuple[tuple[str, ...], tuple[str, ...]], list[list[float]]] = {}  # and of `add_rows`
+        self._found: dict[tuple[str, str], list[float]] = {}  # the same, by (agent, metric): joining names is slow
+        self._rows: dict[tuple[tuple[str, ...], tuple[str, ...]], list[list[float]]] = {}  # the same, for `add_rows`
 
     def add(self, metrics: Mapping[str, Mapping[str, float]], times: int = 1) -> None:
-        """Add {agent: {metric: value}}; times: how many values each is the mean of."""
+        """Add {agent: {metric: value}}; times: number of values behind each mean."""
         for agent, values in metrics.items():
             for metric, value in values.items():
                 if math.isnan(value):
@@ -58,7 +58,7 @@ class Means:
                 entry[1] += times
 
     def add_rows(self, agents: tuple[str, ...], metrics: tuple[str, ...], values: Array) -> None:
-        """Add values [R, M, K] of K agents and M metrics; the sums are those of adding row after row."""
+        """Add values [R, M, K] of M metrics and K agents; the sums equal those of adding row after row."""
         if np.isnan(values).any():
             for row in values:
                 self.add({a: dict(zip(metrics, row[:, k].tolist(), strict=True)) for k, a in enumerate(agents)})
@@ -80,7 +80,7 @@ class Means:
         return entry
 
     def take(self) -> dict[str, float]:
-        """Return the means since the last take, and start anew."""
+        """Return the means since the last `take`, and reset them."""
         means = {name: float(total / count) for name, (total, count) in self._sums.items()}
         self._sums, self._found, self._rows = {}, {}, {}
         return means
@@ -93,7 +93,7 @@ class Means:
         )
 
     def restore(self, state: State) -> None:
-        """Go on from the sums that `state` returned; raises SaveError for other values."""
+        """Restore the sums that `state` returned; raises SaveError for invalid values."""
         names = state.names("names")
         sums = state.array("sums", np.float64, (len(names),)).tolist()
         counts = within(state.place("counts"), state.array("counts", np.int64, (len(names),)), 1, MOST_COUNTED).tolist()
@@ -104,19 +104,20 @@ class Means:
 class History:
     """The two tables of a run.
 
-    tests: a row a test: the counters `episodes, env_steps, updates, gradient_steps, seconds`, then `metric`,
-      `interval_low`, `interval_high`, `return/<player>`, `judged` (names of the players by whose columns of returns
-      the test is judged, joined by "+"), `best` (the best so far), `num_unfinished` (episodes that were cut), and
-      `<agent>/<metric>`: means over the updates since the test before.
-    episodes: a row a finished training episode: `episode` (0, 1, ... as they finish), `env`, `env_steps` (when it
-      finished), `length` (env steps), `seconds`, `return/<player>` (undiscounted sums of rewards).
+    tests: one row per test: the counters `episodes, env_steps, updates, gradient_steps, seconds`, then `metric`,
+      `interval_low`, `interval_high`, `return/<player>`, `judged` (names of the columns of returns that count for the
+      metric, joined by "+"), `best` (the best so far), `num_unfinished` (episodes that were cut), and
+      `<agent>/<metric>`, means over the updates since the previous test.
+    episodes: one row per finished training episode: `episode` (0, 1, ... in order of their end), `env`, `env_steps`
+      (of the run at the end of the episode), `length` (env steps), `seconds`, `return/<player>` (undiscounted sums of
+      rewards).
     """
 
     def __init__(self, names: Sequence[str], folder: str | Path | None) -> None:
-        """Start empty tables for players of these names; `folder` is the run's, None to write nothing."""
+        """Create empty tables for these players; folder: the run's folder, None to write no files."""
         self._names, self._folder = tuple(names), None if folder is None else Path(folder)
         self._tests = Readings((*TEST, *self._returns, *OUTCOME))
-        self._judged: list[str] = []  # all that were in the column of this name, which holds their places here
+        self._judged: list[str] = []  # distinct values of the column "judged", which holds indices into this list
         self._means = Means()
         kinds: dict[str, Any] = {**EPISODE, **dict.fromkeys(self._returns, np.float64)}
         held = -(-HELD // sum(np.dtype(kind).itemsize for kind in kinds.values()))
@@ -125,11 +126,11 @@ class History:
         self._writing = 0.0
 
     def add_update(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
-        """Count an update's metrics, {agent: {metric: value}}, towards the next test's row."""
+        """Add an update's metrics, {agent: {metric: value}}, to the means of the next test's row."""
         self._means.add(metrics)
 
     def add_updates(self, agents: tuple[str, ...], metrics: tuple[str, ...], values: Array) -> None:
-        """Count the metrics of R rounds of updates, [R, M, K], as adding one after another would."""
+        """Add the metrics of R rounds of updates, [R, M, K], as `add_update` does for each round."""
         self._means.add_rows(agents, metrics, values)
 
     def add_test(
@@ -147,7 +148,7 @@ class History:
         best: bool,
         num_unfinished: int,
     ) -> None:
-        """Add a test's row; returns: [P], each player's mean over the test's episodes."""
+        """Add the row of a test; returns: [P], each player's mean over the test's episodes."""
         if (players := "+".join(judged)) not in self._judged:
             self._judged.append(players)
         outcome = (self._judged.index(players), best, num_unfinished)
@@ -156,7 +157,7 @@ class History:
         self._tests.add(dict(zip(names, map(float, values), strict=True)) | self._means.take())
 
     def add_episodes(self, *, envs: Array, env_steps: int, lengths: Array, seconds: float, returns: Array) -> None:
-        """Add the rows of training episodes that finished together, numbered as they come.
+        """Add the rows of n training episodes that finished in one batch step, numbered in order.
 
         envs, lengths: [n] int64.  returns: [P, n].
         """
@@ -184,22 +185,22 @@ class History:
 
     @property
     def num_tests(self) -> int:
-        """How many tests there were."""
+        """Number of tests."""
         return self._tests.rows
 
     @property
     def num_episodes(self) -> int:
-        """How many training episodes have finished."""
+        """Number of finished training episodes."""
         return len(self._episodes)
 
     def state(self) -> State:
-        """Return both tables, and what counts towards the next test's row."""
+        """Return both tables and the running means for the next test's row."""
         made = State.joined(tests=self._tests.state(), episodes=self._episodes.state(), means=self._means.state())
         made.info["judged"] = list(self._judged)
         return made
 
     def restore(self, state: State) -> None:
-        """Become the tables that `state` was asked of; raises SaveError where files of episodes are gone or damaged."""
+        """Restore what `state` returned; raises SaveError if files of episodes are missing or damaged."""
         self._tests.restore(state.part("tests"))
         counted = np.array([self._tests.column(name) for name in WHOLE])
         within(state.place("tests/rows"), counted, 0, MOST_COUNTED)
@@ -212,7 +213,7 @@ class History:
             raise SaveError(f"a table of tests names {len(self._judged)} kinds of judged players, and uses others")
 
     def write(self, *, now: bool = False) -> None:
-        """Write both tables into the run's folder, unless that was done too recently to be worth its time.
+        """Write both tables into the run's folder, unless this would exceed WRITING_SHARE of the run's time.
 
         now: write in any case, as at the end of a run.
         """
@@ -227,9 +228,9 @@ class History:
         self._writing = self._written - started
 
     def _write_episodes(self, path: Path) -> None:
-        """Write the table of episodes part by part: it may be larger than memory, and is to leave none behind.
+        """Write the table of episodes part by part, since it may exceed the memory; then release the memory used.
 
-        Without dictionaries, which help where values repeat: here they double the time, and most of the memory.
+        Dictionary encoding is off: with few repeated values it doubles the time and takes most of the memory.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 AXES = {"steps": "env_steps", "episodes": "episodes", "time": "seconds"}
 LABELS = {"steps": "env steps", "episodes": "training episodes", "time": "time (s)"}
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f6a55", "#333333")
-"""Okabe and Ito's colours, which the colour-blind can tell apart, the darkest first."""
+"""Colours of Okabe and Ito, which colour-blind readers can distinguish, darkest first."""
 INK, GRID = "#333333", "#e4e4e4"
 LINES = ("-", "--", ":", "-.")
-"""Kinds of lines: more players than colours are told apart by these."""
+"""Line styles, which distinguish players if there are more players than colours."""
 POINTS = 400
-"""Most points of a drawn curve."""
+"""Maximum number of points of a drawn curve."""
 MARKED = 30
-"""Most points of a curve whose points are marked."""
+"""Maximum number of points of a curve with markers."""
 LONGEST_NAME = 30
 NAMED = 12
-"""Most entries of a legend: more would hide the curves."""
+"""Maximum number of entries of a legend; more would hide the curves."""
 RESAMPLES = 1_000
 
 
 def draw_run(tests: pd.DataFrame, episodes: pd.DataFrame, path: str | Path, *, title: str = "") -> None:
-    """Draw a run's tables (see `History`): the metric of its tests, the returns of its training, its losses.
+    """Draw a run's tables (see `History`): metric of the tests, training returns and losses.
 
-    path: the picture, .png, .svg or .pdf.
+    path: the image file, .png, .svg or .pdf.
     """
     losses = [name for name in tests.columns if name.endswith("/loss/total") and tests[name].notna().any()]
     rows = [draw for draw, some in ((_metric, True), (_returns, len(episodes) > 0), (_losses, bool(losses))) if some]
@@ -59,12 +59,15 @@ def draw_run(tests: pd.DataFrame, episodes: pd.DataFrame, path: str | Path, *, t
 def plot_runs(
     run_dirs: Sequence[str | Path], *, x: str = "steps", smooth: int = 1, out: str | Path = "runs.png"
 ) -> Path:
-    """Draw the tested metric of several runs; runs that differ only in their seed are one curve with a band.
+    """Draw the test metric of several runs; runs that differ only in their seed form one curve with a band.
 
-    run_dirs: folders of runs; a folder that is none stands for the runs inside it. Runs without a test are left out.
-    x: "steps" (env steps), "episodes" or "time".  smooth: tests averaged for a point.
-    A curve of several runs is their mean, its band the 95 % bootstrap interval of that mean over runs; the band of a
-    single run is each test's own. Returns the path written; raises ConfigError or SaveError, naming what is wrong.
+    run_dirs: folders of runs; a folder that is not a run stands for the runs inside it. Runs without tests are omitted.
+    x: "steps" (env steps), "episodes" or "time".  smooth: number of tests averaged per point.
+    out: the image file, .png, .svg or .pdf.
+
+    A curve of several runs is their mean; its band is the 95 % bootstrap interval of the mean over runs. The band of a
+    single run is the interval of each test.
+    Returns the path of the image. Raises ConfigError for a wrong argument and SaveError for a wrong folder or file.
     """
     if x not in AXES:
         raise ConfigError(f"x must be one of {', '.join(AXES)}, got {x!r}.{did_you_mean(x, AXES)}")
@@ -90,7 +93,7 @@ def plot_runs(
 
 @dataclass(frozen=True)
 class _Curve:
-    """x, middle, low, high: [points] float64."""
+    """A curve with its band; x, middle, low, high: [points] float64."""
 
     x: Array
     middle: Array
@@ -112,7 +115,10 @@ def _read(folder: Path, column: str, smooth: int) -> _Curve:
 
 
 def _merged(curves: Sequence[_Curve]) -> _Curve:
-    """The mean of curves where all of them are known, with its 95 % bootstrap interval over curves."""
+    """Return the mean of curves over their common range of x, with its 95 % bootstrap interval over curves.
+
+    Raises ConfigError if they have no common range.
+    """
     if len(curves) == 1:
         return curves[0]
     first, last = max(c.x[0] for c in curves), min(c.x[-1] for c in curves)
@@ -139,12 +145,12 @@ def _draw(ax: Axes, curve: _Curve, label: str | None, color: str) -> None:
 
 
 def _marks(values: Array) -> dict[str, Any]:
-    """Return how the points of a curve are marked: all where they are few; a line alone shows no single point."""
+    """Return arguments for markers if a curve has few points; a line alone does not show a single point."""
     return {"marker": "o", "ms": 3.5} if np.isfinite(values).sum() <= MARKED else {}
 
 
 def _looks(tests: pd.DataFrame) -> Callable[[str], dict[str, Any]]:
-    """Return a function: a player's name, or an agent's ("anna+ben"), -> its colour and kind of line in every panel."""
+    """Return a function from the name of a player or agent ("anna+ben") to its colour and line style in all panels."""
     players = [name.removeprefix("return/") for name in tests.columns if name.startswith("return/")]
 
     def look(name: str) -> dict[str, Any]:
@@ -167,7 +173,7 @@ def _metric(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
 
 
 def _returns(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
-    """The training returns of each player: means over a fiftieth of the episodes."""
+    """Draw the training returns of each player: means over a fiftieth of the episodes."""
     window, look = max(1, len(episodes) // 50), _looks(tests)
     rows = np.unique(np.linspace(window - 1, len(episodes) - 1, POINTS).astype(int))
     x = episodes["env_steps"].to_numpy()[rows]
@@ -179,7 +185,7 @@ def _returns(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
 
 
 def _losses(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
-    """The losses of each agent, in the colour of its first player."""
+    """Draw the losses of each agent, in the colour of its first player."""
     look = _looks(tests)
     for name in [name for name in tests.columns if name.endswith("/loss/total")]:
         known, agent = tests[name].notna(), name.removesuffix("/loss/total")
@@ -215,7 +221,7 @@ def _style(ax: Axes, *, legend: bool = False) -> None:
 
 
 def _legend(ax: Axes) -> None:
-    """Name the curves; of too many the first, and how many there are besides."""
+    """Add the legend; if it has too many entries, show the first ones and the number of the others."""
     from matplotlib.lines import Line2D
 
     handles, labels = ax.get_legend_handles_labels()

@@ -1,4 +1,4 @@
-"""Progress of long work before training."""
+"""Progress bar for slow steps before training."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from contextlib import suppress
 from typing import TextIO, TypeVar
 
 PATIENCE = 2.0
-"""Seconds after which a bar is shown."""
+"""Seconds after which the bar appears."""
 
 Item = TypeVar("Item")
 
 
 class _Unread:
-    """A text file whose reader may be gone (OSError), or that may be closed (ValueError): nothing is shown then."""
+    """A text file that ignores writes if its reader is gone (OSError) or it is closed (ValueError)."""
 
     def __init__(self, file: TextIO) -> None:
         self._file, self.encoding = file, getattr(file, "encoding", "ascii")
@@ -31,7 +31,7 @@ class _Unread:
 
 
 def shown_if_slow(items: Sequence[Item], what: str) -> Iterator[Item]:
-    """Yield items; from 2 seconds on, show on stderr how many of them have been dealt with. what: the bar's title."""
+    """Yield the items; after 2 seconds show a bar of the processed items on stderr. what: title of the bar."""
     started, done = time.perf_counter(), 0
     for item in items:
         if sys.stderr is not None and time.perf_counter() - started > PATIENCE:

@@ -24,7 +24,7 @@ BAR = "{percentage:3.0f}%|{bar:20}| {desc} [{elapsed}<{remaining}]"
 BAR_INTERVAL = 0.1
 LINE_INTERVAL = 30.0
 SMOOTHING = 0.3
-"""Weight of the newest interval in the shown rate."""
+"""Weight of the newest interval in the displayed rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +34,10 @@ class _Settings:
 
 
 class ProgressPrinter:
-    """Has a trainer print its progress as plain lines, in a terminal too: `progress=ProgressPrinter(every_seconds=60)`.
+    """Prints progress as plain lines, also in a terminal: `progress=ProgressPrinter(every_seconds=60)`.
 
-    every_seconds, every_episodes: how often; at least one of them, whichever comes first.
+    every_seconds, every_episodes: intervals in seconds and training episodes. Give at least one; the first one reached
+    counts.
 
     Raises ConfigError for a wrong argument.
     """
@@ -52,13 +53,13 @@ class ProgressPrinter:
 
 @contextmanager
 def announced(wanted: Any) -> Iterator[None]:
-    """Show on stderr, above the bar, what a run waits for; nothing where no progress is wanted."""
+    """Show notices of long compilations on stderr, above the bar; nothing if `wanted` is False."""
     with listening(_Lines()) if wanted else nullcontext():
         yield
 
 
 class _Lines:
-    """Writes lines to stderr as long as it is open and read."""
+    """Writes lines to stderr until it is closed or its reader is gone."""
 
     def __init__(self) -> None:
         self._file: TextIO | None = sys.stderr
@@ -74,23 +75,23 @@ class _Lines:
 
 
 class Progress(Callback):
-    """Shows episodes, env steps, env steps a second, the metric (and the best), the loss and the time left.
+    """Shows episodes, env steps, env steps per second, the metric (and the best), the loss and the time left.
 
-    While a test runs, it shows how many of the test's episodes have finished.
+    During a test, it shows the number of finished episodes of the test.
 
-    budgets: the run's; the one that is nearest to its end counts. All None: no end is known.
-    printer: how often it prints a line. None: a terminal gets a bar, anything else a line every 30 seconds.
-    file: where to show it (stderr). If it is closed, or has no reader any more, nothing is shown, and training
-    goes on.
+    budgets: budgets of the run; the one that is closest to its end counts. With None for all no end is known.
+    printer: interval of lines. None: a bar in a terminal, a line every 30 seconds in other files.
+    file: output file, stderr by default. If it is closed or its reader is gone, nothing is shown and training
+    continues.
     """
 
     only_watches = True
 
     def __init__(self, budgets: Budgets, printer: ProgressPrinter | None = None, *, file: TextIO | None = None) -> None:
-        """Take the budgets."""
+        """Set up the display for a terminal or another file."""
         self._bar: tqdm[Any] | None = None
         self._budgets = vars(budgets)
-        self._file: TextIO | None = sys.stderr if file is None else file  # a process without a console has none
+        self._file: TextIO | None = sys.stderr if file is None else file  # stderr is None without a console
         self._terminal = False
         with self._while_it_is_read():
             self._terminal = self._file is not None and self._file.isatty() and printer is None
@@ -115,28 +116,28 @@ class Progress(Callback):
                 self._bar = tqdm(total=1.0, bar_format=BAR, file=self._file, mininterval=0.0, nrows=24)
 
     def on_collect(self, moment: Moment) -> None:
-        """Show the present state, if the last one is old enough."""
+        """Refresh the display if it is due."""
         self._show_if_due(moment)
 
     def on_update_end(self, moment: Moment) -> None:
-        """Note the mean loss over agents."""
+        """Store the mean loss over agents."""
         losses = [values["loss/total"] for values in moment.data["metrics"].values() if "loss/total" in values]
         if losses:
             self._loss = sum(losses) / len(losses)
 
     def on_test_start(self, moment: Moment) -> None:
-        """Say that a test runs, before its first step."""
+        """Show that a test has started."""
         self._testing = f"testing 0/{moment.data['episodes']:,} episodes"
         if self._terminal:
             self._show(moment)
 
     def on_test_step(self, moment: Moment) -> None:
-        """Show how far the test is, if what is shown is old enough."""
+        """Update the progress of the test, and refresh the display if it is due."""
         self._testing = f"testing {moment.data['finished']:,}/{moment.data['episodes']:,} episodes"
         self._show_if_due(moment)
 
     def on_test_end(self, moment: Moment) -> None:
-        """Note the metric, and show it."""
+        """Store the metric and show it."""
         self._testing = ""
         self._metric = float(moment.data["metric"])
         if moment.data["best"] or self._best is None:
@@ -145,7 +146,7 @@ class Progress(Callback):
             self._show(moment)
 
     def on_train_end(self, moment: Moment) -> None:
-        """Show the end state and close the bar."""
+        """Show the final state and close the bar."""
         self._testing = ""
         self._show(moment)
         if self._bar is not None:
@@ -155,11 +156,11 @@ class Progress(Callback):
         self._line(f"training ended: {moment.data['reason']}")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it shows of the past."""
+        """Return the last metric, the best metric and the loss."""
         return {"metric": self._metric, "best": self._best, "loss": self._loss}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         shown = {name: of_type(name, state[name], float, NoneType) for name in ("metric", "best", "loss")}
         self._metric, self._best, self._loss = shown["metric"], shown["best"], shown["loss"]
 
@@ -178,7 +179,7 @@ class Progress(Callback):
             self._bar.n = done or 0.0
             self._bar.ncols = (
                 shutil.get_terminal_size().columns - 1
-            )  # tqdm's own shows nothing where a size of 0 is told
+            )  # tqdm's own shows nothing if the reported width is 0
             with self._while_it_is_read():
                 self._bar.set_description_str(text, refresh=True)
         else:
@@ -194,12 +195,12 @@ class Progress(Callback):
 
     @contextmanager
     def _while_it_is_read(self) -> Iterator[None]:
-        """Show something; show nothing more once the file is closed (ValueError) or its reader gone (OSError)."""
+        """Stop the display once the file is closed (ValueError) or its reader is gone (OSError)."""
         try:
             yield
         except (OSError, ValueError):
             if self._bar is not None:
-                self._bar.disable = True  # else it would try again when it is collected
+                self._bar.disable = True  # else tqdm writes again when the bar is garbage-collected
             self._file, self._terminal, self._bar = None, False, None
 
     def _measure(self, moment: Moment) -> None:

@@ -30,7 +30,7 @@ WHERE_LOADED = ("keras", "tensorflow", "tianshou", "torch")
 def record(
     folder: Path, trainer: DecentralizedTrainer, spec: EnvSpec, agents: Sequence[Agent], masks: tuple[Array, Array]
 ) -> None:
-    """Write the environment, the trainer's settings, each seat's agent, the seed, versions, processor and threads."""
+    """Write config.json: environment, trainer settings, each seat's agent, seed, versions, processor and threads."""
     learning, exploring = masks
     seats: list[dict[str, Any]] = [
         {"player": name, "agent": _described(agent), "learns": bool(learns), "explores": bool(explores)}
@@ -58,7 +58,7 @@ def record(
 
 
 def processor() -> str:
-    """Return the processor's name; the kind of machine where the system tells no more."""
+    """Return the name of the processor, or the machine type if the system does not report a name."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines() if cpuinfo.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -66,11 +66,12 @@ def processor() -> str:
 
 
 def loaded(names: Sequence[str]) -> list[str]:
-    """Return those that this process has imported: what has not been cannot have computed anything."""
+    """Return the names of modules that this process has imported; others have no effect on results."""
     return [name for name in names if name in sys.modules]
 
 
 def _described(agent: Agent) -> dict[str, Any]:
+    """Return an agent's type, seed, backend and settings as JSON values."""
     inner = agent.inner if isinstance(agent, FrozenAgent) else agent
     if not isinstance(inner, LearningAgent):
         own = {"backend": inner.framework} if isinstance(inner, ExternalAgent) else {}

@@ -1,4 +1,4 @@
-"""Runs of one plot: found in folders, grouped where only seeds differ, and named."""
+"""Runs of one plot: search in folders, grouping of runs that differ only in seeds, and names of the groups."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from marltrain.trainer.reporting.history import TESTS_FILE
 
 LOGGER = logging.getLogger("marltrain")
 LEARNING = ("num_train_envs", "batch_size", "update_freq", "shared_memory", "team_reward")
-"""The trainer's settings that change what is learned."""
+"""Trainer settings that affect learning."""
 MOST_TOLD = 3
-"""Differences that a curve's name shows."""
+"""Maximum number of differing settings in the name of a curve."""
 
 
 def found(folders: Sequence[Path]) -> list[Path]:
-    """Return the folders of runs: those given, and in place of one that is none the runs inside, two levels deep.
+    """Return the folders of runs; a folder that is not a run stands for the runs inside it, up to two levels deep.
 
-    Raises SaveError for a folder that is no run and holds none.
+    Raises SaveError for a folder that is not a run and contains none.
     """
     runs: list[Path] = []
     for folder in folders:
@@ -36,7 +36,7 @@ def found(folders: Sequence[Path]) -> list[Path]:
 
 
 def with_tests(runs: Sequence[Path]) -> list[Path]:
-    """Return the runs whose table holds a test; the others are logged. Raises SaveError where none does."""
+    """Return the runs with at least one test; other runs are logged. Raises SaveError if no run has a test."""
     import pyarrow.parquet as pq
 
     kept = []
@@ -55,7 +55,10 @@ def with_tests(runs: Sequence[Path]) -> list[Path]:
 
 
 def kinds(runs: Sequence[Path]) -> dict[str, list[Path]]:
-    """Return name -> the runs that differ only in their seeds. Kinds of one name are told apart by their settings."""
+    """Return groups of runs that differ only in their seeds, by name.
+
+    Groups of the same algorithm and environment get their differing settings appended to the name.
+    """
     made: dict[tuple[str, str], list[Path]] = {}
     facts: dict[tuple[str, str], dict[str, Any]] = {}
     for run in runs:
@@ -72,21 +75,21 @@ def kinds(runs: Sequence[Path]) -> dict[str, list[Path]]:
 
 
 def config_of(run: Path) -> Mapping[str, Any]:
-    """Return what a run's config.json holds; empty where there is none."""
+    """Return the content of a run's config.json, or an empty mapping without this file."""
     file = run / "config.json"
     config: Any = read_json(file) if file.is_file() else {}
     return config if isinstance(config, dict) else {}
 
 
 def name_of(run: Path, config: Mapping[str, Any]) -> str:
-    """Return the run's algorithm and environment, or its folder's name without time and seed."""
+    """Return the algorithm and environment of a run, or else the name of its folder without time and seed."""
     if {"algo", "env"} <= config.keys():
         return f"{config['algo']} on {config['env']}"
     return re.sub(r"[-_](seed)?[-_]?\d[\d\-_T]*$", "", run.resolve().name) or run.name
 
 
 def _facts(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the settings of a run that change what is learned: the environment's, the trainer's, the agents'."""
+    """Yield the settings of a run that affect learning: of the environment, the trainer and the agents."""
     for name, value in _mapping(config.get("env_args")).items():
         yield name, value
     trainer = _mapping(config.get("trainer"))
@@ -106,7 +109,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _differences(facts: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
-    """Return what sets a kind apart from others of its name, such as " (learning_rate=0.001)", or ""."""
+    """Return the settings that differ from other groups of the name, such as " (learning_rate=0.001)", or ""."""
     told: dict[str, None] = {}
     for name in facts:
         values = {json.dumps(other.get(name), sort_keys=True, default=str) for other in others}

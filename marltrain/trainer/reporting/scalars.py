@@ -1,4 +1,4 @@
-"""Scalars that a user logs: checked, and written into tables and TensorBoard files."""
+"""Scalars logged by the user: their checks, and their way into tables and TensorBoard files."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from marltrain.errors import ConfigError, shown
 from marltrain.trainer.reporting.history import History
 
 USER = "user"
-"""What is put before names without a slash."""
+"""Prefix of names without a slash."""
 LONGEST = 200
-"""Characters of a name."""
+"""Maximum length of a name, in characters."""
 TAKEN = ("return/", "test/metric", "test/return/", "train/return/", "train/env_steps_per_second")
-"""How names begin that a run writes itself, beside those of its agents."""
+"""Prefixes of names that a run writes itself, besides the names of its agents."""
 
 
 class Scalars:
-    """Takes the values that `moment.log` is given."""
+    """Checks and records the values given to `Moment.log`."""
 
     def __init__(self, history: History, agents: Collection[str], tell: Callable[..., None]) -> None:
-        """agents: their names in the tables.  tell: gives the callbacks an event, with its data."""
+        """Take the history, the agents' names in the tables, and `tell`, which calls the callbacks of an event."""
         self._history, self._taken, self._tell = history, (*TAKEN, *(f"{name}/" for name in agents)), tell
 
     def log(self, name: str, value: float) -> None:
-        """Add a value to the mean of the next test's row, and tell the callbacks of it; see `Moment.log`."""
+        """Add a value to the mean of the next test's row, and call `on_log`; see `Moment.log`."""
         tag, number = self._tag(name), checked_number(name, value)
         first, rest = tag.split("/", 1)
         self._history.add_update({first: {rest: number}})
         self._tell("on_log", tag=tag, value=number)
 
     def _tag(self, name: Any) -> str:
-        """Return what a value is called in tables and files; raises ConfigError for a name that cannot be used."""
+        """Return the name of a value in tables and files; raises ConfigError for a name that cannot be used."""
         good = isinstance(name, str) and name.isprintable() and name.strip() == name and len(name) <= LONGEST
         if not good or not all(name.split("/")):
             raise ConfigError(
@@ -46,7 +46,10 @@ class Scalars:
 
 
 def checked_number(name: str, value: Any) -> float:
-    """Return a number, or an array or tensor of one, as a float; raises ConfigError where it is none or not finite."""
+    """Return a number, or an array or tensor of one number, as a float.
+
+    Raises ConfigError, with `name`, unless it is one finite number.
+    """
     number = python_number(value)
     if hasattr(value, "__float__") and getattr(value, "shape", None) == ():
         try:

@@ -1,4 +1,4 @@
-"""Growing tables: new rows in memory, long tables on disk."""
+"""Growing tables: `Readings` in memory, `LongTable` with older rows on disk."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from marltrain.layout import Array
 
 
 class Readings:
-    """Rows of named numbers; a row need not have them all, and new names may come. nan where a row has none."""
+    """Table of named numbers in memory; rows may lack names (nan) or add new ones."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        """Start empty, with these names."""
+        """Create an empty table with these names."""
         self._columns = {name: i for i, name in enumerate(names)}
         self._values = np.full((64, len(self._columns)), math.nan)
         self.rows = 0
 
     @property
     def names(self) -> list[str]:
-        """All names so far, in the order in which they came."""
+        """All names so far, in order of their first use."""
         return list(self._columns)
 
     @property
@@ -36,7 +36,7 @@ class Readings:
         return self._values[: self.rows].copy()
 
     def column(self, name: str) -> list[float]:
-        """All values of a name."""
+        """Return all values of a name."""
         values: list[float] = self._values[: self.rows, self._columns[name]].tolist()
         return values
 
@@ -58,7 +58,7 @@ class Readings:
         return State({"names": self.names}, {"rows": self.values})
 
     def restore(self, state: State) -> None:
-        """Become the rows that `state` returned."""
+        """Restore what `state` returned; raises SaveError for a table with other first names."""
         names, values = state.names("names"), state.any_array("rows")
         shaped(state.place("rows"), values, np.float64, (*values.shape[:1], len(names)))
         if names[: len(self._columns)] != list(self._columns):
@@ -68,25 +68,29 @@ class Readings:
 
 
 class LongTable:
-    """Named columns of numbers, any number of rows: the newest in memory, the others in files of a folder.
+    """Table of named columns of numbers: the newest rows in memory, the others in files of a folder.
 
-    A file holds `held` rows, never changes, and is called "<number of its first row>-<its checksum>". So a state names
-    files and holds only the newest rows, and two futures of one run do not write over each other's.
+    A file holds `held` rows, never changes, and is named "<number of its first row>-<its checksum>". So a state holds
+    only the newest rows and the names of files, and runs resumed from one checkpoint do not overwrite each other's
+    files.
     """
 
     def __init__(self, dtypes: Mapping[str, Any], folder: str | Path | None, held: int) -> None:
-        """Make an empty table; `folder` is made when the first `held` rows are full. None: hold all rows in memory."""
+        """Create an empty table; the folder is created with the first file.
+
+        dtypes: columns.  folder: None keeps all rows in memory.  held: rows of a file.
+        """
         self._newest: dict[str, Array] = {name: np.empty(held, dtype) for name, dtype in dtypes.items()}
         self._folder, self._held = None if folder is None else Path(folder), held
         self._files: list[str] = []
         self._filled = 0
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return len(self._files) * self._held + self._filled
 
     def add(self, *values: float) -> None:
-        """Add a row, its values in the columns' order; raises SaveError when it cannot be written to disk."""
+        """Add a row, with values in the order of the columns; raises SaveError if a file cannot be written."""
         for column, value in zip(self._newest.values(), values, strict=True):
             column[self._filled] = value
         self._filled += 1
@@ -94,7 +98,7 @@ class LongTable:
             self._store()
 
     def extend(self, rows: int, *values: float | Array) -> None:
-        """Add rows: of each column, in order, an array [rows], or one number for all of them; see `add`."""
+        """Add rows: for each column, in order, an array [rows] or one number for all rows; see `add`."""
         end = self._filled + rows
         if end >= self._held:
             for row in zip(*(np.broadcast_to(value, rows).tolist() for value in values), strict=True):
@@ -105,13 +109,13 @@ class LongTable:
         self._filled = end
 
     def parts(self) -> Iterator[dict[str, Array]]:
-        """Give all rows in order, some at a time; what it gives is overwritten as the table grows."""
+        """Yield all rows in order, in parts; the arrays are overwritten as the table grows."""
         for name in self._files:
             yield self._read(name)
         yield {name: column[: self._filled] for name, column in self._newest.items()}
 
     def arrays(self) -> dict[str, Array]:
-        """Return a copy of every column, whole."""
+        """Return a copy of every column, with all rows."""
         made = {name: np.empty(len(self), column.dtype) for name, column in self._newest.items()}
         start = 0
         for part in self.parts():
@@ -121,12 +125,12 @@ class LongTable:
         return made
 
     def state(self) -> State:
-        """Return the newest rows, and the names of the files that hold the others."""
+        """Return the newest rows and the names of the files with the others."""
         newest = {name: column[: self._filled].copy() for name, column in self._newest.items()}
         return State({"files": list(self._files)}, newest)
 
     def restore(self, state: State) -> None:
-        """Become the table that `state` was asked of; raises SaveError where a file is missing, damaged or no part."""
+        """Restore what `state` returned; raises SaveError for a missing, damaged or unrelated file."""
         files, filled = state.values("files", str), {len(np.atleast_1d(values)) for values in state.arrays.values()}
         if state.arrays.keys() != self._newest.keys() or len(filled) != 1 or max(filled) >= self._held:
             raise SaveError(f"a table of the columns {', '.join(self._newest)} holds {sorted(filled)} rows in memory "
@@ -140,7 +144,7 @@ class LongTable:
             self._newest[name][:rows] = values
 
     def _store(self) -> None:
-        """Write the rows in memory to a file of their own; without a folder make room for as many more."""
+        """Write the rows in memory to a new file; without a folder double the memory for rows."""
         if self._folder is None:
             self._newest = {name: np.concatenate([rows, np.empty_like(rows)]) for name, rows in self._newest.items()}
             self._held *= 2
@@ -153,7 +157,7 @@ class LongTable:
         self._filled = 0
 
     def _check(self, name: str, first: int) -> None:
-        """Raise SaveError unless a file is there, is what its name says, and holds the rows from `first` on."""
+        """Raise SaveError unless a file exists, matches the checksum in its name, and starts with row `first`."""
         path = self._file(name)
         if name != f"{first}-{sha256(path)}":
             raise SaveError(f"{path}: its checksum is not the one in its name, or it is not the part of the table that "

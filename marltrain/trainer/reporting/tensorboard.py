@@ -4,7 +4,7 @@
 train/return/<player>             mean over the training episodes since the last point
 train/env_steps_per_second
 test/metric, test/return/<player>
-user/<name>                       what `Moment.log` was given
+user/<name>                       values given to `Moment.log`
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class EventFile:
     """A TensorBoard event file of scalars, written without TensorFlow or torch."""
 
     def __init__(self, folder: str | Path) -> None:
-        """Create the file in `folder`; raises SaveError, as all its methods do, where it cannot be written."""
+        """Create the file in `folder`; all methods raise SaveError if it cannot be written."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -43,7 +43,7 @@ class EventFile:
         self._write(Event(wall_time=now, file_version="brain.Event:2"))
 
     def resume(self, step: int) -> None:
-        """Say that what other files of the folder hold from `step` on was given up."""
+        """Mark the points of older files in the folder, from `step` on, as obsolete."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
         started = SessionLog(status=SessionLog.START)
@@ -58,7 +58,7 @@ class EventFile:
         self._write(Event(wall_time=time.time(), step=step, summary=summary))
 
     def flush(self) -> None:
-        """Hand what was written to the operating system."""
+        """Flush the buffered records to the operating system."""
         with writing(self.path):
             self._records.flush()
 
@@ -75,7 +75,7 @@ class EventFile:
 class TensorBoard(Callback):
     """Writes event files into a folder.
 
-    every: seconds between two points of training, each the mean of what came between; tests are written as they come.
+    every: seconds between two points of training; each is the mean of the values in between. Tests are written at once.
     """
 
     only_watches = True
@@ -95,18 +95,18 @@ class TensorBoard(Callback):
         self._last = (moment.env_steps, moment.seconds)
 
     def on_episode_end(self, moment: Moment) -> None:
-        """Count the returns."""
+        """Add the returns to the means."""
         names, returns = moment.data["names"], moment.data["returns"].tolist()
         self._means.add({"train": {f"return/{name}": value for name, value in zip(names, returns, strict=True)}})
 
     def on_update_end(self, moment: Moment) -> None:
-        """Count the metrics; write a point when one is due."""
+        """Add the metrics to the means; write a point if one is due."""
         self._means.add(moment.data["metrics"], moment.data["rounds"])
         if moment.seconds - self._last[1] >= self.every:
             self._point(moment)
 
     def on_test_end(self, moment: Moment) -> None:
-        """Write the test, and the training that led to it."""
+        """Write a point of training, then the test."""
         self._point(moment)
         result: Any = moment.data["result"]
         means = {
@@ -116,11 +116,11 @@ class TensorBoard(Callback):
         self._flush()
 
     def on_log(self, moment: Moment) -> None:
-        """Write a value of the user's own."""
+        """Write a value that the user logged."""
         self._write({moment.data["tag"]: moment.data["value"]}, moment)
 
     def on_train_end(self, moment: Moment) -> None:
-        """Write what is left, and close."""
+        """Write the last point and close the file."""
         try:
             self._point(moment)
         finally:
@@ -129,7 +129,7 @@ class TensorBoard(Callback):
                 file.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what counts towards the next point, and when the last one was."""
+        """Return the running means for the next point, and the env step and time of the last point."""
         means = self._means.state()
         return {
             "names": means.info["names"], "last": list(self._last),
@@ -137,7 +137,7 @@ class TensorBoard(Callback):
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         steps, seconds = of_type("the last point", state["last"], list)
         self._last = counted("the last step", steps), of_type("its seconds", seconds, float)
         means, kinds = State(dict(state), {}, "the means"), {"sums": float, "counts": int}

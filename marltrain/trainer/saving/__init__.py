@@ -1,1 +1,1 @@
-"""What a run keeps: its folder, checkpoints, and how another call resumes or continues it."""
+"""Saving of runs: the run's folder, checkpoints, and resuming or continuing a run."""

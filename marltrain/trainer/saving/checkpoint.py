@@ -1,12 +1,13 @@
-"""Checkpoints: when they are due, and their folders.
+"""Checkpoints: their schedule and their folders.
 
     <run>/checkpoints/<env steps>/
-      checkpoint.json       what it is of, and the checksum of every file, its own included
-      state.json            everything that JSON can hold
-      run.safetensors       arrays: weights, moments, environments, tables
-      memory.safetensors    arrays: what the learners may still learn from
+      checkpoint.json       manifest: facts of the run, and the checksum of every file, including its own
+      state.json            JSON values of the state
+      run.safetensors       arrays: weights, optimizer moments, environments, tables
+      memory.safetensors    arrays: rollouts and replay buffers
 
-A folder is filled beside its place and moved there, so that one which is there is whole. Nothing is unpickled.
+A folder is written under a temporary name and then moved, so that an existing checkpoint is always complete. Nothing is
+unpickled.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ KEYS: dict[str, type] = {
     "format": str, "schema": int, "marltrain": str, "sha256": str, "files": dict, "env_steps": int, "episodes": int,
     "best": bool, "seed": int, "call": dict, "versions": dict, "threads": dict, "reproducible": bool,
 }  # fmt: skip
-"""What a manifest holds, and of which type."""
+"""Keys of a manifest and their types."""
 _NAMED = re.compile(r"\.?(\d+)(\.previous)?")
 
 
@@ -66,14 +67,14 @@ class _Settings:
 
 
 class Checkpoint(Callback):
-    """Writes the whole run down now and then, so that `train(..., resume=run_dir)` goes on where it was.
+    """Saves the complete state of the run at intervals; `train(..., resume=run_dir)` continues from it.
 
-    every_episodes, every_steps (env steps), every_minutes: how often; at least one of them, whichever comes first. One
-    more is written when training ends, or is interrupted.
-    keep: how many of the newest stay.  best: also write one after each test that is the best so far, and keep the last
-    of these.
-    memory: False leaves out what the learners may still learn from, which may be large: a run resumed from such a
-    checkpoint goes on, but is not the run that it would have been.
+    every_episodes, every_steps, every_minutes: intervals in episodes, env steps and minutes. Give at least one; the
+    first one reached counts. Another checkpoint is written when training ends or is interrupted.
+    keep: number of newest checkpoints to keep.
+    best: also write a checkpoint after each test that is the best so far, and keep the last of these.
+    memory: False leaves out rollouts and replay buffers, which may be large. A run resumed from such a checkpoint is
+    not identical to the uninterrupted run.
 
     Raises ConfigError for a wrong argument.
     """
@@ -100,11 +101,11 @@ class Checkpoint(Callback):
         self._last = (0, 0, 0.0)
 
     def on_train_start(self, moment: Moment) -> None:
-        """Count from here."""
+        """Start counting the intervals."""
         self._last = (moment.episodes, moment.env_steps, moment.seconds)
 
     def due(self, counters: Counters, seconds: float, *, best: bool) -> bool:
-        """Return whether one is to be written now; `best`: a test has just been the best so far."""
+        """Return whether a checkpoint is due now; best: the test just played is the best so far."""
         settings, (episodes, steps, _) = self.settings, self._last
         due = (
             passed(episodes, counters.episodes, settings.every_episodes)
@@ -116,17 +117,17 @@ class Checkpoint(Callback):
         return due or (best and settings.best)
 
     def late(self, seconds: float) -> bool:
-        """Return whether one is due by the clock."""
+        """Return whether a checkpoint is due by `every_minutes`."""
         every = self.settings.every_minutes
         return every is not None and seconds - self._last[2] >= 60 * every
 
     def steps_left(self, env_steps: int) -> int | None:
-        """Return the env steps until one is due by their number; None where that never is."""
+        """Return the env steps until a checkpoint is due by `every_steps`; None without this interval."""
         return left(env_steps, self.settings.every_steps)
 
 
 def sole(callbacks: tuple[Callback, ...]) -> Checkpoint | None:
-    """Return the one Checkpoint of a trainer's callbacks, or None; raises ConfigError for several."""
+    """Return the Checkpoint among a trainer's callbacks, or None; raises ConfigError for several."""
     found = [callback for callback in callbacks if isinstance(callback, Checkpoint)]
     if len(found) > 1:
         raise ConfigError(f"callbacks hold {len(found)} Checkpoints, which would remove each other's files: give one")
@@ -137,9 +138,11 @@ def sole(callbacks: tuple[Callback, ...]) -> Checkpoint | None:
 
 
 def write(run_dir: Path, told: Mapping[str, Any], state: State, *, keep: int) -> Path:
-    """Write a checkpoint and remove those that are not to stay; return its folder.
+    """Write a checkpoint and remove old ones; return its folder.
 
-    told: the manifest, less format, versions and checksums.  Raises SaveError; the checkpoints before it stay then.
+    told: the manifest without format, versions and checksums.  state: its arrays under "memory/" get a file of their
+    own.  keep: number of newest checkpoints to keep.
+    Raises SaveError if it cannot be written; earlier checkpoints then remain.
     """
     path = run_dir / FOLDER / str(told["env_steps"])
     before = newest(run_dir)
@@ -170,7 +173,10 @@ def _fill(folder: Path, told: Mapping[str, Any], state: State) -> None:
 
 
 def _prune(folder: Path, now: int, keep: int) -> None:
-    """Remove checkpoints but the newest and the best; and those of a future that this run was taken back from."""
+    """Remove all checkpoints but the newest `keep` and the best.
+
+    Checkpoints after env step `now` are removed, too: this run was resumed from an earlier one.
+    """
     numbers = _numbers(folder)
     past = [number for number in numbers if number <= now]
     best = [number for number in past if _is_best(folder / str(number))]
@@ -181,14 +187,14 @@ def _prune(folder: Path, now: int, keep: int) -> None:
             for path in (folder / str(number), folder / f".{number}.previous"):
                 if path.exists():
                     shutil.rmtree(gone, ignore_errors=True)
-                    os.replace(path, gone)  # at once, so that no half of one stands there
+                    os.replace(path, gone)  # a rename is atomic: no partial checkpoint remains under the name
                     shutil.rmtree(gone)
-    for rest in [*folder.glob(".*.part"), *folder.glob(".*.removed")]:  # by a process that was killed
+    for rest in [*folder.glob(".*.part"), *folder.glob(".*.removed")]:  # left behind by a killed process
         shutil.rmtree(rest, ignore_errors=True)
 
 
 def _is_best(path: Path) -> bool:
-    """Whether a checkpoint was written after the best test so far; a damaged one need not stay."""
+    """Return whether a checkpoint was written after the best test so far; False for a damaged one."""
     try:
         return bool(_manifest(path)["best"])
     except SaveError:
@@ -200,9 +206,9 @@ def _is_best(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class FoundCheckpoint:
-    """A checkpoint that was read.
+    """A checkpoint read from disk.
 
-    path: its folder.  run_dir: the run's.  told: its manifest.
+    path: its folder.  run_dir: the run's folder.  told: its manifest.  state: the state of the run.
     """
 
     path: Path
@@ -212,24 +218,24 @@ class FoundCheckpoint:
 
     @property
     def memory(self) -> bool:
-        """Whether it holds what the learners may still learn from."""
+        """Whether the checkpoint holds rollouts and replay buffers."""
         return "memory" in self.state.info
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Make whatever goes wrong while a run takes it over a SaveError that names it; an EnvError stays as it is."""
+        """Turn any exception of the `with` block into a SaveError that names the checkpoint; an EnvError passes."""
         try:
             yield
         except EnvError:
             raise
-        except Exception as error:  # what is not as it should be may fail anywhere
+        except Exception as error:  # invalid content may cause any exception
             raise SaveError(f"{self.path} cannot be resumed: {spoken(error)}") from error
 
 
 def run_of(resume: str | Path) -> Path:
-    """Return the folder of the run that `resume` names, by itself or by one of its checkpoints; it need not exist.
+    """Return the folder of the run that `resume` names, a run's folder or one of its checkpoints; it may not exist.
 
-    Raises ConfigError for what is no path, and for a file or folder that is none of a run's.
+    Raises ConfigError for a value that is not a path, and for a file or folder that does not belong to a run.
     """
     if not isinstance(resume, str | Path):
         raise ConfigError(f"resume must be the folder of a run, or of one of its checkpoints, got {shown(resume)}")
@@ -245,14 +251,14 @@ def run_of(resume: str | Path) -> Path:
 
 
 def begun(run_dir: Path) -> bool:
-    """Return whether a folder holds a run; that may be killed before it has written more than one of these."""
+    """Return whether a folder holds a run: config.json or checkpoints; a killed run may have only one of them."""
     return any((run_dir / name).exists() for name in ("config.json", FOLDER))
 
 
 def find(resume: str | Path) -> FoundCheckpoint | None:
-    """Read the newest checkpoint of a run's folder, or the one that is named; None where the run has none.
+    """Read the newest checkpoint of a run's folder, or the named checkpoint; return None if the run has none.
 
-    Raises ConfigError as `run_of` does, and SaveError, naming the file, for a checkpoint that is damaged or missing.
+    Raises ConfigError like `run_of`, and SaveError, naming the file, for a damaged or missing checkpoint.
     """
     run_dir, path = run_of(resume), path_of(resume, "resume", ConfigError)
     if _is_checkpoint(path):
@@ -274,7 +280,7 @@ def _is_checkpoint(path: Path) -> bool:
 
 
 def newest(run_dir: Path) -> Path | None:
-    """Return the folder of a run's newest checkpoint, None where it has none."""
+    """Return the folder of a run's newest checkpoint, or None."""
     numbers = _numbers(run_dir / FOLDER)
     return run_dir / FOLDER / str(numbers[-1]) if numbers else None
 
@@ -288,6 +294,7 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def _read(path: Path, run_dir: Path) -> FoundCheckpoint:
+    """Read and check a checkpoint; raises SaveError, naming the file, for a damaged one."""
     folder, number = whole_folder(path), path.resolve().name
     if folder.resolve().parent != folder.parent.resolve():
         raise SaveError(f"{folder}: is a link to {folder.resolve()}, out of its folder: put the checkpoint there")
@@ -321,7 +328,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def _check_manifest(file: Path, found: Mapping[str, Any]) -> None:
-    """Raise SaveError unless a manifest holds what it must, each of its type."""
+    """Raise SaveError unless a manifest has exactly the KEYS, with values of their types, and names the FILES."""
     if set(found) != set(KEYS):
         raise SaveError(f"{file}: keys missing or unknown: {', '.join(sorted(set(found) ^ set(KEYS)))}")
     for name, kind in KEYS.items():

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """The past of a run: what an earlier call of `train` counted and measured.
+    """Results of an earlier call of `train`, which a new call continues.
 
-    judge, callbacks: their state.  seconds: the time it took.  courses: the earlier call's.
-    comparable: whether a test of this call is like the earlier ones: of the same trainer, line-up and learning mask.
-    tested_at: (episodes, env steps) of its last test, (-1, -1) where that was not comparable.
+    judge, callbacks: their state.  seconds: the duration.  schedulers: those of the earlier call.
+    comparable: whether new tests can be compared with the earlier ones: same trainer, line-up and learning mask.
+    tested_at: (episodes, env steps) of the last test; (-1, -1) if it is not comparable.
     """
 
     counters: Counters
@@ -43,9 +43,10 @@ class EarlierRun:
 
 
 def earlier_run(trainer: DecentralizedTrainer, go_on: Any, resume: Any) -> Run | None:
-    """Return the run that a call of `train` goes on with, None for a new one; raises ConfigError where there is none.
+    """Return the run that a call of `train` continues, or None for a new run.
 
-    go_on: the argument: False, True for the trainer's own last call, or another trainer, for its last one.
+    go_on: False, True for the trainer's own last call, or another trainer for its last call.
+    Raises ConfigError if there is no such run or it cannot be continued.
     """
     from marltrain.trainer.decentralized import DecentralizedTrainer
 
@@ -69,7 +70,10 @@ def earlier_run(trainer: DecentralizedTrainer, go_on: Any, resume: Any) -> Run |
 
 
 def _take_over(trainer: DecentralizedTrainer, other: DecentralizedTrainer, run: Run) -> None:
-    """Give a trainer the seed of another one's run, and its number of calls; raises ConfigError for another folder."""
+    """Adopt the seed and the number of calls of another trainer's run.
+
+    Raises ConfigError if the trainer has another `run_dir` or seed than that run.
+    """
     folder = None if run.parts.folder is None else run.parts.folder.path
     if trainer.run_dir is not None and _resolved(trainer.run_dir) != _resolved(folder or False):
         where = "nowhere" if folder is None else f"in {str(folder)!r}"
@@ -87,11 +91,12 @@ def _resolved(folder: Path | bool) -> Path | None:
 def past_of(
     run: Run, spec: EnvSpec, line_up: Sequence[Agent], *, rotate: bool, learning: Array, same: bool
 ) -> EarlierRun:
-    """Return the past of a call that goes on with a run, and plays its tests by this line-up.
+    """Return the results of an earlier run for a call that continues it.
 
-    rotate: whether the line-up moves on.  learning: [P] bool.  same: whether the trainer is the same.
-    Raises ConfigError where the players differ, for tables have a column for each, and SaveError for a callback whose
-    state is not JSON values.
+    line_up: the agents that play the tests of the new call.  rotate: whether they change seats.
+    learning: [P] bool.  same: whether the trainer is the same.
+    Raises ConfigError if the players differ, because the tables have a column for each player. Raises SaveError for a
+    callback whose state is not JSON values.
     """
     parts = run.parts
     if spec.names != parts.envs.spec.names:
@@ -109,7 +114,7 @@ def past_of(
 
 
 def same_memory(run: Run, spec: EnvSpec, num_envs: int) -> bool:
-    """Return whether what a run's agents remember can be gone on with in these environments."""
+    """Return whether the streams of an earlier run can be used with these environments."""
     before = run.parts.envs
     kinds = [[player.kind for player in one.players] for one in (before.spec, spec)]
     return kinds[0] == kinds[1] and (before.num_envs, before.spec.turn_based) == (num_envs, spec.turn_based)

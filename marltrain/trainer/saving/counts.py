@@ -1,4 +1,4 @@
-"""Checks of the counters in a checkpoint, alone and against each other."""
+"""Checks of the counters in a checkpoint: their ranges and their consistency."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from marltrain.trainer.reporting.history import History
 from marltrain.trainer.seats import as_mask, check_learners
 
 LONGEST = 10**12
-"""Seconds that a run may have taken."""
+"""Maximum duration of a run, in seconds."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What `Run` counts, as it was when the checkpoint was written; see there.
+    """Counters of a `Run` at the time of a checkpoint; see `Run`.
 
     returns: [P, E] float64 and lengths: [E] int64 of the running episodes.
     """
@@ -39,9 +39,9 @@ class Counted:
 
 
 def counted(state: State, told: Mapping[str, Any], players: int, num_envs: int) -> Counted:
-    """Return what a checkpoint of so many players and environments counts; raises SaveError for what cannot be.
+    """Return the counters of a checkpoint; raises SaveError for impossible values.
 
-    told: its manifest.
+    told: the manifest.  players, num_envs: number of players and of environments.
     """
     counters = _counters(state.part("counters"), told)
     seconds = state.value("seconds", float)
@@ -52,7 +52,7 @@ def counted(state: State, told: Mapping[str, Any], players: int, num_envs: int) 
         raise SaveError(f"tested_at must be (episodes, env steps), got {tested_at!r:.80}")
     within("tested_at", np.array(tested_at), -1, (counters.episodes, counters.env_steps))
     lengths = state.array("lengths", np.int64, (num_envs,))
-    base = state.count("gradient_base", -counters.gradient_steps)  # less than 0 where other agents learned before
+    base = state.count("gradient_base", -counters.gradient_steps)  # negative if other agents learned before
     return Counted(
         counters, (tested_at[0], tested_at[1]), base, state.count("trained", 1), seconds,
         finite(state.place("returns"), state.array("returns", np.float64, (players, num_envs))),
@@ -61,14 +61,14 @@ def counted(state: State, told: Mapping[str, Any], players: int, num_envs: int) 
 
 
 def masks(state: State, name: str, spec: EnvSpec, agents: Sequence[Agent]) -> Array:
-    """Return saved masks of learning and exploring, [2, P] bool; raises SaveError, MaskError for what cannot be."""
+    """Return the saved masks (learning, exploring), [2, P] bool; raises SaveError or MaskError for invalid masks."""
     saved = state.array(name, bool, (2, len(spec.players)))
     check_learners(spec, agents, as_mask(saved[0], spec, name, some=True))
     return saved
 
 
 def _counters(state: State, told: Mapping[str, Any]) -> Counters:
-    """Return the counters, of which the manifest tells two."""
+    """Return the counters; raises SaveError if env_steps or episodes differ from the manifest."""
     names = [field.name for field in fields(Counters)]
     if set(state.info) != set(names):
         raise SaveError(f"{state.name} holds {', '.join(state.info)}; expected {', '.join(names)}")
@@ -79,7 +79,7 @@ def _counters(state: State, told: Mapping[str, Any]) -> Counters:
 
 
 def check_tables(history: History, tests: int, episodes: int) -> None:
-    """Raise SaveError unless the tables hold a row a test, and a row a finished episode."""
+    """Raise SaveError unless the tables hold one row per test and one row per finished episode."""
     for what, rows, count in (("tests", history.num_tests, tests), ("episodes", history.num_episodes, episodes)):
         if rows != count:
             raise SaveError(f"history/{what} has {rows} rows, and {count} {what} are counted")

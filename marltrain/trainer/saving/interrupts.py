@@ -14,21 +14,22 @@ _NOTICE = b"\nmarltrain: finishing this step and saving; interrupt once more to 
 
 
 class Interrupts:
-    """Notes the signals that ask a process to end, inside a `with` statement.
+    """Handles Ctrl-C and SIGTERM inside a `with` statement.
 
-    asked: one has come: whoever runs the loop ends it after the step.  leaving: a second one has come, and raised
-    KeyboardInterrupt where it fell.
+    asked: a signal has arrived; the training loop ends after the current step.
+    leaving: a second signal has arrived; it raised KeyboardInterrupt at once.
 
-    Python tells signals to the main thread only: in another one nothing is changed, nor are handlers of the user's own.
+    Python delivers signals to the main thread only, so in other threads nothing changes. Custom handlers of the user
+    stay in place.
     """
 
     def __init__(self) -> None:
-        """Nothing has come."""
+        """Start without any signal."""
         self.asked = self.leaving = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        """Take the place of Python's own handlers."""
+        """Replace Python's default handlers."""
         if threading.current_thread() is threading.main_thread():
             for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
                 if signal.getsignal(number) == usual:
@@ -38,15 +39,16 @@ class Interrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Put the handlers back."""
+        """Restore the previous handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}
 
     def _come(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal: the first requests an orderly end, the second raises KeyboardInterrupt."""
         if self.asked:
             self.leaving = True
             raise KeyboardInterrupt
         self.asked = True
-        with suppress(OSError, ValueError):  # nobody may be left to read it: the run is to be saved all the same
-            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, _NOTICE)  # a buffered file may be in mid-write
+        with suppress(OSError, ValueError):  # stderr may be closed; the run must be saved in any case
+            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, _NOTICE)  # a buffered write may be under way

@@ -1,4 +1,4 @@
-"""Resume: checks that the call fits the one that wrote the checkpoint."""
+"""Resume: checks that a call of `train` matches the call that wrote the checkpoint."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 FREE = {"episodes_per_train", "steps_per_train", "updates_per_train", "vector", "num_workers", "progress", "seed",
         "on_fault", "max_env_restarts", "env_timeout", "double_buffer"}  # fmt: skip
-"""Settings of the trainer that may differ: budgets, what changes no number, and the seed (see `seed_of`)."""
+"""Trainer settings that may differ on resume: budgets, settings without effect on results, and the seed (`seed_of`)."""
 
 SHOWN = 64
-"""Largest array among an environment's arguments that a checkpoint holds itself; of others it holds the checksum."""
+"""Maximum size of an array in `env_args` that a checkpoint stores by value; of larger ones it stores the checksum."""
 _CALLER = 6
-"""Frames from a warning here to the call of `train` that it is about."""
+"""Stack frames between a warning here and the call of `train`."""
 
 
 def call_of(
@@ -48,7 +48,7 @@ def call_of(
     test_agents: Sequence[Agent] | None,
     masks: tuple[Array, Array],
 ) -> dict[str, Any]:
-    """Return, as JSON values, what a resumed call of `train` must repeat."""
+    """Return the arguments that a resumed call of `train` must repeat, as JSON values."""
     settings = {name: value for name, value in dataclasses.asdict(trainer.settings).items() if name not in FREE}
     team, learning, exploring = trainer.team_reward, *masks
     return {
@@ -71,7 +71,7 @@ def call_of(
 
 
 def _argument(value: Any) -> Any:
-    """Return an environment's argument as JSON values, equal where it is equal; of other objects only their class."""
+    """Return an argument of an environment as JSON values, for comparison; other objects only by their class."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         small = {"values": plain(value)} if value.size <= SHOWN else {"sha256": digest}
@@ -82,7 +82,7 @@ def _argument(value: Any) -> Any:
         held = {field.name: _argument(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {"type": plain(type(value)), **held}
     if isinstance(value, Space):
-        with suppress(SpecError):  # of a kind that marltrain has no description of
+        with suppress(SpecError):  # a kind of space without a description
             return describe_space(value)
     if isinstance(value, Mapping):
         return {str(key): _argument(inner) for key, inner in value.items()}
@@ -92,12 +92,13 @@ def _argument(value: Any) -> Any:
 
 
 def _described(agents: Sequence[Agent], among: Sequence[Agent]) -> list[dict[str, Any]]:
-    """Return each agent's kind and the place of its first appearance, by which one object in several seats is known."""
+    """Return each agent's kind and the place of its first appearance, which shows one object in several seats."""
     first = {id(agent): place for place, agent in reversed(list(enumerate(among)))}
     return [{"place": first[id(agent)], **_kind(agent)} for agent in agents]
 
 
 def _kind(agent: Agent) -> dict[str, Any]:
+    """Return an agent's class, backend and settings as JSON values."""
     inner = agent.inner if isinstance(agent, FrozenAgent) else agent
     settings = getattr(inner, "settings", None)
     told: dict[str, Any] = {"type": type(inner).__name__, "frozen": inner is not agent}
@@ -110,16 +111,17 @@ def _kind(agent: Agent) -> dict[str, Any]:
 
 
 def _setting(value: Any) -> Any:
-    """Return a setting as a JSON value; a model of the user's own by its name, whatever module is run as a script."""
+    """Return a setting as a JSON value; custom objects by name only, since the module of a script's class varies."""
     if value is None or isinstance(value, bool | int | float | str | NetworkSpec | Schedule):
         return plain(value)
     return getattr(value, "__name__", type(value).__name__)
 
 
 def check(found: FoundCheckpoint, told: Mapping[str, Any], *, any_threads: bool) -> None:
-    """Check that a checkpoint can be resumed by the call that a new manifest tells of; warn where that is not exact.
+    """Check that a call of `train` can resume a checkpoint; warn if the resumed run is not exact.
 
-    Raises ConfigError, naming it, for the first thing in which the calls differ, and for another number of threads.
+    told: the manifest that the new call would write.  any_threads: allow another number of threads.
+    Raises ConfigError, naming it, for the first difference between the calls, and for another number of threads.
     """
     _check_call(found, told["call"])
     _check_threads(found, told["threads"], any_threads=any_threads)
@@ -136,6 +138,7 @@ def _check_call(found: FoundCheckpoint, now: Mapping[str, Any]) -> None:
 
 
 def _difference(then: Any, now: Any, where: str) -> str:
+    """Return a description of the first difference between JSON values, or ""."""
     if isinstance(then, dict) and isinstance(now, Mapping):
         for name in [*then, *(name for name in now if name not in then)]:
             inner = f"{where}.{name}".lstrip(".")
@@ -151,23 +154,23 @@ def _difference(then: Any, now: Any, where: str) -> str:
 
 
 def seed_of(found: FoundCheckpoint, asked: int | None) -> int:
-    """Return the seed of the run; raises ConfigError where another one is asked for."""
+    """Return the seed of the run; raises ConfigError if `asked` is another seed."""
     seed: int = found.told["seed"]
     if asked is not None and asked != seed:
         raise ConfigError(f"{found.path} is of a run with seed {seed}, and seed={asked} was given: leave it out")
     return seed
 
 
-# What numbers depend on besides the call
+# Libraries and threads, which change results, too
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the libraries that this process computes with."""
+    """Return the versions of the libraries that this process uses for computations."""
     return {name: version(name) for name in (*LIBRARIES, *loaded(WHERE_LOADED))}
 
 
 def threads(agents: Sequence[Agent]) -> dict[str, int]:
-    """Return how many threads each framework that these agents compute with uses."""
+    """Return the number of threads of each framework that these agents use."""
     inner = [agent.inner if isinstance(agent, FrozenAgent) else agent for agent in agents]
     names = {agent.backend.name for agent in inner if isinstance(agent, LearningAgent)}
     names |= {agent.framework for agent in inner if isinstance(agent, ExternalAgent)}
@@ -187,7 +190,7 @@ def _check_threads(found: FoundCheckpoint, now: Mapping[str, int], *, any_thread
 
 
 def _warn(found: FoundCheckpoint, there: Mapping[str, str]) -> None:
-    """Say where a run resumed from this checkpoint is not the run that it would have been."""
+    """Warn of each reason why a run resumed from this checkpoint differs from the uninterrupted run."""
     told = [
         f"{found.path} was written with {name} {then}, this is {there[name]}: the run goes on, but may not be exact"
         for name, then in found.told["versions"].items()
@@ -207,9 +210,9 @@ def _warn(found: FoundCheckpoint, there: Mapping[str, str]) -> None:
 
 
 def check_resumable(agents: Sequence[Agent]) -> None:
-    """Raise AgentError for an agent that a checkpoint could not hold, or that could not be resumed.
+    """Raise AgentError for an agent that cannot be saved in a checkpoint or restored from one.
 
-    One that learns must define both `state` and `restore`; one that never learns both, or neither.
+    An agent that learns must define both `state` and `restore`; other agents define both or neither.
     """
     for agent in (agent.inner if isinstance(agent, FrozenAgent) else agent for agent in agents):
         missing = [name for name in ("state", "restore") if getattr(type(agent), name) is getattr(Agent, name)]
@@ -221,7 +224,7 @@ def check_resumable(agents: Sequence[Agent]) -> None:
 
 
 def check_frames(spec: EnvSpec, *, memory: bool) -> None:
-    """Raise ConfigError for stacked frames without memory: a stack is made of frames that only the memory holds."""
+    """Raise ConfigError for stacked frames with memory=False: only the memory holds the frames of a stack."""
     stacked = [player.name for player in spec.players if player.layout.stack > 1]
     if stacked and not memory:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The folder of a run: created atomically, locked during the run, checked before each write."""
+"""The folder of a run: created atomically, locked during the run, and checked before each write."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ except ImportError:  # not a POSIX system
 
 LOGGER = logging.getLogger("marltrain")
 LOCK = "run.lock"
-"""File in the folder of a running run: locked by its process, and removed at the end. It names host and process."""
+"""Lock file in the folder of an active run. It names host and process and is removed at the end."""
 MOST = 1000
-"""Folders of one name: "x", "x-2", ... "x-999"."""
+"""Limit of the numbers behind a folder's name: "x", "x-2", ... "x-999"."""
 RunDir = Path | Literal[False] | None
-"""Where a run is written: a folder, False for nowhere, None for a new folder in `runs/`."""
+"""Argument `run_dir`: a folder, False for no files, None for a new folder in `runs/`."""
 
 
 class InUseError(ConfigError):
-    """The folder belongs to a run that has not ended."""
+    """The folder is locked by a run that has not ended."""
 
 
 class RunFolder:
-    """A folder that is locked for one run, until `release` or the end of the process, however that ends.
+    """A folder that is locked for one run, until `release` or any end of the process.
 
     path: the folder, absolute.
     """
 
     def __init__(self, path: Path, *, known: bool = True) -> None:
-        """Lock a folder that exists. Raises InUseError, naming host and process, where another run has locked it.
+        """Lock an existing folder; raises InUseError, naming host and process, if another run has locked it.
 
-        known: whether it is certain that the folder is free if the file system has no locks.
+        known: use the folder even if it has a lock file and the file system cannot check the lock.
         """
         self.path = path
         self._lock = path / LOCK
@@ -55,29 +55,29 @@ class RunFolder:
         _HELD.add(self)
 
     def whole(self) -> Path:
-        """Return the path, to write to; raises SaveError where the folder has been removed, moved or replaced."""
+        """Return the path for writing; raises SaveError if the folder was removed, moved or replaced."""
         if self._holder() != self._told:
             raise SaveError(f"{self.path}: the run's folder was removed, moved or replaced while the run went on. "
                             "Leave the folder in place until its run has ended")  # fmt: skip
         return self.path
 
     def release(self) -> None:
-        """Unlock the folder and remove the lock's file; more than one call is harmless."""
+        """Unlock the folder and remove the lock file; further calls have no effect."""
         if self._file is None:
             return
-        with suppress(OSError):  # a file that cannot be removed hinders no other run
+        with suppress(OSError):  # a remaining file does not block other runs
             if self._holder() == self._told:
                 self._lock.unlink()
         self._forget()
 
     def _forget(self) -> None:
-        """Close the file; its lock ends with its last copy."""
+        """Close the lock file; the lock ends when the last copy of the descriptor is closed."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def _locked(self, known: bool) -> int:
-        """Return the lock's file, open and locked."""
+        """Return the descriptor of the lock file, open and locked."""
         while True:
             try:
                 file, made = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644), True
@@ -92,10 +92,10 @@ class RunFolder:
             except BaseException:
                 os.close(file)
                 raise
-            os.close(file)  # the run before has just ended and removed this file: make another
+            os.close(file)  # the previous run has just ended and removed this file: create another
 
     def _lock_file(self, file: int) -> bool:
-        """Lock an open file; False where the file system has no locks."""
+        """Lock an open file; return False if the file system does not support locks."""
         refusal = "this system has no flock"
         if fcntl is not None:
             try:
@@ -114,7 +114,7 @@ class RunFolder:
         return InUseError(f"{self.path} is in use by {self._holder() or 'another process'}")
 
     def _holder(self) -> str:
-        """Return what the lock's file says; "" where there is none."""
+        """Return the content of the lock file, or "" if there is none."""
         with suppress(OSError), self._lock.open(encoding="utf-8", errors="replace") as file:
             return file.read(500)
         return ""
@@ -124,7 +124,7 @@ _HELD: weakref.WeakSet[RunFolder] = weakref.WeakSet()
 
 
 def _forget_all() -> None:
-    """In a forked child: keep no lock of the parent's alive."""
+    """Close the parent's lock files in a forked child, which would keep the locks alive."""
     for folder in list(_HELD):
         folder._forget()
 
@@ -134,7 +134,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def checked(run_dir: Any) -> RunDir:
-    """Return the argument `run_dir`, a path from the root on; raises ConfigError for what is none of its values."""
+    """Return the argument `run_dir`, as an absolute path if it is one; raises ConfigError for an invalid value."""
     if run_dir is None or run_dir is False:
         return run_dir
     if not isinstance(run_dir, str | Path):
@@ -146,15 +146,15 @@ def checked(run_dir: Any) -> RunDir:
 
 
 def default_name(env: str) -> str:
-    """Return the name of a new folder for a run of an environment: its name and the time."""
+    """Return the name of a new run's folder: the environment's name and the time."""
     plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in env.split("/")[-1])
     return f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def new_folder(wanted: Path, *, fresh: bool = False) -> RunFolder:
-    """Make and lock the folder of a new run: `wanted`, or with "-2", "-3", ... behind its name where a run is already.
+    """Create and lock the folder of a new run: `wanted`, or `wanted` with "-2", "-3", ... if it holds a run.
 
-    fresh: take no folder that exists.  Raises ConfigError where none can be made.
+    fresh: do not use an existing folder.  Raises ConfigError if no folder can be created.
     """
     for number in range(1, MOST):
         path = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
@@ -173,12 +173,12 @@ def new_folder(wanted: Path, *, fresh: bool = False) -> RunFolder:
 
 
 def existing_folder(path: Path) -> RunFolder:
-    """Lock the folder of a run that is to go on; raises InUseError where that run has not ended."""
+    """Lock the folder of a run to continue; raises InUseError if that run has not ended."""
     return _lock(path)
 
 
 def _make(path: Path) -> bool:
-    """Make a folder; return False where it was there before."""
+    """Create a folder; return False if it existed before."""
     try:
         path.mkdir(parents=True)
     except FileExistsError:

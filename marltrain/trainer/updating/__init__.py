@@ -1,1 +1,1 @@
-"""When learners update, from which rows, and in which thread."""
+"""Schedules of updates: when learners update, the rows they learn from, and the thread that runs updates."""

@@ -1,4 +1,4 @@
-"""`collect="overlap"`: the thread of updates that run while the loop collects."""
+"""`collect="overlap"`: the thread that runs updates while the loop collects."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 COLLECT = ("serial", "overlap")
 TURN = 2e-4
-"""Seconds after which a thread that runs Python lets the other in: a gradient pass, most of which needs no Python, is
-not to wait for Python's 5 ms."""
+"""Switch interval of Python threads in seconds. The default of 5 ms delays gradient passes, which run mostly outside
+Python and only need it for moments."""
 
 
 @contextmanager
 def learning_thread(collect: str) -> Iterator[Executor | None]:
-    """Yield the thread for updates, or None where they are made between two steps; wait for it in the end."""
+    """Yield the thread for updates, or None for collect="serial"; wait for the thread at the end."""
     if collect == "serial":
         yield None
         return

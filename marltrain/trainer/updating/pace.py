@@ -1,4 +1,4 @@
-"""Update frequencies and batch sizes of learners, checked, and the rows that the streams must keep for them."""
+"""Update frequencies and batch sizes of learners: their checks, and the rows that the streams must keep for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from marltrain.trainer.seats import Unit
 
 @dataclass(frozen=True)
 class Defaults:
-    """The trainer's values, for learners that set none of their own."""
+    """The trainer's values for learners that set none of their own."""
 
     batch_size: int
     update_freq: int
@@ -22,14 +22,17 @@ class Defaults:
 
 
 def pace_of(unit: Unit, defaults: Defaults) -> Pace:
-    """Return a unit's pace with the trainer's values filled in."""
+    """Return the update frequency and batch size of a unit, with the trainer's values filled in."""
     own = unit.learner.pace
     return replace(own, update_freq=own.update_freq or defaults.update_freq,
                    batch_size=own.batch_size or defaults.batch_size)  # fmt: skip
 
 
 def check_pace(unit: Unit, spec: EnvSpec, num_envs: int, defaults: Defaults) -> None:
-    """Raise ConfigError for a batch larger than a rollout of fixed size, or on-policy learners sharing memory."""
+    """Raise ConfigError for a batch larger than one rollout, or for on-policy learners that share memory.
+
+    It also refuses batches with fewer rows than the normalization of advantages needs.
+    """
     needs, pace, who = unit.learner.needs, pace_of(unit, defaults), " and ".join(unit.labels)
     if needs is None or not needs.on_policy or unit.frozen.all():
         return
@@ -63,7 +66,10 @@ def _batch_steps(pace: Pace, num_envs: int) -> int:
 
 
 def plans_for(units: list[Unit], spec: EnvSpec, num_envs: int, defaults: Defaults) -> dict[int, Plan]:
-    """Return what the streams must keep of each group that a learner may read: the most that any of them needs."""
+    """Return, by group, the rows and columns that the streams must keep: the maximum over the group's learners.
+
+    Raises ConfigError if two learners use one column name for different kinds of arrays.
+    """
     rows: dict[int, int] = {}
     columns: dict[int, dict[str, Column]] = {}
     for unit in units:

@@ -1,4 +1,4 @@
-"""UpdateScheduler: when a learner updates and from which rows."""
+"""UpdateScheduler: when a learner updates, and the rows that it learns from."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ Rounds = list[dict[str, Array]]
 class PendingUpdates(NamedTuple):
     """Updates that run in a thread.
 
-    rounds: what they will have measured.  ready: [K] bool, the agents that learn.  passes: gradient passes before them.
+    rounds: their metrics, once finished.  ready: [K] bool, the agents that learn.
+    passes: gradient passes before these updates.
     """
 
     rounds: Future[Rounds]
@@ -38,15 +39,16 @@ class PendingUpdates(NamedTuple):
 
 
 MOST_PLANNED = 64
-"""Maximum rounds of a plan, and updates of several rounds: it bounds the latency of a stop."""
+"""Maximum rounds of a plan, and maximum updates of several rounds; it bounds the latency of a stop request."""
 
 
 @dataclass
 class UpdatePlan:
-    """Rounds that compiled code may make.
+    """Planned rounds of updates that compiled code may make.
 
-    learn: [K] bool, whose.  credits: after each, the fraction of an update that is carried over.  edition: of the
-    learner, when they were planned.  steps: batch steps made since.  made: rounds.
+    learn: [K] bool, the agents that learn.  credits: fraction of an update carried over after each round.
+    settings_version: version of the learner's settings at planning time.
+    steps: batch steps since planning.  made: rounds made so far.
     """
 
     learn: Array
@@ -57,12 +59,12 @@ class UpdatePlan:
     made: int = 0
 
     def holds(self, settings_version: int) -> bool:
-        """Whether there are more rounds, and nothing has changed since they were planned."""
+        """Return whether rounds are left and the settings are unchanged since planning."""
         return self.made < len(self.rounds) and self.settings_version == settings_version
 
 
 class UpdateMetrics(NamedTuple):
-    """What rounds of updates measured: labels of agents [K], names of metrics [M], values [R, M, K] float64."""
+    """Metrics of R rounds of updates: agents' labels [K], names of metrics [M], values [R, M, K] float64."""
 
     labels: tuple[str, ...]
     names: tuple[str, ...]
@@ -75,12 +77,18 @@ class UpdateMetrics(NamedTuple):
 
 
 class UpdateScheduler:
-    """One unit's learning. It owns the reader and the counts since the last update; the learner owns the rest."""
+    """Schedules the updates of one unit.
+
+    It owns the reader and the counts since the last update; the learner owns weights and optimizers.
+    """
 
     def __init__(
         self, unit: Unit, streams: Streams, num_envs: int, defaults: Defaults, thread: Executor | None = None
     ) -> None:
-        """Start with nobody learning; `learning` says who does. thread: updates run in it, while the loop collects."""
+        """Start without learning agents; `learning` sets them.
+
+        thread: updates run in it while the loop collects; None: they run between two batch steps.
+        """
         self.unit, self.streams, self.num_envs = unit, streams, num_envs
         self.pace = pace_of(unit, defaults)
         self.shared = defaults.shared_memory
@@ -89,8 +97,8 @@ class UpdateScheduler:
         self._seats: list[list[int]] = []
         self._reader: Reader | None = None
         self._gathered, self._credit = 0, 0.0
-        self._practised = np.zeros(len(unit.agents), np.int64)  # env steps of this run that each may learn from
-        self._counted = 0  # batch steps of the last call that `take` has counted
+        self._practised = np.zeros(len(unit.agents), np.int64)  # env steps of this run that each agent may learn from
+        self._counted = 0  # batch steps of the last collector call that `take` has counted
         self.updates = 0
         self._ahead: CompiledUpdates | None = None
         self._planned: UpdatePlan | None = None
@@ -101,7 +109,7 @@ class UpdateScheduler:
             unit.learner.act_with_copies(" and ".join(unit.labels), self._rest)
 
     def learning(self, mask: Array) -> None:
-        """Say which players learn, [P] bool; an open rollout of a seat that stops is dropped."""
+        """Set the players that learn, [P] bool; the open rollout of a seat that stops learning is dropped."""
         unit = self.unit
         seats_learn: Array = mask[unit.players] & ~unit.frozen[:, None]
         self.learn, self._planned = np.asarray(seats_learn.any(1)), None
@@ -118,7 +126,10 @@ class UpdateScheduler:
             self._ahead = unit.learner.native_updates(self._reader, self.pace.batch_size or 1) if own else None
 
     def follow(self, updates: int, earlier: Iterable[UpdateScheduler]) -> None:
-        """Count on from an earlier call's updates; an agent that has the same memory as then has started as far."""
+        """Continue the counts of an earlier `train` call.
+
+        An agent with the same memory also continues its count of env steps towards `learning_starts`.
+        """
         self.updates = updates
         before = [
             (scheduler, k)
@@ -132,7 +143,7 @@ class UpdateScheduler:
                     self._practised[mine] = scheduler._practised[k]
 
     def state(self) -> State:
-        """Return the counts, and what the reader remembers."""
+        """Return the counts and the state of the reader."""
         reader = State() if self._reader is None else self._reader.state()
         made = State.joined(reader=reader)
         made.info |= {"gathered": self._gathered, "credit": self._credit, "updates": self.updates}
@@ -140,9 +151,9 @@ class UpdateScheduler:
         return made
 
     def restore(self, state: State, *, memory: bool) -> None:
-        """Go on where `state` was asked, with the same seats; without its memory a rollout begins anew.
+        """Restore what `state` returned, for the same seats; with memory=False a new rollout begins.
 
-        Raises SaveError for counts that no updates lead to: an update is due, and made, when enough has gathered.
+        Raises SaveError for impossible counts, such as more env steps than `update_freq` without an update.
         """
         self._gathered = state.count("gathered", high=(self.pace.update_freq or 1) - 1)
         self._credit, self.updates = state.value("credit", float), state.count("updates")
@@ -155,7 +166,10 @@ class UpdateScheduler:
             self._reader.restore(state.part("reader"))
 
     def _read_from(self, held: Array, learns: Array) -> list[int]:
-        """Return the players that one agent reads; on-policy all it holds: its reader drops those that do not learn."""
+        """Return the players whose rows an agent reads.
+
+        An on-policy agent reads all its seats; its reader drops those that do not learn.
+        """
         if self.shared:
             return list(self.streams.spec.groups[self.unit.group].players)
         needs = self.unit.learner.needs
@@ -163,7 +177,7 @@ class UpdateScheduler:
         return [int(p) for p in (held if everyone else held[learns])]
 
     def gathered(self, steps: int) -> bool:
-        """Count batch steps; say whether an update is due."""
+        """Count batch steps; return whether an update is due."""
         if isinstance(self._reader, RolloutReader):
             for agent, seat in self._silent:
                 self._reader.drop(agent, seat)
@@ -176,13 +190,14 @@ class UpdateScheduler:
 
     @property
     def steps_left(self) -> int:
-        """Batch steps until the next update is due."""
+        """Number of batch steps until the next update is due."""
         return -(-((self.pace.update_freq or 1) - self._gathered) // self.num_envs)
 
     def plan(self, env_steps: int, steps: int, most: int | None, unit: int) -> int:
-        """Plan the updates that compiled code makes amid `steps` batch steps; return how many steps it may make.
+        """Plan the updates that compiled code makes during `steps` batch steps; return the number of steps allowed.
 
-        env_steps: of the run so far.  most: see `update`.  unit: where the agents' acts are told of.
+        env_steps: env steps of the run so far.  most: see `update`.
+        unit: address of the arguments of the agents' act kernel (ACT).
         """
         known = self._planned
         if known is None or not known.holds(self.unit.learner.settings_version):
@@ -193,7 +208,10 @@ class UpdateScheduler:
         return min(steps, known.rounds[-1].after - known.steps)
 
     def _plan(self, env_steps: int, most: int | None, unit: int) -> UpdatePlan | None:
-        """Plan the next rounds, those left out that bring the updates to `most`; None where there are none to plan."""
+        """Return a plan of the next rounds, or None if compiled code can make none.
+
+        The round that reaches `most` updates, and all later rounds, are left out.
+        """
         ahead, left = self._ahead, self.steps_left
         if ahead is None or not ahead.possible(self.learn):
             return None
@@ -218,11 +236,14 @@ class UpdateScheduler:
 
     @property
     def planned(self) -> int:
-        """Where compiled code is told of the updates that are planned; 0 where none are."""
+        """Address of the arguments of the planned updates (UPDATE); 0 without planned updates."""
         return 0 if self._ahead is None or self._planned is None else self._ahead.address
 
     def take(self) -> tuple[UpdateMetrics | None, AgentError | None]:
-        """Count the rounds that compiled code has made; return what they measured, and what `update` would raise."""
+        """Count the rounds that compiled code has made; return their metrics and the error that `update` would raise.
+
+        Either may be None. The error is an AgentError for a loss or a gradient that is not finite.
+        """
         if self._ahead is None or self._planned is None:
             return None, None
         made, known = self._ahead.take(), self._planned
@@ -246,7 +267,7 @@ class UpdateScheduler:
         return UpdateMetrics(labels, made.names, values[..., known.learn]), error
 
     def is_due(self, most: int | None = None) -> bool:
-        """Say whether `update` makes any update now, once an update is due."""
+        """Return whether `update` makes at least one update now; call it when `gathered` has returned True."""
         if self._reader is None or not self._ready(self._reader).any():
             return False
         if isinstance(self._reader, RolloutReader):
@@ -257,7 +278,8 @@ class UpdateScheduler:
     def update(self, env_steps: int, most: int | None = None) -> dict[str, dict[str, float]]:
         """Make the updates that are due, at most `most` in this run; return each agent's mean metrics by label.
 
-        With a thread they are begun, and the metrics are those of the updates before: agents act one update behind.
+        With a thread, the updates are only started, and the metrics are those of the previous updates: agents act
+        one update behind.
         """
         if self._made_now():
             learned, error = self.take()
@@ -281,7 +303,7 @@ class UpdateScheduler:
         return before
 
     def _made_now(self) -> bool:
-        """Have compiled code make the round that is due, if it was planned; say whether it did."""
+        """Make the round that is due in compiled code, if it was planned; return whether it was made."""
         known, ahead = self._planned, self._ahead
         if known is None or ahead is None or not known.holds(self.unit.learner.settings_version):
             return False
@@ -291,13 +313,13 @@ class UpdateScheduler:
 
     @property
     def gradient_steps(self) -> int:
-        """The gradient passes of its agents, those of updates under way left out."""
+        """Number of gradient passes of the agents, without those of updates under way."""
         if self._under_way is not None:
             return self._under_way.passes
         return int(self.unit.learner.gradient_steps.sum())
 
     def wait(self) -> dict[str, dict[str, float]]:
-        """Wait for the updates under way and return what they measured; the agents go on acting as they did."""
+        """Wait for the updates under way and return their metrics; the agents still act with the old weights."""
         if self._under_way is None:
             return {}
         rounds, ready = self._under_way.rounds.result(), self._under_way.ready
@@ -305,7 +327,7 @@ class UpdateScheduler:
         return self._by_agent(rounds, ready)
 
     def settle(self) -> dict[str, dict[str, float]]:
-        """Wait for the updates under way, let the agents act by them, and return what they measured."""
+        """Wait for the updates under way and return their metrics; the agents act with the new weights."""
         measured = self.wait()
         if self._behind:
             self.unit.learner.renew_copies()
@@ -313,14 +335,14 @@ class UpdateScheduler:
         return measured
 
     def _rest(self) -> None:
-        """Wait for the updates under way, whatever comes of them."""
+        """Wait for the updates under way; an error of theirs is not raised here."""
         if self._under_way is not None:
             wait([self._under_way.rounds])
 
     def _batches(
         self, reader: Reader, ready: Array, gathered: int, most: int | None
     ) -> Iterator[tuple[int, Rollout | Transitions]]:
-        """Yield the number of each update that is due, and what it learns from."""
+        """Yield the number and the batch of each update that is due."""
         gammas = self.unit.learner.gammas()
         if isinstance(reader, RolloutReader):
             self.updates += 1
@@ -332,7 +354,7 @@ class UpdateScheduler:
             yield self.updates, reader.sample(self._rngs(ready), gammas, self.pace.batch_size or 1)
 
     def _rounds(self, batches: Iterable[tuple[int, Rollout | Transitions]], ready: Array, env_steps: int) -> Rounds:
-        """Make an update of each batch; raises AgentError where a loss or a gradient is not finite."""
+        """Make one update for each batch; raises AgentError if a loss or a gradient is not finite."""
         made = []
         for number, batch in batches:
             made.append(self.unit.learner.update(batch, learn=ready, batch_size=self.pace.batch_size or 1))
@@ -343,7 +365,7 @@ class UpdateScheduler:
     def _not_finite(
         self, measured: Mapping[str, Array], ready: Array, number: int, env_steps: int
     ) -> AgentError | None:
-        """Return what to raise where a loss or a gradient of an update is not finite."""
+        """Return an AgentError if a loss or a gradient of an update is not finite, else None."""
         for name, values in measured.items():
             if not name.startswith(("loss", "grad_norm")):
                 continue
@@ -360,28 +382,29 @@ class UpdateScheduler:
         return None
 
     def _rngs(self, ready: Array) -> list[np.random.Generator | None]:
-        """Return the streams that rows are sampled with; none for an agent that does not learn."""
+        """Return the agents' random streams for sampling rows; None for an agent that does not learn."""
         rngs = self.unit.learner.rngs("sample")
         return [rng if on else None for rng, on in zip(rngs, ready, strict=True)]
 
     def _ready(self, reader: Reader) -> Array:
-        """Return which agents an update moves now, [K] bool."""
+        """Return the agents that an update would train now, [K] bool."""
         if isinstance(reader, RolloutReader):
             return self.learn & (reader.size() >= self.pace.least_rows)
         ready: Array = self._started() & (reader.size() > 0)
         return ready
 
     def _started(self, steps: int = 0) -> Array:
-        """Return which agents learn and have passed `learning_starts` (off-policy) `steps` batch steps ahead, [K]."""
+        """Return the agents that learn and will have passed `learning_starts` in `steps` batch steps, [K] bool."""
         started: Array = self.learn & (self._practised + self.num_envs * steps >= self.pace.learning_starts)
         return started
 
     def _due(self, credit: float, gathered: int) -> tuple[int, float]:
-        """Return how many off-policy updates the gathered env steps pay for, and the fraction that is carried over."""
+        """Return the number of off-policy updates due after `gathered` env steps, and the fraction carried over."""
         credit += self.pace.update_per_step * gathered
         return int(credit), credit - int(credit)
 
     def _by_agent(self, rounds: Rounds, ready: Array) -> dict[str, dict[str, float]]:
+        """Return the means of the metrics over the rounds, {label: {name: value}}."""
         if not rounds:
             return {}
         means = rounds[0]

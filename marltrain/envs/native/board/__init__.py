@@ -1,1 +1,1 @@
-"""Board games, as native games."""
+"""Board games as native games."""

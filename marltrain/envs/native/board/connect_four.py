@@ -1,4 +1,4 @@
-"""Connect four, by the rules of PettingZoo's connect_four_v3."""
+"""Connect four, with the rules of PettingZoo's connect_four_v3."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ DIRECTIONS = np.array([(0, 1), (1, 0), (1, 1), (1, -1)])
 
 
 class ConnectFour(Game):
-    """Two players drop pieces into seven columns in turn; four in a line win: +1, and -1 for the other."""
+    """Two players drop pieces into seven columns in turn; four in a line win: +1 for the winner, -1 for the loser."""
 
     name = "connect_four_v3"
     api = "turns"
 
     def __init__(self) -> None:
-        """Declare the game. `s.board`, row by row from the top, holds 0 for empty, else whose piece it is, 1 or 2."""
+        """Declare the game. `s.board`, row by row from the top, holds 0 for empty, or the piece's owner, 1 or 2."""
         seen = spaces.Box(0, 1, (ROWS, COLUMNS, 2), np.int8)
         mask = spaces.Box(0, 1, (COLUMNS,), np.int8)
         sides = (spaces.Dict({"observation": seen, "action_mask": mask}), spaces.Discrete(COLUMNS))
@@ -34,7 +34,7 @@ class ConnectFour(Game):
         )
 
     def sound(self, records: Array) -> Array:
-        """Pieces are counted right, were played in turn and hang nowhere; there is room for one more."""
+        """Check that pieces are counted, alternate between players, rest on others, and leave a free place."""
         pieces, board = records["pieces"], records["board"]
         own = [(board == player).sum(-1) == (pieces + 2 - player) // 2 for player in (1, 2)]
         held = ((board[:, :-COLUMNS] == 0) | (board[:, COLUMNS:] != 0)).all(-1)
@@ -49,7 +49,7 @@ class ConnectFour(Game):
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Let a piece fall; see whether that made a line, or filled the board."""
+        """Drop a piece; end the episode if it completes a line or fills the board."""
         mover = s.pieces % 2
         column = s.action[mover]
         row = ROWS - 1
@@ -66,21 +66,21 @@ class ConnectFour(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """The player's own pieces and the other's, [6, 7, 2]."""
+        """Write the player's own pieces and the opponent's, [6, 7, 2]."""
         for place in range(PLACES):
             obs[2 * place] = s.board[place] == p + 1
             obs[2 * place + 1] = s.board[place] == 2 - p
 
     @staticmethod
     def legal(s: Any, rules: Any, p: int, mask: Any) -> None:
-        """Columns with room, for whoever has the turn."""
+        """Allow the columns that are not full, for the player with the turn."""
         for column in range(COLUMNS):
             mask[column] = s.turn[p] and s.board[column] == 0
 
 
 @inner
 def in_line(board: Any, row: int, column: int) -> bool:
-    """Return whether the piece at a place is one of four in a line."""
+    """Return whether the piece at a place is part of a line of four."""
     for direction in range(len(DIRECTIONS)):
         down, right = DIRECTIONS[direction]
         if 1 + reach(board, row, column, down, right) + reach(board, row, column, -down, -right) >= 4:
@@ -90,7 +90,7 @@ def in_line(board: Any, row: int, column: int) -> bool:
 
 @inner
 def reach(board: Any, row: int, column: int, down: int, right: int) -> int:
-    """Return how many pieces like the one at a place follow it in one direction."""
+    """Return how many pieces of the same owner follow a place in one direction."""
     piece, length = board[COLUMNS * row + column], 0
     row, column = row + down, column + right
     while 0 <= row < ROWS and 0 <= column < COLUMNS and board[COLUMNS * row + column] == piece:

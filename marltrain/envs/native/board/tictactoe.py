@@ -1,4 +1,4 @@
-"""Tic-tac-toe, by the rules of PettingZoo's tictactoe_v3."""
+"""Tic-tac-toe, with the rules of PettingZoo's tictactoe_v3."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LINES = np.array([(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 
 
 
 class TicTacToe(Game):
-    """Two players mark nine squares in turn; three marks in a line win, +1 for the winner and -1 for the loser."""
+    """Two players mark nine squares in turn; three in a line win: +1 for the winner, -1 for the loser."""
 
     name = "tictactoe_v3"
     api = "turns"
 
     def __init__(self) -> None:
-        """Declare the game. `s.squares` holds 0 for empty, else the player's number, 1 or 2."""
+        """Declare the game. `s.squares` holds 0 for empty, or the player's number, 1 or 2."""
         board, mask = spaces.Box(0, 1, (3, 3, 2), np.int8), spaces.Box(0, 1, (9,), np.int8)
         players = {
             name: (spaces.Dict({"observation": board, "action_mask": mask}), spaces.Discrete(9))
@@ -30,7 +30,7 @@ class TicTacToe(Game):
         super().__init__(players, fields={"squares": (np.int8, 9, (0, 2)), "marks": (int, (), (0, 9))})
 
     def sound(self, records: Array) -> Array:
-        """Marks are counted right, and set in turn; one square at least is empty."""
+        """Check that marks are counted, alternate between players, and leave an empty square."""
         marks, squares = records["marks"], records["squares"]
         own = [(squares == player).sum(-1) == (marks + 2 - player) // 2 for player in (1, 2)]
         return own[0] & own[1] & (marks < 9) & turn_of(records, marks % 2)
@@ -44,7 +44,7 @@ class TicTacToe(Game):
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Mark a square; see whether that made a line, or filled the board."""
+        """Mark a square; end the episode if this completes a line or fills the board."""
         mover = s.marks % 2
         s.squares[s.action[mover]] = mover + 1
         s.marks += 1
@@ -59,13 +59,13 @@ class TicTacToe(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """The player's own marks and the other's, [3, 3, 2]."""
+        """Write the player's own marks and the opponent's, [3, 3, 2]."""
         for square in range(9):
             obs[2 * square] = s.squares[square] == p + 1
             obs[2 * square + 1] = s.squares[square] == 2 - p
 
     @staticmethod
     def legal(s: Any, rules: Any, p: int, mask: Any) -> None:
-        """Empty squares, for whoever has the turn."""
+        """Allow the empty squares, for the player with the turn."""
         for square in range(9):
             mask[square] = s.turn[p] and s.squares[square] == 0

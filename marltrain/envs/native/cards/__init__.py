@@ -1,1 +1,1 @@
-"""Card games, as native games."""
+"""Card games as native games."""

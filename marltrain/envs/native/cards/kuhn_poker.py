@@ -1,4 +1,4 @@
-"""Kuhn poker (Kuhn 1950), by the rules of OpenSpiel's kuhn_poker, which take up to ten players."""
+"""Kuhn poker (Kuhn 1950), with the rules of OpenSpiel's kuhn_poker, for up to ten players."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ NOBODY = -1
 
 
 class KuhnPoker(Game):
-    """Everybody stakes one and is dealt one of P + 1 cards; in turn they pass (0) or bet one more (1).
+    """Each of P players stakes one and gets one of P + 1 cards; in turn they pass (0) or bet one more (1).
 
-    Once somebody bets, everybody else decides once more: to bet as well, or to be out. The highest card of those who
-    bet takes all; that of everybody, if nobody did. What was won or lost is the reward of the last step.
+    After the first bet, each other player decides once more: bet as well, or leave the pot. The highest card among the
+    players that bet wins the pot; without any bet, the highest card of all. The reward of the last step is the gain or
+    loss.
     """
 
     name = "kuhn_poker_v1"
     api = "turns"
 
     def __init__(self, players: int = 2) -> None:
-        """Declare the game. `s.moves` are all decisions so far, `s.opener` who bet first."""
+        """Declare the game. `s.moves` holds all decisions so far, `s.opener` the player that bet first."""
         most = 2 * whole("players", players, 2, 10) - 1
         super().__init__(
             seats(players, size=players + (players + 1) + 2 * most, moves=2),
@@ -42,7 +43,7 @@ class KuhnPoker(Game):
         )
 
     def sound(self, records: Array) -> Array:
-        """Everybody's card is out of the deck; `opener` was the first to bet, and somebody has yet to decide."""
+        """Check that hands and deck are complete, `opener` bet first, and a decision is still to be made."""
         made, opener, players = records["made"], records["opener"], len(self.players)
         bets = (records["moves"] == BET) & (np.arange(records["moves"].shape[1]) < made[:, None])
         first = np.where(bets.any(-1), bets.argmax(-1), NOBODY)
@@ -52,7 +53,7 @@ class KuhnPoker(Game):
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Deal a card to each; player 0 decides first."""
+        """Deal a card to each player; player 0 decides first."""
         s.deck[:] = 1.0
         for p in range(len(s.card)):
             s.card[p] = deal(s)
@@ -61,7 +62,7 @@ class KuhnPoker(Game):
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Write down a decision; settle, if it was the last."""
+        """Record a decision; settle the rewards after the last one."""
         players = len(s.card)
         mover = s.made % players
         s.moves[s.made] = s.action[mover]
@@ -69,13 +70,13 @@ class KuhnPoker(Game):
             s.opener = mover
         s.made += 1
         pass_turn(s, s.made % players)
-        if s.made == players + max(s.opener, 0):  # once round, and again up to whoever bet first
+        if s.made == players + max(s.opener, 0):  # one round, and a second one up to the first to bet
             settle(s)
             s.over[:] = TERMINATED
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """OpenSpiel's information state: who one is [P], one's card [P + 1], decisions in order [2P - 1, 2]."""
+        """Write OpenSpiel's information state: own number [P], own card [P + 1], decisions in order [2P - 1, 2]."""
         players = len(s.card)
         obs[:] = 0.0
         obs[p] = 1.0
@@ -85,13 +86,13 @@ class KuhnPoker(Game):
 
     @staticmethod
     def legal(s: Any, rules: Any, p: int, mask: Any) -> None:
-        """Both, for whoever has the turn."""
+        """Allow both actions, for the player with the turn."""
         mask[:] = s.turn[p]
 
 
 @inner
 def settle(s: Any) -> None:
-    """Write what everybody won or lost."""
+    """Write the gain or loss of each player to the rewards."""
     pot, winner = 0.0, NOBODY
     for p in range(len(s.card)):
         pot += stake(s, p)
@@ -105,7 +106,7 @@ def settle(s: Any) -> None:
 
 @inner
 def stake(s: Any, p: int) -> float:
-    """Return what player p put in: one, and one more for a bet."""
+    """Return player p's stake: one, and one more for a bet."""
     if s.opener == NOBODY:
         return 1.0
     last = s.moves[p] if p >= s.opener else s.moves[len(s.card) + p]

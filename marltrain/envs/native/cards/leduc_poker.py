@@ -1,4 +1,4 @@
-"""Leduc poker (Southey et al. 2005), by the rules of OpenSpiel's leduc_poker, which take up to ten players."""
+"""Leduc poker (Southey et al. 2005), with the rules of OpenSpiel's leduc_poker, for up to ten players."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from marltrain.layout import Array
 FOLD, CALL, RAISE = 0, 1, 2
 MOST_RAISES = 2
 RAISES = np.array([2, 4])
-"""By how much a raise goes up, in each of both rounds."""
+"""Size of a raise in each of the two rounds."""
 HIGHEST = 1 + MOST_RAISES * int(RAISES.sum())
-"""What one has put in after all raises."""
+"""A player's stake after all raises."""
 NONE = -1
 
 
 class LeducPoker(Game):
-    """P + 1 ranks in two suits; everybody stakes one, is dealt a card, and folds (0), calls (1) or raises (2) in turn.
+    """P + 1 ranks in two suits; each player stakes one, gets a card, and folds (0), calls (1) or raises (2) in turn.
 
-    A round is over when all who are left have put in the same; at most two raises a round. Then a card is laid open for
-    all, and a second round follows. A pair with it wins, else the higher cards; equal hands share. Who has folded waits
-    for the end: what was won or lost is the reward of the last step.
+    A round has at most two raises and ends when all remaining players have equal stakes. After the first round a public
+    card is dealt and a second round follows. A pair with the public card wins, else the higher cards; equal hands share
+    the pot. Players that have folded stay in the episode: the reward of the last step is the gain or loss.
     """
 
     name = "leduc_poker_v1"
@@ -38,11 +38,11 @@ class LeducPoker(Game):
     ) -> None:
         """Declare the game with the original's arguments.
 
-        action_mapping: all three actions are always legal; those that the rules forbid count as a call.
-        suit_isomorphism: cards of equal rank are one and the same; a card's number is its rank.
-        starting_player: who decides first in both rounds, or the next one who has not folded.
+        action_mapping: all three actions are always legal; actions that the rules forbid count as a call.
+        suit_isomorphism: cards of equal rank are identical; a card's number is its rank.
+        starting_player: the player that decides first in both rounds; if it has folded, the next remaining one.
 
-        `s.deck` says how many of each card there are, `s.made[r]` how many decisions round r has seen, `s.moves` which.
+        `s.deck` holds the number of copies of each card, `s.moves[r]` the decisions of round r, `s.made[r]` how many.
         """
         whole("players", players, 2, 10)
         alike = truth("suit_isomorphism", suit_isomorphism)
@@ -66,9 +66,10 @@ class LeducPoker(Game):
         )  # fmt: skip
 
     def sound(self, records: Array) -> Array:
-        """Cards are out of the deck, the mover has not folded, and there is room to write down the rest of the round.
+        """Check that hands and deck are complete, the mover has not folded, and `moves` has room for the rest.
 
-        In a round, everybody left calls or folds once more after each raise. `due`: how many have yet to do so.
+        After each raise, all other remaining players call or fold once more. `due`: the number of players that still
+        have to.
         """
         rows, second, mover = np.arange(len(records)), records["round"], records["mover"]
         folded, left, raises, made = (records[name] for name in ("folded", "left", "raises", "made"))
@@ -83,7 +84,7 @@ class LeducPoker(Game):
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Take everybody's stake and deal a card to each."""
+        """Take the players' stakes and deal a card to each player."""
         s.deck[:] = 2.0 / rules.suits
         for p in range(len(s.card)):
             s.card[p] = deal(s)
@@ -97,7 +98,7 @@ class LeducPoker(Game):
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Do what the mover decided; then it is the next one's turn, or time for the open card, or for settling."""
+        """Apply the mover's decision; then pass the turn, deal the public card, or settle the rewards."""
         decide(s, allowed(s, s.mover, s.action[s.mover]))
         full = s.calls == s.left - (1 if s.raises > 0 else 0)
         if s.left == 1 or (full and s.round == 1):
@@ -114,7 +115,10 @@ class LeducPoker(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """OpenSpiel's information state: who one is [P], one's card, the open one, calls and raises [2, 3P - 2, 2]."""
+        """Write OpenSpiel's information state.
+
+        Own number [P], own card, public card, calls and raises [2, 3P - 2, 2].
+        """
         players, cards, most = len(s.card), len(s.deck), s.moves.shape[1]
         obs[:] = 0.0
         obs[p] = 1.0
@@ -129,14 +133,14 @@ class LeducPoker(Game):
 
     @staticmethod
     def legal(s: Any, rules: Any, p: int, mask: Any) -> None:
-        """For whoever has the turn: fold only what others raised, raise only twice a round."""
+        """Write the legal actions of the player with the turn: fold only after a raise, raise only twice a round."""
         for action in range(3):
             mask[action] = s.turn[p] and (rules.mapped or allowed(s, p, action) == action)
 
 
 @inner
 def allowed(s: Any, p: int, action: int) -> int:
-    """Return what an action of player p counts as: a call, where the rules forbid it."""
+    """Return the effective action of player p: a call instead of an action that the rules forbid."""
     if (action == FOLD and s.stakes <= s.paid[p]) or (action == RAISE and s.raises >= MOST_RAISES):
         return CALL
     return action
@@ -144,7 +148,7 @@ def allowed(s: Any, p: int, action: int) -> int:
 
 @inner
 def decide(s: Any, action: int) -> None:
-    """Let the mover fold, call or raise."""
+    """Apply the mover's fold, call or raise."""
     p = s.mover
     s.moves[s.round, s.made[s.round]] = action
     s.made[s.round] += 1
@@ -163,7 +167,7 @@ def decide(s: Any, action: int) -> None:
 
 @inner
 def next_staying(s: Any, p: int) -> int:
-    """Return player p, or the next one who has not folded."""
+    """Return player p, or the next player that has not folded."""
     players = len(s.card)
     while s.folded[p % players]:
         p += 1
@@ -172,7 +176,7 @@ def next_staying(s: Any, p: int) -> int:
 
 @inner
 def settle(s: Any, rules: Any) -> None:
-    """Share the pot among the best hands of those who have not folded."""
+    """Divide the pot among the best hands of the players that have not folded."""
     best, winners, pot = NONE, 0, 0
     for p in range(len(s.card)):
         pot += s.paid[p]
@@ -188,7 +192,7 @@ def settle(s: Any, rules: Any) -> None:
 
 @inner
 def hand(s: Any, rules: Any, p: int) -> int:
-    """Return what player p's cards are worth: more than others' if they win, less than NONE once it has folded."""
+    """Return the value of player p's hand: the highest value wins; less than NONE if the player has folded."""
     if s.folded[p]:
         return NONE - 1
     if s.open == NONE:

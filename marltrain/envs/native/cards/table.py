@@ -1,4 +1,4 @@
-"""What card games share: a deck from which chance deals, and the spaces of whoever sits at the table."""
+"""Common functions of card games: the players' spaces, the deck, and the turn."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from marltrain.layout import Array
 
 
 def seats(players: int, size: int, moves: int) -> dict[str, Any]:
-    """Return the spaces of each player, who sees `size` numbers and chooses among `moves`, some of them not legal."""
+    """Return the spaces of each player: observations of `size` numbers with an action mask, and `moves` actions."""
     seen, mask = spaces.Box(0, 1, (size,), np.float32), spaces.Box(0, 1, (moves,), np.int8)
     sides = (spaces.Dict({"observation": seen, "action_mask": mask}), spaces.Discrete(moves))
     return {f"player_{p}": sides for p in range(players)}
 
 
 def complete(deck: Array, hands: Array, copies: float) -> Array:
-    """Return whether decks [E, cards] and hands [E, n] together have so many copies of each card: [E] bool.
+    """Return whether decks [E, cards] and hands [E, n] together hold `copies` of each card: [E] bool.
 
-    Numbers in a hand that are no cards stand for none.
+    Numbers in a hand that are not cards, such as -1, are ignored.
     """
     held = (hands[:, :, None] == np.arange(deck.shape[1])).sum(1)
     return (deck == copies - held).all(-1)
@@ -30,7 +30,7 @@ def complete(deck: Array, hands: Array, copies: float) -> Array:
 
 @inner
 def deal(s: Any) -> int:
-    """Take a card by chance from `s.deck`, which says how many of each there are; its number is what may be queued."""
+    """Draw a random card from `s.deck`, the number of copies of each card; a queued outcome is a card's number."""
     card = choice(s, s.deck)
     s.deck[card] -= 1
     return card
@@ -38,6 +38,6 @@ def deal(s: Any) -> int:
 
 @inner
 def pass_turn(s: Any, p: int) -> None:
-    """Give the turn to player p alone."""
+    """Give the turn to player p only."""
     s.turn[:] = 0
     s.turn[p] = 1

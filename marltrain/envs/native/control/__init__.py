@@ -1,1 +1,1 @@
-"""Gymnasium's classic control, as native games."""
+"""Gymnasium's classic control environments as native games."""

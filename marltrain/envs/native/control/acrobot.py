@@ -1,4 +1,4 @@
-"""Acrobot: swing two links up by the joint between them (Sutton 1996), by the rules of Gymnasium's Acrobot-v1."""
+"""Acrobot: swing up two links by torque on their joint (Sutton 1996), with the rules of Gymnasium's Acrobot-v1."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from marltrain.spec import LONE_PLAYER
 
 INTERVAL, GRAVITY = 0.2, 9.8
 FASTEST_1, FASTEST_2 = 4 * math.pi, 9 * math.pi
-# Of both links: mass 1, length 1, centre of mass at half the length, moment of inertia 1.
+# Both links have mass 1, length 1, the centre of mass at half the length, and moment of inertia 1.
 
 
 class Acrobot(Game):
-    """One player turns the joint (-1, 0, 1); -1 a step until the free end is a link's length above the hinge."""
+    """Apply a torque (-1, 0, 1) to the joint; reward -1 per step until the free end is one link above the hinge."""
 
     name = "Acrobot-v1"
     api = "gymnasium"
@@ -28,7 +28,7 @@ class Acrobot(Game):
     def __init__(self, max_episode_steps: int = 500) -> None:
         """Declare the game."""
         high = np.array([1.0, 1.0, 1.0, 1.0, FASTEST_1, FASTEST_2], np.float32)
-        most = np.array([math.pi, math.pi, FASTEST_1, FASTEST_2])  # angles far out would take for ever to be wrapped
+        most = np.array([math.pi, math.pi, FASTEST_1, FASTEST_2])  # wrapping huge angles would never end
         super().__init__(
             {LONE_PLAYER: (spaces.Box(-high, high), spaces.Discrete(3))},
             fields={"now": (float, 4, (-most, most)), "slope": (float, (4, 4))},
@@ -37,13 +37,13 @@ class Acrobot(Game):
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Start hanging, nearly at rest; rounded to float32 as in the original."""
+        """Start hanging down, nearly at rest; values are rounded to float32 as in the original."""
         for i in range(4):
             s.now[i] = np.float32(uniform(s, -0.1, 0.1))
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Integrate for 0.2 s by the fourth-order method of Runge and Kutta."""
+        """Integrate for 0.2 s with the fourth-order Runge-Kutta method."""
         torque = s.action[0] - 1.0
         slopes = s.slope
         differentiate(s.now, s.now, 0.0, torque, slopes[0])
@@ -62,7 +62,7 @@ class Acrobot(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """Both angles as cosine and sine, and both angular velocities."""
+        """Write cosine and sine of both angles, and both angular velocities."""
         obs[0], obs[1] = math.cos(s.now[0]), math.sin(s.now[0])
         obs[2], obs[3] = math.cos(s.now[1]), math.sin(s.now[1])
         obs[4], obs[5] = s.now[2], s.now[3]
@@ -70,7 +70,7 @@ class Acrobot(Game):
 
 @inner
 def differentiate(now: Any, along: Any, reach: float, torque: float, slope: Any) -> None:
-    """Write the derivatives at `now + reach * along` (equations of Sutton and Barto's book)."""
+    """Write the derivatives at `now + reach * along` (equations from Sutton and Barto's book)."""
     theta1, theta2 = now[0] + reach * along[0], now[1] + reach * along[1]
     speed1, speed2 = now[2] + reach * along[2], now[3] + reach * along[3]
     cos, sin = math.cos(theta2), math.sin(theta2)

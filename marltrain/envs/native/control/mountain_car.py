@@ -1,4 +1,4 @@
-"""Mountain car: out of a valley by swinging (Moore 1990), by the rules of Gymnasium's MountainCar-v0."""
+"""Mountain car: drive out of a valley by swinging (Moore 1990), with the rules of Gymnasium's MountainCar-v0."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FORCE, GRAVITY = 0.001, 0.0025
 
 
 class MountainCar(Game):
-    """One player pushes a car left (0), not at all (1) or right (2); -1 a step until it is on the hill."""
+    """Push a car left (0), not at all (1) or right (2); reward -1 per step until it reaches the hilltop."""
 
     name = "MountainCar-v0"
     api = "gymnasium"
 
     def __init__(self, goal_velocity: float = 0, max_episode_steps: int = 200) -> None:
-        """Declare the game; `goal_velocity`: how fast the car must be at the goal."""
+        """Declare the game; `goal_velocity`: the minimum velocity at the goal."""
         low, high = (np.array(side, np.float32) for side in ((LEFTMOST, -FASTEST), (RIGHTMOST, FASTEST)))
         super().__init__(
             {LONE_PLAYER: (spaces.Box(low, high), spaces.Discrete(3))},
@@ -35,13 +35,13 @@ class MountainCar(Game):
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Start near the bottom, at rest."""
+        """Start near the bottom of the valley, at rest."""
         s.position = uniform(s, -0.6, -0.4)
         s.velocity = 0.0
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Push; the wall on the left stops the car."""
+        """Push and move the car; the wall on the left stops it."""
         faster = s.velocity + (s.action[0] - 1) * FORCE - math.cos(3 * s.position) * GRAVITY
         s.velocity = min(max(faster, -FASTEST), FASTEST)
         s.position = min(max(s.position + s.velocity, LEFTMOST), RIGHTMOST)
@@ -53,5 +53,5 @@ class MountainCar(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """Position and velocity."""
+        """Write position and velocity."""
         obs[0], obs[1] = s.position, s.velocity

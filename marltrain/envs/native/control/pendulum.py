@@ -1,4 +1,4 @@
-"""Pendulum: swing it up and hold it there, by the rules of Gymnasium's Pendulum-v1."""
+"""Pendulum: swing it up and hold it upright, with the rules of Gymnasium's Pendulum-v1."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from marltrain.envs.native.game import Game
 from marltrain.spec import LONE_PLAYER
 
 INTERVAL, FASTEST = 0.05, 8.0
-# The original computes with the torque in float32, in which it arrives.
+# As in the original, the torque stays in float32, the dtype of the action.
 STRONGEST, THREE, WEIGHT = np.float32(2.0), np.float32(3.0), np.float32(0.001)
 
 
 class Pendulum(Game):
-    """One player turns a pendulum; the further from upright, the faster and the harder, the worse."""
+    """Apply a torque to a pendulum; the cost grows with the angle from upright, the speed and the torque."""
 
     name = "Pendulum-v1"
     api = "gymnasium"
@@ -37,13 +37,13 @@ class Pendulum(Game):
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Start anywhere, turning slowly."""
+        """Start at a random angle with a low angular velocity."""
         s.theta = uniform(s, -math.pi, math.pi)
         s.theta_dot = uniform(s, -1.0, 1.0)
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Pay for where it is, then turn it for 0.05 s."""
+        """Write the reward of the current state and torque, then integrate for 0.05 s."""
         torque = min(max(s.action[0, 0], -STRONGEST), STRONGEST)
         off = (s.theta + math.pi) % (2 * math.pi) - math.pi
         s.reward[0] = -(off**2 + 0.1 * s.theta_dot**2 + WEIGHT * (torque * torque))
@@ -53,5 +53,5 @@ class Pendulum(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """Where its end is, and how fast it turns."""
+        """Write cosine and sine of the angle, and the angular velocity."""
         obs[0], obs[1], obs[2] = math.cos(s.theta), math.sin(s.theta), s.theta_dot

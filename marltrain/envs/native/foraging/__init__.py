@@ -1,1 +1,1 @@
-"""Level-based foraging, as a native game."""
+"""Level-based foraging as a native game."""

@@ -1,4 +1,4 @@
-"""Level-based foraging (Albrecht, Ramamoorthy 2013; Papoudakis et al. 2021), by the rules of lbforaging 2.0."""
+"""Level-based foraging (Albrecht, Ramamoorthy 2013; Papoudakis et al. 2021), with the rules of lbforaging 2.0."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ NOWHERE = -1
 
 
 class Foraging(Game):
-    """Players walk a field and load food; it takes neighbours whose levels add up to at least that of the food.
+    """Players move on a grid and load food; loading needs adjacent players whose levels sum to the food's level.
 
-    Actions: stay (0), north, south, west, east (4), load (5); what is not possible is staying. Players who want to go
-    to the same place stay. Whoever loads is rewarded by its level, and by the food's. An episode ends with the last
-    food, or after `max_episode_steps`; as in the original, that is a termination, too.
+    Actions: stay (0), north, south, west, east (4), load (5); an impossible action counts as stay. Players that move to
+    the same place stay. Each loading player's reward grows with its own level and the food's level. An episode ends
+    when no food is left, or after `max_episode_steps`. As in the original, the latter is also a termination.
     """
 
     name = "foraging_v3"
@@ -50,17 +50,18 @@ class Foraging(Game):
         observe_agent_levels: bool = True,
         penalty: float = 0.0,
     ) -> None:
-        """Declare the game with the original's arguments; those without a default there are Foraging-8x8-2p-2f's.
+        """Declare the game with the original's arguments; defaults that it lacks are those of Foraging-8x8-2p-2f.
 
-        Levels are one number, or one for each player or food, which are dealt out anew in every episode.
+        Levels are one number, or one number per player or food. The latter are assigned in random order in each
+        episode.
 
-        max_food_level: None for what the three weakest players can load together.
-        sight: how many places away one sees.
-        force_coop: foods are as heavy as they may be.
-        grid_observation: pictures of players, foods and free places around one, instead of lists.
-        penalty: for those who try to load together and fail.
+        max_food_level: None for the sum of the three lowest player levels.
+        sight: range of vision, in places.
+        force_coop: all foods have their highest level.
+        grid_observation: grids of players, foods and free places around the player, instead of lists.
+        penalty: subtracted from the reward of players whose joint loading fails.
 
-        The global state is everybody's observation in a row. Raises ConfigError.
+        The global state is the concatenation of all observations. Raises ConfigError.
         """
         rows, columns = shape(field_size)
         whole("players", players, 1, rows * columns)
@@ -95,20 +96,20 @@ class Foraging(Game):
         )  # fmt: skip
 
     def sound(self, records: Array) -> Array:
-        """There are no more foods than observations have room for, and no more to eat than there was."""
+        """Check that the foods fit into the observations and that their levels do not exceed `spawned`."""
         food = records["food"].reshape(len(records), -1)
         few = (food > 0).sum(-1) <= len(self.rules["lightest"][0])
         return few & (food.sum(-1) <= records["spawned"])
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Put players, then foods, where there is room, with levels drawn for each."""
+        """Place players, then foods, at free places, with random levels."""
         place_players(s, rules)
         place_foods(s, rules)
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Walk, then load."""
+        """Move all players, then load; end the episode if no food is left or at the step limit."""
         for p in range(len(s.place)):
             choose_target(s, p)
         for p in range(len(s.place)):
@@ -122,13 +123,13 @@ class Foraging(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """Foods, oneself and others in sight, with their levels."""
+        """Write the foods in sight, the player itself and the other players in sight, with their levels."""
         see_list(s, rules, p, obs)
 
 
 @inner
 def choose_target(s: Any, p: int) -> None:
-    """Write where player p wants to be, and whether it loads."""
+    """Write the place that player p moves to, and whether it loads."""
     action = s.action[p]
     row, column = s.place[p, 0] + DOWN[action], s.place[p, 1] + RIGHT[action]
     inside = 0 <= row < s.food.shape[0] and 0 <= column < s.food.shape[1]
@@ -140,7 +141,7 @@ def choose_target(s: Any, p: int) -> None:
 
 @inner
 def alone(s: Any, p: int) -> bool:
-    """Return whether nobody else wants to be where player p does."""
+    """Return whether no other player moves to the same place as player p."""
     for q in range(len(s.target)):
         if q != p and s.target[q, 0] == s.target[p, 0] and s.target[q, 1] == s.target[p, 1]:
             return False
@@ -149,7 +150,7 @@ def alone(s: Any, p: int) -> bool:
 
 @inner
 def food_beside(s: Any, p: int) -> int:
-    """Return the place of a food beside player p, row * columns + column, or NOWHERE; there is at most one."""
+    """Return the place of the food beside player p, row * columns + column, or NOWHERE; there is at most one."""
     for action in range(NORTH, LOAD):
         row, column = s.place[p, 0] + DOWN[action], s.place[p, 1] + RIGHT[action]
         if 0 <= row < s.food.shape[0] and 0 <= column < s.food.shape[1] and s.food[row, column] > 0:
@@ -159,7 +160,7 @@ def food_beside(s: Any, p: int) -> int:
 
 @inner
 def load(s: Any, rules: Any, p: int) -> None:
-    """Let player p, and all others who load the same food, have it or fail."""
+    """Load the food beside player p with all players that load it; write rewards or penalties."""
     place = food_beside(s, p)
     row, column = place // s.food.shape[1], place % s.food.shape[1]
     food, strength = s.food[row, column], 0
@@ -181,19 +182,19 @@ def load(s: Any, rules: Any, p: int) -> None:
 
 @inner
 def beside(s: Any, p: int, row: int, column: int) -> bool:
-    """Return whether player p is one step from a place."""
+    """Return whether player p is adjacent to a place."""
     return abs(s.place[p, 0] - row) + abs(s.place[p, 1] - column) == 1
 
 
 def shape(field_size: Any) -> tuple[int, int]:
-    """Return rows and columns; raises ConfigError unless these are two numbers of at least 3: foods keep off walls."""
+    """Return rows and columns; raises ConfigError unless both are at least 3, because foods are never at a wall."""
     if not isinstance(field_size, Sequence | np.ndarray) or len(field_size) != 2:
         raise ConfigError(f"field_size must be (rows, columns), got {field_size!r}")
     return whole("field_size[0]", field_size[0], 3), whole("field_size[1]", field_size[1], 3)
 
 
 def levels(of: str, low: Any, high: Any, count: int) -> tuple[Array, Array]:
-    """Return lowest and highest levels [count]; raises ConfigError where one is missing, or the lowest is higher."""
+    """Return lowest and highest levels [count]; raises ConfigError for a wrong count, or a lowest above a highest."""
     both = []
     for name, value in ((f"min_{of}_level", low), (f"max_{of}_level", high)):
         given = list(value) if isinstance(value, Sequence | np.ndarray) else [value] * count

@@ -1,4 +1,4 @@
-"""How an episode of level-based foraging starts: where players and foods are, and of what levels."""
+"""The start of an episode of level-based foraging: the places and levels of players and foods."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from marltrain.compiling import inner
 from marltrain.envs.native.chance import integer
 
 ATTEMPTS = 1000
-"""How many places are tried for all foods together."""
+"""Number of places tried for all foods together."""
 NOWHERE = -1
 
 
 @inner
 def place_players(s: Any, rules: Any) -> None:
-    """Put every player on a place of its own, with a level."""
+    """Place all players at different random places, with random levels."""
     s.food[:, :] = 0
     s.place[:, :] = NOWHERE
     shuffle(s, len(s.place))
@@ -28,7 +28,7 @@ def place_players(s: Any, rules: Any) -> None:
 
 @inner
 def place_foods(s: Any, rules: Any) -> None:
-    """Put foods inside the field, away from each other; fewer, if there seems to be no room."""
+    """Place foods at random inside the field, apart from each other; fewer foods if ATTEMPTS are exhausted."""
     count, most = 0, weakest_three(s.level)
     s.spawned = 0
     shuffle(s, len(rules.lightest))
@@ -47,7 +47,7 @@ def place_foods(s: Any, rules: Any) -> None:
 
 @inner
 def shuffle(s: Any, n: int) -> None:
-    """Write 0 to n - 1 into `s.order`, in an order that chance decides (Fisher, Yates 1938)."""
+    """Write a random permutation of 0 to n - 1 into `s.order` (Fisher, Yates 1938)."""
     for i in range(n):
         s.order[i] = i
     for i in range(n - 1, 0, -1):
@@ -57,7 +57,7 @@ def shuffle(s: Any, n: int) -> None:
 
 @inner
 def between(s: Any, low: int, high: int) -> int:
-    """Return a whole number from `low` to `high`; chance is asked only where there is a choice."""
+    """Return a random integer from `low` to `high`; nothing is drawn if both are equal."""
     return low if low == high else low + integer(s, high - low + 1)
 
 
@@ -72,7 +72,7 @@ def taken(s: Any, row: int, column: int) -> bool:
 
 @inner
 def food_near(food: Any, row: int, column: int) -> bool:
-    """Return whether a food is here, beside or across the corner, or two places straight away."""
+    """Return whether a food is at a place, on one of its eight neighbours, or two places away in a straight line."""
     for r in range(max(row - 2, 0), min(row + 3, food.shape[0])):
         for c in range(max(column - 2, 0), min(column + 3, food.shape[1])):
             down, right = abs(r - row), abs(c - column)

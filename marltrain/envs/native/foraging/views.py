@@ -1,4 +1,4 @@
-"""What players of level-based foraging see: lists of what is in sight, or pictures of it."""
+"""Observations of level-based foraging: lists of the objects in sight, or grids."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ UNSEEN = -1
 
 
 def list_space(rows: int, columns: int, player: Array, food: Array, named: bool) -> spaces.Box:
-    """Return the bounds of rows, columns and levels of foods, and of players, whose levels are told if `named`.
+    """Return the space of list observations: rows, columns and levels of foods, then of players.
 
-    The original takes the columns for the rows; fields that are no squares, it refuses where that shows.
+    The original exchanges rows and columns, and rejects non-square fields if this matters.
 
-    player: [P], food: [F]: the highest levels that there may be.
+    player: [P], food: [F], the highest possible levels.  named: whether players' levels are included.
     """
     low: list[int] = []
     high: list[int] = []
@@ -30,7 +30,7 @@ def list_space(rows: int, columns: int, player: Array, food: Array, named: bool)
 
 
 def picture_space(sight: int, player: Array, food: Array, named: bool) -> spaces.Box:
-    """Return the bounds of three pictures [3, 2 * sight + 1, 2 * sight + 1]; see `list_space`."""
+    """Return the space of grid observations [3, 2 * sight + 1, 2 * sight + 1]; see `list_space`."""
     each = (2 * sight + 1, 2 * sight + 1)
     high = np.stack([np.full(each, top, np.float32) for top in (player.max() if named else 1, food.max(), 1)])
     return spaces.Box(np.zeros_like(high), high)
@@ -38,9 +38,10 @@ def picture_space(sight: int, player: Array, food: Array, named: bool) -> spaces
 
 @inner
 def see_list(s: Any, rules: Any, p: int, obs: Any) -> None:
-    """Write row and column, from the corner of what is seen, and level: of foods, of player p, and of others in sight.
+    """Write row, column and level of the foods in sight, of player p, and of the other players in sight.
 
-    In the order of places; -1, -1 and 0 for those out of sight.
+    Rows and columns are relative to the corner of the visible area. Foods are in the order of places, players in the
+    order of their numbers. Missing entries are -1, -1 and 0.
     """
     top, left = max(s.place[p, 0] - rules.sight, 0), max(s.place[p, 1] - rules.sight, 0)
     at = see_foods(s, rules, p, top, left, obs)
@@ -50,7 +51,7 @@ def see_list(s: Any, rules: Any, p: int, obs: Any) -> None:
     for i in range(len(s.place)):
         q = p if i == 0 else (i - 1 if i <= p else i)
         row, column = s.place[q, 0] - top, s.place[q, 1] - left
-        # As in the original: by a wall, one sees as far into the field as if one stood at the end of one's sight.
+        # As in the original: near the upper or left wall, the visible area still extends over 2 * sight + 1 places.
         if 0 <= row <= 2 * rules.sight and 0 <= column <= 2 * rules.sight:
             at = tell(obs, at, row, column, s.level[q], rules.levels)
     while at < len(obs):
@@ -59,7 +60,7 @@ def see_list(s: Any, rules: Any, p: int, obs: Any) -> None:
 
 @inner
 def see_foods(s: Any, rules: Any, p: int, top: int, left: int, obs: Any) -> int:
-    """Write the foods in sight of player p; return where they end."""
+    """Write the foods in sight of player p; return the index after them."""
     at = 0
     for row in range(top, min(s.place[p, 0] + rules.sight + 1, s.food.shape[0])):
         for column in range(left, min(s.place[p, 1] + rules.sight + 1, s.food.shape[1])):
@@ -70,7 +71,7 @@ def see_foods(s: Any, rules: Any, p: int, top: int, left: int, obs: Any) -> int:
 
 @inner
 def tell(obs: Any, at: int, row: int, column: int, level: int, named: bool) -> int:
-    """Write a place, and a level if it is told, from entry `at` on; return where they end."""
+    """Write a place, and a level if `named`, from entry `at` on; return the index after them."""
     obs[at], obs[at + 1] = row, column
     if named:
         obs[at + 2] = level
@@ -80,7 +81,7 @@ def tell(obs: Any, at: int, row: int, column: int, level: int, named: bool) -> i
 
 @inner
 def see_pictures(s: Any, rules: Any, p: int, obs: Any) -> None:
-    """Write the pictures around player p: players' levels (or 1), foods' levels, and places that are free."""
+    """Write the grids around player p: players' levels (or 1), foods' levels, and free places."""
     width = 2 * rules.sight + 1
     top, left = s.place[p, 0] - rules.sight, s.place[p, 1] - rules.sight
     obs[:] = 0.0

@@ -1,1 +1,1 @@
-"""Games that are tables of payoffs, as native games."""
+"""Matrix games as native games."""

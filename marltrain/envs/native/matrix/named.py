@@ -1,4 +1,4 @@
-"""Matrix games that have a name in the literature."""
+"""Matrix games from the literature."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PrisonersDilemma(MatrixGame):
 
 
 class StagHunt(MatrixGame):
-    """Stag (0), worth 2 if both hunt it and nothing alone, or hare (1), worth 1; OpenSpiel's matrix_sh."""
+    """Stag (0) pays 2 if both players choose it and else 0; hare (1) always pays 1. OpenSpiel's matrix_sh."""
 
     name = "stag_hunt_v1"
 
@@ -38,7 +38,7 @@ class RockPaperScissors(MatrixGame):
 
 
 class Climbing(MatrixGame):
-    """Both receive the same; the way from a safe choice to the best is past a heavy loss (Claus, Boutilier 1998)."""
+    """Climbing game: equal payoffs; a large loss lies between the safe and the best choice (Claus, Boutilier 1998)."""
 
     name = "climbing_v1"
 
@@ -48,11 +48,11 @@ class Climbing(MatrixGame):
 
 
 class Penalty(MatrixGame):
-    """Both receive the same; two best pairs of choices, and a loss for mixing them up (Claus, Boutilier 1998)."""
+    """Penalty game: equal payoffs; two optimal joint actions, and a loss for mixing them (Claus, Boutilier 1998)."""
 
     name = "penalty_v1"
 
     def __init__(self, k: float = -100.0, num_rounds: int = 25, observe_last_actions: bool = True) -> None:
-        """Declare the game; `k`: what mixing up brings, at most 0. See MatrixGame."""
+        """Declare the game; `k`: the payoff of mixed joint actions, at most 0. See MatrixGame."""
         k = number("k", k, high=0.0)
         super().__init__([[10, 0, k], [0, 2, 0], [k, 0, 10]], num_rounds, observe_last_actions)

@@ -1,4 +1,4 @@
-"""Repeated matrix games: everybody chooses, a table says what each receives, and again."""
+"""Repeated matrix games: in each round all players choose, and a table gives the payoffs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MATCHING_PENNIES = [[[1, -1], [-1, 1]], [[-1, 1], [1, -1]]]
 
 
 class MatrixGame(Game):
-    """A game in normal form, played several times in a row; players see what was chosen last.
+    """A game in normal form, repeated for several rounds; players observe the last joint action.
 
-    An episode is terminated, not truncated, after its last round: nothing is left to be won.
+    An episode is terminated, not truncated, after its last round: no further payoff is possible.
     """
 
     name = "matrix_game_v1"
@@ -30,12 +30,12 @@ class MatrixGame(Game):
     ) -> None:
         """Declare the game.
 
-        payoffs: [A1, ..., AP, P], what each of P players receives, for every choice of all; or [A1, A2], what both of
-            two players receive.
-        observe_last_actions: each observes the last choices of all, one-hot, its own first and then those of the
-            players after it; zeros before the first. Without it, observations are a constant 1.
+        payoffs: [A1, ..., AP, P], the payoff of each of P players for every joint action; or [A1, A2], a common payoff
+            of two players.
+        observe_last_actions: each player observes the last actions of all players, one-hot: its own first, then those
+            of the following players, cyclically. Zeros before the first round. If False, observations are a constant 1.
 
-        The global state is the same, in the order of players. Raises ConfigError for payoffs of another shape.
+        The global state has the same content, in the order of players. Raises ConfigError for payoffs of a wrong shape.
         """
         table = tensor(payoffs)
         actions = table.shape[:-1]
@@ -54,12 +54,12 @@ class MatrixGame(Game):
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Forget what was chosen."""
+        """Clear the last actions."""
         s.last[:] = NONE
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Look up what was chosen."""
+        """Look up the payoffs of the joint action."""
         players = len(s.last)
         row = 0
         for p in range(players):
@@ -72,18 +72,18 @@ class MatrixGame(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """What was chosen last, as player p sees it."""
+        """Write the last actions, beginning with player p."""
         tell_last(s, rules, p, obs)
 
     @staticmethod
     def state(s: Any, rules: Any, out: Any) -> None:
-        """What was chosen last."""
+        """Write the last actions, beginning with player 0."""
         tell_last(s, rules, 0, out)
 
 
 @inner
 def tell_last(s: Any, rules: Any, first: int, out: Any) -> None:
-    """Write everybody's last choice, one-hot, beginning with player `first`; a constant where they are not seen."""
+    """Write the last actions of all players, one-hot, from player `first` on; ones if they are not observed."""
     if not rules.seen:
         out[:] = 1.0
         return
@@ -97,7 +97,7 @@ def tell_last(s: Any, rules: Any, first: int, out: Any) -> None:
 
 
 def tensor(payoffs: Any) -> Array:
-    """Return payoffs as [A1, ..., AP, P] float64; raises ConfigError where they are of another shape, or no numbers."""
+    """Return payoffs as [A1, ..., AP, P] float64; raises ConfigError for a wrong shape or non-numeric values."""
     try:
         table = np.asarray(payoffs, np.float64)
     except (TypeError, ValueError) as error:

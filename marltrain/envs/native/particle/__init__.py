@@ -1,1 +1,1 @@
-"""The particle worlds of MPE2, as native games."""
+"""The particle environments of MPE2 as native games."""

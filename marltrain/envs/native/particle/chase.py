@@ -1,4 +1,4 @@
-"""What the games share in which adversaries, `rules.adversaries` of them and the first players, chase good agents."""
+"""Common functions of games in which the first players, `rules.adversaries` adversaries, chase good agents."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ ADVERSARY_ACCEL, GOOD_ACCEL = 3.0, 4.0
 ADVERSARY_TOP_SPEED, GOOD_TOP_SPEED = 1.0, 1.3
 ADVERSARY_SIZE, OBSTACLE_SIZE = 0.075, 0.2
 REACH = 0.9
-"""Landmarks start within this of the middle, in each direction; good agents pay for being farther out."""
+"""Largest initial coordinate of landmarks, in each direction; good agents farther out are penalized."""
 
 
 def chase_rules(adversaries: int, good: int, good_size: float, obstacles: int, others: list[float]) -> dict[str, Any]:
-    """Return what the physics needs to know.
+    """Return the rules that the physics needs.
 
-    others: the sizes of the landmarks that are no obstacles.
+    others: the sizes of the landmarks that are not obstacles.
     """
     landmarks = [OBSTACLE_SIZE] * obstacles + others
     return {
@@ -32,7 +32,7 @@ def chase_rules(adversaries: int, good: int, good_size: float, obstacles: int, o
 
 @inner
 def catchers(s: Any, rules: Any, a: int) -> int:
-    """Return how many adversaries touch the good agent `a`."""
+    """Return the number of adversaries that touch the good agent `a`."""
     count = 0
     for adversary in range(rules.adversaries):
         count += touching(s, rules, a, adversary)
@@ -41,7 +41,7 @@ def catchers(s: Any, rules: Any, a: int) -> int:
 
 @inner
 def straying(s: Any, a: int) -> float:
-    """Return what agent `a` pays for being near an edge or beyond it."""
+    """Return agent `a`'s penalty for a position near an edge or beyond it."""
     total = 0.0
     for axis in range(2):
         far = abs(s.pos[a, axis])

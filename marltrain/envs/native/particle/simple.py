@@ -1,4 +1,4 @@
-"""Simple: one agent is to go to one landmark; by MPE2's simple_v3."""
+"""Simple: one agent moves to one landmark; the rules are those of MPE2's simple_v3."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LANDMARK = 1
 
 
 class Simple(Game):
-    """The agent pays for the square of its distance to the landmark."""
+    """The reward is minus the squared distance of the agent to the landmark."""
 
     name = "simple_v3"
 
     def __init__(self, max_cycles: int = 25, continuous_actions: bool = False) -> None:
-        """Declare the game with the original's arguments, less those that only its pictures and infos need."""
+        """Declare the game with the original's arguments, except those for rendering and infos."""
         super().__init__(
             {"agent_0": (seen(4), moves(truth("continuous_actions", continuous_actions)))},
             fields=world_fields(1, 1),
@@ -38,17 +38,17 @@ class Simple(Game):
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Put both somewhere in the square, at rest."""
+        """Place the agent and the landmark at random in the square, at rest."""
         scatter(s, 0, 2, 1.0)
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Move, and pay for the distance that is left."""
+        """Move the agent and compute the reward."""
         press(s, rules, s.action)
         drift(s, rules)
         s.reward[0] = -(distance(s, 0, LANDMARK) ** 2)
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """Own velocity, and the landmark as seen from here."""
+        """Write own velocity and the relative position of the landmark."""
         see(s, p, LANDMARK, obs, see_velocity(s, p, obs, 0))

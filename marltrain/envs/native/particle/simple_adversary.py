@@ -1,4 +1,4 @@
-"""Adversary: good agents know which landmark is the goal and hide it from an adversary; by simple_adversary_v3."""
+"""Adversary: good agents know the goal landmark and hide it from an adversary; rules of MPE2's simple_adversary_v3."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ from marltrain.envs.native.particle.world import (
 
 
 class SimpleAdversary(Game):
-    """Good agents gain by one of them being near the goal, and by the adversary, the first player, being far off."""
+    """Good agents keep an adversary, the first player, away from the goal.
+
+    Their common reward is the adversary's distance to the goal minus the distance of the nearest good agent. The
+    adversary's reward is minus its own distance.
+    """
 
     name = "simple_adversary_v3"
 
@@ -36,7 +40,7 @@ class SimpleAdversary(Game):
         num_agent_neighbors: int | None = None,
         num_landmark_neighbors: int | None = None,
     ) -> None:
-        """Declare the game with the original's arguments, less those that only its pictures and infos need."""
+        """Declare the game with the original's arguments, except those for rendering and infos."""
         agents = whole("N", N) + 1
         others = nearest("num_agent_neighbors", num_agent_neighbors)
         landmarks = nearest("num_landmark_neighbors", num_landmark_neighbors)
@@ -62,14 +66,14 @@ class SimpleAdversary(Game):
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Choose the goal, and put everything somewhere in the square, at rest."""
+        """Draw the goal, and place all entities at random in the square, at rest."""
         agents, entities = len(s.vel), len(s.pos)
         s.goal = agents + integer(s, entities - agents)
         scatter(s, 0, entities, 1.0)
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Move everybody, and see how near the two sides are to the goal."""
+        """Move all agents and compute the rewards from the distances to the goal."""
         press(s, rules, s.action)
         drift(s, rules)
         adversary = distance(s, 0, s.goal)
@@ -78,7 +82,7 @@ class SimpleAdversary(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """The goal, unless it is the adversary who looks; landmarks and others: all as seen from there."""
+        """Write the relative positions of the goal (not for the adversary), the landmarks and the other agents."""
         agents = len(s.vel)
         at = see(s, p, s.goal, obs, 0) if p > 0 else 0
         if rules.landmarks > 0:

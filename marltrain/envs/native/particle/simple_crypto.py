@@ -1,4 +1,4 @@
-"""Crypto: Alice sends Bob a secret, with a key that Eve, who listens, does not have; by MPE2's simple_crypto_v3."""
+"""Crypto: Alice sends Bob a secret with a key that the eavesdropper Eve lacks; rules of MPE2's simple_crypto_v3."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from marltrain.envs.native.particle.world import colour, say, seen, talks, tell
 
 EVE, BOB, ALICE = range(3)
 CHANNELS = 4
-"""Of words, and of the colours that stand for secrets and keys."""
+"""Length of messages, and of the colours that represent secrets and keys."""
 COLOURS = 2
 
 
 class SimpleCrypto(Game):
-    """Eve pays for what is wrong with her guess of the secret; the others gain by that, and pay for Bob's.
+    """Eve's reward is minus the error of her guess; the others' reward is Eve's error minus Bob's error.
 
-    Where the original's agents stand is nobody's business there, and is left out.
+    The original's positions are omitted, because they have no effect.
     """
 
     name = "simple_crypto_v3"
 
     def __init__(self, max_cycles: int = 25, continuous_actions: bool = False) -> None:
-        """Declare the game with the original's arguments, less those that only its pictures and infos need."""
+        """Declare the game with the original's arguments, except those for rendering and infos."""
         action_space = talks(truth("continuous_actions", continuous_actions), CHANNELS)
         super().__init__(
             {
@@ -44,14 +44,14 @@ class SimpleCrypto(Game):
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Choose the secret and the key."""
+        """Draw the secret and the key."""
         s.secret = integer(s, COLOURS)
         s.key = integer(s, COLOURS)
         s.said[:, :] = 0.0
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Hear everybody, and see how well the listeners guessed."""
+        """Read all messages and compute the rewards from the errors of Eve's and Bob's guesses."""
         for a in range(3):
             say(s.said[a], s.action, a, False)
         eve, bob = wrongness(s.said[EVE], s.secret), wrongness(s.said[BOB], s.secret)
@@ -60,7 +60,7 @@ class SimpleCrypto(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """Alice: the secret and the key. Bob: the key, and what she said. Eve: what she said."""
+        """Write, for Alice, the secret and the key; for Bob, the key and Alice's message; for Eve, Alice's message."""
         at = 0
         if p == ALICE:
             at = colour(s.secret, 0.0, 1.0, obs, at, CHANNELS)
@@ -72,7 +72,7 @@ class SimpleCrypto(Game):
 
 @inner
 def wrongness(guess: Any, secret: int) -> float:
-    """Return the squared distance of a guess from the secret; 0 for somebody who said nothing at all."""
+    """Return the squared distance of a guess from the secret; 0 for an empty message."""
     silent, total = True, 0.0
     for i in range(len(guess)):
         silent = silent and guess[i] == 0.0

@@ -1,4 +1,4 @@
-"""Push: an agent goes to the one of two landmarks that it knows, an adversary pushes it away; by simple_push_v3."""
+"""Push: an agent moves to its goal, one of two landmarks; an adversary pushes it away; rules of simple_push_v3."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from marltrain.envs.native.particle.world import (
 )
 
 ADVERSARY, AGENT, LANDMARK = 0, 1, 2
-"""The second landmark comes last."""
+"""Indices of the entities; LANDMARK is the first of the two landmarks."""
 
 
 class SimplePush(Game):
-    """The agent pays for its distance to the goal; the adversary gains by that, and pays for its own."""
+    """The agent's reward is minus its distance to the goal; the adversary's is that distance minus its own."""
 
     name = "simple_push_v3"
 
     def __init__(self, max_cycles: int = 25, continuous_actions: bool = False) -> None:
-        """Declare the game with the original's arguments, less those that only its pictures and infos need."""
+        """Declare the game with the original's arguments, except those for rendering and infos."""
         action_space = moves(truth("continuous_actions", continuous_actions))
         super().__init__(
             {"adversary_0": (seen(8), action_space), "agent_0": (seen(19), action_space)},
@@ -48,13 +48,13 @@ class SimplePush(Game):
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Choose the goal, and put everything somewhere in the square, at rest."""
+        """Draw the goal, and place all entities at random in the square, at rest."""
         s.goal = LANDMARK + integer(s, 2)
         scatter(s, 0, 4, 1.0)
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Move both, and see how near they are to the goal."""
+        """Move both agents and compute the rewards from the distances to the goal."""
         press(s, rules, s.action)
         drift(s, rules)
         s.reward[AGENT] = -distance(s, AGENT, s.goal)
@@ -62,9 +62,10 @@ class SimplePush(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """Own velocity, landmarks, the other; the agent also sees the goal, its own colour and those of the landmarks.
+        """Write own velocity and the relative positions of landmarks and the other agent.
 
-        Of red, green and blue, a landmark is bright in one; the agent's colour is a paler shade of the goal's.
+        The good agent also observes the goal, its own colour and the landmarks' colours. A landmark is bright in one of
+        red, green and blue; the agent's colour is a paler shade of the goal's.
         """
         at = see_velocity(s, p, obs, 0)
         if p == AGENT:

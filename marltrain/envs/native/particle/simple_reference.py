@@ -1,4 +1,4 @@
-"""Reference: two agents move and talk; each knows to which landmark the other is to go; by simple_reference_v3."""
+"""Reference: two agents move and send messages; each knows the other's goal landmark; rules of simple_reference_v3."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ WORDS, LANDMARKS = 10, 3
 
 
 class SimpleReference(Game):
-    """Each pays for how far the other is from where it should be, and both for both."""
+    """An agent's penalty is a mix of the other's distance to its goal and the mean of both distances."""
 
     name = "simple_reference_v3"
 
     def __init__(self, local_ratio: float = 0.5, max_cycles: int = 25, continuous_actions: bool = False) -> None:
-        """Declare the game with the original's arguments, less those that only its pictures and infos need."""
+        """Declare the game with the original's arguments, except those for rendering and infos."""
         size = 2 + 2 * LANDMARKS + 3 + WORDS
         sides = (seen(size), moves(truth("continuous_actions", continuous_actions), WORDS))
         super().__init__(
@@ -54,7 +54,10 @@ class SimpleReference(Game):
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Choose what each is to tell the other (`goal`), and put everything somewhere in the square, at rest."""
+        """Draw the goals, and place all entities at random in the square, at rest.
+
+        `goal[a]` is the landmark that agent `a` observes and the other agent moves to.
+        """
         for a in range(2):
             s.goal[a] = integer(s, LANDMARKS)
         scatter(s, 0, 2 + LANDMARKS, 1.0)
@@ -62,7 +65,7 @@ class SimpleReference(Game):
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Move both, hear both, and see how near they are to where they should be."""
+        """Move both agents, read both messages, and compute the rewards from the distances to the goals."""
         press(s, rules, s.action)
         drift(s, rules)
         for a in range(2):
@@ -74,7 +77,7 @@ class SimpleReference(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """Own velocity, landmarks as seen from there, the colour of the other's goal, and what the other said."""
+        """Write own velocity, relative positions of landmarks, the colour of the other's goal, and its last message."""
         at = see_velocity(s, p, obs, 0)
         at = see_all(s, p, 2, 2 + LANDMARKS, obs, at)
         at = colour(s.goal[p], 0.25, 0.75, obs, at, 3)

@@ -1,6 +1,6 @@
-"""Speaker and listener: one sees which landmark is the goal and talks, one hears it and moves.
+"""Speaker and listener: the speaker observes the goal landmark and sends messages; the listener moves.
 
-By MPE2's simple_speaker_listener_v4.
+The rules are those of MPE2's simple_speaker_listener_v4.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ WORDS, LANDMARKS = 3, 3
 
 
 class SimpleSpeakerListener(Game):
-    """Both pay for the square of the listener's distance to the goal."""
+    """The reward of both is minus the squared distance of the listener to the goal."""
 
     name = "simple_speaker_listener_v4"
 
     def __init__(self, max_cycles: int = 25, continuous_actions: bool = False) -> None:
-        """Declare the game with the original's arguments, less those that only its pictures and infos need."""
+        """Declare the game with the original's arguments, except those for rendering and infos."""
         continuous = truth("continuous_actions", continuous_actions)
         heard = 2 + 2 * LANDMARKS + WORDS
         super().__init__(
@@ -54,14 +54,14 @@ class SimpleSpeakerListener(Game):
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Choose the goal, and put everything somewhere in the square, at rest."""
+        """Draw the goal, and place all entities at random in the square, at rest."""
         s.goal = integer(s, LANDMARKS)
         scatter(s, 0, LANDMARK + LANDMARKS, 1.0)
         s.said[:] = 0.0
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Move the listener, hear the speaker, and see how near the goal is."""
+        """Move the listener, read the speaker's message, and compute the reward."""
         press(s, rules, s.action)
         drift(s, rules)
         say(s.said, s.action, SPEAKER, False)
@@ -69,7 +69,10 @@ class SimpleSpeakerListener(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """The speaker: the goal's colour. The listener: own velocity, landmarks as seen from there, what was said."""
+        """Write, for the speaker, the goal's colour; for the listener, its velocity, the landmarks and the message.
+
+        Landmarks are positions relative to the listener.
+        """
         if p == SPEAKER:
             colour(s.goal, 0.15, 0.65, obs, 0, 3)
             return

@@ -1,4 +1,4 @@
-"""Spread: as many agents as landmarks, which are to be covered without bumping; by MPE2's simple_spread_v3."""
+"""Spread: N agents cover N landmarks without collisions; the rules are those of MPE2's simple_spread_v3."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from marltrain.envs.native.particle.world import (
 
 RADIUS = 0.15
 COVERED = 0.1
-"""A landmark with an agent nearer than this is covered."""
+"""A landmark is covered if an agent is nearer than this distance."""
 
 
 class SimpleSpread(Game):
-    """All are rewarded for landmarks that have an agent near; each pays for those that it bumps into."""
+    """All agents share a penalty for the landmarks' distances to the nearest agents; each pays for its collisions."""
 
     name = "simple_spread_v3"
 
@@ -43,9 +43,9 @@ class SimpleSpread(Game):
         num_agent_neighbors: int | None = None,
         num_landmark_neighbors: int | None = None,
     ) -> None:
-        """Declare the game with the original's arguments, less those that only its pictures and infos need.
+        """Declare the game with the original's arguments, except those for rendering and infos.
 
-        With `curriculum`, bumping costs nothing while the field `stage` is 0, as it is at first.
+        With `curriculum`, collisions have no penalty while the field `stage` is 0, its initial value.
         """
         whole("N", N)
         others = nearest("num_agent_neighbors", num_agent_neighbors)
@@ -72,12 +72,12 @@ class SimpleSpread(Game):
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Put everything somewhere in the square, at rest."""
+        """Place all entities at random in the square, at rest."""
         scatter(s, 0, len(s.pos), 1.0)
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Move everybody, then share out how well the landmarks are covered."""
+        """Move all agents and compute the rewards from the landmarks' coverage and the collisions."""
         agents = len(s.vel)
         press(s, rules, s.action)
         drift(s, rules)
@@ -94,7 +94,7 @@ class SimpleSpread(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """Own velocity and position, landmarks and others as seen from there, and what the others say: nothing."""
+        """Write own velocity and position, relative positions of landmarks and others, and zeros for messages."""
         agents = len(s.vel)
         at = see_self(s, p, obs)
         if rules.landmarks > 0:
@@ -110,7 +110,7 @@ class SimpleSpread(Game):
 
 @inner
 def coverage(s: Any) -> Any:
-    """Return whether every landmark is covered, and minus the distances to the agents nearest to them."""
+    """Return whether all landmarks are covered, and minus the sum of their distances to the nearest agents."""
     covered, shared = True, 0.0
     for landmark in range(len(s.vel), len(s.pos)):
         least = least_distance(s, landmark, 0, len(s.vel))

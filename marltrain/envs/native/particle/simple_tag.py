@@ -1,4 +1,4 @@
-"""Tag: slow adversaries chase fast good agents among obstacles; by MPE2's simple_tag_v3."""
+"""Tag: slow adversaries chase fast good agents among obstacles; the rules are those of MPE2's simple_tag_v3."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from marltrain.envs.native.particle.world import (
 )
 
 PACE = np.array([0.5, 0.75, 1.0])
-"""How much of their speed good agents have in the stages of a curriculum."""
+"""Factor of the good agents' speed in each stage of the curriculum."""
 CAUGHT = 10.0
 
 
 class SimpleTag(Game):
-    """All adversaries gain by every touch; good agents pay for those that touch them, and for running away too far."""
+    """All adversaries are rewarded for every touch; good agents pay for touches and for positions too far out."""
 
     name = "simple_tag_v3"
 
@@ -48,10 +48,10 @@ class SimpleTag(Game):
         num_agent_neighbors: int | None = None,
         num_landmark_neighbors: int | None = None,
     ) -> None:
-        """Declare the game with the original's arguments, less those that only its pictures and infos need.
+        """Declare the game with the original's arguments, except those for rendering and infos.
 
-        With `curriculum`, good agents are as fast as the field `stage` says (0, as it is at first, to 2) at a reset;
-        any number may be set there, and counts as the nearest of these.
+        With `curriculum`, the field `stage` (0, its initial value, to 2) at a reset selects the good agents' speed. Any
+        integer is allowed and is clipped to this range.
         """
         whole("num_adversaries", num_adversaries, 0)
         whole("num_good", num_good, 0 if num_adversaries else 1)
@@ -79,7 +79,7 @@ class SimpleTag(Game):
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Put everything somewhere in the square, at rest; obstacles are farther inside."""
+        """Place all entities at random in the square, at rest; obstacles keep a distance from the edges."""
         agents = len(s.vel)
         scatter(s, 0, agents, 1.0)
         scatter(s, agents, len(s.pos), REACH)
@@ -87,7 +87,7 @@ class SimpleTag(Game):
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Move everybody, and count who touches whom."""
+        """Move all agents and compute the rewards from the touches."""
         agents = len(s.vel)
         press(s, rules, s.action)
         for a in range(rules.adversaries, agents):
@@ -107,7 +107,7 @@ class SimpleTag(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """Own velocity and position, obstacles and others as seen from there, and how the good ones among them move."""
+        """Write own velocity and position, relative positions of obstacles and others, and good agents' velocities."""
         agents = len(s.vel)
         at = see_self(s, p, obs)
         if rules.landmarks > 0:
@@ -126,7 +126,7 @@ class SimpleTag(Game):
 
 @inner
 def see_nearest_velocities(s: Any, rules: Any, p: int, obs: Any, at: int) -> None:
-    """Write the velocities of the nearest others, nearest first: zeros for adversaries, and for those missing."""
+    """Write the velocities of the nearest others, nearest first; zeros for adversaries and missing agents."""
     other = p
     for _ in range(rules.others):
         other = next_nearest(s, p, other, 0, len(s.vel))

@@ -1,6 +1,6 @@
-"""World: tag with food, with forests to hide in, and with a leader of the adversaries who sees all and talks.
+"""World: tag with food, forests that hide agents, and an adversaries' leader that sees all agents and sends messages.
 
-By MPE2's simple_world_comm_v3.
+The rules are those of MPE2's simple_world_comm_v3.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CAUGHT, FED = 5.0, 2.0
 
 
 class SimpleWorldComm(Game):
-    """Adversaries gain by every touch, good agents by food; everybody pays for being far from what it is after."""
+    """Adversaries are rewarded for touches, good agents for food; the distance to the targets is a penalty for both."""
 
     name = "simple_world_comm_v3"
 
@@ -45,7 +45,7 @@ class SimpleWorldComm(Game):
         num_forests: int = 2,
         continuous_actions: bool = False,
     ) -> None:
-        """Declare the game with the original's arguments, less those that only its pictures and infos need.
+        """Declare the game with the original's arguments, except those for rendering and infos.
 
         Without adversaries, the first good agent is the leader.
         """
@@ -77,14 +77,14 @@ class SimpleWorldComm(Game):
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Put everything somewhere in the square, at rest; landmarks are farther inside."""
+        """Place all entities at random in the square, at rest; landmarks keep a distance from the edges."""
         scatter(s, 0, len(s.vel), 1.0)
         scatter(s, len(s.vel), len(s.pos), REACH)
         s.said[:] = 0.0
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
-        """Move everybody, hear the leader, and count who touches what."""
+        """Move all agents, read the leader's message, and compute the rewards from touches and distances."""
         agents, adversaries = len(s.vel), rules.adversaries
         press(s, rules, s.action)
         drift(s, rules)
@@ -99,10 +99,10 @@ class SimpleWorldComm(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """Own velocity and position, landmarks and others as seen from there, and how the good ones among them move.
+        """Write own velocity and position, relative positions of landmarks and others, and good agents' velocities.
 
-        Also in which forests one is (1 or -1), and, for adversaries, what the leader said. Others are zeros where a
-        forest hides them.
+        Also the forests that contain the agent (1 or -1) and, for adversaries, the leader's message. Agents hidden by a
+        forest are zeros.
         """
         agents = len(s.vel)
         at = see_self(s, p, obs)
@@ -117,7 +117,7 @@ class SimpleWorldComm(Game):
 
 @inner
 def feeding(s: Any, rules: Any, a: int) -> float:
-    """Return what agent `a` gets for touching food, less what it pays for the way to the nearest."""
+    """Return agent `a`'s reward for touching food, minus its penalty for the distance to the nearest food."""
     gained = 0.0
     for food in range(rules.food, rules.forest):
         gained += FED * touching(s, rules, a, food)
@@ -126,7 +126,7 @@ def feeding(s: Any, rules: Any, a: int) -> float:
 
 @inner
 def feel_forests(s: Any, rules: Any, a: int, obs: Any, at: int) -> int:
-    """Write in which forests agent `a` is; return where the observation goes on."""
+    """Write for each forest whether agent `a` is inside (1 or -1); return the next index."""
     for forest in range(rules.forest, len(s.pos)):
         obs[at] = 1.0 if touching(s, rules, a, forest) else -1.0
         at += 1
@@ -135,7 +135,10 @@ def feel_forests(s: Any, rules: Any, a: int, obs: Any, at: int) -> int:
 
 @inner
 def see_others(s: Any, rules: Any, a: int, obs: Any, places: int, speeds: int) -> int:
-    """Write where others are, and how the good ones move, in two places; return where the observation goes on."""
+    """Write others' relative positions from `places` on and good agents' velocities from `speeds` on.
+
+    Returns the index after the velocities.
+    """
     for other in range(len(s.vel)):
         if other == a:
             continue
@@ -152,7 +155,7 @@ def see_others(s: Any, rules: Any, a: int, obs: Any, places: int, speeds: int) -
 
 @inner
 def visible(s: Any, rules: Any, a: int, other: int) -> bool:
-    """Return whether agent `a` sees another: if both are in one forest, or neither in any; the leader always does."""
+    """Return whether agent `a` sees another: both are in one forest, or neither is in any; the leader sees all."""
     inside = False
     for forest in range(rules.forest, len(s.pos)):
         here, there = touching(s, rules, a, forest), touching(s, rules, other, forest)

@@ -1,10 +1,10 @@
-"""The physics of MPE2's particle worlds (Mordatch and Abbeel 2017; Lowe et al. 2017): discs that push and bounce.
+"""The physics of MPE2's particle environments (Mordatch and Abbeel 2017; Lowe et al. 2017): moving, colliding discs.
 
-A game's record has `pos` [agents + landmarks, 2], `vel` and `force` [agents, 2]; its rules have, one entry an entity,
-`size` and `solid` (whether others bounce off it), and, one entry an agent, `accel` and `top_speed` (0: none). Agents
-come first. Everything has mass 1; landmarks never move, and neither do agents without `accel` that nothing bumps into.
+A game's record has `pos` [agents + landmarks, 2], `vel` and `force` [agents, 2]. Its rules have, per entity, `size` and
+`solid` (whether it collides), and, per agent, `accel` and `top_speed` (0: no limit). Entities are agents, then
+landmarks. All masses are 1. Landmarks never move; agents without `accel` move only by collisions.
 
-An agent may also say one of some words, or, where actions are continuous, each of them with a loudness from 0 to 1.
+An agent may also send a message: one of several words or, with continuous actions, a weight from 0 to 1 for each word.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from marltrain.layout import Space
 
 INTERVAL, DAMPING, STIFFNESS, SOFTNESS = 0.1, 0.25, 100.0, 1e-3
 MOVES = 5
-"""Discrete: stay, left, right, down, up. Continuous: how hard each is pressed, from 0 to 1; the first does nothing."""
+"""Discrete: stay, left, right, down, up. Continuous: the strength of each, from 0 to 1; the first has no effect."""
 NEGLIGIBLE = -45.0
-"""Two discs this many SOFTNESSes apart push each other with less than 1e-20, which no sum of forces near 1 holds."""
+"""Depth of contact, in units of SOFTNESS, below which the force is under 1e-20: too small to change a sum near 1."""
 
 
 def world_fields(agents: int, landmarks: int) -> dict[str, Any]:
     """Return the fields that the physics needs.
 
-    A saved state may hold any numbers there, nan and infinite ones, too: they are no index, and no loop waits for them.
+    They have no bounds, so a saved state may hold nan or infinity: no index and no loop depends on them.
     """
     return {"pos": (float, (agents + landmarks, 2)), "vel": (float, (agents, 2)), "force": (float, (agents, 2))}
 
 
 def seen(size: int) -> Space:
-    """Return the observation space of an agent that sees `size` numbers."""
+    """Return the observation space of an agent that observes `size` numbers."""
     return spaces.Box(-np.float32(np.inf), np.float32(np.inf), (size,), np.float32)
 
 
 def moves(continuous: bool, words: int = 0) -> Space:
-    """Return the action space of an agent that moves and, where there are words, says one of them at the same time."""
+    """Return the action space of an agent that moves and, if `words` > 0, sends a message in the same step."""
     return spaces.Box(0, 1, (MOVES + words,)) if continuous else spaces.Discrete(MOVES * max(words, 1))
 
 
 def talks(continuous: bool, words: int) -> Space:
-    """Return the action space of an agent that stays where it is and says one of so many words."""
+    """Return the action space of an agent that does not move and sends a message of `words` words."""
     return spaces.Box(0, 1, (words,)) if continuous else spaces.Discrete(words)
 
 
 def nearest(name: str, given: Any) -> int:
-    """Return how many of the nearest an agent sees, checked; 0, for None: all, in their own order."""
+    """Return the checked number of nearest entities that an agent observes; None gives 0: all, in their own order."""
     return 0 if given is None else whole(name, given)
 
 
 @inner
 def scatter(s: Any, low: int, high: int, far: float) -> None:
-    """Put the entities `low` to `high` anywhere in the square from `-far` to `far`, and bring everybody to rest."""
+    """Place the entities `low` to `high` at random in the square from `-far` to `far`; set all velocities to 0."""
     for entity in range(low, high):
         s.pos[entity, 0] = uniform(s, -far, far)
         s.pos[entity, 1] = uniform(s, -far, far)
@@ -66,9 +66,9 @@ def scatter(s: Any, low: int, high: int, far: float) -> None:
 
 @inner
 def press(s: Any, rules: Any, action: Any) -> None:
-    """Set the forces from `s.action`, handed over by itself so that only the branch of its kind is compiled.
+    """Set the forces from `s.action`, a separate argument so that only the branch for its rank is compiled.
 
-    Discrete actions beyond the moves say something, too: their remainder is the move.
+    Discrete actions may combine a word and a move: the move is the remainder of the division by MOVES.
     """
     for a in range(len(s.vel)):
         for axis in range(2):
@@ -82,15 +82,15 @@ def press(s: Any, rules: Any, action: Any) -> None:
 
 @inner
 def clipped(value: Any) -> Any:
-    """Return a number of a continuous action as it counts: from 0 to 1."""
+    """Return an entry of a continuous action, clipped to 0 to 1."""
     return min(max(value, np.float32(0)), np.float32(1))
 
 
 @inner
 def say(said: Any, action: Any, a: int, moving: bool) -> None:
-    """Write what agent `a` says into `said` [words]; `action` is `s.action`, handed over by itself as for `press`.
+    """Write agent `a`'s message into `said` [words]; `action` is `s.action`, a separate argument as in `press`.
 
-    moving: whether the agent's action is a move, too.
+    moving: whether the agent's action also holds a move.
     """
     for word in range(len(said)):
         if action.ndim == 1:
@@ -101,7 +101,7 @@ def say(said: Any, action: Any, a: int, moving: bool) -> None:
 
 @inner
 def drift(s: Any, rules: Any) -> None:
-    """Let everything that touches bounce, and move all agents for one interval."""
+    """Add the collision forces and move all agents for one interval."""
     for a in range(len(s.vel)):
         for b in range(a + 1, len(s.pos)):
             if rules.solid[a] and rules.solid[b]:
@@ -116,7 +116,7 @@ def drift(s: Any, rules: Any) -> None:
 
 @inner
 def slow_down(s: Any, a: int, top_speed: float) -> None:
-    """Bring agent `a` down to a speed, if it is faster."""
+    """Reduce the speed of agent `a` to `top_speed` if it is higher."""
     speed = math.sqrt(s.vel[a, 0] ** 2 + s.vel[a, 1] ** 2)
     if speed > top_speed:
         for axis in range(2):
@@ -125,7 +125,7 @@ def slow_down(s: Any, a: int, top_speed: float) -> None:
 
 @inner
 def bounce(s: Any, rules: Any, a: int, b: int) -> None:
-    """Push agent `a` and entity `b` apart, softly where they hardly touch."""
+    """Add the collision force of agent `a` and entity `b`; the force is soft at light contact."""
     x, y = s.pos[a, 0] - s.pos[b, 0], s.pos[a, 1] - s.pos[b, 1]
     far = math.sqrt(x * x + y * y)
     depth = -(far - (rules.size[a] + rules.size[b])) / SOFTNESS
@@ -142,14 +142,14 @@ def bounce(s: Any, rules: Any, a: int, b: int) -> None:
 
 @inner
 def distance(s: Any, a: int, b: int) -> float:
-    """Return how far two entities are apart."""
+    """Return the distance of two entities."""
     x, y = s.pos[a, 0] - s.pos[b, 0], s.pos[a, 1] - s.pos[b, 1]
     return math.sqrt(x * x + y * y)
 
 
 @inner
 def least_distance(s: Any, a: int, low: int, high: int) -> float:
-    """Return how far entity `a` is from the nearest of the entities `low` to `high`."""
+    """Return the distance of entity `a` to the nearest of the entities `low` to `high`."""
     least = math.inf
     for b in range(low, high):
         least = min(least, distance(s, a, b))
@@ -164,28 +164,28 @@ def touching(s: Any, rules: Any, a: int, b: int) -> bool:
 
 @inner
 def see_velocity(s: Any, a: int, obs: Any, at: int) -> int:
-    """Write how agent `a` moves; return where the observation goes on."""
+    """Write agent `a`'s velocity into the observation; return the next index."""
     obs[at], obs[at + 1] = s.vel[a, 0], s.vel[a, 1]
     return at + 2
 
 
 @inner
 def see_self(s: Any, a: int, obs: Any) -> int:
-    """Begin an observation with how agent `a` moves and where it is; return where it goes on."""
+    """Write agent `a`'s velocity and position at the start of the observation; return the next index."""
     obs[0], obs[1], obs[2], obs[3] = s.vel[a, 0], s.vel[a, 1], s.pos[a, 0], s.pos[a, 1]
     return 4
 
 
 @inner
 def see(s: Any, a: int, b: int, obs: Any, at: int) -> int:
-    """Write where entity `b` is, as agent `a` sees it; return where the observation goes on."""
+    """Write the position of entity `b` relative to agent `a`; return the next index."""
     obs[at], obs[at + 1] = s.pos[b, 0] - s.pos[a, 0], s.pos[b, 1] - s.pos[a, 1]
     return at + 2
 
 
 @inner
 def see_all(s: Any, a: int, low: int, high: int, obs: Any, at: int) -> int:
-    """Write where the entities `low` to `high` are, without agent `a` itself; return where the observation goes on."""
+    """Write the relative positions of the entities `low` to `high` without agent `a`; return the next index."""
     for b in range(low, high):
         if b != a:
             at = see(s, a, b, obs, at)
@@ -194,9 +194,9 @@ def see_all(s: Any, a: int, low: int, high: int, obs: Any, at: int) -> int:
 
 @inner
 def see_nearest(s: Any, a: int, low: int, high: int, most: int, obs: Any, at: int) -> int:
-    """Write where the nearest `most` of the entities `low` to `high` are, nearest first, and zeros for those missing.
+    """Write the relative positions of the `most` nearest of the entities `low` to `high`, nearest first.
 
-    Without agent `a` itself. Returns where the observation goes on.
+    Agent `a` itself is excluded. Missing entities are zeros. Returns the next index.
     """
     b = a
     for _ in range(most):
@@ -211,10 +211,10 @@ def see_nearest(s: Any, a: int, low: int, high: int, most: int, obs: Any, at: in
 
 @inner
 def next_nearest(s: Any, a: int, last: int, low: int, high: int) -> int:
-    """Return which of the entities `low` to `high` is the next after `last`, as they lie farther and farther from `a`.
+    """Return the entity after `last` in the order of distance from `a`, among the entities `low` to `high`.
 
-    From `a` itself on, which is never returned; of equally near ones, the lower number goes first. -1: no more, and
-    then, as `last`, none after it either.
+    `last = a` gives the nearest entity; `a` itself is never returned. At equal distance the lower number comes first.
+    Returns -1 if there are no more entities, also for `last = -1`.
     """
     if last < 0:
         return -1
@@ -229,7 +229,7 @@ def next_nearest(s: Any, a: int, last: int, low: int, high: int) -> int:
 
 @inner
 def tell(values: Any, obs: Any, at: int) -> int:
-    """Write an array into the observation; return where it goes on."""
+    """Write an array into the observation; return the next index."""
     for value in values:
         obs[at] = value
         at += 1
@@ -238,7 +238,7 @@ def tell(values: Any, obs: Any, at: int) -> int:
 
 @inner
 def colour(which: int, plain: float, bright: float, obs: Any, at: int, channels: int) -> int:
-    """Write a colour that is bright in one channel; return where the observation goes on."""
+    """Write a colour with the value `bright` in channel `which` and `plain` in the others; return the next index."""
     for channel in range(channels):
         obs[at] = bright if channel == which else plain
         at += 1

@@ -1,4 +1,4 @@
-"""Any algorithm of tianshou 2 as an agent: its learning and its exploration, on marltrain's streams and loop."""
+"""Agents that use an algorithm of tianshou 2 with marltrain's streams and training loop."""
 
 from marltrain.policies.agents.tianshou.agents import OffPolicyAgent, OnPolicyAgent
 

@@ -1,4 +1,4 @@
-"""Decisions by a tianshou policy: exploration as an argument, legal actions, raw actions and the environment's."""
+"""Acting with a tianshou policy: exploration, legal actions, and conversion of raw actions to the environment's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from marltrain.policies.distributions import ILLEGAL
 
 
 def raw_actions(algorithm: Algorithm[Any, Any], obs: Obs, legal: Array | None, explore: Array) -> Array:
-    """Return the policy's own actions [B, ...]: with its exploration where `explore` [B], deterministic elsewhere."""
+    """Return the policy's raw actions [B, ...], with exploration where `explore` [B], deterministic elsewhere."""
     policy, batch = algorithm.policy, Batch(obs=observed(obs, legal), info=Batch())
     with torch.no_grad(), torch_train_mode(policy, False), masking(algorithm, legal is not None):
         exploring = greedy = None
@@ -50,7 +50,7 @@ def _actions(policy: Policy, batch: Batch) -> Array:
 
 @contextmanager
 def _deterministic(policy: Any) -> Iterator[None]:
-    """Make a policy that may sample take the mode."""
+    """Return a context in which a sampling policy takes the mode."""
     before = getattr(policy, "deterministic_eval", None)
     if before is None:
         yield
@@ -63,7 +63,7 @@ def _deterministic(policy: Any) -> Iterator[None]:
 
 
 def to_units(policy: Policy, raw: Array) -> Array:
-    """Map raw actions [B, A] to the environment's as the policy does, and clip them; discrete ones stay as they are."""
+    """Convert raw actions [B, A] with the policy's mapping and clip them; discrete actions stay unchanged."""
     space = policy.action_space
     if not isinstance(space, spaces.Box):
         return raw
@@ -72,12 +72,12 @@ def to_units(policy: Policy, raw: Array) -> Array:
 
 
 def to_raw(policy: Policy, action: Array) -> Array:
-    """Turn the environment's actions [B, A] back into the policy's raw ones."""
+    """Convert the environment's actions [B, A] back to the policy's raw actions."""
     space = policy.action_space
     if not isinstance(space, spaces.Box):
         return action
     shaped = action.reshape(len(action), *space.shape)
-    if policy.action_bound_method == "tanh":  # its inverse is infinite at the bounds
+    if policy.action_bound_method == "tanh":  # the inverse is infinite at the bounds
         margin = 1e-6 * (space.high - space.low) / 2
         shaped = np.clip(shaped, space.low + margin, space.high - margin)
     return policy.map_action_inverse(shaped).reshape(action.shape).astype(np.float32)
@@ -85,10 +85,10 @@ def to_raw(policy: Policy, action: Array) -> Array:
 
 @contextmanager
 def masking(algorithm: Algorithm[Any, Any], masked: bool) -> Iterator[None]:
-    """Let every policy respect `obs.mask`, not only the Q-learning ones that read it themselves.
+    """Return a context in which every policy respects `obs.mask`; in tianshou only Q-learning policies read it.
 
-    tianshou's own networks are given the observation alone; a network of the user's own gets tianshou's
-    Batch(obs=..., mask=...). A categorical policy has the illegal actions taken out of its distribution.
+    tianshou's own networks get only the observation. A custom network gets tianshou's Batch(obs=..., mask=...). The
+    illegal actions are removed from the distribution of a categorical policy.
     """
     if not masked:
         yield
@@ -103,19 +103,19 @@ def masking(algorithm: Algorithm[Any, Any], masked: bool) -> Iterator[None]:
 
 
 def _bare(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Put the observation alone in the place of one with its mask."""
+    """Replace an observation with a mask by the observation alone."""
     if args and isinstance(args[0], Batch) and "mask" in args[0] and "obs" in args[0]:
         return (args[0].obs, *args[1:])
     return args
 
 
 def _masked(policy: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
-    """Take illegal actions out of a categorical policy's distribution, and draw its action again."""
+    """Remove illegal actions from a categorical policy's distribution and draw the action again."""
     dist, seen = out.get("dist", None), args[0].obs
     if not isinstance(dist, Categorical) or not isinstance(seen, Batch) or "mask" not in seen:
         return out
     legal = torch.as_tensor(seen.mask, dtype=torch.bool, device=dist.logits.device)
-    legal = legal | ~legal.any(-1, keepdim=True)  # after an end nothing may be legal, and nothing is used
+    legal = legal | ~legal.any(-1, keepdim=True)  # after an end no action may be legal; the result is unused
     allowed = Categorical(logits=dist.logits.masked_fill(~legal, ILLEGAL))
     deterministic = getattr(policy, "deterministic_eval", False) and not policy.is_within_training_step
     out.dist, out.act = allowed, allowed.mode if deterministic else allowed.sample()

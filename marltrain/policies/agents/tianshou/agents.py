@@ -1,4 +1,4 @@
-"""OffPolicyAgent and OnPolicyAgent: a tianshou algorithm in a seat."""
+"""OffPolicyAgent and OnPolicyAgent: agents with a tianshou algorithm."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from marltrain.random import MOST_SEED
 from marltrain.spec import PlayerSpec
 
 NAMES = {"loss": "loss/total", "vf_loss": "loss/critic", "ent_loss": "entropy"}
-"""tianshou's name -> marltrain's, for metrics that both have; any other "x_loss" becomes "loss/x"."""
+"""tianshou's metric name -> marltrain's; any other name "x_loss" becomes "loss/x"."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OffPolicySettings:
-    """When an off-policy algorithm learns; the names are those of `Pace`."""
+    """Update schedule of an off-policy algorithm; the names are those of `Pace`."""
 
     update_per_step: float = setting(1.0, doc="gradient passes an env step; fractions are carried over", above=0)
     batch_size: int | None = setting(None, doc="rows of a batch", low=1)
@@ -47,7 +47,7 @@ class OffPolicySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class OnPolicySettings:
-    """When and how often an on-policy algorithm learns."""
+    """Update schedule of an on-policy algorithm."""
 
     repeat_per_collect: int = setting(1, doc="times that each rollout is gone through", low=1)
     batch_size: int | None = setting(None, doc="rows of a minibatch", low=1)
@@ -55,7 +55,7 @@ class OnPolicySettings:
 
 
 class _TianshouAgent(ExternalAgent):
-    """What agents made of on-policy and of off-policy algorithms share."""
+    """Base class of agents with on-policy or off-policy tianshou algorithms."""
 
     type_name: ClassVar[str]
     expected: ClassVar[type[Algorithm[Any, Any]]]
@@ -87,16 +87,19 @@ class _TianshouAgent(ExternalAgent):
         return [type(self.algorithm).__name__, *super()._marks()]
 
     def sit(self, player: PlayerSpec, seed: int) -> None:
-        """Check the action space, and the observation space if the policy names one; else take the player's."""
+        """Take a seat; raises AgentError if the action space or the policy's observation space does not match.
+
+        A policy without an observation space adopts the player's.
+        """
         if self.observation_space is None:
             self.observation_space = player.observation_space
         super().sit(player, seed)
-        self.layout = player.layout  # with the frames stacked as this environment does
+        self.layout = player.layout  # includes the environment's frame stack
 
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
     ) -> Acted:
-        """Decide for Step arrays [B, ...]; raises AgentError for an illegal action."""
+        """Choose actions for Step arrays [B, ...]; raises AgentError for an illegal action."""
         policy = self.algorithm.policy
         with seeded(self.framework, rng):
             raw = raw_actions(self.algorithm, obs, legal, explore)
@@ -108,16 +111,17 @@ class _TianshouAgent(ExternalAgent):
         return Acted(to_units(policy, raw), None, extras)
 
     def _updated(self, buffer: StreamBuffer, **how: Any) -> TrainingStats:
-        """Run the algorithm's own update on the rows that the buffer gives."""
+        """Run the algorithm's own update on the rows of the buffer."""
         masked = buffer.ring.legal is not None
         with policy_within_training_step(self.algorithm.policy), masking(self.algorithm, masked):
             stats: TrainingStats = self.algorithm.update(buffer=buffer, **how)
         return stats
 
     def state(self) -> AgentState:
-        """Return weights, optimizers, counters and settings; the algorithm itself has to be supplied again to load it.
+        """Return weights, optimizer states, counters, settings and random streams, without the algorithm object.
 
-        Supply it by its class's name: `marltrain.load(path, supply={"DQN": make_algorithm})`.
+        To load the agent, supply the algorithm under its class name:
+        `marltrain.load(path, supply={"DQN": make_algorithm})`.
         """
         arrays: dict[str, Array] = {}
         info = {
@@ -130,7 +134,7 @@ class _TianshouAgent(ExternalAgent):
 
     @classmethod
     def from_state(cls, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> Any:
-        """Build the agent that `state` described around a supplied algorithm, or a copy of it."""
+        """Build the agent from its state with a copy of the supplied algorithm, or with a supplied constructor."""
         info, name = state.info, state.info["algorithm"]
         if name not in supply:
             raise SaveError(
@@ -145,7 +149,7 @@ class _TianshouAgent(ExternalAgent):
         return agent
 
     def restore(self, state: AgentState) -> None:
-        """Become what `state` described; raises SaveError for another algorithm or other networks."""
+        """Restore the state that `state` returned; raises SaveError for another algorithm or other networks."""
         info = state.info
         self.seed = state.part("learner").count("seed", high=MOST_SEED)
         self.adopt(info)
@@ -159,13 +163,15 @@ class _TianshouAgent(ExternalAgent):
 
 
 class OffPolicyAgent(_TianshouAgent):
-    """Any off-policy algorithm of tianshou 2: DQN, C51, Rainbow, QRDQN, DDPG, TD3, SAC, DiscreteSAC and others.
+    """Agent with an off-policy algorithm of tianshou 2: DQN, C51, Rainbow, QRDQN, DDPG, TD3, SAC and others.
 
-    algorithm: the tianshou algorithm; it is trained as it is, in one seat or several.
-    memory: `Replay(capacity=...)`. How many steps are summed is the algorithm's `n_step_return_horizon`.
-    update_per_step: gradient passes an env step; fractions are carried over.
-    batch_size, update_freq, learning_starts: rows of a batch, env steps between updates and before the first; None: the
-    trainer's.  seed: what it draws from; None: the run's.
+    algorithm: the tianshou algorithm; the agent trains this object without a copy, in one or several seats.
+    memory: `Replay(capacity=...)`. The algorithm's `n_step_return_horizon` sets the number of summed rewards.
+    update_per_step: gradient passes per env step; fractions are carried over.
+    batch_size: rows of a batch; None: the trainer's value.
+    update_freq: env steps between updates; None: the trainer's value.
+    learning_starts: env steps before the first update.
+    seed: seed of the random streams; None: a seed from the run.
 
     Raises AgentError for another kind of algorithm, ConfigError for a wrong setting.
     """
@@ -186,7 +192,7 @@ class OffPolicyAgent(_TianshouAgent):
         learning_starts: int = 0,
         seed: int | None = None,
     ) -> None:
-        """Take the algorithm over."""
+        """Check and store the algorithm and the settings."""
         super().__init__(algorithm, seed)
         self.memory = chosen_memory(memory, (Replay,), "OffPolicyAgent")
         if self.memory.n_step != 1:
@@ -202,26 +208,27 @@ class OffPolicyAgent(_TianshouAgent):
         self.pace = Pace(**given)
 
     def needs(self) -> Needs:
-        """Return how much it replays."""
+        """Return `Needs` for off-policy learning with the memory's capacity."""
         return Needs(on_policy=False, capacity=self.memory.capacity)
 
     def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:
-        """Return a reader that hands tianshou its view of the streams."""
+        """Return a reader that passes a tianshou buffer view of the streams to `learn`."""
         return streams.reader(seats, self.needs(), partial(ReplayView, to_raw=partial(to_raw, self.algorithm.policy)))
 
     def learn(self, batch: StreamBuffer, batch_size: int) -> tuple[dict[str, float], int]:
-        """Make one gradient pass of the algorithm."""
+        """Make one gradient pass with the algorithm; returns (metrics, 1)."""
         return _named(self._updated(batch, sample_size=batch_size)), 1
 
 
 class OnPolicyAgent(_TianshouAgent):
-    """Any on-policy algorithm of tianshou 2: PPO, A2C, TRPO, NPG, Reinforce and others.
+    """Agent with an on-policy algorithm of tianshou 2: PPO, A2C, TRPO, NPG, Reinforce and others.
 
-    algorithm: the tianshou algorithm; it is trained as it is, in one seat or several.
-    memory: `Rollouts()`, which is all it can be.
-    repeat_per_collect: how often each rollout is gone through.
-    batch_size, update_freq: rows of a minibatch, env steps between updates; None: the trainer's.
-    seed: what it draws from; None: the run's.
+    algorithm: the tianshou algorithm; the agent trains this object without a copy, in one or several seats.
+    memory: `Rollouts()`, the only valid value.
+    repeat_per_collect: passes over each rollout.
+    batch_size: rows of a minibatch; None: the trainer's value.
+    update_freq: env steps between updates; None: the trainer's value.
+    seed: seed of the random streams; None: a seed from the run.
 
     Raises AgentError for another kind of algorithm, ConfigError for a wrong setting.
     """
@@ -241,29 +248,29 @@ class OnPolicyAgent(_TianshouAgent):
         update_freq: int | None = None,
         seed: int | None = None,
     ) -> None:
-        """Take the algorithm over."""
+        """Check and store the algorithm and the settings."""
         super().__init__(algorithm, seed)
         self.memory = chosen_memory(memory, (Rollouts,), "OnPolicyAgent")
         given = {"repeat_per_collect": repeat_per_collect, "batch_size": batch_size, "update_freq": update_freq}
         self.settings = build(OnPolicySettings, given, "OnPolicyAgent")
-        normalizes = getattr(algorithm, "advantage_normalization", False)  # by a standard deviation: NaN of one row
+        normalizes = getattr(algorithm, "advantage_normalization", False)  # the deviation of a single row is NaN
         self.pace = Pace(batch_size=batch_size, update_freq=update_freq, least_rows=2 if normalizes else 1)
 
     def needs(self) -> Needs:
-        """Return that it learns whole rollouts, of raw actions where the environment's are scaled and clipped."""
+        """Return `Needs` for on-policy learning; Box actions need raw actions, because `to_units` scales and clips."""
         space = self.action_space
         raw = {"raw": Column((int(np.prod(space.shape)),))} if isinstance(space, spaces.Box) else {}
         return Needs(on_policy=True, columns=raw)
 
     def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:
-        """Return a reader that hands tianshou its view of the streams."""
+        """Return a reader that passes a tianshou buffer view of the streams to `learn`."""
         return streams.reader(seats, self.needs(), partial(RolloutView, to_raw=partial(to_raw, self.algorithm.policy)))
 
     def learn(self, batch: StreamBuffer, batch_size: int) -> tuple[dict[str, float], int]:
-        """Go through one rollout `repeat_per_collect` times."""
+        """Make `repeat_per_collect` passes over one rollout; returns (metrics, gradient passes)."""
         rows, repeat = len(batch.sample_indices(0)), self.settings.repeat_per_collect
         stats = self._updated(batch, batch_size=batch_size, repeat=repeat)
-        split = repeat * max(1, rows // batch_size)  # tianshou adds what is left over to the last minibatch
+        split = repeat * max(1, rows // batch_size)  # tianshou adds the remaining rows to the last minibatch
         return _named(stats), int(getattr(stats, "gradient_steps", split))
 
 
@@ -271,7 +278,7 @@ KINDS: tuple[type[_TianshouAgent], ...] = (OffPolicyAgent, OnPolicyAgent)
 
 
 def _named(stats: TrainingStats) -> dict[str, float]:
-    """Return an update's statistics under marltrain's names."""
+    """Return an update's statistics with marltrain's metric names."""
     return {
         NAMES.get(name, f"loss/{name.removesuffix('_loss')}" if name.endswith("_loss") else name): float(value)
         for name, value in stats.get_loss_stats_dict().items()
@@ -280,10 +287,10 @@ def _named(stats: TrainingStats) -> dict[str, float]:
 
 
 def _parts(algorithm: Algorithm[Any, Any]) -> Iterator[tuple[str, Any, str, Any]]:
-    """Yield (where, owner, attribute, value) of what an algorithm keeps outside its `state_dict`.
+    """Yield (where, owner, attribute, value) of an algorithm's state outside its `state_dict`.
 
-    Those are counters (private whole numbers and floats), running means and standard deviations, and optimizers that a
-    part of it made for itself, as the automatic alpha of SAC does.
+    This state consists of counters (private ints and floats), running means and standard deviations, and the optimizers
+    of submodules, such as the automatic alpha of SAC.
     """
     for name, module in algorithm.named_modules():
         for key, value in vars(module).items():
@@ -293,7 +300,7 @@ def _parts(algorithm: Algorithm[Any, Any]) -> Iterator[tuple[str, Any, str, Any]
 
 
 def _rest(algorithm: Algorithm[Any, Any]) -> dict[str, Any]:
-    """Return what `_parts` yields as plain values."""
+    """Return the values of `_parts` as plain values."""
     rest = {}
     for where, _, _, value in _parts(algorithm):
         if isinstance(value, RunningMeanStd):
@@ -304,7 +311,7 @@ def _rest(algorithm: Algorithm[Any, Any]) -> dict[str, Any]:
 
 
 def _put_rest(algorithm: Algorithm[Any, Any], rest: Mapping[str, Any]) -> None:
-    """Put back what `_rest` returned; raises SaveError when the algorithm keeps other things."""
+    """Restore the result of `_rest`; raises SaveError if the algorithm has other state."""
     parts = list(_parts(algorithm))
     if {where for where, *_ in parts} != set(rest):
         raise SaveError(

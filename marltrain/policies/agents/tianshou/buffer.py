@@ -1,8 +1,7 @@
-"""A tianshou buffer that is a view of the streams: tianshou reads the ring's own arrays.
+"""A tianshou buffer that is a view of the streams; tianshou reads the arrays of the ring.
 
-An index is a cell of the ring (see `memory.ring`): one decision of one player in one environment. What tianshou asks of
-its buffers, a next transition and where a trace stops, the ring answers for each player by itself: whoever else moved,
-died or stayed away in between.
+An index is a cell of the ring (see `memory.ring`): one decision of one player in one environment. Next transitions and
+ends of traces are those of the same player, independent of the other players' decisions and ends.
 """
 
 from __future__ import annotations
@@ -23,28 +22,32 @@ ToRaw = Callable[[Array], Array]
 
 
 def observed(obs: Obs, legal: Array | None) -> Any:
-    """Return observations as tianshou takes them: an array or a Batch of parts; masked ones in Batch(obs=, mask=)."""
+    """Return observations in tianshou's format: an array or a Batch of parts; with `legal`, Batch(obs=, mask=)."""
     seen = Batch(obs) if isinstance(obs, dict) else obs
     return seen if legal is None else Batch(obs=seen, mask=legal)
 
 
 class StreamBuffer(ReplayBuffer):
-    """One group's ring as tianshou reads it: it gives out only rows that may be learned from, and none can be added.
+    """Read-only tianshou view of one group's ring; it returns only rows that may be learned from.
 
-    `look` is called for each update: it names the rows, and takes the columns anew, since a ring that grew moved them.
+    `look` is called for each update. It sets the rows and reads the columns again, because a ring that has grown has
+    new arrays.
     """
 
     def __init__(self, ring: Ring, to_raw: ToRaw) -> None:
-        """View a ring; `to_raw` turns the environment's actions back into the policy's, where no raw ones are kept."""
+        """Create the view of a ring; `to_raw` converts actions to raw actions if the latter are not stored."""
         super().__init__(0)
         self.ring, self.to_raw = ring, to_raw
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StreamBuffer:
-        """Stay the view it is: some algorithms keep their last buffer, and copying them must not copy the ring."""
+        """Return the view itself: some algorithms store their last buffer, and their copies must not copy the ring."""
         return self
 
     def look(self, draw: Draw) -> StreamBuffer:
-        """Serve one update, whose rows are `draw(how many)`; None or 0 asks for all there are, in order."""
+        """Prepare one update.
+
+        draw: function (count) -> cells; the count None or 0 means all rows, in order.
+        """
         ring = self.ring
         arrays = {name: _flat(column) for name, column in ring.obs.items()}
         obs = next(iter(arrays.values())) if len(arrays) == 1 else arrays
@@ -58,18 +61,18 @@ class StreamBuffer(ReplayBuffer):
         return self
 
     def __len__(self) -> int:
-        """Return how many rows can be drawn."""
+        """Return the number of rows that can be drawn."""
         return int(self.ring.whole.sum())
 
     @property
     def done(self) -> Array:
-        """[P * C * E] bool: this row was its player's last one of the episode."""
+        """[P * C * E] bool: whether the row is its player's last row of the episode."""
         done: Array = _flat(self.ring.next) < -1
         return done
 
     @property
     def truncated(self) -> Array:
-        """[P * C * E] bool: ended by a limit."""
+        """[P * C * E] bool: whether a limit ended the player's part after the row."""
         return self.done & ~_flat(self.ring.terminated)
 
     def sample_indices(self, batch_size: int | None) -> Array:
@@ -78,9 +81,9 @@ class StreamBuffer(ReplayBuffer):
         return self._named[0]
 
     def next(self, index: Any) -> Array:
-        """Return the same player's next decision, or the row itself where it ended or the next may not be learned from.
+        """Return the same player's next row, or the row itself at an end or if the next row may not be learned from.
 
-        Those are decisions whose outcome is not known yet, and decisions made while the seat did not learn.
+        The latter are open rows and rows decided while the seat did not learn.
         """
         index = np.asarray(index)
         following, known = self._following(index)
@@ -89,7 +92,7 @@ class StreamBuffer(ReplayBuffer):
         return onward
 
     def prev(self, index: Any) -> Array:
-        """Return the same player's decision before, or the row itself where it was the first of its episode."""
+        """Return the same player's previous row, or the row itself if it is the first of its episode."""
         ring, index = self.ring, np.asarray(index)
         inner, env = np.divmod(index, ring.num_envs)
         player, slot = np.divmod(inner, ring.capacity)
@@ -100,16 +103,16 @@ class StreamBuffer(ReplayBuffer):
         return found
 
     def unfinished_index(self) -> Array:
-        """Return the rows, of those that this update has named, whose player's next row may not be learned from yet.
+        """Return the rows used in this update whose next row may not be learned from yet.
 
-        tianshou marks them in a column of flags for the whole buffer, and then reads only the rows it has named.
+        tianshou marks them in a column of flags for the whole buffer, and then reads only the rows used in the update.
         """
         named = np.unique(np.concatenate(self._named))
         _, known = self._following(named)
         return named[~known & (self.ring.read(self.ring.next, named) >= 0)]
 
     def __getitem__(self, index: Any) -> Batch:
-        """Return rows as a Batch; what followed an end is read from the table of ends."""
+        """Return rows as a Batch; the end table provides the observations after ends."""
         ring = self.ring
         cells = self._draw(None)[index] if isinstance(index, slice) else np.asarray(index)
         pointers = ring.read(ring.next, cells)
@@ -125,7 +128,7 @@ class StreamBuffer(ReplayBuffer):
         )  # fmt: skip
 
     def _following(self, cells: Array) -> tuple[Array, Array]:
-        """Return the cells of the next decisions, and whether there is one whose row may be learned from."""
+        """Return the cells of the next rows, and whether each exists and may be learned from."""
         ring = self.ring
         pointers = ring.read(ring.next, cells)
         following = ring.moved(cells, pointers)
@@ -138,17 +141,17 @@ def _flat(column: Array) -> Array:
 
 
 class ReplayView(UniformReader):
-    """Gives tianshou rows drawn uniformly, through a `StreamBuffer`."""
+    """Reader of uniformly drawn rows, as a `StreamBuffer`."""
 
     def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs, to_raw: ToRaw) -> None:
-        """Read for one agent; `to_raw` is its policy's, see `StreamBuffer`."""
+        """Create the reader of one agent; for `to_raw` see `StreamBuffer`."""
         super().__init__(ring, seats, needs)
         self.buffer = StreamBuffer(ring, to_raw)
 
-    def sample(  # type: ignore[override]  # what tianshou's learner takes in place of Transitions
+    def sample(  # type: ignore[override]  # in place of Transitions
         self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int
     ) -> StreamBuffer:
-        """Return the buffer, set to draw with `rngs[0]`; tianshou itself says when, and discounts."""
+        """Return the buffer, which draws with `rngs[0]` when tianshou samples; tianshou applies the discount."""
 
         def draw(count: int | None) -> Array:
             return self._drawn(rngs, self.size().tolist(), count)[0] if count else self._all()
@@ -164,14 +167,14 @@ class ReplayView(UniformReader):
 
 
 class RolloutView(RolloutReader):
-    """Gives tianshou each row once, through a `StreamBuffer`."""
+    """Reader of each row once, as a `StreamBuffer`."""
 
     def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs, to_raw: ToRaw) -> None:
-        """Read for one agent; `to_raw` is its policy's, see `StreamBuffer`."""
+        """Create the reader of one agent; for `to_raw` see `StreamBuffer`."""
         super().__init__(ring, seats, needs)
         self.buffer = StreamBuffer(ring, to_raw)
 
     def take(self, gamma: Array) -> StreamBuffer:  # type: ignore[override]  # in place of a Rollout
-        """Return the buffer, set to give the rows that became whole since the last one; tianshou discounts."""
+        """Return the buffer with the rows that became whole since the last call; tianshou applies the discount."""
         _, cells = self.claim()
         return self.buffer.look(lambda _: cells)

@@ -1,4 +1,4 @@
-"""The TensorFlow backend: networks, gradients and optimisers behind the names every backend has."""
+"""The TensorFlow backend: networks, gradients and optimizers behind the interface common to all backends."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ Loss = Callable[[Mapping[str, Any], Any, Any], tuple[Tensor, dict[str, Tensor]]]
 
 
 class Backend:
-    """Everything a learner asks of a framework."""
+    """The operations of a framework that a learner needs."""
 
     name = "tensorflow"
     ops: ModuleType = tensorflow_ops
     shares_memory = False
     strategy: Any = None
-    """How the passes of its learners are spread, set by `make_backend`."""
+    """The strategy that distributes gradient steps over devices or processes, set by `make_backend`."""
 
     def __init__(self, device: str = "auto", *, jit_compile: bool = False) -> None:
-        """Choose a device: "auto" takes a GPU when there is one; raises ConfigError for one that is not there.
+        """Choose a device: "auto" takes a GPU if there is one; raises ConfigError for a device that is missing.
 
-        jit_compile: gradient passes are compiled by XLA, else run as plain graphs.
+        jit_compile: compile gradient steps by XLA; else they run as plain graphs.
         """
         _bound_threads()
         self.jit_compile = jit_compile
         self.device = _device(device)
-        self._tapes = threading.local()  # a thread may learn while another acts
+        self._tapes = threading.local()  # one thread may learn while another acts
 
     def scope(self) -> AbstractContextManager[Any]:
         """Return a context in which variables are placed on the device."""
         return tf.device(self.device)
 
     def tensor(self, array: Any) -> Any:
-        """Turn a numpy array, or a mapping of them, into tensors on the device."""
+        """Convert a numpy array, or a mapping of arrays, to tensors on the device."""
         if isinstance(array, dict):
             return {name: self.tensor(inner) for name, inner in array.items()}
         if array is None:
@@ -62,16 +62,16 @@ class Backend:
             return tf.constant(array)
 
     def numpy(self, tensor: Tensor) -> Array:
-        """Turn a tensor, a variable or what `rows` picked into a numpy array of one's own."""
+        """Convert a tensor, a variable or a result of `rows` to a writable numpy array, always a copy."""
         shown = tensor if isinstance(tensor, np.ndarray) else tensor.numpy()
-        return np.array(shown)  # a copy: what TensorFlow shows of its own memory is read-only
+        return np.array(shown)  # a copy, since views of TensorFlow's memory are read-only
 
     def overwrite(self, old: tf.Variable, new: Array) -> None:
-        """Put a numpy array into a variable."""
+        """Assign a numpy array to a variable."""
         old.assign(new)
 
     def function(self, step: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Return a function of tensors as it runs best: a graph, compiled by XLA when asked for."""
+        """Return a function of tensors as a graph, compiled by XLA if `jit_compile` is set."""
 
         def placed(*trees: Any) -> Tensor:
             with self.scope():
@@ -80,48 +80,48 @@ class Backend:
         return Graph(placed, jit_compile=self.jit_compile)
 
     def width(self, rows: int) -> int:
-        """Round up the rows of a minibatch, so that ragged ones share a compiled graph."""
+        """Round up the number of rows of a minibatch, so that minibatches of similar sizes share a compiled graph."""
         return rounded_up(rows) if self.jit_compile else rows
 
     def threads(self) -> int:
-        """Return how many threads an operation may use."""
+        """Return the number of threads that an operation may use."""
         return int(tf.config.threading.get_intra_op_parallelism_threads()) or os.cpu_count() or 1
 
     def no_gradient(self) -> AbstractContextManager[Any]:
-        """Return a context in which nothing is recorded for gradients."""
+        """Return a context in which no gradients are recorded."""
         return self._unrecorded() if self._recording else nullcontext()
 
     def is_module(self, network: object) -> bool:
-        """Say whether `network` is a user's own model of this framework, or a function that makes one."""
+        """Return whether `network` is a user's model of this framework, or a function that makes a model."""
         return isinstance(network, keras.Model) or makes_models(network)
 
     def network(
         self, spec: Any, layout: Any, heads: Sequence[Head], rngs: Sequence[np.random.Generator] | None, rows: int
     ) -> Network:
-        """Build K = `rows` networks: drawn from `rngs`, or zero until loaded when there are none.
+        """Build K = `rows` networks, with initial weights drawn from `rngs`, or zero weights without `rngs`.
 
-        A user's own model is copied, and a function that makes one is called, so that every agent has one of its own;
-        raises AgentError when it does not fit the observations or the heads.
+        A user's model is copied, and a user's function is called, so that every agent has its own model.
+        Raises AgentError if a model does not fit the observations or the heads.
         """
         if isinstance(spec, NetworkSpec):
             made = StackedNetwork(Plan(spec, layout, heads), rows, self.scope)
             if rngs is not None:
                 made.draw(rngs)
             return made
-        # what is not built yet, or made by a function, draws its weights here
+        # seeded: a model that is not built yet, or is made by a function, draws its initial weights here
         with self.scope(), self.seeded(rngs[0] if rngs is not None else np.random.default_rng(0)):
             return ModelNetwork(Maker(spec), heads, layout, lambda: self._recording)
 
     def optimiser(self, name: str, network: Network, epsilon: float) -> Optimiser:
-        """Make the named optimiser for one network's weights."""
+        """Make the named optimizer for the weights of a network."""
         return OPTIMISERS[name](network, epsilon, self.scope)
 
     def gradients(
         self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: Any, hyper: Any
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """Return the metrics [K] and, for each network that `trains` names, the gradient [K, N] of each row's own loss.
+        """Return the metrics [K] and, for each network in `trains`, the gradients [K, N] of the agents' losses.
 
-        loss: (nets, columns, hyper) -> (loss [K], metrics). Regularisers of a user's own Keras models are added to it.
+        loss: (nets, columns, hyper) -> (loss [K], metrics). Weight regularizers of a user's Keras models are added.
         """
         networks = [nets[name] for name in trains]
         sources = [network.sources() for network in networks]
@@ -157,28 +157,32 @@ class Backend:
     def clip(self, grads: Sequence[Tensor], limit: Tensor) -> tuple[Sequence[Tensor], list[Tensor], Tensor]:
         """Scale each row of the gradients to a joint norm of at most `limit` [K].
 
-        Returns the gradients, the networks' own norms before, [networks, K], and the factors [K].
+        Returns the gradients, the norm of each network's gradient before scaling [networks, K], and the factors [K].
         """
         norms = tf.stack([tf.norm(grad, axis=1) for grad in grads])
         factor = tf.minimum(limit / (tf.norm(norms, axis=0) + 1e-6), 1.0)
         return [grad * factor[:, tf.newaxis] for grad in grads], tf.unstack(norms), factor
 
     def rows(self, columns: Mapping[str, Any], index: Array, batch: int) -> dict[str, Any]:
-        """Pick rows of columns [K, B, ...], B = `batch`, by each agent's own index [K, N] -> [K, N, ...].
+        """Select rows of columns [K, B, ...], B = `batch`, by each agent's indices [K, N] -> [K, N, ...].
 
-        On a CPU as numpy arrays: cutting those into minibatches is quicker than cutting a tensor.
+        On a CPU the results are numpy arrays: slicing them into minibatches is faster than slicing tensors.
         """
         agents = np.arange(len(index))[:, None]
         return {name: self._picked(value, agents, index) for name, value in columns.items()}
 
     def columns(self, value: Any, start: int, stop: int) -> Any:
-        """Return the rows start to stop of [K, B, ...]."""
+        """Return the rows from `start` to `stop` of [K, B, ...]."""
         if isinstance(value, dict):
             return {name: inner[:, start:stop] for name, inner in value.items()}
         return None if value is None else value[:, start:stop]
 
     def _picked(self, value: Any, agents: Array, index: Array) -> Any:
-        """Pick rows: within `rows` it would be a cycle that holds `index` until the garbage collector comes."""
+        """Select rows of a column, or of a mapping of columns.
+
+        A recursive function inside `rows` would be a reference cycle, which keeps `index` alive until the next garbage
+        collection.
+        """
         if isinstance(value, dict):
             return {name: self._picked(inner, agents, index) for name, inner in value.items()}
         if value is None or "GPU" in self.device:
@@ -186,23 +190,23 @@ class Backend:
         return np.asarray(value)[agents, index]
 
     def seeded(self, rng: np.random.Generator) -> AbstractContextManager[None]:
-        """Return a context in which the generators of a user's code are seeded; see `randomness.seeded`."""
+        """Return a context in which the global random generators are seeded; see `randomness.seeded`."""
         return seeded(rng)
 
 
 def _bound_threads() -> None:
-    """Let OMP_NUM_THREADS, which torch and numpy follow, bound TensorFlow as well, while that can still be set."""
+    """Apply OMP_NUM_THREADS, which limits the threads of torch and numpy, to TensorFlow if it has not started yet."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     unset = tf.config.threading.get_intra_op_parallelism_threads() == 0
     if asked.isdigit() and unset:
         try:
             tf.config.threading.set_intra_op_parallelism_threads(int(asked))
         except RuntimeError:
-            return  # TensorFlow has started: its user has settled it
+            return  # TensorFlow has started: its number of threads is fixed
 
 
 def _device(name: str) -> str:
-    """Return TensorFlow's name of a device; raises ConfigError for one that is not there, or hidden from it."""
+    """Return TensorFlow's name of a device; raises ConfigError for a device that is missing or not visible."""
     if not isinstance(name, str):
         raise ConfigError(f'device must be "auto", "cpu", "cuda" or "cuda:1", got {name!r}')
     kind, _, number = name.lower().partition(":")

@@ -1,4 +1,4 @@
-"""Models of a user's own, one for each agent: copies of the model that was given, or what a given function makes."""
+"""One Keras model for each agent: copies of a user's model, or the results of a user's function."""
 
 from __future__ import annotations
 
@@ -11,31 +11,34 @@ import keras
 from marltrain.errors import AgentError
 
 MADE: weakref.WeakSet[keras.Model] = weakref.WeakSet()
-"""What the functions that were given have made so far."""
+"""Models made by users' functions so far."""
 
 FAILURES = (TypeError, ValueError, NotImplementedError, AttributeError, LookupError)
-"""What Keras or a class of the user's may raise when a model is made again; told as an AgentError."""
+"""Errors that Keras or a user's class may raise when a model is copied; they become an AgentError."""
 
 
 _LAYERS_OWN = {"name", "trainable", "dtype"}
-"""What every layer's `__init__` takes."""
+"""Arguments that every layer's `__init__` accepts."""
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Maker:
-    """Makes equal models of a `keras.Model`, or of a function or class that makes one when called without arguments."""
+    """Makes equal models from a `keras.Model`, or from a function or class that is called without arguments."""
 
     def __init__(self, given: Any) -> None:
-        """Take a model or a function."""
+        """Take a model, or a function or class that makes models."""
         self.given = given
 
     def make(self) -> keras.Model:
-        """Return a new model, which may not be built yet; raises AgentError when none can be made."""
+        """Return a new model, which may not be built yet; raises AgentError if that fails."""
         check_keras()
         return _again(self.given) if isinstance(self.given, keras.Model) else self._called()
 
     def fill(self, made: keras.Model) -> None:
-        """Give a built model the weights of the given one, where that has any; raises AgentError for half of them."""
+        """Copy the weights of the given model, if it has any, to a built model.
+
+        Raises AgentError if the given model is only partly built.
+        """
         given = self.given
         if not isinstance(given, keras.Model) or not given.weights:
             return
@@ -60,7 +63,7 @@ class Maker:
 
 
 def check_keras() -> None:
-    """Raise AgentError where Keras does not compute with TensorFlow."""
+    """Raise AgentError unless Keras uses TensorFlow."""
     if keras.backend.backend() != "tensorflow":
         raise AgentError(
             f"Keras computes with {keras.backend.backend()!r}, and marltrain with it on TensorFlow only: set the "
@@ -69,7 +72,7 @@ def check_keras() -> None:
 
 
 def _again(model: keras.Model) -> keras.Model:
-    """Return a model made as this one was, without its weights."""
+    """Return a model of the same configuration, without the weights."""
     try:
         if type(model).__module__.startswith("keras."):  # functional and Sequential
             return keras.models.clone_model(model)
@@ -79,7 +82,7 @@ def _again(model: keras.Model) -> keras.Model:
             raise TypeError(f"it does not remember what its __init__ was given for {', '.join(sorted(own))}")
         config = model.get_config()
         if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values()):
-            for name in _LAYERS_OWN - set(taken):  # what Keras adds to every layer's configuration
+            for name in _LAYERS_OWN - set(taken):  # entries that Keras adds to every layer's configuration
                 config.pop(name, None)
         return type(model).from_config(config)
     except FAILURES as error:

@@ -1,4 +1,4 @@
-"""A function of tensors as a TensorFlow graph, traced once for each structure of its arguments."""
+"""A function of tensors as TensorFlow graphs, one graph for each structure of its arguments."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from marltrain.policies.backends.traces import Key, Traces
 
 
 class Graph(Traces):
-    """Calls a function as a graph, with numpy arrays where it likes; axis 1 of a tensor counts rows."""
+    """Calls a function as a graph, with tensors or numpy arrays; axis 1 is the rows, whose number may vary."""
 
     def __init__(self, function: Callable[..., Any], *, jit_compile: bool = False) -> None:
-        """Wrap `function`. jit_compile: let XLA compile each trace, for the very shapes it was called with."""
+        """Wrap `function`. jit_compile: compile each trace by XLA, for the exact shapes of its arguments."""
         super().__init__(function)
         self.jit_compile = jit_compile
 

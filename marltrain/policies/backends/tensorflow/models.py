@@ -1,4 +1,4 @@
-"""A user's own Keras model with its losses and Keras optimizers; its passes are graphs."""
+"""A user's Keras model with its losses and Keras optimizers; its gradient steps are graphs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from marltrain.policies.backends.tensorflow.regularisers import check_added, pen
 
 
 class OwnModel(own.OwnModel):
-    """See `own.OwnModel`."""
+    """A Keras model with its losses and optimizers; see `own.OwnModel`."""
 
     framework = "tensorflow"
 
@@ -38,7 +38,7 @@ class OwnModel(own.OwnModel):
         max_grad_norm: float | None = None,
         jit_compile: bool = False,
     ) -> None:
-        """See `own.OwnModel`. jit_compile: XLA compiles each pass, for the very shapes of its batch."""
+        """See `own.OwnModel`. jit_compile: XLA compiles each gradient step, for the exact shapes of its batch."""
         check_keras()
         if not isinstance(model, keras.Model):
             raise AgentError(f"CustomAgent: model must be a keras.Model, got {named(model)}, which is a part of one")
@@ -58,7 +58,7 @@ class OwnModel(own.OwnModel):
 
     @property
     def device(self) -> str:
-        """That of the first variable."""
+        """Device of the first variable."""
         return str(self.model.variables[0].value.device)
 
     def tensors(self, tree: Any) -> Any:
@@ -76,7 +76,7 @@ class OwnModel(own.OwnModel):
 
     @contextmanager
     def acting(self) -> Iterator[None]:
-        """See `own.OwnModel`; a frozen copy lends the model its own weights meanwhile."""
+        """See `own.OwnModel`; a frozen copy sets its weights in the model and restores the model's afterwards."""
         if self._states:
             self._reseeded()
         if self._kept is None:
@@ -90,7 +90,7 @@ class OwnModel(own.OwnModel):
             self.model.set_weights(before)
 
     def learning(self) -> AbstractContextManager[Any]:
-        """See `own.OwnModel`: Keras has no mode, the losses call the model with `training=True` where it matters."""
+        """See `own.OwnModel`; Keras has no training mode: the losses call the model with `training=True` if needed."""
         return nullcontext()
 
     def outputs(self, obs: Any) -> Any:
@@ -105,7 +105,7 @@ class OwnModel(own.OwnModel):
         return [tuple(row) for row in self._passed(dict(columns)).numpy().tolist()]
 
     def _traced(self, columns: dict[str, Any]) -> Tensor:
-        """Return [phases, 4]."""
+        """Make a gradient step; return loss, norms and learning rate of each phase, [phases, 4]."""
         seed_graph()
         reseed(self._states)
         batch, known = self.batch_type(**columns), len(self.model.trainable_variables)
@@ -142,13 +142,16 @@ class OwnModel(own.OwnModel):
         return tf.stack([tf.cast(tf.reshape(x, []), tf.float32) for x in (total, norm, clipped, rate)])
 
     def frozen(self) -> OwnModel:
-        """See `own.OwnModel`: not every Keras model can be copied, so the copy keeps weights, and lends them to act."""
+        """See `own.OwnModel`; the copy shares the model and holds its own weights, which `acting` sets in the model.
+
+        Not every Keras model can be copied.
+        """
         twin = copy.copy(self)
         twin._kept = self.model.get_weights() if self._kept is None else self._kept
         return twin
 
     def state(self, arrays: dict[str, Array]) -> dict[str, Any]:
-        """See `own.OwnModel`; the running statistics of layers are among the weights."""
+        """See `own.OwnModel`; the weights include the running statistics of layers."""
         weights = self.model.get_weights() if self._kept is None else self._kept
         names = [f"weights/{i}" for i in range(len(weights))]
         arrays.update({name: np.array(weight) for name, weight in zip(names, weights, strict=True)})
@@ -160,7 +163,7 @@ class OwnModel(own.OwnModel):
         return {"weights": names, "optimizers": optimizers}
 
     def load(self, info: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        """See `own.OwnModel`; a frozen copy takes weights of its own, and leaves the model that it borrows alone."""
+        """See `own.OwnModel`; a frozen copy loads its own weights and does not change the shared model."""
         weights = [arrays[name] for name in info["weights"]]
         if self._kept is not None:
             self._kept = _fitting(weights, self.model.weights, "the model")
@@ -171,7 +174,7 @@ class OwnModel(own.OwnModel):
 
 
 def _take(variables: Sequence[Any], arrays: Sequence[Array], whose: str) -> None:
-    """Assign all or none; raises ValueError where numbers or shapes differ."""
+    """Assign arrays to variables; raises ValueError, without assigning any, if their number or shapes differ."""
     for variable, array in zip(variables, _fitting(arrays, variables, whose), strict=True):
         variable.assign(array)
 
@@ -185,7 +188,7 @@ def _fitting(arrays: Sequence[Array], variables: Sequence[Any], whose: str) -> l
 
 
 def _phases(model: keras.Model, losses: Mapping[str, Loss], optimizers: Any) -> list[OwnPhase]:
-    """Pair losses with optimizers and these with variables; raises AgentError where that is not clear."""
+    """Pair losses with optimizers and optimizers with variables; raises AgentError if that is ambiguous."""
     several = isinstance(optimizers, Mapping) or (isinstance(optimizers, list | tuple) and not _is_pair(optimizers))
     given = optimizers if several else [optimizers]
     mine = {id(variable) for variable in model.variables}
@@ -210,7 +213,7 @@ def _phases(model: keras.Model, losses: Mapping[str, Loss], optimizers: Any) -> 
 
 
 def _part(model: keras.Model, name: str) -> Any:
-    """Return the layer or model that is `model`'s attribute, or its layer, of this name; None where there is none."""
+    """Return the attribute of this name, if it is a layer or model, else the layer of this name, or None."""
     held = getattr(model, name, None)
     if isinstance(held, keras.Layer):
         return held
@@ -218,16 +221,17 @@ def _part(model: keras.Model, name: str) -> Any:
 
 
 def _is_pair(given: Any) -> bool:
-    """Say whether this is (optimizer, variables), and not two optimizers."""
+    """Return whether `given` is a pair (optimizer, variables), not two optimizers."""
     return (
         isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], list | tuple) and not _is_pair(given[1])
     )
 
 
 def _bound(optimizer: Any, variables: Any, default: Any, place: str) -> list[Any]:
-    """Return the variables that an optimizer steps, and build it for them; raises AgentError where they are unknown.
+    """Return the variables of an optimizer and build it for them; raises AgentError if they are unknown.
 
-    variables: those given beside it.  default: those of an optimizer that names none; None: there are no such.
+    variables: the variables given with the optimizer, or None.
+    default: the variables of an optimizer that was given without variables; None: they must be given.
     """
     kind = type(optimizer).__name__
     if variables is None and not optimizer.built:

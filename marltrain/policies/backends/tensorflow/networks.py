@@ -1,4 +1,4 @@
-"""K networks as one: their weights in one flat variable, and a user's own Keras model behind the same face."""
+"""K networks whose weights are one flat variable, and the same interface for a user's own Keras model."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ Forward = Callable[..., list[Any]]
 
 
 class Network(ABC):
-    """K networks whose weights an optimiser sees as one array `flat` [K, N]."""
+    """K networks whose weights the optimizer updates as one array `flat` [K, N]."""
 
     @abstractmethod
     def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
-        """Return each head's output [K, B, width]; with `row`, of that one agent only, [1, B, width]."""
+        """Return the output [K, B, width] of each head; with `row`, that of one agent [1, B, width]."""
 
     @property
     @abstractmethod
     def flat(self) -> Tensor:
-        """The weights, [K, N] float32."""
+        """Weights of all agents, [K, N] float32."""
 
     @abstractmethod
     def assign(self, flat: Tensor) -> None:
-        """Take over all weights [K, N]; may be traced, so `moved` is called apart."""
+        """Replace all weights by `flat` [K, N]; it may be traced, so the caller calls `moved` separately."""
 
     @abstractmethod
     def sources(self) -> list[tf.Variable]:
-        """Return what a gradient is taken of."""
+        """Return the variables whose gradients are computed."""
 
     @abstractmethod
     def joined(self, grads: Sequence[Tensor]) -> Tensor:
@@ -57,10 +57,10 @@ class Network(ABC):
 
     @abstractmethod
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each of one agent's arrays, by name."""
+        """Return the shapes of one agent's weights by name."""
 
     def load(self, row: int, arrays: Mapping[str, Array]) -> None:
-        """Take over one agent's weights; raises SaveError when names or shapes differ."""
+        """Load one agent's weights; raises SaveError if names or shapes differ."""
         shapes = self.shapes()
         if sorted(arrays) != sorted(shapes):
             raise SaveError(f"weights {sorted(arrays)} do not fit a network with {sorted(shapes)}")
@@ -71,26 +71,26 @@ class Network(ABC):
 
     @abstractmethod
     def _take(self, row: int, arrays: Mapping[str, Array]) -> None:
-        """Take over one agent's arrays, which fit."""
+        """Load one agent's arrays, whose names and shapes are already checked."""
 
     @abstractmethod
     def copy(self) -> Network:
         """Return an independent network with equal weights (a target network)."""
 
     def in_numpy(self) -> Forward | None:
-        """Return the same network over `numpy_ops`; None where it cannot be."""
+        """Return the same network over `numpy_ops`; None if that is not supported."""
         return None
 
     def penalty(self) -> Tensor | None:
-        """Return what regularisers of the weights add to the loss, [K] float32; None where there are none."""
+        """Return the weight regularization that is added to the loss, [K] float32; None without regularizers."""
         return None
 
     @abstractmethod
     def moved(self) -> None:
-        """Take note that a pass has moved the weights."""
+        """Notify the network that its weights have changed."""
 
     def follow(self, online: Network, share: Tensor) -> None:
-        """Move each row by its share [K] towards the online network: 1 copies it, 0 leaves it."""
+        """Move each row towards the online network by its share [K]: 1 copies, 0 changes nothing."""
         self.assign(FOLLOWED(self.flat, online.flat, share[:, tf.newaxis]))
         self.moved()
 
@@ -99,7 +99,7 @@ class StackedNetwork(Network):
     """A `Plan` with weights [K, *shape] for K agents."""
 
     def __init__(self, plan: Plan, num_agents: int, scope: Callable[[], AbstractContextManager[Any]]) -> None:
-        """Allocate zero weights within `scope`, which places them; `draw` or `load` fills them."""
+        """Allocate zero weights within `scope`, which determines their device; `draw` or `load` fills them."""
         self.plan, self.num_agents, self.scope = plan, num_agents, scope
         self.names = [parameter.name for parameter in plan.parameters]
         self._sizes = [parameter.size for parameter in plan.parameters]
@@ -120,21 +120,21 @@ class StackedNetwork(Network):
         self.variable.assign(flat)
 
     def sources(self) -> list[tf.Variable]:
-        """Return the one variable."""
+        """Return the flat variable."""
         return [self.variable]
 
     def joined(self, grads: Sequence[Tensor]) -> Tensor:
-        """Return its gradient."""
+        """Return the gradient of the flat variable."""
         return grads[0]
 
     def draw(self, rngs: Sequence[np.random.Generator]) -> None:
-        """Draw initial weights, each agent's from its own stream."""
+        """Draw initial weights, those of each agent from its own generator."""
         drawn = [np.concatenate([p.draw(rng).reshape(-1) for p in self.plan.parameters]) for rng in rngs]
         self.assign(tf.constant(np.stack(drawn)))
         self.moved()
 
     def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
-        """Return each head's output; see `Network`."""
+        """Return the output of each head; see `Network`."""
         if not tf.executing_eagerly():
             return self._forward(obs)
         if row is None:
@@ -161,24 +161,24 @@ class StackedNetwork(Network):
         self.assign(tf.constant(flat))
 
     def _weights(self) -> list[Array]:
-        """Return a numpy copy of the weights, made once after each move."""
+        """Return a numpy copy of the weights by parameter, made once after each change."""
         if self._copied is None:
             pieces = np.split(self.numbers(), np.cumsum(self._sizes)[:-1], 1)
             self._copied = [piece.reshape(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
         return self._copied
 
     def numbers(self) -> Array:
-        """Return a numpy copy of all weights [K, N], made once after each move."""
+        """Return a numpy copy of all weights [K, N], made once after each change."""
         if self._numbers is None:
             self._numbers = self.flat.numpy()
         return self._numbers
 
     def moved(self) -> None:
-        """See `Network`: the numpy copies are out of date."""
+        """Discard the numpy copies of the weights."""
         self._numbers = self._copied = None
 
     def in_numpy(self) -> Forward | None:
-        """See `Network`: images and a GPU are left to TensorFlow."""
+        """Return the network over `numpy_ops`; None for images and on a GPU, which TensorFlow computes."""
         if "GPU" in self.variable.device.upper() or self.plan.layout.images:
             return None
 
@@ -196,16 +196,17 @@ class StackedNetwork(Network):
 
 
 class ModelNetwork(Network):
-    """One agent's own `keras.Model` (K = 1).
+    """A user's `keras.Model` for one agent (K = 1).
 
-    It is called with `training=True` where gradients are recorded, else (acting, targets) with `training=False`.
-    Weights are saved by place and name: Keras counts a process's layers in their paths, so a copy's paths differ.
+    It is called with `training=True` while gradients are recorded, else (acting, targets) with `training=False`.
+    Weights are saved by index and name. Their paths differ between copies, because Keras numbers the layers of a
+    process in them.
     """
 
     def __init__(self, maker: Maker, heads: Sequence[Head], layout: Layout, recording: Callable[[], bool]) -> None:
-        """Make a model and build it on observations of zeros; raises AgentError when it does not fit.
+        """Make a model and build it on observations of zeros; raises AgentError if it does not fit them or the heads.
 
-        recording: says whether gradients are recorded.
+        recording: returns whether gradients are recorded.
         """
         self.maker, self.heads, self.layout, self.recording = maker, tuple(heads), layout, recording
         self.model = maker.make()
@@ -252,7 +253,7 @@ class ModelNetwork(Network):
             weight.assign(tf.cast(tf.reshape(piece, weight.shape), weight.dtype))
 
     def sources(self) -> list[tf.Variable]:
-        """Return the weights that learn."""
+        """Return the trainable weights."""
         return [weight.value for weight in self._trained]
 
     def joined(self, grads: Sequence[Tensor]) -> Tensor:
@@ -260,7 +261,7 @@ class ModelNetwork(Network):
         return tf.concat([tf.cast(tf.reshape(grad, [-1]), tf.float32) for grad in grads], 0)[tf.newaxis]
 
     def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
-        """Return the model's output, cut into the heads' widths, with the leading axis K = 1 put back."""
+        """Return the model's output, split by the heads' widths, with the leading axis K = 1 restored."""
         return list(self._graphs[self.recording()](obs)) if tf.executing_eagerly() else self._forward(obs)
 
     def _forward(self, obs: Any) -> list[Tensor]:
@@ -278,7 +279,7 @@ class ModelNetwork(Network):
         return list(tf.split(tf.cast(out, tf.float32)[tf.newaxis], widths, -1))
 
     def arrays(self, row: int) -> dict[str, Array]:
-        """Return all the model's weights, the running statistics of its layers among them."""
+        """Return all weights of the model, including the running statistics of its layers."""
         return {name: np.array(weight.numpy()) for name, weight in self._weights().items()}
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -294,14 +295,14 @@ class ModelNetwork(Network):
         return {f"{i}.{re.sub('_[0-9]+$', '', weight.name)}": weight for i, weight in enumerate(weights)}
 
     def follow(self, online: Network, share: Tensor) -> None:
-        """Follow the weights, and take over the running statistics whenever anything moves."""
+        """Move the weights towards the online network; copy the running statistics if any share is not 0."""
         super().follow(online, share)
         if isinstance(online, ModelNetwork) and bool(tf.reduce_any(share > 0.0)):
             for mine, theirs in zip(self._kept, online._kept, strict=True):
                 mine.assign(theirs)
 
     def moved(self) -> None:
-        """See `Network`: nothing is kept of the weights but the model's own variables."""
+        """See `Network`; nothing to do, since there are no copies of the model's variables."""
 
     def copy(self) -> ModelNetwork:
         """Return an independent model with equal weights."""
@@ -311,7 +312,7 @@ class ModelNetwork(Network):
 
 
 def _followed(flat: Tensor, goal: Tensor, share: Tensor) -> Tensor:
-    """Return flat + share * (goal - flat), exactly the goal at share 1 and exactly `flat` at 0."""
+    """Return flat + share * (goal - flat); exactly `goal` at share 1 and exactly `flat` at share 0."""
     moved = flat + share * (goal - flat)
     return tf.where(share == 0.0, flat, tf.where(share == 1.0, goal, moved))
 

@@ -1,7 +1,7 @@
-"""The names that algorithms are written in, for TensorFlow.
+"""The array operations that algorithms use, for TensorFlow.
 
-Arrays carry a leading axis K (agents), which is known when a function is traced; the rows B may not be. Most names are
-plain aliases; `axis` arguments are positional.
+Arrays have a leading axis K (agents), whose size is known at tracing; the number of rows B may be unknown. Most names
+are plain aliases; `axis` arguments are positional.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ concat, stack, stop_gradient = tf.concat, tf.stack, tf.stop_gradient
 
 
 def gelu(x: Tensor) -> Tensor:
-    """Return x * Phi(x), Phi being the normal distribution function."""
+    """Return x * Phi(x), where Phi is the normal distribution function."""
     return tf.nn.gelu(x, approximate=False)
 
 
 def log_softmax(x: Tensor, axis: int) -> Tensor:
-    """Logarithm of the softmax."""
+    """Return the logarithm of the softmax."""
     return x - tf.reduce_logsumexp(x, axis, keepdims=True)
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:
-    """Pick x[..., index] along the last axis; index has one axis less than x.
+    """Select x[..., index] along the last axis; index has one axis less than x.
 
-    By comparison: among a few choices quicker than a gather, whose gradient scatters.
+    It compares indices, which for few choices is faster than a gather, whose gradient is a scatter.
     """
     chosen = tf.equal(index[..., tf.newaxis], tf.range(x.shape[-1], dtype=index.dtype))
     return tf.reduce_sum(tf.where(chosen, x, tf.zeros_like(x)), -1)
@@ -46,12 +46,12 @@ def only(x: Tensor, chosen: Tensor) -> Tensor:
 
 
 def split(x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
-    """Cut the last axis into pieces of the given sizes."""
+    """Split the last axis into pieces of the given sizes."""
     return tf.split(x, list(sizes), -1)
 
 
 def flag(x: Tensor) -> Tensor:
-    """Turn booleans into 0.0 and 1.0."""
+    """Convert booleans to 0.0 and 1.0."""
     return tf.cast(x, tf.float32)
 
 
@@ -66,12 +66,12 @@ def append_constants(x: Tensor, constants: Tensor) -> Tensor:
 
 
 def scaled_image(x: Tensor) -> Tensor:
-    """Turn uint8 pixels into float32 in [0, 1]."""
+    """Convert uint8 pixels to float32 in [0, 1]."""
     return tf.cast(x, tf.float32) / 255.0
 
 
 def channels_first(x: Tensor, order: str) -> Tensor:
-    """Bring images to [K, B, C, H, W]; `order` says where the channels are ("none", "first", "last", "stacked")."""
+    """Convert images to [K, B, C, H, W]; order: position of the channels ("none", "first", "last", "stacked")."""
     if order == "none":
         return x[:, :, tf.newaxis]
     if order == "last":
@@ -86,7 +86,7 @@ def channels_first(x: Tensor, order: str) -> Tensor:
 def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
     """Convolve K stacks: [K, B, C, H, W] with [K, O, C, h, w] -> [K, B, O, H', W'].
 
-    On a CPU TensorFlow convolves with the channels last only; the turns between two layers cancel when compiled.
+    On a CPU TensorFlow convolves only with the channels last; compiled, the transposes between two layers cancel.
     """
     last, kernel = tf.transpose(x, [0, 1, 3, 4, 2]), tf.transpose(weight, [0, 3, 4, 2, 1])
     rows = [tf.nn.conv2d(last[k], kernel[k], stride, "VALID") + bias[k] for k in range(x.shape[0])]
@@ -94,5 +94,5 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
 
 
 def flatten(x: Tensor) -> Tensor:
-    """Flatten everything behind [K, B]."""
+    """Flatten all axes after [K, B]."""
     return tf.reshape(x, [x.shape[0], -1, math.prod(x.shape[2:])])

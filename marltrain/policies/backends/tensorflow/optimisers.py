@@ -1,6 +1,6 @@
-"""Optimisers over weights [K, N]: row k is agent k, with its own learning rate, moments and step count.
+"""Optimizers over weights [K, N]: row k is agent k, with its own learning rate, moments and step count.
 
-Rows that do not learn are skipped, not multiplied by zero: Adam moves a row whose gradient is zero.
+Rows that do not learn are skipped; a gradient of zero is not enough, since Adam still changes such a row.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ State = dict[str, Tensor]
 
 
 class Optimiser:
-    """State variables `slots` (name -> [K, N]) and `count` [K, 1], and one rule to move weights."""
+    """An update rule with its state: variables `slots` (name -> [K, N]) and `count` [K, 1]."""
 
     slot_names: tuple[str, ...] = ()
 
     def __init__(self, network: Network, epsilon: float, scope: Callable[[], AbstractContextManager[Any]]) -> None:
-        """Start with zero moments for a network's weights, placed by `scope`."""
+        """Start with zero moments for a network's weights, on the device of `scope`."""
         self.epsilon = epsilon
         flat = network.flat
         with scope():
@@ -35,7 +35,7 @@ class Optimiser:
             self.count = tf.Variable(tf.zeros([flat.shape[0], 1]))
 
     def step(self, network: Network, grad: Tensor, rate: Tensor, due: Tensor | None) -> None:
-        """Move a network by gradients [K, N] at rates [K]; `due` [K] bool (None: all) are the rows that learn."""
+        """Update a network by gradients [K, N] at learning rates [K]; due: rows that learn, [K] bool (None: all)."""
         before = {name: slot.read_value() for name, slot in self.slots.items()}
         flat, count = network.flat, self.count.read_value()
         moved, after = self._move(flat, grad, rate[:, tf.newaxis], before, count + 1.0)
@@ -56,7 +56,7 @@ class Optimiser:
         return {name: slot.numpy()[row].copy() for name, slot in self.state().items()}
 
     def load(self, row: int, arrays: Mapping[str, Array]) -> None:
-        """Take over one agent's moments; raises SaveError when they are another optimiser's."""
+        """Load one agent's moments and step count; raises SaveError if they are another optimizer's."""
         if set(arrays) != {*self.slots, "count"}:
             raise SaveError(f"optimiser state {sorted(arrays)} is not one of {type(self).__name__}")
         for name, slot in self.state().items():
@@ -77,7 +77,7 @@ class Adam(Optimiser):
     def _move(self, flat: Tensor, grad: Tensor, rate: Tensor, slots: State, count: Tensor) -> tuple[Tensor, State]:
         first = slots["first"] + 0.1 * (grad - slots["first"])
         second = 0.999 * slots["second"] + 0.001 * tf.square(grad)
-        # 1 - beta**count, without the digits that the difference loses in float32 while count is small
+        # 1 - beta**count by expm1: the plain difference loses digits in float32 while count is small
         spread = tf.sqrt(second / -tf.math.expm1(count * math.log(0.999))) + self.epsilon
         moved = flat - first * (rate / -tf.math.expm1(count * math.log(0.9))) / spread
         return moved, {"first": first, "second": second}

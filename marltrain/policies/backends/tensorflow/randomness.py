@@ -1,8 +1,8 @@
-"""What a user's own Keras model draws from, seeded from its agent's stream.
+"""Random generators of a user's Keras model, seeded from its agent's generator.
 
-Keras draws from `SeedGenerator`s: variables, which a traced graph reads anew at every call. The operations of
-`tf.random` have their seeds fixed when they are traced, and seeding TensorFlow anew throws away every compiled kernel.
-So those are given a seed once, when a graph is traced.
+Keras draws from `SeedGenerator`s: variables, which a traced graph reads at every call. The seeds of `tf.random`
+operations are fixed at tracing, and seeding TensorFlow again discards all compiled kernels. These operations are
+therefore seeded once, when a graph is traced.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from marltrain.policies.backends.randomness import numpy_seeded
 
 @contextmanager
 def seeded(rng: np.random.Generator) -> Iterator[None]:
-    """Seed the global generators of Keras, Python and numpy from an agent's stream, and put them back afterwards."""
+    """Seed the global generators of Keras, Python and numpy from an agent's generator; restore them afterwards."""
     seed, lent = int(rng.integers(2**31)), _lent()
     keras_before, python_before = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR), random.getstate()
     lent.state.value.assign([seed, 0])
     global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, lent)
-    random.seed(seed)  # layers that are made without a seed draw theirs from it
+    random.seed(seed)  # layers without a seed draw it from this generator
     with numpy_seeded(seed):
         try:
             yield
@@ -39,7 +39,7 @@ def seeded(rng: np.random.Generator) -> Iterator[None]:
 
 @cache
 def _lent() -> keras.random.SeedGenerator:
-    """Return the one generator that takes the place of Keras's global one, and that graphs therefore capture."""
+    """Return the generator that replaces Keras's global generator; always the same, since graphs capture it."""
     with tf.init_scope():
         return keras.random.SeedGenerator(0)
 
@@ -50,7 +50,7 @@ def random_states(model: keras.Model) -> list[keras.Variable]:
 
 
 def reseed(states: list[keras.Variable]) -> None:
-    """Give the layers' generators new states, drawn from what `seeded` has seeded; may be traced."""
+    """Draw new states of the layers' generators from the generator seeded by `seeded`; may be traced."""
     if states:
         drawn = tf.random.stateless_uniform((len(states), 2), _lent().next(), 0, 2**31 - 1, tf.int64)
         for variable, state in zip(states, tf.unstack(drawn), strict=True):
@@ -58,6 +58,6 @@ def reseed(states: list[keras.Variable]) -> None:
 
 
 def seed_graph() -> None:
-    """Fix what the operations of `tf.random` draw in the graph that is being traced; each call draws on."""
+    """Seed the `tf.random` operations of the graph being traced; each call of it continues their sequences."""
     if not tf.executing_eagerly():
         tf.compat.v1.set_random_seed(random.getrandbits(31))

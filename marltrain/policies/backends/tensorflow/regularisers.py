@@ -1,4 +1,4 @@
-"""Regularisers of Keras models: what weights add to a loss, and the kinds that cannot be added."""
+"""Regularizers of Keras models: the weight penalties, and a check for kinds that are not supported."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from marltrain.policies.backends.own import layers_of
 
 
 def penalty(variables: Sequence[Any]) -> Tensor | None:
-    """Return the sum of the weight regularisers of Keras variables, a float32 scalar; None where there are none."""
+    """Return the sum of the weight regularizers of Keras variables, a float32 scalar; None without regularizers."""
     terms = [tf.cast(v.regularizer(v), tf.float32) for v in variables if v.regularizer is not None]
     return tf.add_n(terms) if terms else None
 
 
 def check_added(model: Any) -> None:
-    """Raise AgentError for a model that adds losses in its calls: a model is called several times in one loss.
+    """Raise AgentError for a model that adds losses in its calls, by activity regularizers or `add_loss`.
 
-    Such are activity regularisers and `add_loss`. The latter is known only after a call.
+    Such losses are not supported, since a loss calls the model several times. `add_loss` is detected only after a call.
     """
     active = [layer.name for layer in layers_of(model) if getattr(layer, "activity_regularizer", None) is not None]
     weights = sum(variable.regularizer is not None for variable in model.trainable_variables)

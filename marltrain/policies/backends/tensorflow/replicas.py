@@ -1,4 +1,4 @@
-"""TensorFlow's side of the strategies: backends whose gradients are sums over devices or workers."""
+"""TensorFlow backends for the strategies: their gradients are sums over devices or workers."""
 
 from __future__ import annotations
 
@@ -25,24 +25,27 @@ Gradients = tuple[dict[str, Tensor], list[Tensor]]
 
 
 class Fused:
-    """Metrics [K] and gradients [K, N] as one vector, so that they are summed at one go; it notes names and shapes."""
+    """Packs metrics [K] and gradients [K, N] into one vector, so that one operation sums all of them.
+
+    It records their names and shapes.
+    """
 
     def joined(self, made: Gradients) -> Tensor:
-        """Return them end to end."""
+        """Return all metrics and gradients as one vector."""
         metrics, grads = made
-        agents = grads[0].shape[:1]  # a graph may not know it of a metric: for K = 1 an axis may be broadcast
+        agents = grads[0].shape[:1]  # a metric's static shape may lack it: for K = 1 an axis may be broadcast
         self.names, self.shapes = list(metrics), [*[agents] * len(metrics), *(grad.shape for grad in grads)]
         return tf.concat([tf.reshape(part, [-1]) for part in (*metrics.values(), *grads)], 0)
 
     def parted(self, vector: Tensor) -> Gradients:
-        """Return the vector as what was joined."""
+        """Return the metrics and gradients of a vector from `joined`."""
         pieces = tf.split(vector, [shape.num_elements() for shape in self.shapes])
         parts = [tf.reshape(piece, shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
         return dict(zip(self.names, parts, strict=False)), parts[len(self.names) :]
 
 
 class MirroredBackend(Backend):
-    """Variables with a copy on each device; every device computes the gradient of its part of the rows."""
+    """A backend with a copy of all variables on each device; each device computes gradients over a part of the rows."""
 
     def __init__(self, device: str, strategy: tf.distribute.Strategy) -> None:
         """Use the devices of a `tf.distribute.MirroredStrategy`."""
@@ -56,7 +59,7 @@ class MirroredBackend(Backend):
     def gradients(
         self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: Any, hyper: Any
     ) -> Gradients:
-        """Return metrics and gradients of all devices' rows; see `Backend.gradients`."""
+        """Return metrics and gradients over the rows of all devices; see `Backend.gradients`."""
         fused, count = Fused(), self.mirrors.num_replicas_in_sync
 
         def own(columns: Any, hyper: Any) -> Tensor:
@@ -68,9 +71,9 @@ class MirroredBackend(Backend):
 
 
 class WorkerBackend(Backend):
-    """One of the processes of a `tf.distribute.MultiWorkerMirroredStrategy`, given its own part of the rows.
+    """The backend of one process of a `tf.distribute.MultiWorkerMirroredStrategy`, with its own part of the rows.
 
-    Its variables are its own: every worker moves them by the same sums.
+    Each worker has its own variables and updates them by the same sums of gradients.
     """
 
     def __init__(self, device: str, strategy: tf.distribute.Strategy) -> None:
@@ -81,7 +84,7 @@ class WorkerBackend(Backend):
     def gradients(
         self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: Any, hyper: Any
     ) -> Gradients:
-        """Return metrics and gradients of all workers' rows; see `Backend.gradients`."""
+        """Return metrics and gradients over the rows of all workers; see `Backend.gradients`."""
         fused = Fused()
 
         def own(columns: Any, hyper: Any) -> Tensor:
@@ -93,9 +96,9 @@ class WorkerBackend(Backend):
 
 
 class ChiefBackend(Backend):
-    """The chief of a parameter server cluster: variables live on the servers, workers compute gradients of them.
+    """The chief of a parameter server cluster: the servers hold the variables, the workers compute gradients.
 
-    The chief sums, clips and applies: closures that applied themselves were seen to wait for each other forever.
+    The chief sums, clips and applies the gradients: when workers applied them in their closures, deadlocks occurred.
     """
 
     def __init__(self, device: str, strategy: tf.distribute.ParameterServerStrategy, workers: int) -> None:
@@ -110,19 +113,19 @@ class ChiefBackend(Backend):
         return self.cluster.scope()
 
     def tensor(self, array: Any) -> Any:
-        """Turn a numpy array, or a mapping of them, into tensors of the chief's own."""
+        """Convert a numpy array, or a mapping of arrays, to tensors of the chief."""
         if isinstance(array, dict):
             return {name: self.tensor(inner) for name, inner in array.items()}
         return None if array is None else tf.constant(array)
 
     def function(self, step: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Return the function as it is: what it asks of the workers runs as a graph."""
+        """Return the function unchanged: only the work of the workers runs as a graph."""
         return step
 
     def gradients(
         self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: Any, hyper: Any
     ) -> Gradients:
-        """Return metrics and gradients of all workers' rows; see `Backend.gradients`."""
+        """Return metrics and gradients over the rows of all workers; see `Backend.gradients`."""
         key = loss, tuple(trains)
         if key not in self._graphs:
             self._graphs[key] = self._graph_of(loss, nets, trains)
@@ -143,7 +146,7 @@ class ChiefBackend(Backend):
 
 
 def part_of(columns: Any, part: Any, parts: int) -> Any:
-    """Return one of equally wide parts of the rows of [K, B, ...]; rows that are missing are repeated with weight 0."""
+    """Return one of `parts` equal parts of the rows of [K, B, ...]; the last row, with weight 0, fills up the parts."""
     rows = tf.shape(columns["weight"])[1]
     width = -(-rows // parts)
     wanted = part * width + tf.range(width)
@@ -160,7 +163,7 @@ def part_of(columns: Any, part: Any, parts: int) -> Any:
 
 
 def mirrored(device: str, strategy: Strategy) -> MirroredBackend:
-    """Return the backend of a strategy within this process; raises ConfigError where devices are missing."""
+    """Return the backend of a strategy within this process; raises ConfigError if devices are missing."""
     if isinstance(strategy, LiveStrategy):
         return MirroredBackend(device, strategy.given)
     if not isinstance(strategy, MirroredStrategy):
@@ -177,7 +180,7 @@ def mirrored(device: str, strategy: Strategy) -> MirroredBackend:
 
 
 def _divide_cpu(wanted: int) -> None:
-    """Make the CPU several logical devices, if TensorFlow has not started: it has as many as it began with."""
+    """Divide the CPU into several logical devices; TensorFlow allows that only before its start."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     if len(tf.config.get_logical_device_configuration(cpu) or [None]) >= wanted:
         return
@@ -196,7 +199,7 @@ def _how_to_divide(wanted: int) -> str:
 
 
 def joined(member: Member) -> Any:
-    """Join the other members, over the loopback device; return what this one computes with, or what it lends them."""
+    """Join the cluster over the loopback device; return the backend of a member that learns, or else its server."""
     tf.config.threading.set_intra_op_parallelism_threads(member.threads)
     _take_devices(member)
     jobs = list(_jobs(member))
@@ -217,12 +220,12 @@ def joined(member: Member) -> Any:
 
 
 def _take_devices(member: Member) -> None:
-    """Let this process see one device only: a GPU where the agent learns on one, else none but the CPU."""
+    """Make one device visible to this process: a GPU if the agent learns on a GPU, else only the CPU."""
     gpus = tf.config.list_physical_devices("GPU") if "GPU" in member.device else []
     own = gpus[member.index % len(gpus)] if gpus else None
     tf.config.set_visible_devices([] if own is None else [own], "GPU")
     if own is not None:
-        tf.config.experimental.set_memory_growth(own, True)  # members may have to share it
+        tf.config.experimental.set_memory_growth(own, True)  # several members may share a GPU
 
 
 def _jobs(member: Member) -> Iterator[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""The PyTorch backend: networks, gradients and optimisers behind the names every backend has."""
+"""The PyTorch backend: networks, gradients and optimizers behind the interface common to all backends."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ Loss = Callable[[Mapping[str, Any], Any, Any], tuple[Tensor, dict[str, Tensor]]]
 
 
 class Backend:
-    """Everything a learner asks of a framework.
+    """The operations of a framework that a learner needs.
 
-    shares_memory: whether a tensor and the array that `numpy` makes of it are one memory.
+    shares_memory: whether a tensor and the array that `numpy` returns for it share memory.
     """
 
     name = "torch"
     ops: ModuleType = torch_ops
     strategy: Any = None
-    """How the passes of its learners are spread, set by `make_backend`."""
+    """The strategy that distributes gradient steps over devices or processes, set by `make_backend`."""
 
     def __init__(self, device: str = "auto", *, jit_compile: bool = False) -> None:
-        """Choose a device: "auto" takes a GPU when there is one; raises ConfigError for one that is not there.
+        """Choose a device: "auto" takes a GPU if there is one; raises ConfigError for a device that is missing.
 
-        jit_compile: gradient passes go through `torch.compile`, the first of each shape takes long; but for those that
-            marltrain compiles itself, see `policies.native.passes`.
+        jit_compile: compile gradient steps by `torch.compile`, which takes long at the first call of each shape.
+            marltrain compiles some gradient steps itself instead, see `policies.compiled.gradient_steps`.
         """
         self.jit_compile = jit_compile
         chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
@@ -54,7 +54,7 @@ class Backend:
         self.shares_memory = self.device.type == "cpu"
 
     def tensor(self, array: Any) -> Any:
-        """Turn a numpy array, or a mapping of them, into tensors on the device (no copy on a CPU, if writable)."""
+        """Convert a numpy array, or a mapping of arrays, to tensors on the device (no copy on a CPU, if writable)."""
         if isinstance(array, dict):
             return {name: self.tensor(inner) for name, inner in array.items()}
         if array is None:
@@ -63,40 +63,41 @@ class Backend:
         return torch.from_numpy(contiguous if contiguous.flags.writeable else contiguous.copy()).to(self.device)
 
     def numpy(self, tensor: Tensor) -> Array:
-        """Turn a tensor into a numpy array."""
+        """Convert a tensor to a numpy array."""
         return tensor.detach().cpu().numpy()
 
     def overwrite(self, old: Tensor, new: Array) -> None:
-        """Put a numpy array into a tensor's place."""
+        """Copy a numpy array into a tensor."""
         old.copy_(torch.from_numpy(new))
 
     def function(self, step: Any) -> Callable[..., Tensor]:
-        """Return a bound method over tensors as it runs best: compiled when asked for."""
+        """Return a bound method over tensors, compiled if `jit_compile` is set."""
         return Graph(step) if self.jit_compile else step
 
     def width(self, rows: int) -> int:
-        """Round up the rows of a minibatch, so that ragged ones share a compiled graph."""
+        """Round up the number of rows of a minibatch, so that minibatches of similar sizes share a compiled graph."""
         return rounded_up(rows) if self.jit_compile else rows
 
     def threads(self) -> int:
-        """Return how many threads an operation may use."""
+        """Return the number of threads that an operation may use."""
         return torch.get_num_threads()
 
     def no_gradient(self) -> Any:
-        """Return a context in which nothing is recorded for gradients."""
+        """Return a context in which no gradients are recorded."""
         return torch.no_grad()
 
     def is_module(self, network: object) -> bool:
-        """Say whether `network` is a user's own model of this framework, or a function that makes one."""
+        """Return whether `network` is a user's model of this framework, or a function that makes a model."""
         return isinstance(network, nn.Module) or makes_models(network)
 
     def network(
         self, spec: Any, layout: Any, heads: Sequence[Head], rngs: Sequence[np.random.Generator] | None, rows: int
     ) -> Network:
-        """Build K = `rows` networks: drawn from `rngs`, or zero until loaded when there are none.
+        """Build K = `rows` networks, with initial weights drawn from `rngs`, or zero weights without `rngs`.
 
-        A user's own module is copied, and a function that makes one is called, so that every agent has one of its own;
-        raises AgentError when it does not fit the observations or the heads, ConfigError for one with `jit_compile`.
+        A user's module is copied, and a user's function is called, so that every agent has its own module.
+        Raises AgentError if a module does not fit the observations or the heads, ConfigError for a module with
+        `jit_compile`.
         """
         if isinstance(spec, NetworkSpec):
             made = StackedNetwork(Plan(spec, layout, heads), rows, self.device)
@@ -114,13 +115,13 @@ class Backend:
         return own
 
     def optimiser(self, name: str, network: Network, epsilon: float) -> Optimiser:
-        """Make the named optimiser for one network's weights."""
+        """Make the named optimizer for the weights of a network."""
         return OPTIMISERS[name](network.flat, epsilon)
 
     def gradients(
         self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: Any, hyper: Any
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """Return the metrics [K] and, for each network that `trains` names, the gradient [K, N] of each row's own loss.
+        """Return the metrics [K] and, for each network in `trains`, the gradients [K, N] of the agents' losses.
 
         loss: (nets, columns, hyper) -> (loss [K], metrics).
         """
@@ -144,7 +145,7 @@ class Backend:
     def clip(self, grads: Sequence[Tensor], limit: Tensor) -> tuple[Sequence[Tensor], Tensor, Tensor]:
         """Scale each row of the gradients (in place) to a joint norm of at most `limit` [K].
 
-        Returns the gradients, the networks' own norms before, [networks, K], and the factors [K].
+        Returns the gradients, the norm of each network's gradient before scaling [networks, K], and the factors [K].
         """
         norms = torch.stack([grad.norm(dim=1) for grad in grads])
         factor = (limit / (norms.norm(dim=0) + 1e-6)).clamp(max=1.0)
@@ -153,26 +154,27 @@ class Backend:
         return grads, norms, factor
 
     def rows(self, columns: Mapping[str, Any], index: Array, batch: int) -> dict[str, Any]:
-        """Pick rows of columns [K, B, ...], B = `batch`, by each agent's own index [K, N] -> [K, N, ...]."""
+        """Select rows of columns [K, B, ...], B = `batch`, by each agent's indices [K, N] -> [K, N, ...]."""
         agents = len(index)
         flat = self.tensor((index + np.arange(agents)[:, None] * batch).reshape(-1))
         return {name: _picked(value, flat, agents) for name, value in columns.items()}
 
     def columns(self, value: Any, start: int, stop: int) -> Any:
-        """Return the rows start to stop of [K, B, ...], as a view."""
+        """Return the rows from `start` to `stop` of [K, B, ...], as views."""
         if isinstance(value, dict):
             return {name: inner[:, start:stop] for name, inner in value.items()}
         return None if value is None else value[:, start:stop]
 
     def seeded(self, rng: np.random.Generator) -> AbstractContextManager[None]:
-        """Return a context in which the generators of a user's code are seeded; see `randomness.seeded`."""
+        """Return a context in which the global random generators are seeded; see `randomness.seeded`."""
         return seeded(rng)
 
 
 def _picked(value: Any, flat: Tensor, agents: int) -> Any:
-    """Pick rows of [K, B, ...], K = `agents`, by their numbers `flat` [K * N] among all K * B.
+    """Select rows of [K, B, ...], K = `agents`, by their indices `flat` [K * N] among all K * B.
 
-    Within `rows` it would be a cycle that holds `flat` until the garbage collector comes: after a hundred, by then.
+    A recursive function inside `rows` would be a reference cycle. It would keep `flat` alive until the next garbage
+    collection, by then after about a hundred calls.
     """
     if isinstance(value, dict):
         return {name: _picked(inner, flat, agents) for name, inner in value.items()}
@@ -182,7 +184,10 @@ def _picked(value: Any, flat: Tensor, agents: int) -> Any:
 
 
 def _own_module(given: Any) -> nn.Module:
-    """Copy a user's module, or make one with their function; raises AgentError when that makes something else."""
+    """Return a copy of a user's module, or of the module that a user's function makes.
+
+    Raises AgentError if the function makes something else.
+    """
     made = given if isinstance(given, nn.Module) else given()
     if not isinstance(made, nn.Module):
         name = getattr(given, "__name__", type(given).__name__)
@@ -193,7 +198,7 @@ def _own_module(given: Any) -> nn.Module:
 def _pure_gradients(
     loss: Loss, nets: Mapping[str, Any], trains: Sequence[str], columns: Any, hyper: Any
 ) -> tuple[dict[str, Tensor], list[Tensor]]:
-    """Take the gradients of a function of the flat weights: the form in which `torch.compile` makes one graph of it."""
+    """Return metrics and gradients by a pure function of the flat weights, so that `torch.compile` makes one graph."""
 
     def total(*flats: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         given = {name: partial(nets[name].at, flat) for name, flat in zip(trains, flats, strict=True)}

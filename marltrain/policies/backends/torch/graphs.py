@@ -1,4 +1,4 @@
-"""A function of tensors as a compiled torch graph, one for each structure and shape of its arguments."""
+"""A function of tensors as compiled torch graphs, one graph for each structure and shape of its arguments."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from marltrain.waiting import compiling
 
 
 class Graph(Traces):
-    """Calls a function that returns one tensor through `torch.compile`, for the very shapes it was called with.
+    """Compiles a function that returns one tensor by `torch.compile`, for the exact shapes of its arguments.
 
-    What else it reads (weights, moments) must stay the same tensors of the same shapes: torch's own checks of that are
-    left out, and so is what it does around a graph to find it; with both, a small pass takes a fifth longer
+    Other tensors that the function reads (weights, moments) must stay the same tensors of the same shapes. Torch's
+    checks of them (guards) and its lookup of a graph are skipped; with both, a small gradient step takes a fifth longer
     (`benchmarks/kernels.py`).
     """
 
@@ -32,14 +32,14 @@ class Graph(Traces):
 
 
 class _Compiled:
-    """A trace that is compiled at its first call, and from the second on called without what torch puts around it."""
+    """A trace that is compiled at its first call; later calls run the compiled program without torch's wrappers."""
 
     def __init__(self, call: Callable[..., Tensor], options: dict[str, Any]) -> None:
         self._options = options
         self._program: Callable[..., Sequence[Tensor]] | None = None
-        self._given: list[Any] = []  # what the program was called with: weights, and leaves
-        self._places: list[tuple[int, int]] = []  # (among these, among the leaves)
-        # torch keeps graphs by code object, and without checks it takes the first: every trace has one of its own
+        self._given: list[Any] = []  # arguments of the program: weights and leaves
+        self._places: list[tuple[int, int]] = []  # (index of an argument, index of the same tensor among the leaves)
+        # torch caches graphs by code object and, without guards, takes the first: every trace has its own code object
         own = FunctionType(call.__code__.replace(), call.__globals__, closure=call.__closure__)
         options = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
         self._compiled = torch.compile(own, backend=self._build, dynamic=False, fullgraph=True, options=options)
@@ -53,8 +53,8 @@ class _Compiled:
         return self._program(*given)[0]
 
     def _build(self, graph: Any, examples: Any) -> Callable[..., Any]:
-        """Compile what torch has traced; note what it is called with."""
-        from torch._inductor.compile_fx import compile_fx  # takes its time to load
+        """Compile the traced graph; record the arguments of its call."""
+        from torch._inductor.compile_fx import compile_fx  # slow to import
 
         program: Any = compile_fx(graph, examples, config_patches=self._options)
         self._program = program
@@ -72,5 +72,5 @@ class _Compiled:
         numbers = {id(leaf): i for i, leaf in enumerate(apart)}
         self._places = [(i, numbers[id(tensor)]) for i, tensor in enumerate(self._given) if id(tensor) in numbers]
         for place, _ in self._places:
-            self._given[place] = None  # no batch is kept alive
+            self._given[place] = None  # keeps no batch alive
         return result

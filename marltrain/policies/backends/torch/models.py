@@ -1,4 +1,4 @@
-"""A user's own torch module with its losses and torch optimizers."""
+"""A user's torch module with its losses and torch optimizers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from marltrain.policies.backends.torch.state import checked, packed, unpacked
 
 
 class OwnModel(own.OwnModel):
-    """See `own.OwnModel`."""
+    """A torch module with its losses and optimizers; see `own.OwnModel`."""
 
     framework = "torch"
 
@@ -34,7 +34,7 @@ class OwnModel(own.OwnModel):
         max_grad_norm: float | None = None,
         jit_compile: bool = False,
     ) -> None:
-        """See `own.OwnModel`; with torch a user compiles the model."""
+        """See `own.OwnModel`; jit_compile: must be False, since a user compiles the model by `torch.compile`."""
         if not any(True for _ in model.parameters()):
             raise AgentError(f"CustomAgent: model {type(model).__name__} has no parameters: there is nothing to train")
         if jit_compile:
@@ -45,7 +45,7 @@ class OwnModel(own.OwnModel):
 
     @property
     def device(self) -> torch.device:
-        """That of the first parameter."""
+        """Device of the first parameter."""
         return next(self.model.parameters()).device
 
     def tensors(self, tree: Any) -> Any:
@@ -60,13 +60,13 @@ class OwnModel(own.OwnModel):
 
     @contextmanager
     def acting(self) -> Iterator[None]:
-        """See `own.OwnModel`: in evaluation mode."""
+        """See `own.OwnModel`; the model is in evaluation mode."""
         with torch.no_grad(), _mode(self.model, training=False):
             yield
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """See `own.OwnModel`: in training mode."""
+        """See `own.OwnModel`; the model is in training mode."""
         with _mode(self.model, training=True):
             yield
 
@@ -86,7 +86,7 @@ class OwnModel(own.OwnModel):
             raise own.no_scalar(phase, came)
         if not loss.requires_grad:
             raise own.no_gradient(phase, "parameters")
-        # as named arguments only these get gradients; whatever else the loss touched stays as it is
+        # only these parameters get gradients; `backward` would add to the gradients of all parameters in the loss
         grads = torch.autograd.grad(loss, phase.variables, allow_unused=True)
         if all(grad is None for grad in grads):
             raise own.no_gradient(phase, "parameters")
@@ -102,7 +102,7 @@ class OwnModel(own.OwnModel):
         return copy.deepcopy(self)
 
     def state(self, arrays: dict[str, Array]) -> dict[str, Any]:
-        """See `own.OwnModel`; buffers are among the weights."""
+        """See `own.OwnModel`; the weights include the buffers."""
         optimizers = [phase.optimizer.state_dict() for phase in self.phases]
         return {
             "weights": packed(dict(self.model.state_dict()), "weights", arrays),
@@ -118,7 +118,7 @@ class OwnModel(own.OwnModel):
 
 
 def _phases(model: nn.Module, losses: Mapping[str, Loss], optimizers: Any) -> list[OwnPhase]:
-    """Pair losses with optimizers; raises AgentError for unequal numbers or an optimizer of foreign parameters."""
+    """Pair losses with optimizers; raises AgentError for unequal numbers or for parameters of another model."""
     given = optimizers if isinstance(optimizers, list | tuple | Mapping) else [optimizers]
     mine = {id(parameter) for parameter in model.parameters()}
     phases: list[OwnPhase] = []
@@ -140,7 +140,7 @@ def _phases(model: nn.Module, losses: Mapping[str, Loss], optimizers: Any) -> li
 
 @contextmanager
 def _mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """Put a model into training or evaluation mode, and back."""
+    """Set a model to training or evaluation mode, and restore its mode afterwards."""
     before = model.training
     model.train(training)
     try:

@@ -1,4 +1,4 @@
-"""K networks as one: their weights in one flat buffer, and a user's own module behind the same face."""
+"""K networks whose weights are one flat buffer, and the same interface for a user's own module."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Forward = Callable[..., list[Any]]
 
 
 class Network:
-    """K networks whose weights are views of one buffer `flat` [K, N], so that an optimiser steps them as one array."""
+    """K networks whose weights are views of one buffer `flat` [K, N], which the optimizer updates as one array."""
 
     flat: Tensor
     weights: list[Tensor]
     names: list[str]
 
     def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
-        """Return each head's output [K, B, width]; with `row`, of that one agent only, [1, B, width]."""
+        """Return the output [K, B, width] of each head; with `row`, that of one agent [1, B, width]."""
         raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModuleNetwork")
 
     def arrays(self, row: int) -> dict[str, Array]:
@@ -38,7 +38,7 @@ class Network:
         return {n: w.detach()[row].cpu().numpy().copy() for n, w in zip(self.names, self.weights, strict=True)}
 
     def load(self, row: int, arrays: Mapping[str, Array]) -> None:
-        """Take over one agent's weights; raises SaveError when names or shapes differ."""
+        """Load one agent's weights; raises SaveError if names or shapes differ."""
         if sorted(arrays) != sorted(self.names):
             raise SaveError(f"weights {sorted(arrays)} do not fit a network with {sorted(self.names)}")
         for (name, now), weight in zip(self.arrays(row).items(), self.weights, strict=True):
@@ -46,7 +46,7 @@ class Network:
             weight.data[row].copy_(torch.from_numpy(np.ascontiguousarray(value)))
 
     def assign(self, flat: Tensor) -> None:
-        """Take over all weights [K, N]."""
+        """Replace all weights by `flat` [K, N]."""
         self.flat.copy_(flat)
 
     def copy(self) -> Network:
@@ -54,14 +54,14 @@ class Network:
         raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModuleNetwork")
 
     def in_numpy(self) -> Forward | None:
-        """Return the same network over `numpy_ops`, on the same memory; None where it cannot be."""
+        """Return the same network over `numpy_ops`, on the same memory; None if that is not supported."""
         return None
 
     def moved(self) -> None:
-        """Take note that a pass has moved the weights: nothing to do where all views share their memory."""
+        """Notify the network that its weights have changed; nothing to do, since all views share their memory."""
 
     def follow(self, online: Network, share: Tensor) -> None:
-        """Move each row by its share [K] towards the online network: 1 copies it, 0 leaves it."""
+        """Move each row towards the online network by its share [K]: 1 copies, 0 changes nothing."""
         rows = torch.nonzero(share).flatten()
         if len(rows) == share.numel():
             self.flat.lerp_(online.flat, share.unsqueeze(1))
@@ -87,24 +87,24 @@ class StackedNetwork(Network):
         return [piece.view(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
 
     def draw(self, rngs: Sequence[np.random.Generator]) -> None:
-        """Draw initial weights, each agent's from its own stream."""
+        """Draw initial weights, those of each agent from its own generator."""
         for row, rng in enumerate(rngs):
             for parameter, weight in zip(self.plan.parameters, self.weights, strict=True):
                 weight.data[row].copy_(torch.from_numpy(parameter.draw(rng)))
 
     def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
-        """Return each head's output; see `Network`."""
+        """Return the output of each head; see `Network`."""
         if torch.compiler.is_compiling():
             return self.at(self.flat, obs)
         weights = self.weights if row is None else [weight[row : row + 1] for weight in self.weights]
         return self.plan.forward(ops, weights, obs)
 
     def at(self, flat: Tensor, obs: Any) -> list[Tensor]:
-        """Return each head's output for the weights `flat` [K, N], as a function of both."""
+        """Return the output of each head, as a function of the weights `flat` [K, N] and the observations."""
         return self.plan.forward(ops, self._views(flat), obs)
 
     def in_numpy(self) -> Forward | None:
-        """See `Network`: images and a GPU are left to torch."""
+        """Return the network over `numpy_ops`; None for images and on a GPU, which torch computes."""
         if self.device.type != "cpu" or self.plan.layout.images:
             return None
         weights = [weight.detach().numpy() for weight in self.weights]
@@ -115,7 +115,7 @@ class StackedNetwork(Network):
         return forward
 
     def numbers(self) -> Array | None:
-        """Return all weights [K, N] as numpy sees them, the same memory; None on a GPU."""
+        """Return all weights as a numpy array [K, N] on the same memory; None on a GPU."""
         return self._numbers
 
     def copy(self) -> StackedNetwork:
@@ -126,13 +126,13 @@ class StackedNetwork(Network):
 
 
 class ModuleNetwork(Network):
-    """One agent's own `torch.nn.Module`, its trained parameters moved into the flat buffer (K = 1).
+    """A user's `torch.nn.Module` for one agent (K = 1), its trainable parameters moved into the flat buffer.
 
-    It is in evaluation mode wherever no gradient is recorded (acting, targets), else in training mode.
+    The module is in evaluation mode while no gradients are recorded (acting, targets), else in training mode.
     """
 
     def __init__(self, module: nn.Module, heads: Sequence[Head], device: torch.device) -> None:
-        """Take the module over: its parameters become views of the buffer."""
+        """Wrap the module: its parameters become views of the buffer."""
         if any(is_lazy(parameter) for parameter in module.parameters()):
             raise AgentError(
                 f"module {type(module).__name__} has parameters without a shape yet (nn.LazyLinear and the like). "
@@ -151,7 +151,7 @@ class ModuleNetwork(Network):
             start += parameter.numel()
 
     def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
-        """Return the module's output, cut into the heads' widths, with the leading axis K = 1 put back."""
+        """Return the module's output, split by the heads' widths, with the leading axis K = 1 restored."""
         if self.module.training != torch.is_grad_enabled():
             self.module.train(torch.is_grad_enabled())
         rows = {name: value[0] for name, value in obs.items()} if isinstance(obs, dict) else obs[0]
@@ -171,7 +171,7 @@ class ModuleNetwork(Network):
         return structure_of(self.module)
 
     def try_out(self, layout: Layout) -> None:
-        """Run it once on observations of zeros; raises AgentError when it cannot take them or answers wrongly."""
+        """Run the module once on observations of zeros; raises AgentError if it fails or its output does not fit."""
         shapes = {name: (2, *shape) for name, (shape, _) in layout.shapes.items()}
         try:
             with torch.no_grad():
@@ -192,14 +192,14 @@ class ModuleNetwork(Network):
         return {name: value.detach().cpu().numpy().copy() for name, value in self.module.state_dict().items()}
 
     def load(self, row: int, arrays: Mapping[str, Array]) -> None:
-        """Take over parameters and buffers; raises SaveError when names or shapes differ."""
+        """Load parameters and buffers; raises SaveError if names or shapes differ."""
         try:
             self.module.load_state_dict({name: torch.from_numpy(np.array(a)) for name, a in arrays.items()})
         except RuntimeError as error:
             raise SaveError(f"weights do not fit module {type(self.module).__name__}: {error}") from error
 
     def follow(self, online: Network, share: Tensor) -> None:
-        """Follow the weights, and take over the buffers (running statistics) whenever anything moves."""
+        """Move the weights towards the online network; copy the buffers (running statistics) if any share is not 0."""
         super().follow(online, share)
         if isinstance(online, ModuleNetwork) and bool(share.any()):
             for mine, theirs in zip(self.module.buffers(), online.module.buffers(), strict=True):

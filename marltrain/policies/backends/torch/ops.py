@@ -1,6 +1,6 @@
-"""The names that algorithms are written in, for PyTorch.
+"""The array operations that algorithms use, for PyTorch.
 
-Arrays carry a leading axis K (agents). Most names are plain aliases; `axis` arguments are positional.
+Arrays have a leading axis K (agents). Most names are plain aliases; `axis` arguments are positional.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ zeros_like, ones_like = torch.zeros_like, torch.ones_like
 
 
 class _Tanh(torch.autograd.Function):
-    """tanh by numpy: torch's goes through MKL, slow on some processors (benchmarks/kernels.py)."""
+    """tanh by numpy: torch's own uses MKL, which is slow on some processors (benchmarks/kernels.py)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -37,9 +37,10 @@ class _Tanh(torch.autograd.Function):
 
 
 class _TanhByExp(torch.autograd.Function):
-    """tanh for a compiled graph: numpy is out of reach there, and the compiler's own takes longer.
+    """tanh for a compiled graph, which cannot call numpy.
 
-    Forward and backward it takes 1.4 times as long (benchmarks/kernels.py). Ours is off by 2e-7 at most.
+    The compiler's own tanh takes 1.4 times as long, forward and backward (benchmarks/kernels.py). The error of this
+    tanh is at most 2e-7.
     """
 
     @staticmethod
@@ -58,7 +59,7 @@ class _TanhByExp(torch.autograd.Function):
 
 
 def tanh(x: Tensor) -> Tensor:
-    """Hyperbolic tangent."""
+    """Return the hyperbolic tangent."""
     if x.device.type != "cpu":
         return torch.tanh(x)
     if torch.compiler.is_compiling():
@@ -71,33 +72,33 @@ def tanh(x: Tensor) -> Tensor:
 
 
 def log_softmax(x: Tensor, axis: int) -> Tensor:
-    """Logarithm of the softmax; over few choices faster as two steps than as torch's one."""
+    """Return the logarithm of the softmax; for few choices, two operations are faster than torch's single one."""
     return x - x.logsumexp(axis, keepdim=True)
 
 
 def sum(x: Tensor, axis: int) -> Tensor:
-    """Sum over one axis."""
+    """Return the sum over one axis."""
     return x.sum(axis)
 
 
 def mean(x: Tensor, axis: int) -> Tensor:
-    """Mean over one axis."""
+    """Return the mean over one axis."""
     return x.mean(axis)
 
 
 def max(x: Tensor, axis: int) -> Tensor:
-    """Largest value along one axis."""
+    """Return the largest value along one axis."""
     return x.amax(axis)
 
 
 def argmax(x: Tensor, axis: int) -> Tensor:
-    """Place of the (first) largest value along one axis."""
+    """Return the index of the (first) largest value along one axis."""
     return x.argmax(axis)
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:
-    """Pick x[..., index] along the last axis; index has one axis less than x."""
-    if torch.compiler.is_compiling() and x.shape[-1] <= NARROW:  # a sum of few, unlike a gather, becomes vector code
+    """Select x[..., index] along the last axis; index has one axis less than x."""
+    if torch.compiler.is_compiling() and x.shape[-1] <= NARROW:  # unlike a gather, a short sum is vectorized
         chosen = torch.arange(x.shape[-1], device=x.device) == index.unsqueeze(-1)
         return torch.where(chosen, x, 0.0).sum(-1)
     return x.gather(-1, index.unsqueeze(-1)).squeeze(-1)
@@ -109,27 +110,27 @@ def only(x: Tensor, chosen: Tensor) -> Tensor:
 
 
 def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
-    """Join along an axis."""
+    """Concatenate along an axis."""
     return torch.cat(list(parts), axis)
 
 
 def split(x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
-    """Cut the last axis into pieces of the given sizes."""
+    """Split the last axis into pieces of the given sizes."""
     return x.split(list(sizes), -1)
 
 
 def stack(parts: Sequence[Tensor], axis: int) -> Tensor:
-    """Join along a new axis."""
+    """Stack along a new axis."""
     return torch.stack(list(parts), axis)
 
 
 def stop_gradient(x: Tensor) -> Tensor:
-    """Return the values without their history."""
+    """Return the values without their gradient history."""
     return x.detach()
 
 
 def flag(x: Tensor) -> Tensor:
-    """Turn booleans into 0.0 and 1.0."""
+    """Convert booleans to 0.0 and 1.0."""
     return x.to(torch.float32)
 
 
@@ -139,8 +140,8 @@ NARROW, MANY_ROWS = 16, 64
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return x @ weight + bias for K layers at once: [K, B, in], [K, in, out], [K, out] -> [K, B, out].
 
-    A batch through a layer of few outputs is computed with columns of zeros beside them: on a CPU the product with 5
-    columns takes longer than with 16 (benchmarks/kernels.py).
+    A layer with few outputs is padded with columns of zeros for large batches: on a CPU, the product with 5 columns
+    takes longer than with 16 (benchmarks/kernels.py).
     """
     outputs = weight.shape[2]
     if torch.compiler.is_compiling() and outputs < NARROW:
@@ -154,7 +155,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _narrow(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The same, transposed, for a compiled graph: rows lie side by side, and what follows becomes vector code."""
+    """Compute `linear` transposed, for a compiled graph: rows are contiguous, so later operations are vectorized."""
     return (torch.bmm(weight.transpose(1, 2), x.transpose(1, 2)) + bias.unsqueeze(2)).transpose(1, 2)
 
 
@@ -164,12 +165,12 @@ def append_constants(x: Tensor, constants: Tensor) -> Tensor:
 
 
 def scaled_image(x: Tensor) -> Tensor:
-    """Turn uint8 pixels into float32 in [0, 1]."""
+    """Convert uint8 pixels to float32 in [0, 1]."""
     return x.to(torch.float32) / 255.0
 
 
 def channels_first(x: Tensor, order: str) -> Tensor:
-    """Bring images to [K, B, C, H, W]; `order` says where the channels are ("none", "first", "last", "stacked")."""
+    """Convert images to [K, B, C, H, W]; order: position of the channels ("none", "first", "last", "stacked")."""
     if order == "none":
         return x.unsqueeze(2)
     if order == "last":
@@ -182,12 +183,12 @@ def channels_first(x: Tensor, order: str) -> Tensor:
 def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
     """Convolve K stacks: [K, B, C, H, W] with [K, O, C, h, w] -> [K, B, O, H', W'].
 
-    A loop over K: a grouped convolution takes as long on a CPU and needs both operands copied.
+    It loops over K: a grouped convolution takes as long on a CPU and needs copies of both operands.
     """
     rows = [functional.conv2d(x[k], weight[k], bias[k], stride) for k in range(x.shape[0])]
     return torch.stack(rows) if len(rows) > 1 else rows[0].unsqueeze(0)
 
 
 def flatten(x: Tensor) -> Tensor:
-    """Flatten everything behind [K, B]."""
+    """Flatten all axes after [K, B]."""
     return x.flatten(2)

@@ -1,6 +1,6 @@
-"""Optimisers over a flat buffer [K, N]: row k is agent k, with its own learning rate, moments and step count.
+"""Optimizers over a flat buffer [K, N]: row k is agent k, with its own learning rate, moments and step count.
 
-Rows that do not learn are skipped, not multiplied by zero: Adam moves a row whose gradient is zero.
+Rows that do not learn are skipped; a gradient of zero is not enough, since Adam still changes such a row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from marltrain.policies.backends.torch.networks import Network
 
 
 class Optimiser:
-    """State arrays `slots` (name -> [K, N]) and `count` [K], and one rule to move weights."""
+    """An update rule with its state: arrays `slots` (name -> [K, N]) and `count` [K, 1]."""
 
     slot_names: tuple[str, ...] = ()
 
@@ -29,7 +29,7 @@ class Optimiser:
         self.count = torch.zeros(flat.shape[0], 1, device=flat.device)
 
     def step(self, network: Network, grad: Tensor, rate: Tensor, due: Tensor | None) -> None:
-        """Move a network by gradients [K, N] at rates [K]; `due` [K] bool (None: all) are the rows that learn."""
+        """Update a network by gradients [K, N] at learning rates [K]; due: rows that learn, [K] bool (None: all)."""
         state = {"flat": network.flat, **self.state()}
         moved = state if due is None else {name: value.clone() for name, value in state.items()}
         moved["count"] += 1
@@ -50,7 +50,7 @@ class Optimiser:
         return {name: slot[row].cpu().numpy().copy() for name, slot in self.state().items()}
 
     def load(self, row: int, arrays: Mapping[str, Array]) -> None:
-        """Take over one agent's moments; raises SaveError when they are another optimiser's."""
+        """Load one agent's moments and step count; raises SaveError if they are another optimizer's."""
         if set(arrays) != {*self.slots, "count"}:
             raise SaveError(f"optimiser state {sorted(arrays)} is not one of {type(self).__name__}")
         for name, slot in self.state().items():
@@ -66,7 +66,7 @@ class Adam(Optimiser):
         first, second = slots["first"], slots["second"]
         first.lerp_(grad, 0.1)
         second.mul_(0.999).addcmul_(grad, grad, value=0.001)
-        # 1 - beta**count, without the digits that the difference loses in float32 while count is small
+        # 1 - beta**count by expm1: the plain difference loses digits in float32 while count is small
         spread = (second / -torch.expm1(count * math.log(0.999))).sqrt_().add_(self.epsilon)
         flat.sub_(first.mul(rate / -torch.expm1(count * math.log(0.9))).div_(spread))
 

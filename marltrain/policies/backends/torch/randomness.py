@@ -1,4 +1,4 @@
-"""What a user's own torch code draws from, seeded from its agent's stream."""
+"""Random generators of a user's torch code, seeded from its agent's generator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from marltrain.policies.backends.randomness import numpy_seeded
 
 @contextmanager
 def seeded(rng: np.random.Generator) -> Iterator[None]:
-    """Seed torch's and numpy's global generators from an agent's stream, and put them back afterwards."""
+    """Seed torch's and numpy's global generators from an agent's generator; restore them afterwards."""
     seed = int(rng.integers(2**31))
     with torch.random.fork_rng(), numpy_seeded(seed):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed takes 100 us, this 1 us

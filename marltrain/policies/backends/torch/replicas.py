@@ -1,4 +1,4 @@
-"""PyTorch's side of `DataParallel`: processes that sum their gradients over gloo."""
+"""PyTorch backend for `DataParallel`: processes that sum their gradients by gloo."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from marltrain.policies.learner.parallel.strategies import Member
 
 
 def joined(member: Member) -> Backend:
-    """Join the other processes, over the loopback device; return what this one computes with."""
+    """Join the process group over the loopback device; return the backend of this process."""
     torch.set_num_threads(member.threads)
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
     if loopback is not None:
@@ -28,12 +28,12 @@ def joined(member: Member) -> Backend:
 
 
 class ReplicaBackend(Backend):
-    """A backend whose metrics and gradients are the sums over all processes, the same bits in each."""
+    """A backend whose metrics and gradients are sums over all processes, bit-identical in all of them."""
 
     def gradients(
         self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: Any, hyper: Any
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """Return metrics and gradients of all processes' rows; see `Backend.gradients`."""
+        """Return metrics and gradients over the rows of all processes; see `Backend.gradients`."""
         metrics, grads = super().gradients(loss, nets, trains, columns, hyper)
         parts = [*metrics.values(), *grads]
         fused = torch.cat([part.reshape(-1) for part in parts])

@@ -1,4 +1,4 @@
-"""State of torch objects as JSON values and numpy arrays: what a file can hold without unpickling."""
+"""State of torch objects as JSON values and numpy arrays, which a file holds without pickling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from marltrain.files import MOST_COUNTED
 from marltrain.layout import Array
 
 NOT_NEGATIVE = {"step", "exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum", "var", "count"}
-"""What torch's optimizers, and running statistics, never bring below zero."""
+"""Names of values in torch's optimizers and running statistics that are never negative."""
 
 
 def packed(tree: Any, name: str, arrays: dict[str, Array]) -> Any:
@@ -39,7 +39,7 @@ def packed(tree: Any, name: str, arrays: dict[str, Array]) -> Any:
 
 
 def unpacked(tree: Any, arrays: Mapping[Any, Array]) -> Any:
-    """Return the `state_dict` that `packed` took apart; raises SaveError for anything else."""
+    """Return the `state_dict` from a result of `packed`; raises SaveError for anything else."""
     if not isinstance(tree, dict):
         return tree
     kind, value = next(iter(tree.items())) if len(tree) == 1 else ("", [])
@@ -54,10 +54,10 @@ def unpacked(tree: Any, arrays: Mapping[Any, Array]) -> Any:
 
 
 def checked(saved: Any, now: Any, where: str) -> Any:
-    """Return the `state_dict` that was saved; raises SaveError, naming the place, for numbers that no training gives.
+    """Return the saved `state_dict`; raises SaveError, with the path of the value, for impossible values.
 
-    now: that of the object which is to take it. A number must be finite where that one is: a model may keep infinities.
-    Step counts, and what a root is taken of, are not below zero; a number does not take the place of text.
+    now: the `state_dict` of the object that loads it. A number must be finite if the number in `now` is finite, since a
+    model may hold infinities. Step counts and means of squares must not be negative. A number must not replace text.
     """
     if isinstance(saved, Mapping):
         known = now if isinstance(now, Mapping) else {}
@@ -83,5 +83,5 @@ def _check_numbers(saved: Array, now: Array | None, where: str) -> None:
 
 
 def _kind(value: Any) -> type:
-    """Return the type of a value, one for all numbers."""
+    """Return the type of a value, with float for all numbers."""
     return float if type(value) in (int, float) else type(value)

@@ -1,6 +1,6 @@
-"""Named child processes: start, requests, answers, and errors of lost processes.
+"""Named child processes: start, requests, answers, and errors of failed processes.
 
-A child answers once when it is ready, and then every message that it is sent. It ends when its parent does.
+A child sends one answer when it is ready, then one answer per message. It ends when its parent ends.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from marltrain.children import end_with_the_parent, fate, here_only, settle, sta
 from marltrain.errors import WorkerError
 
 _PATIENCE = 5.0
-"""Seconds that a child gets to end by itself."""
+"""Timeout in seconds for a child to end."""
 _GRACE = 1.0
-"""Seconds to see whether a child that failed only suffered from another's death."""
+"""Seconds to check whether a child failed because another child died."""
 
 
 Make = Callable[[Any], Callable[[Any], Any]]
-"""Makes, from a task, what handles a child's messages."""
+"""(task) -> handler, a function (message) -> answer."""
 
 
 class ProcessFailure(NamedTuple):
-    """What went wrong in a child: the error and the child's own traceback."""
+    """Error of a child: the message and the child's traceback."""
 
     message: str
     traceback: str
 
     @classmethod
     def of(cls, error: Exception) -> ProcessFailure:
-        """Describe an exception that was just caught."""
+        """Return the failure of a caught exception."""
         return cls(f"{type(error).__name__}: {error}", "".join(tracebacks.format_exception(error)))
 
 
 class Processes:
-    """Children that work together: when one dies or fails, all are ended, and a WorkerError names it."""
+    """Child processes that work together; if one dies or fails, all are ended and WorkerError names it."""
 
     def __init__(self, names: Sequence[str], make: Make, tasks: Sequence[Any], advice: str) -> None:
-        """Start one child a task, which makes its handler of messages by `make(task)`; wait until all are ready.
+        """Start one child per task, which creates its message handler with `make(task)`; wait until all are ready.
 
-        names: of the children, in full, for errors.  advice: what a user may do about a child that died.
+        names: full names of the children, for errors.  advice: advice in the error about a child that died.
         """
         self.names, self.advice = list(names), advice
         self._processes: list[Any] = []
@@ -62,13 +62,13 @@ class Processes:
 
     @property
     def pids(self) -> list[int]:
-        """The children's process numbers."""
+        """The children's process ids."""
         return [process.pid for process in self._processes]
 
     def ask(self, messages: Sequence[Any]) -> list[Any]:
-        """Send message i to child i and return their answers; raises WorkerError when any child cannot go on.
+        """Send message i to child i and return the answers; raises WorkerError if a child dies or fails.
 
-        However it is left but by returning, all children are ended: later answers would be to an earlier question.
+        Any exception ends all children, because a later call would read answers to an earlier message.
         """
         try:
             for i, message in enumerate(messages):
@@ -101,7 +101,7 @@ class Processes:
         return [got[i] for i in range(count)]
 
     def _look(self, got: dict[int, Any]) -> None:
-        """Wait until something happens, and take the answers that are there."""
+        """Wait for an answer or the end of a child, then receive the available answers."""
         wait([*self._pipes, *(process.sentinel for process in self._processes)])
         self._check_alive()
         for i, pipe in enumerate(self._pipes):
@@ -121,7 +121,7 @@ class Processes:
                 self._died(i)
 
     def _failed(self, i: int, failure: ProcessFailure) -> NoReturn:
-        """Raise what a child reported, or another's death if that is why it failed."""
+        """Raise WorkerError for a child's failure, or for the death of another child that caused it."""
         end = time.monotonic() + _GRACE
         while time.monotonic() < end:
             self._check_alive()
@@ -137,7 +137,7 @@ class Processes:
 
 
 def serve(pipe: Connection, make: Make, task: Any) -> None:
-    """Be a child: answer messages until the parent closes the pipe; an exception is an answer, too."""
+    """Run a child: answer messages until the parent closes the pipe; an exception is sent as a `ProcessFailure`."""
     settle()
     end_with_the_parent(patience=0.0)
     handle: Callable[[Any], Any] | None = None
@@ -154,11 +154,11 @@ def serve(pipe: Connection, make: Make, task: Any) -> None:
             pipe.send(answer)
             message = pipe.recv()
     except (EOFError, OSError):
-        os._exit(0)  # the pipe is closed; a framework's own way out may wait for others that are gone
+        os._exit(0)  # the pipe is closed; a framework's exit handlers may block on ended processes
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Return ports of the loopback device that nobody listens on."""
+    """Return unused ports of the loopback device."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -167,7 +167,7 @@ def free_ports(count: int) -> tuple[int, ...]:
 
 
 def _finish(processes: list[Any], pipes: list[Connection]) -> None:
-    """A closed pipe tells a child to end; one that is in the middle of something is ended."""
+    """Close the pipes, then kill and join all children."""
     while pipes:
         pipes.pop().close()
     for process in processes:

@@ -1,4 +1,4 @@
-"""One replica process: it makes gradient steps over its part of the rows, together with the other replicas."""
+"""One replica process, which makes gradient steps on its part of the rows together with the other replicas."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from marltrain.policies.learner.weights import Weights
 
 
 class Replica:
-    """What a member of a strategy does: called with an order, it returns the answer."""
+    """Message handler of a member of a strategy: (order) -> answer."""
 
     def __init__(self, member: Member) -> None:
-        """Join the other members; hold the agents' weights, unless the member only lends itself to them."""
+        """Connect to the other members; create the agents' weights if the member holds a learner."""
         with _quiet(until_the_end=not member.learns):
             joined = import_module(f"marltrain.policies.backends.{member.backend}.replicas").joined(member)
         self.speaks = member.index == 0
@@ -31,24 +31,27 @@ class Replica:
         self.hold(member.algorithm, member.num_agents)
 
     def __call__(self, order: tuple[Any, ...]) -> Any:
-        """Carry out an order: the name of a method, and its arguments."""
+        """Execute an order (method name, *arguments) and return the result."""
         name, *arguments = order
         return getattr(self, name)(*arguments)
 
     def hold(self, algorithm: bytes, num_agents: int) -> None:
-        """Hold the weights of so many agents, zero until others are assigned."""
-        kind, *made_of = cloudpickle.loads(algorithm)  # bytes of the process that started this one
+        """Create the weights of `num_agents` agents, with zeros until `assign` is called."""
+        kind, *made_of = cloudpickle.loads(algorithm)  # bytes from the parent process
         held = kind(*made_of)
         self.weights = Weights(held, self.backend, num_agents, None)
         parts = held, self.backend, self.weights.nets, self.weights.optimisers
         self.steps = [PartialGradientStep(phase, *parts) for phase in held.phases]
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
-        """Take over weights, moments and step counts."""
+        """Set weights, moments and step counts."""
         self.weights.assign(arrays)
 
     def make(self, phase: int, columns: Mapping[str, Any], numbers: Array, due: Array) -> Any:
-        """Make one gradient step with the other members; the first one returns (names of metrics, values [M, K])."""
+        """Make one gradient step with the other members.
+
+        Returns (metric names, values [M, K]) on member 0, None on the others.
+        """
         step, backend = self.steps[phase], self.backend
         measured = step(backend.tensor(columns), backend.tensor(numbers), due)
         return (step.metrics, backend.numpy(measured)) if self.speaks else None
@@ -58,15 +61,15 @@ class Replica:
         return self.weights.trained()
 
     def follow(self, share: Array) -> None:
-        """Move the targets."""
+        """Move the target networks by `share` [K]."""
         self.weights.follow(share)
 
 
 @contextmanager
 def _quiet(*, until_the_end: bool) -> Iterator[None]:
-    """Keep what a framework prints when it starts off the user's terminal: each process would print it again.
+    """Suppress the output of a framework's start, which each process would print again.
 
-    until_the_end: keep later words off, too: those of a helper tell who connected to it.
+    until_the_end: also suppress later output; a helper prints each connection.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     kept = {stream: os.dup(stream) for stream in (1, 2)}

@@ -1,4 +1,4 @@
-"""Replicas: child processes that compute the gradient steps of a learner together, each on a part of the rows."""
+"""Replicas: child processes that compute the gradient steps of a learner, each on a part of the rows."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ _ADVICE = (
 
 
 class Replicas(GradientSteps):
-    """The passes of one learner, made by a strategy's processes; the first update starts them.
+    """The gradient passes of one learner in the processes of a strategy, which the first update starts.
 
-    Each process holds a learner of the same agents. It is loaded from the learner of this process at the start, and
-    whenever that was loaded itself; after every update the learner of this process takes over what was moved.
+    Each process holds a replica of the learner. The replicas are loaded from the learner at the start and after the
+    learner has loaded an agent. After every update the learner copies the updated weights from a replica.
     """
 
     def __init__(self, strategy: Strategy, algorithm: Algorithm, backend: Any, num_agents: int) -> None:
-        """Start nothing yet; raises ConfigError for an algorithm that cannot be sent to another process."""
+        """Prepare the processes without starting them; raises ConfigError for an algorithm that cannot be pickled."""
         self.team = Team(strategy, algorithm, backend, num_agents)
         super().__init__([SharedGradientStep(n, phase, self.team) for n, phase in enumerate(algorithm.phases)])
 
     def begin(self, weights: Weights) -> None:
-        """Start the processes, and load what they do not have."""
+        """Start the processes, and load the weights if the replicas are outdated."""
         self.team.start()
         if self.team.outdated:
             self.team.ask_all("assign", weights.trained(targets=True))
             self.team.outdated = False
 
     def end(self, weights: Weights) -> None:
-        """Take over weights and moments; they are the same in every replica, so the first is asked."""
+        """Copy weights and moments from the first replica; all replicas have the same values."""
         if self.team.moved:
             weights.assign(self.team.ask([("trained",)])[0])
             self.team.moved = False
 
     def follow(self, weights: Weights, share: Array) -> None:
-        """Have the replicas' targets follow as well."""
+        """Move the target networks of the replicas and of the learner by `share` [K]."""
         self.team.ask_all("follow", share)
         super().follow(weights, share)
 
     def outdated(self) -> None:
-        """Load the replicas anew before the next pass."""
+        """Load the replicas again before the next update."""
         self.team.outdated = True
 
     def close(self) -> None:
@@ -66,18 +66,18 @@ class Replicas(GradientSteps):
 class Team:
     """The processes of a strategy, for one learner.
 
-    outdated: the learner holds what they do not.  moved: they hold what the learner does not.
+    outdated: whether the processes lack the learner's weights.  moved: whether the learner lacks their updates.
     """
 
     def __init__(self, strategy: Strategy, algorithm: Algorithm, backend: Any, num_agents: int) -> None:
-        """Note what the processes will be told; raises ConfigError for what cannot be sent."""
+        """Prepare the arguments of the processes; raises ConfigError for an algorithm that cannot be pickled."""
         self.strategy, self.algorithm, self.backend, self.num_agents = strategy, algorithm, backend, num_agents
         self.outdated, self.moved = True, False
         self._sent = _by_value(strategy, algorithm)
         self._processes: Processes | None = None
 
     def start(self) -> None:
-        """Start the processes, unless they run; raises WorkerError when one cannot."""
+        """Start the processes unless they are running; raises WorkerError if one fails."""
         if self._processes is not None:
             return
         names, backend = self.strategy.members(), self.backend
@@ -90,7 +90,10 @@ class Team:
         self._processes = Processes([f"{name} of {self.strategy}" for name in names], Replica, members, _ADVICE)
 
     def ask(self, orders: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Give order i to member i, and return their answers; a WorkerError names who cannot go on, and ends all."""
+        """Send order i to member i and return the answers.
+
+        If a member dies or fails, all processes are ended and WorkerError names the member.
+        """
         if self._processes is None:
             raise RuntimeError("the processes are started by Replicas.begin")
         try:
@@ -100,31 +103,31 @@ class Team:
             raise
 
     def ask_all(self, *order: Any) -> list[Any]:
-        """Give every member that holds a learner the same order."""
+        """Send the same order to every member that holds a learner."""
         return self.ask([order] * self.strategy.learning())
 
     def close(self) -> None:
-        """End the processes; `start` starts them anew."""
+        """End the processes; `start` starts them again."""
         if self._processes is not None:
             self._processes.close()
         self._processes, self.outdated, self.moved = None, True, False
 
     @property
     def pids(self) -> dict[str, int]:
-        """The process number of each member that runs."""
+        """The process id of each running member."""
         return {} if self._processes is None else dict(zip(self.strategy.members(), self._processes.pids, strict=True))
 
 
 class SharedGradientStep:
-    """One phase's pass, as a learner calls it: what needs all rows is done here, the rest by the replicas."""
+    """The gradient pass of one phase: `over_rows` runs in this process, the rest in the replicas."""
 
     def __init__(self, number: int, phase: Phase, team: Team) -> None:
-        """Stand for a phase, the `number`-th of its algorithm."""
+        """Store the phase and its index `number` in the algorithm."""
         self.number, self.phase, self.team = number, phase, team
         self.metrics: tuple[str, ...] = ()
 
     def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
-        """Make one pass for the rows that are `due` [K] bool; see `GradientStep`."""
+        """Make one gradient pass for the agents where `due` [K] is True; see `GradientStep`."""
         team, batch = self.team, TensorBatch(**columns)
         with team.backend.no_gradient():
             team.algorithm.over_rows(team.backend.ops, batch)
@@ -142,7 +145,7 @@ class SharedGradientStep:
 
 
 def part_of(columns: Mapping[str, Any], part: int, parts: int) -> dict[str, Any]:
-    """Return one of equally wide parts of the rows of [K, B, ...]; rows that are missing are repeated with weight 0."""
+    """Return part `part` of `parts` equal parts of rows [K, B, ...]; missing rows are copies with weight 0."""
     rows = columns["weight"].shape[1]
     width = -(-rows // parts)
     wanted = np.arange(part * width, (part + 1) * width)
@@ -152,14 +155,14 @@ def part_of(columns: Mapping[str, Any], part: int, parts: int) -> dict[str, Any]
 
 
 def _cut(value: Any, index: Array) -> Any:
-    """Pick rows; within `part_of` it would be a cycle for the garbage collector."""
+    """Select rows; as a closure in `part_of` it would create a reference cycle."""
     if isinstance(value, Mapping):
         return {name: _cut(inner, index) for name, inner in value.items()}
     return None if value is None else value[:, index]
 
 
 def _by_value(strategy: Strategy, algorithm: Algorithm) -> bytes:
-    """Return what an algorithm is made of; cloudpickle takes along a class that only the user's script knows."""
+    """Return an algorithm's class and arguments as bytes; cloudpickle includes classes of the user's script."""
     made_of = type(algorithm), algorithm.settings, algorithm.layout, algorithm.action_space
     try:
         return bytes(cloudpickle.dumps(made_of))

@@ -9,39 +9,39 @@ from marltrain.config import checked_arguments, setting, validate
 from marltrain.errors import ConfigError, did_you_mean
 
 MOST = 1024
-"""Devices or processes of one machine that share a minibatch."""
+"""Maximum number of devices or processes of one machine that share a minibatch."""
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """How a learner's minibatches are shared out: replicas compute gradients of their rows, the sum is applied.
+    """Base class of strategies: replicas compute gradients on parts of a minibatch, and the sum is applied.
 
-    backend: the framework that it belongs to.
+    backend: the framework of the strategy.
     """
 
     backend: ClassVar[str]
 
     def __post_init__(self) -> None:
-        """Check the numbers; raises ConfigError."""
+        """Check the settings; raises ConfigError."""
         validate(self, type(self).__name__)
 
     def members(self) -> tuple[str, ...]:
-        """Name the processes that it starts; none: the learner's own process does everything."""
+        """Return the names of the started processes; empty if all work is in the learner's own process."""
         return ()
 
     def learning(self) -> int:
-        """Return how many of them, the first ones, are given rows and hold a learner."""
+        """Return the number of processes that get rows and hold a learner; these are the first ones."""
         return len(self.members())
 
     def computing(self) -> int:
-        """Return how many of them compute at the same time."""
+        """Return the number of processes that compute at the same time."""
         return len(self.members())
 
 
 @checked_arguments
 @dataclass(frozen=True)
 class MirroredStrategy(Strategy):
-    """Devices of this process, by `tf.distribute.MirroredStrategy`: the first GPUs, or as many logical CPUs."""
+    """Devices of this process with `tf.distribute.MirroredStrategy`: the first GPUs, or as many logical CPUs."""
 
     backend: ClassVar[str] = "tensorflow"
     replicas: int = setting(2, doc="devices that share a minibatch", low=1, high=MOST)
@@ -49,7 +49,7 @@ class MirroredStrategy(Strategy):
 
 @dataclass(frozen=True)
 class LiveStrategy(Strategy):
-    """A user's own `tf.distribute.MirroredStrategy`: the devices that it names."""
+    """The devices of a `tf.distribute.MirroredStrategy` object given by the user."""
 
     backend: ClassVar[str] = "tensorflow"
     given: Any = setting(doc="the object")
@@ -58,22 +58,22 @@ class LiveStrategy(Strategy):
 @checked_arguments
 @dataclass(frozen=True)
 class MultiWorkerMirroredStrategy(Strategy):
-    """Worker processes that sum gradients among themselves, by `tf.distribute.MultiWorkerMirroredStrategy`."""
+    """Worker processes that sum gradients with `tf.distribute.MultiWorkerMirroredStrategy`."""
 
     backend: ClassVar[str] = "tensorflow"
     workers: int = setting(2, doc="processes that share a minibatch", low=1, high=MOST)
 
     def members(self) -> tuple[str, ...]:
-        """Name the workers."""
+        """Return the names of the workers."""
         return tuple(f"worker {i}" for i in range(self.workers))
 
 
 @checked_arguments
 @dataclass(frozen=True)
 class ParameterServerStrategy(Strategy):
-    """Servers hold the weights, workers compute gradients, a chief sums and applies them, all in step.
+    """Servers hold the weights, workers compute gradients, and a chief sums and applies them, synchronously.
 
-    By `tf.distribute.ParameterServerStrategy` and its coordinator.
+    Uses `tf.distribute.ParameterServerStrategy` and its coordinator.
     """
 
     backend: ClassVar[str] = "tensorflow"
@@ -81,39 +81,39 @@ class ParameterServerStrategy(Strategy):
     servers: int = setting(1, doc="processes that hold weights and moments", low=1, high=MOST)
 
     def members(self) -> tuple[str, ...]:
-        """Name the chief, the workers and the servers."""
+        """Return the names of the chief, the workers and the servers."""
         helpers = [f"worker {i}" for i in range(self.workers)] + [f"server {i}" for i in range(self.servers)]
         return ("chief", *helpers)
 
     def learning(self) -> int:
-        """Only the chief holds a learner; it gives the others their work."""
+        """Return 1: only the chief holds a learner; it distributes the work."""
         return 1
 
     def computing(self) -> int:
-        """The workers; the chief and the servers have little to do meanwhile."""
+        """Return the number of workers; chief and servers need little computing time."""
         return self.workers
 
 
 @checked_arguments
 @dataclass(frozen=True)
 class DataParallel(Strategy):
-    """Processes that sum gradients among themselves, by `torch.distributed` (gloo)."""
+    """Processes that sum gradients with `torch.distributed` (gloo)."""
 
     backend: ClassVar[str] = "torch"
     processes: int = setting(2, doc="processes that share a minibatch", low=1, high=MOST)
 
     def members(self) -> tuple[str, ...]:
-        """Name the processes."""
+        """Return the names of the processes."""
         return tuple(f"process {i}" for i in range(self.processes))
 
 
 @dataclass(frozen=True)
 class Member:
-    """What one process of a strategy is told.
+    """Arguments of one process of a strategy.
 
-    index: its place in `strategy.members()`.  ports: a free one on the loopback device for each of them.
-    backend, device, threads: what it computes with.  num_agents: K.
-    algorithm: class, settings, layout and action space, by cloudpickle.
+    index: its index in `strategy.members()`.  ports: one free port of the loopback device per member.
+    backend, device: names of its backend and device.  threads: its number of threads.  num_agents: K.
+    algorithm: class, settings, layout and action space, pickled with cloudpickle.
     """
 
     strategy: Strategy
@@ -127,7 +127,7 @@ class Member:
 
     @property
     def learns(self) -> bool:
-        """Whether it holds a learner; others lend themselves to those that do."""
+        """Whether the member holds a learner; the other members assist those."""
         return self.index < self.strategy.learning()
 
 
@@ -138,10 +138,10 @@ STRATEGIES: dict[str, type[Strategy]] = {
 
 
 def chosen(given: Any, backend: str) -> Strategy | None:
-    """Return the strategy that a user means.
+    """Return the strategy for the argument `strategy=` of an agent.
 
-    given: a strategy, the name of one, which means its defaults, a live `tf.distribute.MirroredStrategy`, or None.
-    Raises ConfigError for anything else, and for a strategy of another backend.
+    given: a strategy, its name for the default settings, a `tf.distribute.MirroredStrategy` object, or None.
+    Raises ConfigError for any other value, and for a strategy of another backend.
     """
     if given is None:
         return None
@@ -174,7 +174,7 @@ def _known(given: Any) -> Strategy:
 
 
 def _starts_itself(module: str, name: str) -> str:
-    """Say what to write in place of an object that would connect the user's own process to a cluster."""
+    """Return a hint for strategy objects that would connect the user's own process to a cluster, otherwise ""."""
     meant = {
         "CollectiveAllReduce": "MultiWorkerMirroredStrategy(workers=2)",
         "ParameterServer": "ParameterServerStrategy(workers=2, servers=1)",
