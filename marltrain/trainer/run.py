@@ -19,7 +19,7 @@ from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.spec import Step
 from marltrain.trainer.callbacks import Moment
-from marltrain.trainer.collecting.double_buffer import DoubleBufferedCollector, nobody_interferes
+from marltrain.trainer.collecting.double_buffer import DoubleBufferedCollector, no_callback_interferes
 from marltrain.trainer.collecting.rollout import Actors, Recorder
 from marltrain.trainer.collecting.stepwise import SyncCollector
 from marltrain.trainer.context import RunContext
@@ -319,7 +319,7 @@ class Run:
         envs = self.parts.envs
         collector = Recorder(self._actors, self.parts.streams)
         stepwise = SyncCollector(envs, collector, partial(received, envs, envs.recv, self._note_faults))
-        if self.trainer.settings.double_buffer and nobody_interferes(self.parts.callbacks):
+        if self.trainer.settings.double_buffer and no_callback_interferes(self.parts.callbacks):
             return DoubleBufferedCollector(
                 envs, collector, partial(received, envs, on_faults=self._note_faults), self._episodes_left
             )

@@ -16,10 +16,9 @@ from marltrain.layout import Array, Obs
 from marltrain.policies.algorithms.base import Algorithm, TensorBatch
 from marltrain.policies.batch import Acted, AgentState, Batch, Rollout
 from marltrain.policies.learner.actor import Actor
-from marltrain.policies.learner.gradient_step import GradientStep, GradientSteps
+from marltrain.policies.learner.gradient_step import GradientStep, GradientSteps, MeanMetrics
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.learner import PURPOSES, Learner, Pace
-from marltrain.policies.learner.mean_metrics import MeanMetrics
 from marltrain.policies.learner.minibatches import Minibatches, columns_of, shares_of
 from marltrain.policies.learner.parallel.replicas import Replicas
 from marltrain.policies.learner.weights import Weights
@@ -120,7 +119,7 @@ class AlgorithmLearner(Learner):
     def act_directly(self) -> None:
         """See `Learner`."""
         self.actor.use(self.weights.nets)
-        self._rest = _nobody
+        self._rest = _no_thread
 
     def loop_state(self) -> State:
         """Return the weights of the acting copies; empty if it acts with the networks that it trains."""
@@ -317,5 +316,5 @@ class AlgorithmLearner(Learner):
         self.renew_copies()
 
 
-def _nobody() -> None:
+def _no_thread() -> None:
     """Do nothing: there is no learner thread."""

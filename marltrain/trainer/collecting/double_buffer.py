@@ -51,7 +51,7 @@ def check_agents(units: Iterable[Unit]) -> None:
             )
 
 
-def nobody_interferes(callbacks: CallbackList) -> bool:
+def no_callback_interferes(callbacks: CallbackList) -> bool:
     """Return whether no callback can change how agents act after every step; warn if one can."""
     if found := callbacks.interfering(("on_step", "on_collect", "on_episode_start", "on_episode_end")):
         warnings.warn(
