@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from marltrain.cli import _settings_of_agents
+from marltrain.cli.agents import settings_of_agents
 from marltrain.errors import (
     ALSO_CALLED,
     LONGEST,
@@ -66,7 +66,7 @@ def test_names_in_other_libraries_and_whole_words_come_before_letters(name, know
 
 
 def test_names_in_other_libraries_lead_to_settings_that_exist():
-    known = {*_settings_of_agents(), *TrainerSettings.__dataclass_fields__}
+    known = {*settings_of_agents(), *TrainerSettings.__dataclass_fields__}
     assert set(ALSO_CALLED.values()) <= known
     assert not known & set(ALSO_CALLED)
 

@@ -1,0 +1,88 @@
+"""The options `--algo` and `--set`: the algorithm of each player, and settings of the agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+from marltrain.errors import ConfigError, did_you_mean, nearest
+
+AGENT_ARGUMENTS = ("device", "jit_compile", "strategy")
+"""Arguments of every agent that `--set` accepts besides the settings of its algorithm."""
+
+
+def settings_of_agents() -> list[str]:
+    """Return the names that `--set` accepts, for all algorithms."""
+    return [*dict.fromkeys(field.name for settings in _settings().values() for field in settings), *AGENT_ARGUMENTS]
+
+
+def settings_help() -> str:
+    """Return a list of every algorithm's settings with their defaults, as text."""
+    lines = [
+        "a VALUE is a Python literal, text, a schedule or a network:",
+        "  --set learning_rate=1e-3 --set 'epsilon=linear(1, 0.05, 20000)' --set 'network=MLP((128, 128))'",
+        "each player its own algorithm, and settings of some players:",
+        "  --algo wolf=dqn --algo 'hare_*=ppo' --set wolf.learning_starts=500 --set gamma=0.95",
+    ]
+    for algo, settings in _settings().items():
+        lines += ["", f"settings of {algo}:"]
+        for field in settings:
+            default = "" if field.default is MISSING else f" (default: {_text(field.default)})"
+            lines.append(f"  {field.name:<22}{field.metadata.get('doc', '')}{default}")
+    return "\n".join(lines)
+
+
+def _settings() -> dict[str, tuple[Field[Any], ...]]:
+    """Return the fields of the settings of every algorithm, by its name."""
+    from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+
+    return {algo: fields(agent_class(algo).algorithm_class.Settings) for algo in ALGORITHMS}
+
+
+def _text(value: Any) -> str:
+    """Return a default as the user would write it."""
+    describe = getattr(value, "describe", None)
+    if describe is None:
+        return str(value)
+    described = dict(describe())
+    kind = described.pop("kind", described.pop("type", type(value).__name__))
+    return f"{kind}({', '.join(map(str, described.values()))})"
+
+
+def algorithms_and_settings(texts: Sequence[str], settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the argument `name` of `make_agents`, with settings PLAYER.KEY in its entries, and the common settings."""
+    entries = {} if len(texts) == 1 and "=" not in texts[0] else _entries(texts)
+    common: dict[str, Any] = {}
+    for name, value in settings.items():
+        player, dot, key = name.rpartition(".")
+        _check_setting(name, key)
+        if dot and player not in entries:
+            hint = did_you_mean(player, entries) or f" Give one with --algo {player}=ALGO, or write --set {key}=..."
+            raise ConfigError(f"--set {name}: no --algo is given for {player!r}.{hint}")
+        (entries[player][1] if dot else common)[key] = value
+    return entries or texts[0], common
+
+
+def _entries(texts: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Parse PLAYER=ALGO texts; raises ConfigError for other texts and for a repeated player."""
+    entries: dict[str, tuple[str, dict[str, Any]]] = {}
+    for text in texts:
+        player, _, algo = text.rpartition("=")
+        if not player or not algo:
+            raise ConfigError(f"--algo takes one ALGO for all players, or PLAYER=ALGO for each, got {text!r}")
+        if player in entries:
+            raise ConfigError(f"--algo names {player!r} twice")
+        entries[player] = (algo, {})
+    return entries
+
+
+def _check_setting(name: str, key: str) -> None:
+    """Raise ConfigError if `--set` names a setting of the trainer instead of the agents."""
+    from marltrain.trainer.settings import TrainerSettings
+
+    of_agents, of_trainer = settings_of_agents(), [field.name for field in fields(TrainerSettings)]
+    near = nearest(key, [*of_agents, *of_trainer])
+    if near not in ("", *of_agents):
+        option = "--" + near.replace("_", "-")
+        raise ConfigError(f"--set {name}: no agent has this setting. Did you mean the trainer's option {option!r}?")

@@ -1,0 +1,110 @@
+"""The commands by name, and `main`: it runs one, prints errors in one line and returns the exit code."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from marltrain.cli.envs import add_envs_arguments, envs
+from marltrain.cli.options import Parser
+from marltrain.cli.plot import add_plot_arguments, plot
+from marltrain.cli.runs import add_play_arguments, add_test_arguments, play, test
+from marltrain.cli.train import add_train_arguments, print_how_to_resume, train
+from marltrain.errors import ConfigError, MarlTrainError, did_you_mean
+from marltrain.version import __version__
+
+INTERRUPTED = 130
+"""Exit code of a command ended by Ctrl-C, as in a shell."""
+BROKEN_PIPE = 141
+"""Exit code of a command whose reader is gone (SIGPIPE), as in a shell."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of the command line.
+
+    summary: one line for the help.  add_arguments: adds its arguments to a parser.
+    run: runs the command with the given options; returns the folder of an interrupted run, else None.
+    """
+
+    summary: str
+    add_arguments: Callable[[Parser], None]
+    run: Callable[[dict[str, Any]], Path | None]
+
+
+COMMANDS = {
+    "train": Command("train agents, one a player, in an environment", add_train_arguments, train),
+    "test": Command("play test episodes with a run's agents and print what they earn", add_test_arguments, test),
+    "play": Command("watch or film a run's agents", add_play_arguments, play),
+    "plot": Command("draw the learning curves of runs", add_plot_arguments, plot),
+    "envs": Command("list the environments that can be named", add_envs_arguments, envs),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code.
+
+    0: success.  1: failure.  2: wrong arguments.  130: ended by Ctrl-C or SIGTERM.  141: the reader of the output, such
+    as `head`, is gone.
+    """
+    try:
+        try:
+            return _run(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            sys.stdout.flush()  # here, so that a missing reader is handled below
+    except BrokenPipeError:
+        if not _reader_gone():
+            raise
+        return BROKEN_PIPE
+    except MarlTrainError as error:
+        print(f"marltrain: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+        return 2 if isinstance(error, ValueError) else 1
+    except KeyboardInterrupt:
+        print("marltrain: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Run a command; return its exit code: 0, or 130 for an interrupted run."""
+    name, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
+    if name in ("-h", "--help"):
+        print(_overview())
+    elif name == "--version":
+        print(f"marltrain {__version__}")
+    elif name not in COMMANDS:
+        raise ConfigError(f"no command is called {name!r}.{did_you_mean(name, COMMANDS)}"
+                          f" There are {', '.join(COMMANDS)}")  # fmt: skip
+    else:
+        command = COMMANDS[name]
+        parser = Parser(name, command.summary)
+        command.add_arguments(parser)
+        interrupted = command.run(parser.read(rest))
+        if interrupted is not None:
+            print_how_to_resume(rest, interrupted)
+            return INTERRUPTED
+    return 0
+
+
+def _overview() -> str:
+    lines = ["usage: marltrain COMMAND ...", "", "Train several agents at once in one environment.", "", "commands:"]
+    lines += [f"  {name:<8}{command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join([*lines, "", "`marltrain COMMAND --help` tells more. `marltrain --version` prints the version."])
+
+
+def _reader_gone() -> bool:
+    """Return whether the reader of stdout is gone; if so, redirect Python's final flush to the null device."""
+    try:
+        output = sys.stdout.fileno()
+    except (OSError, ValueError):  # stdout is not a file, as in a notebook
+        return False
+    pipe = select.poll()
+    pipe.register(output, 0)
+    gone = any(state & (select.POLLERR | select.POLLHUP) for _, state in pipe.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    return gone

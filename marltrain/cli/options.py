@@ -1,0 +1,124 @@
+"""The parser of a command's options, and how the values of options are parsed."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from marltrain.errors import ConfigError, did_you_mean, nearest
+
+
+class Parser(argparse.ArgumentParser):
+    """Parser of one command's arguments; an unknown option raises ConfigError, which suggests the nearest option."""
+
+    def __init__(self, command: str, summary: str) -> None:
+        """Create the parser; it rejects abbreviated options, since they may be typing errors."""
+        super().__init__(
+            prog=f"marltrain {command}",
+            description=summary,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            argument_default=argparse.SUPPRESS,  # omitted options are not passed on: defaults live elsewhere
+        )
+        self.command = command
+        self.elsewhere: dict[str, str] = {}
+        """Names that are not options -> how to write them; for suggestions."""
+
+    def read(self, arguments: Sequence[str]) -> dict[str, Any]:
+        """Return the given options by name; raises ConfigError for unknown options and wrong values."""
+        known = self._option_string_actions
+        for argument in arguments:
+            option = argument.partition("=")[0]
+            if re.match(r"--?[A-Za-z]", option) and option not in known:
+                near = nearest(option, [*known, *self.elsewhere])
+                hint = f" Did you mean {self.elsewhere.get(near, near)!r}?" if near else ""
+                raise ConfigError(f"{self.command} has no option {option!r}.{hint}")
+        return vars(self.parse_args(list(arguments)))
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ConfigError with a message of argparse."""
+        raise ConfigError(f"{self.command}: {message}")
+
+
+def pop_given(options: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Remove options from `options` and return those that the user gave."""
+    return {name: options.pop(name) for name in names if name in options}
+
+
+def add_working_folder(env: str) -> None:
+    """Add the working folder to sys.path if the user names a module, unless Python runs with a safe path."""
+    if ":" in env and not sys.flags.safe_path and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last: a file there must not shadow an installed module
+
+
+def integer(text: str) -> int:
+    """Parse an integer, such as 1000000, 1_000_000 or 1e6; raises ValueError for other text."""
+    try:
+        return int(text)
+    except ValueError:
+        value = float(text)
+    if not value.is_integer():
+        raise ValueError(f"{text} is no integer")
+    return int(value)
+
+
+def or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a parser that returns None for "none", and calls `parse` for other text."""
+
+    def optional(text: str) -> Any:
+        return None if text.lower() == "none" else parse(text)
+
+    optional.__name__ = parse.__name__  # argparse shows this name in messages
+    return optional
+
+
+def key_values(option: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Parse KEY=VALUE texts; raises ConfigError for a text without "=" and for a repeated key."""
+    values: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"{option} takes KEY=VALUE, got {text!r}")
+        if key in values:
+            raise ConfigError(f"{option} names {key!r} twice")
+        try:
+            values[key] = parse_value(value)
+        except ConfigError as error:
+            raise ConfigError(f"{option} {key}: {error}") from error
+    return values
+
+
+def parse_value(text: str) -> Any:
+    """Parse a value: a Python literal, a schedule or a network such as MLP((128, 128)); else return the text."""
+    if text.lower() in ("true", "false", "none"):
+        return {"true": True, "false": False, "none": None}[text.lower()]
+    try:
+        node = ast.parse(text, mode="eval").body
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            return ast.literal_eval(node)
+    except (ValueError, SyntaxError):
+        return text
+    return _call(node, node.func.id, text)
+
+
+def _call(node: ast.Call, name: str, text: str) -> Any:
+    """Return the schedule or network that a call expression describes; raises ConfigError for other calls."""
+    from marltrain.policies.networks import CNN, MLP
+    from marltrain.policies.schedules import cosine, exponential, linear
+
+    makers: dict[str, Callable[..., Any]] = {
+        "CNN": CNN, "MLP": MLP, "cosine": cosine, "exponential": exponential, "linear": linear,
+    }  # fmt: skip
+    if name not in makers:
+        raise ConfigError(f"{text!r}: there is no {name!r}.{did_you_mean(name, makers)}")
+    try:
+        arguments = [ast.literal_eval(argument) for argument in node.args]
+        named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+        return makers[name](*arguments, **named)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{text!r} cannot be made: {error}") from error

@@ -1,0 +1,134 @@
+"""`marltrain test` and `marltrain play`: open the folder of a run, and play episodes with its agents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from marltrain.cli.options import Parser, add_working_folder, integer, or_none, pop_given
+from marltrain.errors import ConfigError, SaveError, did_you_mean
+from marltrain.files import read_json, whole_folder
+
+if TYPE_CHECKING:
+    from marltrain.policies.agents.agent import Agent
+    from marltrain.trainer.evaluating.evaluation import TestResult
+
+CONFIG = "config.json"
+
+
+def add_test_arguments(parser: Parser) -> None:
+    """Add the arguments of `marltrain test`."""
+    from marltrain.trainer.settings import TEST_STEPS
+
+    _add_run_arguments(parser)
+    limit = f"env steps after which the test is cut (default: {TEST_STEPS})"
+    parser.add_argument("--max-test-steps", type=or_none(integer), metavar="INT|none", help=limit)
+
+
+def add_play_arguments(parser: Parser) -> None:
+    """Add the arguments of `marltrain play`."""
+    _add_run_arguments(parser)
+    parser.add_argument("--out", metavar="FILE", help="film it: a .gif or .mp4 (default: show a window)")
+    parser.add_argument("--fps", type=float, metavar="FLOAT", help="pictures a second")
+    parser.add_argument("--explore", action="store_true", help="let agents explore as in training")
+
+
+def _add_run_arguments(parser: Parser) -> None:
+    parser.add_argument("run", metavar="RUN", help="folder of a run")
+    parser.add_argument(
+        "--agents", choices=("best", "last"), help="which of its agents (default: best; last where no test was played)"
+    )
+    parser.add_argument("--random", action="append", metavar="PLAYER", help="let this player play at random")
+    parser.add_argument("--env", help="namespace/name or module:attribute, for a run of an environment of your own")
+    parser.add_argument("--episodes", type=integer, metavar="INT", help="how many")
+    parser.add_argument("--seed", type=integer, metavar="INT", help="of the episodes; drawn where none is given")
+
+
+def test(options: dict[str, Any]) -> None:
+    """Play test episodes with a run's agents and print their returns."""
+    from marltrain.trainer.decentralized import DecentralizedTrainer
+
+    run = _open_run(options)
+    limit = pop_given(options, "max_test_steps")
+    trainer = DecentralizedTrainer(run.env, env_args=run.env_args, seed=run.seed, progress=False, **limit)
+    _print_test(trainer.test(run.agents, **options), run.seed)
+
+
+def play(options: dict[str, Any]) -> None:
+    """Show or film episodes of a run's agents and print their returns."""
+    from marltrain.trainer.play import play as play_episodes
+
+    run, greedy = _open_run(options), not options.pop("explore", False)
+    returns = play_episodes(run.env, run.agents, env_args=run.env_args, greedy=greedy, seed=run.seed, **options)
+    for episode, row in enumerate(returns):
+        print(f"episode {episode}: returns {', '.join(f'{value:.4g}' for value in row)}")
+    print(f"seed {run.seed}" + (f", filmed to {options['out']}" if "out" in options else ""))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Content of a run's folder, its environment and its agents, and the seed of the episodes."""
+
+    env: str
+    env_args: dict[str, Any]
+    agents: list[Agent]
+    seed: int
+
+
+def _open_run(options: dict[str, Any]) -> _Run:
+    """Return the run that the options name; raises SaveError for a bad folder, ConfigError for a wrong player."""
+    from marltrain.envs import probe, resolve
+    from marltrain.envs.registry import imports_only_known
+    from marltrain.policies.agents.fixed import RandomAgent
+    from marltrain.policies.agents.saving import load
+    from marltrain.random import fresh_seed
+
+    folder = whole_folder(options.pop("run"))
+    config = read_json(folder / CONFIG)
+    env, env_args = (config.get("env"), config.get("env_args")) if isinstance(config, dict) else (None, None)
+    if not isinstance(env, str) or not isinstance(env_args, dict):
+        raise SaveError(f"{folder / CONFIG}: names no environment")
+    if "env" not in options and not imports_only_known(env):
+        raise SaveError(f"{folder / CONFIG}: the run's environment is {env!r}. No file may choose what code is run: if "
+                        "you know this one, name it yourself with --env")  # fmt: skip
+    if "env" in options:
+        env = options.pop("env")
+        add_working_folder(env)
+    names = probe(resolve(env, env_args)).names
+    agents = load(_agents_of(folder, options.pop("agents", None)))
+    for player in options.pop("random", []):
+        if player not in names:
+            raise ConfigError(f"--random: {env} has no player {player!r}.{did_you_mean(player, names)}"
+                              f" There are {', '.join(names)}")  # fmt: skip
+        agents[names.index(player)] = RandomAgent()
+    return _Run(env, env_args, agents, options.pop("seed") if "seed" in options else fresh_seed())
+
+
+def _agents_of(folder: Path, name: str | None) -> Path:
+    """Return the folder of a run's agents: the one named, else the best, or the last ones if no test was played.
+
+    Raises SaveError if there are none.
+    """
+    if name is not None:
+        return folder / name
+    try:
+        return whole_folder(folder / "best")
+    except SaveError:
+        if not (folder / "last").is_dir():
+            raise
+    print(f"{folder} holds no best agents, since no test was played: these are the last, {folder / 'last'}")
+    return folder / "last"
+
+
+def _print_test(result: TestResult, seed: int) -> None:
+    low, high = result.interval
+    cut = f", {result.num_unfinished:,} of them cut" if result.num_unfinished else ""
+    print(f"mean return {result.mean:.4g} (95 % interval {low:.4g} to {high:.4g}), {len(result.lengths):,} episodes "
+          f"of {result.lengths.mean():.1f} env steps{cut}, seed {seed}")  # fmt: skip
+    width = max(len("player"), *map(len, result.names))
+    counts = [] if result.wins is None or result.losses is None else [result.wins, result.losses]
+    print(f"{'player':<{width}}  {'return':>9}" + (f"  {'won':>7}  {'lost':>7}" if counts else ""))
+    for p, name in enumerate(result.names):
+        shares = "".join(f"  {count[p] / len(result.lengths):>7.1%}" for count in counts)
+        print(f"{name:<{width}}  {result.returns[:, p].mean():>9.4g}{shares}")

@@ -1,0 +1,143 @@
+"""`marltrain train`: its options, the training, and what it prints at the end."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from marltrain.cli.agents import algorithms_and_settings, settings_help, settings_of_agents
+from marltrain.cli.options import Parser, add_working_folder, integer, key_values, or_none, pop_given
+from marltrain.errors import ConfigError
+
+
+def add_train_arguments(parser: Parser) -> None:
+    """Add the arguments of `marltrain train`."""
+    from marltrain.trainer.make_agents import make_agents
+    from marltrain.trainer.settings import TrainerSettings
+
+    backend = inspect.signature(make_agents).parameters["backend"].default
+    parser.add_argument("env", metavar="ENV", help="namespace/name (see `marltrain envs`) or module:attribute")
+    parser.add_argument("--algo", action="append", required=True, metavar="[PLAYER=]ALGO",
+                        help="algorithm: ppo, dqn, ...; once for each player or pattern, or one for all")  # fmt: skip
+    parser.add_argument("--tuned", action="store_true", help="begin with the settings known to work for this pair")
+    parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="argument of the environment")
+    parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="setting of the agents, see below")
+    parser.add_argument("--share", action="store_true", help="one agent for all players of equal spaces")
+    parser.add_argument("--self-play", action="store_true", help="--share, and test against random players")
+    parser.add_argument("--backend", help=f"framework (default: {backend})")
+    parser.add_argument("--run-dir", metavar="FOLDER", help="where all files go (default: a new one in runs/)")
+    parser.add_argument(
+        "--checkpoint", type=integer, metavar="INT", help="env steps between checkpoints (default: none)"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --run-dir")
+    parser.add_argument("--any-threads", action="store_true", help="resume with another number of threads too")
+    parser.add_argument("--team-reward", help="one reward for all, in learning only: mean or sum")
+    _add_fields(parser.add_argument_group("the trainer's settings"), TrainerSettings)
+    parser.elsewhere = {name: f"--set {name}=..." for name in settings_of_agents()}
+    parser.epilog = settings_help()
+
+
+def _add_fields(group: Any, settings: type) -> None:
+    """Add an option for every field of a settings dataclass, with its type, documentation and default."""
+    kinds: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
+    for field in fields(settings):
+        kind = next(kinds[word] for word in str(field.type).split(" | ") if word in kinds)
+        choices = field.metadata["choices"]
+        text = field.metadata["doc"] + (f": {' or '.join(choices)}" if choices else "")
+        text += "" if field.default is None else f" (default: {field.default})"
+        option = "--" + field.name.replace("_", "-")
+        if kind is bool:
+            group.add_argument(option, action=argparse.BooleanOptionalAction, help=text)
+        else:
+            parse: Callable[[str], Any] = integer if kind is int else kind
+            metavar = kind.__name__.upper()
+            if str(field.type).endswith("| None") and field.default is not None:
+                parse, metavar = or_none(parse), f"{metavar}|none"
+            group.add_argument(option, type=parse, metavar=metavar, help=text)
+
+
+def train(options: dict[str, Any]) -> Path | None:
+    """Train, and print the result; return the run's folder if it was interrupted."""
+    from marltrain.policies.agents.fixed import RandomAgent
+    from marltrain.trainer.decentralized import DecentralizedTrainer
+    from marltrain.trainer.make_agents import make_agents
+    from marltrain.trainer.saving.checkpoint import Checkpoint
+    from marltrain.trainer.tuned import tuned
+
+    add_working_folder(options["env"])
+    env, self_play = options.pop("env"), options.pop("self_play", False)
+    env_args = key_values("--env-arg", options.pop("env_arg", []))
+    algo, hyper = algorithms_and_settings(options.pop("algo"), key_values("--set", options.pop("set", [])))
+    for option, on in (("--tuned", options.get("tuned")), ("--self-play", self_play)):
+        if on and not isinstance(algo, str):
+            raise ConfigError(f"{option} needs one algorithm for all players: --algo ALGO")
+    of_agents = pop_given(options, "share", "backend") | ({"share": True} if self_play else {})
+    known = tuned(algo, env) if options.pop("tuned", False) else {"trainer": {}, "agents": {}}
+    resuming, here = _pop_resume(options), Path.cwd()
+    try:
+        callbacks = [Checkpoint(every_steps=options.pop("checkpoint"))] if "checkpoint" in options else []
+    except ConfigError as error:
+        raise ConfigError(f"--checkpoint: {error}") from error
+    trainer = DecentralizedTrainer(env, env_args=env_args, callbacks=callbacks, **{**known["trainer"], **options})
+    agents = make_agents(algo, env, env_args=env_args, seed=trainer.seed, **{**known["agents"], **hyper, **of_agents})
+    test_agents = [agents[0], *(RandomAgent() for _ in agents[1:])] if self_play else None
+    mask = [agent.learns for agent in agents]
+    result = trainer.train(agents, mask if any(mask) else [1] * len(agents), test_agents=test_agents, **resuming)
+    folder = Path(result["run_dir"])
+    if not Path(options.get("run_dir", "")).is_absolute() and folder.is_relative_to(here) and here == Path.cwd():
+        folder = folder.relative_to(here)  # show it relative, as the user gave it
+    _print_result(result, env, folder)
+    return folder if result["stop_reason"] == "interrupted" else None
+
+
+def _pop_resume(options: dict[str, Any]) -> dict[str, Any]:
+    """Remove the options of resuming from `options` and return them as arguments of `train`; raises ConfigError."""
+    resume, any_threads = options.pop("resume", False), options.pop("any_threads", False)
+    if any_threads and not resume:
+        raise ConfigError("--any-threads has a meaning only with --resume")
+    if resume and "run_dir" not in options:
+        raise ConfigError("--resume: name the folder of the run with --run-dir")
+    return {"resume": options["run_dir"], "any_threads": any_threads} if resume else {}
+
+
+def _print_result(result: Mapping[str, Any], env: str, folder: Path) -> None:
+    """Print the result of training, the files written and the next commands."""
+    from marltrain.envs.registry import imports_only_known
+
+    tests = result["history"]
+    print(
+        f"{result['num_collected_episodes']:,} episodes, {result['num_collected_steps']:,} env steps, "
+        f"{result['num_gradient_steps']:,} gradient steps in {result['training_time']:.1f} s; "
+        f"ended by {result['stop_reason']}"
+    )
+    if len(tests):
+        first, best, last = tests["metric"].iloc[0], tests["metric"][tests["best"]].iloc[-1], tests["metric"].iloc[-1]
+        print(f"metric: {first:.4g} at first, {best:.4g} at best, {last:.4g} at last")
+    if result["num_faults"]:
+        print(f"{result['num_faults']:,} faults of environments, {result['num_dropped_steps']:,} env steps dropped")
+    for name in ("best", "last", "history.parquet", "episodes.parquet", "faults.parquet", "metrics.png", "config.json"):
+        if (folder / name).exists():
+            print(f"  {folder / name}")
+    option = "" if imports_only_known(env) else f" --env {env}"
+    print(f"next: marltrain test {folder}{option}, marltrain play {folder}{option}, marltrain plot {folder}")
+
+
+def print_how_to_resume(arguments: Sequence[str], folder: Path) -> None:
+    """Print the command that resumes an interrupted run."""
+    from marltrain.trainer.saving.checkpoint import newest
+
+    if newest(folder) is None:
+        print("interrupted: there is no checkpoint to go on from; --checkpoint STEPS writes some")
+        return
+    kept = [
+        word
+        for before, word in pairwise(["train", *arguments])
+        if before != "--run-dir" and word not in ("--run-dir", "--resume") and not word.startswith("--run-dir=")
+    ]
+    print(f"go on with: {shlex.join(['marltrain', 'train', *kept, '--run-dir', str(folder), '--resume'])}")
