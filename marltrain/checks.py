@@ -1,4 +1,4 @@
-"""Checks of arrays read from a file, before they are used.
+"""Checks of values and arrays read from a file, before they are used.
 
 A checksum shows only that a file is undamaged: a forged file can carry a correct checksum, too. Therefore every
 number that compiled code or numpy uses to address memory is checked against its bounds here.
@@ -6,6 +6,7 @@ number that compiled code or numpy uses to address memory is checked against its
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,30 @@ from gymnasium import Space, spaces
 
 from marltrain.errors import SaveError
 from marltrain.layout import Array
+
+MOST_COUNTED = 2**53
+"""Largest count accepted from a file: float64, the dtype of counts in tables, represents all integers up to it."""
+
+
+def of_type(what: str, value: Any, *kinds: type) -> Any:
+    """Return a value read from a file; raises SaveError unless its type is one of `kinds`; bool is not int here."""
+    if type(value) not in kinds:
+        raise SaveError(f"{what} must be of type {' or '.join(kind.__name__ for kind in kinds)}, got {value!r:.80}")
+    return value
+
+
+def counted(what: str, value: Any, low: int = 0, high: int = MOST_COUNTED) -> int:
+    """Return a count read from a file; raises SaveError unless it is an integer from `low` to `high`."""
+    if not low <= of_type(what, value, int) <= high:
+        raise SaveError(f"{what} must be from {low} to {high}, got {value!r:.80}")
+    return int(value)
+
+
+def check_memory(what: object, size: int) -> None:
+    """Raise SaveError if `size` bytes exceed this machine's memory; without effect if its size is unknown."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else size
+    if size > memory:
+        raise SaveError(f"{what}: {size:,} bytes, and this machine's memory has {memory:,}")
 
 
 def shaped(what: str, values: Any, dtype: Any, shape: tuple[int, ...]) -> Array:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from marltrain.checks import actions, finite, shaped, within
+from marltrain.checks import actions, counted, finite, of_type, shaped, within
 from marltrain.errors import SaveError
 
 
@@ -43,3 +43,16 @@ def test_what_nobody_reads_may_be_anything():
     finite("it", np.array([[0.0, 1.0], [np.nan, np.inf]]), where)
     within("it", np.array([1, 99]), 0, 2, where)
     actions("it", np.array([1, -7]), spaces.Discrete(2), where)
+
+
+def test_a_value_of_another_type_is_told():
+    assert of_type("it", 1, int, float) == 1
+    for wrong in (True, "1", None, 1.5):
+        with pytest.raises(SaveError, match=r"it must be of type int, got"):
+            of_type("it", wrong, int)
+
+
+@pytest.mark.parametrize("wrong", [-1, 2**53 + 1, True, 1.0, "1", None])
+def test_a_count_is_a_whole_number_that_may_be_counted_on(wrong):
+    with pytest.raises(SaveError, match="it must be"):
+        counted("it", wrong)

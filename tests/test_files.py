@@ -7,28 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marltrain import files
 from marltrain.errors import SaveError
 from marltrain.files import (
-    State,
-    check_signed,
-    counted,
+    check_own_checksum,
+    complete_folder,
     inside,
-    of_type,
     path_of,
-    plain,
     read_arrays,
-    read_json,
     replacing,
     replacing_folder,
     sha256,
-    signed,
-    whole_folder,
+    with_checksum,
     write_arrays,
-    write_json,
 )
-from marltrain.policies.networks import MLP
-from marltrain.policies.schedules import linear
+from marltrain.json_files import read_json, write_json
 
 
 def names(folder):
@@ -79,16 +71,16 @@ def test_a_crash_between_the_moves_loses_nothing(tmp_path, monkeypatch, failing)
     with pytest.raises(KeyboardInterrupt), replacing_folder(target) as beside:
         (beside / "a").write_text("new")
     monkeypatch.undo()
-    assert (whole_folder(target) / "a").read_text() == "old"
+    assert (complete_folder(target) / "a").read_text() == "old"
     with replacing_folder(target) as beside:
         (beside / "a").write_text("newest")
-    assert (whole_folder(target) / "a").read_text() == "newest"
+    assert (complete_folder(target) / "a").read_text() == "newest"
     assert names(tmp_path) == ["agents"]
 
 
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(SaveError, match="nowhere: there is no such folder"):
-        whole_folder(tmp_path / "nowhere")
+        complete_folder(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("name", ["../b", "/etc/passwd", ".", "", "a/../../b"])
@@ -99,98 +91,6 @@ def test_no_name_leads_out_of_a_folder(tmp_path, name):
 
 def test_a_name_inside_is_a_path(tmp_path):
     assert inside(tmp_path, "a/b") == tmp_path.resolve() / "a" / "b"
-
-
-def test_json_comes_back(tmp_path):
-    value = {"a": [1, 2.5, None, True, "ü"], "big": 2**127, "b": {}}
-    write_json(tmp_path / "v.json", value)
-    assert read_json(tmp_path / "v.json") == value
-
-
-def nested(depth: int) -> Any:
-    value: Any = 1
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
-@pytest.mark.parametrize(
-    "value",
-    [float("nan"), {"a": float("inf")}, {1, 2}, object(), nested(65), nested(10_000), {"a": [{1: 2}]}, {None: 1}],
-)
-def test_what_would_not_be_read_as_it_is_is_not_written(tmp_path, value):
-    with pytest.raises(SaveError, match=r"v\.json: cannot be written"):
-        write_json(tmp_path / "v.json", value)
-    assert not list(tmp_path.iterdir())
-
-
-def test_what_is_too_large_is_not_written_and_the_larger_part_named(tmp_path, monkeypatch):
-    """Of 1,000 bytes and some, the most are in the second of `b`'s parts."""
-    monkeypatch.setattr(files, "JSON_LIMIT", 900)
-    value = {"a": "x" * 100, "b": [{"told": [1]}, {"told": ["y" * 700], "more": 1}], "c": "z" * 200}
-    with pytest.raises(SaveError, match=r"at most 900 are read again.* in it\['b'\]\[1\]\['told'\]\[0\]: keep"):
-        write_json(tmp_path / "v.json", value)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("{", "not a JSON file"),
-        ("", "not a JSON file"),
-        ('{"a": NaN}', "NaN is not a JSON value"),
-        ('{"a": 1e999}', "1e999 is larger than any number"),
-        ("9" * 5000, "not a JSON file"),
-        ('{"a": 1, "a": 2}', "the key 'a' stands twice"),
-        ("[" * 65 + "]" * 65, "deeper than 64"),
-        ("[" * 100_000 + "]" * 100_000, "deeper than 64"),
-        ('{"a":' * 100_000 + "1" + "}" * 100_000, "deeper than 64"),
-        ('{"a": "\udce4"}', "not a JSON file"),
-    ],
-)
-def test_a_wrong_json_file_is_named(tmp_path, text, said):
-    path = tmp_path / "v.json"
-    path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(SaveError, match=said) as raised:
-        read_json(path)
-    assert str(path) in str(raised.value)
-
-
-def test_json_of_the_deepest_kind_is_read(tmp_path):
-    (tmp_path / "v.json").write_text("[" * 64 + "]" * 64)
-    assert read_json(tmp_path / "v.json")
-
-
-def test_a_large_or_missing_json_file_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(SaveError, match="cannot be read: No such file"):
-        read_json(tmp_path / "v.json")
-    monkeypatch.setattr(files, "JSON_LIMIT", 10)
-    (tmp_path / "v.json").write_text(json.dumps("123456789"))
-    with pytest.raises(SaveError, match=r"11 bytes, and no JSON file of marltrain.s is larger than 10"):
-        read_json(tmp_path / "v.json")
-    (tmp_path / "v.json").write_text(json.dumps("12345678"))
-    assert read_json(tmp_path / "v.json") == "12345678"
-
-
-def test_anything_is_told_plainly(tmp_path):
-    value = {
-        "numbers": (np.float32(0.5), np.int64(3), np.arange(2), np.bool_(True)),
-        "odd": (float("nan"), float("-inf")),
-        "made": [linear(1, 0, 10), MLP(hidden=(8,))],
-        "code": [test_json_comes_back, MLP, object()],
-        "path": tmp_path,
-        3: {"b", "a"},
-    }
-    told = plain(value)
-    assert told["numbers"] == [0.5, 3, [0, 1], True]
-    assert told["odd"] == ["nan", "-inf"]
-    assert told["made"][0] == {"kind": "linear", "start": 1, "stop": 0, "steps": 10}
-    assert told["made"][1] == {"type": "MLP", "hidden": [8], "activation": "tanh"}
-    assert told["code"][0].endswith("test_files:test_json_comes_back")
-    assert told["code"][1:] == ["marltrain.policies.networks:MLP", "builtins:object"]
-    assert told["path"] == str(tmp_path)
-    assert told["3"] == ["a", "b"]
-    write_json(tmp_path / "told.json", told)
 
 
 def test_arrays_come_back(tmp_path):
@@ -346,20 +246,13 @@ def test_what_cannot_be_written_in_a_folder_is_told_by_its_place(tmp_path):
     assert names(tmp_path) == []
 
 
-def test_a_value_of_another_type_is_told():
-    assert of_type("it", 1, int, float) == 1
-    for wrong in (True, "1", None, 1.5):
-        with pytest.raises(SaveError, match=r"it must be of type int, got"):
-            of_type("it", wrong, int)
-
-
 def test_what_is_signed_is_known_again(tmp_path):
-    content = signed({"b": 1, "a": [1.5, "ü"]})
+    content = with_checksum({"b": 1, "a": [1.5, "ü"]})
     write_json(tmp_path / "v.json", content)
-    check_signed("v", read_json(tmp_path / "v.json"))
+    check_own_checksum("v", read_json(tmp_path / "v.json"))
     for wrong in ({**content, "b": 2}, {**content, "c": 1}, {"a": content["a"], "b": 1}, {**content, "sha256": 7}):
         with pytest.raises(SaveError, match="v: its checksum is not the one it holds"):
-            check_signed("v", wrong)
+            check_own_checksum("v", wrong)
 
 
 def test_checksums(tmp_path):
@@ -369,43 +262,10 @@ def test_checksums(tmp_path):
         sha256(tmp_path / "b")
 
 
-def test_a_state_is_read_by_names_that_say_where_it_stands():
-    state = State.joined(a=State({"n": 3, "names": ["x", "y"]}, {"v": np.zeros(2)})).part("a")
-    assert (state.count("n"), state.names("names"), state.array("v", float, (2,)).tolist()) == (3, ["x", "y"], [0, 0])
-    state.info["names"] = ["x", "x"]
-    wrong = {
-        "a/v is missing": lambda: state.value("v", int),
-        "a/n is missing": lambda: state.any_array("n"),
-        "a/n must be of type str, got 3": lambda: state.value("n", str),
-        "a/n must be from 4 to 9, got 3": lambda: state.count("n", 4, 9),
-        r"a/names\[0\] must be of type int, got 'x'": lambda: state.values("names", int),
-        "a/names holds a name twice: x, x": lambda: state.names("names"),
-        "a/b is missing": lambda: state.part("b"),
-        r"a/v must be int64 of shape \(2,\), got float64": lambda: state.array("v", np.int64, (2,)),
-    }
-    for message, ask in wrong.items():
-        with pytest.raises(SaveError, match=message):
-            ask()
-
-
-@pytest.mark.parametrize("wrong", [-1, 2**53 + 1, True, 1.0, "1", None])
-def test_a_count_is_a_whole_number_that_may_be_counted_on(wrong):
-    with pytest.raises(SaveError, match="it must be"):
-        counted("it", wrong)
-
-
 def test_truth_values_are_0_or_1(tmp_path):
     write_arrays(tmp_path / "a", {"good": np.array([True, False]), "bad": np.array([1, 255], np.uint8).view(bool)})
     with pytest.raises(SaveError, match="a: bad holds truth values that are neither 0 nor 1"):
         read_arrays(tmp_path / "a")
-
-
-def test_text_that_no_file_can_hold_is_refused(tmp_path):
-    (tmp_path / "a").write_text('"\\ud800"')
-    with pytest.raises(SaveError, match="a: not a JSON file"):
-        read_json(tmp_path / "a")
-    write_json(tmp_path / "a", r"\ud800")
-    assert read_json(tmp_path / "a") == r"\ud800"
 
 
 @pytest.mark.parametrize(
@@ -418,7 +278,7 @@ def test_text_that_no_file_can_hold_is_refused(tmp_path):
 )  # fmt: skip
 def test_what_is_no_path_is_refused_everywhere(path, said):
     os.mkdir("a")
-    for use in (path_of, whole_folder, lambda path: replacing(path).__enter__(),
+    for use in (path_of, complete_folder, lambda path: replacing(path).__enter__(),
                 lambda path: replacing_folder(path).__enter__()):  # fmt: skip
         with pytest.raises(SaveError, match=said):
             use(path)
@@ -432,8 +292,8 @@ def test_paths_have_a_last_name(tmp_path):
 
 
 def test_the_working_folder_and_the_root_are_read_and_not_replaced(tmp_path):
-    assert whole_folder(".").samefile(tmp_path)
-    assert str(whole_folder("/")) == "/"
+    assert complete_folder(".").samefile(tmp_path)
+    assert str(complete_folder("/")) == "/"
     for path in (".", "..", tmp_path, "/"):
         with pytest.raises(SaveError, match="the working folder is this folder, or lies in it"):
             replacing_folder(path).__enter__()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from marltrain.cli.options import Parser, add_working_folder, integer, or_none, pop_given
 from marltrain.errors import ConfigError, SaveError, did_you_mean
-from marltrain.files import read_json, whole_folder
+from marltrain.files import complete_folder
+from marltrain.json_files import read_json
 
 if TYPE_CHECKING:
     from marltrain.policies.agents.agent import Agent
@@ -84,7 +85,7 @@ def _open_run(options: dict[str, Any]) -> _Run:
     from marltrain.policies.agents.saving import load
     from marltrain.random import fresh_seed
 
-    folder = whole_folder(options.pop("run"))
+    folder = complete_folder(options.pop("run"))
     config = read_json(folder / CONFIG)
     env, env_args = (config.get("env"), config.get("env_args")) if isinstance(config, dict) else (None, None)
     if not isinstance(env, str) or not isinstance(env_args, dict):
@@ -113,7 +114,7 @@ def _agents_of(folder: Path, name: str | None) -> Path:
     if name is not None:
         return folder / name
     try:
-        return whole_folder(folder / "best")
+        return complete_folder(folder / "best")
     except SaveError:
         if not (folder / "last").is_dir():
             raise

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from marltrain.checks import MOST_COUNTED, counted, of_type
 from marltrain.config import setting, validate
 from marltrain.errors import ConfigError, EnvError, SaveError, spoken
-from marltrain.files import MOST_COUNTED, counted, of_type, parsed
+from marltrain.json_files import parse_json
 from marltrain.layout import Array
 from marltrain.random import MOST_SEED
 
@@ -170,7 +171,7 @@ class FaultLog:
     def restore(self, saved: Array, clock: int) -> None:
         """Restore a result of `state`, at env step `clock`; raises SaveError for invalid data."""
         try:
-            told = parsed(saved.tobytes())
+            told = parse_json(saved.tobytes())
         except ValueError as error:
             raise SaveError(f"the faults of environments are not JSON: {error}") from error
         self._recent = [_told(one, clock) for one in of_type("the faults of environments", told, list)]

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from marltrain.checks import finite, within
+from marltrain.checks import MOST_COUNTED, finite, within
 from marltrain.config import check_flags
 from marltrain.envs.faults import Fault, FaultLog, Handling, check_timeout
 from marltrain.envs.native.batch import GameBatch
@@ -16,9 +16,9 @@ from marltrain.envs.python.action_log import check_action_log
 from marltrain.envs.python.chunk import Chunk, probe
 from marltrain.envs.registry import Source, resolve
 from marltrain.errors import ConfigError
-from marltrain.files import MOST_COUNTED, State
 from marltrain.layout import Array
 from marltrain.spec import BY_ENV, EnvSpec, Step
+from marltrain.state import State
 
 
 class VectorEnv(ABC):

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from marltrain.files import State
 from marltrain.layout import Array, Obs
+from marltrain.state import State
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from marltrain.config import check_function, python_number
 from marltrain.errors import ConfigError, SaveError, did_you_mean, shown, spoken
-from marltrain.files import State
+from marltrain.state import State
 
 if TYPE_CHECKING:
     from marltrain.trainer.decentralized import DecentralizedTrainer

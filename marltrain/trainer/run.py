@@ -15,9 +15,9 @@ import numpy as np
 
 from marltrain.envs.faults import Fault, cut_by
 from marltrain.errors import raised_by, spoken
-from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.spec import Step
+from marltrain.state import State
 from marltrain.trainer.callbacks import Moment
 from marltrain.trainer.collecting.double_buffer import DoubleBufferedCollector, no_callback_interferes
 from marltrain.trainer.collecting.rollout import Actors, Recorder

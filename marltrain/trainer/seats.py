@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from marltrain.errors import AgentError, MaskError, shown
-from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.agent_learner import AgentLearner
@@ -22,6 +21,7 @@ from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.learner import Learner
 from marltrain.random import child_seed
 from marltrain.spec import EnvSpec
+from marltrain.state import State
 
 
 @dataclass(eq=False)

@@ -12,8 +12,8 @@ import pytest
 from tests.house.repository import PACKAGE, ROOT, parsed, place, python_files
 
 BASE = {
-    "addresses", "checks", "children", "compiling", "config", "errors", "files", "layout", "random", "spec",
-    "version", "waiting",
+    "addresses", "checks", "children", "compiling", "config", "errors", "files", "json_files", "layout",
+    "random", "spec", "state", "version", "waiting",
 }  # fmt: skip
 MAY_IMPORT = {
     "base": {"base"},

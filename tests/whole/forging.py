@@ -247,10 +247,10 @@ def written(checkpoint: Checkpoint, run: Path) -> None:
     (run / "config.json").write_text("{}")
     (folder / VALUES).write_text(json.dumps(checkpoint.info))
     for name, arrays in checkpoint.arrays.items():
-        (folder / name).write_bytes(files.packed(arrays))
+        (folder / name).write_bytes(files.pack_arrays(arrays))
     if isinstance(told.get("files"), dict) and set(told["files"]) == set(FILES):
         told["files"] = {name: files.sha256(folder / name) for name in FILES}
-    (folder / MANIFEST).write_text(json.dumps(files.signed(told)))
+    (folder / MANIFEST).write_text(json.dumps(files.with_checksum(told)))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import marltrain as mt
-from marltrain.files import State
+from marltrain.state import State
 from tests.toys import Crowd, Film, Identity, Motley, Relay
 
 SMALL = mt.MLP(hidden=(8,))

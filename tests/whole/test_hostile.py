@@ -22,7 +22,7 @@ from safetensors.numpy import load_file, save_file
 import marltrain as mt
 from marltrain.cli import main
 from marltrain.errors import SaveError
-from marltrain.files import sha256, signed
+from marltrain.files import sha256, with_checksum
 from marltrain.trainer.reporting.plots import plot_runs
 from marltrain.trainer.saving.checkpoint import FILES, MANIFEST, find
 from tests.trainer.running import dqn, trainer
@@ -59,7 +59,7 @@ def sign(folder: Path) -> None:
     manifest = folder / (MANIFEST if (folder / MANIFEST).exists() else "agents.json")
     told = json.loads(manifest.read_text())
     told["files"] = {name: sha256(folder / name) for name in told["files"]}
-    manifest.write_text(json.dumps(signed(told)))
+    manifest.write_text(json.dumps(with_checksum(told)))
 
 
 def agents(run: Path) -> Any:
@@ -138,7 +138,7 @@ def test_no_name_in_a_file_leads_out_of_the_folder(run, name):
     for folder, manifest in ((run / "checkpoints" / "60", MANIFEST), (run / "best", "agents.json")):
         told = json.loads((folder / manifest).read_text())
         told["files"] = {**told["files"], name: "0"}
-        (folder / manifest).write_text(json.dumps(signed(told)))
+        (folder / manifest).write_text(json.dumps(with_checksum(told)))
     refused(run, f"checkpoints/60/{MANIFEST}")
     refused(run, "best/agents.json", '"files" must name')
 
@@ -239,7 +239,7 @@ def test_agents_that_claim_to_be_huge_are_not_built(run, hidden, shape):
     info["settings"]["network"]["network"]["hidden"] = hidden
     if shape is not None:
         info["observation_space"] = {"type": "Box", "shape": shape, "dtype": "uint8", "low": [0], "high": [255]}
-    file.write_text(json.dumps(signed(told)))
+    file.write_text(json.dumps(with_checksum(told)))
     refused(run, "best/agents.json", "a layer of .* weights is described|an observation or action of")
 
 
@@ -247,11 +247,11 @@ def test_agents_that_claim_to_be_huge_are_not_built(run, hidden, shape):
 def test_no_class_is_looked_up(run, kind):
     file, told = description(run)
     told["agents"][0]["info"]["type"] = kind
-    file.write_text(json.dumps(signed(told)))
+    file.write_text(json.dumps(with_checksum(told)))
     refused(run, "best/agents.json", "which is none of marltrain's: give its class with supply=")
     file, told = description(run)
     told["agents"][0]["info"].update({"type": "dqn", "backend": kind})
-    file.write_text(json.dumps(signed(told)))
+    file.write_text(json.dumps(with_checksum(told)))
     refused(run, "best/agents.json", "cannot be restored")
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from marltrain.checks import within
+from marltrain.checks import MOST_COUNTED, within
 from marltrain.errors import SaveError
-from marltrain.files import MOST_COUNTED, State
 from marltrain.layout import Array
 from marltrain.random import MOST_SEED
 from marltrain.spec import EnvSpec, empty_actions
+from marltrain.state import State
 
 _START = 64
 """Initial capacity in env steps."""

@@ -138,7 +138,7 @@ class WorkerPool:
     def _send(self, w: int, what: int, data: bytes) -> None:
         self._numbers[w] = self._number
         with suppress(OSError):  # the worker has ended: `wait` finds that
-            self._pipes[w].send_bytes(Order(self._number, what, data).packed())
+            self._pipes[w].send_bytes(Order(self._number, what, data).to_bytes())
 
     def _answers(self, workers: range, timeout: float | None) -> list[bytes | Loss]:
         """Wait for the workers' answers to the last order of each."""
@@ -156,7 +156,7 @@ class WorkerPool:
             while True:
                 if timeout is not None and not self._pipes[w].poll(timeout):
                     return self._hung(w)
-                answer = Answer.unpacked(self._pipes[w].recv_bytes())
+                answer = Answer.from_bytes(self._pipes[w].recv_bytes())
                 if answer.number == number:
                     return answer
         except (EOFError, OSError):

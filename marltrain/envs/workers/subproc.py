@@ -19,7 +19,7 @@ from marltrain.envs.vector import VectorEnv
 from marltrain.envs.workers.pool import FEWER, Loss, WorkerPool, worker_context
 from marltrain.envs.workers.worker import BEGIN, RESTORE, SNAPSHOT, Task, shared_arrays, shared_size
 from marltrain.errors import ConfigError
-from marltrain.files import packed, unpacked
+from marltrain.files import pack_arrays, unpack_arrays
 from marltrain.layout import Array
 from marltrain.random import child_seed
 from marltrain.spec import Step, empty_actions
@@ -131,7 +131,7 @@ class SubprocVectorEnv(VectorEnv):
     def _snapshot(self) -> dict[str, Array]:
         self._pool.order(SNAPSHOT)
         answers = self._pool.wait()
-        parts = [self._unknown(answer) if isinstance(answer, Loss) else unpacked(answer) for answer in answers]
+        parts = [self._unknown(answer) if isinstance(answer, Loss) else unpack_arrays(answer) for answer in answers]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
@@ -140,7 +140,7 @@ class SubprocVectorEnv(VectorEnv):
         if native:
             self._check_native(saved)
         self._seed = 0 if native else int(saved["seed"][0])
-        self._pool.order(RESTORE, packed(saved))
+        self._pool.order(RESTORE, pack_arrays(saved))
         lost, faults = [], []
         for answer in self._pool.wait(1 if native else 1 + int(saved["length"].max())):
             if isinstance(answer, Loss):

@@ -23,7 +23,7 @@ from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.python.chunk import Chunk, Track
 from marltrain.envs.registry import Source
 from marltrain.errors import text_of, traceback_of
-from marltrain.files import packed, unpacked
+from marltrain.files import pack_arrays, unpack_arrays
 from marltrain.layout import Allocate, Array
 from marltrain.spec import EnvSpec, Step, empty_actions
 
@@ -46,13 +46,13 @@ class Order(NamedTuple):
     what: int = STEP
     data: bytes = b""
 
-    def packed(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return 16 bytes followed by the data; pickling a message would take longer than sending it."""
         return struct.pack("<qq", self.number, self.what) + self.data
 
     @classmethod
-    def unpacked(cls, message: bytes) -> Order:
-        """Return the order that `packed` encoded."""
+    def from_bytes(cls, message: bytes) -> Order:
+        """Return the order that `to_bytes` encoded."""
         number, what = struct.unpack("<qq", message[:16])
         return cls(number, what, message[16:])
 
@@ -79,16 +79,14 @@ class Answer(NamedTuple):
     failure: WorkerFailure | None = None
     data: bytes = b""
 
-    def packed(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return 8 bytes followed by the failure or the data."""
-        told = b"d" + self.data if self.data else b""
-        if self.failure is not None:
-            told = b"f" + json.dumps(self.failure).encode()
-        return struct.pack("<q", self.number) + told
+        content = b"d" + self.data if self.failure is None else b"f" + json.dumps(self.failure).encode()
+        return struct.pack("<q", self.number) + content
 
     @classmethod
-    def unpacked(cls, message: bytes) -> Answer:
-        """Return the answer that `packed` encoded."""
+    def from_bytes(cls, message: bytes) -> Answer:
+        """Return the answer that `to_bytes` encoded."""
         (number,) = struct.unpack("<q", message[:8])
         if message[8:9] == b"f":
             return cls(number, WorkerFailure(*json.loads(message[9:])))
@@ -175,10 +173,10 @@ def run(pipe: Connection, memory: Any, task_bytes: bytes) -> None:
         shared = shared_arrays(task.spec, task.num_envs, task.num_workers, memory)
         chunk = _chunk(task, shared)
     except Exception as error:
-        pipe.send_bytes(Answer(STARTED, WorkerFailure.of(error)).packed())
+        pipe.send_bytes(Answer(STARTED, WorkerFailure.of(error)).to_bytes())
         return
     try:
-        pipe.send_bytes(Answer(STARTED).packed())
+        pipe.send_bytes(Answer(STARTED).to_bytes())
         _serve(pipe, chunk, task, tuple(array[:, task.low : task.high] for array in shared.actions))
     except (EOFError, OSError):
         pass  # the parent has ended or closed the pipe
@@ -201,7 +199,7 @@ def _chunk(task: Task, shared: Shared) -> Chunk | GameBatch:
 
 def _serve(pipe: Connection, chunk: Chunk | GameBatch, task: Task, actions: tuple[Array, ...]) -> None:
     while True:
-        order = Order.unpacked(pipe.recv_bytes())
+        order = Order.from_bytes(pipe.recv_bytes())
         try:
             if order.what == STEP:
                 chunk.step(actions)
@@ -210,13 +208,13 @@ def _serve(pipe: Connection, chunk: Chunk | GameBatch, task: Task, actions: tupl
                 answer = Answer(order.number, data=_obeyed(chunk, task, order))
         except Exception as error:
             answer = Answer(order.number, WorkerFailure.of(error))
-        pipe.send_bytes(answer.packed())
+        pipe.send_bytes(answer.to_bytes())
 
 
 def _obeyed(chunk: Chunk | GameBatch, task: Task, order: Order) -> bytes:
     """Run an order other than STEP; return the data of the answer."""
     if order.what == SNAPSHOT:
-        return packed(chunk.snapshot())
+        return pack_arrays(chunk.snapshot())
     if order.what == RESTORE:
         lost = _restore(chunk, task, order.data)
         return json.dumps({"lost": lost, "faults": _told(chunk).decode()}).encode()
@@ -235,7 +233,7 @@ def _told(chunk: Chunk | GameBatch) -> bytes:
 
 def _restore(chunk: Chunk | GameBatch, task: Task, data: bytes) -> list[tuple[int, str]]:
     """Restore a snapshot of all environments; return the environments that were not restored, see `Chunk.restore`."""
-    saved = unpacked(data)
+    saved = unpack_arrays(data)
     if isinstance(chunk, Chunk):
         return chunk.restore(saved)
     return chunk.restore({name: values[task.low : task.high] for name, values in saved.items()})

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from marltrain.errors import AgentError, SaveError, shown
-from marltrain.files import State
 from marltrain.layout import Array, Layout, Obs, arrays_of, map_obs, without_mask
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.spaces import (
@@ -24,6 +23,7 @@ from marltrain.policies.learner.learner import PURPOSES, Learner, Pace
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.random import MOST_SEED, fresh_seed, generator, restored, state_of
+from marltrain.state import State
 
 
 class ExternalAgent(Agent):

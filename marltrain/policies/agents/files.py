@@ -13,18 +13,17 @@ from typing import Any, NamedTuple, Protocol
 
 from marltrain.errors import AgentError, SaveError, shown
 from marltrain.files import (
-    check_digest,
-    check_signed,
+    check_own_checksum,
+    check_sha256,
+    complete_folder,
     path_of,
     read_arrays,
-    read_json,
     replacing_folder,
     sha256,
-    signed,
-    whole_folder,
+    with_checksum,
     write_arrays,
-    write_json,
 )
+from marltrain.json_files import read_json, write_json
 from marltrain.layout import Array
 from marltrain.policies.agents.supply import Supply
 from marltrain.policies.batch import AgentState
@@ -85,15 +84,15 @@ def write_agents(path: str | Path, seated: Sequence[Saveable], *, players: Seque
             **({} if players is None else {PLAYERS: list(players)}),
             "files": {WEIGHTS: sha256(folder / WEIGHTS)},
         }
-        write_json(folder / DESCRIPTION, signed(description))
+        write_json(folder / DESCRIPTION, with_checksum(description))
 
 
 def read_agents(path: str | Path) -> SavedAgents:
     """Read the files that `write_agents` wrote; raises SaveError with the file's name for any other content."""
-    folder = whole_folder(path)
+    folder = complete_folder(path)
     file = folder / DESCRIPTION
     description = _description(file)
-    check_digest(folder / WEIGHTS, description["files"][WEIGHTS], DESCRIPTION)
+    check_sha256(folder / WEIGHTS, description["files"][WEIGHTS], DESCRIPTION)
     parts = _parts(folder / WEIGHTS, [entry["arrays"] for entry in description["agents"]])
     states = [AgentState(entry["info"], arrays) for entry, arrays in zip(description["agents"], parts, strict=True)]
     return SavedAgents(file, states, description["seats"], description.get(PLAYERS, ()))
@@ -118,7 +117,7 @@ def _description(file: Path) -> dict[str, Any]:
     found = read_json(file)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise SaveError(f"{file}: does not describe saved agents: its format is not {FORMAT!r}")
-    check_signed(file, found)
+    check_own_checksum(file, found)
     if found.get("schema") != SCHEMA:
         schema, version = found.get("schema"), found.get("marltrain")
         raise SaveError(

@@ -11,7 +11,6 @@ import numpy as np
 
 from marltrain.checks import finite
 from marltrain.errors import ConfigError
-from marltrain.files import State
 from marltrain.layout import Array, Obs
 from marltrain.policies.algorithms.base import Algorithm, TensorBatch
 from marltrain.policies.batch import Acted, AgentState, Batch, Rollout
@@ -25,6 +24,7 @@ from marltrain.policies.learner.weights import Weights
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.random import MOST_SEED, generator, restored, state_of
+from marltrain.state import State
 
 if TYPE_CHECKING:
     from marltrain.policies.compiled.acting import CompiledActing

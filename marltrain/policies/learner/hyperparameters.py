@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.checks import of_type
 from marltrain.config import check
 from marltrain.errors import ConfigError, SaveError, did_you_mean
-from marltrain.files import State, of_type
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.schedules import Schedule
+from marltrain.state import State
 
 
 class StackedHyperparameters:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.errors import ConfigError
-from marltrain.files import State
 from marltrain.layout import Array, Obs
 from marltrain.policies.batch import Acted, Needs
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
+from marltrain.state import State
 
 if TYPE_CHECKING:
     from marltrain.policies.compiled.acting import CompiledActing

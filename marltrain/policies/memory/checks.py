@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from marltrain.checks import actions, finite, shaped, within
+from marltrain.checks import actions, check_memory, finite, shaped, within
 from marltrain.errors import SaveError
-from marltrain.files import State, check_memory
 from marltrain.layout import Array
 from marltrain.policies.memory.ring import Ring
+from marltrain.state import State
 
 
 def span_of(ring: Ring, state: State) -> tuple[int, int, int]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from marltrain.errors import SaveError
-from marltrain.files import State
 from marltrain.layout import Array
+from marltrain.state import State
 
 START = 64
 

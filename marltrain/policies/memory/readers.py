@@ -9,10 +9,10 @@ import numpy as np
 
 from marltrain.checks import within
 from marltrain.errors import AgentError, ConfigError
-from marltrain.files import State
 from marltrain.layout import Array, Obs
 from marltrain.policies.batch import Needs, Rollout, Transitions
 from marltrain.policies.memory.ring import Ring
+from marltrain.state import State
 
 SCAN_BELOW = 32  # times the batch size; with fewer drawable rows, a list of them is cheaper than rejection sampling
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from marltrain.errors import SaveError
-from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.policies.memory.checks import check_ends, check_rows, span_of
 from marltrain.policies.memory.ring import Ring
 from marltrain.spec import Step
+from marltrain.state import State
 
 
 def ring_state(ring: Ring) -> State:

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from marltrain.checks import check_memory
 from marltrain.errors import AgentError, ConfigError, EnvError, SaveError
-from marltrain.files import State, check_memory
 from marltrain.layout import Array
 from marltrain.policies.batch import Column, Needs
 from marltrain.policies.memory.readers import RolloutReader, UniformReader
 from marltrain.policies.memory.ring import Ring
 from marltrain.policies.memory.snapshot import check_shown, restore_ring, ring_state
 from marltrain.spec import EnvSpec, Step
+from marltrain.state import State
 
 MakeReader = Callable[[Ring, Sequence[Sequence[int]], Needs], UniformReader | RolloutReader]
 

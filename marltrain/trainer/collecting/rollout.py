@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.checks import shaped
+from marltrain.checks import of_type, shaped
 from marltrain.errors import AgentError, SaveError
-from marltrain.files import State, of_type
 from marltrain.layout import Array, map_obs
 from marltrain.policies.batch import Acted
 from marltrain.policies.memory.streams import Streams
 from marltrain.spec import EnvSpec, Step, empty_actions
+from marltrain.state import State
 from marltrain.trainer.seats import Unit
 
 EVERYWHERE = slice(None)

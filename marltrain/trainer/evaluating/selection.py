@@ -12,9 +12,9 @@ import numpy as np
 from marltrain.checks import within
 from marltrain.config import python_number
 from marltrain.errors import ConfigError
-from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
+from marltrain.state import State
 from marltrain.trainer.evaluating.evaluation import bootstrap
 from marltrain.trainer.settings import RewardMetric
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from marltrain.checks import counted, of_type
 from marltrain.envs import VectorEnv
 from marltrain.envs.faults import Fault
 from marltrain.errors import SaveError
-from marltrain.files import State, counted, of_type, replacing
+from marltrain.files import replacing
 from marltrain.random import MOST_SEED
+from marltrain.state import State
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.checks import within
+from marltrain.checks import MOST_COUNTED, within
 from marltrain.errors import SaveError
-from marltrain.files import MOST_COUNTED, State, replacing
+from marltrain.files import replacing
 from marltrain.layout import Array
+from marltrain.state import State
 from marltrain.trainer.reporting.tables import LongTable, Readings
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TextIO
 
+from marltrain.checks import of_type
 from marltrain.config import checked_arguments, setting, validate
 from marltrain.errors import ConfigError
-from marltrain.files import of_type
 from marltrain.trainer.budgets import Budgets
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.waiting import listening

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marltrain.files import plain, write_json
+from marltrain.json_files import to_json, write_json
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
@@ -40,11 +40,11 @@ def record(
         folder / "config.json",
         {
             "env": spec.name,
-            "env_args": plain(dict(trainer.source.arguments)),
+            "env_args": to_json(dict(trainer.source.arguments)),
             "algo": "+".join(dict.fromkeys(seat["agent"]["type"] for seat in seats)),
             "seed": trainer.seed,
             "reproducible": spec.reproducible,
-            "trainer": {**plain(asdict(trainer.settings)), "team_reward": plain(trainer.team_reward)},
+            "trainer": {**to_json(asdict(trainer.settings)), "team_reward": to_json(trainer.team_reward)},
             "seats": seats,
             "versions": {
                 "python": platform.python_version(),
@@ -76,7 +76,7 @@ def _described(agent: Agent) -> dict[str, Any]:
     if not isinstance(inner, LearningAgent):
         own = {"backend": inner.framework} if isinstance(inner, ExternalAgent) else {}
         return {"type": type(agent).__name__, "seed": agent.seed, **own}
-    settings = {name: plain(getattr(inner.settings, name)) for name in dir(inner.hyper)}
+    settings = {name: to_json(getattr(inner.settings, name)) for name in dir(inner.hyper)}
     kind = inner.algorithm.name if inner is agent else f"frozen {inner.algorithm.name}"
     backend = inner.backend
     place = {"backend": backend.name, "device": str(backend.device), "jit_compile": backend.jit_compile}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from marltrain.errors import SaveError
-from marltrain.files import read_json
+from marltrain.json_files import read_json
 from marltrain.trainer.reporting.history import TESTS_FILE
 
 LOGGER = logging.getLogger("marltrain")

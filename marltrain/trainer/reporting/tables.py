@@ -12,8 +12,9 @@ import numpy as np
 
 from marltrain.checks import shaped
 from marltrain.errors import SaveError
-from marltrain.files import State, inside, packed, read_arrays, replacing, sha256
+from marltrain.files import inside, pack_arrays, read_arrays, replacing, sha256
 from marltrain.layout import Array
+from marltrain.state import State
 
 
 class Readings:
@@ -149,7 +150,7 @@ class LongTable:
             self._newest = {name: np.concatenate([rows, np.empty_like(rows)]) for name, rows in self._newest.items()}
             self._held *= 2
             return
-        data = packed(self._newest)
+        data = pack_arrays(self._newest)
         name = f"{len(self._files) * self._held}-{hashlib.sha256(data).hexdigest()}"
         with replacing(self._file(name)) as beside:
             beside.write_bytes(data)

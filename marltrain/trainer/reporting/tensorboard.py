@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.files import State, counted, of_type, writing
+from marltrain.checks import counted, of_type
+from marltrain.files import writing
+from marltrain.state import State
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.reporting.history import Means
 

@@ -24,20 +24,19 @@ from typing import Any
 from marltrain.config import checked_arguments, setting, validate
 from marltrain.errors import ConfigError, EnvError, SaveError, shown, spoken
 from marltrain.files import (
-    State,
-    check_digest,
-    check_signed,
+    check_own_checksum,
+    check_sha256,
+    complete_folder,
     path_of,
     read_arrays,
-    read_json,
     replacing_folder,
     sha256,
-    signed,
-    whole_folder,
+    with_checksum,
     write_arrays,
-    write_json,
 )
+from marltrain.json_files import read_json, write_json
 from marltrain.random import MOST_SEED
+from marltrain.state import State
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.counters import Counters
 from marltrain.trainer.evaluating.schedule import left, passed
@@ -169,7 +168,7 @@ def _fill(folder: Path, told: Mapping[str, Any], state: State) -> None:
         "format": FORMAT, "schema": SCHEMA, "marltrain": __version__, **told,
         "files": {name: sha256(folder / name) for name in FILES},
     }  # fmt: skip
-    write_json(folder / MANIFEST, signed(manifest))
+    write_json(folder / MANIFEST, with_checksum(manifest))
 
 
 def _prune(folder: Path, now: int, keep: int) -> None:
@@ -295,14 +294,14 @@ def _numbers(folder: Path) -> list[int]:
 
 def _read(path: Path, run_dir: Path) -> FoundCheckpoint:
     """Read and check a checkpoint; raises SaveError, naming the file, for a damaged one."""
-    folder, number = whole_folder(path), path.resolve().name
+    folder, number = complete_folder(path), path.resolve().name
     if folder.resolve().parent != folder.parent.resolve():
         raise SaveError(f"{folder}: is a link to {folder.resolve()}, out of its folder: put the checkpoint there")
     told = _manifest(path)
     if str(told["env_steps"]) != number:
         raise SaveError(f"{folder / MANIFEST}: is of env step {told['env_steps']}, in the folder of env step {number}")
     for name, expected in told["files"].items():
-        check_digest(folder / name, expected, MANIFEST)
+        check_sha256(folder / name, expected, MANIFEST)
     info = read_json(folder / VALUES)
     if not isinstance(info, dict):
         raise SaveError(f"{folder / VALUES}: does not hold the state of a run, but a {type(info).__name__}")
@@ -312,11 +311,11 @@ def _read(path: Path, run_dir: Path) -> FoundCheckpoint:
 
 def _manifest(path: Path) -> dict[str, Any]:
     """Read and check a checkpoint's manifest."""
-    file = whole_folder(path) / MANIFEST
+    file = complete_folder(path) / MANIFEST
     found = read_json(file)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise SaveError(f"{file}: does not describe a checkpoint: its format is not {FORMAT!r}")
-    check_signed(file, found)
+    check_own_checksum(file, found)
     if found.get("schema") != SCHEMA:
         schema, version = found.get("schema"), found.get("marltrain")
         raise SaveError(

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marltrain.errors import ConfigError, shown
-from marltrain.files import State
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.spec import EnvSpec
+from marltrain.state import State
 from marltrain.trainer.counters import Counters
 from marltrain.trainer.reporting.faults import FaultTable
 from marltrain.trainer.reporting.history import History

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.checks import finite, within
+from marltrain.checks import finite, of_type, within
 from marltrain.errors import SaveError
-from marltrain.files import State, of_type
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.spec import EnvSpec
+from marltrain.state import State
 from marltrain.trainer.counters import Counters
 from marltrain.trainer.reporting.history import History
 from marltrain.trainer.seats import as_mask, check_learners

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import Space
 
 from marltrain.errors import AgentError, ConfigError, SpecError
-from marltrain.files import plain
+from marltrain.json_files import to_json
 from marltrain.layout import Array, describe_space
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
@@ -59,7 +59,7 @@ def call_of(
             for player in spec.players
         },
         "trainer": {
-            **plain(settings),
+            **to_json(settings),
             "team_reward": team if team is None or isinstance(team, str) else "a function",
             "reward_metric": None if trainer.reward_metric is None else "a function",
         },
@@ -74,13 +74,13 @@ def _argument(value: Any) -> Any:
     """Return an argument of an environment as JSON values, for comparison; other objects only by their class."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-        small = {"values": plain(value)} if value.size <= SHOWN else {"sha256": digest}
+        small = {"values": to_json(value)} if value.size <= SHOWN else {"sha256": digest}
         return {"dtype": str(value.dtype), "shape": list(value.shape), **small}
     if isinstance(value, Enum | bytes | bytearray | complex | range | slice):
         return repr(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         held = {field.name: _argument(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {"type": plain(type(value)), **held}
+        return {"type": to_json(type(value)), **held}
     if isinstance(value, Space):
         with suppress(SpecError):  # a kind of space without a description
             return describe_space(value)
@@ -88,7 +88,7 @@ def _argument(value: Any) -> Any:
         return {str(key): _argument(inner) for key, inner in value.items()}
     if isinstance(value, set | frozenset):
         return sorted((_argument(inner) for inner in value), key=repr)
-    return [_argument(inner) for inner in value] if isinstance(value, list | tuple) else plain(value)
+    return [_argument(inner) for inner in value] if isinstance(value, list | tuple) else to_json(value)
 
 
 def _described(agents: Sequence[Agent], among: Sequence[Agent]) -> list[dict[str, Any]]:
@@ -113,7 +113,7 @@ def _kind(agent: Agent) -> dict[str, Any]:
 def _setting(value: Any) -> Any:
     """Return a setting as a JSON value; custom objects by name only, since the module of a script's class varies."""
     if value is None or isinstance(value, bool | int | float | str | NetworkSpec | Schedule):
-        return plain(value)
+        return to_json(value)
     return getattr(value, "__name__", type(value).__name__)
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from marltrain.checks import within
+from marltrain.checks import MOST_COUNTED, within
 from marltrain.errors import AgentError, SaveError
-from marltrain.files import MOST_COUNTED, State
 from marltrain.layout import Array
 from marltrain.policies.batch import Rollout, Transitions
 from marltrain.policies.learner.update_plan import DueUpdates
 from marltrain.policies.memory.readers import Reader, RolloutReader
 from marltrain.policies.memory.streams import Streams
+from marltrain.state import State
 from marltrain.trainer.seats import Unit
 from marltrain.trainer.updating.pace import Defaults, pace_of
 

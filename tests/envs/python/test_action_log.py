@@ -6,7 +6,7 @@ import pytest
 from marltrain.envs import probe
 from marltrain.envs.python.action_log import ActionLog, check_action_log
 from marltrain.errors import SaveError
-from marltrain.files import State
+from marltrain.state import State
 from tests.toys import Crowd
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.errors import AgentError, SaveError
-from marltrain.files import read_arrays, sha256, signed, write_arrays
+from marltrain.files import read_arrays, sha256, with_checksum, write_arrays
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.files import DESCRIPTION, WEIGHTS
 from marltrain.policies.agents.fixed import FrozenAgent, FunctionAgent, RandomAgent
@@ -139,7 +139,7 @@ def test_a_failing_state_leaves_the_old_agents(tmp_path):
 
 def changed(folder, **values):
     file = folder / DESCRIPTION
-    file.write_text(json.dumps(signed({**json.loads(file.read_text()), **values})))
+    file.write_text(json.dumps(with_checksum({**json.loads(file.read_text()), **values})))
 
 
 def rewritten(folder, arrays):

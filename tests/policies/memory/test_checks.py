@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from marltrain.errors import SaveError
-from marltrain.files import State
 from marltrain.policies.batch import Column
 from marltrain.policies.memory import Plan, Streams
+from marltrain.state import State
 from tests.policies.memory.worlds import World, one_group, rollouts, seeing
 
 STEPS, ENVS, ROWS = 20, 3, 7

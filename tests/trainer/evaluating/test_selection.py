@@ -10,7 +10,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.errors import ConfigError, SaveError
-from marltrain.files import State
+from marltrain.state import State
 from marltrain.trainer.evaluating.selection import Judge
 from tests.toys import Auction
 from tests.trainer.running import At, Student, ppo, trainer

@@ -13,8 +13,8 @@ import marltrain as mt
 from marltrain.cli import main
 from marltrain.envs.faults import Fault
 from marltrain.errors import ConfigError, EnvError, SaveError
-from marltrain.files import State
 from marltrain.random import child_seed
+from marltrain.state import State
 from marltrain.trainer.reporting.faults import COLUMNS, FaultTable
 from tests.toys import Broken, Flaky, Identity
 from tests.trainer.running import Recorder, Student, changed, ppo, tables, trainer, weights

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from marltrain.errors import SaveError
-from marltrain.files import State
+from marltrain.state import State
 from marltrain.trainer.reporting.tables import LongTable, Readings
 
 KINDS = {"a": np.int64, "b": np.float64}

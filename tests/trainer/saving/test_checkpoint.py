@@ -234,7 +234,7 @@ def test_a_run_that_was_killed_before_it_wrote_anything_starts_anew(tmp_path):
 def signed(folder: Path, **changes) -> None:
     """Change a manifest and make its checksum right."""
     told = {**json.loads((folder / "checkpoint.json").read_text()), **changes}
-    (folder / "checkpoint.json").write_text(json.dumps(files.signed(told)))
+    (folder / "checkpoint.json").write_text(json.dumps(files.with_checksum(told)))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from marltrain.errors import SaveError
-from marltrain.files import State
+from marltrain.state import State
 from marltrain.trainer.reporting.history import History
 from marltrain.trainer.saving.counts import check_tables, counted
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from marltrain.checks import finite, within
+from marltrain.checks import MOST_COUNTED, finite, within
 from marltrain.errors import SaveError
-from marltrain.files import MOST_COUNTED
 from marltrain.layout import Array
 
 NOT_NEGATIVE = {"step", "exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum", "var", "count"}
