@@ -20,8 +20,7 @@ from marltrain.spec import Step
 from marltrain.state import State
 from marltrain.trainer.callbacks import Moment
 from marltrain.trainer.collecting.double_buffer import DoubleBufferedCollector, no_callback_interferes
-from marltrain.trainer.collecting.rollout import Actors, Recorder
-from marltrain.trainer.collecting.stepwise import SyncCollector
+from marltrain.trainer.collecting.rollout import Actors, Collector, Recorder, SyncCollector
 from marltrain.trainer.context import RunContext
 from marltrain.trainer.counters import Counters
 from marltrain.trainer.evaluating.evaluation import TestInterrupted, TestResult
@@ -36,10 +35,9 @@ from marltrain.trainer.saving.counts import check_tables, counted, masks
 from marltrain.trainer.saving.interrupts import Interrupts
 from marltrain.trainer.saving.resume import check_frames
 from marltrain.trainer.settings import team_rewards
-from marltrain.trainer.updating.scheduler import UpdateScheduler
+from marltrain.trainer.updating.scheduler import UpdateMetrics, UpdateScheduler
 
 if TYPE_CHECKING:
-    from marltrain.trainer.collecting.fused import FusedCollector
     from marltrain.trainer.decentralized import DecentralizedTrainer
 
 
@@ -78,7 +76,7 @@ class Run:
         self._returns = np.zeros((len(spec.players), num_envs))
         self._lengths = np.zeros(num_envs, np.int64)
         self._playing = np.zeros(num_envs, np.int64)  # episode number of each environment
-        self._ahead = self._way_ahead()
+        self._collector = self._make_collector()
         self._started_at = time.perf_counter()
         self._seconds_before = 0.0 if past is None else past.seconds
         self._ended_at: float | None = None
@@ -134,13 +132,14 @@ class Run:
         """Collect one batch step, or several at once, and record the transitions and the finished episodes."""
         self._apply_masks()
         envs = self.parts.envs
-        self._step, self._collected = self._ahead.advance(self.step, self._steps_ahead())
-        step = self.step
+        step, self._collected, recorded, updates = self._collector.advance(self.step, self._steps_ahead())
+        self._step = step
         self.counters.env_steps += envs.num_envs * self._collected
-        self._learned_meanwhile()
+        for learned in updates:
+            self._learned_meanwhile(learned)
         if envs.faults:
             self._give_up(cut_by(envs.faults))
-        if not self._ahead.remembered:
+        if not recorded:
             self._remember(step, team_rewards(self.trainer.team_reward, step.reward))
             self.tell("on_step", step=step)
             self._tally(step)
@@ -161,16 +160,14 @@ class Run:
         self.counters.updates = max(scheduler.updates for scheduler in self.parts.schedulers)
         self._learned(metrics)
 
-    def _learned_meanwhile(self) -> None:
+    def _learned_meanwhile(self, learned: UpdateMetrics) -> None:
         """Count the updates that compiled code made between batch steps, and call the callbacks for them."""
-        for scheduler in self.parts.schedulers:
-            learned, error = scheduler.take()
-            if learned is not None:
-                self.tell("on_update_start")
-                self.history.add_updates(*learned)
-                self._updated(learned.by_agent(), len(learned.values))
-            if error is not None:
-                raise error
+        if len(learned.values):
+            self.tell("on_update_start")
+            self.history.add_updates(learned.labels, learned.names, learned.values)
+            self._updated(learned.by_agent(), len(learned.values))
+        if learned.error is not None:
+            raise learned.error
 
     def settle(self) -> None:
         """Wait for updates that overlap with collecting; afterwards agents can be tested, saved or masked."""
@@ -239,7 +236,7 @@ class Run:
     def checkpoint_if_due(self) -> None:
         """Write a checkpoint if one is due and no environment step is under way."""
         checkpoint, best, self._newly_best = self.parts.checkpoint, self._newly_best, False
-        if checkpoint is None or self._ahead.under_way:
+        if checkpoint is None or self._collector.under_way:
             return
         if checkpoint.due(self.counters, self.seconds, best=best):
             self._checkpoint(checkpoint, best and checkpoint.settings.best)
@@ -252,7 +249,7 @@ class Run:
     def over(self) -> bool:
         """Return whether training ends: a budget is used up or a stop was requested, and no step is under way."""
         self.reason = self._stopped or self.parts.budgets.reached(self.counters)
-        return bool(self.reason) and not self._ahead.under_way
+        return bool(self.reason) and not self._collector.under_way
 
     def last_test(self) -> None:
         """Play the test at the end of training, unless the last test measured the same agents."""
@@ -314,23 +311,24 @@ class Run:
         """Reason of a stop request, or "" without one."""
         return "interrupted" if self.interrupts.asked else self.trainer.stop_reason
 
-    def _way_ahead(self) -> SyncCollector | FusedCollector | DoubleBufferedCollector:
+    def _make_collector(self) -> Collector:
         """Return the fastest collector that supports the environments, agents and callbacks."""
         envs = self.parts.envs
-        collector = Recorder(self._actors, self.parts.streams)
-        stepwise = SyncCollector(envs, collector, partial(received, envs, envs.recv, self._note_faults))
+        recorder = Recorder(self._actors, self.parts.streams)
+        sync = SyncCollector(envs, recorder, partial(received, envs, envs.recv, self._note_faults))
         if self.trainer.settings.double_buffer and no_callback_interferes(self.parts.callbacks):
             return DoubleBufferedCollector(
-                envs, collector, partial(received, envs, on_faults=self._note_faults), self._episodes_left
-            )
+                envs, recorder, partial(received, envs, on_faults=self._note_faults), self._episodes_left,
+                self.parts.schedulers,
+            )  # fmt: skip
         native = self.trainer.source.game is not None
         if not native or self.trainer.team_reward is not None or self.parts.callbacks.listens("on_step"):
-            return stepwise
+            return sync
         from marltrain.trainer.collecting.fused import FusedCollector, can_fuse  # loads numba
 
-        if not can_fuse(stepwise):
-            return stepwise
-        return FusedCollector(stepwise, self._returns, self._lengths, self.parts.schedulers, self._plan())
+        if not can_fuse(sync):
+            return sync
+        return FusedCollector(sync, self._returns, self._lengths, self.parts.schedulers, self._plan())
 
     def _plan(self) -> Callable[[UpdateScheduler, int, int], int]:
         """Return the plan of updates for compiled code; none if a callback may change agents at each update."""
@@ -340,14 +338,11 @@ class Run:
         return lambda scheduler, steps, unit: scheduler.plan(self.counters.env_steps, steps, budget, unit)
 
     def _steps_ahead(self) -> int:
-        """Return the number of batch steps until an update, a test, a checkpoint or the end of a budget is due."""
+        """Return the number of batch steps until a test, a checkpoint or the end of a budget is due."""
         counters, checkpoint = self.counters, self.parts.checkpoint
         if self._stopped or (checkpoint is not None and checkpoint.late(self.seconds)):
             return 1
-        steps = self.parts.steps_left(counters.env_steps, self.timing)
-        if not self._ahead.plans:
-            steps += [scheduler.steps_left for scheduler in self.parts.schedulers]
-        return max(1, min([MOST_AHEAD, *steps]))
+        return max(1, min([MOST_AHEAD, *self.parts.steps_left(counters.env_steps, self.timing)]))
 
     def _episodes_left(self) -> int:
         """Return the number of episodes until a test, `train_fn`, a checkpoint or the end of a budget is due."""

@@ -7,7 +7,7 @@ that could change how agents act. Therefore all results equal those of stepping 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -17,9 +17,10 @@ from marltrain.envs.workers.subproc import SubprocVectorEnv, usual_workers
 from marltrain.errors import ConfigError
 from marltrain.spec import Step
 from marltrain.trainer.callbacks import CallbackList
-from marltrain.trainer.collecting.rollout import Recorder
+from marltrain.trainer.collecting.rollout import Collected, Recorder
 from marltrain.trainer.seats import Unit
 from marltrain.trainer.settings import TrainerSettings
+from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 CALLER = 7
 """Stack frames between a warning here and the call of `train`."""
@@ -65,38 +66,39 @@ def no_callback_interferes(callbacks: CallbackList) -> bool:
 class DoubleBufferedCollector:
     """Makes one batch step at a time, like `SyncCollector`; the next may have started when `advance` returns.
 
-    remembered, plans: always False; see `SyncCollector`.
-    under_way: whether the next step has started. If not, environments and the agents' random streams are idle.
+    under_way: see `Collector`. If False, environments and the agents' random streams are idle.
     receive: calls a function that returns a Step, and records faults.
     episodes_left: returns the number of episodes that may end before a test, a hook, a checkpoint or the end of a
     budget is due.
+    schedulers: the schedulers of all learners.
     """
-
-    remembered = plans = False
 
     def __init__(
         self,
         envs: VectorEnv,
-        collector: Recorder,
+        recorder: Recorder,
         receive: Callable[[Callable[[], Step]], Step],
         episodes_left: Callable[[], int],
+        schedulers: Sequence[UpdateScheduler],
     ) -> None:
         """Take the environments and the recorder."""
         if not isinstance(envs, SubprocVectorEnv):
             raise TypeError("only environments in worker processes are stepped in halves: ask `check_places` first")
-        self.envs, self.collector, self.receive, self.episodes_left = envs, collector, receive, episodes_left
+        self.envs, self.recorder, self.receive = envs, recorder, receive
+        self.episodes_left, self.schedulers = episodes_left, schedulers
         self.under_way = False
         self._later = envs.num_envs - envs.halves[1].start
         self._step = Step.empty(envs.spec, envs.num_envs)
         self._parts = [self._step.part(half.start, half.stop) for half in envs.halves]
         self._arrays = [part.arrays() for part in self._parts]
 
-    def advance(self, step: Step, most: int) -> tuple[Step, int]:
-        """Act on a Step and make one batch step; see `SyncCollector`. With most=1 no further step is started."""
+    def advance(self, step: Step, most: int) -> Collected:
+        """Make one batch step. With most=1, or if an update is due after it, no further step is started."""
         if not self.under_way:
             self._send(step)
-        self.collector.remember()
-        return self.receive(partial(self._received, most)), 1
+        self.recorder.remember()
+        most = min([most, *(scheduler.steps_left for scheduler in self.schedulers)])
+        return Collected(self.receive(partial(self._received, most)), 1)
 
     def _received(self, most: int) -> Step:
         """Receive the Step of both halves, and start the next step of each half if nothing is due in between."""
@@ -115,9 +117,9 @@ class DoubleBufferedCollector:
 
     def _send(self, step: Step) -> None:
         """Act for all environments and start their step."""
-        self.collector.act(step)
+        self.recorder.act(step)
         for half in (0, 1):
-            self.envs.send_half(half, self.collector.actors.actions)
+            self.envs.send_half(half, self.recorder.actors.actions)
 
     def _send_first(self, step: Step) -> None:
         """Act for the first half and start its step.
@@ -125,15 +127,15 @@ class DoubleBufferedCollector:
         All rows are computed, because a matrix product of fewer rows may differ in its last bits. Rows of the second
         half still hold the previous observations; their actions are discarded.
         """
-        self.collector.act(step, self.envs.halves[0])
-        for unit in self.collector.actors.units:
+        self.recorder.act(step, self.envs.halves[0])
+        for unit in self.recorder.actors.units:
             unit.learner.take_back()
-        self.envs.send_half(0, self.collector.actors.actions)
+        self.envs.send_half(0, self.recorder.actors.actions)
 
     def _send_second(self, step: Step) -> None:
         """Act for the second half, with the random numbers of the same act, and start its step."""
-        self.collector.act(step, self.envs.halves[1])
-        self.envs.send_half(1, self.collector.actors.actions)
+        self.recorder.act(step, self.envs.halves[1])
+        self.envs.send_half(1, self.recorder.actors.actions)
 
     def _take(self, half: int) -> None:
         """Receive and copy the arrays of a half; its next step overwrites them."""

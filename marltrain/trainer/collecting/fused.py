@@ -23,7 +23,7 @@ from marltrain.policies.compiled.replay_update_kernel import UPDATE, is_due, upd
 from marltrain.policies.compiled.ring_kernel import ROWS, arrived, decided, is_free, rows_at, takes, told_of
 from marltrain.policies.memory.ring import Ring
 from marltrain.spec import Step
-from marltrain.trainer.collecting.stepwise import SyncCollector
+from marltrain.trainer.collecting.rollout import Collected, SyncCollector
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 MOST = 32
@@ -46,9 +46,9 @@ scheduler: addresses of UPDATE; read: index of the ring buffer that each reads.
 """
 
 
-def can_fuse(stepwise: SyncCollector) -> bool:
+def can_fuse(sync: SyncCollector) -> bool:
     """Return whether compiled code supports the environments, the agents and the ring buffers."""
-    envs, actors, streams = stepwise.envs, stepwise.collector.actors, stepwise.collector.streams
+    envs, actors, streams = sync.envs, sync.recorder.actors, sync.recorder.streams
     if not isinstance(envs, NativeVectorEnv) or envs.spec.turn_based or len(envs.spec.groups) > MOST:
         return False
     for unit, view in zip(actors.units, actors.views, strict=True):
@@ -65,28 +65,24 @@ Plan = Callable[[UpdateScheduler, int, int], int]
 
 
 class FusedCollector:
-    """Makes as many batch steps as possible in one compiled call; see the module docstring.
+    """Makes as many batch steps as possible in one compiled call; see the module docstring."""
 
-    under_way, remembered, plans: see `SyncCollector`.
-    """
-
-    under_way = remembered = False
-    plans = True
+    under_way = False
 
     def __init__(
-        self, stepwise: SyncCollector, returns: Array, lengths: Array, schedulers: Sequence[UpdateScheduler], plan: Plan
+        self, sync: SyncCollector, returns: Array, lengths: Array, schedulers: Sequence[UpdateScheduler], plan: Plan
     ) -> None:
         """Fill in the arguments of the kernel that stay the same.
 
-        stepwise: makes single batch steps.  returns: [P, E] float64 and lengths: [E] int64 of the running episodes.
+        sync: makes single batch steps.  returns: [P, E] float64 and lengths: [E] int64 of the running episodes.
         schedulers: the schedulers of all learners.  plan: plans their updates.
         """
-        if not isinstance(stepwise.envs, NativeVectorEnv):
+        if not isinstance(sync.envs, NativeVectorEnv):
             raise TypeError("only a native game is stepped in compiled code: ask `can_fuse` first")
-        self.stepwise, self.lengths = stepwise, lengths
-        self._courses, self._plan = schedulers, plan
-        self.actors, self.rings = stepwise.collector.actors, list(stepwise.collector.streams.rings.values())
-        self.batch, spec = stepwise.envs.batch, stepwise.envs.spec
+        self.sync, self.recorder, self.lengths = sync, sync.recorder, lengths
+        self._schedulers, self._plan = schedulers, plan
+        self.actors, self.rings = self.recorder.actors, list(self.recorder.streams.rings.values())
+        self.batch, spec = sync.envs.batch, sync.envs.spec
         made = [unit.learner.native() for unit in self.actors.units]
         self._acting = [acting for acting in made if acting is not None]
         self._ring_tables: list[Array] = []
@@ -102,37 +98,36 @@ class FusedCollector:
         self._acting_of = dict(zip(map(id, self.actors.units), self._acting, strict=True))
         self._address = address_of(self._told)
 
-    def advance(self, step: Step, most: int) -> tuple[Step, int]:
-        """Act on a Step and make at most `most` batch steps; see `SyncCollector`."""
-        self.remembered = False
+    def advance(self, step: Step, most: int) -> Collected:
+        """Make batch steps until an update is due that compiled code does not make, or a step needs Python."""
         most = min([most, *(ring.room for ring in self.rings)])
         if most < 2:
-            return self.stepwise.advance(step, most)
+            return self.sync.advance(step, most)
         self._lay(step)
         parts = list(zip(self.actors.units, self._acting, self.actors.rngs, strict=True))
         drawn = [unit.learner.ready(acting, rngs) for unit, acting, rngs in parts]
         self._fill("noise", [first for first, _ in drawn])
         self._fill("time", [ring.now for ring in self.rings])
         self._told["most"] = self._planned(min([most, *(left for _, left in drawn)]))
-        streams = self.stepwise.collector.streams
+        streams = self.recorder.streams
         streams.torn = True  # an interrupt may occur between the call and the counts
         made: int = _program()(self._address)
         for unit in self.actors.units:
             unit.learner.acted(made)
-        self.remembered = bool(self._told["remembered"][0])
-        begun = made if self.remembered else made - 1
+        recorded = bool(self._told["remembered"][0])
+        begun = made if recorded else made - 1
         for ring in self.rings:
             ring.advanced(made, begun)
         self.lengths += begun
         streams.torn = False
         self.batch.check(int(self._told["wrong"][0]))
-        return step, made
+        return Collected(step, made, recorded, filter(None, (scheduler.take() for scheduler in self._schedulers)))
 
     def _planned(self, most: int) -> int:
         """Plan the updates of the next batch steps; return the number of steps allowed."""
-        for scheduler in self._courses:
+        for scheduler in self._schedulers:
             most = min(most, self._plan(scheduler, most, self._acting_of[id(scheduler.unit)].address))
-        planned = [scheduler for scheduler in self._courses if scheduler.planned]
+        planned = [scheduler for scheduler in self._schedulers if scheduler.planned]
         groups = [ring.index for ring in self.rings]
         self._told["schedulers"] = len(planned)
         if planned and not self._told["update"][0]:
@@ -147,11 +142,11 @@ class FusedCollector:
         if self._exploring is self.actors.exploring and self._capacities == capacities:
             return
         self._exploring, self._capacities = self.actors.exploring, capacities
-        collector, told = self.stepwise.collector, self._told[0]
+        told = self._told[0]
         for i, (unit, acting) in enumerate(zip(self.actors.units, self._acting, strict=True)):
             rows, group = self.actors.views[i].index, unit.group
             legal, explore = step.legal[group], self.actors.exploring[i]
-            kept = collector.extras.get(group, {})
+            kept = self.recorder.extras.get(group, {})
             extras = {name: kept[name][rows] for name in acting.extras if name in kept}
             acting.place(
                 explore.shape[1], obs=step.obs[group][rows], legal=None if legal is None else legal[rows],
@@ -165,7 +160,7 @@ class FusedCollector:
             told[name] = address_of(getattr(step, name))
 
     def _table(self, ring: Ring, step: Step) -> Array:
-        return told_of(ring, step, self.batch.actions[ring.index], self.stepwise.collector.extras[ring.index])
+        return told_of(ring, step, self.batch.actions[ring.index], self.recorder.extras[ring.index])
 
     def _fill(self, name: str, values: list[int]) -> None:
         self._told[name][0, : len(values)] = values

@@ -1,13 +1,14 @@
-"""Actions of a batch step: the agents' decisions and their record in the streams."""
+"""Batch steps: the agents' decisions, their record in the streams, and the step of the environments."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from marltrain.checks import of_type, shaped
+from marltrain.envs import VectorEnv
 from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array, map_obs
 from marltrain.policies.batch import Acted
@@ -15,6 +16,7 @@ from marltrain.policies.memory.streams import Streams
 from marltrain.spec import EnvSpec, Step, empty_actions
 from marltrain.state import State
 from marltrain.trainer.seats import Unit
+from marltrain.trainer.updating.scheduler import UpdateMetrics
 
 EVERYWHERE = slice(None)
 """All environments."""
@@ -186,12 +188,6 @@ class Recorder:
             for g, r in streams.rings.items()
         }
 
-    def decide(self, step: Step) -> tuple[Array, ...]:
-        """Act on a Step and record the decisions; return the actions to send."""
-        self.act(step)
-        self.remember()
-        return self.actors.actions
-
     def act(self, step: Step, envs: slice = EVERYWHERE) -> None:
         """Compute actions and extras of environments `envs`, and write them into their columns."""
         for unit, view, acted in zip(self.actors.units, self.actors.views, self.actors.decide(step, envs), strict=True):
@@ -216,3 +212,47 @@ class Recorder:
                 f"the agent of {' and '.join(unit.labels)} learns from {', '.join(sorted(missing))}, which its act did "
                 f"not give beside the action; it gave {', '.join(sorted(acted.extras)) or 'nothing'}"
             )
+
+
+class Collected(NamedTuple):
+    """Result of a collector call.
+
+    step: the last Step.  steps: number of batch steps.
+    recorded: whether the streams and the returns of the episodes already contain `step`; they contain earlier Steps.
+    updates: iterates over the schedulers whose updates compiled code made between the batch steps; it counts the
+    updates of each.
+    """
+
+    step: Step
+    steps: int
+    recorded: bool = False
+    updates: Iterable[UpdateMetrics] = ()
+
+
+class Collector(Protocol):
+    """Makes batch steps: agents act, the streams record the actions, the environments step.
+
+    under_way: whether the environments are making the next step when `advance` returns.
+    """
+
+    under_way: bool
+
+    def advance(self, step: Step, most: int) -> Collected:
+        """Act on a Step and make at least one and at most `most` batch steps."""
+
+
+class SyncCollector:
+    """Makes one batch step at a time, for any environment; see `Collector`."""
+
+    under_way = False
+
+    def __init__(self, envs: VectorEnv, recorder: Recorder, receive: Callable[[], Step]) -> None:
+        """Store the environments and the recorder; receive: returns the Step that `envs.send` started."""
+        self.envs, self.recorder, self.receive = envs, recorder, receive
+
+    def advance(self, step: Step, most: int) -> Collected:
+        """Make one batch step."""
+        self.recorder.act(step)
+        self.recorder.remember()
+        self.envs.send(self.recorder.actors.actions)
+        return Collected(self.receive(), 1)

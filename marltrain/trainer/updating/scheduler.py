@@ -64,14 +64,21 @@ class UpdatePlan:
 
 
 class UpdateMetrics(NamedTuple):
-    """Metrics of R rounds of updates: agents' labels [K], names of metrics [M], values [R, M, K] float64."""
+    """Metrics of R rounds of updates that compiled code made.
+
+    labels: [K] the agents' labels.  names: [M] the metrics' names.  values: [R, M, K] float64.
+    error: set if the last update had a loss or a gradient that is not finite; its round is not among the values.
+    """
 
     labels: tuple[str, ...]
     names: tuple[str, ...]
     values: Array
+    error: AgentError | None
 
     def by_agent(self) -> dict[str, dict[str, float]]:
-        """Return the means over the rounds, {label: {name: value}}."""
+        """Return the means over the rounds, {label: {name: value}}; empty without rounds."""
+        if not len(self.values):
+            return {}
         means = self.values.mean(0).T.tolist()
         return {label: dict(zip(self.names, row, strict=True)) for label, row in zip(self.labels, means, strict=True)}
 
@@ -239,16 +246,13 @@ class UpdateScheduler:
         """Address of the arguments of the planned updates (UPDATE); 0 without planned updates."""
         return 0 if self._ahead is None or self._planned is None else self._ahead.address
 
-    def take(self) -> tuple[UpdateMetrics | None, AgentError | None]:
-        """Count the rounds that compiled code has made; return their metrics and the error that `update` would raise.
-
-        Either may be None. The error is an AgentError for a loss or a gradient that is not finite.
-        """
+    def take(self) -> UpdateMetrics | None:
+        """Count the rounds that compiled code has made and return their metrics; None if it has made none."""
         if self._ahead is None or self._planned is None:
-            return None, None
+            return None
         made, known = self._ahead.take(), self._planned
         if not made.rounds:
-            return None, None
+            return None
         known.made += len(made.rounds)
         last, updates = made.rounds[-1], len(made.measured)
         self._gathered, self._counted, self._credit = 0, last.after - known.steps, known.credits[known.made - 1]
@@ -260,11 +264,8 @@ class UpdateScheduler:
         if made.broken:
             measured = dict(zip(made.names, made.measured[-1], strict=False))
             error = self._not_finite(measured, known.learn, self.updates, last.env_steps)
-        values = made.means()
-        if not len(values):
-            return None, error
         labels = tuple(label for label, learns in zip(self.unit.labels, known.learn, strict=True) if learns)
-        return UpdateMetrics(labels, made.names, values[..., known.learn]), error
+        return UpdateMetrics(labels, made.names, made.means()[..., known.learn], error)
 
     def is_due(self, most: int | None = None) -> bool:
         """Return whether `update` makes at least one update now; call it when `gathered` has returned True."""
@@ -282,9 +283,9 @@ class UpdateScheduler:
         one update behind.
         """
         if self._made_now():
-            learned, error = self.take()
-            if error is not None:
-                raise error
+            learned = self.take()
+            if learned is not None and learned.error is not None:
+                raise learned.error
             return {} if learned is None else learned.by_agent()
         gathered, self._gathered, self._planned = self._gathered, 0, None
         before, reader = self.settle(), self._reader

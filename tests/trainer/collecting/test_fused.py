@@ -20,7 +20,7 @@ from marltrain.errors import EnvError
 from marltrain.policies.batch import Needs
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.collecting.fused import FusedCollector, can_fuse
-from marltrain.trainer.collecting.stepwise import SyncCollector
+from marltrain.trainer.collecting.rollout import SyncCollector
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from tests.envs.native.toys import Crowd
 from tests.tiers import LONG
@@ -90,8 +90,8 @@ def hold(env, make, *, at_once=2.0, **settings):
     counting, begun, begun_singly = Counting(), Beginnings(), Beginnings()
     quick, made = train(env, make(), callbacks=[counting, begun], run_dir="quick", **settings)
     slow, expected = train(env, make(), callbacks=[Looking(), begun_singly], run_dir="slow", **settings)
-    assert isinstance(quick.run._ahead, FusedCollector)
-    assert isinstance(slow.run._ahead, SyncCollector)
+    assert isinstance(quick.run._collector, FusedCollector)
+    assert isinstance(slow.run._collector, SyncCollector)
     assert_same(made, expected)
     assert begun.told == begun_singly.told != []
     assert ENVS * sum(counting.steps) == made[4][0]
@@ -127,7 +127,7 @@ def test_a_stretch_ends_where_a_test_is_due_by_env_steps():
     """Batch steps of 5 env steps: multiples of 64 are reached at 65, 130, 195, 260 and 320."""
     often = {"test_freq": None, "test_freq_steps": 64}
     made, (*_, counts) = train(SPREAD, dqn(SPREAD, {}), steps_per_train=330, update_freq=10_000, **often)
-    assert isinstance(made.run._ahead, FusedCollector)
+    assert isinstance(made.run._collector, FusedCollector)
     assert made.run.history.tests["env_steps"].tolist() == [0, 65, 130, 195, 260, 320, 330]
     hold(SPREAD, lambda: dqn(SPREAD, {}), steps_per_train=330, **often)
     assert counts[0] == 330
@@ -358,7 +358,7 @@ def test_a_run_goes_on_from_the_middle_of_an_episode(env, make, collect, tmp_pat
     agents, again = make(), make()
     made: Any = trainer(env, {}, **{**SETTINGS, "collect": collect, "run_dir": None})
     result = made.train(again, [1] * len(again), plot=False, resume="run/checkpoints/170")
-    assert isinstance(made.run._ahead, FusedCollector)
+    assert isinstance(made.run._collector, FusedCollector)
     _, whole = train(env, agents, collect=collect, run_dir="whole")
     assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
 
@@ -434,7 +434,7 @@ class Steps(Callback):
 
     def on_collect(self, moment):
         assert moment.data["steps"] == 1
-        self.kind = type(moment.trainer.run._ahead)
+        self.kind = type(moment.trainer.run._collector)
 
 
 class Loud(mt.Agent):
@@ -495,7 +495,7 @@ def test_agents_used_elsewhere_afterwards_act_as_if_they_had_never_been_here(tmp
 def test_more_learners_than_there_is_room_for(monkeypatch):
     agents = [ppo(SPREAD, {}, network=mt.MLP((3 + i,)))[i] for i in range(3)]
     made = train(SPREAD, agents, steps_per_train=50)[0]
-    stepwise = made.run._ahead.stepwise
-    assert can_fuse(stepwise)
+    sync = made.run._collector.sync
+    assert can_fuse(sync)
     monkeypatch.setattr("marltrain.trainer.collecting.fused.MOST", 2)
-    assert not can_fuse(stepwise)
+    assert not can_fuse(sync)

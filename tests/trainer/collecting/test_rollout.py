@@ -12,10 +12,11 @@ from marltrain.envs import make_vector, resolve
 from marltrain.policies.batch import Acted
 from marltrain.policies.memory import Plan, Streams
 from marltrain.random import child_seed
-from marltrain.trainer.collecting.rollout import Actors, Recorder, _View
+from marltrain.trainer.collecting.rollout import Actors, Recorder, SyncCollector, _View
 from marltrain.trainer.seats import Seating
 from tests.envs.driving import run_seed
-from tests.toys import Crowd, Motley, Relay
+from tests.toys import Crowd, Identity, Motley, Relay
+from tests.trainer.running import SHORT
 
 
 def test_a_view_takes_seats_and_puts_them_back():
@@ -181,10 +182,38 @@ def test_the_collector_remembers_what_each_unit_decided():
         collector = Recorder(actors, streams)
         step = envs.reset(0)
         streams.arrived(step)
-        collector.decide(step)
+        collector.act(step)
+        collector.remember()
         for group, ring in streams.rings.items():
             assert (ring.action[:, 0] == actors.actions[group]).all()
         reds = streams.rings[0].extras["log_prob"][:, 0]
         assert not reds[0].any()  # a random agent gives none
         assert (reds[1] < 0).all()
         assert (streams.rings[1].extras["log_prob"][:, 0] < 0).all()
+
+
+def test_a_step_is_acted_on_remembered_and_made():
+    """Whatever may be made at most, it is one step; what it brings is not remembered yet."""
+    calls = []
+    with make_vector(Identity, SHORT, 3) as envs:
+        seating = Seating(envs.spec, [mt.RandomAgent(), mt.RandomAgent()], 0, stack=True)
+        streams = Streams(envs.spec, 3, {0: Plan(5)})
+
+        def receive():
+            calls.append(streams.rings[0].coming)
+            return envs.recv()
+
+        collector = SyncCollector(envs, Recorder(Actors(envs.spec, seating.units, 3, "act"), streams), receive)
+        assert not collector.under_way
+        step = envs.reset(0)
+        for t, most in enumerate((1, 7, 1000)):
+            streams.arrived(step)
+            ring = streams.rings[0]
+            seen = {name: array.copy() for name, array in step.arrays().items()}
+            step, made, recorded, updates = collector.advance(step, most)
+            assert (made, recorded, list(updates)) == (1, False, [])
+            assert (ring.now, ring.coming) == (t, t + 1)
+            assert calls == list(range(1, t + 2))
+            np.testing.assert_array_equal(ring.action[:, t], collector.recorder.actors.actions[0])
+            shown = next(array for name, array in seen.items() if name.startswith("obs"))
+            np.testing.assert_array_equal(ring.obs["vector"][:, t], shown)
