@@ -16,7 +16,8 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.errors import SpecError
-from marltrain.layout import Allocate, Array, Layout, Obs, Space, check_actions, describe_space, map_obs
+from marltrain.layout import Allocate, Array, Layout, Obs, Space, map_obs
+from marltrain.spaces import check_actions, describe_space
 
 LONE_PLAYER = "player_0"
 """Name of the only player of a Gymnasium environment."""

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from marltrain.errors import SpecError
-from marltrain.layout import (
-    Layout,
-    action_bounds,
-    check_actions,
-    describe_space,
-    space_from,
-    split_mask,
-    without_mask,
-)
+from marltrain.layout import Layout
+from marltrain.spaces import check_actions
 
 TREE = spaces.Dict({
     "digit": spaces.Discrete(3, start=-1),
@@ -40,22 +31,6 @@ ALL = [
     spaces.Tuple((spaces.Discrete(2), spaces.Dict({"a": spaces.Box(0, 1, (1,))}))),
     spaces.Dict({"board": spaces.Box(-1, 1, (3,), np.float32)}),
 ]
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "least", "greatest"),
-    [
-        (-0.3, 0.1, np.nextafter(np.float32(-0.3), np.float32(0)), np.nextafter(np.float32(0.1), np.float32(0))),
-        (-0.5, 0.25, -0.5, 0.25),
-        (-1e300, 1e300, np.finfo(np.float32).min, np.finfo(np.float32).max),
-        (-np.inf, np.inf, -np.inf, np.inf),
-        (0.1, 0.1, np.float32(0.1), np.float32(0.1)),  # it holds no float32
-    ],
-)
-def test_the_least_and_the_greatest_float32_of_a_box(low, high, least, greatest):
-    bounds = action_bounds(spaces.Box(low, high, (1, 1), np.float64))
-    assert [bound.dtype for bound in bounds] == [np.float32] * 2
-    assert [bound.tolist() for bound in bounds] == [[least], [greatest]]
 
 
 def same(one, other):
@@ -148,37 +123,6 @@ def test_misfits_name_the_part():
         Layout(spaces.Dict({}))
 
 
-@pytest.mark.parametrize("space", ALL, ids=str)
-def test_a_description_is_json_and_builds_the_space_again(space):
-    described = json.loads(json.dumps(describe_space(space)))
-    assert space_from(described) == space
-    assert describe_space(space_from(described)) == describe_space(space)
-
-
-def test_different_spaces_have_different_descriptions():
-    texts = [json.dumps(describe_space(space)) for space in ALL]
-    assert len(set(texts)) == len(ALL)
-
-
-@pytest.mark.parametrize("wrong", [{}, {"type": "Ball"}, {"type": "Box", "shape": [2]}, {"type": "Discrete", "n": "x"}])
-def test_what_is_no_description(wrong):
-    with pytest.raises(SpecError, match="not the description of a space"):
-        space_from(wrong)
-
-
-def test_masks_leave_the_observation():
-    box, mask = spaces.Box(0, 1, (2,)), spaces.Box(0, 1, (3,), np.int8)
-    assert without_mask(spaces.Dict(observation=box, action_mask=mask)) == (box, True)
-    assert without_mask(spaces.Dict(board=box, action_mask=mask)) == (spaces.Dict(board=box), True)
-    assert without_mask(spaces.Dict(observation=box)) == (spaces.Dict(observation=box), False)
-    assert without_mask(box) == (box, False)
-    assert split_mask({"observation": 1, "action_mask": 2}) == (1, 2)
-    assert split_mask({"board": 1, "action_mask": 2}) == ({"board": 1}, 2)
-    assert split_mask({"observation": 1, "more": 3, "action_mask": 2}) == ({"observation": 1, "more": 3}, 2)
-    assert split_mask({"observation": 1}) == ({"observation": 1}, None)
-    assert split_mask(5) == (5, None)
-
-
 @pytest.mark.parametrize(
     "space",
     [
@@ -209,11 +153,6 @@ def test_spaces_too_large_for_arrays_are_refused(space, numbers):
         Layout(spaces.Tuple((spaces.Discrete(2), space)))
     with pytest.raises(SpecError, match=f"has {numbers}.* choices or numbers.* Split it into"):
         check_actions(space)
-
-
-def test_actions_without_any_choice_are_refused():
-    with pytest.raises(SpecError, match=r"action space Box\(.*\) is empty: there is nothing to do"):
-        check_actions(spaces.Box(0, 1, (2, 0), np.float32))
 
 
 @pytest.mark.parametrize("value", [["1", "2"], np.array([1, "2"], object), np.array([1j, 2])])

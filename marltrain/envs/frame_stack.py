@@ -21,7 +21,8 @@ from pettingzoo.utils import BaseParallelWrapper, BaseWrapper
 
 from marltrain.envs.registry import Modifier, Source, api_of, resolve
 from marltrain.errors import ConfigError
-from marltrain.layout import Space, without_mask
+from marltrain.layout import Space
+from marltrain.spaces import without_mask
 
 
 def _chain(env: Any) -> Iterator[Any]:

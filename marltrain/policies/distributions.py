@@ -14,8 +14,9 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.errors import SpecError
-from marltrain.layout import Array, Space, action_bounds
+from marltrain.layout import Array, Space
 from marltrain.policies.networks import Head
+from marltrain.spaces import action_bounds
 
 ILLEGAL = -1e9
 """Logit of illegal actions; its exp() is exactly 0 in float32."""

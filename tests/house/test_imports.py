@@ -13,7 +13,7 @@ from tests.house.repository import PACKAGE, ROOT, parsed, place, python_files
 
 BASE = {
     "addresses", "checks", "children", "compiling", "config", "errors", "files", "json_files", "layout",
-    "random", "spec", "state", "version", "waiting",
+    "random", "spaces", "spec", "state", "version", "waiting",
 }  # fmt: skip
 MAY_IMPORT = {
     "base": {"base"},

@@ -10,7 +10,8 @@ from gymnasium import spaces
 
 from marltrain.envs.native.bounds import COUNT, Bounds, bounds_of
 from marltrain.errors import ConfigError
-from marltrain.layout import Array, Layout, Space, without_mask
+from marltrain.layout import Array, Layout, Space
+from marltrain.spaces import without_mask
 from marltrain.spec import LONE_PLAYER, EnvSpec, PlayerSpec
 
 TERMINATED, TRUNCATED = 1, 2

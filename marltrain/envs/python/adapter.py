@@ -14,7 +14,8 @@ from gymnasium import spaces
 
 from marltrain.envs.frame_stack import frames_of
 from marltrain.errors import EnvError, SpecError, shown, text_of
-from marltrain.layout import NUMBERS, Array, Layout, Obs, Space, arrays_of, without_mask
+from marltrain.layout import NUMBERS, Array, Layout, Obs, Space, arrays_of
+from marltrain.spaces import without_mask
 from marltrain.spec import EnvSpec, PlayerSpec, Step
 
 PROBE_SEED = 0

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.errors import AgentError
-from marltrain.layout import Array, Layout, Obs, Space, describe_space, map_obs, without_mask
+from marltrain.layout import Array, Layout, Obs, Space, map_obs
 from marltrain.policies.agents.agent_learner import AgentLearner
 from marltrain.policies.agents.files import write_agents
 from marltrain.policies.agents.rng import RngMixin
@@ -18,6 +18,7 @@ from marltrain.policies.agents.spaces import action_dtype, action_shape, indexed
 from marltrain.policies.batch import Acted, AgentState, Experience
 from marltrain.policies.learner.learner import Learner
 from marltrain.random import child_seed
+from marltrain.spaces import describe_space, without_mask
 from marltrain.spec import PlayerSpec
 
 

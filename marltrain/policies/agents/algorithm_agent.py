@@ -12,7 +12,7 @@ import numpy as np
 
 from marltrain.config import build, check_function, checked_arguments, setting, validate
 from marltrain.errors import AgentError, SaveError, shown
-from marltrain.layout import Array, Layout, Obs, Space, arrays_of, check_actions, describe_space, map_obs, without_mask
+from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_obs
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.spaces import (
     described_spaces,
@@ -30,6 +30,7 @@ from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.networks import NetworkSpec, default_network, spec_from
 from marltrain.policies.schedules import Schedule
 from marltrain.random import chosen_seed
+from marltrain.spaces import check_actions, describe_space, without_mask
 from marltrain.spec import PlayerSpec
 
 

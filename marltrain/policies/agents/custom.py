@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from marltrain.config import build, check_function, checked_arguments, setting
 from marltrain.errors import AgentError, ConfigError, SaveError, shown, spoken
-from marltrain.layout import Array, Layout, Obs, Space, action_bounds, without_mask
+from marltrain.layout import Array, Layout, Obs, Space
 from marltrain.policies.agents.agent_learner import what_followed
 from marltrain.policies.agents.external import ExternalAgent, check_legal, seeded
 from marltrain.policies.agents.spaces import action_dtype, action_shape
@@ -28,6 +28,7 @@ from marltrain.policies.learner.learner import Pace
 from marltrain.policies.memory.config import Replay, Rollouts, chosen_memory
 from marltrain.policies.schedules import Schedule
 from marltrain.random import MOST_SEED, chosen_seed
+from marltrain.spaces import action_bounds, without_mask
 
 Loss = Callable[[Any, "LossBatch"], Any]
 

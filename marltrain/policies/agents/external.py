@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.errors import AgentError, SaveError, shown
-from marltrain.layout import Array, Layout, Obs, arrays_of, map_obs, without_mask
+from marltrain.layout import Array, Layout, Obs, arrays_of, map_obs
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.spaces import (
     described_spaces,
@@ -23,6 +23,7 @@ from marltrain.policies.learner.learner import PURPOSES, Learner, Pace
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.random import MOST_SEED, fresh_seed, generator, restored, state_of
+from marltrain.spaces import without_mask
 from marltrain.state import State
 
 

@@ -12,11 +12,12 @@ from gymnasium import spaces
 
 from marltrain.config import check_function, checked_arguments
 from marltrain.errors import AgentError, SpecError, shown
-from marltrain.layout import Array, Layout, Obs, Space, action_bounds, arrays_of, map_obs, without_mask
+from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_obs
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.spaces import described_spaces, encoded, in_units, spaces_from
 from marltrain.policies.batch import Acted, AgentState
 from marltrain.random import MOST_SEED, chosen_seed
+from marltrain.spaces import action_bounds, without_mask
 from marltrain.spec import PlayerSpec
 
 

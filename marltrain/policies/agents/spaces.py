@@ -9,7 +9,8 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.errors import AgentError, SpecError, shown
-from marltrain.layout import Array, Layout, Obs, Space, arrays_of, describe_space, map_obs, space_from, split_mask
+from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_obs
+from marltrain.spaces import describe_space, space_from, split_mask
 
 
 def encoded(layout: Layout, observation: Any, legal: Any, space: Space) -> tuple[Obs, Array | None, bool]:

@@ -16,7 +16,7 @@ from gymnasium import Space
 
 from marltrain.errors import AgentError, ConfigError, SpecError
 from marltrain.json_files import to_json
-from marltrain.layout import Array, describe_space
+from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.external import ExternalAgent
@@ -24,6 +24,7 @@ from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.backends import make_backend
 from marltrain.policies.networks import NetworkSpec
 from marltrain.policies.schedules import Schedule
+from marltrain.spaces import describe_space
 from marltrain.spec import EnvSpec
 from marltrain.trainer.reporting.run_config import LIBRARIES, WHERE_LOADED, loaded
 from marltrain.trainer.saving.checkpoint import FoundCheckpoint

@@ -16,9 +16,10 @@ from torch import nn
 from torch.distributions import Categorical
 
 from marltrain.errors import AgentError
-from marltrain.layout import Array, Obs, action_bounds
+from marltrain.layout import Array, Obs
 from marltrain.policies.agents.tianshou.buffer import observed
 from marltrain.policies.distributions import ILLEGAL
+from marltrain.spaces import action_bounds
 
 
 def raw_actions(algorithm: Algorithm[Any, Any], obs: Obs, legal: Array | None, explore: Array) -> Array:
