@@ -90,7 +90,8 @@ def dqn_pass(way: str, width: int = 64) -> Callable[[], object]:
     """
     agent = mt.DQN(*SPACES, seed=0, jit_compile=True, device="cpu", network=mt.MLP((width, width), "relu"))
     learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
-    parts = agent.algorithm.phases[0], agent.algorithm, agent.backend, learner.weights.nets, learner.weights.optimisers
+    nets: dict[str, Any] = dict(learner.weights.nets)
+    parts = agent.algorithm.phases[0], agent.algorithm, agent.backend, nets, learner.weights.optimisers
     one: Any = QStep(*parts, double=True) if way == "native" else GradientStep(*parts)
     if way == "checked":
         one._function = torch.compile(one._step, dynamic=False, fullgraph=True, options={"cpp_wrapper": True})

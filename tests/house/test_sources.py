@@ -171,7 +171,7 @@ def test_a_test_without_a_subject_is_seen() -> None:
     tests = ROOT / "tests"
     assert mirrored(tests / "test_spec.py")
     assert mirrored(tests / "envs" / "python" / "test_turns_by_hand.py")
-    assert mirrored(tests / "policies" / "backends" / "test_optimisers.py")
+    assert mirrored(tests / "policies" / "backends" / "test_optimizers.py")
     assert not mirrored(tests / "policies" / "backends" / "test_copies.py")
     assert not mirrored(tests / "envs" / "test_nothing_there.py")
 

@@ -7,13 +7,14 @@ from importlib.util import find_spec
 from typing import Any
 
 from marltrain.errors import ConfigError, did_you_mean
+from marltrain.policies.backends.base import Backend
 from marltrain.policies.learner.parallel.strategies import chosen
 
 INSTALL = {"tensorflow": "pip install 'marltrain[tensorflow]'", "torch": "pip install torch"}
 BACKENDS = tuple(INSTALL)
 
 
-def make_backend(name: str, device: str = "auto", *, jit_compile: bool = False, strategy: Any = None) -> Any:
+def make_backend(name: str, device: str = "auto", *, jit_compile: bool = False, strategy: Any = None) -> Backend:
     """Return the named backend on a device; raises ConfigError if it is unknown or not installed.
 
     strategy: distributes gradient steps over devices or processes; None: no distribution.
@@ -31,8 +32,8 @@ def make_backend(name: str, device: str = "auto", *, jit_compile: bool = False, 
             "jit_compile=True goes with no strategy: a pass that is spread is not compiled. Leave one out"
         )
     if spread is None or spread.members():
-        made = module.Backend(device, jit_compile=jit_compile)
+        backend: Backend = module.Backend(device, jit_compile=jit_compile)
     else:
-        made = import_module(f"{module.__name__}.replicas").mirrored(device, spread)
-    made.strategy = spread
-    return made
+        backend = import_module(f"{module.__name__}.replicas").mirrored(device, spread)
+    backend.strategy = spread
+    return backend

@@ -10,10 +10,10 @@ import numpy as np
 from marltrain.addresses import address_of
 from marltrain.layout import Array, Obs
 from marltrain.policies.algorithms.base import CompiledForm
+from marltrain.policies.backends.base import StackedNetwork
 from marltrain.policies.batch import Acted
 from marltrain.policies.compiled.act_kernel import ACT, GREEDY, SAMPLE, act_program
 from marltrain.policies.compiled.network import tell, widths_of
-from marltrain.policies.networks import Plan
 
 RULES = {"epsilon_greedy": GREEDY, "categorical": SAMPLE}
 """Action rules of `Algorithm.native` -> rules of the act kernel."""
@@ -27,12 +27,12 @@ class CompiledActing:
     told: [1] ACT, the arguments of the kernel.  extras: names of the outputs beside the action.
     """
 
-    def __init__(self, native: CompiledForm, network: Any, row: int | None = None) -> None:
-        """Write the constant fields of `told`; `is_known` must hold for the network's plan.
+    def __init__(self, native: CompiledForm, network: StackedNetwork, row: int | None = None) -> None:
+        """Write the constant fields of `told`; `is_known` must hold for the network.
 
         row: act for this agent only.
         """
-        plan: Plan = network.plan
+        plan = network.plan
         if native.rule not in RULES:
             raise TypeError(f"Native(rule={native.rule!r}): compiled code knows {' and '.join(map(repr, RULES))}")
         self.network, self.rule = network, RULES[native.rule]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from marltrain.policies.algorithms.base import Algorithm, CompiledForm
+from marltrain.policies.backends.base import Backend, Network, Optimizer
 from marltrain.policies.compiled.network import is_known
 from marltrain.policies.compiled.ppo_update import PPOUpdate, PPOUpdates
 from marltrain.policies.compiled.q_update import QStep, QSteps
@@ -21,7 +21,7 @@ LARGEST = 2**15
 
 
 def compiled_steps(
-    algorithm: Algorithm, backend: Any, nets: Mapping[str, Any], optimisers: Mapping[str, Any]
+    algorithm: Algorithm, backend: Backend, nets: Mapping[str, Network], optimisers: Mapping[str, Optimizer]
 ) -> GradientSteps | None:
     """Return an algorithm's gradient steps in compiled code, or None if it cannot use them.
 
@@ -33,25 +33,27 @@ def compiled_steps(
         return None
     if kind.loss not in LOSSES:
         raise TypeError(f"Native(loss=...): compiled code knows {', '.join(map(repr, LOSSES))}; not {kind}")
-    (phase,) = algorithm.phases
-    parts = phase, algorithm, backend, nets, optimisers
+    (phase,), stacked = algorithm.phases, {name: net for name, net in nets.items() if is_known(net)}
+    parts = phase, algorithm, backend, stacked, optimisers
     if kind.loss == "ppo":
         first, *others = phase.trains
-        if first != kind.network or [nets[name].plan.heads[0].width for name in others] != [1]:
+        if first != kind.network or [stacked[name].plan.heads[0].width for name in others] != [1]:
             raise TypeError(f"Native(loss='ppo'): its phase must train {kind.network!r} and a critic of one output, in "
                             f"this order; it trains {phase.trains}")  # fmt: skip
         return PPOUpdates([PPOUpdate(*parts)])
     return QSteps([QStep(*parts, double=kind.loss == "double_q")])
 
 
-def can_learn(kind: CompiledForm, algorithm: Algorithm, backend: Any, nets: Mapping[str, Any]) -> bool:
+def can_learn(kind: CompiledForm, algorithm: Algorithm, backend: Backend, nets: Mapping[str, Network]) -> bool:
     """Return whether compiled code can make the gradient steps.
 
     It requires memory shared with the framework and small networks of a supported kind.
     """
     if not backend.jit_compile or not backend.shares_memory or backend.strategy is not None:
         return False
-    moved = {kind.network, *(name for phase in algorithm.phases for name in phase.trains)}
-    plans: list[Any] = [getattr(nets[name], "plan", None) for name in moved]
-    small = all(is_known(plan) and sum(p.size for p in plan.parameters) <= LARGEST for plan in plans)
+    names = {kind.network, *(name for phase in algorithm.phases for name in phase.trains)}
+    small = all(
+        is_known(net) and sum(parameter.size for parameter in net.plan.parameters) <= LARGEST
+        for net in (nets[name] for name in names)
+    )  # fmt: skip
     return small and [phase.every for phase in algorithm.phases] == [1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numba import float32
@@ -10,6 +10,7 @@ from numba import float32
 from marltrain.addresses import call, numbers
 from marltrain.compiling import compiled
 from marltrain.layout import VECTOR
+from marltrain.policies.backends.base import StackedNetwork
 from marltrain.policies.compiled.layers import NONE, RELU, TANH, layer_entry
 from marltrain.policies.networks import MLP, Plan
 
@@ -28,8 +29,9 @@ among the network's weights.
 """
 
 
-def is_known(plan: Any) -> bool:
+def is_known(network: object) -> TypeGuard[StackedNetwork]:
     """Return whether compiled code supports a network: fully connected layers, tanh or ReLU, on one vector."""
+    plan = getattr(network, "plan", None)
     return (
         isinstance(plan, Plan) and isinstance(plan.spec, MLP) and list(plan.layout.shapes) == [VECTOR]
         and plan.spec.activation in ACTIVATIONS and len(plan.spec.hidden) < MOST_LAYERS

@@ -1,4 +1,4 @@
-"""Optimizers in compiled code: the rules of `backends.torch.optimisers`, for the arrays of one agent."""
+"""Optimizers in compiled code: the rules of `backends.torch.optimizers`, for the arrays of one agent."""
 
 from __future__ import annotations
 

@@ -16,13 +16,13 @@ from marltrain.addresses import address_of, record_at
 from marltrain.compiling import compiled, plain, program
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Phase
+from marltrain.policies.backends.base import Backend, Forward, Network, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of
 from marltrain.policies.compiled.network import largest, tell, widths_of
 from marltrain.policies.compiled.optimizers import LANES, RULES, SLOTS
 from marltrain.policies.compiled.ppo_kernel import BLOCK, IMPROVE, METRICS, PART, ROOM, evaluate, improve
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.minibatches import Dealt
-from marltrain.policies.networks import Plan
 
 SETTINGS = ("clip", "value_clip", "entropy_coef", "value_coef")
 """Hyperparameters of an algorithm whose loss is "ppo", beside `max_grad_norm` and the learning rates."""
@@ -43,9 +43,9 @@ class NetworkPart:
     told: the row.  widths: sizes of the observation and of each layer's outputs.
     """
 
-    def __init__(self, told: Any, network: Any, optimiser: Any, rule: str, backend: Any) -> None:
+    def __init__(self, told: Any, network: StackedNetwork, optimiser: Optimizer, rule: str, backend: Backend) -> None:
         """Write the constant fields of `told`."""
-        plan: Plan = network.plan
+        plan = network.plan
         tell(told, plan)
         self.told, self.widths, self.agents = told, [plan.layout.vector_size, *widths_of(plan)], network.num_agents
         moments = {name: backend.numpy(value) for name, value in optimiser.state().items()}
@@ -93,8 +93,9 @@ class PPOUpdate:
     """
 
     def __init__(
-        self, phase: Phase, algorithm: Algorithm, backend: Any, nets: Mapping[str, Any], optimisers: Mapping[str, Any]
-    ) -> None:
+        self, phase: Phase, algorithm: Algorithm, backend: Backend, nets: Mapping[str, StackedNetwork],
+        optimisers: Mapping[str, Optimizer],
+    ) -> None:  # fmt: skip
         """Write the constant fields for a phase that trains an actor and a critic; see `gradient_steps.can_learn`."""
         self.phase, self.backend = phase, backend
         rule, names, settings = algorithm.settings.optimizer, algorithm.numbers(), algorithm.settings
@@ -210,7 +211,7 @@ class PPOUpdates(GradientSteps):
     at_once = True
     made: list[PPOUpdate]
 
-    def networks(self, nets: Mapping[str, Any]) -> dict[str, Any]:
+    def networks(self, nets: Mapping[str, Network]) -> dict[str, Forward]:
         """See `GradientSteps`."""
         (one,) = self.made
         return {**nets, **{name: functools.partial(one.evaluate, name) for name in one.phase.trains}}

@@ -13,13 +13,13 @@ from marltrain.addresses import address_of
 from marltrain.compiling import compiled, plain, program
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Phase
+from marltrain.policies.backends.base import Backend, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of
 from marltrain.policies.compiled.network import largest, tell, widths_of
 from marltrain.policies.compiled.optimizers import LANES, RULES, SLOTS
 from marltrain.policies.compiled.q_kernel import LEARN, METRICS, learn, learning, targets_follow
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.weights import Weights
-from marltrain.policies.networks import Plan
 
 _COLUMNS = {"obs": np.float32, "action": np.int64, "reward": np.float32, "discount": np.float32, "weight": np.float32,
             "next_obs": np.float32, "next_legal": np.bool_}  # fmt: skip
@@ -33,8 +33,8 @@ class QStep:
     """
 
     def __init__(
-        self, phase: Phase, algorithm: Algorithm, backend: Any, nets: Mapping[str, Any],
-        optimisers: Mapping[str, Any], *, double: bool,
+        self, phase: Phase, algorithm: Algorithm, backend: Backend, nets: Mapping[str, StackedNetwork],
+        optimisers: Mapping[str, Optimizer], *, double: bool,
     ) -> None:  # fmt: skip
         """Write the constant fields of `told` for a phase that trains one network; see `gradient_steps.can_learn`.
 
@@ -44,7 +44,7 @@ class QStep:
         self.names, (name,) = algorithm.numbers(), phase.trains
         self.metrics = ("loss/total", "q_mean", f"grad_norm/{name}", f"grad_norm_clipped/{name}")
         network, optimiser, rule = nets[name], optimisers[name], algorithm.settings.optimizer
-        plan: Plan = network.plan
+        plan = network.plan
         self.agents, self.rows = network.num_agents, 0
         moments = {slot: backend.numpy(value) for slot, value in optimiser.state().items()}
         weights, target = network.numbers(), nets[f"target_{name}"].numbers()

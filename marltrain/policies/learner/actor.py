@@ -12,6 +12,7 @@ import numpy as np
 from marltrain.layout import Array, Obs
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.backends import numpy_ops
+from marltrain.policies.backends.base import Backend, Forward, Network
 from marltrain.policies.batch import Acted
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.noise import Noise
@@ -31,12 +32,12 @@ class Actor:
       at every act, so its noise must not be drawn ahead.
     """
 
-    nets: Mapping[str, Any]
+    nets: Mapping[str, Network]
 
     def __init__(
         self,
         algorithm: Algorithm,
-        backend: Any,
+        backend: Backend,
         hyper: StackedHyperparameters,
         seeded: Callable[[np.random.Generator], AbstractContextManager[None]] | None,
     ) -> None:
@@ -47,13 +48,13 @@ class Actor:
         self.algorithm, self.backend, self.hyper, self._seeded = algorithm, backend, hyper, seeded
         ahead = seeded is None and vouched(algorithm, "noise", "noise_by_rows")
         self.noise = Noise(algorithm.noise) if ahead else None
-        self._in_numpy: Mapping[str, Any] | None = None
+        self._in_numpy: Mapping[str, Forward] | None = None
         self._natives: dict[int | None, CompiledActing | None] = {}
 
-    def use(self, nets: Mapping[str, Any]) -> None:
+    def use(self, nets: Mapping[str, Network]) -> None:
         """Set the networks used for acting."""
-        views = {name: net.in_numpy() for name, net in nets.items()}
-        in_numpy = None not in views.values() and vouched(self.algorithm, "act", "acts_in_numpy")
+        views = {name: view for name, net in nets.items() if (view := net.in_numpy()) is not None}
+        in_numpy = len(views) == len(nets) and vouched(self.algorithm, "act", "acts_in_numpy")
         self.nets, self._in_numpy = nets, views if in_numpy else None
         self._natives = {}
 
@@ -66,7 +67,7 @@ class Actor:
         from marltrain.policies.compiled.network import is_known
 
         network = self.nets[kind.network]
-        return CompiledActing(kind, network, row) if is_known(network.plan) else None
+        return CompiledActing(kind, network, row) if is_known(network) else None
 
     def act(self, obs: Obs, legal: Array | None, explore: Array, rngs: Rngs) -> Acted:
         """Choose actions for observations [K, B, ...]; noise is drawn for every row."""
@@ -123,6 +124,6 @@ def vouched(algorithm: Algorithm, method: str, flag: str) -> bool:
     return bool(vars(definer).get(flag, False))
 
 
-def _of_row(nets: Mapping[str, Any], row: int | None) -> Mapping[str, Any]:
+def _of_row(nets: Mapping[str, Forward], row: int | None) -> Mapping[str, Forward]:
     """Return the networks of all agents, or those of one agent if `row` is given."""
     return nets if row is None else {name: partial(net, row=row) for name, net in nets.items()}

@@ -13,6 +13,7 @@ from marltrain.checks import finite
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, Obs
 from marltrain.policies.algorithms.base import Algorithm, TensorBatch
+from marltrain.policies.backends.base import Backend
 from marltrain.policies.batch import Acted, AgentState, Batch, Rollout
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.gradient_step import GradientStep, GradientSteps, MeanMetrics
@@ -39,7 +40,7 @@ class AlgorithmLearner(Learner):
 
     when_not_finite = "No weight was moved by it."
 
-    def __init__(self, algorithm: Algorithm, backend: Any, seeds: Sequence[int], *, draw: bool) -> None:
+    def __init__(self, algorithm: Algorithm, backend: Backend, seeds: Sequence[int], *, draw: bool) -> None:
         """Build K = len(seeds) agents; `draw`: draw the initial weights, otherwise `load` sets them."""
         self.algorithm, self.backend, self.seeds = algorithm, backend, list(seeds)
         self.num_agents = len(seeds)
@@ -114,7 +115,7 @@ class AlgorithmLearner(Learner):
         for name, net in self.actor.nets.items():
             if net is not self.weights.nets[name]:
                 net.assign(self.weights.nets[name].flat)
-                net.moved()
+                net.discard_copies()
 
     def act_directly(self) -> None:
         """See `Learner`."""
@@ -131,7 +132,7 @@ class AlgorithmLearner(Learner):
         for name, net in ({} if self.actor.nets is self.weights.nets else self.actor.nets).items():
             now = self.backend.numpy(net.flat)
             net.assign(self.backend.tensor(finite(state.place(name), state.array(name, now.dtype, now.shape))))
-            net.moved()
+            net.discard_copies()
 
     def native(self) -> CompiledActing | None:
         """See `Learner`."""

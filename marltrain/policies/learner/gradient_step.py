@@ -9,6 +9,7 @@ import numpy as np
 
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Phase, TensorBatch
+from marltrain.policies.backends.base import Backend, Forward, Network, Optimizer
 from marltrain.policies.learner.weights import Weights
 
 TOTAL = "the loss itself"
@@ -24,8 +25,9 @@ class GradientStep:
     """
 
     def __init__(
-        self, phase: Phase, algorithm: Algorithm, backend: Any, nets: Mapping[str, Any], optimisers: Mapping[str, Any]
-    ) -> None:
+        self, phase: Phase, algorithm: Algorithm, backend: Backend, nets: Mapping[str, Network],
+        optimisers: Mapping[str, Optimizer],
+    ) -> None:  # fmt: skip
         """Store the parts of a learner; `nets` includes the target networks."""
         self.phase, self.algorithm, self.backend = phase, algorithm, backend
         self.nets, self.optimisers = nets, optimisers
@@ -43,7 +45,7 @@ class GradientStep:
             dict(columns), numbers, None if np.count_nonzero(due) == len(due) else self.backend.tensor(due)
         )
         for name in self.phase.trains:
-            self.nets[name].moved()
+            self.nets[name].discard_copies()
         return measured
 
     def _step(self, columns: dict[str, Any], numbers: Any, due: Any) -> Any:
@@ -66,7 +68,7 @@ class GradientStep:
         with self.backend.no_gradient():
             self.algorithm.over_rows(self.backend.ops, batch)
 
-    def _losses(self, nets: Mapping[str, Any], columns: Mapping[str, Any], hyper: Mapping[str, Any]) -> Any:
+    def _losses(self, nets: Mapping[str, Forward], columns: Mapping[str, Any], hyper: Mapping[str, Any]) -> Any:
         """Return the loss [K] and the metrics of some rows; the sums over parts of the rows give the total."""
         backend, batch = self.backend, TensorBatch(**columns)
         if self.phase.targets is not None:
@@ -105,7 +107,7 @@ class GradientSteps:
     def begin(self, weights: Weights) -> None:
         """Prepare the passes of an update."""
 
-    def networks(self, nets: Mapping[str, Any]) -> Mapping[str, Any]:
+    def networks(self, nets: Mapping[str, Network]) -> Mapping[str, Forward]:
         """Return the networks that `Algorithm.prepare` uses."""
         return nets
 
@@ -126,7 +128,7 @@ class GradientSteps:
 class MeanMetrics:
     """Running means of metrics [K] over gradient passes; each agent's mean covers only its active passes."""
 
-    def __init__(self, backend: Any) -> None:
+    def __init__(self, backend: Backend) -> None:
         """Start without values."""
         self.backend = backend
         self.seen: dict[GradientStep, list[tuple[Any, Array]]] = {}

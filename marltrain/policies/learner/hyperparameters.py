@@ -13,6 +13,7 @@ from marltrain.config import check
 from marltrain.errors import ConfigError, SaveError, did_you_mean
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm
+from marltrain.policies.backends.base import Backend
 from marltrain.policies.schedules import Schedule
 from marltrain.state import State
 
@@ -26,7 +27,7 @@ class StackedHyperparameters:
     version: changes whenever a hyperparameter is set, except by its schedule.
     """
 
-    def __init__(self, algorithm: Algorithm, backend: Any, num_agents: int) -> None:
+    def __init__(self, algorithm: Algorithm, backend: Backend, num_agents: int) -> None:
         """Start with the settings of the algorithm."""
         self.settings, self.backend, self._who = algorithm.settings, backend, algorithm.name
         self._rules = {f.name: f for f in fields(self.settings) if f.name in algorithm.numbers()}

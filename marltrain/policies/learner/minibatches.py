@@ -11,6 +11,7 @@ import numpy as np
 
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import TensorBatch
+from marltrain.policies.backends.base import Backend
 
 DONE_WITH = frozenset(
     {"boot", "boot_obs", "boot_legal", "cut", "discount", "extras", "metrics", "reward", "to_numpy", "to_tensor",
@@ -58,7 +59,7 @@ class Minibatches:
         self._lay_out()
 
     def epochs(
-        self, epochs: int, rngs: Sequence[np.random.Generator], tensors: TensorBatch, backend: Any
+        self, epochs: int, rngs: Sequence[np.random.Generator], tensors: TensorBatch, backend: Backend
     ) -> Iterator[tuple[dict[str, Any], Array]]:
         """Yield (columns of a minibatch, present [K] bool: whether an agent has rows in it), epochs x M times."""
         rows = columns_of(tensors)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from marltrain.errors import SaveError
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm
+from marltrain.policies.backends.base import Backend, Network
 from marltrain.random import generator
 
 
@@ -19,21 +19,21 @@ class Weights:
     custom: whether any network is a custom module.
     """
 
-    def __init__(self, algorithm: Algorithm, backend: Any, num_agents: int, seeds: Sequence[int] | None) -> None:
+    def __init__(self, algorithm: Algorithm, backend: Backend, num_agents: int, seeds: Sequence[int] | None) -> None:
         """Build networks and optimizers.
 
         seeds: [K] seeds of the initial weights; None if `load` or `assign` sets the weights.
         """
         self.backend, self._who = backend, algorithm.name
-        self.online: dict[str, Any] = {}
+        self.online: dict[str, Network] = {}
         for name, (spec, heads) in algorithm.networks().items():
             rngs = None if seeds is None else [generator(seed, "weights", name) for seed in seeds]
             self.online[name] = backend.network(spec, algorithm.layout, heads, rngs, num_agents)
         self.target = {name: self.online[name].copy() for name in algorithm.targets()}
-        self.nets: dict[str, Any] = {**self.online, **{f"target_{name}": net for name, net in self.target.items()}}
+        self.nets: dict[str, Network] = {**self.online, **{f"target_{name}": net for name, net in self.target.items()}}
         self.custom = any(backend.is_module(spec) for spec, _ in algorithm.networks().values())
         kind, epsilon = algorithm.settings.optimizer, algorithm.optimizer_epsilon
-        self.optimisers = {name: backend.optimiser(kind, net, epsilon) for name, net in self.online.items()}
+        self.optimisers = {name: backend.optimizer(kind, net, epsilon) for name, net in self.online.items()}
 
     def follow(self, share: Array) -> None:
         """Move the target networks towards the online networks by `share` [K]; 1 copies."""
@@ -56,7 +56,7 @@ class Weights:
             group, _, name = kind.partition("/")
             if group == "net":
                 self.nets[name].assign(self.backend.tensor(held[""]))
-                self.nets[name].moved()
+                self.nets[name].discard_copies()
             else:
                 for slot, value in self.optimisers[name].state().items():
                     self.backend.overwrite(value, held[slot])

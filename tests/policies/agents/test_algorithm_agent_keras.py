@@ -323,5 +323,5 @@ def test_a_model_that_would_forget_its_arguments_is_not_copied():
     model(np.zeros((1, 5), np.float32))
     with pytest.raises(AgentError, match=r"Louder cannot be copied.*network=lambda: Louder.*given for volume"):
         mt.DQN(VECTOR, spaces.Discrete(3), backend="tensorflow", network=model)
-    made = mt.DQN(VECTOR, spaces.Discrete(3), backend="tensorflow", network=lambda: Louder(10.0), seed=0)
-    assert made.learner_.weights.online["q"].model.volume == 10.0
+    made: Any = mt.DQN(VECTOR, spaces.Discrete(3), backend="tensorflow", network=lambda: Louder(10.0), seed=0).learner_
+    assert made.weights.online["q"].model.volume == 10.0

@@ -16,7 +16,7 @@ from marltrain.policies.networks import Head, NetworkSpec
 from marltrain.random import generator
 
 TORCH, TENSORFLOW = make_backend("torch", "cpu"), make_backend("tensorflow", "cpu")
-BOTH = {"torch": TORCH, "tensorflow": TENSORFLOW}
+BOTH: dict[str, Any] = {"torch": TORCH, "tensorflow": TENSORFLOW}
 on_both = pytest.mark.parametrize("backend", BOTH.values(), ids=BOTH.keys())
 
 

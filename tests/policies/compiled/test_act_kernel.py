@@ -1,6 +1,7 @@
 """How compiled code chooses an action, worked out by hand."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,10 @@ class Stack:
 
     def numbers(self):
         return self.weights
+
+
+def stack(*given, **settings) -> Any:
+    return Stack(*given, **settings)
 
 
 IDENTITY = [1, 0, 0, 0, 1, 0, 0, 0, 0]
@@ -81,7 +86,7 @@ class TestGreedy:
 
     def act(self, obs, legal=None, coin=0.5, explore=False, epsilon=(0.5, 0.5)):
         """Noise is highest for the last choice of the first agent, and for the second choice of the other one."""
-        acting = CompiledActing(CompiledForm("q", "epsilon_greedy"), Stack([IDENTITY, SWAPPED]))
+        acting = CompiledActing(CompiledForm("q", "epsilon_greedy"), stack([IDENTITY, SWAPPED]))
         rows = len(obs[0])
         choice = np.tile(of([[[0.1, 0.2, 0.9]], [[0.1, 0.9, 0.2]]]), (1, rows, 1))
         noise = {"coin": np.full((2, rows), coin, np.float32), "choice": choice}
@@ -117,7 +122,7 @@ class TestSample:
     """Logits a, b and 0."""
 
     def act(self, obs, noise, explore, legal=None):
-        acting = CompiledActing(CompiledForm("actor", "categorical"), Stack([IDENTITY]))
+        acting = CompiledActing(CompiledForm("actor", "categorical"), stack([IDENTITY]))
         mask = None if legal is None else of([legal], bool)
         acted = acting.act(of([obs]), mask, {"sample": of([noise])}, of([explore], bool), {})
         return acted.action[0].tolist(), acted.extras["log_prob"][0]
@@ -140,7 +145,7 @@ def test_hidden_layers_by_hand():
     For the five rows that gives (4, 1, 0), (0, 3, 0), (0, 1, 2), (0, 1.25, 1.75) and (0, 2, 1).
     """
     weights = [1, -1, -1, 1, 0, 0, 2, 0, -1, 0, 1, -1, 0, 1, 2]
-    acting = CompiledActing(CompiledForm("q", "epsilon_greedy"), Stack([weights], hidden=(2,)))
+    acting = CompiledActing(CompiledForm("q", "epsilon_greedy"), stack([weights], hidden=(2,)))
     obs = of([[[3, 1], [1, 3], [1, 1], [1, 1.25], [1, 2]]])
     noise = {"coin": np.ones((1, 5), np.float32), "choice": np.zeros((1, 5, 3), np.float32)}
     acted = acting.act(obs, None, noise, np.ones((1, 5), bool), {"epsilon": of([[0]])})

@@ -1,5 +1,6 @@
 """Agents that act in compiled code hold what they do in numpy; who can, and what is refused."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,7 @@ def test_with_tensorflow_and_after_its_weights_have_moved(kind):
         for learner in (native, plain):
             for network in learner.weights.nets.values():
                 network.assign(network.flat * scale)
-                network.moved()
+                network.discard_copies()
         acts = [learner.act(obs, None, None, turn=on, explore=~on, rngs=learner.rngs("test")).action
                 for learner in (native, plain)]  # fmt: skip
         np.testing.assert_array_equal(*acts)
@@ -156,7 +157,7 @@ VECTOR, IMAGE = spaces.Box(-1, 1, (5,), np.float32), spaces.Box(0, 255, (9, 9, 3
     ],
 )
 def test_which_networks(spec, space, heads, expected):
-    assert is_known(Plan(spec, Layout(space), heads)) is expected
+    assert is_known(SimpleNamespace(plan=Plan(spec, Layout(space), heads))) is expected
 
 
 def test_a_model_of_ones_own_is_none():
@@ -202,7 +203,7 @@ def test_an_algorithm_of_ones_own_acts_as_it_says():
 
 def test_what_an_algorithm_says_wrongly_is_told():
     learner = mt.PPO(VECTOR, spaces.Discrete(3), seed=0).learner_
-    network = learner.weights.nets["actor"]
+    network: Any = learner.weights.nets["actor"]
     with pytest.raises(TypeError, match=r"rule='gaussian'.*'epsilon_greedy' and 'categorical'"):
         CompiledActing(CompiledForm("actor", "gaussian"), network)
     acting: Any = learner.native()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from marltrain.policies.backends.torch.networks import Network
-from marltrain.policies.backends.torch.optimisers import OPTIMISERS
+from marltrain.policies.backends.torch.optimizers import OPTIMIZERS
 from marltrain.policies.compiled.optimizers import (
     ADAM,
     LANES,
@@ -36,9 +36,9 @@ def kept(values):
 
 def test_rules_are_those_of_the_optimisers():
     assert RULES == {"adam": ADAM, "rmsprop": RMSPROP, "sgd": SGD}
-    assert RULES.keys() == SLOTS.keys() == OPTIMISERS.keys()
+    assert RULES.keys() == SLOTS.keys() == OPTIMIZERS.keys()
     for name, slots in SLOTS.items():
-        assert set(OPTIMISERS[name](torch.zeros(1, 2), 1e-8).slots) == set(slots)
+        assert set(OPTIMIZERS[name](torch.zeros(1, 2), 1e-8).slots) == set(slots)
 
 
 # norm -----------------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_steps_are_those_of_torch(rule, size, epsilon):
     rng = np.random.default_rng(size)
     start = rng.normal(size=size).astype(np.float32)
     network: Network = SimpleNamespace(flat=torch.from_numpy(start[None].copy()))  # type: ignore[assignment]
-    optimiser = OPTIMISERS[rule](network.flat, epsilon)
+    optimiser = OPTIMIZERS[rule](network.flat, epsilon)
     arrays = {"weights": kept(start), **{name: kept(np.zeros(size)) for name in SLOTS[rule]}}
     for step in range(STEPS):
         gradient = given(rng.normal(size=size) * 10.0 ** rng.integers(-4, 1, size))

@@ -55,7 +55,7 @@ def learners(choices: int = 4, own: dict[str, tuple[Any, ...]] | None = None, **
 def scattered(learner: AlgorithmLearner) -> AlgorithmLearner:
     """Move the targets so far away that they think otherwise of the best action."""
     noise = np.random.default_rng(0).normal(scale=0.3, size=learner.weights.target["q"].flat.shape).astype(np.float32)
-    learner.weights.target["q"].flat += learner.backend.tensor(noise)
+    learner.weights.target["q"].flat.add_(learner.backend.tensor(noise))
     return learner
 
 

@@ -16,6 +16,7 @@ from tensorflow import Tensor
 from marltrain.errors import AgentError
 from marltrain.layout import Array
 from marltrain.policies.backends import own
+from marltrain.policies.backends.base import map_tree
 from marltrain.policies.backends.frameworks import named
 from marltrain.policies.backends.own import Loss, OwnPhase
 from marltrain.policies.backends.tensorflow.copies import check_keras
@@ -63,12 +64,8 @@ class OwnModel(own.OwnModel):
 
     def tensors(self, tree: Any) -> Any:
         """See `own.OwnModel`."""
-        if isinstance(tree, dict):
-            return {name: self.tensors(inner) for name, inner in tree.items()}
-        if tree is None:
-            return None
         with tf.device(self.device):
-            return tf.constant(tree)
+            return map_tree(tf.constant, tree)
 
     def numpy(self, value: Any) -> Array:
         """See `own.OwnModel`."""

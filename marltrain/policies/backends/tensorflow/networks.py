@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -15,7 +15,8 @@ from tensorflow import Tensor
 from marltrain.checks import finite, shaped
 from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array, Layout
-from marltrain.policies.backends import numpy_ops
+from marltrain.policies.backends import base, numpy_ops
+from marltrain.policies.backends.base import Forward
 from marltrain.policies.backends.own import structure_of
 from marltrain.policies.backends.tensorflow import ops
 from marltrain.policies.backends.tensorflow.copies import Maker
@@ -24,78 +25,35 @@ from marltrain.policies.backends.tensorflow.randomness import random_states, res
 from marltrain.policies.backends.tensorflow.regularisers import check_added, penalty
 from marltrain.policies.networks import Head, Plan
 
-Forward = Callable[..., list[Any]]
 
-
-class Network(ABC):
-    """K networks whose weights the optimizer updates as one array `flat` [K, N]."""
-
-    @abstractmethod
-    def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
-        """Return the output [K, B, width] of each head; with `row`, that of one agent [1, B, width]."""
-
-    @property
-    @abstractmethod
-    def flat(self) -> Tensor:
-        """Weights of all agents, [K, N] float32."""
-
-    @abstractmethod
-    def assign(self, flat: Tensor) -> None:
-        """Replace all weights by `flat` [K, N]; it may be traced, so the caller calls `moved` separately."""
-
-    @abstractmethod
-    def sources(self) -> list[tf.Variable]:
-        """Return the variables whose gradients are computed."""
-
-    @abstractmethod
-    def joined(self, grads: Sequence[Tensor]) -> Tensor:
-        """Return the gradients of `sources` as one array [K, N]."""
-
-    @abstractmethod
-    def arrays(self, row: int) -> dict[str, Array]:
-        """Return one agent's weights by name."""
+class Network(base.Network):
+    """Networks whose weights are variables; see `base.Network`. `assign` may be traced."""
 
     @abstractmethod
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of one agent's weights by name."""
 
     def load(self, row: int, arrays: Mapping[str, Array]) -> None:
-        """Load one agent's weights; raises SaveError if names or shapes differ."""
+        """See `base.Network`."""
         shapes = self.shapes()
         if sorted(arrays) != sorted(shapes):
             raise SaveError(f"weights {sorted(arrays)} do not fit a network with {sorted(shapes)}")
         for name, now in self.arrays(row).items():
             shaped(f"weight {name}", arrays[name], now.dtype, now.shape)
         self._take(row, arrays)
-        self.moved()
+        self.discard_copies()
 
     @abstractmethod
     def _take(self, row: int, arrays: Mapping[str, Array]) -> None:
         """Load one agent's arrays, whose names and shapes are already checked."""
 
-    @abstractmethod
-    def copy(self) -> Network:
-        """Return an independent network with equal weights (a target network)."""
-
-    def in_numpy(self) -> Forward | None:
-        """Return the same network over `numpy_ops`; None if that is not supported."""
-        return None
-
-    def penalty(self) -> Tensor | None:
-        """Return the weight regularization that is added to the loss, [K] float32; None without regularizers."""
-        return None
-
-    @abstractmethod
-    def moved(self) -> None:
-        """Notify the network that its weights have changed."""
-
-    def follow(self, online: Network, share: Tensor) -> None:
-        """Move each row towards the online network by its share [K]: 1 copies, 0 changes nothing."""
+    def follow(self, online: base.Network, share: Tensor) -> None:
+        """See `base.Network`."""
         self.assign(FOLLOWED(self.flat, online.flat, share[:, tf.newaxis]))
-        self.moved()
+        self.discard_copies()
 
 
-class StackedNetwork(Network):
+class StackedNetwork(Network, base.StackedNetwork):
     """A `Plan` with weights [K, *shape] for K agents."""
 
     def __init__(self, plan: Plan, num_agents: int, scope: Callable[[], AbstractContextManager[Any]]) -> None:
@@ -112,18 +70,18 @@ class StackedNetwork(Network):
 
     @property
     def flat(self) -> Tensor:
-        """See `Network`."""
+        """See `base.Network`."""
         return self.variable.read_value()
 
     def assign(self, flat: Tensor) -> None:
-        """See `Network`."""
+        """See `base.Network`."""
         self.variable.assign(flat)
 
     def sources(self) -> list[tf.Variable]:
         """Return the flat variable."""
         return [self.variable]
 
-    def joined(self, grads: Sequence[Tensor]) -> Tensor:
+    def joined(self, grads: Sequence[Tensor | None]) -> Tensor:
         """Return the gradient of the flat variable."""
         return grads[0]
 
@@ -131,10 +89,10 @@ class StackedNetwork(Network):
         """Draw initial weights, those of each agent from its own generator."""
         drawn = [np.concatenate([p.draw(rng).reshape(-1) for p in self.plan.parameters]) for rng in rngs]
         self.assign(tf.constant(np.stack(drawn)))
-        self.moved()
+        self.discard_copies()
 
     def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
-        """Return the output of each head; see `Network`."""
+        """See `base.Network`."""
         if not tf.executing_eagerly():
             return self._forward(obs)
         if row is None:
@@ -148,11 +106,11 @@ class StackedNetwork(Network):
         return self.plan.forward(ops, weights, obs)
 
     def arrays(self, row: int) -> dict[str, Array]:
-        """See `Network`."""
+        """See `base.Network`."""
         return {name: weight[row].copy() for name, weight in zip(self.names, self._weights(), strict=True)}
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """See `Network`."""
+        """See `base.Network`."""
         return {name: shape[1:] for name, shape in zip(self.names, self._shapes, strict=True)}
 
     def _take(self, row: int, arrays: Mapping[str, Array]) -> None:
@@ -168,12 +126,12 @@ class StackedNetwork(Network):
         return self._copied
 
     def numbers(self) -> Array:
-        """Return a numpy copy of all weights [K, N], made once after each change."""
+        """See `base.StackedNetwork`: a copy, made once after each change."""
         if self._numbers is None:
             self._numbers = self.flat.numpy()
         return self._numbers
 
-    def moved(self) -> None:
+    def discard_copies(self) -> None:
         """Discard the numpy copies of the weights."""
         self._numbers = self._copied = None
 
@@ -189,10 +147,10 @@ class StackedNetwork(Network):
         return forward
 
     def copy(self) -> StackedNetwork:
-        """Return an independent stack with equal weights."""
-        made = StackedNetwork(self.plan, self.num_agents, self.scope)
-        made.assign(self.flat)
-        return made
+        """See `base.Network`."""
+        twin = StackedNetwork(self.plan, self.num_agents, self.scope)
+        twin.assign(self.flat)
+        return twin
 
 
 class ModelNetwork(Network):
@@ -220,7 +178,7 @@ class ModelNetwork(Network):
         self._graphs = {training: Graph(self._forward) for training in (False, True)}
 
     def structure(self) -> str:
-        """Return the model's `structure_of`."""
+        """See `base.Network`."""
         return structure_of(self.model)
 
     def _try_out(self) -> None:
@@ -237,17 +195,17 @@ class ModelNetwork(Network):
         check_added(self.model)
 
     def penalty(self) -> Tensor | None:
-        """See `Network`."""
+        """See `base.Network`."""
         added = penalty(self._trained)
         return None if added is None else added[tf.newaxis]
 
     @property
     def flat(self) -> Tensor:
-        """See `Network`."""
+        """See `base.Network`."""
         return self.joined(self.sources())
 
     def assign(self, flat: Tensor) -> None:
-        """See `Network`."""
+        """See `base.Network`."""
         pieces = tf.split(flat[0], [int(np.prod(weight.shape, dtype=int)) for weight in self._trained])
         for weight, piece in zip(self._trained, pieces, strict=True):
             weight.assign(tf.cast(tf.reshape(piece, weight.shape), weight.dtype))
@@ -256,8 +214,8 @@ class ModelNetwork(Network):
         """Return the trainable weights."""
         return [weight.value for weight in self._trained]
 
-    def joined(self, grads: Sequence[Tensor]) -> Tensor:
-        """See `Network`."""
+    def joined(self, grads: Sequence[Tensor | None]) -> Tensor:
+        """See `base.Network`."""
         return tf.concat([tf.cast(tf.reshape(grad, [-1]), tf.float32) for grad in grads], 0)[tf.newaxis]
 
     def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
@@ -283,7 +241,7 @@ class ModelNetwork(Network):
         return {name: np.array(weight.numpy()) for name, weight in self._weights().items()}
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """See `Network`."""
+        """See `base.Network`."""
         return {name: tuple(weight.shape) for name, weight in self._weights().items()}
 
     def _take(self, row: int, arrays: Mapping[str, Array]) -> None:  # a model's buffers may hold infinities
@@ -294,27 +252,24 @@ class ModelNetwork(Network):
         weights = [*self._trained, *self._kept]
         return {f"{i}.{re.sub('_[0-9]+$', '', weight.name)}": weight for i, weight in enumerate(weights)}
 
-    def follow(self, online: Network, share: Tensor) -> None:
+    def follow(self, online: base.Network, share: Tensor) -> None:
         """Move the weights towards the online network; copy the running statistics if any share is not 0."""
         super().follow(online, share)
         if isinstance(online, ModelNetwork) and bool(tf.reduce_any(share > 0.0)):
             for mine, theirs in zip(self._kept, online._kept, strict=True):
                 mine.assign(theirs)
 
-    def moved(self) -> None:
-        """See `Network`; nothing to do, since there are no copies of the model's variables."""
-
     def copy(self) -> ModelNetwork:
-        """Return an independent model with equal weights."""
-        made = ModelNetwork(self.maker, self.heads, self.layout, self.recording)
-        made.load(0, self.arrays(0))
-        return made
+        """See `base.Network`."""
+        twin = ModelNetwork(self.maker, self.heads, self.layout, self.recording)
+        twin.load(0, self.arrays(0))
+        return twin
 
 
 def _followed(flat: Tensor, goal: Tensor, share: Tensor) -> Tensor:
     """Return flat + share * (goal - flat); exactly `goal` at share 1 and exactly `flat` at share 0."""
-    moved = flat + share * (goal - flat)
-    return tf.where(share == 0.0, flat, tf.where(share == 1.0, goal, moved))
+    between = flat + share * (goal - flat)
+    return tf.where(share == 0.0, flat, tf.where(share == 1.0, goal, between))
 
 
 FOLLOWED = tf.function(_followed, reduce_retracing=True)

@@ -10,9 +10,9 @@ import tensorflow as tf
 from tensorflow import Tensor
 
 from marltrain.errors import ConfigError
-from marltrain.policies.backends.tensorflow import Backend, Loss
+from marltrain.policies.backends.base import Loss, Network, map_tree
+from marltrain.policies.backends.tensorflow import Backend
 from marltrain.policies.backends.tensorflow.graphs import Graph
-from marltrain.policies.backends.tensorflow.networks import Network
 from marltrain.policies.learner.parallel.strategies import (
     LiveStrategy,
     Member,
@@ -113,10 +113,8 @@ class ChiefBackend(Backend):
         return self.cluster.scope()
 
     def tensor(self, array: Any) -> Any:
-        """Convert a numpy array, or a mapping of arrays, to tensors of the chief."""
-        if isinstance(array, dict):
-            return {name: self.tensor(inner) for name, inner in array.items()}
-        return None if array is None else tf.constant(array)
+        """Convert arrays to tensors of the chief."""
+        return map_tree(tf.constant, array)
 
     def function(self, step: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Return the function unchanged: only the work of the workers runs as a graph."""
@@ -151,15 +149,9 @@ def part_of(columns: Any, part: Any, parts: int) -> Any:
     width = -(-rows // parts)
     wanted = part * width + tf.range(width)
     index = tf.minimum(wanted, rows - 1)
-
-    def cut(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {name: cut(inner) for name, inner in value.items()}
-        return None if value is None else tf.gather(value, index, axis=1)
-
-    made: dict[str, Any] = cut(columns)
-    made["weight"] *= tf.cast(wanted < rows, tf.float32)
-    return made
+    cut: dict[str, Any] = map_tree(lambda value: tf.gather(value, index, axis=1), columns)
+    cut["weight"] *= tf.cast(wanted < rows, tf.float32)
+    return cut
 
 
 def mirrored(device: str, strategy: Strategy) -> MirroredBackend:

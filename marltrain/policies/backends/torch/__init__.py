@@ -6,8 +6,9 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import chain, islice
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,28 +16,22 @@ from torch import Tensor, nn
 
 from marltrain.errors import AgentError, ConfigError
 from marltrain.layout import Array
+from marltrain.policies.backends import base
+from marltrain.policies.backends.base import Loss, map_tree
 from marltrain.policies.backends.frameworks import makes_models
-from marltrain.policies.backends.shapes import rounded_up
 from marltrain.policies.backends.torch import ops as torch_ops
 from marltrain.policies.backends.torch.graphs import Graph
 from marltrain.policies.backends.torch.networks import ModuleNetwork, Network, StackedNetwork
-from marltrain.policies.backends.torch.optimisers import OPTIMISERS, Optimiser
+from marltrain.policies.backends.torch.optimizers import OPTIMIZERS, Optimizer
 from marltrain.policies.backends.torch.randomness import seeded
 from marltrain.policies.networks import Head, NetworkSpec, Plan
 
-Loss = Callable[[Mapping[str, Any], Any, Any], tuple[Tensor, dict[str, Tensor]]]
 
-
-class Backend:
-    """The operations of a framework that a learner needs.
-
-    shares_memory: whether a tensor and the array that `numpy` returns for it share memory.
-    """
+class Backend(base.Backend):
+    """PyTorch on one device; see `base.Backend`."""
 
     name = "torch"
     ops: ModuleType = torch_ops
-    strategy: Any = None
-    """The strategy that distributes gradient steps over devices or processes, set by `make_backend`."""
 
     def __init__(self, device: str = "auto", *, jit_compile: bool = False) -> None:
         """Choose a device: "auto" takes a GPU if there is one; raises ConfigError for a device that is missing.
@@ -54,56 +49,46 @@ class Backend:
         self.shares_memory = self.device.type == "cpu"
 
     def tensor(self, array: Any) -> Any:
-        """Convert a numpy array, or a mapping of arrays, to tensors on the device (no copy on a CPU, if writable)."""
-        if isinstance(array, dict):
-            return {name: self.tensor(inner) for name, inner in array.items()}
-        if array is None:
-            return None
+        """See `base.Backend`; on a CPU a tensor shares the memory of a writable array."""
+        return map_tree(self._tensor, array)
+
+    def _tensor(self, array: Array) -> Tensor:
         contiguous = np.ascontiguousarray(array)
         return torch.from_numpy(contiguous if contiguous.flags.writeable else contiguous.copy()).to(self.device)
 
     def numpy(self, tensor: Tensor) -> Array:
-        """Convert a tensor to a numpy array."""
+        """See `base.Backend`."""
         return tensor.detach().cpu().numpy()
 
     def overwrite(self, old: Tensor, new: Array) -> None:
-        """Copy a numpy array into a tensor."""
+        """See `base.Backend`."""
         old.copy_(torch.from_numpy(new))
 
-    def function(self, step: Any) -> Callable[..., Tensor]:
-        """Return a bound method over tensors, compiled if `jit_compile` is set."""
+    def function(self, step: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Return the function, compiled if `jit_compile` is set."""
         return Graph(step) if self.jit_compile else step
 
-    def width(self, rows: int) -> int:
-        """Round up the number of rows of a minibatch, so that minibatches of similar sizes share a compiled graph."""
-        return rounded_up(rows) if self.jit_compile else rows
-
     def threads(self) -> int:
-        """Return the number of threads that an operation may use."""
+        """See `base.Backend`."""
         return torch.get_num_threads()
 
-    def no_gradient(self) -> Any:
-        """Return a context in which no gradients are recorded."""
+    def no_gradient(self) -> AbstractContextManager[Any]:
+        """See `base.Backend`."""
         return torch.no_grad()
 
     def is_module(self, network: object) -> bool:
-        """Return whether `network` is a user's model of this framework, or a function that makes a model."""
+        """See `base.Backend`."""
         return isinstance(network, nn.Module) or makes_models(network)
 
     def network(
         self, spec: Any, layout: Any, heads: Sequence[Head], rngs: Sequence[np.random.Generator] | None, rows: int
     ) -> Network:
-        """Build K = `rows` networks, with initial weights drawn from `rngs`, or zero weights without `rngs`.
-
-        A user's module is copied, and a user's function is called, so that every agent has its own module.
-        Raises AgentError if a module does not fit the observations or the heads, ConfigError for a module with
-        `jit_compile`.
-        """
+        """See `base.Backend`; raises ConfigError for a user's module with `jit_compile`."""
         if isinstance(spec, NetworkSpec):
-            made = StackedNetwork(Plan(spec, layout, heads), rows, self.device)
+            stacked = StackedNetwork(Plan(spec, layout, heads), rows, self.device)
             if rngs is not None:
-                made.draw(rngs)
-            return made
+                stacked.draw(rngs)
+            return stacked
         if self.jit_compile:
             raise ConfigError(
                 "jit_compile=True compiles passes over networks that are NetworkSpecs (MLP(...), CNN(...)). Leave it "
@@ -114,39 +99,25 @@ class Backend:
         own.try_out(layout)
         return own
 
-    def optimiser(self, name: str, network: Network, epsilon: float) -> Optimiser:
-        """Make the named optimizer for the weights of a network."""
-        return OPTIMISERS[name](network.flat, epsilon)
+    def optimizer(self, name: str, network: base.Network, epsilon: float) -> Optimizer:
+        """See `base.Backend`."""
+        return OPTIMIZERS[name](network.flat, epsilon)
 
     def gradients(
-        self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: Any, hyper: Any
+        self, loss: Loss, nets: Mapping[str, base.Network], trains: Sequence[str], columns: Any, hyper: Any
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """Return the metrics [K] and, for each network in `trains`, the gradients [K, N] of the agents' losses.
-
-        loss: (nets, columns, hyper) -> (loss [K], metrics).
-        """
+        """See `base.Backend`."""
         if torch.compiler.is_compiling():
-            return _pure_gradients(loss, nets, trains, columns, hyper)
+            return _pure_gradients(loss, cast("Mapping[str, StackedNetwork]", nets), trains, columns, hyper)
         value, metrics = loss(nets, columns, hyper)
         networks = [nets[name] for name in trains]
-        leaves = [weight for network in networks for weight in network.weights]
-        grads = torch.autograd.grad(value.sum(), leaves, allow_unused=True)
-        made, start = [], 0
-        for network in networks:
-            rows = network.flat.shape[0]
-            pieces = [
-                (torch.zeros_like(w) if g is None else g).reshape(rows, -1)
-                for w, g in zip(network.weights, grads[start : start + len(network.weights)], strict=True)
-            ]
-            made.append(torch.cat(pieces, 1))
-            start += len(network.weights)
-        return {name: metric.detach() for name, metric in metrics.items()}, made
+        sources = [network.sources() for network in networks]
+        grads = iter(torch.autograd.grad(value.sum(), list(chain(*sources)), allow_unused=True))
+        joined = [network.joined(list(islice(grads, len(own)))) for network, own in zip(networks, sources, strict=True)]
+        return {name: metric.detach() for name, metric in metrics.items()}, joined
 
-    def clip(self, grads: Sequence[Tensor], limit: Tensor) -> tuple[Sequence[Tensor], Tensor, Tensor]:
-        """Scale each row of the gradients (in place) to a joint norm of at most `limit` [K].
-
-        Returns the gradients, the norm of each network's gradient before scaling [networks, K], and the factors [K].
-        """
+    def clip(self, grads: list[Tensor], limit: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+        """See `base.Backend`; the gradients are scaled in place."""
         norms = torch.stack([grad.norm(dim=1) for grad in grads])
         factor = (limit / (norms.norm(dim=0) + 1e-6)).clamp(max=1.0)
         for grad in grads:
@@ -154,33 +125,17 @@ class Backend:
         return grads, norms, factor
 
     def rows(self, columns: Mapping[str, Any], index: Array, batch: int) -> dict[str, Any]:
-        """Select rows of columns [K, B, ...], B = `batch`, by each agent's indices [K, N] -> [K, N, ...]."""
+        """See `base.Backend`."""
         agents = len(index)
         flat = self.tensor((index + np.arange(agents)[:, None] * batch).reshape(-1))
-        return {name: _picked(value, flat, agents) for name, value in columns.items()}
-
-    def columns(self, value: Any, start: int, stop: int) -> Any:
-        """Return the rows from `start` to `stop` of [K, B, ...], as views."""
-        if isinstance(value, dict):
-            return {name: inner[:, start:stop] for name, inner in value.items()}
-        return None if value is None else value[:, start:stop]
+        return {
+            name: map_tree(lambda t: t.flatten(0, 1).index_select(0, flat).view(agents, -1, *t.shape[2:]), value)
+            for name, value in columns.items()
+        }
 
     def seeded(self, rng: np.random.Generator) -> AbstractContextManager[None]:
-        """Return a context in which the global random generators are seeded; see `randomness.seeded`."""
+        """See `base.Backend` and `randomness.seeded`."""
         return seeded(rng)
-
-
-def _picked(value: Any, flat: Tensor, agents: int) -> Any:
-    """Select rows of [K, B, ...], K = `agents`, by their indices `flat` [K * N] among all K * B.
-
-    A recursive function inside `rows` would be a reference cycle. It would keep `flat` alive until the next garbage
-    collection, by then after about a hundred calls.
-    """
-    if isinstance(value, dict):
-        return {name: _picked(inner, flat, agents) for name, inner in value.items()}
-    if value is None:
-        return None
-    return value.flatten(0, 1).index_select(0, flat).view(agents, -1, *value.shape[2:])
 
 
 def _own_module(given: Any) -> nn.Module:
@@ -196,7 +151,7 @@ def _own_module(given: Any) -> nn.Module:
 
 
 def _pure_gradients(
-    loss: Loss, nets: Mapping[str, Any], trains: Sequence[str], columns: Any, hyper: Any
+    loss: Loss, nets: Mapping[str, StackedNetwork], trains: Sequence[str], columns: Any, hyper: Any
 ) -> tuple[dict[str, Tensor], list[Tensor]]:
     """Return metrics and gradients by a pure function of the flat weights, so that `torch.compile` makes one graph."""
 

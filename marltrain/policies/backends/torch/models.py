@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from marltrain.errors import AgentError
 from marltrain.layout import Array
 from marltrain.policies.backends import own
+from marltrain.policies.backends.base import map_tree
 from marltrain.policies.backends.frameworks import named
 from marltrain.policies.backends.own import Loss, OwnPhase
 from marltrain.policies.backends.torch.state import checked, packed, unpacked
@@ -50,9 +51,8 @@ class OwnModel(own.OwnModel):
 
     def tensors(self, tree: Any) -> Any:
         """See `own.OwnModel`."""
-        if isinstance(tree, dict):
-            return {name: self.tensors(inner) for name, inner in tree.items()}
-        return None if tree is None else torch.as_tensor(np.array(tree), device=self.device)
+        device = self.device
+        return map_tree(lambda array: torch.as_tensor(np.array(array), device=device), tree)
 
     def numpy(self, value: Any) -> Array:
         """See `own.OwnModel`."""

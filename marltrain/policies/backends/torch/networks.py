@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,62 +14,48 @@ from torch.nn.parameter import is_lazy
 from marltrain.checks import finite, shaped
 from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array, Layout
-from marltrain.policies.backends import numpy_ops
+from marltrain.policies.backends import base, numpy_ops
+from marltrain.policies.backends.base import Forward, map_tree
 from marltrain.policies.backends.own import structure_of
 from marltrain.policies.backends.torch import ops
 from marltrain.policies.networks import Head, Plan
 
-Forward = Callable[..., list[Any]]
 
+class Network(base.Network):
+    """K networks whose `weights` are views of one buffer [K, N]; see `base.Network`."""
 
-class Network:
-    """K networks whose weights are views of one buffer `flat` [K, N], which the optimizer updates as one array."""
-
-    flat: Tensor
     weights: list[Tensor]
-    names: list[str]
+    _flat: Tensor
 
-    def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
-        """Return the output [K, B, width] of each head; with `row`, that of one agent [1, B, width]."""
-        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModuleNetwork")
-
-    def arrays(self, row: int) -> dict[str, Array]:
-        """Return one agent's weights by name."""
-        return {n: w.detach()[row].cpu().numpy().copy() for n, w in zip(self.names, self.weights, strict=True)}
-
-    def load(self, row: int, arrays: Mapping[str, Array]) -> None:
-        """Load one agent's weights; raises SaveError if names or shapes differ."""
-        if sorted(arrays) != sorted(self.names):
-            raise SaveError(f"weights {sorted(arrays)} do not fit a network with {sorted(self.names)}")
-        for (name, now), weight in zip(self.arrays(row).items(), self.weights, strict=True):
-            value = finite(f"weight {name}", shaped(f"weight {name}", arrays[name], now.dtype, now.shape))
-            weight.data[row].copy_(torch.from_numpy(np.ascontiguousarray(value)))
+    @property
+    def flat(self) -> Tensor:
+        """The buffer."""
+        return self._flat
 
     def assign(self, flat: Tensor) -> None:
-        """Replace all weights by `flat` [K, N]."""
-        self.flat.copy_(flat)
+        """See `base.Network`."""
+        self._flat.copy_(flat)
 
-    def copy(self) -> Network:
-        """Return an independent network with equal weights (a target network)."""
-        raise TypeError(f"{type(self).__name__} is abstract: use StackedNetwork or ModuleNetwork")
+    def sources(self) -> list[Tensor]:
+        """Return the weights."""
+        return self.weights
 
-    def in_numpy(self) -> Forward | None:
-        """Return the same network over `numpy_ops`, on the same memory; None if that is not supported."""
-        return None
+    def joined(self, grads: Sequence[Tensor | None]) -> Tensor:
+        """See `base.Network`."""
+        agents = self._flat.shape[0]
+        pieces = [torch.zeros_like(w) if g is None else g for w, g in zip(self.weights, grads, strict=True)]
+        return torch.cat([piece.reshape(agents, -1) for piece in pieces], 1)
 
-    def moved(self) -> None:
-        """Notify the network that its weights have changed; nothing to do, since all views share their memory."""
-
-    def follow(self, online: Network, share: Tensor) -> None:
-        """Move each row towards the online network by its share [K]: 1 copies, 0 changes nothing."""
-        rows = torch.nonzero(share).flatten()
+    def follow(self, online: base.Network, share: Tensor) -> None:
+        """See `base.Network`."""
+        rows, flat = torch.nonzero(share).flatten(), self._flat
         if len(rows) == share.numel():
-            self.flat.lerp_(online.flat, share.unsqueeze(1))
+            flat.lerp_(online.flat, share.unsqueeze(1))
         elif len(rows):
-            self.flat[rows] = self.flat[rows].lerp(online.flat[rows], share[rows].unsqueeze(1))
+            flat[rows] = flat[rows].lerp(online.flat[rows], share[rows].unsqueeze(1))
 
 
-class StackedNetwork(Network):
+class StackedNetwork(Network, base.StackedNetwork):
     """A `Plan` with weights [K, *shape] for K agents."""
 
     def __init__(self, plan: Plan, num_agents: int, device: torch.device) -> None:
@@ -78,9 +64,9 @@ class StackedNetwork(Network):
         self.names = [parameter.name for parameter in plan.parameters]
         self._sizes = [parameter.size for parameter in plan.parameters]
         self._shapes = [(num_agents, *parameter.shape) for parameter in plan.parameters]
-        self.flat = torch.zeros(num_agents, sum(self._sizes), device=device)
-        self.weights = [view.detach().requires_grad_() for view in self._views(self.flat)]
-        self._numbers = self.flat.numpy() if device.type == "cpu" else None
+        self._flat = torch.zeros(num_agents, sum(self._sizes), device=device)
+        self.weights = [view.detach().requires_grad_() for view in self._views(self._flat)]
+        self._numbers = self._flat.numpy() if device.type == "cpu" else None
 
     def _views(self, flat: Tensor) -> list[Tensor]:
         pieces = flat.split(self._sizes, 1)
@@ -93,9 +79,9 @@ class StackedNetwork(Network):
                 weight.data[row].copy_(torch.from_numpy(parameter.draw(rng)))
 
     def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
-        """Return the output of each head; see `Network`."""
+        """See `base.Network`."""
         if torch.compiler.is_compiling():
-            return self.at(self.flat, obs)
+            return self.at(self._flat, obs)
         weights = self.weights if row is None else [weight[row : row + 1] for weight in self.weights]
         return self.plan.forward(ops, weights, obs)
 
@@ -114,15 +100,27 @@ class StackedNetwork(Network):
 
         return forward
 
-    def numbers(self) -> Array | None:
-        """Return all weights as a numpy array [K, N] on the same memory; None on a GPU."""
-        return self._numbers
+    def numbers(self) -> Array:
+        """See `base.StackedNetwork`: on the same memory; on a GPU a copy."""
+        return self._flat.cpu().numpy() if self._numbers is None else self._numbers
+
+    def arrays(self, row: int) -> dict[str, Array]:
+        """See `base.Network`."""
+        return {n: w.detach()[row].cpu().numpy().copy() for n, w in zip(self.names, self.weights, strict=True)}
+
+    def load(self, row: int, arrays: Mapping[str, Array]) -> None:
+        """See `base.Network`."""
+        if sorted(arrays) != sorted(self.names):
+            raise SaveError(f"weights {sorted(arrays)} do not fit a network with {sorted(self.names)}")
+        for (name, now), weight in zip(self.arrays(row).items(), self.weights, strict=True):
+            value = finite(f"weight {name}", shaped(f"weight {name}", arrays[name], now.dtype, now.shape))
+            weight.data[row].copy_(torch.from_numpy(np.ascontiguousarray(value)))
 
     def copy(self) -> StackedNetwork:
-        """Return an independent stack with equal weights."""
-        made = StackedNetwork(self.plan, self.num_agents, self.device)
-        made.flat.copy_(self.flat)
-        return made
+        """See `base.Network`."""
+        twin = StackedNetwork(self.plan, self.num_agents, self.device)
+        twin.assign(self._flat)
+        return twin
 
 
 class ModuleNetwork(Network):
@@ -139,22 +137,20 @@ class ModuleNetwork(Network):
                 "Call it once on a batch of observations beforehand, or use layers that name the width of their input"
             )
         self.module, self.heads, self.device = module.to(device), tuple(heads), device
-        named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
-        if not named:
+        self.weights = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if not self.weights:
             raise AgentError(f"module {type(module).__name__} has no parameters that learn: there is nothing to train")
-        self.names = [name for name, _ in named]
-        self.flat = torch.cat([p.detach().reshape(-1).to(torch.float32) for _, p in named]).unsqueeze(0)
-        self.weights, start = [], 0
-        for _, parameter in named:
-            parameter.data = self.flat[0, start : start + parameter.numel()].view(parameter.shape)
-            self.weights.append(parameter)
+        self._flat = torch.cat([p.detach().reshape(-1).to(torch.float32) for p in self.weights]).unsqueeze(0)
+        start = 0
+        for parameter in self.weights:
+            parameter.data = self._flat[0, start : start + parameter.numel()].view(parameter.shape)
             start += parameter.numel()
 
     def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
         """Return the module's output, split by the heads' widths, with the leading axis K = 1 restored."""
         if self.module.training != torch.is_grad_enabled():
             self.module.train(torch.is_grad_enabled())
-        rows = {name: value[0] for name, value in obs.items()} if isinstance(obs, dict) else obs[0]
+        rows = map_tree(lambda tensor: tensor[0], obs)
         out = self.module(rows)
         widths = [head.width + head.free for head in self.heads]
         batch = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
@@ -167,7 +163,7 @@ class ModuleNetwork(Network):
         return list(out.unsqueeze(0).split(widths, -1))
 
     def structure(self) -> str:
-        """Return the module's `structure_of`."""
+        """See `base.Network`."""
         return structure_of(self.module)
 
     def try_out(self, layout: Layout) -> None:
@@ -192,13 +188,13 @@ class ModuleNetwork(Network):
         return {name: value.detach().cpu().numpy().copy() for name, value in self.module.state_dict().items()}
 
     def load(self, row: int, arrays: Mapping[str, Array]) -> None:
-        """Load parameters and buffers; raises SaveError if names or shapes differ."""
+        """See `base.Network`; the buffers are loaded, too."""
         try:
             self.module.load_state_dict({name: torch.from_numpy(np.array(a)) for name, a in arrays.items()})
         except RuntimeError as error:
             raise SaveError(f"weights do not fit module {type(self.module).__name__}: {error}") from error
 
-    def follow(self, online: Network, share: Tensor) -> None:
+    def follow(self, online: base.Network, share: Tensor) -> None:
         """Move the weights towards the online network; copy the buffers (running statistics) if any share is not 0."""
         super().follow(online, share)
         if isinstance(online, ModuleNetwork) and bool(share.any()):

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from marltrain.policies.backends.torch import Backend, Loss
-from marltrain.policies.backends.torch.networks import Network
+from marltrain.policies.backends.base import Loss, Network
+from marltrain.policies.backends.torch import Backend
 from marltrain.policies.learner.parallel.strategies import Member
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from marltrain.errors import ConfigError
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Phase, TensorBatch
+from marltrain.policies.backends.base import Backend, map_tree
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.parallel.processes import Processes, free_ports
 from marltrain.policies.learner.parallel.replica import Replica
@@ -31,7 +32,7 @@ class Replicas(GradientSteps):
     learner has loaded an agent. After every update the learner copies the updated weights from a replica.
     """
 
-    def __init__(self, strategy: Strategy, algorithm: Algorithm, backend: Any, num_agents: int) -> None:
+    def __init__(self, strategy: Strategy, algorithm: Algorithm, backend: Backend, num_agents: int) -> None:
         """Prepare the processes without starting them; raises ConfigError for an algorithm that cannot be pickled."""
         self.team = Team(strategy, algorithm, backend, num_agents)
         super().__init__([SharedGradientStep(n, phase, self.team) for n, phase in enumerate(algorithm.phases)])
@@ -69,7 +70,7 @@ class Team:
     outdated: whether the processes lack the learner's weights.  moved: whether the learner lacks their updates.
     """
 
-    def __init__(self, strategy: Strategy, algorithm: Algorithm, backend: Any, num_agents: int) -> None:
+    def __init__(self, strategy: Strategy, algorithm: Algorithm, backend: Backend, num_agents: int) -> None:
         """Prepare the arguments of the processes; raises ConfigError for an algorithm that cannot be pickled."""
         self.strategy, self.algorithm, self.backend, self.num_agents = strategy, algorithm, backend, num_agents
         self.outdated, self.moved = True, False
@@ -131,34 +132,23 @@ class SharedGradientStep:
         team, batch = self.team, TensorBatch(**columns)
         with team.backend.no_gradient():
             team.algorithm.over_rows(team.backend.ops, batch)
-        arrays, told = self._numpy(vars(batch)), team.backend.numpy(numbers)
+        arrays, told = map_tree(team.backend.numpy, vars(batch)), team.backend.numpy(numbers)
         parts = team.strategy.learning()
         team.moved = True
         answers = team.ask([("make", self.number, part_of(arrays, i, parts), told, due) for i in range(parts)])
         self.metrics, values = answers[0]
         return team.backend.tensor(values)
 
-    def _numpy(self, tree: Any) -> Any:
-        if isinstance(tree, Mapping):
-            return {name: self._numpy(inner) for name, inner in tree.items()}
-        return None if tree is None else self.team.backend.numpy(tree)
 
-
-def part_of(columns: Mapping[str, Any], part: int, parts: int) -> dict[str, Any]:
+def part_of(columns: dict[str, Any], part: int, parts: int) -> dict[str, Any]:
     """Return part `part` of `parts` equal parts of rows [K, B, ...]; missing rows are copies with weight 0."""
     rows = columns["weight"].shape[1]
     width = -(-rows // parts)
     wanted = np.arange(part * width, (part + 1) * width)
-    made: dict[str, Any] = _cut(columns, np.minimum(wanted, rows - 1))
-    made["weight"] = made["weight"] * (wanted < rows).astype(np.float32)
-    return made
-
-
-def _cut(value: Any, index: Array) -> Any:
-    """Select rows; as a closure in `part_of` it would create a reference cycle."""
-    if isinstance(value, Mapping):
-        return {name: _cut(inner, index) for name, inner in value.items()}
-    return None if value is None else value[:, index]
+    index = np.minimum(wanted, rows - 1)
+    cut: dict[str, Any] = map_tree(lambda array: array[:, index], columns)
+    cut["weight"] = cut["weight"] * (wanted < rows).astype(np.float32)
+    return cut
 
 
 def _by_value(strategy: Strategy, algorithm: Algorithm) -> bytes:

@@ -29,7 +29,7 @@ class Moved:
     def __init__(self, backend: Any, name: str, agents: int, epsilon: float = 1e-5) -> None:
         self.backend = backend
         self.net = network(backend, MLP(hidden=()), Layout(VECTOR), (Head(2),), agents)
-        self.optimiser = backend.optimiser(name, self.net, epsilon)
+        self.optimiser = backend.optimizer(name, self.net, epsilon)
 
     @property
     def weights(self) -> np.ndarray:
@@ -38,7 +38,7 @@ class Moved:
     def step(self, grad: Any, rates: Any, due: Any = None) -> None:
         tensors = [np.asarray(grad, np.float32), np.asarray(rates, np.float32), due if due is None else np.array(due)]
         self.optimiser.step(self.net, *(self.backend.tensor(tensor) for tensor in tensors))
-        self.net.moved()
+        self.net.discard_copies()
 
 
 @on_both

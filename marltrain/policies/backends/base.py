@@ -1,0 +1,223 @@
+"""The interface of a framework: stacked networks, optimizers, gradients, and conversions between arrays and tensors.
+
+Axes: K agents, B rows, N weights of an agent, H hyperparameters. Floating point tensors are float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+from marltrain.checks import finite, shaped, within
+from marltrain.errors import SaveError
+from marltrain.layout import Array, Layout
+from marltrain.policies.backends.shapes import rounded_up
+from marltrain.policies.learner.parallel.strategies import Strategy
+from marltrain.policies.networks import Head, Plan
+
+Tensor = Any
+"""A tensor or variable of the framework."""
+Tree = Any
+"""A tensor, None, or a dict of trees; observations are a tensor or a dict of tensors."""
+Forward = Callable[..., list[Any]]
+"""(obs, row=None) -> the output of each head, as `Network.__call__`."""
+
+MOST_STEPS = 2**24
+"""Largest step count of a float32: adding 1 to it has no effect."""
+
+
+class Network(Protocol):
+    """K networks of equal structure, or a user's model (K = 1); the optimizer updates all weights as one array."""
+
+    def __call__(self, obs: Tree, row: int | None = None) -> list[Tensor]:
+        """Return the output of each head, [K, B, width], for observations [K, B, *O].
+
+        row: compute only this agent's output [1, B, width], for observations [1, B, *O].
+        """
+
+    @property
+    def flat(self) -> Tensor:
+        """The trainable weights, [K, N]."""
+
+    def assign(self, flat: Tensor) -> None:
+        """Replace the trainable weights by `flat` [K, N]; the caller calls `discard_copies` afterwards."""
+
+    def discard_copies(self) -> None:
+        """Discard cached copies of the weights; called after each change. By default there are none."""
+        return
+
+    def sources(self) -> Sequence[Tensor]:
+        """Return the tensors or variables whose gradients are computed."""
+
+    def joined(self, grads: Sequence[Tensor | None]) -> Tensor:
+        """Return the gradients of `sources` as one array [K, N]; None counts as zero."""
+
+    def penalty(self) -> Tensor | None:
+        """Return the weight regularization that is added to the loss, [K]; None without regularizers."""
+        return None
+
+    def follow(self, online: Network, share: Tensor) -> None:
+        """Move each agent's weights towards the online network's by its share [K]: 1 copies, 0 changes nothing."""
+
+    def copy(self) -> Network:
+        """Return an independent network with equal weights."""
+
+    def in_numpy(self) -> Forward | None:
+        """Return the same network over `numpy_ops`; None if that is not supported."""
+        return None
+
+    def structure(self) -> str:
+        """Return a hash of the layers and shapes of a user's model; "" for networks of a NetworkSpec."""
+        return ""
+
+    def arrays(self, row: int) -> dict[str, Array]:
+        """Return one agent's weights by name."""
+
+    def load(self, row: int, arrays: Mapping[str, Array]) -> None:
+        """Load one agent's weights; raises SaveError if names or shapes differ."""
+
+
+class StackedNetwork(Network, Protocol):
+    """K networks of one `NetworkSpec`.
+
+    plan: parameters and forward pass.  num_agents: K.
+    """
+
+    plan: Plan
+    num_agents: int
+
+    def numbers(self) -> Array:
+        """Return all weights as a numpy array [K, N]: the same object until the weights are replaced."""
+
+
+class Optimizer(Protocol):
+    """An update rule for weights [K, N]; row k has its own learning rate, moments and step count.
+
+    epsilon: added to the denominator of a step.  slots: name of a moment -> [K, N].  count: [K, 1], steps so far.
+    """
+
+    epsilon: float
+    slots: Mapping[str, Tensor]
+    count: Tensor
+
+    def step(self, network: Network, grad: Tensor, rate: Tensor, due: Tensor | None) -> None:
+        """Update a network by gradients [K, N] at learning rates [K].
+
+        due: [K] bool, the agents that learn; the state of the others does not change. None: all agents learn.
+        """
+
+    def state(self) -> dict[str, Tensor]:
+        """Return moments [K, N] and step counts [K, 1] by name."""
+        return {**self.slots, "count": self.count}
+
+    def arrays(self, row: int) -> dict[str, Array]:
+        """Return one agent's moments and step count."""
+
+    def load(self, row: int, arrays: Mapping[str, Array]) -> None:
+        """Load one agent's moments and step count; raises SaveError if they are another optimizer's."""
+
+    def checked(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return one agent's saved moments and step count; raises SaveError for impossible values."""
+        slots = self.state()
+        if set(arrays) != set(slots):
+            raise SaveError(f"optimiser state {sorted(arrays)} is not one of {type(self).__name__}")
+        return {name: _checked(name, arrays[name], tuple(slot.shape[1:])) for name, slot in slots.items()}
+
+
+def _checked(name: str, values: Array, shape: tuple[int, ...]) -> Array:
+    """Return one agent's moments, or its step count, as float32; raises SaveError for impossible values."""
+    what = f"optimiser state {name!r}"
+    array = np.ascontiguousarray(finite(what, shaped(what, values, np.float32, shape)))
+    if name in ("second", "count"):  # a mean of squares; a number of steps: neither is negative
+        within(what, array, 0, MOST_STEPS if name == "count" else np.inf)
+    return array
+
+
+Loss = Callable[[Mapping[str, Any], dict[str, Tree], Any], tuple[Tensor, dict[str, Tensor]]]
+"""(networks, columns, hyperparameters) -> (loss [K], metrics: name -> [K])."""
+
+
+class Backend(Protocol):
+    """The operations of a framework that a learner needs.
+
+    name: name of the framework.  ops: array operations for algorithms.  device: where it computes.
+    jit_compile: whether gradient steps are compiled.
+    shares_memory: whether a tensor and the array that `numpy` returns for it share memory.
+    strategy: distributes gradient steps over devices or processes; set by `make_backend`.
+    """
+
+    name: str
+    ops: ModuleType
+    device: Any
+    jit_compile: bool
+    shares_memory: bool = False
+    strategy: Strategy | None = None
+
+    def tensor(self, array: Tree) -> Tree:
+        """Convert an array, or a dict of arrays, to tensors on the device; None stays None."""
+
+    def numpy(self, tensor: Tensor) -> Array:
+        """Convert a tensor, or a column of the result of `rows`, to a writable numpy array."""
+
+    def overwrite(self, old: Tensor, new: Array) -> None:
+        """Copy an array into a tensor or variable."""
+
+    def network(
+        self, spec: Any, layout: Layout, heads: Sequence[Head], rngs: Sequence[np.random.Generator] | None, rows: int
+    ) -> Network:
+        """Build K = `rows` networks, with initial weights drawn from `rngs`, or zero weights without `rngs`.
+
+        spec: a NetworkSpec, a user's model, which is copied, or a function that makes a model.
+        Raises AgentError if a model does not fit the observations or the heads.
+        """
+
+    def is_module(self, network: object) -> bool:
+        """Return whether `network` is a user's model of this framework, or a function that makes a model."""
+
+    def optimizer(self, name: str, network: Network, epsilon: float) -> Optimizer:
+        """Make the named optimizer for the weights of a network."""
+
+    def function(self, step: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Return a function of trees, as a graph or compiled if the backend supports it."""
+
+    def gradients(
+        self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: dict[str, Tree], hyper: Any
+    ) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """Return the metrics [K] and, for each network in `trains`, the gradients [K, N] of the agents' losses."""
+
+    def clip(self, grads: list[Tensor], limit: Tensor) -> tuple[list[Tensor], Any, Tensor]:
+        """Scale each row of the gradients, possibly in place, to a joint norm of at most `limit` [K].
+
+        Returns the gradients, the norm of each network's gradient before scaling [networks, K], and the factors [K].
+        """
+
+    def no_gradient(self) -> AbstractContextManager[Any]:
+        """Return a context in which no gradients are recorded."""
+
+    def rows(self, columns: Mapping[str, Tree], index: Array, batch: int) -> dict[str, Tree]:
+        """Select rows of columns [K, B, ...], B = `batch`, by each agent's indices [K, N] -> [K, N, ...]."""
+
+    def columns(self, value: Tree, start: int, stop: int) -> Tree:
+        """Return the rows from `start` to `stop` of [K, B, ...]."""
+        return map_tree(lambda array: array[:, start:stop], value)
+
+    def width(self, rows: int) -> int:
+        """Round up the number of rows of a minibatch, so that minibatches of similar sizes share a compiled graph."""
+        return rounded_up(rows) if self.jit_compile else rows
+
+    def threads(self) -> int:
+        """Return the number of threads that an operation may use."""
+
+    def seeded(self, rng: np.random.Generator) -> AbstractContextManager[None]:
+        """Return a context in which the global random generators are seeded, and restored afterwards."""
+
+
+def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
+    """Apply a function to each tensor or array of a tree; None stays None."""
+    if isinstance(tree, dict):
+        return {name: map_tree(function, inner) for name, inner in tree.items()}
+    return None if tree is None else function(tree)
