@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from marltrain.layout import Array, Obs
 from marltrain.state import State
@@ -29,14 +29,12 @@ class Needs:
     columns: extras to store with each decision ("log_prob", "raw", "value").
     capacity: env steps that must stay readable (off-policy; ignored on-policy).
     n_step: rewards summed before bootstrapping (off-policy).
-    joint: rows that hold all players of the learner and the global state.
     """
 
     on_policy: bool
     columns: Mapping[str, Column] = field(default_factory=dict)
     capacity: int = 0
     n_step: int = 1
-    joint: bool = False
 
 
 @dataclass
@@ -59,7 +57,11 @@ class Batch:
     weight: [K, B] float32.
     reward: [K, B] float32, the discounted sum over the n steps of a transition.
     discount: [K, B] float32, factor of the next value: gamma to the power of n, or 0 after termination.
+
+    loss_columns: the columns that losses get, beside the weights of a minibatch; `Algorithm.prepare` gets all columns.
     """
+
+    loss_columns: ClassVar[tuple[str, ...]]
 
     obs: Obs
     legal: Array | None
@@ -78,6 +80,8 @@ class Transitions(Batch):
     cells: [K, B] int64, the rows' cells in the ring (see `memory.ring`), for priorities.
     """
 
+    loss_columns = ("obs", "legal", "action", "reward", "discount", "extras", "next_obs", "next_legal")
+
     next_obs: Obs
     next_legal: Array | None
     cells: Array
@@ -95,6 +99,8 @@ class Rollout(Batch):
     `boot_obs` of the observation after row i.
     boot_obs, boot_legal: [K, M, ...], observations for bootstrapping: those of open decisions and final observations.
     """
+
+    loss_columns = ("obs", "legal", "action")
 
     cut: Array
     truncated: Array

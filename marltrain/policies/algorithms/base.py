@@ -27,14 +27,14 @@ Targets = Callable[[Any, Networks, Any, Mapping[str, Any]], None]
 
 
 class TensorBatch:
-    """A batch of framework tensors: `obs, legal, action, reward, discount, weight` and added columns.
+    """Columns as attributes; each is a framework tensor [K, B, ...], a mapping of such tensors, or None.
 
-    Every value is a tensor [K, B, ...], a mapping of such tensors, or None. In a gradient pass the weights of an
-    agent's rows sum to 1. A weighted sum is therefore a mean, and the sums over parts of the rows add up to it.
+    Losses get `weight`, the columns that the batch names in `Batch.loss_columns`, and those that `prepare` added. In a
+    gradient pass the weights of an agent's rows sum to 1. A weighted sum is therefore a mean, and the sums over parts
+    of the rows add up to it.
 
-    The minibatches of a rollout hold `obs, legal, action, weight` and the columns that `prepare` added. They omit the
-    other columns (`reward`, `discount`, `extras`, `cut`, ...). If a loss needs one of these, `prepare` adds it under
-    another name.
+    From a rollout, losses get `obs, legal, action` but not the other columns (`reward`, `discount`, `extras`, `cut`,
+    ...). If a loss needs one of these, `prepare` adds it under another name.
     """
 
     if TYPE_CHECKING:
@@ -49,6 +49,27 @@ class TensorBatch:
         """Store the columns as attributes; further columns may be added."""
         for name, value in columns.items():
             setattr(self, name, value)
+
+
+class WholeBatch(TensorBatch):
+    """All columns of a batch as tensors, for `Algorithm.prepare`, which adds columns.
+
+    metrics: name -> [K], values that `prepare` reports.
+    to_tensor, to_numpy: convert an array to a tensor of the framework, and back.
+    """
+
+    __slots__ = ("batch", "metrics", "to_numpy", "to_tensor")  # not among the columns, which are in `vars`
+
+    def __init__(self, batch: Batch, to_tensor: Callable[[Any], Any], to_numpy: Callable[[Any], Array]) -> None:
+        """Convert the columns of `batch`."""
+        super().__init__(**{name: to_tensor(value) for name, value in vars(batch).items()})
+        self.batch, self.to_tensor, self.to_numpy = batch, to_tensor, to_numpy
+        self.metrics: dict[str, Array] = {}
+
+    def for_losses(self) -> dict[str, Any]:
+        """Return the columns that losses get, without `weight`: those that the batch names, and added ones."""
+        others = vars(self.batch).keys() - set(self.batch.loss_columns)
+        return {name: value for name, value in vars(self).items() if name not in others}
 
 
 @dataclass(frozen=True)
@@ -179,8 +200,8 @@ class Algorithm:
         return action
 
     def prepare(
-        self, ops: Any, nets: Networks, batch: Batch, tensors: TensorBatch, hyper: Mapping[str, Any]
-    ) -> TensorBatch:
+        self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
+    ) -> WholeBatch:
         """Add columns computed from the whole rollout (values, advantages), without gradients, once per update.
 
         Use new column names: `reward`, `discount` and `extras` of the rollout do not reach the losses.

@@ -21,6 +21,7 @@ from marltrain.policies.algorithms.base import (
     Phase,
     Settings,
     TensorBatch,
+    WholeBatch,
     weighted_mean,
 )
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
@@ -117,8 +118,8 @@ class PPOAlgorithm(Algorithm):
         return self.distribution.to_units(action) if isinstance(self.distribution, Gaussian) else action
 
     def prepare(
-        self, ops: Any, nets: Networks, batch: Batch, tensors: TensorBatch, hyper: Mapping[str, Any]
-    ) -> TensorBatch:
+        self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
+    ) -> WholeBatch:
         """Add `value`, `advantage` (GAE) and the critic's `target`, and the explained variance of the old values."""
         from marltrain.policies.returns import explained_variance, gae
 

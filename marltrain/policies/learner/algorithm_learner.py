@@ -12,14 +12,14 @@ import numpy as np
 from marltrain.checks import finite
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, Obs
-from marltrain.policies.algorithms.base import Algorithm, TensorBatch
+from marltrain.policies.algorithms.base import Algorithm, WholeBatch
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.batch import Acted, AgentState, Batch, Rollout
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.gradient_step import GradientStep, GradientSteps, MeanMetrics
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.learner import PURPOSES, Learner, Pace
-from marltrain.policies.learner.minibatches import Minibatches, columns_of, shares_of
+from marltrain.policies.learner.minibatches import Minibatches, shares_of
 from marltrain.policies.learner.parallel.replicas import Replicas
 from marltrain.policies.learner.weights import Weights
 from marltrain.policies.memory.readers import Reader
@@ -30,9 +30,6 @@ from marltrain.state import State
 if TYPE_CHECKING:
     from marltrain.policies.compiled.acting import CompiledActing
     from marltrain.policies.compiled.replay_update import CompiledUpdates
-
-NO_ROWS = frozenset({"cells", "metrics", "to_numpy", "to_tensor", "weight"})
-"""Columns of a batch of transitions that a gradient pass does not get, or gets in another form (weight)."""
 
 
 class AlgorithmLearner(Learner):
@@ -191,7 +188,7 @@ class AlgorithmLearner(Learner):
     def update(self, batch: Batch, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Make one gradient pass (off-policy), or epochs x minibatches over a rollout (on-policy)."""
         metrics = MeanMetrics(self.backend)
-        tensors = self._tensors_of(batch)
+        tensors = WholeBatch(batch, self.backend.tensor, self.backend.numpy)
         learn = learn & (batch.weight.sum(1) > 0)
         self.passes.begin(self.weights)
         with self._custom_randomness(self.rngs("update")[0]):
@@ -200,10 +197,10 @@ class AlgorithmLearner(Learner):
                     nets = self.passes.networks(self.weights.nets)
                     tensors = self.algorithm.prepare(self.backend.ops, nets, batch, tensors, self.hyper.tensors())
             if isinstance(batch, Rollout):
-                self._learn_rollout(batch, tensors, learn, self.pace.batch_size or batch_size, metrics)
+                self._learn_rollout(batch, tensors.for_losses(), learn, self.pace.batch_size or batch_size, metrics)
             else:
-                rows = {name: value for name, value in vars(tensors).items() if name not in NO_ROWS}
-                self._pass({**rows, "weight": self.backend.tensor(shares_of(batch.weight))}, learn, metrics)
+                weight = self.backend.tensor(shares_of(batch.weight))
+                self._pass({**tensors.for_losses(), "weight": weight}, learn, metrics)
         self.passes.end(self.weights)
         self.updates += learn
         self._follow(learn)
@@ -234,24 +231,20 @@ class AlgorithmLearner(Learner):
         numbers = {name: hyper[:, i] for i, name in enumerate(self.hyper.names)}
         return np.broadcast_to(learn * self.algorithm.target_share(updates, numbers), updates.shape)
 
-    def _tensors_of(self, batch: Batch) -> TensorBatch:
-        tensors = {name: self.backend.tensor(value) for name, value in vars(batch).items()}
-        return TensorBatch(**tensors, metrics={}, to_numpy=self.backend.numpy, to_tensor=self.backend.tensor)
-
     def _learn_rollout(
-        self, batch: Rollout, tensors: TensorBatch, learn: Array, batch_size: int, metrics: MeanMetrics
+        self, batch: Rollout, rows: Mapping[str, Any], learn: Array, batch_size: int, metrics: MeanMetrics
     ) -> None:
         """Make epochs x minibatches gradient passes over a prepared rollout."""
         pace, rngs = self.pace, self.rngs("update")
         width = int if self.passes.at_once else self.backend.width
         cut = Minibatches(batch.weight, pace.minibatches, batch_size, width=width)
         if not self.passes.at_once:
-            for columns, present in cut.epochs(pace.epochs, rngs, tensors, self.backend):
+            for columns, present in cut.epochs(pace.epochs, rngs, rows, self.backend):
                 self._pass(columns, learn & present, metrics)
             return
         (one,), dealt = self.passes, cut.dealt(pace.epochs, rngs)
         due = dealt.present & learn
-        measured = one(columns_of(tensors), dealt, self.hyper.stacked(), due)
+        measured = one(rows, dealt, self.hyper.stacked(), due)
         for values, active in zip(measured, due, strict=True):
             if np.count_nonzero(active):
                 metrics.add(one, self.backend.tensor(values), active)

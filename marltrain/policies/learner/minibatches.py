@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from marltrain.layout import Array
-from marltrain.policies.algorithms.base import TensorBatch
 from marltrain.policies.backends.base import Backend
-
-DONE_WITH = frozenset(
-    {"boot", "boot_obs", "boot_legal", "cut", "discount", "extras", "metrics", "reward", "to_numpy", "to_tensor",
-     "truncated", "weight"}
-)  # fmt: skip
-"""Columns of a rollout that minibatches omit: not [K, B, ...], or not needed after `Algorithm.prepare`."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +52,12 @@ class Minibatches:
         self._lay_out()
 
     def epochs(
-        self, epochs: int, rngs: Sequence[np.random.Generator], tensors: TensorBatch, backend: Backend
+        self, epochs: int, rngs: Sequence[np.random.Generator], rows: Mapping[str, Any], backend: Backend
     ) -> Iterator[tuple[dict[str, Any], Array]]:
-        """Yield (columns of a minibatch, present [K] bool: whether an agent has rows in it), epochs x M times."""
-        rows = columns_of(tensors)
+        """Yield (columns of a minibatch, present [K] bool: whether an agent has rows in it), epochs x M times.
+
+        rows: the columns of the rollout, [K, B, ...], without the weight.
+        """
         for _ in range(epochs):
             index, weight = self._deal(rngs)
             dealt = backend.rows(rows, index, self.weight.shape[1])
@@ -110,11 +105,6 @@ class Minibatches:
             index[k, self._columns[k]] = dealt
             weight[k, self._columns[k]] = given / sums[self._share[k]]
         return index, weight
-
-
-def columns_of(tensors: TensorBatch) -> dict[str, Any]:
-    """Return the columns of a prepared rollout that its minibatches hold, without the weight."""
-    return {name: value for name, value in vars(tensors).items() if name not in DONE_WITH}
 
 
 def _even(rows: int, parts: int) -> Array:

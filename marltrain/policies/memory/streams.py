@@ -136,8 +136,6 @@ class Streams:
         An on-policy reader reads only decisions made from now on. It protects their rows until they are taken.
         Raises AgentError for seats of no or several groups, or for columns that are not stored.
         """
-        if needs.joint:
-            raise ConfigError("streams keep no joint rows: needs.joint must be False")
         players = [player for row in seats for player in row]
         groups = {self.spec.place[player][0] for player in players}
         if len(groups) != 1 or not all(seats):

@@ -7,7 +7,7 @@ import pytest
 
 from marltrain.policies.algorithms.base import TensorBatch
 from marltrain.policies.backends import make_backend
-from marltrain.policies.learner.minibatches import Minibatches, columns_of, shares_of
+from marltrain.policies.learner.minibatches import Minibatches, shares_of
 from marltrain.random import generator
 
 BACKEND = make_backend("torch", "cpu")
@@ -17,13 +17,10 @@ def dealt(counts, minibatches, batch_size, epochs=1):
     """Return for each minibatch (rows of each agent, which agents are in it)."""
     weight = (np.arange(max(counts)) < np.array(counts)[:, None]).astype(np.float32)
     number = np.broadcast_to(np.arange(max(counts)), weight.shape) + 100 * np.arange(len(counts))[:, None]
-    tensors = TensorBatch(
-        number=BACKEND.tensor(number), weight=BACKEND.tensor(weight), obs={"vector": BACKEND.tensor(number * 1.0)},
-        legal=None, boot_obs=None, cut=None, extras={}, metrics={}, to_numpy=None, to_tensor=None,
-    )  # fmt: skip
+    given = {"number": BACKEND.tensor(number), "obs": {"vector": BACKEND.tensor(number * 1.0)}, "legal": None}
     made = []
     rngs = [generator(k, "update") for k in range(len(counts))]
-    for columns, present in Minibatches(weight, minibatches, batch_size).epochs(epochs, rngs, tensors, BACKEND):
+    for columns, present in Minibatches(weight, minibatches, batch_size).epochs(epochs, rngs, given, BACKEND):
         batch = TensorBatch(**columns)
         assert (batch.obs["vector"] == batch.number).all()
         assert batch.legal is None
@@ -65,10 +62,12 @@ def test_the_order_is_each_agents_own_and_new_every_epoch():
 
 def weighted(weight, minibatches, **options):
     """Return the (weight, mark) of every minibatch; a row's mark is the weight that it had."""
-    tensors = TensorBatch(mark=BACKEND.tensor(weight.copy()))
     rngs = [generator(k, "update") for k in range(len(weight))]
     cut = Minibatches(weight, minibatches, 64, **options)
-    return [(c["weight"].numpy(), c["mark"].numpy()) for c, _ in cut.epochs(1, rngs, tensors, BACKEND)]
+    return [
+        (c["weight"].numpy(), c["mark"].numpy())
+        for c, _ in cut.epochs(1, rngs, {"mark": BACKEND.tensor(weight.copy())}, BACKEND)
+    ]
 
 
 def test_weights_of_a_minibatch_are_those_of_its_rows_scaled_to_a_sum_of_one():
@@ -106,7 +105,7 @@ def test_dealt_by_number_are_the_same_minibatches(counts, minibatches, batch_siz
     number = np.broadcast_to(np.arange(weight.shape[1]), weight.shape)
     cut = Minibatches(weight, minibatches, batch_size)
     rngs, others = ([generator(k, "update") for k in range(len(counts))] for _ in range(2))
-    expected = list(cut.epochs(epochs, rngs, TensorBatch(number=BACKEND.tensor(number)), BACKEND))
+    expected = list(cut.epochs(epochs, rngs, {"number": BACKEND.tensor(number)}, BACKEND))
     made = cut.dealt(epochs, others)
     passes = len(expected)
     assert made.index.shape == made.weight.shape == (epochs, len(counts), cut.edges[-1][1])
@@ -124,11 +123,6 @@ def test_dealt_by_number_are_the_same_minibatches(counts, minibatches, batch_siz
         np.testing.assert_array_equal(made.present[i], present)
     assert made.epoch.tolist() == np.repeat(np.arange(epochs), passes // epochs).tolist()
     assert [rng.bit_generator.state for rng in rngs] == [rng.bit_generator.state for rng in others]
-
-
-def test_minibatches_hold_what_is_in_rows_and_not_done_with():
-    held = columns_of(TensorBatch(obs=1, legal=None, advantage=2, weight=3, reward=4, boot_obs=5, extras={}, cut=6))
-    assert held == {"obs": 1, "legal": None, "advantage": 2}
 
 
 def test_shares_by_hand():

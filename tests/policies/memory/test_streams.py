@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from marltrain.errors import AgentError, ConfigError, EnvError, MarlTrainError
-from marltrain.policies.batch import Column, Needs
+from marltrain.policies.batch import Column
 from marltrain.policies.memory import Plan, Streams
 from tests.policies.memory.worlds import Script, blank, one_group, rollouts, two_groups, uniform
 
@@ -265,8 +265,6 @@ def test_what_is_wrong_is_said():
         uniform(streams, [[1]])
     with pytest.raises(AgentError, match="log_prob"):
         rollouts(streams, [[0]], COLUMNS)
-    with pytest.raises(ConfigError, match="joint"):
-        streams.reader([[0]], Needs(False, joint=True))
     with pytest.raises(AgentError, match="group 1 is not recorded"):
         streams.decided(1, np.zeros((2, 2)), {})
     with pytest.raises(MarlTrainError, match="before any Step"):
