@@ -7,7 +7,7 @@ whether an environment follows the contract. This package contains no policies a
 from marltrain.envs.frame_stack import FrameStack
 from marltrain.envs.make import make_vector
 from marltrain.envs.python.check_env import Report, check_env
-from marltrain.envs.python.chunk import probe
+from marltrain.envs.python.probe import probe
 from marltrain.envs.registry import Source, list_environments, resolve
 from marltrain.envs.vector import DummyVectorEnv, VectorEnv
 from marltrain.envs.workers.subproc import SubprocVectorEnv

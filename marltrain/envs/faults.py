@@ -53,22 +53,21 @@ FIELDS: dict[str, type] = {
 }  # fmt: skip
 
 
-def written(faults: Sequence[Fault]) -> bytes:
+def encode_faults(faults: Sequence[Fault]) -> bytes:
     """Return faults as JSON."""
     return json.dumps(faults).encode()
 
 
-def read(data: bytes) -> list[Fault]:
-    """Return the faults that `written` encoded."""
-    return [_read(values) for values in json.loads(data)]
+def decode_faults(data: bytes) -> list[Fault]:
+    """Return the faults that `encode_faults` encoded."""
+    return [_fault(values) for values in json.loads(data)]
 
 
-def _read(values: Sequence[Any]) -> Fault:
-    *told, cut = values
-    return Fault._make([*told, tuple(cut)])
+def _fault(values: Sequence[Any]) -> Fault:
+    return Fault(*values[:-1], cut=tuple(values[-1]))
 
 
-def _told(one: Any, clock: int) -> tuple[int, Fault]:
+def _restored_fault(one: Any, clock: int) -> tuple[int, Fault]:
     """Return a saved fault and its env step; raises SaveError for anything else."""
     what = "a fault of an environment"
     if len(of_type(what, one, list)) != 2 or len(of_type(what, one[1], list)) != len(FIELDS):
@@ -78,7 +77,7 @@ def _told(one: Any, clock: int) -> tuple[int, Fault]:
         of_type(f"{what}, {name}", value, kind)
     for number in (*(value for value in values if type(value) is int), *values[-1]):
         counted(what, number, -1, MOST_SEED)
-    return clock + counted(f"{what}: env steps", since, -MOST_COUNTED, 0), _read(values)
+    return clock + counted(f"{what}: env steps", since, -MOST_COUNTED, 0), _fault(values)
 
 
 def cut_by(faults: Iterable[Fault]) -> Array:
@@ -161,22 +160,22 @@ class FaultLog:
         recent = [(time, fault) for time, fault in self._recent if clock - time < WINDOW]
         self._recent = recent + [(clock, fault) for fault in faults]
         if len(self._recent) > self._limit:
-            raise EnvError(self._story())
+            raise EnvError(self._summary())
 
     def state(self, clock: int) -> Array:
         """Return the state for `restore`, as bytes of JSON."""
-        told = [(time - clock, fault) for time, fault in self._recent]
-        return np.frombuffer(json.dumps(told).encode(), np.uint8)
+        entries = [(time - clock, fault) for time, fault in self._recent]
+        return np.frombuffer(json.dumps(entries).encode(), np.uint8)
 
     def restore(self, saved: Array, clock: int) -> None:
         """Restore a result of `state`, at env step `clock`; raises SaveError for invalid data."""
         try:
-            told = parse_json(saved.tobytes())
+            entries = parse_json(saved.tobytes())
         except ValueError as error:
             raise SaveError(f"the faults of environments are not JSON: {error}") from error
-        self._recent = [_told(one, clock) for one in of_type("the faults of environments", told, list)]
+        self._recent = [_restored_fault(one, clock) for one in of_type("the faults of environments", entries, list)]
 
-    def _story(self) -> str:
+    def _summary(self) -> str:
         """Return the recent faults in words, including the last traceback."""
         faults = [fault for _, fault in self._recent]
         last = next((fault.traceback for fault in reversed(faults) if fault.traceback), "")

@@ -13,7 +13,8 @@ from marltrain.config import check_flags
 from marltrain.envs.faults import Fault, FaultLog, Handling, check_timeout
 from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.python.action_log import check_action_log
-from marltrain.envs.python.chunk import Chunk, probe
+from marltrain.envs.python.chunk import Chunk
+from marltrain.envs.python.probe import probe
 from marltrain.envs.registry import Source, resolve
 from marltrain.errors import ConfigError
 from marltrain.layout import Array
@@ -48,8 +49,8 @@ class VectorEnv(ABC):
         self.spec: EnvSpec = probe(source, with_state=with_state)
         self.faults: Sequence[Fault] = ()
         self._handling = handling or Handling()
-        self._ledger = FaultLog(self._handling.max_env_restarts)
-        self._clock = 0  # env steps since the reset, of all environments
+        self._fault_log = FaultLog(self._handling.max_env_restarts)
+        self._env_steps = 0  # env steps since the reset, of all environments
 
     @abstractmethod
     def reset(self, seed: int) -> Step:
@@ -85,9 +86,9 @@ class VectorEnv(ABC):
 
         The state does not depend on the number of workers. Python environments need recording=True.
         """
-        seen = {f"step/{name}": array.copy() for name, array in self._told().items()}
+        seen = {f"step/{name}": array.copy() for name, array in self._saved_arrays().items()}
         led = {f"envs/{name}": array for name, array in self._snapshot().items()}
-        return {**seen, **led, "faults": self._ledger.state(self._clock)}
+        return {**seen, **led, "faults": self._fault_log.state(self._env_steps)}
 
     def restore(self, saved: Mapping[str, Array]) -> tuple[Step, list[tuple[int, str]]]:
         """Restore a result of `state`, in place of `reset`; return its Step and the environments not restored.
@@ -99,21 +100,21 @@ class VectorEnv(ABC):
         Raises SaveError or ConfigError for data that `state` cannot have returned.
         """
         known = State({}, dict(saved), "envs")
-        seen = {name: known.array(f"step/{name}", a.dtype, a.shape) for name, a in self._told().items()}
+        seen = {name: known.array(f"step/{name}", a.dtype, a.shape) for name, a in self._saved_arrays().items()}
         rest = {name.removeprefix("envs/"): array for name, array in saved.items() if name.startswith("envs/")}
         if self.source.game is None:
             check_action_log(State({}, rest, "envs/envs"), self.spec, self.num_envs)
-        for name, array in self._told().items():
+        for name, array in self._saved_arrays().items():
             array[...] = seen[name]
-        self._forget_faults()
-        self._ledger.restore(known.any_array("faults"), self._clock)
+        self._clear_faults()
+        self._fault_log.restore(known.any_array("faults"), self._env_steps)
         lost = self._restore(rest)
         kept = np.setdiff1d(np.arange(self.num_envs), [e for e, _ in lost])
-        self._tell_past(seen, kept)
-        self._check_acted_on()
+        self._restore_columns(seen, kept)
+        self._check_restored()
         return self._step, lost
 
-    def _check_acted_on(self) -> None:
+    def _check_restored(self) -> None:
         """Raise SaveError if a restored Step holds observations that are not finite or impossible episode numbers."""
         arrays = self._step.arrays()
         within("envs/step/episode", arrays["episode"], 0, MOST_COUNTED)
@@ -122,37 +123,37 @@ class VectorEnv(ABC):
             if kind == "obs":
                 finite(f"envs/step/{name}", array, arrays[f"turn/{group.partition('/')[0]}"])
 
-    def _tell_past(self, seen: Mapping[str, Array], kept: Array) -> None:
+    def _restore_columns(self, seen: Mapping[str, Array], kept: Array) -> None:
         """Restore the columns of a saved Step in the environments `kept`.
 
         `turn`, `alive` and the legal actions of players that must act keep the environments' values: compiled rules
         rely on these checked values.
         """
-        arrays = self._told()
+        arrays = self._saved_arrays()
         for name, array in arrays.items():
             kind, _, group = name.partition("/")
             if kind in ("turn", "alive"):
                 continue
             columns = (kept,) if name in BY_ENV else (slice(None), kept)
-            told = np.where(arrays[f"turn/{group}"][..., None], array, seen[name]) if kind == "legal" else seen[name]
-            array[columns] = told[columns]
+            past = np.where(arrays[f"turn/{group}"][..., None], array, seen[name]) if kind == "legal" else seen[name]
+            array[columns] = past[columns]
 
-    def _told(self) -> dict[str, Array]:
+    def _saved_arrays(self) -> dict[str, Array]:
         """Return the Step's arrays by name, without `start_reward`: these rewards are already counted."""
         arrays = self._step.arrays()
         del arrays["start_reward"]
         return arrays
 
-    def _tell(self, faults: Sequence[Fault]) -> None:
+    def _add_faults(self, faults: Sequence[Fault]) -> None:
         """Add faults to those of the same step, and log them; raises EnvError if there are too many."""
         new = sorted(faults, key=lambda fault: fault.env)
         self.faults = [*self.faults, *new]
         if new:
-            self._ledger.add(new, self._clock)
+            self._fault_log.add(new, self._env_steps)
 
-    def _forget_faults(self) -> None:
-        self.faults, self._clock = (), 0
-        self._ledger.clear()
+    def _clear_faults(self) -> None:
+        self.faults, self._env_steps = (), 0
+        self._fault_log.clear()
 
     @abstractmethod
     def _snapshot(self) -> dict[str, Array]:
@@ -172,15 +173,15 @@ class VectorEnv(ABC):
 
 
 class LocalVectorEnv(VectorEnv):
-    """All environments in this process, in one chunk or one native batch: `_held`, which a subclass creates."""
+    """All environments in this process, in one chunk or one native batch: `_chunk`, which a subclass creates."""
 
-    _held: Chunk | GameBatch
+    _chunk: Chunk | GameBatch
     _sent: tuple[Array, ...] | None = None
 
     def reset(self, seed: int) -> Step:
         """See VectorEnv."""
         self._sent = None
-        self._held.reset(seed)
+        self._chunk.reset(seed)
         return self._step
 
     def send(self, actions: tuple[Array, ...]) -> None:
@@ -189,26 +190,22 @@ class LocalVectorEnv(VectorEnv):
 
     def recv(self) -> Step:
         """See VectorEnv."""
-        if self._sent is None:
+        actions, self._sent = self._sent, None
+        if actions is None:
             raise RuntimeError("recv() without a send() before it")
-        return self.step(self._sent)
-
-    def step(self, actions: tuple[Array, ...]) -> Step:
-        """See VectorEnv."""
-        self._sent = None
-        self._held.step(actions)
+        self._chunk.step(actions)
         return self._step
 
     def close(self) -> None:
         """See VectorEnv."""
-        self._held.close()
+        self._chunk.close()
 
     def _snapshot(self) -> dict[str, Array]:
-        return self._held.snapshot()
+        return self._chunk.snapshot()
 
     def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
         self._sent = None
-        return self._held.restore(saved)
+        return self._chunk.restore(saved)
 
 
 class DummyVectorEnv(LocalVectorEnv):
@@ -230,32 +227,32 @@ class DummyVectorEnv(LocalVectorEnv):
         super().__init__(resolve(source), num_envs, with_state=with_state, handling=handling)
         check_timeout(self._handling.env_timeout, vector="dummy", native=False)
         self._step = Step.empty(self.spec, num_envs)
-        self._held: Chunk = Chunk(
+        self._chunk: Chunk = Chunk(
             self.source, self.spec, self._step, num_envs=num_envs, role=role, render_mode=render_mode,
             recording=recording, handling=self._handling,
         )  # fmt: skip
 
     def reset(self, seed: int) -> Step:
         """See VectorEnv."""
-        self._forget_faults()
+        self._clear_faults()
         super().reset(seed)
-        self._tell(self._held.faults)
+        self._add_faults(self._chunk.faults)
         return self._step
 
-    def step(self, actions: tuple[Array, ...]) -> Step:
+    def recv(self) -> Step:
         """See VectorEnv."""
         self.faults = ()
-        super().step(actions)
-        self._clock += self.num_envs
-        if self._held.faults:
-            self._tell(self._held.faults)
+        super().recv()
+        self._env_steps += self.num_envs
+        if self._chunk.faults:
+            self._add_faults(self._chunk.faults)
         return self._step
 
     def render(self, e: int = 0) -> Any:
         """Return or show one frame of environment `e`, depending on the render mode."""
-        return self._held.render(e)
+        return self._chunk.render(e)
 
     def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
         lost = super()._restore(saved)
-        self._tell(self._held.faults)
+        self._add_faults(self._chunk.faults)
         return lost

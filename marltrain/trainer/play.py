@@ -15,8 +15,8 @@ import numpy as np
 from marltrain.config import check_flags
 from marltrain.envs.faults import closed
 from marltrain.envs.python.adapter import Adapter, metadata_of
-from marltrain.envs.python.chunk import ADAPTERS, probe
 from marltrain.envs.python.contract import Contract
+from marltrain.envs.python.probe import ADAPTERS, probe
 from marltrain.envs.registry import Source, api_of, resolve
 from marltrain.errors import ConfigError, EnvError, MarlTrainError, spoken
 from marltrain.files import path_of, replacing

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from marltrain.envs import make_vector
-from marltrain.envs.faults import WINDOW, Fault, FaultLog, Handling, check_timeout, cut_by, read, written
+from marltrain.envs.faults import WINDOW, Fault, FaultLog, Handling, check_timeout, cut_by, decode_faults, encode_faults
 from marltrain.errors import ConfigError, EnvError, SaveError
 from marltrain.random import child_seed
 from tests.envs.driving import act, random_run, same
@@ -267,7 +267,7 @@ def test_a_ledger_goes_on_in_another_process():
 
 def test_faults_travel_as_json():
     faults = [Fault("exception", 0, 1, 2, 3, "it broke", "in line 3", (0, 1)), Fault("died", -1, -1, -1, -1, "x")]
-    assert read(written(faults)) == faults
+    assert decode_faults(encode_faults(faults)) == faults
     assert cut_by([*faults, faults[0]._replace(cut=(4, 0))]).tolist() == [0, 1, 4]
 
 

@@ -42,4 +42,4 @@ class NativeVectorEnv(LocalVectorEnv):
             raise ConfigError(f"{self.source.name!r} is no native game; make_vector builds any environment")
         game = self.source.game(**self.source.arguments)
         self._step = Step.empty(self.spec, num_envs)
-        self.batch = self._held = GameBatch(game, self.spec, self._step, num_envs=num_envs, role=role, threads=threads)
+        self.batch = self._chunk = GameBatch(game, self.spec, self._step, num_envs=num_envs, role=role, threads=threads)

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.envs.frame_stack import frames_of
-from marltrain.errors import EnvError, SpecError, shown, text_of
-from marltrain.layout import NUMBERS, Array, Layout, Obs, Space, arrays_of
+from marltrain.errors import EnvError, SpecError, text_of
+from marltrain.layout import NUMBERS, Array, Obs, Space, arrays_of
 from marltrain.spaces import without_mask
-from marltrain.spec import EnvSpec, PlayerSpec, Step
+from marltrain.spec import EnvSpec, Step
 
 PROBE_SEED = 0
 Probed = list[tuple[str, Space, Space, bool]]
@@ -86,8 +85,9 @@ class Port:
         try:
             self.player.layout.write(observation["observation"] if self._nested else observation, target, (self.row, e))
         except (SpecError, KeyError, IndexError, TypeError, ValueError) as error:
-            told = f"player {self.player.name!r}: the observation does not fit its space: {text_of(error)}"
-            raise EnvError(told) from error
+            raise EnvError(
+                f"player {self.player.name!r}: the observation does not fit its space: {text_of(error)}"
+            ) from error
 
     def _mask(self, observation: Any, info: Any, legal: Array) -> Array | None:
         source = observation if self._mask_in_obs else info
@@ -183,7 +183,7 @@ class Adapter(ABC):
     def write_state(self, target: Array | None, e: int) -> None:
         """Write the global state into row `e` of `target`, unless `target` is None."""
         if target is not None:
-            target[e] = _flat_state(self.env)
+            target[e] = flat_state(self.env)
 
     def render(self) -> Any:
         """Return or show one frame, depending on the environment's render mode."""
@@ -194,63 +194,9 @@ class Adapter(ABC):
         self.env.close()
 
 
-def _flat_state(env: Any) -> Array:
+def flat_state(env: Any) -> Array:
+    """Return the global state of an environment as a float32 vector."""
     state = np.asarray(env.state())
     if state.dtype.kind not in NUMBERS:
         raise EnvError(f"the global state (env.state()) has dtype {state.dtype}, expected real numbers")
     return state.astype(np.float32).reshape(-1)
-
-
-def _state_shape(env: Any) -> tuple[int, ...] | None:
-    """Return the shape of the flattened global state, or None if the environment has none."""
-    if not callable(getattr(getattr(env, "unwrapped", env), "state", None)):
-        return None  # no `state`, or, as in several games, an attribute `state` with another meaning
-    try:
-        return _flat_state(env).shape
-    except (NotImplementedError, AttributeError):  # PettingZoo's base class; a wrapper without `state` inside
-        return None
-
-
-def _check_names(names: list[Any]) -> None:
-    """Raise SpecError for player names that are not text or not unique."""
-    for name in names:
-        if not isinstance(name, str):
-            raise SpecError(
-                f"possible_agents holds {shown(name)} ({type(name).__name__}), but players are named by text, which "
-                "tables and files are labelled with: name them by str, such as 'player_0'"
-            )
-        if names.count(name) > 1:
-            raise SpecError(f"possible_agents names {name!r} twice: give every player a name of its own")
-
-
-def describe(
-    kind: type[Adapter], env: Any, name: str, *, reproducible: bool = True, with_state: bool = False
-) -> EnvSpec:
-    """Return the specification of `env`, after one reset.
-
-    Raises SpecError, with the player's name, for spaces that marltrain cannot represent.
-    """
-    players = []
-    probed = kind.probe(env)
-    _check_names([player for player, *_ in probed])
-    for player, observation_space, action_space, masked_by_info in probed:
-        inner, masked_by_obs = without_mask(observation_space)
-        try:
-            layout = Layout(inner, frames_of(env))
-        except SpecError as error:
-            raise SpecError(f"player {player!r}: {error}") from error
-        masked = masked_by_obs or masked_by_info
-        if masked and not isinstance(action_space, spaces.Discrete):
-            raise SpecError(
-                f"player {player!r} has an action_mask, but only Discrete actions can be masked, not {action_space}"
-            )
-        players.append(PlayerSpec(player, observation_space, action_space, layout, masked))
-    if not players:
-        raise SpecError(f"{name}: possible_agents is empty: there is nobody to play")
-    return EnvSpec.of(
-        name,
-        players,
-        state_shape=_state_shape(env) if with_state else None,
-        turn_based=kind.turn_based,
-        reproducible=reproducible,
-    )

@@ -12,8 +12,8 @@ from gymnasium import spaces
 from marltrain.config import check_flags
 from marltrain.envs.python.adapter import Adapter, metadata_of
 from marltrain.envs.python.check_wrappers import Findings, watch
-from marltrain.envs.python.chunk import ADAPTERS, probe
 from marltrain.envs.python.contract import Contract
+from marltrain.envs.python.probe import ADAPTERS, probe
 from marltrain.envs.registry import Source, api_of, resolve
 from marltrain.errors import EnvError, MarlTrainError, spoken
 from marltrain.layout import Array, arrays_of

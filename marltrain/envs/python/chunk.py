@@ -13,53 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.envs.faults import CONTRACT, EXCEPTION, Fault, Handling, closed
-from marltrain.envs.frame_stack import remembers
+from marltrain.envs.faults import CONTRACT, EXCEPTION, Fault, Handling
 from marltrain.envs.python.action_log import ActionLog
-from marltrain.envs.python.adapter import Adapter, describe, metadata_of
+from marltrain.envs.python.adapter import Adapter, metadata_of
 from marltrain.envs.python.contract import Contract, Violation
-from marltrain.envs.python.parallel import GymnasiumAdapter, ParallelAdapter
-from marltrain.envs.python.turns import TurnAdapter
-from marltrain.envs.registry import Source, api_of, resolve
-from marltrain.errors import EnvError, MarlTrainError, clean, text_of, traceback_of
+from marltrain.envs.python.probe import ADAPTERS, error_text, make_env
+from marltrain.envs.registry import Source, api_of
+from marltrain.errors import EnvError, MarlTrainError, clean, traceback_of
 from marltrain.layout import Array
 from marltrain.random import child_seed
 from marltrain.spec import EnvSpec, Step
 
-ADAPTERS: dict[str, type[Adapter]] = {"parallel": ParallelAdapter, "turns": TurnAdapter, "gymnasium": GymnasiumAdapter}
 NOT_REPRODUCIBLE = "marked as not reproducible, so that no episode can be played again"
-
-
-def probe(env: Any, env_args: Mapping[str, Any] | None = None, *, with_state: bool = False) -> EnvSpec:
-    """Return the specification of an environment: build one object, reset it once and close it.
-
-    env, env_args: see `resolve`.  with_state: whether to include the shape of the global state, if there is one.
-
-    Raises ConfigError if `env` cannot be resolved, EnvError if it cannot be built or reset, and SpecError for spaces
-    that marltrain cannot represent.
-    """
-    source = resolve(env, env_args)
-    if source.game is not None:
-        return source.game(**source.arguments).spec(source.name, with_state=with_state)
-    built = _make(source, f"environment {source.name!r}")
-    adapter = ADAPTERS[api_of(built)]
-    with closed(built, source.name):
-        try:
-            reproducible = source.reproducible and metadata_of(built).get("reproducible", True) and not remembers(built)
-            return describe(adapter, built, source.name, reproducible=reproducible, with_state=with_state)
-        except MarlTrainError:
-            raise
-        except Exception as error:
-            raise EnvError(f"environment {source.name!r} cannot be reset: {_words(error)}") from error
-
-
-def _make(source: Source, who: str, render_mode: str | None = None) -> Any:
-    try:
-        return source.make(render_mode)
-    except MarlTrainError:
-        raise
-    except Exception as error:
-        raise EnvError(f"{who} cannot be built: {_words(error)}") from error
 
 
 @dataclass(eq=False)
@@ -106,8 +71,8 @@ class Chunk:
         self._first = first_index
         self._role = role
         self._render_mode = render_mode
-        self._guard = Contract(spec)
-        self._moves = ActionLog(spec, num_envs) if recording else None
+        self._contract = Contract(spec)
+        self._log = ActionLog(spec, num_envs) if recording else None
         self._handling = handling or Handling()
         self._track = track or Track(np.zeros(num_envs, np.int64), [-1])
         self._track.at[0] = -1
@@ -136,7 +101,7 @@ class Chunk:
             first = 0 if episodes is None else int(episodes[e])
             self._proven[e] |= first > 0
             self._begin(e, first)
-        self._look()
+        self._check_published()
 
     def step(self, actions: tuple[Array, ...]) -> None:
         """Take one env step in all environments; an environment whose episode ends starts the next one at once.
@@ -145,10 +110,11 @@ class Chunk:
         except `ended`.
         """
         out, length, at = self._out, self._track.length, self._track.at
-        self._check_sent(actions)
+        if violation := self._contract.sent(actions, out):  # not a fault of the environment
+            raise EnvError(f"{self._location(violation.column)}: {violation.message}")
         self.faults = []
-        if self._moves is not None:
-            self._moves.add(actions)
+        if self._log is not None:
+            self._log.add(actions)
         out.reward[...] = 0
         out.terminated[...] = out.truncated[...] = False
         length += 1
@@ -157,15 +123,15 @@ class Chunk:
             try:
                 ended = adapter.step(actions, out, e)
             except Exception as error:
-                self._note(e, error, cut=True)
-                self._give_up(e)
+                self._record_fault(e, error, cut=True)
+                self._abandon(e)
                 continue
             out.ended[e] = ended
             if ended:
                 self._last[e] = self._episode[e], int(length[e])
                 self._proven[e] = True
                 self._begin(e, self._episode[e] + 1)
-        self._look()
+        self._check_published()
 
     def snapshot(self) -> dict[str, Array]:
         """Return the data to replay the running episodes.
@@ -173,10 +139,10 @@ class Chunk:
         seed, episode, length: [n] int64; the length counts the env steps so far.  moves/<group>: the actions [sum of
         lengths, P, ...], environment after environment. Snapshots of several chunks can be joined along axis 0.
         """
-        if self._moves is None:
+        if self._log is None:
             raise RuntimeError("a snapshot was asked of environments whose moves were not recorded: recording=True")
         n = len(self._adapters)
-        played = [self._moves.of(e) for e in range(n)]
+        played = [self._log.of(e) for e in range(n)]
         return {
             "seed": np.full(n, self._seed, np.int64),
             "episode": np.array(self._episode, np.int64),
@@ -204,13 +170,13 @@ class Chunk:
             self._proven[e] = episode > 0
             found = self._replay(e, episode, moves, expected) if self._spec.reproducible else NOT_REPRODUCIBLE
             if found:
-                lost.append((i, f"{self._where(e)}: {found}"))
+                lost.append((i, f"{self._location(e)}: {found}"))
                 self._begin(e, episode)
                 self._clear(e)
                 self._out.ended[e] = True  # state carried from step to step must be cleared
             played.append(tuple(one[:0] for one in moves) if found else moves)
-        if self._moves is not None:
-            self._moves.restore(played)
+        if self._log is not None:
+            self._log.restore(played)
         self._track.at[0] = -1
         return lost
 
@@ -220,8 +186,8 @@ class Chunk:
         try:
             self._start(e, episode)
             for t in range(len(moves[0])):
-                if breach := self._guard.sent(tuple(one[t][:, None] for one in moves), own):
-                    return f"played again, {breach.message}"
+                if violation := self._contract.sent(tuple(one[t][:, None] for one in moves), own):
+                    return f"played again, {violation.message}"
                 self._clear(e)
                 self._track.length[e] = t + 1
                 sent = tuple(np.broadcast_to(one[t][:, None], (one.shape[1], n, *one.shape[2:])) for one in moves)
@@ -229,7 +195,7 @@ class Chunk:
                     return "played again, the episode ends here, and did not before"
         except Exception as error:
             self._broken[e] = True
-            return f"played again, it raised {_words(error)}"
+            return f"played again, it raised {error_text(error)}"
         return self._difference(e, expected)
 
     def _difference(self, e: int, expected: Mapping[str, Array]) -> str:
@@ -249,8 +215,8 @@ class Chunk:
                 for name, array in seen.items():
                     if not np.array_equal(array[row, e], expected[name][row, e]):
                         player, what = self._spec.names[group.players[row]], name.partition("/")[0]
-                        told = "is shown another observation" if what == "obs" else "has other legal moves"
-                        return f"played again, player {player!r} {told}"
+                        differs = "is shown another observation" if what == "obs" else "has other legal moves"
+                        return f"played again, player {player!r} {differs}"
         return ""
 
     def _clear(self, e: int) -> None:
@@ -280,7 +246,7 @@ class Chunk:
             try:
                 self._start(e, episode)
             except Exception as error:
-                self._note(e, error)
+                self._record_fault(e, error)
                 episode += 1
             else:
                 return
@@ -289,16 +255,16 @@ class Chunk:
         seed = child_seed(self._seed, "episode", self._role, self._first + e, episode)
         self._episode[e], self._episode_seed[e], self._track.length[e] = episode, seed, 0
         self._out.episode[e] = episode
-        if self._moves is not None:
-            self._moves.begin(e)
-        if self._broken[e] or (self._used[e] and self._impure(self._adapters[e])):
+        if self._log is not None:
+            self._log.begin(e)
+        if self._broken[e] or (self._used[e] and self._must_rebuild(self._adapters[e])):
             _close(self._adapters[e], broken=self._broken[e])
             self._adapters[e] = self._build(e)
             self._broken[e] = False
         self._used[e] = True
         self._adapters[e].reset(seed, self._out, e)
 
-    def _give_up(self, e: int) -> None:
+    def _abandon(self, e: int) -> None:
         """Abandon the running episode and start the next one."""
         self._clear(e)
         if self._out.final_state is not None:
@@ -306,63 +272,58 @@ class Chunk:
         self._out.ended[e] = True
         self._begin(e, self._episode[e] + 1)
 
-    def _look(self) -> None:
+    def _check_published(self) -> None:
         """Check the published arrays; an environment that violates the contract starts a new episode."""
         out = self._out
-        while breach := self._guard.published(out):
-            e = self._track.at[0] = breach.column
-            before = breach.past and bool(out.ended[e])
+        while violation := self._contract.published(out):
+            e = self._track.at[0] = violation.column
+            before = violation.past and bool(out.ended[e])
             cut = before or bool(self._track.length[e])
-            self._note(e, breach, cut=cut, before=before)
+            self._record_fault(e, violation, cut=cut, before=before)
             if len(self.faults) > self._handling.max_env_restarts:
                 break
             if cut:
-                self._give_up(e)
+                self._abandon(e)
             else:
                 self._begin(e, self._episode[e] + 1)
         self._track.at[0] = -1
 
-    def _check_sent(self, actions: tuple[Array, ...]) -> None:
-        """Raise EnvError for an illegal action; this is not a fault of the environment."""
-        if breach := self._guard.sent(actions, self._out):
-            raise EnvError(f"{self._where(breach.column)}: {breach.message}")
-
-    def _note(self, e: int, what: Exception | Violation, *, cut: bool = False, before: bool = False) -> None:
+    def _record_fault(self, e: int, what: Exception | Violation, *, cut: bool = False, before: bool = False) -> None:
         """Record a fault of environment `e`, or raise it as an EnvError if it is not survived.
 
         cut: the running episode is abandoned.  before: the fault is in the episode that ended with this step.
         """
-        error, words = (None, what.message) if isinstance(what, Violation) else (what, _words(what))
-        message = f"{self._where(e, before=before)}: {clean(words)}"
+        error, words = (None, what.message) if isinstance(what, Violation) else (what, error_text(what))
+        message = f"{self._location(e, before=before)}: {clean(words)}"
         kind = CONTRACT if error is None or isinstance(error, MarlTrainError) else EXCEPTION
         if not self._handling.survives(kind, proven=self._proven[e]):
             raise EnvError(message) from error
-        episode, seed, step = self._place(e, before=before)
-        told = "" if error is None else traceback_of(error)
+        episode, seed, step = self._progress(e, before=before)
+        traceback = "" if error is None else traceback_of(error)
         i = self._first + e
-        self.faults.append(Fault(kind, i, episode, seed, step, message, told, (i,) if cut else ()))
+        self.faults.append(Fault(kind, i, episode, seed, step, message, traceback, (i,) if cut else ()))
         self._broken[e] = True
 
-    def _impure(self, adapter: Adapter) -> bool:
+    def _must_rebuild(self, adapter: Adapter) -> bool:
         return self._source.rebuild or not metadata_of(adapter.env).get("pure_reset", True)
 
     def _build(self, e: int) -> Adapter:
-        env = _make(self._source, f"environment {self._first + e} ({self._source.name})", self._render_mode)
+        env = make_env(self._source, f"environment {self._first + e} ({self._source.name})", self._render_mode)
         return ADAPTERS[api_of(env)](env, self._spec)
 
-    def _place(self, e: int, *, before: bool = False) -> tuple[int, int, int]:
+    def _progress(self, e: int, *, before: bool = False) -> tuple[int, int, int]:
         """Return the number, the seed and the step of the running or the previous episode."""
         if not before:
             return self._episode[e], self._episode_seed[e], int(self._track.length[e])
         episode, length = self._last[e]
         return episode, child_seed(self._seed, "episode", self._role, self._first + e, episode), length
 
-    def _where(self, e: int, *, before: bool = False) -> str:
+    def _location(self, e: int, *, before: bool = False) -> str:
         """Return the environment, episode, seed and step in words."""
-        return place(self._source.name, self._role, self._first + e, *self._place(e, before=before))
+        return location(self._source.name, self._role, self._first + e, *self._progress(e, before=before))
 
 
-def place(name: str, role: str, env: int, episode: int, seed: int, step: int) -> str:
+def location(name: str, role: str, env: int, episode: int, seed: int, step: int) -> str:
     """Return the environment, episode, seed and step in words."""
     kind = "test environment" if role == "test" else "environment"
     return f"{kind} {env} ({name}), episode {episode} (seed {seed}), step {step}"
@@ -372,7 +333,3 @@ def _close(adapter: Adapter, *, broken: bool) -> None:
     """Close an environment; errors of a broken environment are ignored."""
     with suppress(Exception) if broken else nullcontext():
         adapter.close()
-
-
-def _words(error: Exception) -> str:
-    return text_of(error) if isinstance(error, EnvError) else clean(f"{type(error).__name__}: {text_of(error)}")

@@ -42,8 +42,8 @@ class Contract:
     def published(self, step: Step) -> Violation | None:
         """Check observations, legal actions, rewards and states."""
         for group in self._groups:
-            if breach := group.published(step):
-                return breach
+            if violation := group.published(step):
+                return violation
         if not np.isfinite(step.reward).all():
             p, e = np.argwhere(~np.isfinite(step.reward))[0]
             reward = float(step.reward[p, e])
@@ -102,8 +102,8 @@ class _GroupContract:
 
     def published(self, step: Step) -> Violation | None:
         turn, legal = step.turn[self._g], step.legal[self._g]
-        if breach := self._observed(step.obs[self._g], turn, past=False):
-            return breach
+        if violation := self._observed(step.obs[self._g], turn, past=False):
+            return violation
         if legal is not None and not (legal.any(-1) | ~turn).all():
             row, e = (int(i) for i in np.argwhere(turn & ~legal.any(-1))[0])
             return Violation(e, f"player {self._players[row]!r} must move, but its action_mask allows no action")

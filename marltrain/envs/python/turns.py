@@ -15,7 +15,7 @@ from marltrain.errors import EnvError
 from marltrain.layout import Array
 from marltrain.spec import EnvSpec, Step
 
-_LOOKED_UP = ("agents", "agent_selection", "_cumulative_rewards", "terminations", "truncations", "infos")
+_ATTRIBUTES = ("agents", "agent_selection", "_cumulative_rewards", "terminations", "truncations", "infos")
 
 
 class _Attributes:
@@ -46,7 +46,7 @@ class _Attributes:
         """Find the outermost owner of each attribute."""
         self._held = [getattr(layer, "__dict__", {}) for layer in self._layers]
         self._size = sum(map(len, self._held))
-        self._owners = {name: self._owner(name) for name in _LOOKED_UP}
+        self._owners = {name: self._owner(name) for name in _ATTRIBUTES}
 
     def _owner(self, name: str) -> Any:
         pairs = zip(self._layers, self._held, strict=True)
@@ -74,21 +74,21 @@ class TurnAdapter(Adapter):
         """The last known value of `env.agents`."""
         self._alive: list[int] = []
         self._mover = -1  # before the first reset
-        self._told = [0.0] * len(spec.players)
+        self._counted = [0.0] * len(spec.players)
         """The part of each player's cumulative reward, since its own last move, that earlier Steps hold."""
 
     def reset(self, seed: int, out: Step, e: int) -> None:
         """Start an episode with the players in `env.agents` and give the first mover the turn."""
-        self._forget_rewards()
+        self._clear_rewards()
         self.env.reset(seed=seed)
         self._read.find()
         self._clear(out, e)
         out.start_reward[:, e] = 0
         self._present, self._alive = [], []
-        self._welcome(out, e)
+        self._enter_arrivals(out, e)
         if not self._alive:
             raise EnvError("reset left env.agents empty: an episode needs at least one player")
-        self._tell_rewards(out.start_reward, e)
+        self._write_rewards(out.start_reward, e)
         self._give_turn(out, e)
         self.write_state(out.state, e)
 
@@ -98,21 +98,21 @@ class TurnAdapter(Adapter):
         port = self._ports[mover]
         self.env.step(port.action(actions, e))
         self._read.refresh()
-        self._told[mover] = 0.0
-        self._welcome(out, e)
-        self._tell_rewards(out.reward, e)
+        self._counted[mover] = 0.0
+        self._enter_arrivals(out, e)
+        self._write_rewards(out.reward, e)
         out.turn[port.group][port.row, e] = False
         if any(self._dead(p) for p in self._alive):
             self.write_state(out.final_state, e)
-            self._bury(out, e)
-            self._welcome(out, e)
+            self._remove_dead(out, e)
+            self._enter_arrivals(out, e)
             if not self._alive:
                 return True
         self._give_turn(out, e)
         self.write_state(out.state, e)
         return False
 
-    def _forget_rewards(self) -> None:
+    def _clear_rewards(self) -> None:
         """Set the previous episode's cumulative rewards to zero.
 
         A wrapper that sets them in its first step still exposes the old values.
@@ -121,7 +121,7 @@ class TurnAdapter(Adapter):
         if isinstance(gathered, dict):
             gathered.update(dict.fromkeys(gathered, 0.0))
 
-    def _welcome(self, out: Step, e: int) -> None:
+    def _enter_arrivals(self, out: Step, e: int) -> None:
         """Enter all players of `env.agents` that are not in the episode yet, without the turn."""
         agents = self._get("agents")
         if agents == self._present:
@@ -129,7 +129,7 @@ class TurnAdapter(Adapter):
         self._present = list(agents)
         for p in sorted({self.place_of(name) for name in agents}.difference(self._alive)):
             self._ports[p].enter(out, e, turn=False)
-            self._told[p] = 0.0
+            self._counted[p] = 0.0
             self._alive.append(p)
         self._alive.sort()
 
@@ -142,27 +142,27 @@ class TurnAdapter(Adapter):
             return True
         return name not in self._get("agents")
 
-    def _tell_rewards(self, reward: Array, e: int) -> None:
+    def _write_rewards(self, reward: Array, e: int) -> None:
         """Write the living players' new rewards, which no earlier Step holds, into `reward` [P, E]."""
-        gathered, told, names = self._get("_cumulative_rewards"), self._told, self.spec.names
+        gathered, counted, names = self._get("_cumulative_rewards"), self._counted, self.spec.names
         if not self._known.issuperset(gathered):
             self.check_known(rewards=gathered)
         for p in self._alive:
-            total = gathered.get(names[p], told[p])
-            if total != told[p]:
+            total = gathered.get(names[p], counted[p])
+            if total != counted[p]:
                 refuse_text(names[p], reward=total)
-                reward[p, e] = total - told[p]
-                told[p] = total
+                reward[p, e] = total - counted[p]
+                counted[p] = total
 
-    def _bury(self, out: Step, e: int) -> None:
+    def _remove_dead(self, out: Step, e: int) -> None:
         """Take the due dead steps, and close all players that are then not in `env.agents`."""
-        truncated = {p: self._see_last(p, out, e) for p in self._alive if self._dead(p)}
+        truncated = {p: self._write_final(p, out, e) for p in self._alive if self._dead(p)}
         while agents := self._get("agents"):
             p = self.place_of(self._get("agent_selection"))
             if not self._dead(p):
                 break
             if p in self._alive and p not in truncated:
-                truncated[p] = self._see_last(p, out, e)
+                truncated[p] = self._write_final(p, out, e)
             before = len(agents)
             self.env.step(None)
             self._read.refresh()
@@ -176,7 +176,7 @@ class TurnAdapter(Adapter):
             self._ports[p].leave(out, e)
             self._alive.remove(p)
 
-    def _see_last(self, p: int, out: Step, e: int) -> bool:
+    def _write_final(self, p: int, out: Step, e: int) -> bool:
         """Write a dead player's final observation, before any dead step; return whether it was truncated."""
         name = self.spec.names[p]
         if name not in self._get("agents"):

@@ -36,7 +36,7 @@ class Loss(NamedTuple):
 
     worker: int
     kind: str
-    told: str
+    description: str
 
 
 class WorkerPool:
@@ -69,12 +69,12 @@ class WorkerPool:
             self.close()
             raise
 
-    def order(self, what: int = STEP, data: bytes = b"", workers: range | None = None) -> None:
+    def order(self, command: int = STEP, data: bytes = b"", workers: range | None = None) -> None:
         """Send an order to all or some workers, see `worker.Order`; raises WorkerError if the pool is closed."""
         self._check_open()
         self._number += 1
         for w in self._all if workers is None else workers:
-            self._send(w, what, data)
+            self._send(w, command, data)
 
     def wait(self, orders: int = 1, workers: range | None = None) -> list[bytes | Loss]:
         """Wait for the answers of all or some workers; return the data of each, or the Loss of a worker.
@@ -86,7 +86,7 @@ class WorkerPool:
         timeout = None if self._timeout is None else self._timeout * orders
         return self._answers(self._all if workers is None else workers, timeout)
 
-    def replace(self, w: int, what: int, data: bytes) -> bytes | Loss:
+    def replace(self, w: int, command: int, data: bytes) -> bytes | Loss:
         """Replace a lost worker, send an order to the new one, and return its answer as `wait` does."""
         process, pipe = self._start(self._tasks[w])
         self._processes[w].close()
@@ -97,18 +97,18 @@ class WorkerPool:
         self._numbers[w] = STARTED
         started = self._answer(w, self._starting)
         if isinstance(started, Answer) and started.failure is not None:
-            started = Loss(w, DIED, f"{self._held(w)}, cannot be started again: {started.failure.message}")
+            started = Loss(w, DIED, f"{self._description(w)}, cannot be started again: {started.failure.message}")
             process.join()
         if isinstance(started, Loss):
             return started
-        self._send(w, what, data)
+        self._send(w, command, data)
         return self._data(w, self._answer(w, self._timeout))
 
     def error(self, loss: Loss) -> WorkerError:
         """Close all workers; return the error to raise for a loss that is not survived."""
         self.close()
         return WorkerError(
-            f"{loss.told}. If it ran out of memory, use fewer environments or workers; "
+            f"{loss.description}. If it ran out of memory, use fewer environments or workers; "
             'vector="dummy" runs the environments in this process, where a debugger sees them.'
         )
 
@@ -135,10 +135,10 @@ class WorkerPool:
             with suppress(ProcessLookupError):  # the worker has ended: `wait` finds that
                 os.sched_setaffinity(self._processes[w].pid, {cores[w]})
 
-    def _send(self, w: int, what: int, data: bytes) -> None:
+    def _send(self, w: int, command: int, data: bytes) -> None:
         self._numbers[w] = self._number
         with suppress(OSError):  # the worker has ended: `wait` finds that
-            self._pipes[w].send_bytes(Order(self._number, what, data).to_bytes())
+            self._pipes[w].send_bytes(Order(self._number, command, data).to_bytes())
 
     def _answers(self, workers: range, timeout: float | None) -> list[bytes | Loss]:
         """Wait for the workers' answers to the last order of each."""
@@ -174,13 +174,13 @@ class WorkerPool:
     def _hung(self, w: int) -> Loss:
         self._processes[w].kill()
         self._processes[w].join()
-        told = f"did not answer within {self._timeout:g} s (env_timeout)"
+        description = f"did not answer within {self._timeout:g} s (env_timeout)"
         if self._numbers[w] == STARTED:
-            told = (
+            description = (
                 f"did not build them within {self._starting:g} s (env_timeout, and {_STARTING:g} s to start): raise "
                 "env_timeout if they take longer"
             )
-        return Loss(w, TIMEOUT, f"{self._held(w)}, {told}")
+        return Loss(w, TIMEOUT, f"{self._description(w)}, {description}")
 
     def _died(self, w: int) -> Loss:
         process = self._processes[w]
@@ -188,9 +188,9 @@ class WorkerPool:
         code = process.exitcode
         process.kill()  # in case it has only closed its pipe
         process.join()
-        return Loss(w, DIED, f"{self._held(w)}, {fate(code)}")
+        return Loss(w, DIED, f"{self._description(w)}, {fate(code)}")
 
-    def _held(self, w: int) -> str:
+    def _description(self, w: int) -> str:
         task = self._tasks[w]
         return f"worker {w}, which held environments {task.low} to {task.high - 1} ({task.source.name})"
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from marltrain.children import within_limits
 from marltrain.config import check_flags
-from marltrain.envs.faults import DIED, Fault, Handling, check_timeout, read
-from marltrain.envs.python.chunk import place
+from marltrain.envs.faults import DIED, Fault, Handling, check_timeout, decode_faults
+from marltrain.envs.python.chunk import location
 from marltrain.envs.registry import resolve
 from marltrain.envs.vector import VectorEnv
 from marltrain.envs.workers.pool import FEWER, Loss, WorkerPool, worker_context
@@ -74,11 +74,11 @@ class SubprocVectorEnv(VectorEnv):
     def reset(self, seed: int) -> Step:
         """See VectorEnv."""
         self._sent = [False, False]
-        self._forget_faults()
+        self._clear_faults()
         self._seed = seed
         self._step.episode[...] = 0
         self._pool.order(seed)
-        self._collect(self._pool.wait(), cut=False)
+        self._collect_faults(self._pool.wait(), cut=False)
         return self._step
 
     def send(self, actions: tuple[Array, ...]) -> None:
@@ -95,9 +95,9 @@ class SubprocVectorEnv(VectorEnv):
         self._sent = [False, False]
         self.faults = ()
         answers = self._pool.wait()
-        self._clock += self.num_envs
+        self._env_steps += self.num_envs
         if any(answers):
-            self._collect(answers, cut=True)
+            self._collect_faults(answers, cut=True)
         return self._step
 
     def send_half(self, half: int, actions: tuple[Array, ...]) -> None:
@@ -118,10 +118,10 @@ class SubprocVectorEnv(VectorEnv):
         self._sent[half] = False
         if half == 0:
             self.faults = ()
-            self._clock += self.num_envs
+            self._env_steps += self.num_envs
         answers = self._pool.wait(workers=self._halves[half])
         if any(answers):
-            self._collect(answers, cut=True)
+            self._collect_faults(answers, cut=True)
         return self._parts[half]
 
     def close(self) -> None:
@@ -131,7 +131,9 @@ class SubprocVectorEnv(VectorEnv):
     def _snapshot(self) -> dict[str, Array]:
         self._pool.order(SNAPSHOT)
         answers = self._pool.wait()
-        parts = [self._unknown(answer) if isinstance(answer, Loss) else unpack_arrays(answer) for answer in answers]
+        parts = [
+            self._empty_snapshot(answer) if isinstance(answer, Loss) else unpack_arrays(answer) for answer in answers
+        ]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
@@ -144,14 +146,14 @@ class SubprocVectorEnv(VectorEnv):
         lost, faults = [], []
         for answer in self._pool.wait(1 if native else 1 + int(saved["length"].max())):
             if isinstance(answer, Loss):
-                faults += self._mend(answer)
-                lost += [(e, answer.told) for e in self._envs_of(answer)]
+                faults += self._replace(answer)
+                lost += [(e, answer.description) for e in self._envs_of(answer)]
             else:
-                told = json.loads(answer)
-                lost += [(e, found) for e, found in told["lost"]]
-                faults += read(told["faults"].encode()) if told["faults"] else []
+                restored = json.loads(answer)
+                lost += [(e, found) for e, found in restored["lost"]]
+                faults += decode_faults(restored["faults"].encode()) if restored["faults"] else []
         self._step.ended[[e for e, _ in lost]] = True
-        self._tell(faults)
+        self._add_faults(faults)
         return lost
 
     def _check_native(self, saved: Mapping[str, Array]) -> None:
@@ -163,7 +165,7 @@ class SubprocVectorEnv(VectorEnv):
 
     # Faults
 
-    def _collect(self, answers: Sequence[bytes | Loss], *, cut: bool) -> None:
+    def _collect_faults(self, answers: Sequence[bytes | Loss], *, cut: bool) -> None:
         """Record the faults in the workers' answers, and replace lost workers.
 
         cut: whether the lost workers' running episodes are abandoned; False in a reset.
@@ -171,15 +173,15 @@ class SubprocVectorEnv(VectorEnv):
         faults = []
         for answer in answers:
             if isinstance(answer, Loss):
-                faults += self._mend(answer, cut=self._envs_of(answer) if cut else ())
+                faults += self._replace(answer, cut=self._envs_of(answer) if cut else ())
             elif answer:
-                faults += read(answer)
-        self._tell(faults)
+                faults += decode_faults(answer)
+        self._add_faults(faults)
 
-    def _mend(self, loss: Loss, cut: Sequence[int] = ()) -> list[Fault]:
+    def _replace(self, loss: Loss, cut: Sequence[int] = ()) -> list[Fault]:
         """Replace a lost worker, start the next episodes of its environments, and return the faults.
 
-        Stops after more faults than are survived: `_tell` then raises an error.
+        Stops after more faults than are survived: `_add_faults` then raises an error.
         """
         envs = list(self._envs_of(loss))
         faults, answer = [self._fault(loss, tuple(cut))], b""
@@ -191,7 +193,7 @@ class SubprocVectorEnv(VectorEnv):
                 break
             faults.append(self._fault(again, ()))
         self._step.ended[list(cut)] = True
-        return faults + (read(answer) if answer else [])
+        return faults + (decode_faults(answer) if answer else [])
 
     def _fault(self, loss: Loss, cut: tuple[int, ...]) -> Fault:
         """Return the fault of a lost worker; raises WorkerError if the loss is not survived."""
@@ -199,18 +201,18 @@ class SubprocVectorEnv(VectorEnv):
             raise self._pool.error(loss)
         at = int(self._shared.at[loss.worker])
         if at < 0:
-            return Fault(loss.kind, -1, -1, -1, -1, loss.told, cut=cut)
+            return Fault(loss.kind, -1, -1, -1, -1, loss.description, cut=cut)
         e = self._tasks[loss.worker].low + at
         episode, step = int(self._step.episode[e]), int(self._shared.length[e])
         seed = child_seed(self._seed, "episode", self._role, e, episode)
-        where = place(self.source.name, self._role, e, episode, seed, step)
-        return Fault(loss.kind, e, episode, seed, step, f"{where}: {loss.told}", cut=cut)
+        where = location(self.source.name, self._role, e, episode, seed, step)
+        return Fault(loss.kind, e, episode, seed, step, f"{where}: {loss.description}", cut=cut)
 
     def _envs_of(self, loss: Loss) -> range:
         task = self._tasks[loss.worker]
         return range(task.low, task.high)
 
-    def _unknown(self, loss: Loss) -> dict[str, Array]:
+    def _empty_snapshot(self, loss: Loss) -> dict[str, Array]:
         """Return a snapshot without actions for a lost worker's environments, whose actions are lost.
 
         The next step also finds the loss and starts new episodes.

@@ -18,7 +18,7 @@ import cloudpickle
 import numpy as np
 
 from marltrain.children import end_with_the_parent, settle
-from marltrain.envs.faults import Handling, written
+from marltrain.envs.faults import Handling, encode_faults
 from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.python.chunk import Chunk, Track
 from marltrain.envs.registry import Source
@@ -43,18 +43,18 @@ class Order(NamedTuple):
     """
 
     number: int
-    what: int = STEP
+    command: int = STEP
     data: bytes = b""
 
     def to_bytes(self) -> bytes:
         """Return 16 bytes followed by the data; pickling a message would take longer than sending it."""
-        return struct.pack("<qq", self.number, self.what) + self.data
+        return struct.pack("<qq", self.number, self.command) + self.data
 
     @classmethod
     def from_bytes(cls, message: bytes) -> Order:
         """Return the order that `to_bytes` encoded."""
-        number, what = struct.unpack("<qq", message[:16])
-        return cls(number, what, message[16:])
+        number, command = struct.unpack("<qq", message[:16])
+        return cls(number, command, message[16:])
 
 
 class WorkerFailure(NamedTuple):
@@ -201,34 +201,34 @@ def _serve(pipe: Connection, chunk: Chunk | GameBatch, task: Task, actions: tupl
     while True:
         order = Order.from_bytes(pipe.recv_bytes())
         try:
-            if order.what == STEP:
+            if order.command == STEP:
                 chunk.step(actions)
-                answer = Answer(order.number, data=_told(chunk))
+                answer = Answer(order.number, data=_encoded_faults(chunk))
             else:
-                answer = Answer(order.number, data=_obeyed(chunk, task, order))
+                answer = Answer(order.number, data=_execute(chunk, task, order))
         except Exception as error:
             answer = Answer(order.number, WorkerFailure.of(error))
         pipe.send_bytes(answer.to_bytes())
 
 
-def _obeyed(chunk: Chunk | GameBatch, task: Task, order: Order) -> bytes:
+def _execute(chunk: Chunk | GameBatch, task: Task, order: Order) -> bytes:
     """Run an order other than STEP; return the data of the answer."""
-    if order.what == SNAPSHOT:
+    if order.command == SNAPSHOT:
         return pack_arrays(chunk.snapshot())
-    if order.what == RESTORE:
+    if order.command == RESTORE:
         lost = _restore(chunk, task, order.data)
-        return json.dumps({"lost": lost, "faults": _told(chunk).decode()}).encode()
-    if order.what == BEGIN and isinstance(chunk, Chunk):
+        return json.dumps({"lost": lost, "faults": _encoded_faults(chunk).decode()}).encode()
+    if order.command == BEGIN and isinstance(chunk, Chunk):
         seed, *episodes = json.loads(order.data)
         chunk.reset(seed, episodes)
     else:
-        chunk.reset(order.what)
-    return _told(chunk)
+        chunk.reset(order.command)
+    return _encoded_faults(chunk)
 
 
-def _told(chunk: Chunk | GameBatch) -> bytes:
+def _encoded_faults(chunk: Chunk | GameBatch) -> bytes:
     """Return the faults of the last order; empty if there were none."""
-    return written(chunk.faults) if isinstance(chunk, Chunk) and chunk.faults else b""
+    return encode_faults(chunk.faults) if isinstance(chunk, Chunk) and chunk.faults else b""
 
 
 def _restore(chunk: Chunk | GameBatch, task: Task, data: bytes) -> list[tuple[int, str]]:

@@ -44,7 +44,7 @@ def hold(
     assert_same_spec(theirs.spec, ours.spec)
     spec, rng = theirs.spec, np.random.default_rng(0)
     one, other = theirs.reset(0), ours.reset(0)
-    env = theirs._held._adapters[0].env.unwrapped
+    env = theirs._chunk._adapters[0].env.unwrapped
     begin(ours, env, copy, chances)
     assert_same_now(spec, one, other, "start")
     finished = steps = terminated = 0

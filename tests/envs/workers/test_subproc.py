@@ -97,7 +97,7 @@ def test_faults_of_both_halves_are_told_of_one_step():
             assert [fault[:7] for fault in vector.faults] == [fault[:7] for fault in dummy.faults]
             assert same(snapshot(first), part(vector, 0, expected))
             assert same(snapshot(second), part(vector, 1, expected))
-        assert vector._clock == dummy._clock == 16
+        assert vector._env_steps == dummy._env_steps == 16
 
 
 def test_too_many_faults_in_the_second_half_name_those_of_the_first():

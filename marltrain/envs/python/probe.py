@@ -1,0 +1,114 @@
+"""`probe`: build one environment and describe it as an EnvSpec; the adapters by interface."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gymnasium import spaces
+
+from marltrain.envs.faults import closed
+from marltrain.envs.frame_stack import frames_of, remembers
+from marltrain.envs.python.adapter import Adapter, flat_state, metadata_of
+from marltrain.envs.python.parallel import GymnasiumAdapter, ParallelAdapter
+from marltrain.envs.python.turns import TurnAdapter
+from marltrain.envs.registry import Source, api_of, resolve
+from marltrain.errors import EnvError, MarlTrainError, SpecError, clean, shown, text_of
+from marltrain.layout import Layout
+from marltrain.spaces import without_mask
+from marltrain.spec import EnvSpec, PlayerSpec
+
+ADAPTERS: dict[str, type[Adapter]] = {"parallel": ParallelAdapter, "turns": TurnAdapter, "gymnasium": GymnasiumAdapter}
+
+
+def probe(env: Any, env_args: Mapping[str, Any] | None = None, *, with_state: bool = False) -> EnvSpec:
+    """Return the specification of an environment: build one object, reset it once and close it.
+
+    env, env_args: see `resolve`.  with_state: whether to include the shape of the global state, if there is one.
+
+    Raises ConfigError if `env` cannot be resolved, EnvError if it cannot be built or reset, and SpecError for spaces
+    that marltrain cannot represent.
+    """
+    source = resolve(env, env_args)
+    if source.game is not None:
+        return source.game(**source.arguments).spec(source.name, with_state=with_state)
+    built = make_env(source, f"environment {source.name!r}")
+    adapter = ADAPTERS[api_of(built)]
+    with closed(built, source.name):
+        try:
+            reproducible = source.reproducible and metadata_of(built).get("reproducible", True) and not remembers(built)
+            return _describe(adapter, built, source.name, reproducible=reproducible, with_state=with_state)
+        except MarlTrainError:
+            raise
+        except Exception as error:
+            raise EnvError(f"environment {source.name!r} cannot be reset: {error_text(error)}") from error
+
+
+def make_env(source: Source, who: str, render_mode: str | None = None) -> Any:
+    """Build one environment; raises EnvError, naming it as `who`, if the build raises."""
+    try:
+        return source.make(render_mode)
+    except MarlTrainError:
+        raise
+    except Exception as error:
+        raise EnvError(f"{who} cannot be built: {error_text(error)}") from error
+
+
+def error_text(error: Exception) -> str:
+    """Return the text of an error in an environment; errors other than EnvError get their type as prefix."""
+    return text_of(error) if isinstance(error, EnvError) else clean(f"{type(error).__name__}: {text_of(error)}")
+
+
+def _describe(
+    kind: type[Adapter], env: Any, name: str, *, reproducible: bool = True, with_state: bool = False
+) -> EnvSpec:
+    """Return the specification of `env`, after one reset.
+
+    Raises SpecError, with the player's name, for spaces that marltrain cannot represent.
+    """
+    players = []
+    probed = kind.probe(env)
+    _check_names([player for player, *_ in probed])
+    for player, observation_space, action_space, masked_by_info in probed:
+        inner, masked_by_obs = without_mask(observation_space)
+        try:
+            layout = Layout(inner, frames_of(env))
+        except SpecError as error:
+            raise SpecError(f"player {player!r}: {error}") from error
+        masked = masked_by_obs or masked_by_info
+        if masked and not isinstance(action_space, spaces.Discrete):
+            raise SpecError(
+                f"player {player!r} has an action_mask, but only Discrete actions can be masked, not {action_space}"
+            )
+        players.append(PlayerSpec(player, observation_space, action_space, layout, masked))
+    if not players:
+        raise SpecError(f"{name}: possible_agents is empty: there is nobody to play")
+    return EnvSpec.of(
+        name,
+        players,
+        state_shape=_state_shape(env) if with_state else None,
+        turn_based=kind.turn_based,
+        reproducible=reproducible,
+    )
+
+
+def _check_names(names: list[Any]) -> None:
+    """Raise SpecError for player names that are not text or not unique."""
+    for name in names:
+        if not isinstance(name, str):
+            raise SpecError(
+                f"possible_agents holds {shown(name)} ({type(name).__name__}), but players are named by text, which "
+                "tables and files are labelled with: name them by str, such as 'player_0'"
+            )
+        if names.count(name) > 1:
+            raise SpecError(f"possible_agents names {name!r} twice: give every player a name of its own")
+
+
+def _state_shape(env: Any) -> tuple[int, ...] | None:
+    """Return the shape of the flattened global state, or None if the environment has none."""
+    if not callable(getattr(getattr(env, "unwrapped", env), "state", None)):
+        return None  # no `state`, or, as in several games, an attribute `state` with another meaning
+    try:
+        return flat_state(env).shape
+    except (NotImplementedError, AttributeError):  # PettingZoo's base class; a wrapper without `state` inside
+        return None
