@@ -64,7 +64,7 @@ def decode_faults(data: bytes) -> list[Fault]:
 
 
 def _fault(values: Sequence[Any]) -> Fault:
-    return Fault(*values[:-1], cut=tuple(values[-1]))
+    return Fault._make([*values[:-1], tuple(values[-1])])
 
 
 def _restored_fault(one: Any, clock: int) -> tuple[int, Fault]:
