@@ -14,9 +14,13 @@ A message states the expected value, the actual value, its place and a remedy.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import sys
 import traceback as tracebacks
+import warnings
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 LONGEST = 200
@@ -48,6 +52,8 @@ ALSO_CALLED = {
     "vf_coef": "value_coef",
 }
 """Names of settings in other libraries -> names in marltrain, for suggestions."""
+_SKIPPED = (str(Path(__file__).parent), contextlib.__file__)
+"""Files whose frames a warning does not point to."""
 
 
 class MarlTrainError(Exception):
@@ -89,6 +95,14 @@ def shown(value: Any) -> str:
     except Exception:  # a custom __repr__, or an integer with more digits than Python prints
         text = f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({type(value).__name__})"
+
+
+def warn(message: str) -> None:
+    """Issue a UserWarning that points to the line outside of marltrain that made the call."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_SKIPPED):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
 
 
 def raised_by(work: Callable[[], Any]) -> BaseException | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import numpy as np
 
 from marltrain.checks import MOST_COUNTED, counted, of_type
 from marltrain.config import setting, validate
-from marltrain.errors import ConfigError, EnvError, SaveError, spoken
+from marltrain.errors import ConfigError, EnvError, SaveError, spoken, warn
 from marltrain.json_files import parse_json
 from marltrain.layout import Array
 from marltrain.random import MOST_SEED
@@ -104,7 +103,7 @@ def closed(opened: Opened, name: str) -> Iterator[Opened]:
         try:
             opened.close()
         except Exception as error:
-            warnings.warn(f"environment {name!r}: close() raised {spoken(error)}. No result is lost", stacklevel=4)
+            warn(f"environment {name!r}: close() raised {spoken(error)}. No result is lost")
 
 
 @dataclass(frozen=True)

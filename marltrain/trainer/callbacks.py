@@ -1,21 +1,21 @@
-"""Callbacks and the function arguments of the trainer."""
+"""Callbacks, the Moment that they receive, and the events of a run."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
-import numpy as np
-
-from marltrain.config import check_function, python_number
+from marltrain.config import check_function
 from marltrain.errors import ConfigError, SaveError, did_you_mean, shown, spoken
+from marltrain.layout import Array
+from marltrain.policies.agents.agent import Agent
 from marltrain.state import State
-
-if TYPE_CHECKING:
-    from marltrain.trainer.decentralized import DecentralizedTrainer
+from marltrain.trainer.counters import Clock, Counters
+from marltrain.trainer.evaluating.evaluation import TestResult
+from marltrain.trainer.saving.json_values import decoded, encoded
+from marltrain.trainer.settings import TrainerSettings
 
 EVENTS = (
     "on_train_start",
@@ -32,6 +32,45 @@ EVENTS = (
     "on_checkpoint",
     "on_train_end",
 )
+
+
+class Trainer(Protocol):
+    """The attributes of a `DecentralizedTrainer` that a callback may use while training runs."""
+
+    @property
+    def settings(self) -> TrainerSettings:
+        """Settings of the trainer."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the run."""
+
+    @property
+    def learning_mask(self) -> tuple[bool, ...]:
+        """Seats that learn; may be set."""
+
+    @learning_mask.setter
+    def learning_mask(self, values: Sequence[Any] | Array) -> None: ...
+
+    @property
+    def exploration_mask(self) -> tuple[bool, ...]:
+        """Seats that explore; may be set."""
+
+    @exploration_mask.setter
+    def exploration_mask(self, values: Sequence[Any] | Array) -> None: ...
+
+    def stop(self, reason: str) -> None:
+        """End training after the current batch step."""
+
+    def log(self, name: str, value: float) -> None:
+        """Log a number."""
+
+    def test(self, agents: Sequence[Agent], episodes: int | None = None) -> TestResult:
+        """Play a test."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +95,7 @@ class Moment:
       on_train_end     "reason": str
     """
 
-    trainer: DecentralizedTrainer
+    trainer: Trainer
     event: str
     episodes: int
     env_steps: int
@@ -206,7 +245,7 @@ class CallbackList:
         for callback in self.callbacks:
             name = type(callback).__name__
             what = f"{name}.state_dict() must return JSON values: its value"
-            kept.append({"type": name, "state": _kept(callback.state_dict(), what)})
+            kept.append({"type": name, "state": encoded(callback.state_dict(), what)})
         return State({"all": kept})
 
     def restore(self, state: State) -> None:
@@ -215,17 +254,37 @@ class CallbackList:
         Raises SaveError, naming the callback, if its `load_state_dict` fails.
         """
         kept: dict[str, list[Any]] = {}
-        for told in state.values("all", dict):
-            one = State(told, name=state.place("all"))
-            kept.setdefault(one.value("type", str), []).append(told.get("state"))
+        for entry in state.values("all", dict):
+            kind = State(entry, name=state.place("all")).value("type", str)
+            kept.setdefault(kind, []).append(entry.get("state"))
         for callback in self.callbacks:
             name = type(callback).__name__
             if not (held := kept.get(name)):
                 continue
             try:
-                callback.load_state_dict(_given_back(held.pop(0)))
+                callback.load_state_dict(decoded(held.pop(0)))
             except Exception as error:
                 raise SaveError(f"{name}.load_state_dict: {spoken(error)}") from error
+
+
+class Events:
+    """Calls the callbacks of a run with a Moment of its counters."""
+
+    def __init__(self, trainer: Trainer, callbacks: CallbackList, counters: Counters, clock: Clock) -> None:
+        """Take the trainer and the callbacks; the counters and the clock are read at every event."""
+        self.callbacks, self._trainer, self._counters, self._clock = callbacks, trainer, counters, clock
+
+    def tell(self, event: str, **data: Any) -> None:
+        """Call the callbacks that override `event`; `data` is that of the Moment."""
+        if not self.callbacks.listens(event):
+            return
+        now = self._counters
+        self.callbacks.call(
+            Moment(
+                self._trainer, event, now.episodes, now.env_steps, now.updates, now.gradient_steps,
+                self._clock.seconds, data,
+            )
+        )  # fmt: skip
 
 
 def _overrides(callback: Callback, event: str) -> bool:
@@ -246,128 +305,3 @@ def _check_callback(callback: Any) -> None:
             )
     for event in EVENTS:
         check_function(f"callbacks: {name}.{event}", getattr(callback, event), "moment")
-
-
-_TAGS = ({"float"}, {"mapping"})
-
-
-def _kept(value: Any, where: str) -> Any:
-    """Encode a value as JSON values that `_given_back` decodes; raises SaveError for other types.
-
-    nan and infinities, which JSON lacks, are encoded as text.
-    """
-    if isinstance(value, np.bool_ | np.integer | np.floating):
-        value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"float": str(value)}
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, list | tuple):
-        return [_kept(inner, f"{where}[{i}]") for i, inner in enumerate(value)]
-    if not isinstance(value, Mapping):
-        raise SaveError(f"{where} is a {type(value).__name__}. Give numbers, text, None, or lists and dicts of these")
-    for key in value:
-        if not isinstance(key, str):
-            raise SaveError(f"{where} has the key {key!r}, and keys must be text")
-    made = {key: _kept(inner, f"{where}[{key!r}]") for key, inner in value.items()}
-    return {"mapping": made} if set(made) in _TAGS else made
-
-
-def _given_back(value: Any) -> Any:
-    """Decode the JSON values that `_kept` returned."""
-    if isinstance(value, list):
-        return [_given_back(inner) for inner in value]
-    if not isinstance(value, dict):
-        return value
-    if set(value) == {"float"}:
-        return float(value["float"])
-    inner = value["mapping"] if set(value) == {"mapping"} else value
-    return {key: _given_back(held) for key, held in inner.items()}
-
-
-@dataclass
-class Periodic:
-    """Calls `function(episodes, steps)` at the start and when the episodes reach or pass a multiple of `every`.
-
-    Passing several multiples at once causes one call.
-    name: the trainer's argument, for messages.  passed: number of multiples passed so far.
-    """
-
-    name: str
-    function: Callable[[int, int], Any] | None
-    every: int
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError unless the function is None or accepts (episodes, steps)."""
-        self.passed = 0
-        if self.function is not None:
-            check_function(self.name, self.function, "episodes", "steps")
-
-    def start(self) -> None:
-        """Call the function with (0, 0) and start counting."""
-        self.passed = 0
-        _call(self.name, self.function, 0, 0)
-
-    def go_on(self, episodes: int) -> None:
-        """Continue counting from a number of episodes, without a call."""
-        self.passed = episodes // self.every
-
-    def at(self, episodes: int, steps: int) -> None:
-        """Call the function if `episodes` has reached a new multiple of `every`."""
-        if episodes // self.every > self.passed:
-            self.passed = episodes // self.every
-            _call(self.name, self.function, episodes, steps)
-
-
-@dataclass(frozen=True)
-class FunctionHooks:
-    """Function arguments of the trainer: train_fn, test_fn, save_best_fn, save_last_fn and stop_fn."""
-
-    train: Periodic
-    test: Periodic
-    save_best_fn: Callable[[int], Any] | None = None
-    save_last_fn: Callable[[], Any] | None = None
-    stop_fn: Callable[[float, int], bool] | None = None
-
-    def state(self) -> State:
-        """Return the counts of the periodic functions."""
-        return State({"train": self.train.passed, "test": self.test.passed})
-
-    def restore(self, state: State) -> None:
-        """Restore the counts that `state` returned."""
-        self.train.passed, self.test.passed = state.count("train"), state.count("test")
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError unless each is None or a function that accepts its arguments."""
-        for name, *arguments in (("save_best_fn", "episode"), ("save_last_fn",), ("stop_fn", "metric", "episode")):
-            if (function := getattr(self, name)) is not None:
-                check_function(name, function, *arguments)
-
-    def save_best(self, episode: int) -> None:
-        """Call `save_best_fn(episode)`."""
-        _call("save_best_fn", self.save_best_fn, episode)
-
-    def save_last(self) -> None:
-        """Call `save_last_fn()`."""
-        _call("save_last_fn", self.save_last_fn)
-
-    def stops(self, metric: float, episode: int) -> bool:
-        """Return the result of `stop_fn(metric, episode)`: whether training ends; None counts as False.
-
-        Raises ConfigError for other results.
-        """
-        answer = python_number(_call("stop_fn", self.stop_fn, metric, episode))
-        if answer is not None and not isinstance(answer, bool):
-            raise ConfigError(f"stop_fn must return True or False, it returned {shown(answer)}")
-        return bool(answer)
-
-
-def _call(name: str, function: Callable[..., Any] | None, *arguments: Any) -> Any:
-    """Call a function if it is given; an exception gains a note that names the call."""
-    if function is None:
-        return None
-    try:
-        return function(*arguments)
-    except BaseException as error:
-        error.add_note(f"in {name}({', '.join(map(repr, arguments))})")
-        raise

@@ -1,68 +1,76 @@
-"""RunContext: the parts of a run."""
+"""RunContext: the parts of a run, and EarlierRun: the results that it continues."""
 
 from __future__ import annotations
 
-import sys
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from marltrain.envs import VectorEnv
-from marltrain.policies.memory.streams import Streams
-from marltrain.trainer.budgets import Budgets
-from marltrain.trainer.callbacks import CallbackList, FunctionHooks
+from marltrain.layout import Array
+from marltrain.policies.memory.streams import Plan, Streams
+from marltrain.state import State
+from marltrain.trainer.callbacks import CallbackList
+from marltrain.trainer.counters import Counters
+from marltrain.trainer.due import Budgets
 from marltrain.trainer.evaluating.evaluation import Evaluation
-from marltrain.trainer.evaluating.schedule import TestSchedule, left
-from marltrain.trainer.saving.checkpoint import Checkpoint
+from marltrain.trainer.reporting.faults import FaultTable
+from marltrain.trainer.reporting.history import History
 from marltrain.trainer.saving.run_folder import RunFolder
 from marltrain.trainer.seats import Seating
+from marltrain.trainer.setup import TrainerSetup
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
-if TYPE_CHECKING:
-    from marltrain.trainer.saving.continuation import EarlierRun
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """Results of an earlier call of `train`, which a new call continues.
+
+    selection, callbacks: their state.  seconds: the duration.  schedulers: those of the earlier call.
+    comparable: whether new tests can be compared with the earlier ones: same trainer, line-up and learning mask.
+    tested_at: (episodes, env steps) of the last test; (-1, -1) if it is not comparable.
+    """
+
+    counters: Counters
+    history: History
+    faults: FaultTable
+    selection: State
+    seconds: float
+    schedulers: Sequence[UpdateScheduler]
+    callbacks: State
+    comparable: bool
+    tested_at: tuple[int, int]
 
 
-@dataclass
+@dataclass(frozen=True)
 class RunContext:
     """Parts of a run, built and checked before it starts.
 
-    evaluation: plays the tests; None without tests.  folder: the run's folder; None if no files are written.
-    line_up: the agents that play the tests.  rotate: whether they change seats.
-    told: facts of the run for the manifest of its checkpoints.
-    closing: closes environments and releases the folder at the end.
-    past: the earlier run, if this run continues one.
+    setup: the trainer's arguments.  evaluation: plays the tests; None without tests.
+    seating: the agents that train.  line_up: the agents that play the tests.  rotate: whether they change seats.
+    learning, exploring: masks given to `train`, each [P] bool.
+    streams: recorded data.  plans: the rows and columns that the streams keep, by group.
+    schedulers: schedulers of the learners.  folder: the run's folder; None if no files are written.
+    call: number of the call of `train`, from 1; each call plays episodes of its own seeds.  env_seed: their seed.
+    callbacks: built-in ones and the user's.  manifest: facts of the run for its checkpoints.
+    earlier: results of the earlier call that this one continues, or None.
     """
 
+    setup: TrainerSetup
     envs: VectorEnv
     evaluation: Evaluation | None
     seating: Seating
     line_up: Seating
     rotate: bool
+    learning: Array
+    exploring: Array
     streams: Streams
+    plans: Mapping[int, Plan]
     schedulers: list[UpdateScheduler]
     folder: RunFolder | None
+    call: int
     env_seed: int
     budgets: Budgets
-    hooks: FunctionHooks
     callbacks: CallbackList
-    checkpoint: Checkpoint | None
-    told: dict[str, Any]
-    closing: ExitStack
-    past: EarlierRun | None = None
-
-    def steps_left(self, env_steps: int, timing: TestSchedule) -> list[int]:
-        """Return the batch steps left until the end of the budget, a test and a checkpoint, as far as they are set."""
-        budget, checkpoint = self.budgets.env_steps, self.checkpoint
-        until = [None if budget is None else budget - env_steps, left(env_steps, timing.every_steps)]
-        until.append(None if checkpoint is None else checkpoint.steps_left(env_steps))
-        return [-(-steps // self.envs.num_envs) for steps in until if steps is not None]
-
-    def episodes_left(self, episodes: int, timing: TestSchedule) -> int:
-        """Return the number of episodes until a test, `train_fn`, a checkpoint or the end of a budget is due."""
-        train_fn, checkpoint = self.hooks.train, self.checkpoint
-        every = (
-            timing.every_episodes, self.budgets.episodes, train_fn.every if train_fn.function else None,
-            checkpoint.settings.every_episodes if checkpoint else None,
-        )  # fmt: skip
-        until = (left(episodes, number) for number in every)
-        return min((number for number in until if number is not None), default=sys.maxsize)
+    manifest: dict[str, Any]
+    earlier: EarlierRun | None

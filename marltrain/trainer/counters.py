@@ -1,8 +1,15 @@
-"""Counters of a run."""
+"""Counts of a run: its counters, its running episodes and its duration."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from marltrain.layout import Array
+from marltrain.spec import Step
 
 
 @dataclass
@@ -19,3 +26,78 @@ class Counters:
     updates: int = 0
     gradient_steps: int = 0
     dropped_steps: int = 0
+
+
+class Clock:
+    """Duration of a run, including tests and the time before it was resumed."""
+
+    def __init__(self, before: float = 0.0) -> None:
+        """Start; before: seconds that count already."""
+        self.before, self._started_at = before, time.perf_counter()
+        self._stopped_at: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds so far, or until `stop`."""
+        now = time.perf_counter() if self._stopped_at is None else self._stopped_at
+        return self.before + now - self._started_at
+
+    def stop(self) -> None:
+        """Stop the clock."""
+        self._stopped_at = time.perf_counter()
+
+
+class FinishedEpisodes(NamedTuple):
+    """Episodes that ended in one batch step.
+
+    begun: [b] int64, environments in which an episode begins, those of dropped episodes included.
+    envs: [n] int64, environments of the finished episodes.  numbers: [n] int64, the episodes' numbers.
+    returns: [P, n] float64.  lengths: [n] int64, env steps.
+    """
+
+    begun: Array
+    envs: Array
+    numbers: Array
+    returns: Array
+    lengths: Array
+
+
+class RunningEpisodes:
+    """The running episodes of E environments: returns [P, E] float64, lengths [E] int64, numbers [E] int64."""
+
+    def __init__(self, players: int, num_envs: int) -> None:
+        """Start with empty episodes."""
+        self.returns = np.zeros((players, num_envs))
+        self.lengths, self.numbers = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
+
+    def add(self, step: Step) -> FinishedEpisodes | None:
+        """Add the rewards of a Step; return the episodes that ended, None if none did."""
+        self.returns += step.reward
+        self.lengths += 1
+        if not np.count_nonzero(step.ended):
+            return None
+        envs = np.flatnonzero(step.ended & (self.lengths > 0))  # the others were dropped
+        finished = FinishedEpisodes(
+            np.flatnonzero(step.ended), envs, self.numbers[envs], self.returns[:, envs], self.lengths[envs]
+        )
+        np.copyto(self.returns, step.start_reward, where=step.ended)
+        self.lengths[envs], self.numbers[...] = 0, step.episode
+        return finished
+
+    def drop(self, envs: Array) -> int:
+        """Drop the episodes of environments `envs` [n] int64 before their next Step is added; return their env steps.
+
+        Their next Step is not part of the new episodes.
+        """
+        dropped = int((self.lengths[envs] + 1).sum())
+        self.returns[:, envs], self.lengths[envs] = 0.0, -1
+        return dropped
+
+    def restart(self, envs: Array, step: Step) -> int:
+        """Begin new episodes in environments `envs` [n] int64, with a Step of their first observations.
+
+        Returns the env steps of the dropped episodes.
+        """
+        dropped = int(self.lengths[envs].sum())
+        self.returns[:, envs], self.lengths[envs] = step.start_reward[:, envs], 0
+        return dropped

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from marltrain import config
-from marltrain.envs import Source, VectorEnv, make_vector, resolve
+from marltrain.envs import resolve
 from marltrain.envs.faults import MAX_RESTARTS, check_timeout, closed
-from marltrain.errors import ConfigError
+from marltrain.errors import ConfigError, shown
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
-from marltrain.policies.memory.streams import Plan, Streams
-from marltrain.random import child_seed, fresh_seed
-from marltrain.spec import EnvSpec
-from marltrain.trainer.budgets import Budgets
-from marltrain.trainer.callbacks import Callback, CallbackList, FunctionHooks, Periodic
+from marltrain.random import fresh_seed
+from marltrain.trainer.callbacks import Callback, CallbackList
 from marltrain.trainer.claims import at_work
-from marltrain.trainer.collecting.double_buffer import check_agents, check_places
-from marltrain.trainer.context import RunContext
-from marltrain.trainer.counters import Counters
+from marltrain.trainer.collecting.double_buffer import check_places
 from marltrain.trainer.evaluating.evaluation import Evaluation, TestResult
-from marltrain.trainer.preflight import check_line_up, warn_of_early_end, warn_of_no_update
-from marltrain.trainer.reporting.progress import Progress, ProgressPrinter, announced
-from marltrain.trainer.reporting.run_config import record
+from marltrain.trainer.hooks import FunctionHooks, Periodic
+from marltrain.trainer.loop import train
+from marltrain.trainer.masks import as_mask, check_learners
+from marltrain.trainer.preflight import warn_of_no_update
+from marltrain.trainer.prepare import TrainCall, prepare
+from marltrain.trainer.reporting.progress import ProgressPrinter, announced
+from marltrain.trainer.result import TrainResult
 from marltrain.trainer.run import Run
-from marltrain.trainer.saving.checkpoint import FOLDER, FoundCheckpoint, begun, find, run_of, sole
-from marltrain.trainer.saving.continuation import earlier_run, past_of, same_memory
-from marltrain.trainer.saving.resume import call_of, check, check_frames, check_resumable, seed_of, threads, versions
-from marltrain.trainer.saving.run_folder import RunFolder, checked, default_name, existing_folder, new_folder
-from marltrain.trainer.seats import Seating, as_mask, check_learners
+from marltrain.trainer.saving.checkpoint import sole
+from marltrain.trainer.saving.continuation import check_finished, take_over
+from marltrain.trainer.saving.run_folder import checked
+from marltrain.trainer.seats import Seating
 from marltrain.trainer.settings import (
     EPISODES,
     TEST_EPISODES,
@@ -46,11 +41,8 @@ from marltrain.trainer.settings import (
     TrainSettings,
     check_team_reward,
     check_tests,
-    try_team_reward,
 )
-from marltrain.trainer.updating.asynchronous import learning_thread
-from marltrain.trainer.updating.pace import Defaults, check_pace, plans_for
-from marltrain.trainer.updating.scheduler import UpdateScheduler
+from marltrain.trainer.setup import TrainerSetup
 
 
 class DecentralizedTrainer:
@@ -126,7 +118,7 @@ class DecentralizedTrainer:
         max_test_steps: int | None = TEST_STEPS,
     ) -> None:
         """Check every argument; no environment is built yet."""
-        self.settings = TrainerSettings(
+        settings = TrainerSettings(
             num_train_envs=num_train_envs, num_test_envs=num_test_envs, batch_size=batch_size, update_freq=update_freq,
             test_freq=test_freq, episodes_per_train=episodes_per_train, episodes_per_test=episodes_per_test,
             shared_memory=shared_memory, vector=vector, num_workers=num_workers, seed=seed,
@@ -135,33 +127,30 @@ class DecentralizedTrainer:
             on_fault=on_fault, max_env_restarts=max_env_restarts, env_timeout=env_timeout, collect=collect,
             double_buffer=double_buffer, test_freq_steps=test_freq_steps, max_test_steps=max_test_steps,
         )  # fmt: skip
-        config.validate(self.settings, "DecentralizedTrainer")
-        check_places(self.settings)
-        check_tests(self.settings, save_best_fn=save_best_fn, stop_fn=stop_fn)
+        config.validate(settings, "DecentralizedTrainer")
+        check_places(settings)
+        check_tests(settings, save_best_fn=save_best_fn, stop_fn=stop_fn)
         check_team_reward(team_reward)
         if reward_metric is not None:
             config.check_function("reward_metric", reward_metric, "rewards")
-        self.source: Source = resolve(env, env_args)
-        check_timeout(self.settings.env_timeout, vector=vector, native=self.source.game is not None)
-        self.seed = fresh_seed() if self.settings.seed is None else self.settings.seed
-        self.reward_metric, self.team_reward = reward_metric, team_reward
-        self.printer = progress if isinstance(progress, ProgressPrinter) else None
-        self.hooks = FunctionHooks(
-            Periodic("train_fn", train_fn, self.settings.num_train_envs),
-            Periodic("test_fn", test_fn, self.settings.num_test_envs),
+        source = resolve(env, env_args)
+        check_timeout(settings.env_timeout, vector=vector, native=source.game is not None)
+        hooks = FunctionHooks(
+            Periodic("train_fn", train_fn, settings.num_train_envs),
+            Periodic("test_fn", test_fn, settings.num_test_envs),
             save_best_fn, save_last_fn, stop_fn,
         )  # fmt: skip
-        self.callbacks = CallbackList(callbacks).callbacks
-        self.checkpoint = sole(self.callbacks)
-        self.run_dir = checked(run_dir)
-        if self.run_dir is False and self.checkpoint is not None:
+        all_callbacks = CallbackList(callbacks).callbacks
+        checkpoint, folder = sole(all_callbacks), checked(run_dir)
+        if folder is False and checkpoint is not None:
             raise ConfigError("run_dir=False writes nothing, but callbacks hold a Checkpoint: leave one of them out")
-        self._runs = Path("runs").absolute()  # an environment may change the working folder
-        self.stop_reason = ""
+        self.setup = TrainerSetup(
+            source, settings, fresh_seed() if settings.seed is None else settings.seed, reward_metric, team_reward,
+            hooks, all_callbacks, checkpoint, folder,
+            runs=Path("runs").absolute(),  # an environment may change the working folder
+            printer=progress if isinstance(progress, ProgressPrinter) else None,
+        )  # fmt: skip
         self.run: Run | None = None
-        self.trained = 0  # number of `train` calls so far; each plays episodes of its own seeds
-        self._streams: Streams | None = None
-        self._streams_of: tuple[tuple[Agent, ...], str] | None = None
 
     @config.checked_arguments
     def train(
@@ -201,35 +190,25 @@ class DecentralizedTrainer:
         """
         asked = TrainSettings(plot=plot, any_threads=any_threads)
         config.validate(asked, "DecentralizedTrainer.train")
-        run, found, learning, exploring = self._prepare(
-            agents, learning_mask, exploration_mask, test_agents, resume, asked.any_threads, go_on
-        )
-        self.run = run
-        with run.interrupts, announced(self.settings.progress):
-            try:
-                if found is None:
-                    run.start(learning, exploring)
-                else:
-                    run.resume(found)
-                while not run.over():
-                    run.collect()
-                    run.learn()
-                    run.test_if_due()
-                    run.checkpoint_if_due()
-                run.last_checkpoint()
-                run.last_test()
-            except KeyboardInterrupt:
-                run.reason = "interrupted"
-                if run.interrupts.leaving:
-                    raise
-            except BaseException as error:
-                run.reason = f"{type(error).__name__}"
-                raise
-            finally:
-                run.finish(asked.plot)
+        with ExitStack() as stack:
+            stack.enter_context(at_work(self, agents, training=True))
+            stack.enter_context(at_work(None, test_agents, training=False))
+            earlier, setup = self._earlier(go_on, resume), self.setup
+            if earlier is not None and earlier is not self.run:
+                setup = take_over(setup, earlier)
+            call = TrainCall(
+                agents, learning_mask, exploration_mask, test_agents, resume, asked.any_threads, self.run, earlier
+            )
+            context, found = prepare(setup, call, stack)
+            self.setup, self.run = context.setup, Run(self, context, stack)
+        if earlier is not None:
+            earlier.continued = True
+        with announced(self.settings.progress):
+            train(self.run, found, plot=asked.plot)
         if self.settings.steps_per_train is None:
-            warn_of_no_update(run.parts.seating.units, learning, run.counters.updates, run.reason)
-        return run.result()
+            units, counters = context.seating.units, self.run.counters
+            warn_of_no_update(units, context.learning, counters.updates, self.run.reason)
+        return TrainResult.of(self.run)
 
     @config.checked_arguments
     def test(self, agents: Sequence[Agent], episodes: int | None = None) -> TestResult:
@@ -239,16 +218,18 @@ class DecentralizedTrainer:
         """
         asked = TestSettings(episodes=episodes)
         config.validate(asked, "DecentralizedTrainer.test")
-        episodes = self.settings.episodes_per_test if asked.episodes is None else asked.episodes
-        at = at_work(self, agents, training=False)
-        num_envs = min(self.settings.num_test_envs, episodes)
-        with at, announced(self.settings.progress), closed(self._vector(num_envs, "test"), self.source.name) as envs:
-            seating = Seating(envs.spec, agents, self.seed, stack=False)
-            return Evaluation(envs, self.seed, self.settings.max_test_steps).play(seating.units, episodes, caller=5)
+        setup, settings = self.setup, self.settings
+        episodes = settings.episodes_per_test if asked.episodes is None else asked.episodes
+        with at_work(self, agents, training=False), announced(settings.progress):
+            num_envs = min(settings.num_test_envs, episodes)
+            with closed(setup.vector_env(num_envs, "test"), setup.source.name) as envs:
+                seating = Seating(envs.spec, agents, setup.seed, stack=False)
+                return Evaluation(envs, setup.seed, settings.max_test_steps).play(seating.units, episodes)
 
     def stop(self, reason: str) -> None:
         """End training after the current batch step; the first reason given becomes `stop_reason` of the result."""
-        self.stop_reason = self.stop_reason or reason
+        if self.run is not None:
+            self.run.stop(reason)
 
     def log(self, name: str, value: float) -> None:
         """Log a custom number from a hook, while training runs; see `Moment.log`."""
@@ -259,233 +240,70 @@ class DecentralizedTrainer:
     def __repr__(self) -> str:
         """Return the environment, the seed and the budgets, in one line."""
         settings = self.settings
-        told = {
+        arguments = {
             "seed": self.seed, "num_train_envs": settings.num_train_envs, "steps_per_train": settings.steps_per_train,
             "episodes_per_train": settings.episode_budget,
         }  # fmt: skip
-        given = [f"{name}={value!r}" for name, value in told.items() if value is not None]
-        return f"{type(self).__name__}({self.source.name!r}, {', '.join(given)})"
+        given = [f"{name}={value!r}" for name, value in arguments.items() if value is not None]
+        return f"{type(self).__name__}({self.setup.source.name!r}, {', '.join(given)})"
+
+    @property
+    def settings(self) -> TrainerSettings:
+        """Settings of the trainer."""
+        return self.setup.settings
+
+    @property
+    def seed(self) -> int:
+        """Seed of the runs; a resumed run has the seed of its checkpoint."""
+        return self.setup.seed
 
     @property
     def folder(self) -> Path:
         """Folder of the current or last run; raises ConfigError without a run or with run_dir=False."""
         if self.run is None:
             raise ConfigError("no run has begun: its folder is made by train()")
-        if self.run.parts.folder is None:
+        if self.run.context.folder is None:
             raise ConfigError("the run has no folder, since the trainer was given run_dir=False")
-        return self.run.parts.folder.path
+        return self.run.context.folder.path
 
     @property
     def learning_mask(self) -> tuple[bool, ...]:
         """Seats that learn. A hook may set it: it is checked at once and takes effect at the next batch step."""
-        return tuple(bool(value) for value in self._running("learning_mask").masks()[0])
+        return tuple(bool(value) for value in self._running("learning_mask").masks.wanted[0])
 
     @learning_mask.setter
     def learning_mask(self, values: Sequence[Any] | Array) -> None:
         run = self._running("learning_mask")
-        mask = as_mask(values, run.parts.envs.spec, "learning_mask", some=True)
-        check_learners(run.parts.envs.spec, run.parts.seating.agents, mask)
-        run.set_masks(learning=mask)
+        mask = as_mask(values, run.context.envs.spec, "learning_mask", some=True)
+        check_learners(run.context.envs.spec, run.context.seating.agents, mask)
+        run.masks.set(learning=mask)
 
     @property
     def exploration_mask(self) -> tuple[bool, ...]:
         """Seats that explore. A hook may set it: it is checked at once and takes effect at the next batch step."""
-        return tuple(bool(value) for value in self._running("exploration_mask").masks()[1])
+        return tuple(bool(value) for value in self._running("exploration_mask").masks.wanted[1])
 
     @exploration_mask.setter
     def exploration_mask(self, values: Sequence[Any] | Array) -> None:
         run = self._running("exploration_mask")
-        run.set_masks(exploring=as_mask(values, run.parts.envs.spec, "exploration_mask", some=False))
-
-    def save(self, folder: Path, agents: Sequence[Agent]) -> None:
-        """Save agents to a folder."""
-        from marltrain.policies.agents.saving import save
-
-        save(folder, list(agents), players=None if self.run is None else self.run.parts.envs.spec.names)
+        run.masks.set(exploring=as_mask(values, run.context.envs.spec, "exploration_mask", some=False))
 
     def _running(self, what: str) -> Run:
         if self.run is None or self.run.finished:
             raise ConfigError(f"{what} is given to train(); it can be set here only while training runs")
         return self.run
 
-    def _found(self, resume: str | Path | None, stack: ExitStack) -> tuple[FoundCheckpoint | None, RunFolder | None]:
-        """Lock the folder of the resumed run, read its checkpoint and adopt its seed.
+    def _earlier(self, go_on: Any, resume: Any) -> Run | None:
+        """Return the run that a call of `train` continues, or None for a new run.
 
-        Returns the checkpoint and the folder; each is None if there is none.
+        go_on: False, True for the trainer's own last call, or another trainer for its last call.
+        Raises ConfigError if there is no such run or it cannot be continued.
         """
-        if resume is None:
-            return None, None
-        if self.run_dir is False:
-            raise ConfigError("run_dir=False writes nothing, and resume goes on in a folder: leave one of them out")
-        try:
-            run_dir = run_of(resume)
-            folder = existing_folder(run_dir) if begun(run_dir) else None
-            if folder is not None:
-                stack.callback(folder.release)
-            found = find(resume)
-        except OSError as error:
-            raise ConfigError(f"resume={str(resume)!r} cannot be read: {error.strerror}") from error
-        if self.run_dir is not None and self.run_dir.resolve() != run_dir.resolve():
-            raise ConfigError(f"run_dir is {str(self.run_dir)!r}, and resume goes on in {str(resume)!r}: leave one out")
-        if found is not None:
-            self.seed = seed_of(found, self.settings.seed)
-        return found, folder
-
-    def _folder(
-        self, resume: str | Path | None, found: FoundCheckpoint | None, locked: RunFolder | None
-    ) -> RunFolder | None:
-        """Return the run's folder: the one already locked, a new one, or None."""
-        if found is not None or self.run_dir is False:
-            return locked
-        if resume is None:
-            fresh = self.run_dir is None
-            return new_folder(self.run_dir or self._runs / default_name(self.source.name), fresh=fresh)
-        if locked is not None and (locked.path / "last").exists() and not (locked.path / FOLDER).exists():
-            locked.release()  # that run has ended without a checkpoint
-            locked = None
-        folder = new_folder(run_of(resume)) if locked is None else locked
-        warnings.warn(f"{resume} holds no finished checkpoint: the run starts anew, in {folder.path}", stacklevel=5)
-        return folder
-
-    def _vector(self, num_envs: int, role: str) -> VectorEnv:
-        workers = self.settings.num_workers
-        return make_vector(
-            self.source, None, num_envs, vector=self.settings.vector, role=role,
-            recording=role == "train" and self.checkpoint is not None,
-            num_workers=None if workers is None else min(workers, num_envs), on_fault=self.settings.on_fault,
-            max_env_restarts=self.settings.max_env_restarts, env_timeout=self.settings.env_timeout,
-        )  # fmt: skip
-
-    def _prepare(
-        self,
-        agents: Sequence[Agent],
-        learning_mask: Sequence[Any] | Array,
-        exploration_mask: Sequence[Any] | Array | None,
-        test_agents: Sequence[Agent] | None,
-        resume: str | Path | None,
-        any_threads: bool,
-        go_on: bool | DecentralizedTrainer,
-    ) -> tuple[Run, FoundCheckpoint | None, Array, Array]:
-        """Build and check all parts of a run; environments are closed again if a check fails."""
-        settings = self.settings
-        with ExitStack() as stack:
-            stack.enter_context(at_work(self, agents, training=True))
-            stack.enter_context(at_work(None, test_agents, training=False))
-            self.stop_reason = ""
-            earlier, past = earlier_run(self, go_on, resume), None
-            found, locked = self._found(resume, stack)
-            envs = stack.enter_context(closed(self._vector(settings.num_train_envs, "train"), self.source.name))
-            spec = envs.spec
-            try_team_reward(self.team_reward, len(spec.players))
-            learning = as_mask(learning_mask, spec, "learning_mask", some=True)
-            exploring = as_mask(
-                np.ones(len(spec.players)) if exploration_mask is None else exploration_mask, spec,
-                "exploration_mask", some=False,
-            )  # fmt: skip
-            seating = Seating(spec, agents, self.seed, stack=True)
-            for unit in seating.units:
-                stack.callback(unit.learner.close)
-            check_learners(spec, agents, learning)
-            if settings.double_buffer:
-                check_agents(seating.units)
-            line_up = seating
-            if test_agents is not None:
-                line_up = Seating(spec, test_agents, self.seed, stack=False, what="test_agents")
-                check_line_up(agents, test_agents)
-            if earlier is not None:
-                own = earlier.trainer is self
-                past = past_of(
-                    earlier, spec, line_up.agents, rotate=test_agents is not None, learning=learning, same=own
-                )
-                if not own and same_memory(earlier, spec, envs.num_envs):
-                    self._streams, self._streams_of = earlier.trainer._streams, earlier.trainer._streams_of
-            told = self._told(spec, agents, test_agents, (learning, exploring))
-            if found is not None:
-                check(found, told, any_threads=any_threads)
-                self._streams = None  # the checkpoint holds its own
-            defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory)
-            for unit in seating.units:
-                check_pace(unit, spec, envs.num_envs, defaults)
-            warn_of_early_end(
-                seating.units, learning, envs.num_envs, defaults, settings.steps_per_train, begun=past is not None
-            )
-            evaluation = self._evaluation(stack) if settings.tests else None
-            plans = plans_for(seating.units, spec, envs.num_envs, defaults)
-            streams = self._streams_for(spec, seating, plans, envs.num_envs)
-            learners = [unit for unit in seating.units if unit.learner.needs is not None and not unit.frozen.all()]
-            thread = stack.enter_context(learning_thread(settings.collect))
-            schedulers = []
-            for unit in learners:
-                stack.callback(unit.learner.act_directly)  # runs also if the next learner is refused
-                schedulers.append(UpdateScheduler(unit, streams, envs.num_envs, defaults, thread))
-                if past is not None:
-                    schedulers[-1].follow(past.counters.updates, past.schedulers)
-            env_seed = self.seed if self.trained == 0 else child_seed(self.seed, "train", self.trained)
-            if earlier is None:
-                folder = self._folder(resume, found, locked)
-            else:
-                folder = None if earlier.parts.folder is None else existing_folder(earlier.parts.folder.path)
-            if folder is not None:
-                stack.callback(folder.release)
-                if self.checkpoint is not None:  # marks the run as resumable, however early it stops
-                    (folder.path / FOLDER).mkdir(exist_ok=True)
-                record(folder.path, self, spec, agents, (learning, exploring))
-            self.trained += 1
-            budgets = Budgets.of(settings, Counters() if past is None else past.counters)
-            parts = RunContext(
-                envs, evaluation, seating, line_up, test_agents is not None, streams, schedulers,
-                folder, env_seed, budgets, self.hooks,
-                CallbackList([*self._watchers(folder, budgets), *self.callbacks]),
-                self.checkpoint, told, stack.pop_all(), past,
-            )  # fmt: skip
-            if earlier is not None:
-                earlier.followed = True
-        return Run(self, parts), found, learning, exploring
-
-    def _evaluation(self, stack: ExitStack) -> Evaluation:
-        """Return the Evaluation that plays the tests, in environments of its own, which `stack` closes."""
-        settings = self.settings
-        num_envs = min(settings.num_test_envs, settings.episodes_per_test)
-        envs = stack.enter_context(closed(self._vector(num_envs, "test"), self.source.name))
-        return Evaluation(envs, self.seed, settings.max_test_steps)
-
-    def _told(
-        self,
-        spec: EnvSpec,
-        agents: Sequence[Agent],
-        test_agents: Sequence[Agent] | None,
-        masks: tuple[Array, Array],
-    ) -> dict[str, Any]:
-        """Return the facts of the run for the manifest of its checkpoints.
-
-        Raises AgentError for agents that a checkpoint cannot hold, and ConfigError for frame stacks without memory.
-        """
-        if self.checkpoint is not None:
-            check_resumable([*agents, *(test_agents or ())])
-            check_frames(spec, memory=self.checkpoint.settings.memory)
-        return {
-            "seed": self.seed, "call": call_of(self, spec, agents, test_agents, masks), "versions": versions(),
-            "threads": threads(agents), "reproducible": spec.reproducible,
-        }  # fmt: skip
-
-    def _streams_for(self, spec: EnvSpec, seating: Seating, plans: Mapping[int, Plan], num_envs: int) -> Streams:
-        """Return the streams of the last `train` call if the same agents hold the same seats, else new ones."""
-        who = tuple(seating.agents), repr(plans)  # agents, not ids: an id may be reused after its object is deleted
-        known = self._streams_of is not None and _same(self._streams_of, who)
-        if self._streams is None or self._streams.torn or not known:
-            self._streams, self._streams_of = Streams(spec, num_envs, plans), who
-        return self._streams
-
-    def _watchers(self, folder: RunFolder | None, budgets: Budgets) -> list[Callback]:
-        """Return the built-in callbacks: TensorBoard files if the run has a folder, and the progress display."""
-        from marltrain.trainer.reporting.tensorboard import TensorBoard
-
-        watchers: list[Callback] = [] if folder is None else [TensorBoard(folder.path)]
-        if self.settings.progress:
-            watchers.append(Progress(budgets, self.printer))
-        return watchers
-
-
-def _same(before: tuple[tuple[Agent, ...], str], now: tuple[tuple[Agent, ...], str]) -> bool:
-    """Return whether identical agent objects hold the same seats, with the same plans."""
-    return before[1] == now[1] and all(old is new for old, new in zip(before[0], now[0], strict=True))
+        if go_on is False:
+            return None
+        if not (go_on is True or isinstance(go_on, DecentralizedTrainer)):
+            raise ConfigError(f"go_on must be True, False or a DecentralizedTrainer, got {shown(go_on)}")
+        if resume is not None:
+            raise ConfigError("go_on goes on with an earlier call of this process, resume with a checkpoint: give one")
+        other = self if go_on is True else go_on
+        return check_finished(other.run, "this trainer" if other is self else "the trainer given to it")

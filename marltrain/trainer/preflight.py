@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
-from marltrain.errors import AgentError
+from marltrain.errors import AgentError, warn
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
@@ -44,21 +43,19 @@ def warn_of_early_end(
             own = "" if on_policy else (
                 f", learning_starts={pace.learning_starts:,}, update_per_step={pace.update_per_step:g}"
             )  # fmt: skip
-            warnings.warn(
+            warn(
                 f"{NOTHING} by the agent of {' and '.join(unit.labels)}: steps_per_train={steps_per_train:,} ends "
                 f"training before its first update, at env step {first:,} (update_freq={pace.update_freq:,}{own}). "
-                "Train for longer, or let it learn earlier",
-                stacklevel=5,
+                "Train for longer, or let it learn earlier"
             )
 
 
 def warn_of_no_update(units: Sequence[Unit], learning: Array, updates: int, reason: str) -> None:
     """Warn if a budget in episodes ended training without an update."""
     if not updates and reason == "episodes_per_train" and _learners(units, learning):
-        warnings.warn(
+        warn(
             f"{NOTHING}: episodes_per_train ended training before any update. Train for longer, or lower update_freq, "
-            "or learning_starts where agents have it",
-            stacklevel=4,
+            "or learning_starts where agents have it"
         )
 
 

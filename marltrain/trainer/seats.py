@@ -1,8 +1,8 @@
-"""Seats: assign agents to players and group them into learners; checks of masks."""
+"""Seats: assign agents to players and group them into learners."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import AgentError, MaskError, shown
+from marltrain.errors import AgentError, shown
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.agent_learner import AgentLearner
@@ -148,33 +148,3 @@ def _stacked(agents: Sequence[Agent]) -> Learner:
     for row, agent in enumerate(handles):
         agent.attach(made, row)
     return made
-
-
-def as_mask(values: Any, spec: EnvSpec, what: str, *, some: bool) -> Array:
-    """Return a mask as [P] bool; raises MaskError for a wrong length or for values that are not truth values.
-
-    what: name of the mask, for messages.  some: also refuse a mask without any True.
-    """
-    names = ", ".join(spec.names)
-    listable = hasattr(values, "__len__") and hasattr(values, "__getitem__")
-    if not listable or isinstance(values, str | Mapping) or getattr(values, "shape", None) == ():
-        raise MaskError(f"{what} must hold one truth value a player ({names}), got {shown(values)}")
-    listed = list(values)
-    if len(listed) != len(spec.players):
-        raise MaskError(f"{what} has {len(listed)} entries, {spec.name} has {len(spec.players)} players: {names}")
-    for name, value in zip(spec.names, listed, strict=True):
-        if not isinstance(value, int | float | np.bool_ | np.number) or value not in (0, 1):
-            raise MaskError(f"{what}: the entry of player {name!r} must be 0 or 1, got {shown(value)}")
-    mask = np.array([bool(value) for value in listed])
-    if some and not mask.any():
-        raise MaskError(f"{what} is False for every player ({names}): at least one must be True")
-    return mask
-
-
-def check_learners(spec: EnvSpec, agents: Sequence[Agent], mask: Array) -> None:
-    """Raise MaskError if the mask is True for an agent that cannot learn."""
-    for player, agent, learns in zip(spec.names, agents, mask, strict=True):
-        if learns and not agent.learns:
-            raise MaskError(
-                f"learning_mask is True for player {player!r}, but a {type(agent).__name__} never learns: set 0 there"
-            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.policies.batch import Experience
+from marltrain.policies.memory.streams import Streams
 from marltrain.trainer.callbacks import EVENTS, Callback, Moment
 from tests.toys import Identity
 
@@ -25,6 +27,17 @@ def trainer(env: Any = Identity, env_args: Mapping[str, Any] | None = None, **se
         "seed": 0, "progress": False, "run_dir": "run", **settings,
     }  # fmt: skip
     return mt.DecentralizedTrainer(env, (SHORT if env is Identity else {}) if env_args is None else env_args, **few)
+
+
+def change(trainer: mt.DecentralizedTrainer, **arguments: Any) -> None:
+    """Give a trainer other arguments between two calls of `train`."""
+    trainer.setup = dataclasses.replace(trainer.setup, **arguments)
+
+
+def streams_of(trainer: mt.DecentralizedTrainer) -> Streams:
+    """The streams of the last run of a trainer."""
+    assert trainer.run is not None
+    return trainer.run.context.streams
 
 
 def ppo(env: Any = Identity, env_args: Mapping[str, Any] | None = None, **settings: Any) -> list[Any]:

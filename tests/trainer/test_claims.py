@@ -7,7 +7,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.trainer.claims import at_work
-from tests.trainer.running import At, dqn, ppo, trainer
+from tests.trainer.running import At, change, dqn, ppo, trainer
 
 
 def elsewhere(work):
@@ -38,7 +38,7 @@ def test_what_is_at_work_is_refused_to_another_thread():
         said.append(elsewhere(lambda: trainer(run_dir="other").test(agents)))
         said.append(elsewhere(lambda: trainer(run_dir="other", steps_per_train=3).train(others, [1, 1], plot=False)))
 
-    made.callbacks = (At(2, meanwhile),)
+    change(made, callbacks=(At(2, meanwhile),))
     assert made.train(agents, [1, 1], plot=False)["num_collected_steps"] == 9
     assert [type(error) for error in said] == [mt.ConfigError, mt.AgentError, mt.AgentError, type(None)]
     assert "this trainer is training already, in another thread. Make or load another one" in str(said[0])
@@ -56,7 +56,7 @@ def test_a_hook_may_test_the_agents_and_not_train_them():
             with pytest.raises(mt.MarlTrainError, match="is training already, in this thread, by the call that this"):
                 one.train(agents, [1, 1])
 
-    made.callbacks = (At(2, inside),)
+    change(made, callbacks=(At(2, inside),))
     made.train(agents, [1, 1], plot=False)
     assert lengths == [2]
 

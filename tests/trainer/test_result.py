@@ -37,7 +37,9 @@ def test_numbers_print_their_present_values():
 
 def test_results_and_the_trainer_print_in_one_line():
     made = trainer(steps_per_train=12)
-    assert repr(made) == f"DecentralizedTrainer({made.source.name!r}, seed=0, num_train_envs=3, steps_per_train=12)"
+    assert (
+        repr(made) == f"DecentralizedTrainer({made.setup.source.name!r}, seed=0, num_train_envs=3, steps_per_train=12)"
+    )
     result = made.train(ppo(), [1, 1], plot=False)
     text = repr(result)
     assert isinstance(result, TrainResult)

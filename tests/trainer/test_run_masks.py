@@ -13,7 +13,7 @@ from marltrain.policies.batch import Rollout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.trainer.callbacks import Callback
 from tests.toys import Crowd, Identity
-from tests.trainer.running import At, Student, changed, dqn, ppo, trainer, weights
+from tests.trainer.running import At, Student, changed, dqn, ppo, streams_of, trainer, weights
 
 THREE = {"players": 3, "length": 3}
 
@@ -85,7 +85,7 @@ def test_the_exploration_mask_is_by_seat_even_for_one_agent_in_two_seats():
 
     class Watch(Callback):
         def on_train_start(self, moment):
-            self.ring = moment.trainer._streams.rings[0]
+            self.ring = moment.trainer.run.context.streams.rings[0]
 
         def on_step(self, moment):
             if self.ring.now >= 1:
@@ -163,7 +163,7 @@ def test_an_exploration_mask_set_in_a_hook_counts_from_the_next_decision():
 
     class Watch(Callback):
         def on_step(self, moment):
-            ring = moment.trainer._streams.rings[0]
+            ring = moment.trainer.run.context.streams.rings[0]
             last = (ring.now - 1) % ring.capacity
             agreed.append((modes[ring.obs["vector"][0, last].argmax(-1)] == ring.action[0, last]).all())
 
@@ -246,7 +246,7 @@ def test_off_policy_what_a_seat_decided_while_it_did_not_learn_is_never_learned_
     )  # fmt: skip
     run.train(line_up(n_step=1, update_per_step=1.0), [0, 1], plot=False)
     off = {0: {*range(10), *range(20, 30)}, 1: {*range(10, 20)}}
-    seen, streams = set(), run._streams
+    seen, streams = set(), streams_of(run)
     assert streams is not None
     for batch, learn in batches.seen:
         player, slot, _env = np.unravel_index(batch.cells[learn].reshape(-1), streams.rings[0].axes)
@@ -362,7 +362,7 @@ def test_a_frozen_agent_never_explores():
 
     class Watch(Callback):
         def on_step(self, moment):
-            ring = moment.trainer._streams.rings[0]
+            ring = moment.trainer.run.context.streams.rings[0]
             t = (ring.now - 1) % ring.capacity
             agrees.append(modes[ring.obs["vector"][1, t].argmax(-1)] == ring.action[1, t])
 
@@ -423,6 +423,6 @@ def test_one_agent_in_all_seats_replays_each_transition_once_off_policy():
     shared = dqn(share=True)
     run = trainer(steps_per_train=72)
     run.train(shared, [1, 1], plot=False)
-    learner, streams = shared[0].learner_, run._streams
+    learner, streams = shared[0].learner_, streams_of(run)
     for shared_memory in ([[0, 1]], [[1, 0]]):
         assert learner.reader(streams, shared_memory).size().tolist() == [144]

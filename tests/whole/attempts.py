@@ -86,7 +86,7 @@ class _Watch:
     def collect(self, run: Run) -> None:
         self.steps += 1
         if self.steps >= LONGEST:
-            run.trainer.stop("long enough")
+            run.stop("long enough")
         self._collect(run)
 
 

@@ -59,11 +59,10 @@ class Case:
 
 def left(trainer: mt.DecentralizedTrainer, agents: list[mt.Agent], result: dict[str, Any]) -> dict[str, Any]:
     """Return everything that a run leaves, as JSON values: what is long by its checksum."""
-    run, streams = trainer.run, trainer._streams
+    run = trainer.run
     assert run is not None
-    assert streams is not None
     tables = {name: result[name].drop(columns="seconds").to_csv() for name in ("history", "episodes")}
-    schedulers = [scheduler.state() for scheduler in run.parts.schedulers]
+    schedulers = [scheduler.state() for scheduler in run.context.schedulers]
     for state in schedulers:  # a run's end abandons open rows at times of its own
         state.arrays.pop("reader/since", None)
     return {
@@ -71,11 +70,11 @@ def left(trainer: mt.DecentralizedTrainer, agents: list[mt.Agent], result: dict[
         "counters": vars(run.counters),
         "metrics": result["reward_metric_stats"],
         "agents": [summary(agent.state()) for agent in agents],
-        "learners": [summary(unit.learner.loop_state()) for unit in run.parts.seating.units],
-        "memory": summary(streams.state()),
+        "learners": [summary(unit.learner.loop_state()) for unit in run.context.seating.units],
+        "memory": summary(run.context.streams.state()),
         "courses": [summary(state) for state in schedulers],
-        "carries": summary(run._actors.state()),
-        "callbacks": [str(c.state_dict()) for c in trainer.callbacks if not isinstance(c, mt.Checkpoint)],
+        "carries": summary(run.actors.state()),
+        "callbacks": [str(c.state_dict()) for c in trainer.setup.callbacks if not isinstance(c, mt.Checkpoint)],
     }  # fmt: skip
 
 
@@ -179,7 +178,7 @@ def with_alpha() -> list[mt.Agent]:
 
 def faster(trainer: mt.DecentralizedTrainer) -> None:
     """Change a number in the middle of a run."""
-    trainer.run.parts.seating.agents[0].hyper.learning_rate = 0.01  # type: ignore[union-attr]
+    trainer.run.context.seating.agents[0].hyper.learning_rate = 0.01  # type: ignore[union-attr]
 
 
 def masked(learning: list[int], exploring: list[int]) -> Callable[[mt.DecentralizedTrainer], None]:

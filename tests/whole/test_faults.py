@@ -34,7 +34,7 @@ def test_crashing_cart_poles_are_trained_and_every_fault_is_reported(players, ca
     assert {"exception", "timeout"} <= set(told["kind"]) and (told["step"] == 0).any() and (told["step"] > 0).any()
     assert set(told["role"]) == {"train", "test"} and len(told) == result["num_faults"] > 20
     assert run.run is not None
-    running = int(run.run._lengths.sum())
+    running = int(run.run.episodes.lengths.sum())
     assert result["num_collected_steps"] == seen.steps + result["num_dropped_steps"] + running
     logged = [re.sub(r"\. It begins anew.*", "", record.getMessage(), flags=re.S) for record in caplog.records]
     assert logged == told["message"].tolist()

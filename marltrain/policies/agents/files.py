@@ -6,12 +6,11 @@ agents.safetensors   the arrays of all agents, named "0/...", "1/..." by the ind
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from marltrain.errors import AgentError, SaveError, shown
+from marltrain.errors import AgentError, SaveError, shown, warn
 from marltrain.files import (
     check_own_checksum,
     check_sha256,
@@ -59,7 +58,7 @@ class SavedAgents(NamedTuple):
 
 
 def write_agents(path: str | Path, seated: Sequence[Saveable], *, players: Sequence[str] | None = None) -> None:
-    """Write the agents of seats; see `saving.save`. Warnings point to the line that calls `save`."""
+    """Write the agents of seats; see `saving.save`."""
     path = path_of(path)
     if not seated:
         raise AgentError("there are no agents to save: the list is empty")
@@ -72,7 +71,7 @@ def write_agents(path: str | Path, seated: Sequence[Saveable], *, players: Seque
     needed = Supply({}, states, seats, players or ())
     if vague := needed.ambiguous:
         told = f"several different parts of these agents are called {', '.join(map(repr, vague))}"
-        warnings.warn(f"{told}. To load them, give {needed.told()}", stacklevel=3)
+        warn(f"{told}. To load them, give {needed.told()}")
     with replacing_folder(path) as folder:
         write_arrays(folder / WEIGHTS, {f"{i}/{name}": a for i, s in enumerate(states) for name, a in s.arrays.items()})
         description = {

@@ -6,7 +6,6 @@ that could change how agents act. Therefore all results equal those of stepping 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from marltrain.envs import VectorEnv
 from marltrain.envs.workers.subproc import SubprocVectorEnv, usual_workers
-from marltrain.errors import ConfigError
+from marltrain.errors import ConfigError, warn
 from marltrain.spec import Step
 from marltrain.trainer.callbacks import CallbackList
 from marltrain.trainer.collecting.rollout import Collected, Recorder
@@ -22,8 +21,6 @@ from marltrain.trainer.seats import Unit
 from marltrain.trainer.settings import TrainerSettings
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
-CALLER = 7
-"""Stack frames between a warning here and the call of `train`."""
 ADVICE = 'use vector="subproc" with at least 2 workers and 2 environments, or leave double_buffer out'
 
 
@@ -55,10 +52,9 @@ def check_agents(units: Iterable[Unit]) -> None:
 def no_callback_interferes(callbacks: CallbackList) -> bool:
     """Return whether no callback can change how agents act after every step; warn if one can."""
     if found := callbacks.interfering(("on_step", "on_collect", "on_episode_start", "on_episode_end")):
-        warnings.warn(
+        warn(
             f"double_buffer=True speeds nothing up: {found} may change what agents act by, and no half goes ahead of "
-            "it. Set only_watches = True in its class if it changes nothing",
-            stacklevel=CALLER,
+            "it. Set only_watches = True in its class if it changes nothing"
         )
     return not found
 

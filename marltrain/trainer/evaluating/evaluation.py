@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,6 +11,7 @@ import numpy as np
 
 from marltrain.envs import VectorEnv
 from marltrain.envs.faults import Fault, cut_by
+from marltrain.errors import warn
 from marltrain.layout import Array
 from marltrain.random import generator
 from marltrain.spec import EnvSpec, Step
@@ -20,8 +20,6 @@ from marltrain.trainer.reporting.faults import received
 from marltrain.trainer.seats import Unit
 
 RESAMPLES = 2_000
-CALLER = 8
-"""Stack frames between a warning in a test and the call of `train`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +134,6 @@ class Evaluation:
         on_step: Callable[[int, int], Any] = lambda finished, steps: None,
         on_faults: Callable[[Sequence[Fault]], Any] = lambda faults: None,
         given_up: Callable[[], bool] = lambda: False,
-        caller: int = CALLER,
     ) -> TestResult:
         """Play exactly `episodes` episodes: episode j runs in environment j mod E, as episode j // E there.
 
@@ -146,7 +143,6 @@ class Evaluation:
         on_step: called after each batch step with (finished episodes, env steps) so far.
         on_faults: called with faults of environments; an episode dropped because of one does not count and is replayed.
         given_up: called before every step; if it returns True, TestInterrupted is raised.
-        caller: stack frames between a warning and the user's call.
         """
         envs, spec = self.envs, self.envs.spec
         actors = Actors(spec, units, envs.num_envs, "test")
@@ -169,23 +165,22 @@ class Evaluation:
             on_step(tally.finished, steps)
         result = tally.result()
         if tally.open:
-            self._warn(result, episodes, caller)
+            self._warn(result, episodes)
         return result
 
     def _used_up(self, steps: int) -> bool:
         return self.max_steps is not None and steps >= self.max_steps
 
-    def _warn(self, result: TestResult, episodes: int, caller: int) -> None:
+    def _warn(self, result: TestResult, episodes: int) -> None:
         """Warn once about tests that are cut."""
         if self._warned:
             return
         self._warned = True
-        warnings.warn(
+        warn(
             f"max_test_steps={self.max_steps:,} cut a test of {episodes:,} episodes: {result.num_unfinished:,} were "
             f"running, and count with their return so far; {episodes - len(result.returns):,} had not begun, and are "
             "left out. Limit the length of episodes (gymnasium.wrappers.TimeLimit), lower episodes_per_test, or raise "
-            "max_test_steps",
-            stacklevel=caller,
+            "max_test_steps"
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from marltrain.checks import within
 from marltrain.config import python_number
-from marltrain.errors import ConfigError
+from marltrain.errors import ConfigError, warn
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.state import State
@@ -20,12 +19,10 @@ from marltrain.trainer.settings import RewardMetric
 
 TOLERANCE = 1e-6
 """Fraction of the largest return by which the default metric must change to count as changed: sums are rounded."""
-CALLER = 8
-"""Stack frames between a warning at the first test and the call of `train`."""
 
 
-class Verdict(NamedTuple):
-    """Judgement of a test.
+class Selected(NamedTuple):
+    """Outcome of a test.
 
     metric: the metric of the test.
     interval: 95 % bootstrap interval of the metric over episodes; nan for a `reward_metric`.
@@ -38,8 +35,8 @@ class Verdict(NamedTuple):
     judged: tuple[str, ...]
 
 
-class Judge:
-    """Judges the tests of a run and compares them.
+class ModelSelection:
+    """Computes the metrics of the tests of a run, and finds the best test.
 
     metrics: the metrics so far, one per test.
 
@@ -62,8 +59,8 @@ class Judge:
         self._best = math.nan  # no test yet
         self._moved = self._warned = False
 
-    def judge(self, returns: Array, learning: Array) -> Verdict:
-        """Judge a test by its returns [episodes, P]; learning: the seats that learn now, [P] bool."""
+    def add(self, returns: Array, learning: Array) -> Selected:
+        """Add a test by its returns [episodes, P]; learning: the seats that learn now, [P] bool."""
         columns = self._columns(learning)
         judged = tuple(name for name, counts in zip(self._names, columns, strict=True) if counts)
         if judged != self._judged:
@@ -76,7 +73,7 @@ class Judge:
             tolerance = TOLERANCE * float(np.abs(counted).max())
             self._warn_if_zero_sum(counted, tolerance)
         self.metrics.append(metric)
-        return Verdict(metric, interval, self._is_best(metric, tolerance), judged)
+        return Selected(metric, interval, self._is_best(metric, tolerance), judged)
 
     def state(self) -> State:
         """Return all metrics and the values that the next metric is compared with."""
@@ -91,7 +88,7 @@ class Judge:
         self.metrics, self._best = metrics.tolist(), float(state.array("best", np.float64, ()))
 
     def follow(self, state: State, *, comparable: bool) -> None:
-        """Continue from the state of an earlier judge.
+        """Continue from the state of an earlier run.
 
         comparable: whether the next test may be compared with the earlier tests; else the comparison restarts.
         """
@@ -121,12 +118,11 @@ class Judge:
         if self._warned or not tolerance or np.abs(counted.sum(1)).max() > tolerance:
             return
         self._warned = True
-        warnings.warn(
+        warn(
             f"the metric is 0 whatever is learned: the returns of the players that learn ({', '.join(self._judged)}) "
             "sum to zero in every test episode. Give train() a line-up for tests in which agents that learn play "
             "others, such as test_agents=[agent, RandomAgent()], or give the trainer a reward_metric. Until the metric "
-            "moves, best/ holds the agents of the last test, and save_best_fn is called after every test",
-            stacklevel=CALLER,
+            "moves, best/ holds the agents of the last test, and save_best_fn is called after every test"
         )
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from marltrain.checks import of_type
 from marltrain.config import checked_arguments, setting, validate
 from marltrain.errors import ConfigError
-from marltrain.trainer.budgets import Budgets
 from marltrain.trainer.callbacks import Callback, Moment
+from marltrain.trainer.due import Budgets
 from marltrain.waiting import listening
 
 if TYPE_CHECKING:

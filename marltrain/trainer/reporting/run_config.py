@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from marltrain.json_files import to_json, write_json
 from marltrain.layout import Array
@@ -19,16 +19,14 @@ from marltrain.policies.agents.external import ExternalAgent
 from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.backends import BACKENDS, make_backend
 from marltrain.spec import EnvSpec
-
-if TYPE_CHECKING:
-    from marltrain.trainer.decentralized import DecentralizedTrainer
+from marltrain.trainer.setup import TrainerSetup
 
 LIBRARIES = ("marltrain", "gymnasium", "numpy", "pettingzoo")
 WHERE_LOADED = ("keras", "tensorflow", "tianshou", "torch")
 
 
 def record(
-    folder: Path, trainer: DecentralizedTrainer, spec: EnvSpec, agents: Sequence[Agent], masks: tuple[Array, Array]
+    folder: Path, setup: TrainerSetup, spec: EnvSpec, agents: Sequence[Agent], masks: tuple[Array, Array]
 ) -> None:
     """Write config.json: environment, trainer settings, each seat's agent, seed, versions, processor and threads."""
     learning, exploring = masks
@@ -40,11 +38,11 @@ def record(
         folder / "config.json",
         {
             "env": spec.name,
-            "env_args": to_json(dict(trainer.source.arguments)),
+            "env_args": to_json(dict(setup.source.arguments)),
             "algo": "+".join(dict.fromkeys(seat["agent"]["type"] for seat in seats)),
-            "seed": trainer.seed,
+            "seed": setup.seed,
             "reproducible": spec.reproducible,
-            "trainer": {**to_json(asdict(trainer.settings)), "team_reward": to_json(trainer.team_reward)},
+            "trainer": {**to_json(asdict(setup.settings)), "team_reward": to_json(setup.team_reward)},
             "seats": seats,
             "versions": {
                 "python": platform.python_version(),

@@ -39,7 +39,7 @@ from marltrain.random import MOST_SEED
 from marltrain.state import State
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.counters import Counters
-from marltrain.trainer.evaluating.schedule import left, passed
+from marltrain.trainer.due import passed
 from marltrain.version import __version__
 
 FORMAT = "marltrain-checkpoint"
@@ -119,10 +119,6 @@ class Checkpoint(Callback):
         """Return whether a checkpoint is due by `every_minutes`."""
         every = self.settings.every_minutes
         return every is not None and seconds - self._last[2] >= 60 * every
-
-    def steps_left(self, env_steps: int) -> int | None:
-        """Return the env steps until a checkpoint is due by `every_steps`; None without this interval."""
-        return left(env_steps, self.settings.every_steps)
 
 
 def sole(callbacks: tuple[Callback, ...]) -> Checkpoint | None:

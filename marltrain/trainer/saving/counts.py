@@ -15,8 +15,8 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.spec import EnvSpec
 from marltrain.state import State
 from marltrain.trainer.counters import Counters
+from marltrain.trainer.masks import as_mask, check_learners
 from marltrain.trainer.reporting.history import History
-from marltrain.trainer.seats import as_mask, check_learners
 
 LONGEST = 10**12
 """Maximum duration of a run, in seconds."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gymnasium import Space
 
-from marltrain.errors import AgentError, ConfigError, SpecError
+from marltrain.errors import AgentError, ConfigError, SpecError, warn
 from marltrain.json_files import to_json
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
@@ -28,9 +27,7 @@ from marltrain.spaces import describe_space
 from marltrain.spec import EnvSpec
 from marltrain.trainer.reporting.run_config import LIBRARIES, WHERE_LOADED, loaded
 from marltrain.trainer.saving.checkpoint import FoundCheckpoint
-
-if TYPE_CHECKING:
-    from marltrain.trainer.decentralized import DecentralizedTrainer
+from marltrain.trainer.setup import TrainerSetup
 
 FREE = {"episodes_per_train", "steps_per_train", "updates_per_train", "vector", "num_workers", "progress", "seed",
         "on_fault", "max_env_restarts", "env_timeout", "double_buffer"}  # fmt: skip
@@ -38,23 +35,21 @@ FREE = {"episodes_per_train", "steps_per_train", "updates_per_train", "vector", 
 
 SHOWN = 64
 """Maximum size of an array in `env_args` that a checkpoint stores by value; of larger ones it stores the checksum."""
-_CALLER = 6
-"""Stack frames between a warning here and the call of `train`."""
 
 
 def call_of(
-    trainer: DecentralizedTrainer,
+    setup: TrainerSetup,
     spec: EnvSpec,
     agents: Sequence[Agent],
     test_agents: Sequence[Agent] | None,
     masks: tuple[Array, Array],
 ) -> dict[str, Any]:
     """Return the arguments that a resumed call of `train` must repeat, as JSON values."""
-    settings = {name: value for name, value in dataclasses.asdict(trainer.settings).items() if name not in FREE}
-    team, learning, exploring = trainer.team_reward, *masks
+    settings = {name: value for name, value in dataclasses.asdict(setup.settings).items() if name not in FREE}
+    team, learning, exploring = setup.team_reward, *masks
     return {
         "env": spec.name,
-        "env_args": _argument(dict(trainer.source.arguments)),
+        "env_args": _argument(dict(setup.source.arguments)),
         "players": {
             player.name: [describe_space(player.observation_space), describe_space(player.action_space)]
             for player in spec.players
@@ -62,7 +57,7 @@ def call_of(
         "trainer": {
             **to_json(settings),
             "team_reward": team if team is None or isinstance(team, str) else "a function",
-            "reward_metric": None if trainer.reward_metric is None else "a function",
+            "reward_metric": None if setup.reward_metric is None else "a function",
         },
         "agents": _described(agents, agents),
         "test_agents": None if test_agents is None else _described(test_agents, [*agents, *test_agents]),
@@ -187,7 +182,7 @@ def _check_threads(found: FoundCheckpoint, now: Mapping[str, int], *, any_thread
             raise ConfigError(
                 f"{told}: sums differ in their last bits. Set OMP_NUM_THREADS={then}, or give any_threads=True"
             )
-        warnings.warn(f"{told}: the run goes on, but is not exact", stacklevel=_CALLER)
+        warn(f"{told}: the run goes on, but is not exact")
 
 
 def _warn(found: FoundCheckpoint, there: Mapping[str, str]) -> None:
@@ -207,7 +202,7 @@ def _warn(found: FoundCheckpoint, there: Mapping[str, str]) -> None:
             "anew, and it is not exact"
         )
     for message in told:
-        warnings.warn(message, stacklevel=_CALLER)
+        warn(message)
 
 
 def check_resumable(agents: Sequence[Agent]) -> None:

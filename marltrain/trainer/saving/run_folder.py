@@ -6,14 +6,13 @@ import logging
 import os
 import socket
 import time
-import warnings
 import weakref
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from marltrain.errors import ConfigError, SaveError, shown
+from marltrain.errors import ConfigError, SaveError, shown, warn
 from marltrain.files import path_of
 
 fcntl: ModuleType | None
@@ -164,7 +163,7 @@ def new_folder(wanted: Path, *, fresh: bool = False) -> RunFolder:
         try:
             folder = _lock(path, known=False)
         except InUseError as error:
-            warnings.warn(f"{error}: the new run gets another folder", stacklevel=6)
+            warn(f"{error}: the new run gets another folder")
             continue
         if not _holds_run(path):
             return folder

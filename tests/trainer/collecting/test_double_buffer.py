@@ -284,7 +284,7 @@ def test_by_the_clock_it_is_written_one_step_later(monkeypatch):
     """What is due in the middle waits until everything is at rest, and begins nothing new."""
     seconds = [0.0]
     recorder = Quiet(only=("on_checkpoint",))
-    monkeypatch.setattr("marltrain.trainer.run.Run.seconds", property(lambda run: seconds[0]))
+    monkeypatch.setattr("marltrain.trainer.counters.Clock.seconds", property(lambda clock: seconds[0]))
     late = Watcher(60, lambda: seconds.__setitem__(0, 61.0))
     run(callbacks=[late, mt.Checkpoint(every_minutes=1), recorder], update_freq=10_000, test_freq=10_000)
     assert [call[2] for call in recorder.calls if call[2]][:2] == [65, 200]
@@ -345,7 +345,7 @@ def test_what_was_done_is_what_is_remembered_whatever_agents_decide(monkeypatch)
     made = trainer(**{**ODD, "update_freq": 10_000}, steps_per_train=300, double_buffer=True)
     made.train(ppo(), [1, 1], plot=False)
     assert made.run is not None
-    ring = made.run.parts.streams.rings[0]
+    ring = made.run.context.streams.rings[0]
     done = np.concatenate([np.stack([a[0] for h, a in sent if h == half], 1) for half in (0, 1)], 2)
     assert done.shape == (2, 60, 5) and np.array_equal(ring.action[:, :60], done)
 

@@ -90,8 +90,8 @@ def hold(env, make, *, at_once=2.0, **settings):
     counting, begun, begun_singly = Counting(), Beginnings(), Beginnings()
     quick, made = train(env, make(), callbacks=[counting, begun], run_dir="quick", **settings)
     slow, expected = train(env, make(), callbacks=[Looking(), begun_singly], run_dir="slow", **settings)
-    assert isinstance(quick.run._collector, FusedCollector)
-    assert isinstance(slow.run._collector, SyncCollector)
+    assert isinstance(quick.run.collector, FusedCollector)
+    assert isinstance(slow.run.collector, SyncCollector)
     assert_same(made, expected)
     assert begun.told == begun_singly.told != []
     assert ENVS * sum(counting.steps) == made[4][0]
@@ -127,7 +127,7 @@ def test_a_stretch_ends_where_a_test_is_due_by_env_steps():
     """Batch steps of 5 env steps: multiples of 64 are reached at 65, 130, 195, 260 and 320."""
     often = {"test_freq": None, "test_freq_steps": 64}
     made, (*_, counts) = train(SPREAD, dqn(SPREAD, {}), steps_per_train=330, update_freq=10_000, **often)
-    assert isinstance(made.run._collector, FusedCollector)
+    assert isinstance(made.run.collector, FusedCollector)
     assert made.run.history.tests["env_steps"].tolist() == [0, 65, 130, 195, 260, 320, 330]
     hold(SPREAD, lambda: dqn(SPREAD, {}), steps_per_train=330, **often)
     assert counts[0] == 330
@@ -262,7 +262,7 @@ def test_two_calls_of_train():
         if isinstance(callback, Counting):
             callback.steps.clear()
         result = made.train(agents, [1], plot=False)
-        ring = made._streams.rings[0]
+        ring = made.run.context.streams.rings[0]
         columns = [ring.next, ring.reward, ring.action, ring.obs["vector"], ring.whole, ring.acted, ring.learnable]
         runs.append((weights(agents), tables(result), [column.tolist() for column in columns]))
     assert_same(*runs)
@@ -276,14 +276,14 @@ def test_rings_that_grow_meanwhile():
 
         def on_update_end(self, moment):
             if self.reader is None:
-                self.reader = moment.trainer.run.parts.streams.reader([[0]], Needs(on_policy=True))
+                self.reader = moment.trainer.run.context.streams.reader([[0]], Needs(on_policy=True))
 
     runs = []
     for callback in (Counting(), Looking()):
         agents = ppo(SPREAD, {})
         made, left = train(SPREAD, agents, callbacks=[callback, Holding()], run_dir=type(callback).__name__,
                            steps_per_train=702)  # fmt: skip
-        assert made._streams.rings[0].capacity == 136
+        assert made.run.context.streams.rings[0].capacity == 136
         runs.append(left)
     assert_same(*runs)
 
@@ -358,7 +358,7 @@ def test_a_run_goes_on_from_the_middle_of_an_episode(env, make, collect, tmp_pat
     agents, again = make(), make()
     made: Any = trainer(env, {}, **{**SETTINGS, "collect": collect, "run_dir": None})
     result = made.train(again, [1] * len(again), plot=False, resume="run/checkpoints/170")
-    assert isinstance(made.run._collector, FusedCollector)
+    assert isinstance(made.run.collector, FusedCollector)
     _, whole = train(env, agents, collect=collect, run_dir="whole")
     assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
 
@@ -402,10 +402,10 @@ def test_an_illegal_action_is_told_as_ever_and_leaves_the_rings_in_order(make):
         with pytest.raises(EnvError, match=r"^environment 0 .*, episode 1 .*, step 4: .*'b'") as raised:
             made.train(agents, [1, 1], plot=False)
         told.append((str(raised.value), agents[0].state().info["learner"]["rngs"]))
-        assert not made._streams.torn
+        assert not made.run.context.streams.torn
         if isinstance(callback, Counting):
             assert sum(callback.steps) < 13
-        ring = made._streams.rings[0]
+        ring = made.run.context.streams.rings[0]
         rings.append((ring.now, ring.coming, ring.whole.tolist(), ring.next.tolist(), ring.action.tolist()))
     assert told[0] == told[1]
     assert rings[0] == rings[1]
@@ -422,10 +422,10 @@ def test_an_interrupt_within_leaves_streams_that_are_not_used_again(monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr("marltrain.policies.learner.algorithm_learner.AlgorithmLearner.acted", interrupted)
         made.train(agents, [1, 1, 1], plot=False)
-    before = made._streams
+    before = made.run.context.streams
     assert before.torn
     made.train(agents, [1, 1, 1], plot=False)
-    assert made._streams is not before
+    assert made.run.context.streams is not before
 
 
 class Steps(Callback):
@@ -434,7 +434,7 @@ class Steps(Callback):
 
     def on_collect(self, moment):
         assert moment.data["steps"] == 1
-        self.kind = type(moment.trainer.run._collector)
+        self.kind = type(moment.trainer.run.collector)
 
 
 class Loud(mt.Agent):
@@ -495,7 +495,7 @@ def test_agents_used_elsewhere_afterwards_act_as_if_they_had_never_been_here(tmp
 def test_more_learners_than_there_is_room_for(monkeypatch):
     agents = [ppo(SPREAD, {}, network=mt.MLP((3 + i,)))[i] for i in range(3)]
     made = train(SPREAD, agents, steps_per_train=50)[0]
-    sync = made.run._collector.sync
+    sync = made.run.collector.sync
     assert can_fuse(sync)
     monkeypatch.setattr("marltrain.trainer.collecting.fused.MOST", 2)
     assert not can_fuse(sync)

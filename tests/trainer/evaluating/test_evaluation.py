@@ -12,7 +12,7 @@ from marltrain.errors import AgentError, ConfigError
 from marltrain.random import child_seed
 from marltrain.trainer.evaluating.evaluation import TestResult, bootstrap
 from tests.toys import Auction, Crowd, Identity, Relay
-from tests.trainer.running import changed, dqn, ppo, tables, trainer, weights
+from tests.trainer.running import change, changed, dqn, ppo, tables, trainer, weights
 
 
 def bidding(number):
@@ -57,7 +57,7 @@ def test_every_test_is_played_on_the_same_seeds_and_never_on_those_of_training(a
         lengths.append(np.abs(rewards).max(1).tolist())
         return 0.0
 
-    run.reward_metric = metric
+    change(run, reward_metric=metric)
     run.train(ppo(auction), [1, 1, 1], plot=False)
     assert len(lengths) == 4
     assert all(played == lengths[0] for played in lengths)

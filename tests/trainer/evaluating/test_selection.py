@@ -11,7 +11,7 @@ import pytest
 import marltrain as mt
 from marltrain.errors import ConfigError, SaveError
 from marltrain.state import State
-from marltrain.trainer.evaluating.selection import Judge
+from marltrain.trainer.evaluating.selection import ModelSelection
 from tests.toys import Auction
 from tests.trainer.running import At, Student, ppo, trainer
 
@@ -20,8 +20,8 @@ AGENTS = [mt.RandomAgent() for _ in NAMES]
 TWO = {"players": 2}
 
 
-def judge(reward_metric=None, line_up=None):
-    return Judge(reward_metric, NAMES, AGENTS, line_up)
+def selection(reward_metric=None, line_up=None):
+    return ModelSelection(reward_metric, NAMES, AGENTS, line_up)
 
 
 def mask(*values):
@@ -33,24 +33,24 @@ def returns(*rows):
 
 
 def test_the_default_metric_is_the_mean_over_the_seats_that_learn():
-    verdict = judge().judge(returns([1, 2, 30], [3, 4, 50]), mask(1, 1, 0))
-    assert (verdict.metric, verdict.judged) == (2.5, ("a", "b"))
-    assert verdict.interval[0] >= 1.5
-    assert verdict.interval[1] <= 3.5
-    assert judge().judge(returns([1, 2, 30]), mask(0, 0, 1)).metric == 30
+    selected = selection().add(returns([1, 2, 30], [3, 4, 50]), mask(1, 1, 0))
+    assert (selected.metric, selected.judged) == (2.5, ("a", "b"))
+    assert selected.interval[0] >= 1.5
+    assert selected.interval[1] <= 3.5
+    assert selection().add(returns([1, 2, 30]), mask(0, 0, 1)).metric == 30
 
 
 def test_in_a_line_up_the_columns_of_agents_that_learn_count():
     """b learns and plays the first and third entry; where no entry learns, all count."""
     line_up = [AGENTS[1], mt.RandomAgent(), AGENTS[1]]
-    assert judge(line_up=line_up).judge(returns([1, 20, 3]), mask(0, 1, 1)).judged == ("a", "c")
-    assert judge(line_up=line_up).judge(returns([1, 20, 3]), mask(0, 1, 1)).metric == 2
-    assert judge(line_up=line_up).judge(returns([1, 20, 3]), mask(1, 0, 1)).metric == 8
+    assert selection(line_up=line_up).add(returns([1, 20, 3]), mask(0, 1, 1)).judged == ("a", "c")
+    assert selection(line_up=line_up).add(returns([1, 20, 3]), mask(0, 1, 1)).metric == 2
+    assert selection(line_up=line_up).add(returns([1, 20, 3]), mask(1, 0, 1)).metric == 8
 
 
 def test_a_metric_of_the_users_own_is_given_all_columns_and_compared_across_masks():
-    made = judge(lambda rewards: rewards.sum())
-    first, second = (made.judge(returns([1, 2, value]), learning) for value, learning in
+    made = selection(lambda rewards: rewards.sum())
+    first, second = (made.add(returns([1, 2, value]), learning) for value, learning in
                      ((3, mask(1, 0, 0)), (2, mask(0, 1, 1))))  # fmt: skip
     assert (first.metric, first.judged, second.judged) == (6, NAMES, NAMES)
     assert all(map(math.isnan, first.interval))
@@ -59,34 +59,34 @@ def test_a_metric_of_the_users_own_is_given_all_columns_and_compared_across_mask
 
 def bests(made, values, learning=(1, 1, 1)):
     """Whether each test is the best so far."""
-    return [made.judge(returns([value] * 3), mask(*learning)).best for value in values]
+    return [made.add(returns([value] * 3), mask(*learning)).best for value in values]
 
 
 def test_the_best_is_higher_than_all_before():
-    assert bests(judge(), [1, 3, 2, 3, 4]) == [True, True, False, False, True]
-    assert bests(judge(), [1, 0, 1, 2]) == [True, False, False, True]
+    assert bests(selection(), [1, 3, 2, 3, 4]) == [True, True, False, False, True]
+    assert bests(selection(), [1, 0, 1, 2]) == [True, False, False, True]
 
 
 def test_until_the_metric_has_moved_the_last_test_is_the_best():
-    assert bests(judge(), [1, 1, 1, 2, 2]) == [True, True, True, True, False]
-    assert bests(judge(), [1, 1, 0, 1]) == [True, True, False, False]
-    assert bests(judge(lambda rewards: rewards.max()), [-math.inf, -math.inf, 0, 0]) == [True, True, True, False]
+    assert bests(selection(), [1, 1, 1, 2, 2]) == [True, True, True, True, False]
+    assert bests(selection(), [1, 1, 0, 1]) == [True, True, False, False]
+    assert bests(selection(lambda rewards: rewards.max()), [-math.inf, -math.inf, 0, 0]) == [True, True, True, False]
 
 
 def test_rounding_is_no_movement():
     """Sums of float32 rewards of 0.3, -0.1 and -0.2 are not quite 0, and not the same in every test."""
-    made = judge()
+    made = selection()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        verdicts = [made.judge(returns([0.3 + shift, -0.1, -0.2]), mask(1, 1, 1)) for shift in (7e-9, 1e-8, 0, 9e-9)]
-    assert [verdict.best for verdict in verdicts] == [True] * 4
+        selecteds = [made.add(returns([0.3 + shift, -0.1, -0.2]), mask(1, 1, 1)) for shift in (7e-9, 1e-8, 0, 9e-9)]
+    assert [selected.best for selected in selecteds] == [True] * 4
     assert len(caught) == 1
-    assert made.judge(returns([0.3, -0.1, -0.1999]), mask(1, 1, 1)).best
-    assert not made.judge(returns([0.3, -0.1, -0.1999]), mask(1, 1, 1)).best
+    assert made.add(returns([0.3, -0.1, -0.1999]), mask(1, 1, 1)).best
+    assert not made.add(returns([0.3, -0.1, -0.1999]), mask(1, 1, 1)).best
 
 
 def test_other_seats_start_the_comparison_anew():
-    made = judge()
+    made = selection()
     assert bests(made, [5, 4], (1, 0, 0)) == [True, False]
     assert bests(made, [1, 0, 1, 2], (0, 1, 0)) == [True, False, False, True]
     assert bests(made, [1, 1, 0], (1, 0, 0)) == [True, True, False]
@@ -105,14 +105,14 @@ def test_other_seats_start_the_comparison_anew():
 def test_whether_the_metric_can_move_is_told_by_the_returns(rows, learning, warned):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        judge().judge(returns(*rows), mask(*learning))
+        selection().add(returns(*rows), mask(*learning))
     assert ["test_agents=[agent, RandomAgent()]" in str(warning.message) for warning in caught] == [True] * warned
 
 
 def test_a_judge_goes_on_from_its_state():
-    one = judge()
+    one = selection()
     bests(one, [1, 1], (1, 1, 0))
-    other = judge()
+    other = selection()
     other.restore(one.state())
     assert other.metrics == [1, 1]
     for made in (one, other):
@@ -129,11 +129,11 @@ def test_a_judge_goes_on_from_its_state():
     ],
 )  # fmt: skip
 def test_a_state_of_other_types_is_refused(name, value):
-    state = judge().state()
+    state = selection().state()
     held = State({**state.info}, {**state.arrays})
     (held.info if name in held.info else held.arrays)[name] = value
     with pytest.raises(SaveError):
-        judge().restore(held)
+        selection().restore(held)
 
 
 # In a run -------------------------------------------------------------------------------------------------------------
@@ -218,4 +218,4 @@ def test_a_resumed_run_compares_with_the_best_before_it():
 
 def test_a_metric_that_is_no_number_names_the_default():
     with pytest.raises(ConfigError, match="The default is their mean over the players that learn"):
-        judge(lambda rewards: None).judge(returns([1, 2, 3]), mask(1, 1, 1))
+        selection(lambda rewards: None).add(returns([1, 2, 3]), mask(1, 1, 1))

@@ -50,7 +50,7 @@ def test_env_steps_are_those_of_whole_episodes_and_dropped_ones_and_running_ones
     ours = told[told["role"] == "train"]
     assert result["num_collected_steps"] == 300 and len(ours) > 3
     assert result["num_dropped_steps"] == at * len(ours)
-    running = int(run.run._lengths.sum())
+    running = int(run.run.episodes.lengths.sum())
     assert seen.steps + result["num_dropped_steps"] + running == 300
     assert result["num_collected_episodes"] == len(seen.numbers) == len(result["episodes"])
     skipped = set(zip(ours["env"], ours["episode"], strict=True))
@@ -99,7 +99,7 @@ def test_the_decision_that_ran_into_a_fault_is_never_learned_from_and_those_befo
     cut = int((result["faults"]["role"] == "train").sum())
     assert cut > 5 and len(seen) == 300 - cut
     begun, third = np.isclose(seen, 0.0).sum(), np.isclose(seen, 0.2).sum()
-    assert begun - third == cut + (run.run._lengths < 3).sum() - (run.run._lengths == 0).sum()
+    assert begun - third == cut + (run.run.episodes.lengths < 3).sum() - (run.run.episodes.lengths == 0).sum()
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
@@ -130,7 +130,7 @@ def test_a_test_counts_whole_episodes_only():
 def test_a_test_episode_that_faults_is_played_anew_in_its_own_place():
     """By turns the line-up moves on by one seat an episode: each sits everywhere as often as without faults."""
     run, faults = flaky(every=2), list[Fault]()
-    with run._vector(2, "test") as envs:
+    with run.setup.vector_env(2, "test") as envs:
         from marltrain.trainer.evaluating.evaluation import Evaluation
         from marltrain.trainer.seats import Seating
 

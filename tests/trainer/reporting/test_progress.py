@@ -10,8 +10,8 @@ import pytest
 import marltrain as mt
 from marltrain import waiting
 from marltrain.errors import ConfigError
-from marltrain.trainer.budgets import Budgets
 from marltrain.trainer.callbacks import CallbackList, Moment
+from marltrain.trainer.due import Budgets
 from marltrain.trainer.reporting import progress
 from marltrain.trainer.reporting.progress import Progress, ProgressPrinter, announced
 from tests.toys import Identity

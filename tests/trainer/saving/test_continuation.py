@@ -14,11 +14,11 @@ import marltrain as mt
 from marltrain.errors import ConfigError
 from tests.toys import Broken, Identity
 from tests.trainer.reporting.test_tensorboard import scalars
-from tests.trainer.running import Recorder, Student, changed, dqn, ppo, tables, trainer, weights
+from tests.trainer.running import Recorder, Student, change, changed, dqn, ppo, streams_of, tables, trainer, weights
 
 
 def budget(run: mt.DecentralizedTrainer, steps: int) -> None:
-    run.settings = dataclasses.replace(run.settings, steps_per_train=steps)
+    change(run, settings=dataclasses.replace(run.settings, steps_per_train=steps))
 
 
 def test_counters_tables_and_folder_continue_and_budgets_come_on_top():
@@ -81,7 +81,7 @@ def test_schedules_go_on():
     calls: list = []
     run.train(agents, [1, 1], plot=False)
     assert agents[0].hyper.epsilon == pytest.approx(0.5)
-    run.callbacks = (Recorder(calls, ["on_update_end"]),)
+    change(run, callbacks=(Recorder(calls, ["on_update_end"]),))
     run.train(agents, [1, 1], plot=False, go_on=True)
     assert agents[0].hyper.epsilon == 0.0
     assert [steps for _, _, steps in calls] == [36, 48]
@@ -133,7 +133,7 @@ def test_native_games_go_on_in_compiled_code():
     run = trainer("marltrain/CartPole-v1", {}, **env)
     calls: list = []
     run.train(agents, [1], plot=False)
-    run.callbacks = (mt.LambdaCallback(on_collect=lambda moment: calls.append(moment.data["steps"])),)
+    change(run, callbacks=(mt.LambdaCallback(on_collect=lambda moment: calls.append(moment.data["steps"])),))
     result = run.train(agents, [1], plot=False, go_on=True)
     assert (result["num_collected_steps"], result["num_updates"]) == (210, 42)
     assert len(calls) < sum(calls) == 21
@@ -168,7 +168,7 @@ def test_another_trainer_goes_on_with_other_settings_and_another_environment():
     assert result["history"].env_steps.tolist() == [0, 24, 24, 42]
     assert result["episodes"].length.tolist() == [3] * 6 + [6] * 3
     assert result["num_updates"] == 2 + 2 + 3  # 0.2 an env step; it does not wait again
-    assert longer._streams is first._streams
+    assert streams_of(longer) is streams_of(first)
     with pytest.raises(ConfigError, match="another trainer has gone on with the run of this trainer"):
         first.train(agents, [1, 1], plot=False, go_on=True)
 
@@ -245,7 +245,7 @@ def test_what_cannot_be_gone_on_with_is_refused():
 def test_an_opponents_row_is_not_mixed_with_the_means_of_before():
     """Numbers logged between the last test and the next call belong to the next test."""
     agents, run = ppo(), trainer(steps_per_train=6, test_freq=1000)
-    run.callbacks = (mt.LambdaCallback(on_collect=lambda moment: moment.log("steps", moment.env_steps)),)
+    change(run, callbacks=(mt.LambdaCallback(on_collect=lambda moment: moment.log("steps", moment.env_steps)),))
     for number in range(2):
         history = run.train(agents, [1, 1], plot=False, go_on=number > 0)["history"]
     np.testing.assert_array_equal(history["user/steps"], [np.nan, 4.5, 10.5])

@@ -20,7 +20,7 @@ from marltrain.errors import AgentError, ConfigError
 from marltrain.trainer.saving import resume
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from tests.toys import Crowd, Forgetful, Identity
-from tests.trainer.running import SHORT, Student, dqn, ppo, tables, trainer, weights
+from tests.trainer.running import SHORT, Student, change, dqn, ppo, streams_of, tables, trainer, weights
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_another_number_of_threads_is_an_error_unless_it_is_allowed(half, tmp_pa
 def test_other_versions_are_told(half, tmp_path, monkeypatch):
     run = shutil.copytree(half, tmp_path / "run")
     now = resume.versions()
-    monkeypatch.setattr("marltrain.trainer.decentralized.versions", lambda: {**now, "numpy": "9.0"})
+    monkeypatch.setattr("marltrain.trainer.prepare.versions", lambda: {**now, "numpy": "9.0"})
     with pytest.warns(UserWarning, match=r"was written with numpy .*, this is 9\.0"):
         trainer(steps_per_train=33, run_dir=None).train(ppo(), [1, 1], plot=False, resume=run)
 
@@ -149,7 +149,7 @@ def test_a_second_call_of_train_is_resumed_with_what_the_first_left(tmp_path):
         agents = dqn()
         run = trainer(steps_per_train=30, run_dir=folder, callbacks=[Checkpoint(every_steps=1000)])
         run.train(agents, [1, 1], plot=False)
-        run.settings = run.settings.__class__(**{**vars(run.settings), "steps_per_train": steps})
+        change(run, settings=dataclasses.replace(run.settings, steps_per_train=steps))
         return run.train(agents, [1, 1], plot=False), agents
 
     expected, agents = two(60, "whole")
@@ -186,8 +186,8 @@ def test_an_environment_that_cannot_be_brought_back_begins_anew_and_its_rows_are
     assert "episode 4 (seed" in str(told[0].message)
     assert "step 1: played again, player 'player_0' is shown another observation. " in str(told[0].message)
     assert result["episodes"].length.tolist() == [3] * 18  # none has a step of two
-    assert run._streams is not None
-    ring = run._streams.rings[0]
+    assert streams_of(run) is not None
+    ring = streams_of(run).rings[0]
     assert ring.whole.tolist() == [(ring.next[p] != -1).sum() for p in range(2)]
     if make is dqn:
         assert (ring.next[:, 12] == -1).all()  # the moves whose outcome is gone

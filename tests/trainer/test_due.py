@@ -9,7 +9,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.errors import ConfigError
-from marltrain.trainer.evaluating.schedule import TestSchedule, left, passed
+from marltrain.trainer.due import TestSchedule, left, passed
 from tests.toys import Identity
 from tests.trainer.running import Recorder, changed, ppo, tables, trainer, weights
 
@@ -69,7 +69,7 @@ def test_no_tests():
     )
     result = made.train(ppo(), [1, 1])
     assert {call[0] for call in recorder.calls}.isdisjoint({"on_test_start", "on_test_end", 0})
-    assert made.run is not None and made.run.parts.evaluation is None
+    assert made.run is not None and made.run.context.evaluation is None
     assert (result["num_collected_steps"], result["stop_reason"]) == (42, "steps_per_train")
     assert result["reward_metric_stats"] == []
     assert {path.name for path in Path("run").iterdir()} >= {"last", "metrics.png", "history.parquet"}

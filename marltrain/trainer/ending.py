@@ -1,0 +1,74 @@
+"""The end of a run: last agents, tables, plot, `on_train_end`, and closed environments."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from marltrain.errors import raised_by, spoken
+from marltrain.trainer.run import Run
+from marltrain.trainer.saving.checkpoint import newest
+from marltrain.trainer.saving.run_files import save_agents, write_table
+
+
+def finish(run: Run, plot: bool) -> None:
+    """Save the last agents, write the tables and the plot, call `on_train_end`, close the environments.
+
+    Every step runs even if another one fails. The exception that ended the run is raised, or else the first failure;
+    other failures become notes of it.
+    """
+    ended_by, folder = sys.exception(), run.context.folder
+    with run.closing:
+        if not run.started:
+            return
+        errors = [error for work in _last_works(run, plot) if (error := raised_by(work))]
+        leaving = [error for error in errors if isinstance(error, KeyboardInterrupt)]
+        raised = [*leaving, *([] if ended_by is None else [ended_by]), *errors]
+        for error in errors:
+            if error is not raised[0] and spoken(error) != spoken(raised[0]):
+                raised[0].add_note(f"then, when the run was ended: {spoken(error)}")
+        if raised and folder is not None and (complete := newest(folder.path)):
+            raised[0].add_note(f"{complete} is whole: the run can go on from there")
+        if raised and raised[0] is not ended_by:
+            raise raised[0]
+
+
+def _last_works(run: Run, plot: bool) -> list[Callable[[], Any]]:
+    """Return the last steps of a run; a second interrupt skips those that write files."""
+    tables: list[Callable[[], Any]] = [partial(run.history.write, now=True), run.faults.write]
+    tables += [partial(_plot, run)] if plot else []
+    files = [partial(_save_last, run), *(partial(write_table, run, table) for table in tables)]
+    save_last, *write_tables = [partial(_unless_leaving, run, work) for work in files]
+    return [run.updates.settle, save_last, run.context.streams.abandon, *write_tables, partial(_close, run)]
+
+
+def _unless_leaving(run: Run, work: Callable[[], Any]) -> None:
+    """Call one of the last steps, unless a second interrupt has requested an immediate exit."""
+    if not run.interrupts.leaving:
+        work()
+
+
+def _save_last(run: Run) -> None:
+    saved = save_agents(run, "last")
+    run.context.setup.hooks.save_last()
+    if saved is not None:
+        run.events.tell("on_checkpoint", path=saved)
+
+
+def _close(run: Run) -> None:
+    run.finished = True
+    try:
+        run.events.tell("on_train_end", reason=run.reason)
+    finally:
+        run.clock.stop()
+
+
+def _plot(run: Run) -> None:
+    from marltrain.trainer.reporting.plots import draw_run  # loads matplotlib
+
+    if run.context.folder is None:
+        raise RuntimeError("a run without a folder has no plot")
+    path = run.context.folder.path / "metrics.png"
+    draw_run(run.history.tests, run.history.episodes, path, title=run.context.envs.spec.name)

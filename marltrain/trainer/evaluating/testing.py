@@ -1,0 +1,72 @@
+"""Tests during training: when they are played, what they record, and what they save."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from marltrain.trainer.evaluating.evaluation import TestInterrupted, TestResult
+from marltrain.trainer.evaluating.selection import Selected
+from marltrain.trainer.run import Run
+from marltrain.trainer.saving.run_files import save_agents, write_table
+
+
+def test_if_due(run: Run) -> bool:
+    """Play a test if one is due; return False if it was interrupted."""
+    counters = run.counters
+    return not run.due.tests.due(counters.episodes, counters.env_steps) or play_test(run)
+
+
+def last_test(run: Run) -> None:
+    """Play the test at the end of training, unless the last test measured the same agents."""
+    due = run.due.tests.due_at_end(run.counters.episodes, run.counters.env_steps)
+    if due and not run.interrupts.asked and not play_test(run):
+        run.reason = "interrupted"
+
+
+def play_test(run: Run) -> bool:
+    """Play a test, record it, save the best agents, call `stop_fn`; return False if it was interrupted."""
+    context, counters, hooks = run.context, run.counters, run.context.setup.hooks
+    episodes = context.setup.settings.episodes_per_test
+    if context.evaluation is None:
+        raise RuntimeError("a run without tests plays none")
+
+    def on_step(finished: int, steps: int) -> None:
+        hooks.test.at(finished, steps)
+        run.events.tell("on_test_step", finished=finished, episodes=episodes, steps=steps)
+
+    run.updates.settle()
+    run.events.tell("on_test_start", episodes=episodes)
+    hooks.test.start()
+    try:
+        result = context.evaluation.play(
+            context.line_up.units, episodes, rotate=context.rotate, on_step=on_step,
+            on_faults=partial(run.note_faults, role="test"), given_up=lambda: run.interrupts.asked,
+        )  # fmt: skip
+    except TestInterrupted:
+        return False
+    selected = run.selection.add(result.returns, run.masks.applied[0])
+    run.new_best = selected.best
+    run.due.tests.tested_at = (counters.episodes, counters.env_steps)
+    try:
+        run.events.tell("on_test_end", metric=selected.metric, result=result, best=selected.best)
+    finally:  # values logged in on_test_end belong to the row of this test
+        _record(run, selected, result)
+    saved = save_agents(run, "best") if selected.best else None
+    if selected.best:
+        hooks.save_best(counters.episodes)
+    if hooks.stops(selected.metric, counters.episodes):
+        run.stop("stop_fn")
+    if saved is not None:
+        run.events.tell("on_checkpoint", path=saved)
+    return True
+
+
+def _record(run: Run, selected: Selected, result: TestResult) -> None:
+    counters = run.counters
+    run.history.add_test(
+        episodes=counters.episodes, env_steps=counters.env_steps, updates=counters.updates,
+        gradient_steps=counters.gradient_steps, seconds=run.clock.seconds, returns=result.returns.mean(0),
+        num_unfinished=result.num_unfinished, **selected._asdict(),
+    )  # fmt: skip
+    write_table(run, run.history.write)
+    write_table(run, run.faults.write)

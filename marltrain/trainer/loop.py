@@ -1,0 +1,86 @@
+"""The training loop: collect, learn, test, save."""
+
+from __future__ import annotations
+
+import logging
+
+from marltrain.trainer.ending import finish
+from marltrain.trainer.evaluating.testing import last_test, test_if_due
+from marltrain.trainer.run import Run
+from marltrain.trainer.saving.checkpoint import FoundCheckpoint
+from marltrain.trainer.saving.snapshot import checkpoint_if_due, last_checkpoint, restore
+
+LOGGER = logging.getLogger("marltrain")
+
+
+def train(run: Run, found: FoundCheckpoint | None, *, plot: bool) -> None:
+    """Train until a budget is used up or a stop is requested, and finish the run in every case.
+
+    found: checkpoint to resume from, or None.  plot: draw metrics.png at the end.
+    """
+    with run.interrupts:
+        try:
+            if found is None:
+                _start(run)
+            else:
+                _resume(run, found)
+            while not run.over():
+                run.collect()
+                run.learn()
+                test_if_due(run)
+                checkpoint_if_due(run)
+            last_checkpoint(run)
+            last_test(run)
+        except KeyboardInterrupt:
+            run.reason = "interrupted"
+            if run.interrupts.leaving:
+                raise
+        except BaseException as error:
+            run.reason = f"{type(error).__name__}"
+            raise
+        finally:
+            finish(run, plot)
+
+
+def _start(run: Run) -> None:
+    """Start, or continue an earlier call: first test, `train_fn(0, 0)`, reset of the environments."""
+    context, hooks = run.context, run.context.setup.hooks
+    _announce(run)
+    if context.earlier is not None:
+        context.callbacks.restore(context.earlier.callbacks)
+    _check_callbacks(run)
+    if not test_if_due(run):
+        return
+    run.new_best = False
+    if context.earlier is None:
+        hooks.train.start()
+    else:
+        hooks.train.go_on(run.counters.episodes)
+    for unit in context.seating.units:
+        unit.learner.at(run.counters.env_steps)
+    run.begin()
+
+
+def _resume(run: Run, found: FoundCheckpoint) -> None:
+    """Restore the run from a checkpoint; play a test that was due there."""
+    restarted = restore(run, found)
+    run.written_at = run.counters.env_steps
+    _announce(run)
+    with found.taken():
+        run.context.callbacks.restore(found.state.part("callbacks"))
+    _check_callbacks(run)
+    run.tell_starts(restarted.tolist())
+    if run.context.setup.checkpoint is None:  # logged, not a warning: this may be intended
+        LOGGER.warning("%s goes on without a Checkpoint among the callbacks: what comes is not kept", found.path)
+    test_if_due(run)
+
+
+def _announce(run: Run) -> None:
+    run.started = True
+    run.events.tell("on_train_start", agents=run.context.seating.agents, line_up=run.context.line_up.agents)
+
+
+def _check_callbacks(run: Run) -> None:
+    """Raise SaveError for a callback whose state cannot be saved: at the start, not at the first checkpoint."""
+    if run.context.setup.checkpoint is not None:
+        run.context.callbacks.state()

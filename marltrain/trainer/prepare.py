@@ -1,0 +1,238 @@
+"""Preparation of a run: its parts are built and checked before training starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from marltrain.envs import VectorEnv
+from marltrain.envs.faults import closed
+from marltrain.errors import ConfigError, warn
+from marltrain.layout import Array
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.memory.streams import Plan, Streams
+from marltrain.random import child_seed
+from marltrain.spec import EnvSpec
+from marltrain.trainer.callbacks import Callback, CallbackList
+from marltrain.trainer.collecting.double_buffer import check_agents
+from marltrain.trainer.context import RunContext
+from marltrain.trainer.counters import Counters
+from marltrain.trainer.due import Budgets
+from marltrain.trainer.evaluating.evaluation import Evaluation
+from marltrain.trainer.masks import as_mask, check_learners
+from marltrain.trainer.preflight import check_line_up, warn_of_early_end
+from marltrain.trainer.reporting.progress import Progress
+from marltrain.trainer.reporting.run_config import record
+from marltrain.trainer.run import Run
+from marltrain.trainer.saving.checkpoint import FOLDER, FoundCheckpoint, begun, find, run_of
+from marltrain.trainer.saving.continuation import results_of, same_memory
+from marltrain.trainer.saving.resume import call_of, check, check_frames, check_resumable, seed_of, threads, versions
+from marltrain.trainer.saving.run_folder import RunFolder, default_name, existing_folder, new_folder
+from marltrain.trainer.seats import Seating
+from marltrain.trainer.settings import try_team_reward
+from marltrain.trainer.setup import TrainerSetup
+from marltrain.trainer.updating.asynchronous import learning_thread
+from marltrain.trainer.updating.pace import Defaults, check_pace, plans_for
+from marltrain.trainer.updating.scheduler import UpdateScheduler
+
+
+@dataclass(frozen=True)
+class TrainCall:
+    """Arguments of a call of `train`.
+
+    previous: the trainer's last run, or None.  earlier: the run that this call continues (`go_on`), or None.
+    """
+
+    agents: Sequence[Agent]
+    learning_mask: Sequence[Any] | Array
+    exploration_mask: Sequence[Any] | Array | None
+    test_agents: Sequence[Agent] | None
+    resume: str | Path | None
+    any_threads: bool
+    previous: Run | None
+    earlier: Run | None
+
+
+def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[RunContext, FoundCheckpoint | None]:
+    """Build and check the parts of a run; return them, and the checkpoint to resume from.
+
+    stack: gets the functions that close the parts.
+    """
+    found, locked = _found(setup, call.resume, stack)
+    if found is not None:
+        setup = replace(setup, seed=seed_of(found, setup.settings.seed))
+    settings = setup.settings
+    envs = stack.enter_context(closed(setup.vector_env(settings.num_train_envs, "train"), setup.source.name))
+    spec = envs.spec
+    try_team_reward(setup.team_reward, len(spec.players))
+    learning, exploring = _masks(call, spec)
+    seating, line_up = _seatings(setup, call, spec, learning, stack)
+    previous = call.previous if call.earlier is None else call.earlier
+    earlier = None
+    if call.earlier is not None:
+        earlier = results_of(
+            call.earlier,
+            spec,
+            line_up.agents,
+            rotate=call.test_agents is not None,
+            learning=learning,
+            own=call.earlier is call.previous,
+        )
+    manifest = _manifest(setup, call, spec, learning, exploring)
+    if found is not None:
+        check(found, manifest, any_threads=call.any_threads)
+        previous = None  # the checkpoint holds its own memory
+    defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory)
+    for unit in seating.units:
+        check_pace(unit, spec, envs.num_envs, defaults)
+    warn_of_early_end(
+        seating.units, learning, envs.num_envs, defaults, settings.steps_per_train, begun=earlier is not None
+    )
+    evaluation = _evaluation(setup, stack) if settings.tests else None
+    plans = plans_for(seating.units, spec, envs.num_envs, defaults)
+    streams = _streams(previous, envs, seating, plans)
+    schedulers = _schedulers(seating, streams, envs.num_envs, defaults, settings.collect, stack)
+    if earlier is not None:
+        for scheduler in schedulers:
+            scheduler.follow(earlier.counters.updates, earlier.schedulers)
+    folder = _folder(setup, call, found, locked)
+    if folder is not None:
+        stack.callback(folder.release)
+        if setup.checkpoint is not None:  # marks the run as resumable, however early it stops
+            (folder.path / FOLDER).mkdir(exist_ok=True)
+        record(folder.path, setup, spec, call.agents, (learning, exploring))
+    calls = 0 if previous is None else previous.calls
+    budgets = Budgets.of(settings, Counters() if earlier is None else earlier.counters)
+    context = RunContext(
+        setup, envs, evaluation, seating, line_up, call.test_agents is not None, learning, exploring, streams, plans,
+        schedulers, folder, calls + 1, child_seed(setup.seed, "train", calls) if calls else setup.seed, budgets,
+        CallbackList([*_built_in(setup, folder, budgets), *setup.callbacks]), manifest, earlier,
+    )  # fmt: skip
+    return context, found
+
+
+def _found(
+    setup: TrainerSetup, resume: str | Path | None, stack: ExitStack
+) -> tuple[FoundCheckpoint | None, RunFolder | None]:
+    """Lock the folder of the resumed run and read its checkpoint.
+
+    Returns the checkpoint and the folder; each is None if there is none.
+    """
+    if resume is None:
+        return None, None
+    if setup.run_dir is False:
+        raise ConfigError("run_dir=False writes nothing, and resume goes on in a folder: leave one of them out")
+    try:
+        run_dir = run_of(resume)
+        folder = existing_folder(run_dir) if begun(run_dir) else None
+        if folder is not None:
+            stack.callback(folder.release)
+        found = find(resume)
+    except OSError as error:
+        raise ConfigError(f"resume={str(resume)!r} cannot be read: {error.strerror}") from error
+    if setup.run_dir is not None and setup.run_dir.resolve() != run_dir.resolve():
+        raise ConfigError(f"run_dir is {str(setup.run_dir)!r}, and resume goes on in {str(resume)!r}: leave one out")
+    return found, folder
+
+
+def _masks(call: TrainCall, spec: EnvSpec) -> tuple[Array, Array]:
+    """Return the masks (learning, exploring), each [P] bool."""
+    everyone = np.ones(len(spec.players))
+    exploration = everyone if call.exploration_mask is None else call.exploration_mask
+    learning = as_mask(call.learning_mask, spec, "learning_mask", some=True)
+    return learning, as_mask(exploration, spec, "exploration_mask", some=False)
+
+
+def _seatings(
+    setup: TrainerSetup, call: TrainCall, spec: EnvSpec, learning: Array, stack: ExitStack
+) -> tuple[Seating, Seating]:
+    """Return the seats of the agents that train, and of those that play the tests."""
+    seating = Seating(spec, call.agents, setup.seed, stack=True)
+    for unit in seating.units:
+        stack.callback(unit.learner.close)
+    check_learners(spec, call.agents, learning)
+    if setup.settings.double_buffer:
+        check_agents(seating.units)
+    if call.test_agents is None:
+        return seating, seating
+    line_up = Seating(spec, call.test_agents, setup.seed, stack=False, what="test_agents")
+    check_line_up(call.agents, call.test_agents)
+    return seating, line_up
+
+
+def _manifest(setup: TrainerSetup, call: TrainCall, spec: EnvSpec, learning: Array, exploring: Array) -> dict[str, Any]:
+    """Return the facts of the run for the manifest of its checkpoints.
+
+    Raises AgentError for agents that a checkpoint cannot hold, and ConfigError for frame stacks without memory.
+    """
+    if setup.checkpoint is not None:
+        check_resumable([*call.agents, *(call.test_agents or ())])
+        check_frames(spec, memory=setup.checkpoint.settings.memory)
+    return {
+        "seed": setup.seed, "call": call_of(setup, spec, call.agents, call.test_agents, (learning, exploring)),
+        "versions": versions(), "threads": threads(call.agents), "reproducible": spec.reproducible,
+    }  # fmt: skip
+
+
+def _evaluation(setup: TrainerSetup, stack: ExitStack) -> Evaluation:
+    """Return the Evaluation that plays the tests, in environments of its own, which `stack` closes."""
+    num_envs = min(setup.settings.num_test_envs, setup.settings.episodes_per_test)
+    envs = stack.enter_context(closed(setup.vector_env(num_envs, "test"), setup.source.name))
+    return Evaluation(envs, setup.seed, setup.settings.max_test_steps)
+
+
+def _streams(previous: Run | None, envs: VectorEnv, seating: Seating, plans: Mapping[int, Plan]) -> Streams:
+    """Return the streams of a previous run if the same agents hold the same seats, else new ones."""
+    if previous is not None and not previous.context.streams.torn and same_memory(previous, envs.spec, envs.num_envs):
+        before = previous.context
+        pairs = zip(before.seating.agents, seating.agents, strict=True)
+        if repr(before.plans) == repr(plans) and all(old is new for old, new in pairs):
+            return before.streams
+    return Streams(envs.spec, envs.num_envs, plans)
+
+
+def _schedulers(
+    seating: Seating, streams: Streams, num_envs: int, defaults: Defaults, collect: str, stack: ExitStack
+) -> list[UpdateScheduler]:
+    """Return the schedulers of the learners."""
+    learners = [unit for unit in seating.units if unit.learner.needs is not None and not unit.frozen.all()]
+    thread, schedulers = stack.enter_context(learning_thread(collect)), []
+    for unit in learners:
+        stack.callback(unit.learner.act_directly)  # runs also if the next learner is refused
+        schedulers.append(UpdateScheduler(unit, streams, num_envs, defaults, thread))
+    return schedulers
+
+
+def _folder(
+    setup: TrainerSetup, call: TrainCall, found: FoundCheckpoint | None, locked: RunFolder | None
+) -> RunFolder | None:
+    """Return the run's folder: that of the earlier run, the one already locked, a new one, or None."""
+    if call.earlier is not None:
+        known = call.earlier.context.folder
+        return None if known is None else existing_folder(known.path)
+    if found is not None or setup.run_dir is False:
+        return locked
+    if call.resume is None:
+        path = setup.run_dir or setup.runs / default_name(setup.source.name)
+        return new_folder(path, fresh=setup.run_dir is None)
+    if locked is not None and (locked.path / "last").exists() and not (locked.path / FOLDER).exists():
+        locked.release()  # that run has ended without a checkpoint
+        locked = None
+    folder = new_folder(run_of(call.resume)) if locked is None else locked
+    warn(f"{call.resume} holds no finished checkpoint: the run starts anew, in {folder.path}")
+    return folder
+
+
+def _built_in(setup: TrainerSetup, folder: RunFolder | None, budgets: Budgets) -> list[Callback]:
+    """Return the built-in callbacks: TensorBoard files if the run has a folder, and the progress display."""
+    from marltrain.trainer.reporting.tensorboard import TensorBoard  # loads protobuf
+
+    callbacks: list[Callback] = [] if folder is None else [TensorBoard(folder.path)]
+    if setup.settings.progress:
+        callbacks.append(Progress(budgets, setup.printer))
+    return callbacks

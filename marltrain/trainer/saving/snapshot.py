@@ -1,0 +1,132 @@
+"""Snapshot: the complete state of a run, as a checkpoint holds it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from marltrain.errors import warn
+from marltrain.layout import Array
+from marltrain.state import State
+from marltrain.trainer.run import Run
+from marltrain.trainer.saving.checkpoint import FoundCheckpoint, write
+from marltrain.trainer.saving.counts import check_tables, counted, masks
+from marltrain.trainer.saving.resume import check_frames
+
+
+def checkpoint_if_due(run: Run) -> None:
+    """Write a checkpoint if one is due and no environment step is under way."""
+    checkpoint, best, run.new_best = run.context.setup.checkpoint, run.new_best, False
+    if checkpoint is None or run.collector.under_way:
+        return
+    if checkpoint.due(run.counters, run.clock.seconds, best=best):
+        write_checkpoint(run, best=best and checkpoint.settings.best)
+
+
+def last_checkpoint(run: Run) -> None:
+    """Write a checkpoint at the end of training, unless the last one holds the same env step."""
+    if run.context.setup.checkpoint is not None and run.has_begun and run.written_at != run.counters.env_steps:
+        write_checkpoint(run, best=False)
+
+
+def write_checkpoint(run: Run, *, best: bool) -> None:
+    """Write a checkpoint; best: the last test is the best so far."""
+    context, counters, checkpoint = run.context, run.counters, run.context.setup.checkpoint
+    if context.folder is None or checkpoint is None:
+        raise RuntimeError("a run without a folder has no checkpoints")
+    run.updates.wait()  # not settle: a checkpoint must not change how agents act
+    manifest = {**context.manifest, "env_steps": counters.env_steps, "episodes": counters.episodes, "best": best}
+    state = state_of(run, memory=checkpoint.settings.memory)
+    path = write(context.folder.whole(), manifest, state, keep=checkpoint.settings.keep)
+    run.written_at = counters.env_steps
+    run.events.tell("on_checkpoint", path=path)
+
+
+def state_of(run: Run, *, memory: bool) -> State:
+    """Return the complete state of a run; memory: include the rollouts and replay buffers."""
+    context, episodes = run.context, run.episodes
+    state = State(
+        {
+            "counters": vars(run.counters).copy(), "gradient_base": run.updates.base, "seconds": run.clock.seconds,
+            "tested_at": list(run.due.tests.tested_at), "trained": run.calls,
+        },
+        {
+            "returns": episodes.returns, "lengths": episodes.lengths, "masks": run.masks.wanted,
+            "applied": run.masks.applied,
+        },
+    )  # fmt: skip
+    state.add("agents", context.seating.state())
+    if context.line_up is not context.seating:
+        state.add("line_up", context.line_up.state(but=context.seating.agents))
+    schedulers = {str(i): scheduler.state() for i, scheduler in enumerate(context.schedulers)}
+    state.add("courses", State.joined(**schedulers))
+    state.add("actors", run.actors.state())
+    state.add("envs", State({}, context.envs.state()))
+    state.add("judge", run.selection.state())
+    state.add("history", run.history.state())
+    state.add("faults", run.faults.state())
+    state.add("hooks", context.setup.hooks.state())
+    state.add("callbacks", context.callbacks.state())
+    if memory:
+        state.add("memory", context.streams.state())
+    return state
+
+
+def restore(run: Run, found: FoundCheckpoint) -> Array:
+    """Restore a run from a checkpoint; raises SaveError for an invalid one.
+
+    Returns the environments whose running episodes cannot be restored, [n] int64; they begin new episodes.
+    """
+    with found.taken():
+        _restore_parts(run, found)
+        envs, saved = run.context.envs, found.state.part("envs").arrays
+        step, lost = run.receive(partial(envs.restore, saved))
+        new = np.array([e for e, _ in lost], np.int64)
+        if found.memory:
+            run.context.streams.check_shown(step, np.setdiff1d(np.arange(envs.num_envs), new))
+    run.go_on(step)
+    if not found.memory:
+        run.context.streams.arrived(step, None)
+    elif lost:
+        run.context.streams.restart(step, new)
+    run.counters.dropped_steps += run.episodes.restart(new, step)
+    if envs.spec.reproducible:
+        for _, reason in lost:
+            warn(f"{reason}. Its running episode begins anew: the run goes on, but is not exact")
+    return new
+
+
+def _restore_parts(run: Run, found: FoundCheckpoint) -> None:
+    """Restore everything but the environments; raises SaveError or MaskError for invalid values."""
+    context, state, memory = run.context, found.state, found.memory
+    spec = context.envs.spec
+    check_frames(spec, memory=memory)
+    counts = counted(state, found.told, len(spec.players), context.envs.num_envs)
+    wanted, applied = (masks(state, name, spec, context.seating.agents) for name in ("masks", "applied"))
+    context.seating.restore(state.part("agents"))
+    if context.line_up is not context.seating:
+        context.line_up.restore(state.part("line_up"), but=context.seating.agents)
+    vars(run.counters).update(vars(counts.counters))
+    run.due.tests.tested_at, run.calls = counts.tested_at, counts.trained
+    run.updates.base, run.clock.before = counts.gradient_base, counts.seconds
+    run.episodes.returns[...], run.episodes.lengths[...] = counts.returns, counts.lengths
+    if memory:
+        context.streams.restore(state.part("memory"))
+    _restore_masks(run, wanted, applied)
+    for i, scheduler in enumerate(context.schedulers):
+        scheduler.restore(state.part("courses").part(str(i)), memory=memory)
+    run.actors.restore(state.part("actors"))
+    run.selection.restore(state.part("judge"))
+    run.history.restore(state.part("history"))
+    check_tables(run.history, len(run.selection.metrics), counts.counters.episodes)
+    run.faults.restore(state.part("faults"))
+    context.setup.hooks.restore(state.part("hooks"))
+
+
+def _restore_masks(run: Run, wanted: Array, applied: Array) -> None:
+    """Put the masks that were in effect into effect again; masks that a hook has set since then stay pending."""
+    run.masks.set(learning=applied[0], exploring=applied[1])
+    run.apply_masks()
+    if (applied != wanted).any():
+        run.masks.set(learning=wanted[0], exploring=wanted[1])

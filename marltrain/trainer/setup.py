@@ -1,0 +1,46 @@
+"""TrainerSetup: the checked arguments of a trainer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from marltrain.envs import Source, VectorEnv, make_vector
+from marltrain.trainer.callbacks import Callback
+from marltrain.trainer.hooks import FunctionHooks
+from marltrain.trainer.reporting.progress import ProgressPrinter
+from marltrain.trainer.saving.checkpoint import Checkpoint
+from marltrain.trainer.saving.run_folder import RunDir
+from marltrain.trainer.settings import RewardMetric, TeamReward, TrainerSettings
+
+
+@dataclass(frozen=True)
+class TrainerSetup:
+    """The arguments of a trainer, from which its runs are built.
+
+    source: the environment.  seed: the run's seed; a resumed run has the seed of its checkpoint.
+    checkpoint: the Checkpoint among the callbacks.  run_dir: the argument.  runs: folder for the folders of new runs.
+    printer: sets the interval of progress lines.
+    """
+
+    source: Source
+    settings: TrainerSettings
+    seed: int
+    reward_metric: RewardMetric
+    team_reward: TeamReward
+    hooks: FunctionHooks
+    callbacks: tuple[Callback, ...]
+    checkpoint: Checkpoint | None
+    run_dir: RunDir
+    runs: Path
+    printer: ProgressPrinter | None
+
+    def vector_env(self, num_envs: int, role: str) -> VectorEnv:
+        """Return `num_envs` environments; role: "train" or "test"."""
+        settings = self.settings
+        return make_vector(
+            self.source, None, num_envs, vector=settings.vector, role=role,
+            recording=role == "train" and self.checkpoint is not None,
+            num_workers=None if settings.num_workers is None else min(settings.num_workers, num_envs),
+            on_fault=settings.on_fault, max_env_restarts=settings.max_env_restarts, env_timeout=settings.env_timeout,
+        )  # fmt: skip
