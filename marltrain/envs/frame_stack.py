@@ -124,12 +124,12 @@ class _Frames:
         return _stack([*list(kept)[1:], frame])
 
 
-class StackParallel(BaseParallelWrapper):  # type: ignore[misc]
-    """A PettingZoo parallel environment with stacked frames."""
+class _Stacked:
+    """The frames and the spaces of a stacked PettingZoo environment; mixed with a wrapper of its interface."""
 
     def __init__(self, env: Any, num_frames: int) -> None:
         """Wrap `env`."""
-        super().__init__(env)
+        super().__init__(env)  # type: ignore[call-arg]
         self.num_frames = num_frames
         self._frames = _Frames(num_frames)
         self._spaces = {name: _stacked_space(env.observation_space(name), num_frames) for name in env.possible_agents}
@@ -137,6 +137,10 @@ class StackParallel(BaseParallelWrapper):  # type: ignore[misc]
     def observation_space(self, agent: str) -> Space:
         """Return the space of a player's stacked frames."""
         return self._spaces[agent]
+
+
+class StackParallel(_Stacked, BaseParallelWrapper):  # type: ignore[misc]
+    """A PettingZoo parallel environment with stacked frames."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Start an episode; the first frame fills the stack."""
@@ -153,20 +157,10 @@ class StackParallel(BaseParallelWrapper):  # type: ignore[misc]
         return {player: self._frames.add(player, frame) for player, frame in observations.items()}
 
 
-class StackTurns(BaseWrapper):  # type: ignore[misc]
+class StackTurns(_Stacked, BaseWrapper):  # type: ignore[misc]
     """A PettingZoo AEC environment with stacked frames: the observations at a player's own turns."""
 
-    def __init__(self, env: Any, num_frames: int) -> None:
-        """Wrap `env`."""
-        super().__init__(env)
-        self.num_frames = num_frames
-        self._frames = _Frames(num_frames)
-        self._spaces = {name: _stacked_space(env.observation_space(name), num_frames) for name in env.possible_agents}
-        self._turn: str | None = None
-
-    def observation_space(self, agent: str) -> Space:
-        """Return the space of a player's stacked frames."""
-        return self._spaces[agent]
+    _turn: str | None = None
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Start an episode; the first frame fills the stack."""

@@ -166,20 +166,15 @@ def _modules(package: str, namespace: str) -> list[str]:
     return [f"{namespace}/{found.name}" for found in pkgutil.iter_modules(folders) if _VERSIONED.fullmatch(found.name)]
 
 
-def _gymnasium_names() -> list[str]:
-    return [f"gymnasium/{name}" for name in gymnasium.registry]
-
-
-def _pettingzoo_families() -> list[str]:
-    return [found.name for found in pkgutil.iter_modules(pettingzoo.__path__) if found.ispkg]
-
-
 _NAMESPACES: dict[str, Callable[[], list[str]]] = {
-    "gymnasium": _gymnasium_names,
+    "gymnasium": lambda: [f"gymnasium/{name}" for name in gymnasium.registry],
     "marltrain": lambda: [f"marltrain/{name}" for name in GAMES],
     "mpe2": lambda: _modules("mpe2", "mpe2"),
     "pettingzoo": lambda: [
-        name for family in _pettingzoo_families() for name in _modules(f"pettingzoo.{family}", f"pettingzoo/{family}")
+        name
+        for family in pkgutil.iter_modules(pettingzoo.__path__)
+        if family.ispkg
+        for name in _modules(f"pettingzoo.{family.name}", f"pettingzoo/{family.name}")
     ],
 }
 

@@ -257,7 +257,8 @@ class Chunk:
         self._out.episode[e] = episode
         if self._log is not None:
             self._log.begin(e)
-        if self._broken[e] or (self._used[e] and self._must_rebuild(self._adapters[e])):
+        impure = self._source.rebuild or not metadata_of(self._adapters[e].env).get("pure_reset", True)
+        if self._broken[e] or (self._used[e] and impure):
             _close(self._adapters[e], broken=self._broken[e])
             self._adapters[e] = self._build(e)
             self._broken[e] = False
@@ -303,9 +304,6 @@ class Chunk:
         i = self._first + e
         self.faults.append(Fault(kind, i, episode, seed, step, message, traceback, (i,) if cut else ()))
         self._broken[e] = True
-
-    def _must_rebuild(self, adapter: Adapter) -> bool:
-        return self._source.rebuild or not metadata_of(adapter.env).get("pure_reset", True)
 
     def _build(self, e: int) -> Adapter:
         env = make_env(self._source, f"environment {self._first + e} ({self._source.name})", self._render_mode)

@@ -231,8 +231,5 @@ class SubprocVectorEnv(VectorEnv):
 
 def usual_workers(num_envs: int) -> int:
     """Return the default number of workers: one per core, at most one per environment."""
-    return min(num_envs, _cores())
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(num_envs, cores)

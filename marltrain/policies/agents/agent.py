@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from marltrain.errors import AgentError
-from marltrain.layout import Array, Layout, Obs, Space, map_obs
+from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_obs
 from marltrain.policies.agents.agent_learner import AgentLearner
 from marltrain.policies.agents.files import write_agents
 from marltrain.policies.agents.rng import RngMixin
-from marltrain.policies.agents.spaces import action_dtype, action_shape, indexed
+from marltrain.policies.agents.spaces import action_dtype, action_shape, encoded, exploring_rows, in_units, indexed
 from marltrain.policies.batch import Acted, AgentState, Experience
 from marltrain.policies.learner.learner import Learner
 from marltrain.random import child_seed
@@ -130,6 +130,22 @@ class Agent(RngMixin):
                 f"expected one action of {space} a row, shape {(rows, *(space.shape or ()))}"
             )
         return actions.reshape(shape)
+
+    def _act_by_decide(self, observation: Any, legal: Any, explore: Any, rng: Callable[[], np.random.Generator]) -> Any:
+        """Implement `act` by `decide`; `rng` returns the generator to draw from."""
+        layout, space = self._seated()
+        obs, mask, batched = encoded(layout, observation, legal, space)
+        rows = len(arrays_of(obs)[0])
+        exploring = exploring_rows(explore, rows)
+        acted = self.decide(obs, mask, None, turn=np.ones(rows, bool), explore=exploring, rng=rng())
+        action = in_units(space, acted.action)
+        return action if batched else action[0]
+
+    def _set_spaces(self, observation_space: Space | None, action_space: Space | None, frame_stack: int = 1) -> None:
+        """Set the agent's own spaces and their layout; None for spaces that are not known before it takes a seat."""
+        self.observation_space, self.action_space = observation_space, action_space
+        if observation_space is not None:
+            self.layout = Layout(without_mask(observation_space)[0], frame_stack)
 
     def _seated(self) -> tuple[Layout, Space]:
         if self.layout is None or self.action_space is None:

@@ -12,15 +12,9 @@ import numpy as np
 
 from marltrain.config import build, check_function, checked_arguments, setting, validate
 from marltrain.errors import AgentError, SaveError, shown
-from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_obs
+from marltrain.layout import Array, Obs, Space, map_obs
 from marltrain.policies.agents.agent import Agent
-from marltrain.policies.agents.spaces import (
-    described_spaces,
-    encoded,
-    exploring,
-    in_units,
-    spaces_from,
-)
+from marltrain.policies.agents.spaces import described_spaces, spaces_from
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.backends import make_backend
 from marltrain.policies.backends.frameworks import makes_models
@@ -30,7 +24,7 @@ from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.networks import NetworkSpec, default_network, spec_from
 from marltrain.policies.schedules import Schedule
 from marltrain.random import chosen_seed
-from marltrain.spaces import check_actions, describe_space, without_mask
+from marltrain.spaces import check_actions, describe_space
 from marltrain.spec import PlayerSpec
 
 
@@ -113,23 +107,23 @@ class LearningAgent(Agent):
         name = type(self).__name__
         place = _Place(backend=backend, device=device, jit_compile=jit_compile, frame_stack=frame_stack)
         validate(place, name)
-        self.observation_space, self.action_space = observation_space, action_space
-        self.layout = Layout(without_mask(observation_space)[0], place.frame_stack)
+        self._set_spaces(observation_space, action_space, place.frame_stack)
+        layout = self._seated()[0]
         check_actions(action_space)
         self.seed = chosen_seed(seed, name)
-        made = build(self.algorithm_class.Settings, settings, name)
-        self.settings = _with_network(made, self.layout)
+        given = build(self.algorithm_class.Settings, settings, name)
+        self.settings = replace(given, network=default_network(layout)) if given.network is None else given
         self.backend = make_backend(backend, device, jit_compile=place.jit_compile, strategy=strategy)
         for network in (f.name for f in fields(self.settings) if f.name.endswith("network")):
-            given = getattr(self.settings, network)
-            if given is not None and not isinstance(given, NetworkSpec) and not self.backend.is_module(given):
+            model = getattr(self.settings, network)
+            if model is not None and not isinstance(model, NetworkSpec) and not self.backend.is_module(model):
                 raise AgentError(
                     f"{name}: {network} must be a NetworkSpec (MLP(...), CNN(...)), a model of backend {backend!r} or "
-                    f"a function that makes one, got {shown(given)}"
+                    f"a function that makes one, got {shown(model)}"
                 )
-            if makes_models(given) and not isinstance(given, NetworkSpec):
-                check_function(f"{name}: {network}", given)
-        self.algorithm = self.algorithm_class(self.settings, self.layout, action_space)
+            if makes_models(model) and not isinstance(model, NetworkSpec):
+                check_function(f"{name}: {network}", model)
+        self.algorithm = self.algorithm_class(self.settings, layout, action_space)
         self.attach(AlgorithmLearner(self.algorithm, self.backend, [self.seed], draw=True), 0)
 
     def attach(self, learner: AlgorithmLearner, row: int) -> None:
@@ -138,8 +132,8 @@ class LearningAgent(Agent):
 
     def _marks(self) -> list[str]:
         network = self.settings.network
-        told = repr(network) if isinstance(network, NetworkSpec) else _plain(network)["model"]
-        return [f"network={told}", f"backend={self.backend.name!r}", *super()._marks()]
+        text = repr(network) if isinstance(network, NetworkSpec) else _plain(network)["model"]
+        return [f"network={text}", f"backend={self.backend.name!r}", *super()._marks()]
 
     @property
     def hyper(self) -> Any:
@@ -183,14 +177,7 @@ class LearningAgent(Agent):
 
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
         """Return the action; see `Agent.act`."""
-        layout, space = self._seated()
-        obs, mask, batched = encoded(layout, observation, legal, space)
-        rows = len(arrays_of(obs)[0])
-        coin = exploring(explore, rows)
-        rng = self.learner_.rngs("act")[self.row]
-        acted = self.decide(obs, mask, None, turn=np.ones(rows, bool), explore=coin, rng=rng)
-        action = in_units(space, acted.action)
-        return action if batched else action[0]
+        return self._act_by_decide(observation, legal, explore, lambda: self.learner_.rngs("act")[self.row])
 
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
@@ -256,12 +243,6 @@ class LearningAgent(Agent):
         )  # fmt: skip
         agent.learner_.load(0, AgentState(info["learner"], state.arrays))
         return agent
-
-
-def _with_network(settings: Any, layout: Layout) -> Any:
-    if settings.network is not None:
-        return settings
-    return replace(settings, network=default_network(layout))
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from marltrain.config import build, check_function, checked_arguments, setting
 from marltrain.errors import AgentError, ConfigError, SaveError, shown, spoken
-from marltrain.layout import Array, Layout, Obs, Space
+from marltrain.layout import Array, Obs, Space
 from marltrain.policies.agents.agent_learner import what_followed
 from marltrain.policies.agents.external import ExternalAgent, check_legal, seeded
 from marltrain.policies.agents.spaces import action_dtype, action_shape
@@ -28,7 +28,7 @@ from marltrain.policies.learner.learner import Pace
 from marltrain.policies.memory.config import Replay, Rollouts, chosen_memory
 from marltrain.policies.schedules import Schedule
 from marltrain.random import MOST_SEED, chosen_seed
-from marltrain.spaces import action_bounds, without_mask
+from marltrain.spaces import action_bounds
 
 Loss = Callable[[Any, "LossBatch"], Any]
 
@@ -143,10 +143,8 @@ class CustomAgent(ExternalAgent):
         if not isinstance(jit_compile, bool):
             raise ConfigError(f"CustomAgent: jit_compile must be True or False, got {shown(jit_compile)}")
         self.act_fn, self.after_update = act_fn, after_update
-        self.observation_space, self.action_space = observation_space, action_space
+        self._set_spaces(observation_space, action_space)
         self.seed = None if seed is None else chosen_seed(seed, "CustomAgent")
-        if observation_space is not None:
-            self.layout = Layout(without_mask(observation_space)[0])
         self.settings = build(CustomSettings, settings, "CustomAgent")
         self.hyper = Hyperparameters(self.settings, "CustomAgent")
         self.memory: Replay | Rollouts = chosen_memory(memory, (Replay, Rollouts), "CustomAgent")

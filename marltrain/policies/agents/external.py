@@ -9,21 +9,14 @@ from typing import Any
 import numpy as np
 
 from marltrain.errors import AgentError, SaveError, shown
-from marltrain.layout import Array, Layout, Obs, arrays_of, map_obs
+from marltrain.layout import Array, Obs, map_obs
 from marltrain.policies.agents.agent import Agent
-from marltrain.policies.agents.spaces import (
-    described_spaces,
-    encoded,
-    exploring,
-    in_units,
-    spaces_from,
-)
+from marltrain.policies.agents.spaces import described_spaces, spaces_from
 from marltrain.policies.batch import Acted, Needs
 from marltrain.policies.learner.learner import PURPOSES, Learner, Pace
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.random import MOST_SEED, fresh_seed, generator, restored, state_of
-from marltrain.spaces import without_mask
 from marltrain.state import State
 
 
@@ -76,8 +69,7 @@ class ExternalAgent(Agent):
             here = self.described()
             if self.layout is not None and any(here[name] != info[name] for name in here):
                 raise SaveError(f"the saved agent is of other spaces than those of its seat: {shown(here)}")
-            self.observation_space, self.action_space = spaces_from(info)
-            self.layout = Layout(without_mask(self.observation_space)[0], info["frame_stack"])
+            self._set_spaces(*spaces_from(info), info["frame_stack"])
 
     @property
     def learns(self) -> bool:
@@ -93,13 +85,7 @@ class ExternalAgent(Agent):
 
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
         """Return the action; see `Agent.act`."""
-        layout, space = self._seated()
-        obs, mask, batched = encoded(layout, observation, legal, space)
-        rows = len(arrays_of(obs)[0])
-        coin = exploring(explore, rows)
-        rng = self.learner().rngs("act")[0]
-        action = in_units(space, self.decide(obs, mask, None, turn=np.ones(rows, bool), explore=coin, rng=rng).action)
-        return action if batched else action[0]
+        return self._act_by_decide(observation, legal, explore, lambda: self.learner().rngs("act")[0])
 
 
 class ExternalLearner(Learner):

@@ -12,12 +12,12 @@ from gymnasium import spaces
 
 from marltrain.config import check_function, checked_arguments
 from marltrain.errors import AgentError, SpecError, shown
-from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_obs
+from marltrain.layout import Array, Obs, Space, arrays_of, map_obs
 from marltrain.policies.agents.agent import Agent
-from marltrain.policies.agents.spaces import described_spaces, encoded, in_units, spaces_from
+from marltrain.policies.agents.spaces import described_spaces, encoded, spaces_from
 from marltrain.policies.batch import Acted, AgentState
 from marltrain.random import MOST_SEED, chosen_seed
-from marltrain.spaces import action_bounds, without_mask
+from marltrain.spaces import action_bounds
 from marltrain.spec import PlayerSpec
 
 
@@ -29,18 +29,12 @@ class RandomAgent(Agent):
         self, observation_space: Space | None = None, action_space: Space | None = None, *, seed: int | None = None
     ) -> None:
         """Store the spaces and the seed; the default values come from the seat and the run."""
-        self.observation_space, self.action_space = observation_space, action_space
+        self._set_spaces(observation_space, action_space)
         self.seed = None if seed is None else chosen_seed(seed, "RandomAgent")
-        if observation_space is not None:
-            self.layout = Layout(without_mask(observation_space)[0])
 
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
         """Return a random legal action, or one per row for a batch."""
-        layout, space = self._seated()
-        obs, mask, batched = encoded(layout, observation, legal, space)
-        rows = len(arrays_of(obs)[0])
-        action = in_units(space, _random_actions(space, mask, rows, self.rng))
-        return action if batched else action[0]
+        return self._act_by_decide(observation, legal, False, lambda: self.rng)
 
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
@@ -50,15 +44,14 @@ class RandomAgent(Agent):
 
     def state(self) -> AgentState:
         """Return the spaces, if they are known, and the seed."""
-        stack = 1 if self.layout is None else self.layout.stack
-        kept = {
+        info = {
             "type": "random",
             **described_spaces(self.observation_space, self.action_space),
             "seed": self.seed,
-            "stack": stack,
+            "stack": 1 if self.layout is None else self.layout.stack,
             "any_seat": self.any_seat,
         }
-        return AgentState(kept, {})
+        return AgentState(info, {})
 
     @classmethod
     def from_state(cls, state: AgentState) -> RandomAgent:
@@ -103,9 +96,7 @@ class FunctionAgent(Agent):
         if not callable(function):
             raise AgentError(f"FunctionAgent needs a function, got {shown(function)}")
         self.function = function
-        self.observation_space, self.action_space = observation_space, action_space
-        if observation_space is not None:
-            self.layout = Layout(without_mask(observation_space)[0])
+        self._set_spaces(observation_space, action_space)
 
     def sit(self, player: PlayerSpec, seed: int) -> None:
         """Take a seat; raises ConfigError if the function does not accept the seat's arguments."""

@@ -35,7 +35,7 @@ def encoded(layout: Layout, observation: Any, legal: Any, space: Space) -> tuple
     return obs, legal, batched
 
 
-def exploring(explore: Any, rows: int) -> Array:
+def exploring_rows(explore: Any, rows: int) -> Array:
     """Return the argument `explore` of `act` as [rows] bool; raises AgentError for a wrong shape or dtype."""
     values = np.asarray(explore)
     if values.dtype.kind not in "bui" or values.shape not in ((), (rows,)):

@@ -18,7 +18,7 @@ from tianshou.utils.torch_utils import policy_within_training_step
 
 from marltrain.config import build, setting
 from marltrain.errors import AgentError, ConfigError, SaveError
-from marltrain.layout import Array, Layout, Obs
+from marltrain.layout import Array, Obs
 from marltrain.policies.agents.external import ExternalAgent, check_legal, seeded
 from marltrain.policies.agents.tianshou.acting import masking, raw_actions, to_raw, to_units
 from marltrain.policies.agents.tianshou.buffer import ReplayView, RolloutView, StreamBuffer
@@ -29,7 +29,6 @@ from marltrain.policies.memory.config import Replay, Rollouts, chosen_memory
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.random import MOST_SEED
-from marltrain.spaces import without_mask
 from marltrain.spec import PlayerSpec
 
 NAMES = {"loss": "loss/total", "vf_loss": "loss/critic", "ent_loss": "entropy"}
@@ -75,9 +74,7 @@ class _TianshouAgent(ExternalAgent):
         policy = algorithm.policy
         self.algorithm: Any = algorithm
         self.seed = seed
-        self.observation_space, self.action_space = policy.observation_space, policy.action_space
-        if self.observation_space is not None:
-            self.layout = Layout(without_mask(self.observation_space)[0])
+        self._set_spaces(policy.observation_space, policy.action_space)
         if policy.action_scaling and not policy.action_space.is_bounded():
             raise AgentError(
                 f"{name}: the policy scales its actions to {policy.action_space}, which has no bounds: make the policy "
