@@ -39,7 +39,7 @@ _LOW = 2**32 - 1
 
 def reads(ring: Ring, needs: Needs) -> bool:
     """Return whether compiled code supports these transitions: single steps, one observation array, no extras."""
-    return ring.history is None and len(ring.obs) == 1 and needs.n_step == 1 and not needs.columns
+    return ring.deepest == 1 and len(ring.obs) == 1 and needs.n_step == 1 and not needs.columns
 
 
 class Reading:

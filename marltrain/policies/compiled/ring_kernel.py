@@ -32,7 +32,7 @@ from a decision.  Of each column: the address of its source [P, E, ...] (`_from`
 def takes(ring: Ring) -> bool:
     """Return whether compiled code can write the rows of a ring."""
     columns = len(ring.obs) + (ring.legal is not None), 1 + len(ring.extras)
-    return ring.history is None and isinstance(ring.players, slice) and max(columns) <= MOST_COLUMNS
+    return ring.deepest == 1 and isinstance(ring.players, slice) and max(columns) <= MOST_COLUMNS
 
 
 def told_of(ring: Ring, step: Step, action: Array, extras: dict[str, Array]) -> Array:
@@ -43,7 +43,7 @@ def told_of(ring: Ring, step: Step, action: Array, extras: dict[str, Array]) -> 
     t["first"] = ring.group.players[0]
     for name in ("next", "reward", "acted", "learning", "learnable", "whole"):
         t[name] = address_of(getattr(ring, name))
-    shown = [(array, ring.obs[name]) for name, array in ring.frames.newest(step.obs[group]).items()]
+    shown = [(array, ring.obs[name]) for name, array in ring.stored(step.obs[group]).items()]
     legal = step.legal[group]
     shown += [] if legal is None or ring.legal is None else [(legal, ring.legal)]
     chosen = [(action, ring.action), *((extras[name], column) for name, column in ring.extras.items())]

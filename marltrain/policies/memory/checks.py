@@ -49,7 +49,7 @@ def check_rows(ring: Ring, state: State, now: int, oldest: int) -> dict[str, Arr
     held = now + 1 - oldest
     saved = {
         name: rows.array(name, column.dtype, (players, held, *column.shape[2:]))
-        for name, column in ring.columns().items()
+        for name, column in ring.columns.items()
     }
     times = np.arange(oldest, now + 1)[None, :, None]
     acted = saved["acted"]

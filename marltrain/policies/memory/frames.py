@@ -8,164 +8,136 @@ frames of the player's own decisions and pads with the first frame (gymnasium's 
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Protocol
+from collections.abc import Mapping
 
 import numpy as np
 
 from marltrain.errors import SpecError
-from marltrain.layout import Array, Layout, Obs
-from marltrain.spec import Group
+from marltrain.layout import Array, Obs
+from marltrain.policies.batch import Column
+from marltrain.policies.memory.ring import Ring
+from marltrain.spec import EnvSpec, Step
 
 CHECKED_IN_FULL = 64  # batch steps; afterwards one environment is compared per batch step
 
 
-class Frames:
-    """The arrays of a layout that hold stacked frames.
-
-    depths: array name -> number of frames, for stacked images only.  deepest: the largest depth, or 1.
-    """
-
-    def __init__(self, layout: Layout) -> None:
-        """Read the depths from the layout's image parts."""
-        self.layout = layout
-        self.depths = {part.name or "image": part.stack for part in layout.images if part.stack > 1}
-        self.deepest = max(self.depths.values(), default=1)
-
-    @cached_property
-    def shapes(self) -> dict[str, tuple[tuple[int, ...], type]]:
-        """Array name -> (shape, dtype) of the stored array: the newest frame of a stack, other arrays unchanged."""
-        whole = self.layout.shapes
-        return {name: (shape[1:] if name in self.depths else shape, dtype) for name, (shape, dtype) in whole.items()}
-
-    def named(self, obs: Obs) -> dict[str, Array]:
-        """Return the observation's arrays by name."""
-        return obs if isinstance(obs, dict) else {next(iter(self.layout.shapes)): obs}
-
-    def newest(self, obs: Obs) -> dict[str, Array]:
-        """Return views [P, E, ...] of the stored part of an observation [P, E, *O]."""
-        named = self.named(obs)
-        if not self.depths:
-            return named
-        return {name: array[:, :, -1] if name in self.depths else array for name, array in named.items()}
-
-    def joined(self, arrays: dict[str, Array]) -> Obs:
-        """Return arrays by name in the layout's observation format: a single array or a mapping."""
-        return next(iter(arrays.values())) if self.layout.single else arrays
+def ring_of(spec: EnvSpec, index: int, num_envs: int, rows: int, extras: Mapping[str, Column]) -> Ring:
+    """Return the ring of a group, which stores stacked images frame by frame."""
+    stacked = any(part.stack > 1 for part in spec.groups[index].layout.images)
+    return (FrameRing if stacked else Ring)(spec, index, num_envs, rows, extras)
 
 
-class FrameRows(Protocol):
-    """The rows of a ring whose images are stacked; see `Ring` for its attributes and methods."""
+class FrameRing(Ring):
+    """A ring whose images are stacked frames.
 
-    names: list[str]
-    frames: Frames
-    group: Group
-    num_envs: int
-    capacity: int
-    now: int
-    oldest: int
-    next: Array
-
-    @property
-    def axes(self) -> tuple[int, int, int]:
-        """(P, C, E)."""
-
-    def cells(self, times: Array) -> Array:
-        """Return the cells of [P, E] times."""
-
-    def moved(self, cells: Array, times: Array) -> Array:
-        """Return the cells of the same players and environments at other times."""
-
-    def read(self, column: Array, cells: Array) -> Array:
-        """Return a column's values at cells."""
-
-    def drawable(self, cells: Array) -> Array:
-        """Return whether transitions may be drawn from the rows at cells."""
-
-    def obs_at(self, cells: Array) -> Obs:
-        """Return observations at cells."""
-
-    def after(self, cells: Array, pointers: Array) -> tuple[Obs, Array | None]:
-        """Return the next observations and legal actions of rows whose `next` is `pointers`."""
-
-
-class FrameHistory:
-    """The previous decision of each decision, for a ring with stacked images.
-
+    depths: array name -> number of frames, for stacked images only.
     previous: [P, C, E] int64, time of the player's previous decision in the same episode; -1 for the first.
-    complete: [P, C, E] bool, whether the ring still holds all frames of the row's stack.
     """
 
-    def __init__(self, ring: FrameRows) -> None:
-        """Allocate the arrays for a ring."""
-        self.ring = ring
-        self.previous = np.full(ring.axes, -1, np.int64)
-        self.complete = np.ones(ring.axes, bool)
+    previous: Array
+    complete: Array
 
-    def begin(self, before: Array) -> None:
-        """Set `previous` of the newest row to the times `before` [P, E], -1 for none, and compute `complete`."""
-        ring, slot = self.ring, self.ring.now % self.ring.capacity
+    def __init__(self, spec: EnvSpec, index: int, num_envs: int, rows: int, extras: Mapping[str, Column]) -> None:
+        """Allocate the rows, see `Ring`."""
+        images = spec.groups[index].layout.images
+        self.depths = {part.name or "image": part.stack for part in images if part.stack > 1}
+        self.deepest = max(self.depths.values())
+        super().__init__(spec, index, num_envs, rows, extras)
+
+    def _obs_kinds(self) -> dict[str, tuple[tuple[int, ...], type]]:
+        """See `Rows`: of a stack, the newest frame."""
+        kinds = super()._obs_kinds()
+        return {name: (shape[1:] if name in self.depths else shape, dtype) for name, (shape, dtype) in kinds.items()}
+
+    def _hold(self, columns: dict[str, Array]) -> None:
+        """See `Rows`; the first columns lack those of this class."""
+        if "previous" not in columns:
+            columns |= {"previous": np.full(self.axes, -1, np.int64), "complete": np.ones(self.axes, bool)}
+        super()._hold(columns)
+        self.previous, self.complete = columns["previous"], columns["complete"]
+
+    def stored(self, obs: Obs) -> dict[str, Array]:
+        """See `Rows`: of a stack, the newest frame."""
+        return {name: array[:, :, -1] if name in self.depths else array for name, array in self.named(obs).items()}
+
+    def restart(self, step: Step, envs: Array) -> None:
+        """See `Ring`; the replaced rows are the first ones of episodes."""
+        super().restart(step, envs)
+        slot = self.now % self.capacity
+        self.previous[:, slot, envs], self.complete[:, slot, envs] = -1, True
+
+    def _end(self, time: int, step: Step, ended: Array, before: Array) -> Array:
+        """See `Ring`; compares the final observations."""
+        closed, cells, left = ended & (before >= 0), self.cells(before), super()._end(time, step, ended, before)
+        self._check(step.final_obs[self.index], closed, cells, "at the end", self.read(self.next, cells))
+        return left
+
+    def _begin(self, time: int, step: Step, before: Array) -> None:
+        """See `Ring`; links the row to the times `before` [P, E] and compares the observations."""
+        super()._begin(time, step, before)
+        slot, now = time % self.capacity, np.full_like(before, time)
         self.previous[:, slot] = before
         complete = np.ones(before.shape, bool)
-        for _ in range(ring.frames.deepest - 1):
-            complete &= (before < 0) | (before >= ring.oldest)
+        for _ in range(self.deepest - 1):
+            complete &= (before < 0) | (before >= self.oldest)
             reached = complete & (before >= 0)
-            earlier = ring.read(self.previous, ring.cells(before))
-            before = np.where(reached, earlier, -1)
+            before = np.where(reached, self.read(self.previous, self.cells(before)), -1)
         self.complete[:, slot] = complete
+        self._check(step.obs[self.index], step.turn[self.index], self.cells(now), "at a decision")
 
-    def forget(self, slot: int) -> Array:
-        """Mark rows whose stacks need a frame of this slot as incomplete; return the drawable rows lost, [P] int64."""
-        ring = self.ring
-        following = ring.next[:, slot]
-        lost = np.zeros(ring.group.size, np.int64)
-        for _ in range(ring.frames.deepest - 1):
-            player, env = np.nonzero((following >= 0) & (following <= ring.now))
-            cells = ring.cells(following)[player, env]
-            complete = self.complete.reshape(-1)
-            known = ring.read(ring.next, cells)
-            gone = ring.drawable(cells)
-            lost += np.bincount(player[gone], minlength=ring.group.size)
-            complete[cells] = False
+    def _forget(self, slot: int) -> None:
+        """See `Ring`; rows whose stacks need a frame of this slot become incomplete."""
+        following = self.next[:, slot]
+        for _ in range(self.deepest - 1):
+            player, env = np.nonzero((following >= 0) & (following <= self.now))
+            cells = self.cells(following)[player, env]
+            known = self.read(self.next, cells)
+            self.whole -= np.bincount(player[self.drawable(cells)], minlength=self.group.size)
+            self.complete.reshape(-1)[cells] = False
             following = np.full_like(following, -1)
             following[player, env] = known
-        return lost
+        super()._forget(slot)
 
-    def chain(self, cells: Array) -> Array:
-        """Return the cells of the frames in each row's stack, [..., deepest] int64, oldest first."""
-        ring = self.ring
-        chain = np.empty((*cells.shape, ring.frames.deepest), np.int64)
+    def _arrays_at(self, cells: Array) -> dict[str, Array]:
+        """See `Rows`; the frames of stacks are joined, oldest first."""
+        chain = np.empty((*cells.shape, self.deepest), np.int64)
         chain[..., -1] = cells
-        for i in range(ring.frames.deepest - 2, -1, -1):
+        for i in range(self.deepest - 2, -1, -1):
             newer = chain[..., i + 1]
-            before = ring.read(self.previous, newer)
-            chain[..., i] = np.where(before >= 0, ring.moved(newer, before), newer)
-        return chain
+            before = self.read(self.previous, newer)
+            chain[..., i] = np.where(before >= 0, self.shifted(newer, before), newer)
+        return {
+            name: self.read(column, chain[..., -self.depths[name] :] if name in self.depths else cells)
+            for name, column in self.obs.items()
+        }
 
-    def check(self, obs: Obs, wanted: Array, rebuilt_from: Array, when: str, ends: Array | None = None) -> None:
+    def _final(self, name: str, entries: Array, last: Array) -> Array:
+        """See `Rows`; the stacks of the last decisions hold the earlier frames."""
+        newest = super()._final(name, entries, last)
+        return np.concatenate([last[:, 1:], newest[:, None]], 1) if name in self.depths else newest
+
+    def _check(self, obs: Obs, wanted: Array, cells: Array, when: str, pointers: Array | None = None) -> None:
         """Compare the environment's stacks with the rebuilt stacks; raises SpecError if they differ.
 
-        wanted: [P, E] bool.  rebuilt_from: [P, E] cells.  ends: [P, E] end entries for final observations.
+        wanted: [P, E] bool.  cells: [P, E], the rows to rebuild from.
+        pointers: [P, E], pointers of the rows to end entries, for final observations.
         """
-        ring = self.ring
-        if ring.now >= CHECKED_IN_FULL:
-            wanted = wanted & (np.arange(ring.num_envs) == ring.now % ring.num_envs)
-        wanted = wanted & ring.read(self.complete, rebuilt_from)
-        player, env = np.nonzero(wanted)
+        if self.now >= CHECKED_IN_FULL:
+            wanted = wanted & (np.arange(self.num_envs) == self.now % self.num_envs)
+        player, env = np.nonzero(wanted & self.read(self.complete, cells))
         if len(player) == 0:
             return
-        cells = rebuilt_from[player, env]
-        links = np.full(len(cells), -1, np.int64) if ends is None else -2 - ends[player, env]
-        rebuilt = ring.frames.named(ring.obs_at(cells) if ends is None else ring.after(cells, links)[0])
-        for name in ring.frames.depths:
-            came = ring.frames.named(obs)[name][player, env]
-            same = (came == rebuilt[name]).reshape(len(cells), -1).all(1)
+        there = cells[player, env]
+        rebuilt = self.named(self.obs_at(there) if pointers is None else self.after(there, pointers[player, env])[0])
+        for name in self.depths:
+            came = self.named(obs)[name][player, env]
+            same = (came == rebuilt[name]).reshape(len(there), -1).all(1)
             if not same.all():
                 raise SpecError(self._misfit(name, player[~same][0], env[~same][0], when))
 
     def _misfit(self, name: str, player: int, env: int, when: str) -> str:
         return (
-            f"player {self.ring.names[player]!r} in environment {env}, batch step {self.ring.now}: the stacked frames "
+            f"player {self.names[player]!r} in environment {env}, batch step {self.now}: the stacked frames "
             f"of image {name!r} {when} are not those that this player saw at its own decisions in this episode, with "
             "the first one repeated before it. "
             "Stack frames in that way (gymnasium's FrameStackObservation, padding_type='reset'), or build the "

@@ -140,7 +140,7 @@ class UniformReader(Reader):
         pointers, reward = ring.read(ring.next, cells), ring.read(ring.reward, cells)
         steps = np.ones(cells.shape, np.int64)
         for i in range(1, self.needs.n_step):
-            onward = ring.moved(cells, pointers)
+            onward = ring.shifted(cells, pointers)
             following = ring.read(ring.next, onward)
             go = (pointers >= 0) & (following != -1) & ring.may_learn(onward)
             if not go.any():
@@ -222,7 +222,7 @@ class RolloutReader(Reader):
     def holds(self, time: int) -> bool:
         """Return whether a row of batch step `time` is not taken yet, or holds a frame of such a row."""
         ring = self.ring
-        depth = ring.frames.deepest
+        depth = ring.deepest
         if depth == 1 and time < self.earliest:
             return False
         times = np.full((len(self._players), ring.num_envs), time)
@@ -244,8 +244,8 @@ class RolloutReader(Reader):
         pointers = ring.next[self._players[:, None], times % ring.capacity]
         fresh = (pointers != -1) & (ring.whole_since(pointers) > self._taken)
         fresh &= (times >= self._since[:, None])[:, :, None]
-        if ring.history is not None:  # frames may have been overwritten before this reader protected them
-            fresh &= ring.history.complete[self._players[:, None], times % ring.capacity]
+        if ring.complete is not None:  # frames may have been overwritten before this reader protected them
+            fresh &= ring.complete[self._players[:, None], times % ring.capacity]
         seat, env, i = np.nonzero(fresh.transpose(0, 2, 1))
         return seat, (self._players[seat] * ring.capacity + times[i] % ring.capacity) * ring.num_envs + env
 
@@ -253,7 +253,7 @@ class RolloutReader(Reader):
         ring = self.ring
         pointers = ring.read(ring.next, cells)
         linked = np.zeros(cells.shape, bool)
-        linked[:, :-1] = (pointers[:, :-1] >= 0) & (ring.moved(cells, pointers)[:, :-1] == cells[:, 1:])
+        linked[:, :-1] = (pointers[:, :-1] >= 0) & (ring.shifted(cells, pointers)[:, :-1] == cells[:, 1:])
         wanted = valid & ~linked
         boot_obs, boot_legal = self._boots(cells, pointers, wanted)
         terminated = ring.read(ring.terminated, cells)

@@ -19,7 +19,7 @@ def ring_state(ring: Ring) -> State:
     """
     held = ring.held()
     made = State.joined(
-        rows=State({}, {name: column[:, held] for name, column in ring.columns().items()}), ends=ring.ends.state()
+        rows=State({}, {name: column[:, held] for name, column in ring.columns.items()}), ends=ring.ends.state()
     )
     made.info |= {"capacity": ring.capacity, "now": ring.now, "oldest": ring.oldest}
     made.arrays |= {"open": ring.open, "whole": ring.whole, "turn": ring.turn}
@@ -44,9 +44,9 @@ def check_shown(ring: Ring, step: Step, envs: Array) -> None:
     if (turn != ring.turn[:, envs]).any():
         raise SaveError(f"the memory of {', '.join(ring.names)}: other players have the turn in the environments")
     cells = ring.cells(np.full(ring.open.shape, ring.now))[:, envs]
-    wanted = turn if ring.history is None else turn & ring.read(ring.history.complete, cells)
-    rebuilt = ring.frames.named(ring.obs_at(cells))
-    for name, array in ring.frames.named(step.obs[ring.index]).items():
+    wanted = turn if ring.complete is None else turn & ring.read(ring.complete, cells)
+    rebuilt = ring.named(ring.obs_at(cells))
+    for name, array in ring.named(step.obs[ring.index]).items():
         same = (array[:, envs] == rebuilt[name]).reshape(*wanted.shape, -1).all(-1)
         if not same[wanted].all():
             player, env = np.argwhere(wanted & ~same)[0]

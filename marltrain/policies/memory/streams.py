@@ -15,6 +15,7 @@ from marltrain.checks import check_memory
 from marltrain.errors import AgentError, ConfigError, EnvError, SaveError
 from marltrain.layout import Array
 from marltrain.policies.batch import Column, Needs
+from marltrain.policies.memory.frames import ring_of
 from marltrain.policies.memory.readers import RolloutReader, UniformReader
 from marltrain.policies.memory.ring import Ring
 from marltrain.policies.memory.snapshot import check_shown, restore_ring, ring_state
@@ -54,7 +55,7 @@ class Streams:
         self.torn = False  # True after an interrupt while rows are written: the groups may differ in time
         try:
             check_memory("the rings", self._size(plans))
-            self.rings = {g: Ring(spec, g, num_envs, plan.rows, plan.columns) for g, plan in plans.items()}
+            self.rings = {g: ring_of(spec, g, num_envs, plan.rows, plan.columns) for g, plan in plans.items()}
         except (MemoryError, SaveError) as error:
             rows = max(plan.rows for plan in plans.values())
             raise ConfigError(
@@ -64,7 +65,7 @@ class Streams:
 
     def _size(self, plans: Mapping[int, Plan]) -> int:
         """Return the bytes that the plans need."""
-        steps = {g: Ring(self.spec, g, 1, 1, plan.columns).step_size for g, plan in plans.items()}
+        steps = {g: ring_of(self.spec, g, 1, 1, plan.columns).step_size for g, plan in plans.items()}
         return sum(steps[g] * plan.rows * self.num_envs for g, plan in plans.items())
 
     def arrived(self, step: Step, reward: Array | None = None) -> None:

@@ -131,7 +131,7 @@ class StreamBuffer(ReplayBuffer):
         """Return the cells of the next rows, and whether each exists and may be learned from."""
         ring = self.ring
         pointers = ring.read(ring.next, cells)
-        following = ring.moved(cells, pointers)
+        following = ring.shifted(cells, pointers)
         return following, (pointers >= 0) & ring.drawable(following)
 
 

@@ -1,0 +1,177 @@
+"""The rows of a ring buffer: their columns, and reading at cells.
+
+A row holds one decision and the reward until the player's next decision. The time of a row is the number of its batch
+step, counted from the first recorded one. The row is in slot `time % C`. Pointers between rows are times, so they stay
+valid when the capacity grows. A cell is the flat index of one row of one player in one environment: the index into a
+column's first three axes [P, C, E] flattened.
+
+A row is open until the player's next decision or the end of its part in the episode. After that, the row is whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.layout import Array, Obs
+from marltrain.policies.batch import Column
+from marltrain.policies.memory.ends import EndTable
+from marltrain.spec import EnvSpec
+
+
+class Rows:
+    """The rows of one group, in columns [P, C, E, ...]: obs, legal, action, extras, reward, acted, next, terminated.
+
+    columns: the columns by their saved names; the attributes are the same arrays.
+    now: time of the newest row, -1 before the first.
+    oldest: time of the oldest row.
+    next: int64, time of the player's next decision; -1 while open; -2-k if its part ended, see entry k of `ends`.
+    learnable: [P, C] bool, whether transitions may be drawn from the decisions of the batch step.
+    deepest: frames in the deepest stack of images; 1 if no images are stacked.
+    complete: bool, whether all frames of the row's stacks are there; None if no images are stacked.
+    """
+
+    deepest = 1
+    complete: Array | None = None
+
+    def __init__(self, spec: EnvSpec, index: int, num_envs: int, capacity: int, extras: Mapping[str, Column]) -> None:
+        """Allocate the columns for `capacity` batch steps."""
+        self.index, self.group, self.num_envs, self.capacity = index, spec.groups[index], num_envs, capacity
+        group, space = self.group, self.group.action_space
+        self.names = [spec.names[player] for player in group.players]
+        self.now, self.oldest = -1, 0
+        kinds: dict[str, tuple[tuple[int, ...], Any]] = {
+            "action": (group.action_shape, group.action_dtype), "reward": ((), np.float32), "acted": ((), bool),
+            "terminated": ((), bool), "next": ((), np.int64),
+        }  # fmt: skip
+        if group.masked and isinstance(space, spaces.Discrete):
+            kinds["legal"] = ((int(space.n),), bool)
+        kinds |= {f"obs/{name}": kind for name, kind in self._obs_kinds().items()}
+        kinds |= {f"extras/{name}": (column.shape, column.dtype) for name, column in extras.items()}
+        columns = {name: np.zeros((*self.axes, *shape), dtype) for name, (shape, dtype) in kinds.items()}
+        self._hold({**columns, "learnable": np.ones(self.axes[:2], bool)})
+        self.next.fill(-1)
+        self.ends = EndTable(self.obs, self.legal)
+
+    def _obs_kinds(self) -> dict[str, tuple[tuple[int, ...], type]]:
+        """Return name -> (shape, dtype) of the stored arrays of an observation."""
+        return self.group.layout.shapes
+
+    def _hold(self, columns: dict[str, Array]) -> None:
+        """Set `columns` and the attributes for them."""
+        self.columns = columns
+        self.action, self.reward, self.acted = columns["action"], columns["reward"], columns["acted"]
+        self.terminated, self.next, self.learnable = columns["terminated"], columns["next"], columns["learnable"]
+        self.legal = columns.get("legal")
+        self.obs, self.extras = (
+            {name.removeprefix(kind): column for name, column in columns.items() if name.startswith(kind)}
+            for kind in ("obs/", "extras/")
+        )
+
+    def _grow(self) -> None:
+        """Double the capacity; every row keeps its time."""
+        slots, self.capacity = self.held(), 2 * self.capacity
+        columns: dict[str, Array] = {}
+        for name, column in self.columns.items():
+            shape = (len(column), self.capacity, *column.shape[2:])
+            columns[name] = np.full(shape, -1 if name == "next" else 0, column.dtype)
+            columns[name][:, self.held()] = column[:, slots]
+        self._hold(columns)
+
+    @property
+    def axes(self) -> tuple[int, int, int]:
+        """(P, C, E), the leading axes of every column."""
+        return self.group.size, self.capacity, self.num_envs
+
+    @property
+    def step_size(self) -> int:
+        """Bytes per batch step."""
+        return sum(column.nbytes for column in self.columns.values()) // self.capacity
+
+    def held(self) -> Array:
+        """Return the slots of the rows, oldest first, [H] int64."""
+        return np.arange(self.oldest, self.now + 1) % self.capacity
+
+    def named(self, obs: Obs) -> dict[str, Array]:
+        """Return the arrays of an observation by name."""
+        return obs if isinstance(obs, dict) else {next(iter(self.obs)): obs}
+
+    def stored(self, obs: Obs) -> dict[str, Array]:
+        """Return views [P, E, ...] of the stored part of an observation [P, E, *O], by name."""
+        return self.named(obs)
+
+    # cells
+
+    def cells(self, times: Array) -> Array:
+        """Return the cells of times [P, E]; the cell is arbitrary where the time is -1."""
+        players, envs = np.arange(self.group.size)[:, None], np.arange(self.num_envs)
+        cells: Array = (players * self.capacity + times % self.capacity) * self.num_envs + envs
+        return cells
+
+    def shifted(self, cells: Array, times: Array) -> Array:
+        """Return the cells of the same players in the same environments at other times."""
+        slots = cells // self.num_envs % self.capacity
+        there: Array = cells + (times % self.capacity - slots) * self.num_envs
+        return there
+
+    def read(self, column: Array, cells: Array) -> Array:
+        """Return a column's values at cells, [*cells.shape, ...]."""
+        values: Array = column.reshape(-1, *column.shape[3:]).take(cells, axis=0)
+        return values
+
+    def may_learn(self, cells: Array) -> Array:
+        """Return whether the seats of rows learned at the time of the decision; see `Streams.learning`."""
+        return self.learnable.reshape(-1).take(cells // self.num_envs)
+
+    def counts(self, cells: Array) -> Array:
+        """Return whether transitions may be drawn from rows once they are whole: learnable rows with all frames."""
+        learnable = self.may_learn(cells)
+        return learnable if self.complete is None else learnable & self.read(self.complete, cells)
+
+    def drawable(self, cells: Array) -> Array:
+        """Return whether transitions may be drawn from rows."""
+        drawable: Array = (self.read(self.next, cells) != -1) & self.counts(cells)
+        return drawable
+
+    def whole_since(self, pointers: Array) -> Array:
+        """Return the batch step at which rows with these `next` pointers became whole; undefined for open rows."""
+        ended = pointers < -1
+        if not ended.any():
+            return pointers
+        return np.where(ended, self.ends.time.take(np.where(ended, -2 - pointers, 0)), pointers)
+
+    def obs_at(self, cells: Array) -> Obs:
+        """Return observations [*cells.shape, *O]."""
+        return self._joined(self._arrays_at(cells))
+
+    def legal_at(self, cells: Array) -> Array | None:
+        """Return legal actions [*cells.shape, A], or None."""
+        return None if self.legal is None else self.read(self.legal, cells)
+
+    def after(self, cells: Array, pointers: Array) -> tuple[Obs, Array | None]:
+        """Return the next observations and legal actions [*cells.shape, ...] of rows whose `next` is `pointers`."""
+        ended = pointers < -1
+        there = np.where(ended, cells, self.shifted(cells, pointers))
+        arrays, legal = self._arrays_at(there), self.legal_at(there)
+        if np.count_nonzero(ended):
+            entries = -2 - pointers[ended]
+            for name, array in arrays.items():
+                array[ended] = self._final(name, entries, array[ended])
+            if legal is not None and self.ends.legal is not None:
+                legal[ended] = self.ends.legal[entries]
+        return self._joined(arrays), legal
+
+    def _arrays_at(self, cells: Array) -> dict[str, Array]:
+        """Return the arrays of observations [*cells.shape, ...] by name."""
+        return {name: self.read(column, cells) for name, column in self.obs.items()}
+
+    def _final(self, name: str, entries: Array, last: Array) -> Array:
+        """Return final observations [n, ...] from the end table; last: [n, ...], those of the last decisions."""
+        return self.ends.obs[name][entries]
+
+    def _joined(self, arrays: dict[str, Array]) -> Obs:
+        """Return arrays by name in the format of an observation: a single array or a mapping."""
+        return next(iter(arrays.values())) if len(arrays) == 1 else arrays
