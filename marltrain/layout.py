@@ -31,11 +31,14 @@ LARGEST = 2**26
 """Maximum number of values of an observation, and of choices of an action: 8,192 x 8,192."""
 
 
-def map_obs(function: Callable[[Array], Array], obs: Obs) -> Obs:
-    """Apply a function to the array, or to each array of the mapping; return the results in the same form."""
-    if isinstance(obs, dict):
-        return {name: function(array) for name, array in obs.items()}
-    return function(obs)
+def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Apply a function to an array, or to each array of nested mappings; None stays None.
+
+    Returns the results in the same form. Arrays may also be tensors.
+    """
+    if isinstance(tree, dict):
+        return {name: map_tree(function, inner) for name, inner in tree.items()}
+    return None if tree is None else function(tree)
 
 
 def arrays_of(obs: Obs) -> list[Array]:

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.errors import SpecError
-from marltrain.layout import Allocate, Array, Layout, Obs, Space, map_obs
+from marltrain.layout import Allocate, Array, Layout, Obs, Space, map_tree
 from marltrain.spaces import check_actions, describe_space
 
 LONE_PLAYER = "player_0"
@@ -211,7 +211,7 @@ class Step:
                 return None
             if isinstance(value, tuple):
                 return tuple(cut(inner, axis) for inner in value)
-            return map_obs(lambda array: array[low:high] if axis == 0 else array[:, low:high], value)
+            return map_tree(lambda array: array[low:high] if axis == 0 else array[:, low:high], value)
 
         return Step(**{f.name: cut(getattr(self, f.name), 0 if f.name in BY_ENV else 1) for f in fields(self)})
 

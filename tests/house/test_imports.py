@@ -25,7 +25,7 @@ MAY_IMPORT = {
 }
 FRAMEWORKS = {"torch", "tensorflow", "keras", "tianshou"}
 WITHOUT_FRAMEWORK = ("envs", "policies/algorithms", "policies/memory")
-WITHOUT_FRAMEWORK_FILES = ("distributions", "exploration", "losses", "networks", "returns", "schedules")
+WITHOUT_FRAMEWORK_FILES = ("distributions", "exploration", "networks", "returns", "schedules")
 
 
 def room(module: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.layout import Layout, Obs, map_obs
+from marltrain.layout import Layout, Obs, map_tree
 from marltrain.policies.batch import Batch, Rollout, Transitions
 
 VECTOR = spaces.Box(-1, 1, (5,), np.float32)
@@ -112,7 +112,7 @@ def of_agent(batch: Any, k: int, rows: int | None = None) -> Any:
         stop = None if name.startswith("boot_") else rows
         if isinstance(value, dict):
             return {key: inner[k : k + 1, :stop] for key, inner in value.items()}
-        return map_obs(lambda array: array[k : k + 1, :stop], value)
+        return map_tree(lambda array: array[k : k + 1, :stop], value)
 
     return replace(batch, **{f.name: part(f.name, getattr(batch, f.name)) for f in fields(batch)})
 

@@ -127,8 +127,6 @@ def test_rows_and_columns(backend):
     assert picked["legal"] is None
     for rows in (picked["obs"]["x"], picked["y"]):
         assert backend.numpy(rows)[:, :, 0].tolist() == [[9, 0], [15, 15]]
-    assert backend.numpy(backend.columns({"x": value}, 1, 3)["x"])[:, :, 0].tolist() == [[3, 6], [15, 18]]
-    assert backend.columns(None, 0, 1) is None
 
 
 @on_both
@@ -178,12 +176,6 @@ def test_foreign_generators_are_seeded_and_numpys_is_put_back(backend):
 @on_both
 def test_threads_are_those_of_the_environment_variable(backend):
     assert backend.threads() == 1
-
-
-def test_only_a_compiled_backend_rounds_rows_up():
-    for name, plain in BOTH.items():
-        assert plain.width(33) == 33
-        assert make_backend(name, "cpu", jit_compile=True).width(33) == 36
 
 
 @pytest.mark.parametrize(

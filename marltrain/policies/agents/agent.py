@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.errors import AgentError
-from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_obs
+from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_tree
 from marltrain.policies.agents.agent_learner import AgentLearner
 from marltrain.policies.agents.files import write_agents
 from marltrain.policies.agents.rng import RngMixin
@@ -113,7 +113,7 @@ class Agent(RngMixin):
         rows = np.flatnonzero(turn)
         action: Array = np.zeros((len(turn), *action_shape(space)), action_dtype(space))
         if len(rows):
-            observation = layout.decode(map_obs(lambda array: array[rows], obs))
+            observation = layout.decode(map_tree(lambda array: array[rows], obs))
             with self.drawing_from(rng):
                 chosen = self.act(observation, None if legal is None else legal[rows], explore[rows])
             action[rows] = indexed(space, self._checked(space, chosen, len(rows)))

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from marltrain.layout import Array, Layout, Obs, map_obs
+from marltrain.layout import Array, Layout, Obs, map_tree
 from marltrain.policies.agents.spaces import in_units
 from marltrain.policies.batch import Acted, Experience, Needs, Rollout
 from marltrain.policies.learner.learner import Learner, Pace
@@ -81,7 +81,7 @@ class AgentLearner(Learner):
         if self._seat is not None:
             self.agent.turn_to(self._seat)
         acted = self.agent.decide(
-            map_obs(lambda array: array[0], obs), None if legal is None else legal[0],
+            map_tree(lambda array: array[0], obs), None if legal is None else legal[0],
             _each(carry, lambda array: array[0]), turn=turn[0], explore=explore[0], rng=rngs[0],
         )  # fmt: skip
         extras = {name: value[None] for name, value in acted.extras.items()}
@@ -128,7 +128,7 @@ def experience_of(batch: Rollout, layout: Layout, space: Any) -> Experience:
     next_obs, next_legal = what_followed(batch, rows)
     terminated = batch.discount[0, rows] == 0
     return Experience(
-        observation=layout.decode(map_obs(lambda array: array[0][rows], batch.obs)),
+        observation=layout.decode(map_tree(lambda array: array[0][rows], batch.obs)),
         legal=None if batch.legal is None else batch.legal[0][rows],
         action=in_units(space, batch.action[0][rows]),
         reward=batch.reward[0][rows],

@@ -12,7 +12,7 @@ import numpy as np
 
 from marltrain.config import build, check_function, checked_arguments, setting, validate
 from marltrain.errors import AgentError, SaveError, shown
-from marltrain.layout import Array, Obs, Space, map_obs
+from marltrain.layout import Array, Obs, Space, map_tree
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.spaces import described_spaces, spaces_from
 from marltrain.policies.algorithms.base import Algorithm
@@ -183,7 +183,7 @@ class LearningAgent(Agent):
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
     ) -> Acted:
         """Choose actions for Step arrays [B, ...] with this agent's row of the learner."""
-        lifted = map_obs(lambda array: array[None], obs)
+        lifted = map_tree(lambda array: array[None], obs)
         mask = None if legal is None else legal[None]
         acted = self.learner_.act_row(self.row, lifted, mask, explore[None], rng)
         return Acted(acted.action[0], None, {name: value[0] for name, value in acted.extras.items()})

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.errors import AgentError, SaveError, shown
-from marltrain.layout import Array, Obs, map_obs
+from marltrain.layout import Array, Obs, map_tree
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.spaces import described_spaces, spaces_from
 from marltrain.policies.batch import Acted, Needs
@@ -117,7 +117,7 @@ class ExternalLearner(Learner):
     def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
         """Choose actions with `agent.decide`, which has no axis K."""
         acted = self.agent.decide(
-            map_obs(lambda array: array[0], obs), None if legal is None else legal[0], carry,
+            map_tree(lambda array: array[0], obs), None if legal is None else legal[0], carry,
             turn=turn[0], explore=explore[0], rng=rngs[0],
         )  # fmt: skip
         return Acted(acted.action[None], acted.carry, {name: value[None] for name, value in acted.extras.items()})

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from marltrain.config import check_function, checked_arguments
 from marltrain.errors import AgentError, SpecError, shown
-from marltrain.layout import Array, Obs, Space, arrays_of, map_obs
+from marltrain.layout import Array, Obs, Space, arrays_of, map_tree
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.spaces import described_spaces, encoded, spaces_from
 from marltrain.policies.batch import Acted, AgentState
@@ -113,7 +113,7 @@ class FunctionAgent(Agent):
         obs, mask, batched = encoded(layout, observation, legal, space)
         answers = []
         for row in range(len(arrays_of(obs)[0])):
-            one = _first(layout.decode(map_obs(itemgetter(slice(row, row + 1)), obs)))
+            one = _first(layout.decode(map_tree(itemgetter(slice(row, row + 1)), obs)))
             answers.append(self.function(one) if mask is None else self.function(one, mask[row]))
         return np.asarray(answers) if batched else answers[0]
 

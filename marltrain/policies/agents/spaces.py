@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.errors import AgentError, SpecError, shown
-from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_obs
+from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_tree
 from marltrain.spaces import describe_space, space_from, split_mask
 
 
@@ -22,7 +22,7 @@ def encoded(layout: Layout, observation: Any, legal: Any, space: Space) -> tuple
     legal = mask if legal is None else legal
     obs, batched = layout.encode(observation)
     if not batched:
-        obs = map_obs(lambda array: array[None], obs)
+        obs = map_tree(lambda array: array[None], obs)
     if legal is None:
         return obs, None, batched
     legal = np.asarray(legal).astype(bool)

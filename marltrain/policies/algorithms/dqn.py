@@ -27,7 +27,6 @@ from marltrain.policies.algorithms.base import (
 from marltrain.policies.batch import Needs
 from marltrain.policies.distributions import masked
 from marltrain.policies.exploration import epsilon_greedy, epsilon_noise
-from marltrain.policies.losses import huber
 from marltrain.policies.memory.config import LONGEST
 from marltrain.policies.networks import Head, NetworkSpec
 from marltrain.policies.schedules import Schedule, linear
@@ -130,6 +129,13 @@ class DQNAlgorithm(Algorithm):
         q = ops.take(self.values(ops, nets["q"](batch.obs)), batch.action)
         loss = weighted_mean(ops, huber(ops, q - batch.target), batch.weight)
         return loss, {"loss/total": loss, "q_mean": weighted_mean(ops, q, batch.weight)}
+
+
+def huber(ops: Any, error: Any) -> Any:
+    """Return the Huber loss with threshold 1: quadratic near 0, linear beyond (Mnih et al. 2015)."""
+    size = ops.absolute(error)
+    near = ops.minimum(size, ops.ones_like(size))
+    return near * (size - 0.5 * near)
 
 
 class DQN(LearningAgent):

@@ -26,7 +26,6 @@ from marltrain.policies.algorithms.base import (
 )
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
 from marltrain.policies.distributions import Categorical, Gaussian, distribution_of
-from marltrain.policies.losses import approx_kl, clipped_surrogate, clipped_value_loss
 from marltrain.policies.networks import Head, NetworkSpec
 from marltrain.policies.schedules import Schedule
 
@@ -172,6 +171,26 @@ class PPOAlgorithm(Algorithm):
             "approx_kl": mean(approx_kl(ops, ops.stop_gradient(log_ratio))),
             "clip_share": mean(ops.flag(ops.absolute(ratio - 1.0) > hyper["clip"])),
         }
+
+
+def clipped_surrogate(ops: Any, ratio: Any, advantage: Any, clip: Any) -> Any:
+    """Return PPO's clipped objective, which is maximised: Schulman et al. 2017 (arXiv:1707.06347), eq. 7."""
+    bounded = ops.minimum(ops.maximum(ratio, 1.0 - clip), 1.0 + clip)
+    return ops.minimum(ratio * advantage, bounded * advantage)
+
+
+def clipped_value_loss(ops: Any, value: Any, old_value: Any, target: Any, clip: Any) -> Any:
+    """Return the larger squared error of the value and of the value clipped to old_value +- clip.
+
+    This is the value clipping of Schulman et al.'s published code; an infinite clip gives the plain squared error.
+    """
+    step = ops.minimum(ops.maximum(value - old_value, -clip), clip)
+    return ops.maximum(ops.square(value - target), ops.square(old_value + step - target))
+
+
+def approx_kl(ops: Any, log_ratio: Any) -> Any:
+    """Return (ratio - 1) - log ratio, an unbiased, non-negative estimate of KL(old, new) (Schulman 2020)."""
+    return ops.exp(log_ratio) - 1.0 - log_ratio
 
 
 class PPO(LearningAgent):

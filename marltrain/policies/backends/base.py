@@ -15,7 +15,6 @@ import numpy as np
 from marltrain.checks import finite, shaped, within
 from marltrain.errors import SaveError
 from marltrain.layout import Array, Layout
-from marltrain.policies.backends.shapes import rounded_up
 from marltrain.policies.learner.parallel.strategies import Strategy
 from marltrain.policies.networks import Head, Plan
 
@@ -47,8 +46,7 @@ class Network(Protocol):
         """Replace the trainable weights by `flat` [K, N]; the caller calls `discard_copies` afterwards."""
 
     def discard_copies(self) -> None:
-        """Discard cached copies of the weights; called after each change. By default there are none."""
-        return
+        """Discard cached copies of the weights; called after each change."""
 
     def sources(self) -> Sequence[Tensor]:
         """Return the tensors or variables whose gradients are computed."""
@@ -201,23 +199,8 @@ class Backend(Protocol):
     def rows(self, columns: Mapping[str, Tree], index: Array, batch: int) -> dict[str, Tree]:
         """Select rows of columns [K, B, ...], B = `batch`, by each agent's indices [K, N] -> [K, N, ...]."""
 
-    def columns(self, value: Tree, start: int, stop: int) -> Tree:
-        """Return the rows from `start` to `stop` of [K, B, ...]."""
-        return map_tree(lambda array: array[:, start:stop], value)
-
-    def width(self, rows: int) -> int:
-        """Round up the number of rows of a minibatch, so that minibatches of similar sizes share a compiled graph."""
-        return rounded_up(rows) if self.jit_compile else rows
-
     def threads(self) -> int:
         """Return the number of threads that an operation may use."""
 
     def seeded(self, rng: np.random.Generator) -> AbstractContextManager[None]:
         """Return a context in which the global random generators are seeded, and restored afterwards."""
-
-
-def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """Apply a function to each tensor or array of a tree; None stays None."""
-    if isinstance(tree, dict):
-        return {name: map_tree(function, inner) for name, inner in tree.items()}
-    return None if tree is None else function(tree)

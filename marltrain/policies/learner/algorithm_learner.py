@@ -14,6 +14,7 @@ from marltrain.errors import ConfigError
 from marltrain.layout import Array, Obs
 from marltrain.policies.algorithms.base import Algorithm, WholeBatch
 from marltrain.policies.backends.base import Backend
+from marltrain.policies.backends.shapes import rounded_up
 from marltrain.policies.batch import Acted, AgentState, Batch, Rollout
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.gradient_step import GradientStep, GradientSteps, MeanMetrics
@@ -236,7 +237,7 @@ class AlgorithmLearner(Learner):
     ) -> None:
         """Make epochs x minibatches gradient passes over a prepared rollout."""
         pace, rngs = self.pace, self.rngs("update")
-        width = int if self.passes.at_once else self.backend.width
+        width = rounded_up if self.backend.jit_compile and not self.passes.at_once else int
         cut = Minibatches(batch.weight, pace.minibatches, batch_size, width=width)
         if not self.passes.at_once:
             for columns, present in cut.epochs(pace.epochs, rngs, rows, self.backend):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.layout import Array, map_tree
 from marltrain.policies.backends.base import Backend
 
 
@@ -63,7 +64,7 @@ class Minibatches:
             dealt = backend.rows(rows, index, self.weight.shape[1])
             dealt["weight"] = backend.tensor(weight)
             for present, (start, stop) in zip(self._present(), self.edges, strict=True):
-                yield {n: backend.columns(v, start, stop) for n, v in dealt.items()}, present
+                yield map_tree(itemgetter((slice(None), slice(start, stop))), dealt), present
 
     def dealt(self, epochs: int, rngs: Sequence[np.random.Generator]) -> Dealt:
         """Return the row numbers of all minibatches of `epochs`, drawn from the same random streams."""

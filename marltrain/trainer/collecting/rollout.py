@@ -10,7 +10,7 @@ import numpy as np
 from marltrain.checks import of_type, shaped
 from marltrain.envs import VectorEnv
 from marltrain.errors import AgentError, SaveError
-from marltrain.layout import Array, map_obs
+from marltrain.layout import Array, map_tree
 from marltrain.policies.batch import Acted
 from marltrain.policies.memory.streams import Streams
 from marltrain.spec import EnvSpec, Step, empty_actions
@@ -59,7 +59,7 @@ class Actors:
             legal, turn = step.legal[group], view.take(step.turn[group])
             self._forget_ended(i, step)
             acted = unit.learner.act(
-                map_obs(view.take, step.obs[group]), None if legal is None else view.take(legal), self._carries[i],
+                map_tree(view.take, step.obs[group]), None if legal is None else view.take(legal), self._carries[i],
                 turn=turn, explore=self.exploring[i], rngs=self.rngs[i],
             )  # fmt: skip
             self._carries[i] = _moved(acted.carry, self._carries[i], turn)

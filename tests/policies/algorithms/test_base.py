@@ -1,4 +1,4 @@
-"""What losses get of a batch, and what `Algorithm.prepare` gets."""
+"""What losses get of a batch, what `Algorithm.prepare` gets, and weighted means."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
-from marltrain.policies.algorithms.base import WholeBatch
+from marltrain.policies.algorithms.base import WholeBatch, weighted_mean
 from marltrain.policies.backends import make_backend
 from marltrain.policies.batch import Batch, Rollout, Transitions
 from tests.policies.batches import VECTOR, some_rollout, some_transitions
@@ -45,3 +46,9 @@ def test_an_added_column_may_replace_one_that_losses_get() -> None:
     tensors = whole(some_rollout(RNG, VECTOR, spaces.Discrete(3), [4]))
     tensors.action = tensors.to_tensor(np.full((1, 4), 7))
     assert tensors.to_numpy(tensors.for_losses()["action"]).tolist() == [[7] * 4]
+
+
+def test_a_mean_counts_rows_by_their_weight() -> None:
+    x = torch.tensor([[1.0, 2.0, 9.0], [4.0, 5.0, 6.0], [1.0, 1.0, 1.0]])
+    weight = torch.tensor([[0.5, 0.5, 0.0], [0.25, 0.25, 0.5], [0.0, 0.0, 0.0]])
+    assert weighted_mean(BACKEND.ops, x, weight).tolist() == [1.5, 5.25, 0.0]

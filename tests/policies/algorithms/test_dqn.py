@@ -12,6 +12,8 @@ from torch import nn
 
 import marltrain as mt
 from marltrain.errors import ConfigError, SpecError
+from marltrain.policies.algorithms.dqn import huber
+from marltrain.policies.backends.torch import ops
 from tests.policies.batches import VECTOR, some_transitions
 
 
@@ -186,3 +188,11 @@ def test_a_share_for_the_target_cannot_be_switched_on_later():
     soft = mt.DQN(VECTOR, spaces.Discrete(3), seed=0, tau=0.1)
     soft.hyper.tau = 0.5
     assert soft.hyper.tau == 0.5
+
+
+def test_huber_equals_torchs_with_its_gradient():
+    error = torch.tensor([[-3.0, -1.0, -0.25, 0.0, 0.5, 2.0]], requires_grad=True)
+    made = huber(ops, error)
+    torch.testing.assert_close(made, torch.nn.functional.huber_loss(error, torch.zeros_like(error), reduction="none"))
+    (grad,) = torch.autograd.grad(made.sum(), error)
+    assert grad.tolist() == [[-1.0, -1.0, -0.25, 0.0, 0.5, 1.0]]

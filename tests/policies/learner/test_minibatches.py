@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
+import marltrain as mt
 from marltrain.policies.algorithms.base import TensorBatch
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.minibatches import Minibatches, shares_of
 from marltrain.random import generator
+from tests.policies.batches import VECTOR, some_rollout
 
 BACKEND = make_backend("torch", "cpu")
 
@@ -88,6 +91,20 @@ def test_a_compiled_backend_is_given_wider_minibatches_of_the_same_rows():
     for (weight, _), (padded, _) in zip(plain, wide, strict=True):
         assert np.array_equal(padded[:, : weight.shape[1]], weight)
         assert not padded[:, weight.shape[1] :].any()
+
+
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+@pytest.mark.parametrize(("compiled", "width"), [(False, 33), (True, 36)])
+def test_only_for_a_compiled_backend_rows_are_rounded_up(monkeypatch, backend, compiled, width):
+    def stop(*_, width):
+        raise LookupError(f"{width(33)} columns")
+
+    thrust = spaces.Box(-1, 1, (2,), np.float32)  # no compiled form: the framework makes the gradient steps
+    learner = mt.PPO(VECTOR, thrust, seed=0, backend=backend, device="cpu", jit_compile=compiled).learner_
+    monkeypatch.setattr("marltrain.policies.learner.algorithm_learner.Minibatches", stop)
+    rollout = some_rollout(np.random.default_rng(0), VECTOR, thrust, [8])
+    with pytest.raises(LookupError, match=f"{width} columns"):
+        learner.update(rollout, learn=np.ones(1, bool), batch_size=4)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ import tensorflow as tf
 from tensorflow import Tensor
 
 from marltrain.errors import ConfigError
-from marltrain.layout import Array
+from marltrain.layout import Array, map_tree
 from marltrain.policies.backends import base
-from marltrain.policies.backends.base import Loss, map_tree
+from marltrain.policies.backends.base import Loss
 from marltrain.policies.backends.frameworks import makes_models
 from marltrain.policies.backends.tensorflow import ops as tensorflow_ops
 from marltrain.policies.backends.tensorflow.copies import Maker

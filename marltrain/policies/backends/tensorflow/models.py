@@ -14,9 +14,8 @@ import tensorflow as tf
 from tensorflow import Tensor
 
 from marltrain.errors import AgentError
-from marltrain.layout import Array
+from marltrain.layout import Array, map_tree
 from marltrain.policies.backends import own
-from marltrain.policies.backends.base import map_tree
 from marltrain.policies.backends.frameworks import named
 from marltrain.policies.backends.own import Loss, OwnPhase
 from marltrain.policies.backends.tensorflow.copies import check_keras

@@ -259,6 +259,9 @@ class ModelNetwork(Network):
             for mine, theirs in zip(self._kept, online._kept, strict=True):
                 mine.assign(theirs)
 
+    def discard_copies(self) -> None:
+        """See `base.Network`; there are none."""
+
     def copy(self) -> ModelNetwork:
         """See `base.Network`."""
         twin = ModelNetwork(self.maker, self.heads, self.layout, self.recording)

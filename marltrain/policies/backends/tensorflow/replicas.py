@@ -10,7 +10,8 @@ import tensorflow as tf
 from tensorflow import Tensor
 
 from marltrain.errors import ConfigError
-from marltrain.policies.backends.base import Loss, Network, map_tree
+from marltrain.layout import map_tree
+from marltrain.policies.backends.base import Loss, Network
 from marltrain.policies.backends.tensorflow import Backend
 from marltrain.policies.backends.tensorflow.graphs import Graph
 from marltrain.policies.learner.parallel.strategies import (

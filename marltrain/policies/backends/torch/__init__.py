@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from marltrain.errors import AgentError, ConfigError
-from marltrain.layout import Array
+from marltrain.layout import Array, map_tree
 from marltrain.policies.backends import base
-from marltrain.policies.backends.base import Loss, map_tree
+from marltrain.policies.backends.base import Loss
 from marltrain.policies.backends.frameworks import makes_models
 from marltrain.policies.backends.torch import ops as torch_ops
 from marltrain.policies.backends.torch.graphs import Graph

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from marltrain.errors import AgentError
-from marltrain.layout import Array
+from marltrain.layout import Array, map_tree
 from marltrain.policies.backends import own
-from marltrain.policies.backends.base import map_tree
 from marltrain.policies.backends.frameworks import named
 from marltrain.policies.backends.own import Loss, OwnPhase
 from marltrain.policies.backends.torch.state import checked, packed, unpacked

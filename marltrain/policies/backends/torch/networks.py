@@ -13,9 +13,9 @@ from torch.nn.parameter import is_lazy
 
 from marltrain.checks import finite, shaped
 from marltrain.errors import AgentError, SaveError
-from marltrain.layout import Array, Layout
+from marltrain.layout import Array, Layout, map_tree
 from marltrain.policies.backends import base, numpy_ops
-from marltrain.policies.backends.base import Forward, map_tree
+from marltrain.policies.backends.base import Forward
 from marltrain.policies.backends.own import structure_of
 from marltrain.policies.backends.torch import ops
 from marltrain.policies.networks import Head, Plan
@@ -35,6 +35,9 @@ class Network(base.Network):
     def assign(self, flat: Tensor) -> None:
         """See `base.Network`."""
         self._flat.copy_(flat)
+
+    def discard_copies(self) -> None:
+        """See `base.Network`; there are none, since all views share their memory."""
 
     def sources(self) -> list[Tensor]:
         """Return the weights."""

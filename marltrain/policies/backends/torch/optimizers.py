@@ -29,7 +29,7 @@ class Optimizer(base.Optimizer):
 
     def step(self, network: base.Network, grad: Tensor, rate: Tensor, due: Tensor | None) -> None:
         """See `base.Optimizer`; all agents are updated in place, or copies if not all of them learn."""
-        state = {"flat": network.flat, **self.state()}
+        state = {"flat": network.flat, **self.slots, "count": self.count}
         after = state if due is None else {name: value.clone() for name, value in state.items()}
         after["count"] += 1
         self._update(after["flat"], grad, rate.unsqueeze(1), after, after["count"])

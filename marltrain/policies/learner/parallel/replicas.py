@@ -10,9 +10,9 @@ import cloudpickle
 import numpy as np
 
 from marltrain.errors import ConfigError
-from marltrain.layout import Array
+from marltrain.layout import Array, map_tree
 from marltrain.policies.algorithms.base import Algorithm, Phase, TensorBatch
-from marltrain.policies.backends.base import Backend, map_tree
+from marltrain.policies.backends.base import Backend
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.parallel.processes import Processes, free_ports
 from marltrain.policies.learner.parallel.replica import Replica

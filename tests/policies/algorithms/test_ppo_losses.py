@@ -1,4 +1,4 @@
-"""Loss terms, worked out by hand."""
+"""Loss terms of PPO, worked out by hand."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from marltrain.policies.algorithms.base import weighted_mean
+from marltrain.policies.algorithms.ppo import approx_kl, clipped_surrogate, clipped_value_loss
 from marltrain.policies.backends.torch import ops
-from marltrain.policies.losses import approx_kl, clipped_surrogate, clipped_value_loss, huber
 from tests.policies.backends.both import BOTH, value_and_gradients
 
 
@@ -37,14 +36,6 @@ def test_value_clipping():
     assert free.tolist() == [pytest.approx([1.0, 1.0, 0.81])]
 
 
-def test_huber_equals_torchs_with_its_gradient():
-    error = torch.tensor([[-3.0, -1.0, -0.25, 0.0, 0.5, 2.0]], requires_grad=True)
-    made = huber(ops, error)
-    torch.testing.assert_close(made, torch.nn.functional.huber_loss(error, torch.zeros_like(error), reduction="none"))
-    (grad,) = torch.autograd.grad(made.sum(), error)
-    assert grad.tolist() == [[-1.0, -1.0, -0.25, 0.0, 0.5, 1.0]]
-
-
 def test_approximate_kl():
     made = approx_kl(ops, row(0.0, math.log(2.0), -1.0))
     assert made.tolist() == [pytest.approx([0.0, 1.0 - math.log(2.0), math.exp(-1.0)], abs=1e-6)]
@@ -65,9 +56,3 @@ def test_where_two_terms_are_equal_the_gradient_is_that_of_either(backend):
         made, grad = value_and_gradients(backend, term, one)
         assert made.tolist() == [[value, value]]
         assert grad.tolist() == [[2 * value * slope] * 2]  # of the square
-
-
-def test_a_mean_counts_rows_by_their_weight():
-    x = torch.tensor([[1.0, 2.0, 9.0], [4.0, 5.0, 6.0], [1.0, 1.0, 1.0]])
-    weight = torch.tensor([[0.5, 0.5, 0.0], [0.25, 0.25, 0.5], [0.0, 0.0, 0.0]])
-    assert weighted_mean(ops, x, weight).tolist() == [1.5, 5.25, 0.0]
