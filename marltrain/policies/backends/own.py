@@ -33,10 +33,7 @@ class OwnModel(ABC):
     """
 
     framework: ClassVar[str]
-    model: Any
-    phases: list[OwnPhase]
 
-    @abstractmethod
     def __init__(
         self,
         model: Any,
@@ -50,8 +47,21 @@ class OwnModel(ABC):
         """Pair losses (name -> function of model and batch) with optimizers: a list in the same order, or by name.
 
         batch_type: makes the losses' batch from named columns.
+        max_grad_norm: largest norm of a phase's gradient; None: not clipped.
+        jit_compile: compile each gradient step for the exact shapes of its batch (Keras only).
         Raises AgentError for a model that cannot be trained, and for optimizers of another model's weights.
         """
+        self.model, self.batch_type, self.limit, self.jit_compile = model, batch_type, max_grad_norm, jit_compile
+        self._prepare()
+        self.phases = self._paired(losses, optimizers)
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Prepare the calls of the model; raises AgentError for a model that cannot be trained."""
+
+    @abstractmethod
+    def _paired(self, losses: Mapping[str, Loss], optimizers: Any) -> list[OwnPhase]:
+        """Pair losses with optimizers; raises AgentError if that is impossible or ambiguous."""
 
     @property
     @abstractmethod
@@ -90,7 +100,7 @@ class OwnModel(ABC):
         columns: tensors of a batch's rows by name.
         Raises AgentError for a loss that is no scalar or does not depend on these variables.
         """
-        measured = self._pass(columns)
+        measured = self._steps(columns)
         metrics: dict[str, float] = {}
         for phase, (loss, norm, clipped, rate) in zip(self.phases, measured, strict=True):
             metrics[f"loss/{phase.name}"], metrics[f"grad_norm/{phase.name}"] = loss, norm
@@ -99,7 +109,7 @@ class OwnModel(ABC):
         return metrics
 
     @abstractmethod
-    def _pass(self, columns: Mapping[str, Any]) -> Sequence[tuple[float, float, float, float]]:
+    def _steps(self, columns: Mapping[str, Any]) -> Sequence[tuple[float, float, float, float]]:
         """Make the gradient steps; return each phase's loss, gradient norm before and after clipping, learning rate."""
 
     @abstractmethod
@@ -140,12 +150,12 @@ def check_parts(phases: Sequence[OwnPhase], parts: Mapping[str, Sequence[Any]]) 
     """
     held = {name: {id(weight) for weight in weights} for name, weights in parts.items()}
     for phase in phases:
-        moved, mine = {id(variable) for variable in phase.variables}, held.get(phase.name)
+        stepped, mine = {id(variable) for variable in phase.variables}, held.get(phase.name)
         place = f"CustomAgent: optimizers[{phase.name!r}] ({type(phase.optimizer).__name__})"
-        if mine is not None and not moved & mine:
+        if mine is not None and not stepped & mine:
             raise AgentError(f"{place} steps no weights of the model's part {phase.name!r}: make it from these")
         for name, weights in held.items():
-            if name != phase.name and moved & (weights - (mine or set())):
+            if name != phase.name and stepped & (weights - (mine or set())):
                 raise AgentError(f"{place} steps weights of the model's part {name!r}, which belong to the optimizer "
                                  "of that name")  # fmt: skip
 

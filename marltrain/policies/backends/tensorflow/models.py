@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -28,17 +28,9 @@ class OwnModel(own.OwnModel):
 
     framework = "tensorflow"
 
-    def __init__(
-        self,
-        model: Any,
-        losses: Mapping[str, Loss],
-        optimizers: Any,
-        *,
-        batch_type: Callable[..., Any],
-        max_grad_norm: float | None = None,
-        jit_compile: bool = False,
-    ) -> None:
-        """See `own.OwnModel`. jit_compile: XLA compiles each gradient step, for the exact shapes of its batch."""
+    def _prepare(self) -> None:
+        """See `own.OwnModel`."""
+        model = self.model
         check_keras()
         if not isinstance(model, keras.Model):
             raise AgentError(f"CustomAgent: model must be a keras.Model, got {named(model)}, which is a part of one")
@@ -48,13 +40,36 @@ class OwnModel(own.OwnModel):
                 "is built: call it once on a batch of observations, or begin it with keras.Input(shape)"
             )
         check_added(model)
-        self.model, self.batch_type, self.limit = model, batch_type, max_grad_norm
-        self.phases = _phases(model, losses, optimizers)
         self._states = random_states(model)
         self._reseeded = tf.function(partial(reseed, self._states), autograph=False)
         self._kept: list[Array] | None = None
-        self._called = tf.function(self._call, autograph=False, reduce_retracing=True)
-        self._passed = tf.function(self._traced, autograph=False, reduce_retracing=True, jit_compile=jit_compile)
+        self._outputs = tf.function(self._call, autograph=False, reduce_retracing=True)
+        self._graph = tf.function(self._traced, autograph=False, reduce_retracing=True, jit_compile=self.jit_compile)
+
+    def _paired(self, losses: Mapping[str, Loss], optimizers: Any) -> list[OwnPhase]:
+        """See `own.OwnModel`; optimizers are also paired with variables."""
+        model = self.model
+        several = isinstance(optimizers, Mapping) or (isinstance(optimizers, list | tuple) and not _is_pair(optimizers))
+        given = optimizers if several else [optimizers]
+        mine = {id(variable) for variable in model.variables}
+        found = {name: _part(model, name) for name in losses if isinstance(given, Mapping)}
+        parts = {name: part.variables for name, part in found.items() if part is not None}
+        phases = []
+        for place, name, loss, one in own.one_each(losses, given):
+            optimizer, variables = one if _is_pair(one) else (one, None)
+            if not isinstance(optimizer, keras.optimizers.Optimizer):
+                raise AgentError(
+                    f"CustomAgent: {place} must be a Keras optimizer or a pair (optimizer, variables), since "
+                    f"{type(model).__name__} is a Keras model, got {named(optimizer)}"
+                )
+            default = parts.get(name, model.trainable_variables if len(losses) == 1 else None)
+            variables = _bound(optimizer, variables, default, place)
+            shapes = [tuple(v.shape) for v in variables if id(v) not in mine]
+            if shapes:
+                raise own.strangers(place, type(optimizer).__name__, "variables", shapes, model)
+            phases.append(OwnPhase(name, loss, optimizer, variables))
+        own.check_parts(phases, parts)
+        return phases
 
     @property
     def device(self) -> str:
@@ -91,31 +106,31 @@ class OwnModel(own.OwnModel):
 
     def outputs(self, obs: Any) -> Any:
         """See `own.OwnModel`."""
-        out = self._called(obs)
+        out = self._outputs(obs)
         return out.numpy() if tf.is_tensor(out) else out
 
     def _call(self, obs: Any) -> Any:
         return self.model(obs, training=False)
 
-    def _pass(self, columns: Mapping[str, Any]) -> Sequence[tuple[float, float, float, float]]:
-        return [tuple(row) for row in self._passed(dict(columns)).numpy().tolist()]
+    def _steps(self, columns: Mapping[str, Any]) -> Sequence[tuple[float, float, float, float]]:
+        return [tuple(row) for row in self._graph(dict(columns)).numpy().tolist()]
 
     def _traced(self, columns: dict[str, Any]) -> Tensor:
         """Make a gradient step; return loss, norms and learning rate of each phase, [phases, 4]."""
         seed_graph()
         reseed(self._states)
         batch, known = self.batch_type(**columns), len(self.model.trainable_variables)
-        measured = [self._moved(phase, batch) for phase in self.phases]
-        made = self.model.trainable_variables[known:]
+        measured = [self._phase_step(phase, batch) for phase in self.phases]
+        new = self.model.trainable_variables[known:]
         check_added(self.model)
-        if made:
+        if new:
             raise AgentError(
-                f"CustomAgent: model {type(self.model).__name__} was not built: its loss made {len(made)} variables "
+                f"CustomAgent: model {type(self.model).__name__} was not built: its loss made {len(new)} variables "
                 "that no optimizer steps. Call the model once on a batch of observations before the agent is made"
             )
         return tf.stack(measured)
 
-    def _moved(self, phase: OwnPhase, batch: Any) -> Tensor:
+    def _phase_step(self, phase: OwnPhase, batch: Any) -> Tensor:
         sources = [variable.value for variable in phase.variables]
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(sources)
@@ -181,31 +196,6 @@ def _fitting(arrays: Sequence[Array], variables: Sequence[Any], whose: str) -> l
     if expected != came:
         raise ValueError(f"{whose} has variables of shapes {expected}, saved were {came}")
     return list(arrays)
-
-
-def _phases(model: keras.Model, losses: Mapping[str, Loss], optimizers: Any) -> list[OwnPhase]:
-    """Pair losses with optimizers and optimizers with variables; raises AgentError if that is ambiguous."""
-    several = isinstance(optimizers, Mapping) or (isinstance(optimizers, list | tuple) and not _is_pair(optimizers))
-    given = optimizers if several else [optimizers]
-    mine = {id(variable) for variable in model.variables}
-    found = {name: _part(model, name) for name in losses if isinstance(given, Mapping)}
-    parts = {name: part.variables for name, part in found.items() if part is not None}
-    phases = []
-    for place, name, loss, one in own.one_each(losses, given):
-        optimizer, variables = one if _is_pair(one) else (one, None)
-        if not isinstance(optimizer, keras.optimizers.Optimizer):
-            raise AgentError(
-                f"CustomAgent: {place} must be a Keras optimizer or a pair (optimizer, variables), since "
-                f"{type(model).__name__} is a Keras model, got {named(optimizer)}"
-            )
-        default = parts.get(name, model.trainable_variables if len(losses) == 1 else None)
-        variables = _bound(optimizer, variables, default, place)
-        shapes = [tuple(v.shape) for v in variables if id(v) not in mine]
-        if shapes:
-            raise own.strangers(place, type(optimizer).__name__, "variables", shapes, model)
-        phases.append(OwnPhase(name, loss, optimizer, variables))
-    own.check_parts(phases, parts)
-    return phases
 
 
 def _part(model: keras.Model, name: str) -> Any:

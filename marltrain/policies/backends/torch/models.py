@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,24 +24,34 @@ class OwnModel(own.OwnModel):
 
     framework = "torch"
 
-    def __init__(
-        self,
-        model: Any,
-        losses: Mapping[str, Loss],
-        optimizers: Any,
-        *,
-        batch_type: Callable[..., Any],
-        max_grad_norm: float | None = None,
-        jit_compile: bool = False,
-    ) -> None:
-        """See `own.OwnModel`; jit_compile: must be False, since a user compiles the model by `torch.compile`."""
-        if not any(True for _ in model.parameters()):
-            raise AgentError(f"CustomAgent: model {type(model).__name__} has no parameters: there is nothing to train")
-        if jit_compile:
+    def _prepare(self) -> None:
+        """See `own.OwnModel`."""
+        if not any(True for _ in self.model.parameters()):
+            kind = type(self.model).__name__
+            raise AgentError(f"CustomAgent: model {kind} has no parameters: there is nothing to train")
+        if self.jit_compile:
             raise AgentError("CustomAgent: jit_compile is for Keras models; give torch.compile(model) as the model")
-        self.model, self.batch_type = model, batch_type
-        self.limit = float("inf") if max_grad_norm is None else max_grad_norm
-        self.phases = _phases(model, losses, optimizers)
+
+    def _paired(self, losses: Mapping[str, Loss], optimizers: Any) -> list[OwnPhase]:
+        """See `own.OwnModel`."""
+        model = self.model
+        given = optimizers if isinstance(optimizers, list | tuple | Mapping) else [optimizers]
+        mine = {id(parameter) for parameter in model.parameters()}
+        phases: list[OwnPhase] = []
+        for place, name, loss, optimizer in own.one_each(losses, given):
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise AgentError(
+                    f"CustomAgent: {place} must be a torch optimizer, since {type(model).__name__} is a torch module, "
+                    f"got {named(optimizer)}"
+                )
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            shapes = [tuple(p.shape) for p in parameters if id(p) not in mine]
+            if shapes:
+                raise own.strangers(place, type(optimizer).__name__, "parameters", shapes, model)
+            phases.append(OwnPhase(name, loss, optimizer, [p for p in parameters if p.requires_grad]))
+        if isinstance(given, Mapping):
+            own.check_parts(phases, {n: [*part.parameters()] for n, part in model.named_children() if n in given})
+        return phases
 
     @property
     def device(self) -> torch.device:
@@ -74,11 +84,11 @@ class OwnModel(own.OwnModel):
         out = self.model(obs)
         return self.numpy(out) if isinstance(out, Tensor) else out
 
-    def _pass(self, columns: Mapping[str, Any]) -> Sequence[tuple[float, float, float, float]]:
+    def _steps(self, columns: Mapping[str, Any]) -> Sequence[tuple[float, float, float, float]]:
         batch = self.batch_type(**columns)
-        return [self._moved(phase, batch) for phase in self.phases]
+        return [self._phase_step(phase, batch) for phase in self.phases]
 
-    def _moved(self, phase: OwnPhase, batch: Any) -> tuple[float, float, float, float]:
+    def _phase_step(self, phase: OwnPhase, batch: Any) -> tuple[float, float, float, float]:
         loss = phase.loss(self.model, batch)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             came = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
@@ -91,10 +101,11 @@ class OwnModel(own.OwnModel):
             raise own.no_gradient(phase, "parameters")
         for parameter, grad in zip(phase.variables, grads, strict=True):
             parameter.grad = grad
-        norm = float(nn.utils.clip_grad_norm_(phase.variables, self.limit))
+        limit = float("inf") if self.limit is None else self.limit
+        norm = float(nn.utils.clip_grad_norm_(phase.variables, limit))
         phase.optimizer.step()
         phase.optimizer.zero_grad(set_to_none=True)
-        return float(loss.detach()), norm, min(norm, self.limit), float(phase.optimizer.param_groups[0]["lr"])
+        return float(loss.detach()), norm, min(norm, limit), float(phase.optimizer.param_groups[0]["lr"])
 
     def frozen(self) -> OwnModel:
         """See `own.OwnModel`."""
@@ -114,27 +125,6 @@ class OwnModel(own.OwnModel):
         optimizers = [phase.optimizer for phase in self.phases]
         for i, (optimizer, saved) in enumerate(zip(optimizers, unpacked(info["optimizers"], arrays), strict=True)):
             optimizer.load_state_dict(checked(saved, optimizer.state_dict(), f"optimizers/{i}"))
-
-
-def _phases(model: nn.Module, losses: Mapping[str, Loss], optimizers: Any) -> list[OwnPhase]:
-    """Pair losses with optimizers; raises AgentError for unequal numbers or for parameters of another model."""
-    given = optimizers if isinstance(optimizers, list | tuple | Mapping) else [optimizers]
-    mine = {id(parameter) for parameter in model.parameters()}
-    phases: list[OwnPhase] = []
-    for place, name, loss, optimizer in own.one_each(losses, given):
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise AgentError(
-                f"CustomAgent: {place} must be a torch optimizer, since {type(model).__name__} is a torch module, got "
-                f"{named(optimizer)}"
-            )
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        shapes = [tuple(p.shape) for p in parameters if id(p) not in mine]
-        if shapes:
-            raise own.strangers(place, type(optimizer).__name__, "parameters", shapes, model)
-        phases.append(OwnPhase(name, loss, optimizer, [p for p in parameters if p.requires_grad]))
-    if isinstance(given, Mapping):
-        own.check_parts(phases, {n: [*part.parameters()] for n, part in model.named_children() if n in given})
-    return phases
 
 
 @contextmanager
