@@ -64,7 +64,7 @@ def act(way: str) -> Callable[[], object]:
     agent = mt.PPO(*SPACES, seed=0)
     learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
     if way != "compiled":
-        learner.actor._natives = {None: None}
+        learner.actor._compiled = {None: None}
     if way == "tensors":
         learner.actor._in_numpy = None
     obs, everyone = np.ones((3, 16, 18), np.float32), np.ones((3, 16), bool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,11 +34,12 @@ from marltrain.trainer.saving.checkpoint import FOLDER, FoundCheckpoint, begun, 
 from marltrain.trainer.saving.continuation import results_of, same_memory
 from marltrain.trainer.saving.resume import call_of, check, check_frames, check_resumable, seed_of, threads, versions
 from marltrain.trainer.saving.run_folder import RunFolder, default_name, existing_folder, new_folder
-from marltrain.trainer.seats import Seating
+from marltrain.trainer.seats import Seating, Unit
 from marltrain.trainer.settings import try_team_reward
 from marltrain.trainer.setup import TrainerSetup
-from marltrain.trainer.updating.asynchronous import learning_thread
+from marltrain.trainer.updating.asynchronous import AsyncScheduler, learning_thread
 from marltrain.trainer.updating.pace import Defaults, check_pace, plans_for
+from marltrain.trainer.updating.planned import PlannedScheduler
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 
@@ -203,9 +205,19 @@ def _schedulers(
     learners = [unit for unit in seating.units if unit.learner.needs is not None and not unit.frozen.all()]
     thread, schedulers = stack.enter_context(learning_thread(collect)), []
     for unit in learners:
-        stack.callback(unit.learner.act_directly)  # runs also if the next learner is refused
-        schedulers.append(UpdateScheduler(unit, streams, num_envs, defaults, thread))
+        schedulers.append(_scheduler(unit, streams, num_envs, defaults, thread))
+        stack.callback(schedulers[-1].close)  # runs also if the next learner is refused
     return schedulers
+
+
+def _scheduler(
+    unit: Unit, streams: Streams, num_envs: int, defaults: Defaults, thread: Executor | None
+) -> UpdateScheduler:
+    """Return the scheduler of a unit; with a thread, updates run in it while the loop collects."""
+    if thread is not None:
+        return AsyncScheduler(unit, streams, num_envs, defaults, thread)
+    on_policy = unit.learner.needs is not None and unit.learner.needs.on_policy
+    return (UpdateScheduler if on_policy else PlannedScheduler)(unit, streams, num_envs, defaults)
 
 
 def _folder(

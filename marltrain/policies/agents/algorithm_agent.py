@@ -185,7 +185,7 @@ class LearningAgent(Agent):
         """Choose actions for Step arrays [B, ...] with this agent's row of the learner."""
         lifted = map_tree(lambda array: array[None], obs)
         mask = None if legal is None else legal[None]
-        acted = self.learner_.act_row(self.row, lifted, mask, explore[None], rng)
+        acted = self.learner_.actor.act_row(self.row, lifted, mask, explore[None], rng)
         return Acted(acted.action[0], None, {name: value[0] for name, value in acted.extras.items()})
 
     def frozen_copy(self) -> LearningAgent:

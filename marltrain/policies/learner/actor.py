@@ -15,12 +15,71 @@ from marltrain.policies.backends import numpy_ops
 from marltrain.policies.backends.base import Backend, Forward, Network
 from marltrain.policies.batch import Acted
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
-from marltrain.policies.learner.noise import Noise
 
 if TYPE_CHECKING:
     from marltrain.policies.compiled.acting import CompiledActing
 
 Rngs = Sequence[np.random.Generator]
+ROWS = 2048
+"""Maximum number of rows per agent in one draw."""
+Draw = Callable[[Rngs, int], dict[str, Array]]
+"""(K generators, B rows) -> arrays [K, B, ...]."""
+
+
+class Noise:
+    """Noise of a learner's acts, drawn ahead in blocks; the numbers are equal to those of drawing per act.
+
+    `draw` must be sequential: noise of a + b rows is the noise of a rows followed by that of b rows. Each block is
+    twice as long as the last, up to `ROWS`. The generators are therefore ahead of the used noise. Call `settle` before
+    any other use of them and before saving them.
+
+    ahead: whether noise may be drawn ahead; if not, each act draws its own.
+    """
+
+    def __init__(self, draw: Draw, *, ahead: bool = True) -> None:
+        """Store the draw function, without drawing."""
+        self._draw, self.ahead = draw, ahead
+        self._rngs: Sequence[np.random.Generator] | None = None
+        self._rows = self._acts = self._given = 0
+        self._before: list[dict[str, object]] = []
+        self._drawn: dict[str, Array] = {}
+
+    def next(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
+        """Return the noise of one act, arrays [K, rows, ...]."""
+        drawn, at, _ = self.prepared(rngs, rows)
+        self.skip(1)
+        return {name: values[:, at] for name, values in drawn.items()}
+
+    def prepared(self, rngs: Sequence[np.random.Generator], rows: int) -> tuple[dict[str, Array], int, int]:
+        """Return (noise of several acts [K, acts, rows, ...], index of the next act, number of acts left).
+
+        The caller counts used acts with `skip`.
+        """
+        if rngs is not self._rngs or rows != self._rows:
+            self.settle()
+            self._rngs, self._rows = rngs, rows
+        if self._given == self._acts:
+            self._draw_ahead(rngs, rows)
+        return self._drawn, self._given, self._acts - self._given
+
+    def skip(self, acts: int) -> None:
+        """Count `acts` acts as used; -1 makes the last act's noise available again."""
+        self._given += acts
+
+    def settle(self) -> None:
+        """Reset the generators to the position after the used noise, as if drawn per act."""
+        if self._rngs is not None and self._given < self._acts:
+            for rng, state in zip(self._rngs, self._before, strict=True):
+                rng.bit_generator.state = state
+            self._draw(self._rngs, self._given * self._rows)
+        self._rngs, self._acts, self._given = None, 0, 0
+
+    def _draw_ahead(self, rngs: Sequence[np.random.Generator], rows: int) -> None:
+        acts = self._acts = min(max(1, 2 * self._acts), max(1, ROWS // rows)) if self.ahead else 1
+        self._before = [dict(rng.bit_generator.state) for rng in rngs]
+        drawn = self._draw(rngs, acts * rows)
+        self._drawn = {name: v.reshape(len(v), acts, rows, *v.shape[2:]) for name, v in drawn.items()}
+        self._given = 0
 
 
 class Actor:
@@ -28,8 +87,8 @@ class Actor:
 
     nets: name -> network used for acting.
     hyper: the agents' settings.
-    noise: noise that is drawn ahead, or None if each act draws its own. A custom model is seeded from the same stream
-      at every act, so its noise must not be drawn ahead.
+    noise: noise of the acts. A custom model is seeded from the same stream at every act, so its noise is not drawn
+      ahead; nor is that of an algorithm that does not say that it can be.
     """
 
     nets: Mapping[str, Network]
@@ -47,20 +106,20 @@ class Actor:
         """
         self.algorithm, self.backend, self.hyper, self._seeded = algorithm, backend, hyper, seeded
         ahead = seeded is None and vouched(algorithm, "noise", "noise_by_rows")
-        self.noise = Noise(algorithm.noise) if ahead else None
+        self.noise = Noise(algorithm.noise, ahead=ahead)
         self._in_numpy: Mapping[str, Forward] | None = None
-        self._natives: dict[int | None, CompiledActing | None] = {}
+        self._compiled: dict[int | None, CompiledActing | None] = {}
 
     def use(self, nets: Mapping[str, Network]) -> None:
         """Set the networks used for acting."""
         views = {name: view for name, net in nets.items() if (view := net.in_numpy()) is not None}
         in_numpy = len(views) == len(nets) and vouched(self.algorithm, "act", "acts_in_numpy")
         self.nets, self._in_numpy = nets, views if in_numpy else None
-        self._natives = {}
+        self._compiled = {}
 
-    def native(self, row: int | None = None) -> CompiledActing | None:
+    def compiled(self, row: int | None = None) -> CompiledActing | None:
         """Return the compiled acting of one agent or of all agents; None if unsupported."""
-        kind = self.algorithm.native() if self.noise is not None and self._in_numpy is not None else None
+        kind = self.algorithm.native() if self.noise.ahead and self._in_numpy is not None else None
         if kind is None or "native" not in vars(type(self.algorithm)):  # a subclass may act differently
             return None
         from marltrain.policies.compiled.acting import CompiledActing  # loads numba
@@ -69,11 +128,18 @@ class Actor:
         network = self.nets[kind.network]
         return CompiledActing(kind, network, row) if is_known(network) else None
 
+    def prepare(self, acting: CompiledActing, rngs: Rngs) -> tuple[int, int]:
+        """Prepare acts of compiled code; return the index of the next act and the number of prepared acts.
+
+        The caller counts the acts made with `noise.skip`.
+        """
+        noise, first, left = self.noise.prepared(rngs, acting.rows)
+        acting.refresh(noise, self.hyper.columns)
+        return first, left
+
     def act(self, obs: Obs, legal: Array | None, explore: Array, rngs: Rngs) -> Acted:
         """Choose actions for observations [K, B, ...]; noise is drawn for every row."""
-        draw = self.algorithm.noise if self.noise is None else self.noise.next
-        noise = draw(rngs, explore.shape[1])
-        return self._decided(None, obs, legal, noise, explore, rngs[0])
+        return self._decided(None, obs, legal, self.noise.next(rngs, explore.shape[1]), explore, rngs[0])
 
     def act_row(self, row: int, obs: Obs, legal: Array | None, explore: Array, rng: np.random.Generator) -> Acted:
         """Choose actions for one agent only, [1, B, ...]."""
@@ -84,10 +150,10 @@ class Actor:
         self, row: int | None, obs: Obs, legal: Array | None, noise: Any, explore: Array, rng: np.random.Generator
     ) -> Acted:
         """Choose actions for one agent or for all agents: in compiled code, else in numpy, else in tensors."""
-        if row not in self._natives:
-            self._natives[row] = self.native(row)
-        if (native := self._natives[row]) is not None:
-            return native.act(obs, legal, noise, explore, self.hyper.columns)
+        if row not in self._compiled:
+            self._compiled[row] = self.compiled(row)
+        if (compiled := self._compiled[row]) is not None:
+            return compiled.act(obs, legal, noise, explore, self.hyper.columns)
         rows = slice(None) if row is None else slice(row, row + 1)
         if self._in_numpy is not None:
             hyper = (

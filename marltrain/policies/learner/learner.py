@@ -11,12 +11,13 @@ import numpy as np
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, Obs
 from marltrain.policies.batch import Acted, Needs
+from marltrain.policies.learner.actor import Actor
+from marltrain.policies.learner.copies import ActingCopies
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.state import State
 
 if TYPE_CHECKING:
-    from marltrain.policies.compiled.acting import CompiledActing
     from marltrain.policies.compiled.replay_update import CompiledUpdates
 
 PURPOSES = ("act", "sample", "update")
@@ -47,18 +48,16 @@ class Pace:
 class Learner:
     """K agents computed together; row k is agent k. The interface between the training loop and the agents.
 
-    settings_version: changes whenever a setting of an agent changes, except by its schedule.
     num_agents: K.
-    acts_ahead: whether `take_back` works, and the action of a row does not depend on the other rows.
+    actor: what acts, if it can act in compiled code or ahead of time; else None.
     needs: the data required for learning, or None if the learner never learns.
     pace: the update schedule.
     when_not_finite: the sentence about the weights in the error for a loss that is not finite.
     gradient_steps: [K] int64, gradient passes so far.
     """
 
-    settings_version: int = 0
     num_agents: int = 1
-    acts_ahead: bool = False
+    actor: Actor | None = None
     needs: Needs | None = None
     pace: Pace = Pace()
     when_not_finite: str = "Its weights may have been moved by it."
@@ -70,29 +69,6 @@ class Learner:
         explore: [K, B] bool.  carry: the recurrent state or None.  rngs: K generators, see `rngs`.
         """
         raise TypeError(f"{type(self).__name__} must define act")
-
-    def take_back(self) -> None:
-        """Undo the last act, so that the next act draws the same noise; requires `acts_ahead`."""
-        raise TypeError(f"{type(self).__name__} takes no act back")
-
-    def native(self) -> CompiledActing | None:
-        """Return the compiled form of `act`, or None if the algorithm or network has no compiled form."""
-        return None
-
-    def ready(self, acting: CompiledActing, rngs: Any) -> tuple[int, int]:
-        """Prepare acts for compiled code; return the index of the next act and the number of prepared acts."""
-        raise TypeError(f"{type(self).__name__} does not act in compiled code")
-
-    def acted(self, acts: int) -> None:
-        """Record that compiled code has made `acts` of the prepared acts."""
-
-    def native_updates(self, reader: Reader, batch_size: int) -> CompiledUpdates | None:
-        """Return the compiled form of `update`, or None if the algorithm or reader has no compiled form."""
-        return None
-
-    def updated(self, learn: Array, updates: int) -> None:
-        """Count the updates that compiled code has made for the agents where `learn` [K] is True."""
-        raise TypeError(f"{type(self).__name__} does not learn in compiled code")
 
     def rngs(self, purpose: str) -> Any:
         """Return K generators for "act", "sample", "update" or "test"; those for "test" are reseeded at every call."""
@@ -115,23 +91,20 @@ class Learner:
         """Update the agents where `learn` [K] is True from a batch [K, B, ...]; returns metrics [K]."""
         raise TypeError(f"{type(self).__name__} never learns")
 
-    def act_with_copies(self, who: str, rest: Callable[[], object]) -> None:
-        """Act with copies of the networks, so that another thread can update the originals.
+    def compiled_updates(self, reader: Reader, batch_size: int) -> CompiledUpdates | None:
+        """Return the compiled form of `update` for a reader, or None if there is none."""
+        return None
 
-        who: the agents' seats, for the error.
-        rest: function that waits for that thread; called before an agent is read or changed.
+    def fork(self, who: str, wait: Callable[[], object]) -> ActingCopies:
+        """Act with copies of the networks, so that another thread can update the originals; return the copies.
+
+        who: the agents' seats, for the error.  wait: waits for that thread; see `ActingCopies`.
         Raises ConfigError if the learner does not support copies.
         """
         raise ConfigError(
             f'collect="overlap" needs agents of marltrain\'s own algorithms, over NetworkSpecs and without strategy=; '
             f"the agent of {who} is none"
         )
-
-    def renew_copies(self) -> None:
-        """Copy the current weights into the networks that it acts with."""
-
-    def act_directly(self) -> None:
-        """Act with the networks that it trains; this is the default."""
 
     def loop_state(self) -> State:
         """Return the state of the running loop that the agents' states do not hold; empty by default."""

@@ -14,12 +14,13 @@ class DueUpdates(NamedTuple):
     """One due round of updates.
 
     after: batch steps until the round is due.  env_steps: env steps of the run at that time.
-    updates: number of updates in the round.
+    updates: number of updates in the round.  credit: fraction of an update carried over to the next round.
     """
 
     after: int
     env_steps: int
     updates: int
+    credit: float = 0.0
 
 
 class MadeUpdates(NamedTuple):

@@ -42,7 +42,8 @@ def check_places(settings: TrainerSettings) -> None:
 def check_agents(units: Iterable[Unit]) -> None:
     """Raise ConfigError for agents that cannot act for one half of the environments before the other half."""
     for unit in units:
-        if not unit.learner.acts_ahead:
+        actor = unit.learner.actor
+        if actor is None or not actor.noise.ahead:
             raise ConfigError(
                 "double_buffer=True needs agents of marltrain's own algorithms, over NetworkSpecs; the agent of "
                 f"{' and '.join(unit.labels)} is none. Leave double_buffer out"
@@ -125,7 +126,8 @@ class DoubleBufferedCollector:
         """
         self.recorder.act(step, self.envs.halves[0])
         for unit in self.recorder.actors.units:
-            unit.learner.take_back()
+            if unit.learner.actor is not None:
+                unit.learner.actor.noise.skip(-1)
         self.envs.send_half(0, self.recorder.actors.actions)
 
     def _send_second(self, step: Step) -> None:

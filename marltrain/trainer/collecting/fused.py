@@ -52,10 +52,11 @@ def can_fuse(sync: SyncCollector) -> bool:
     if not isinstance(envs, NativeVectorEnv) or envs.spec.turn_based or len(envs.spec.groups) > MOST:
         return False
     for unit, view in zip(actors.units, actors.views, strict=True):
-        native, ring = unit.learner.native(), streams.rings.get(unit.group)
-        if native is None or not isinstance(view.index, slice):
+        actor, ring = unit.learner.actor, streams.rings.get(unit.group)
+        acting = None if actor is None else actor.compiled()
+        if acting is None or not isinstance(view.index, slice):
             return False
-        if ring is not None and not (takes(ring) and set(ring.extras) <= set(native.extras)):
+        if ring is not None and not (takes(ring) and set(ring.extras) <= set(acting.extras)):
             return False
     return len(actors.units) <= MOST
 
@@ -83,8 +84,11 @@ class FusedCollector:
         self._schedulers, self._plan = schedulers, plan
         self.actors, self.rings = self.recorder.actors, list(self.recorder.streams.rings.values())
         self.batch, spec = sync.envs.batch, sync.envs.spec
-        made = [unit.learner.native() for unit in self.actors.units]
-        self._acting = [acting for acting in made if acting is not None]
+        self._acting = [
+            (unit.learner.actor, acting)
+            for unit in self.actors.units
+            if unit.learner.actor is not None and (acting := unit.learner.actor.compiled()) is not None
+        ]
         self._ring_tables: list[Array] = []
         self._exploring: list[Array] | None = None
         self._capacities: list[int] = []
@@ -94,8 +98,9 @@ class FusedCollector:
         told["act"] = entry(act_program(), 2)
         told["envs"], told["players"], told["returns"] = len(lengths), len(spec.players), address_of(returns)
         told["units"], told["rings"], told["groups"] = len(self._acting), len(self.rings), len(spec.groups)
-        self._fill("unit", [acting.address for acting in self._acting])
-        self._acting_of = dict(zip(map(id, self.actors.units), self._acting, strict=True))
+        self._fill("unit", [acting.address for _, acting in self._acting])
+        addresses = [acting.address for _, acting in self._acting]
+        self._address_of = dict(zip(map(id, self.actors.units), addresses, strict=True))
         self._address = address_of(self._told)
 
     def advance(self, step: Step, most: int) -> Collected:
@@ -104,16 +109,16 @@ class FusedCollector:
         if most < 2:
             return self.sync.advance(step, most)
         self._lay(step)
-        parts = list(zip(self.actors.units, self._acting, self.actors.rngs, strict=True))
-        drawn = [unit.learner.ready(acting, rngs) for unit, acting, rngs in parts]
+        parts = zip(self._acting, self.actors.rngs, strict=True)
+        drawn = [actor.prepare(acting, rngs) for (actor, acting), rngs in parts]
         self._fill("noise", [first for first, _ in drawn])
         self._fill("time", [ring.now for ring in self.rings])
         self._told["most"] = self._planned(min([most, *(left for _, left in drawn)]))
         streams = self.recorder.streams
         streams.torn = True  # an interrupt may occur between the call and the counts
         made: int = _program()(self._address)
-        for unit in self.actors.units:
-            unit.learner.acted(made)
+        for actor, _ in self._acting:
+            actor.noise.skip(made)
         recorded = bool(self._told["remembered"][0])
         begun = made if recorded else made - 1
         for ring in self.rings:
@@ -126,13 +131,13 @@ class FusedCollector:
     def _planned(self, most: int) -> int:
         """Plan the updates of the next batch steps; return the number of steps allowed."""
         for scheduler in self._schedulers:
-            most = min(most, self._plan(scheduler, most, self._acting_of[id(scheduler.unit)].address))
-        planned = [scheduler for scheduler in self._schedulers if scheduler.planned]
+            most = min(most, self._plan(scheduler, most, self._address_of[id(scheduler.unit)]))
+        planned = [scheduler for scheduler in self._schedulers if scheduler.address]
         groups = [ring.index for ring in self.rings]
         self._told["schedulers"] = len(planned)
         if planned and not self._told["update"][0]:
             self._told["update"] = entry(update_program(), 2)
-        self._fill("scheduler", [scheduler.planned for scheduler in planned])
+        self._fill("scheduler", [scheduler.address for scheduler in planned])
         self._fill("read", [groups.index(scheduler.unit.group) for scheduler in planned])
         return most
 
@@ -143,7 +148,7 @@ class FusedCollector:
             return
         self._exploring, self._capacities = self.actors.exploring, capacities
         told = self._told[0]
-        for i, (unit, acting) in enumerate(zip(self.actors.units, self._acting, strict=True)):
+        for i, (unit, (_, acting)) in enumerate(zip(self.actors.units, self._acting, strict=True)):
             rows, group = self.actors.views[i].index, unit.group
             legal, explore = step.legal[group], self.actors.exploring[i]
             kept = self.recorder.extras.get(group, {})

@@ -1,11 +1,18 @@
-"""`collect="overlap"`: the thread that runs updates while the loop collects."""
+"""`collect="overlap"`: AsyncScheduler makes updates in a thread while the loop collects."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+
+from marltrain.layout import Array
+from marltrain.policies.batch import Rollout, Transitions
+from marltrain.policies.memory.streams import Streams
+from marltrain.trainer.seats import Unit
+from marltrain.trainer.updating.pace import Defaults
+from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 COLLECT = ("serial", "overlap")
 TURN = 2e-4
@@ -26,3 +33,56 @@ def learning_thread(collect: str) -> Iterator[Executor | None]:
             yield thread
     finally:
         sys.setswitchinterval(before)
+
+
+class AsyncScheduler(UpdateScheduler):
+    """Scheduler whose updates run in a thread while the loop collects; agents act one update behind.
+
+    `update` starts the updates that are due and returns the metrics of the previous ones.
+    """
+
+    def __init__(self, unit: Unit, streams: Streams, num_envs: int, defaults: Defaults, thread: Executor) -> None:
+        """Let the agents act with copies of their networks; raises ConfigError if the learner does not support it."""
+        super().__init__(unit, streams, num_envs, defaults)
+        self._thread = thread
+        self._under_way: Future[dict[str, dict[str, float]]] | None = None
+        self._gradient_steps = 0  # before the updates under way
+        self._copies = unit.learner.fork(" and ".join(unit.labels), self._rest)
+
+    @property
+    def gradient_steps(self) -> int:
+        """Number of gradient passes of the agents, without those of updates under way."""
+        return super().gradient_steps if self._under_way is None else self._gradient_steps
+
+    def wait(self) -> dict[str, dict[str, float]]:
+        """See `UpdateScheduler`."""
+        if self._under_way is None:
+            return {}
+        metrics = self._under_way.result()
+        self._under_way, self._behind = None, True
+        return metrics
+
+    def settle(self) -> dict[str, dict[str, float]]:
+        """See `UpdateScheduler`."""
+        metrics = self.wait()
+        if self._behind:
+            self._copies.sync()
+            self._behind = False
+        return metrics
+
+    def close(self) -> None:
+        """Let the agents act with the networks that are trained."""
+        self._copies.end()
+
+    def _make(
+        self, batches: Iterable[tuple[int, Rollout | Transitions]], ready: Array, env_steps: int
+    ) -> dict[str, dict[str, float]]:
+        """Start one update for each batch; the batches are read before the environments go on."""
+        self._gradient_steps = self.gradient_steps
+        self._under_way = self._thread.submit(super()._make, list(batches), ready, env_steps)
+        return {}
+
+    def _rest(self) -> None:
+        """Wait for the updates under way; an error of theirs is not raised here."""
+        if self._under_way is not None:
+            wait([self._under_way])

@@ -25,7 +25,7 @@ def test_acting_in_numpy_decides_what_acting_in_tensors_decides(action_space, ex
     def decide() -> mt.Acted:
         return learner.act(obs, None, None, turn=coins, explore=coins, rngs=learner.rngs("test"))
 
-    learner.actor._natives = {None: None}  # not in compiled code
+    learner.actor._compiled = {None: None}  # not in compiled code
     assert learner.actor._in_numpy is not None
     mine = decide()
     learner.actor._in_numpy = None

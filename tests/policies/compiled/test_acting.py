@@ -36,7 +36,7 @@ def learners(kind, inputs, choices, hidden, activation, agents=3, backend="torch
                 array += np.random.default_rng(i).normal(scale=0.3, size=array.shape).astype(np.float32)
         agent.learner_.load(0, state)
     native, plain = stacked(made), stacked(made)
-    plain.actor._natives = {None: None}
+    plain.actor._compiled = {None: None}
     return native, plain
 
 
@@ -73,7 +73,7 @@ def test_compiled_acts_are_those_in_numpy(kind, masked, rows, inputs, hidden, ac
         legal[..., act % choices] = True
         explore = rng.random((3, rows)) < (0.0, 1.0, 0.5)[act % 3]
         mask = legal if masked else None
-        noise = plain.actor.noise.ahead(generators[1], rows)
+        noise = plain.actor.noise.prepared(generators[1], rows)
         noise = {name: values[:, noise[1]] for name, values in noise[0].items()}
         given = {"turn": np.ones((3, rows), bool), "explore": explore}
         mine = native.act(obs, mask, None, rngs=generators[0], **given)
@@ -87,8 +87,8 @@ def test_compiled_acts_are_those_in_numpy(kind, masked, rows, inputs, hidden, ac
             assert values.dtype == theirs.extras[name].dtype
         compared += sure.mean()
     assert compared > 39
-    assert native.actor._natives[None] is not None
-    assert plain.actor._natives[None] is None
+    assert native.actor._compiled[None] is not None
+    assert plain.actor._compiled[None] is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,7 +113,7 @@ def test_with_tensorflow_and_after_its_weights_have_moved(kind):
 def test_rows_are_acted_on_alike_alone_and_among_others(kind, inputs):
     """One act of five rows, and five acts of one, by the same noise: the same to the last bit."""
     native, _ = learners(kind, inputs, 5, (5, 64), "tanh")
-    acting, rng = native.native(), np.random.default_rng(0)
+    acting, rng = native.actor.compiled(), np.random.default_rng(0)
     obs = rng.normal(size=(3, 5, inputs)).astype(np.float32)
     legal, explore = rng.random((3, 5, 5)) < 0.7, rng.random((3, 5)) < 0.5
     noise = native.algorithm.noise(rng.spawn(3), 5)
@@ -178,7 +178,7 @@ def test_a_model_of_ones_own_is_none():
 )
 def test_which_agents(kind, actions, settings, expected):
     learner = kind(VECTOR, actions, **settings).learner_
-    assert (learner.native() is not None) is expected
+    assert (learner.actor.compiled() is not None) is expected
 
 
 def test_an_algorithm_of_ones_own_acts_as_it_says():
@@ -198,7 +198,7 @@ def test_an_algorithm_of_ones_own_acts_as_it_says():
 
     for algorithm, kind, expected in ((Contrary, mt.DQN, False), (Own, mt.DQN, True), (Louder, mt.PPO, False)):
         agent = type("Agent", (kind,), {"algorithm_class": algorithm})(VECTOR, spaces.Discrete(3), seed=0)
-        assert (agent.learner_.native() is not None) is expected
+        assert (agent.learner_.actor.compiled() is not None) is expected
 
 
 def test_what_an_algorithm_says_wrongly_is_told():
@@ -206,7 +206,7 @@ def test_what_an_algorithm_says_wrongly_is_told():
     network: Any = learner.weights.nets["actor"]
     with pytest.raises(TypeError, match=r"rule='gaussian'.*'epsilon_greedy' and 'categorical'"):
         CompiledActing(CompiledForm("actor", "gaussian"), network)
-    acting: Any = learner.native()
+    acting: Any = learner.actor.compiled()
     obs, on = np.zeros((1, 2, 5), np.float32), np.ones((1, 2), bool)
     for sample in (np.zeros((1, 2, 3)), np.zeros((1, 2, 4), np.float32), np.zeros((1, 2, 6), np.float32)[..., ::2]):
         with pytest.raises(TypeError, match=r"noise 'sample' .* must be float32 \(1, 1, 2, 3\)"):
@@ -220,12 +220,12 @@ def test_acts_are_by_the_networks_that_it_acts_with():
 
     def network() -> Any:
         learner.act(obs, None, None, turn=on, explore=on, rngs=learner.rngs("act"))
-        return learner.actor._natives[None].network
+        return learner.actor._compiled[None].network
 
-    assert network() is learner.native().network is learner.weights.nets["actor"]
-    learner.act_with_copies("a", lambda: None)
+    assert network() is learner.actor.compiled().network is learner.weights.nets["actor"]
+    copies = learner.fork("a", lambda: None)
     assert network() is not learner.weights.nets["actor"]
-    learner.act_directly()
+    copies.end()
     assert network() is learner.weights.nets["actor"]
 
 
@@ -236,7 +236,7 @@ def test_one_agent_acts_as_it_does_among_others(kind):
     obs, on = np.random.default_rng(0).normal(size=(3, 5, 4)).astype(np.float32), np.ones((3, 5), bool)
     everyone = learner.act(obs, None, None, turn=on, explore=on, rngs=[np.random.default_rng(k) for k in range(3)])
     for k in range(3):
-        alone = learner.act_row(k, obs[k : k + 1], None, on[:1], np.random.default_rng(k))
+        alone = learner.actor.act_row(k, obs[k : k + 1], None, on[:1], np.random.default_rng(k))
         np.testing.assert_array_equal(alone.action[0], everyone.action[k])
         for name, values in alone.extras.items():
             np.testing.assert_array_equal(values[0], everyone.extras[name][k])

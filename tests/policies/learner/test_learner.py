@@ -372,28 +372,24 @@ def test_acts_made_ready_for_compiled_code_draw_what_acts_do(kind):
     """Ten acts of 3 rows, of which 1, 2, 4 and 3 are made elsewhere, leave the streams where ten calls leave them."""
     both = [kind(VECTOR, spaces.Discrete(4), seed=2).learner_ for _ in range(2)]
     mine, theirs = both
-    acting, rngs = mine.native(), [learner.rngs("act") for learner in both]
+    acting, rngs = mine.actor.compiled(), [learner.rngs("act") for learner in both]
     assert acting is not None
     obs, on = np.zeros((1, 3, 5), np.float32), np.ones((1, 3), bool)
     acting.place(3, obs=obs, legal=None, explore=on, action=np.zeros((1, 3), np.int64))
     made = 0
     while made < 10:
-        first, left = mine.ready(acting, rngs[0])
+        first, left = mine.actor.prepare(acting, rngs[0])
         acts = min(left, 10 - made)
-        noise = next(iter(mine.actor.noise.ahead(rngs[0], 3)[0].values()))
+        noise = next(iter(mine.actor.noise.prepared(rngs[0], 3)[0].values()))
         for at in range(first, first + acts):
             expected = next(iter(theirs.actor.noise.next(rngs[1], 3).values()))
             np.testing.assert_array_equal(noise[:, at], expected)
-        mine.acted(acts)
+        mine.actor.noise.skip(acts)
         made += acts
     assert mine.export(0).info == theirs.export(0).info
 
 
 def test_a_learner_that_does_not_act_in_compiled_code_says_so():
     learner = mt.DQN(VECTOR, spaces.Discrete(4), seed=2, dueling=True).learner_
-    assert learner.native() is None
-    base: Any = Learner()
-    base.acted(3)
-    assert base.native() is None
-    with pytest.raises(TypeError, match="Learner does not act in compiled code"):
-        base.ready(None, ())
+    assert learner.actor.compiled() is None
+    assert Learner().actor is None

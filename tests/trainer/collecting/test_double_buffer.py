@@ -22,7 +22,6 @@ import marltrain as mt
 from marltrain.envs import SubprocVectorEnv, make_vector
 from marltrain.errors import ConfigError, EnvError, WorkerError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.learner.learner import Learner
 from marltrain.trainer.collecting.double_buffer import DoubleBufferedCollector
 from tests.policies.agents.test_algorithm_agent import Own
 from tests.tiers import LONG
@@ -384,11 +383,6 @@ def test_agents_that_cannot_decide_ahead_are_refused(agent, player):
     with pytest.raises(ConfigError, match=rf"needs agents of marltrain's own .* over NetworkSpecs.*{player} is none"):
         trainer(**ODD, double_buffer=True).train([ppo()[0], agent()], [1, 0], plot=False)
     assert not Path("run").exists()
-
-
-def test_a_learner_that_takes_nothing_back_says_so():
-    with pytest.raises(TypeError, match="Learner takes no act back"):
-        Learner().take_back()
 
 
 def test_other_environments_cannot_be_halved():

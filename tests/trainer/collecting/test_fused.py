@@ -416,11 +416,11 @@ def test_an_interrupt_within_leaves_streams_that_are_not_used_again(monkeypatch)
     agents = ppo(SPREAD, {})
     made: Any = trainer(SPREAD, {}, **{**SETTINGS, "run_dir": None})
 
-    def interrupted(self, acts):
+    def interrupted(self, *_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("marltrain.policies.learner.algorithm_learner.AlgorithmLearner.acted", interrupted)
+        patch.setattr("marltrain.policies.memory.ring.Ring.advanced", interrupted)
         made.train(agents, [1, 1, 1], plot=False)
     before = made.run.context.streams
     assert before.torn

@@ -13,7 +13,7 @@ import marltrain as mt
 from marltrain.errors import AgentError
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.saving.checkpoint import Checkpoint
-from marltrain.trainer.updating.scheduler import UpdateScheduler
+from marltrain.trainer.updating.planned import PlannedScheduler
 from tests.trainer.collecting.test_fused import CARTPOLE, SPREAD, TAG, Looking, assert_same, train
 from tests.trainer.running import dqn, tables, trainer, weights
 
@@ -256,14 +256,14 @@ def test_a_loss_that_is_not_finite_ends_training_with_its_update_named():
 def test_rounds_are_planned_only_where_compiled_code_makes_them(monkeypatch):
     """With a learning thread, or a callback that may interfere, none are."""
     planned = []
-    plan = UpdateScheduler._plan
+    plan = PlannedScheduler._plan
 
     def noting(self, *args):
         made = plan(self, *args)
-        planned.append(made is not None)
+        planned.append(made)
         return made
 
-    monkeypatch.setattr(UpdateScheduler, "_plan", noting)
+    monkeypatch.setattr(PlannedScheduler, "_plan", noting)
     given = {"update_freq": 5, "steps_per_train": 505}
     train(SPREAD, learners(), callbacks=[Acting()], run_dir="one", **given)
     train(SPREAD, learners(), callbacks=[Looking()], run_dir="two", **given)

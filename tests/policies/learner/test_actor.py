@@ -10,8 +10,8 @@ import marltrain as mt
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
 from marltrain.policies.distributions import distribution_of
 from marltrain.policies.exploration import epsilon_noise
-from marltrain.policies.learner import noise
-from marltrain.policies.learner.noise import Noise
+from marltrain.policies.learner import actor
+from marltrain.policies.learner.actor import Noise
 
 VECTOR = spaces.Box(-1, 1, (5,), np.float32)
 SPACES = {
@@ -40,7 +40,7 @@ def assert_equal(mine, theirs):
 @pytest.mark.parametrize("rows", [1, 7, 64])
 def test_ahead_is_act_by_act(name, rows, monkeypatch):
     """700 rows at once at most: 700, 100 and 10 acts, so that later draws are as long as the ones before."""
-    monkeypatch.setattr(noise, "ROWS", 700)
+    monkeypatch.setattr(actor, "ROWS", 700)
     draw = drawn_by(name)
     ahead, mine, theirs = Noise(draw), generators(), generators()
     for act in range(40 if rows < 64 else 60):
@@ -111,13 +111,13 @@ def test_noise_of_ones_own_is_drawn_act_by_act_unless_it_says_that_rows_follow_e
 
 def test_acts_used_several_at_once_are_those_handed_out_one_by_one(monkeypatch):
     """1, 2, 4, 7 and 7 acts of 3 rows are drawn (21 rows at most); of what is left, a part is used, or one act."""
-    monkeypatch.setattr(noise, "ROWS", 21)
+    monkeypatch.setattr(actor, "ROWS", 21)
     draw = drawn_by("epsilon")
     ahead, mine, theirs = Noise(draw), generators(), generators()
     lefts = []
     for use in (1, 1, 1, 3, 1, 5, 2, 6, 1):
-        drawn, first, left = ahead.ahead(mine, 3)
-        again, *same = ahead.ahead(mine, 3)
+        drawn, first, left = ahead.prepared(mine, 3)
+        again, *same = ahead.prepared(mine, 3)
         assert (again is drawn, same) == (True, [first, left])  # nothing was used yet
         lefts.append(left)
         assert drawn["coin"].shape[:3:2] == (2, 3)
