@@ -72,8 +72,8 @@ def _orthogonal(normal: Array) -> Array:
     """
     if normal.size > LARGE and len(normal) >= 4 * normal.shape[1]:
         lower = np.linalg.cholesky(normal.T @ normal)
-        made: Array = normal @ np.linalg.inv(lower).T
-        return made
+        orthogonal: Array = normal @ np.linalg.inv(lower).T
+        return orthogonal
     q, r = np.linalg.qr(normal)
     return q * np.sign(np.diag(r))
 
@@ -130,13 +130,13 @@ class CNN(NetworkSpec):
         """Raise ConfigError for filters that are not triples of positive integers."""
         super().__post_init__()
         triples = self.filters if isinstance(self.filters, Sequence) else ()
-        made = tuple(tuple(map(whole_number, f)) if isinstance(f, Sequence) else () for f in triples)
-        if not made or any(len(f) != 3 or not all(map(_is_size, f)) for f in made):
+        filters = tuple(tuple(map(whole_number, f)) if isinstance(f, Sequence) else () for f in triples)
+        if not filters or any(len(f) != 3 or not all(map(_is_size, f)) for f in filters):
             raise ConfigError(
                 "CNN: filters must be triples (channels, kernel, stride) of integers of at least 1, such as "
                 f"((16, 3, 2), (32, 3, 2)), got {shown(self.filters)}"
             )
-        object.__setattr__(self, "filters", made)
+        object.__setattr__(self, "filters", filters)
 
 
 Filters = tuple[tuple[int, int, int], ...]
@@ -176,17 +176,17 @@ def _fitted(filters: Filters, sides: list[tuple[int, int]], most: int | None = N
     sides: (height, width) of each image.
     most: maximum number of features; filters of stride 2 are appended until it is reached or they no longer fit.
     """
-    made: list[tuple[int, int, int]] = []
+    fitted: list[tuple[int, int, int]] = []
     waiting = list(filters)
     while waiting:
         channels, kernel, stride = waiting.pop(0)
         kernel = min(kernel, *map(min, sides))
-        made.append((channels, kernel, stride := min(stride, kernel)))
+        fitted.append((channels, kernel, stride := min(stride, kernel)))
         sides = [((height - kernel) // stride + 1, (width - kernel) // stride + 1) for height, width in sides]
         left = channels * sum(height * width for height, width in sides)
         if not waiting and most is not None and left > most and min(map(min, sides)) >= _FURTHER[1]:
             waiting.append(_FURTHER)
-    return tuple(made)
+    return tuple(fitted)
 
 
 def spec_from(description: dict[str, Any]) -> NetworkSpec:

@@ -1,8 +1,13 @@
-"""Detection of a user's model's framework, without importing a framework."""
+"""Detection and trials of users' models, without importing a framework."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from marltrain.errors import AgentError
+from marltrain.layout import Layout
 
 
 def framework_of(model: object) -> str | None:
@@ -20,3 +25,30 @@ def named(value: Any) -> str:
     """Return a value's type with its package, such as "torch.Adam", for messages."""
     kind, root = type(value).__name__, type(value).__module__.partition(".")[0]
     return kind if root in ("builtins", "__main__") else f"{root}.{kind}"
+
+
+def name_of(given: Any) -> str:
+    """Return the name of a function or class, or of the class of another object."""
+    return str(getattr(given, "__name__", type(given).__name__))
+
+
+def made_by(make: Any, kind: type[Any], kind_name: str) -> Any:
+    """Return the model that a user's function makes; raises AgentError unless it is of this kind."""
+    model = make()
+    if not isinstance(model, kind):
+        raise AgentError(f"{name_of(make)} was given as a network: it must make a {kind_name}, it made {model!r}")
+    return model
+
+
+@contextmanager
+def trial(what: str, layout: Layout, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Turn `errors` of a model's first call, on two observations of zeros, into AgentErrors; what: names the model."""
+    try:
+        yield
+    except AgentError:
+        raise
+    except errors as error:
+        shapes = {name: (2, *shape) for name, (shape, _) in layout.shapes.items()}
+        raise AgentError(
+            f"{what} cannot take this player's observations, of shapes {shapes}: {type(error).__name__}: {error}"
+        ) from error

@@ -65,10 +65,10 @@ def check_rows(ring: Ring, state: State, now: int, oldest: int) -> dict[str, Arr
     _check_open(state, saved, oldest, now)
     drawable = (saved["next"] != -1) & saved["learnable"][..., None] & saved.get("complete", True)
     counts = drawable.sum((1, 2))
-    told = state.array("whole", np.int64, (players,))
-    if (told != counts).any():
+    whole = state.array("whole", np.int64, (players,))
+    if (whole != counts).any():
         raise SaveError(
-            f"{state.place('whole')} must be the rows that can be drawn, {counts.tolist()}, got {told.tolist()}"
+            f"{state.place('whole')} must be the rows that can be drawn, {counts.tolist()}, got {whole.tolist()}"
         )
     return saved
 

@@ -18,12 +18,12 @@ def ring_state(ring: Ring) -> State:
     Call it between `arrived` and `decided`.
     """
     held = ring.held()
-    made = State.joined(
+    state = State.joined(
         rows=State({}, {name: column[:, held] for name, column in ring.columns.items()}), ends=ring.ends.state()
     )
-    made.info |= {"capacity": ring.capacity, "now": ring.now, "oldest": ring.oldest}
-    made.arrays |= {"open": ring.open, "whole": ring.whole, "turn": ring.turn}
-    return made
+    state.info |= {"capacity": ring.capacity, "now": ring.now, "oldest": ring.oldest}
+    state.arrays |= {"open": ring.open, "whole": ring.whole, "turn": ring.turn}
+    return state
 
 
 def restore_ring(ring: Ring, state: State) -> None:

@@ -154,8 +154,8 @@ class Streams:
     def _check_ended(self, step: Step) -> None:
         for ring in self.rings.values():
             players = list(ring.group.players)
-            told = step.terminated[players] | step.truncated[players]
-            silent = (ring.open >= 0) & step.ended & ~told
+            ended = step.terminated[players] | step.truncated[players]
+            silent = (ring.open >= 0) & step.ended & ~ended
             if silent.any():
                 row, env = np.argwhere(silent)[0]
                 raise EnvError(

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from marltrain.errors import AgentError
+from marltrain.policies.backends.frameworks import made_by, name_of
 
 MADE: weakref.WeakSet[keras.Model] = weakref.WeakSet()
 """Models made by users' functions so far."""
@@ -34,32 +35,30 @@ class Maker:
         check_keras()
         return _again(self.given) if isinstance(self.given, keras.Model) else self._called()
 
-    def fill(self, made: keras.Model) -> None:
-        """Copy the weights of the given model, if it has any, to a built model.
+    def fill(self, model: keras.Model) -> None:
+        """Copy the weights of the given model, if it has any, to `model`, which is built.
 
         Raises AgentError if the given model is only partly built.
         """
         given = self.given
         if not isinstance(given, keras.Model) or not given.weights:
             return
-        shapes = [[tuple(weight.shape) for weight in model.weights] for model in (given, made)]
+        shapes = [[tuple(weight.shape) for weight in each.weights] for each in (given, model)]
         if shapes[0] != shapes[1]:
             raise AgentError(
                 f"model {type(given).__name__} is built in part: it has weights of shapes {shapes[0]}, and {shapes[1]} "
                 "once it is called on this player's observations. Call it on a batch of them before it is given"
             )
-        for mine, theirs in zip(made.weights, given.weights, strict=True):
+        for mine, theirs in zip(model.weights, given.weights, strict=True):
             mine.trainable = theirs.trainable
-        made.set_weights(given.get_weights())
+        model.set_weights(given.get_weights())
 
     def _called(self) -> keras.Model:
-        name, made = getattr(self.given, "__name__", type(self.given).__name__), self.given()
-        if not isinstance(made, keras.Model):
-            raise AgentError(f"{name} was given as a network: it must make a keras.Model, it made {made!r}")
-        if made in MADE:
-            raise AgentError(f"{name} returned the same model twice: every agent needs one of its own")
-        MADE.add(made)
-        return made
+        model = made_by(self.given, keras.Model, "keras.Model")
+        if model in MADE:
+            raise AgentError(f"{name_of(self.given)} returned the same model twice: every agent needs one of its own")
+        MADE.add(model)
+        return model
 
 
 def check_keras() -> None:

@@ -17,6 +17,7 @@ from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array, Layout
 from marltrain.policies.backends import base, numpy_ops
 from marltrain.policies.backends.base import Forward
+from marltrain.policies.backends.frameworks import trial
 from marltrain.policies.backends.own import structure_of
 from marltrain.policies.backends.tensorflow import ops
 from marltrain.policies.backends.tensorflow.copies import Maker
@@ -182,16 +183,9 @@ class ModelNetwork(Network):
         return structure_of(self.model)
 
     def _try_out(self) -> None:
-        shapes = {name: (2, *shape) for name, (shape, _) in self.layout.shapes.items()}
-        try:
+        errors = tf.errors.OpError, TypeError, ValueError, LookupError, AttributeError
+        with trial(f"model {type(self.model).__name__}", self.layout, errors):
             self._forward(self.layout.empty((1, 2), lambda shape, dtype: tf.zeros(shape, dtype)))
-        except (tf.errors.OpError, TypeError, ValueError, LookupError, AttributeError) as error:
-            if isinstance(error, AgentError):
-                raise
-            raise AgentError(
-                f"model {type(self.model).__name__} cannot take this player's observations, of shapes {shapes}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
         check_added(self.model)
 
     def penalty(self) -> Tensor | None:

@@ -77,9 +77,9 @@ def channels_first(x: Tensor, order: str) -> Tensor:
     if order == "last":
         return tf.transpose(x, [0, 1, 4, 2, 3])
     if order == "stacked":  # [K, B, frames, H, W, C]
-        moved = tf.transpose(x, [0, 1, 2, 5, 3, 4])
-        frames, channels, height, width = moved.shape[2:]
-        return tf.reshape(moved, [moved.shape[0], -1, frames * channels, height, width])
+        first = tf.transpose(x, [0, 1, 2, 5, 3, 4])
+        frames, channels, height, width = first.shape[2:]
+        return tf.reshape(first, [x.shape[0], -1, frames * channels, height, width])
     return x
 
 

@@ -73,8 +73,8 @@ class Adam(Optimizer):
         second = 0.999 * slots["second"] + 0.001 * tf.square(grad)
         # 1 - beta**count by expm1: the plain difference loses digits in float32 while count is small
         spread = tf.sqrt(second / -tf.math.expm1(count * math.log(0.999))) + self.epsilon
-        moved = flat - first * (rate / -tf.math.expm1(count * math.log(0.9))) / spread
-        return moved, {"first": first, "second": second}
+        weights = flat - first * (rate / -tf.math.expm1(count * math.log(0.9))) / spread
+        return weights, {"first": first, "second": second}
 
 
 class RMSprop(Optimizer):

@@ -31,9 +31,9 @@ class Fused:
     It records their names and shapes.
     """
 
-    def joined(self, made: Gradients) -> Tensor:
+    def joined(self, gradients: Gradients) -> Tensor:
         """Return all metrics and gradients as one vector."""
-        metrics, grads = made
+        metrics, grads = gradients
         agents = grads[0].shape[:1]  # a metric's static shape may lack it: for K = 1 an axis may be broadcast
         self.names, self.shapes = list(metrics), [*[agents] * len(metrics), *(grad.shape for grad in grads)]
         return tf.concat([tf.reshape(part, [-1]) for part in (*metrics.values(), *grads)], 0)

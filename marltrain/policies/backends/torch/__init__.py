@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from marltrain.errors import AgentError, ConfigError
+from marltrain.errors import ConfigError
 from marltrain.layout import Array, map_tree
 from marltrain.policies.backends import base
 from marltrain.policies.backends.base import Loss
-from marltrain.policies.backends.frameworks import makes_models
+from marltrain.policies.backends.frameworks import made_by, makes_models
 from marltrain.policies.backends.torch import ops as torch_ops
 from marltrain.policies.backends.torch.graphs import Graph
 from marltrain.policies.backends.torch.networks import ModuleNetwork, Network, StackedNetwork
@@ -143,11 +143,7 @@ def _own_module(given: Any) -> nn.Module:
 
     Raises AgentError if the function makes something else.
     """
-    made = given if isinstance(given, nn.Module) else given()
-    if not isinstance(made, nn.Module):
-        name = getattr(given, "__name__", type(given).__name__)
-        raise AgentError(f"{name} was given as a network: it must make a torch.nn.Module, it made {made!r}")
-    return copy.deepcopy(made)
+    return copy.deepcopy(given if isinstance(given, nn.Module) else made_by(given, nn.Module, "torch.nn.Module"))
 
 
 def _pure_gradients(

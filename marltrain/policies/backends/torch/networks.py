@@ -16,6 +16,7 @@ from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array, Layout, map_tree
 from marltrain.policies.backends import base, numpy_ops
 from marltrain.policies.backends.base import Forward
+from marltrain.policies.backends.frameworks import trial
 from marltrain.policies.backends.own import structure_of
 from marltrain.policies.backends.torch import ops
 from marltrain.policies.networks import Head, Plan
@@ -171,17 +172,9 @@ class ModuleNetwork(Network):
 
     def try_out(self, layout: Layout) -> None:
         """Run the module once on observations of zeros; raises AgentError if it fails or its output does not fit."""
-        shapes = {name: (2, *shape) for name, (shape, _) in layout.shapes.items()}
-        try:
-            with torch.no_grad():
-                self(layout.empty((1, 2), self._zeros))
-        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
-            if isinstance(error, AgentError):
-                raise
-            raise AgentError(
-                f"module {type(self.module).__name__} cannot take this player's observations, of shapes {shapes}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+        errors = RuntimeError, TypeError, ValueError, LookupError, AttributeError
+        with trial(f"module {type(self.module).__name__}", layout, errors), torch.no_grad():
+            self(layout.empty((1, 2), self._zeros))
 
     def _zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return torch.from_numpy(np.zeros(shape, dtype)).to(self.device)
