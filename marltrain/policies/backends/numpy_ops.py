@@ -17,6 +17,8 @@ from marltrain.layout import Array
 exp, log, sqrt, square, absolute, tanh = np.exp, np.log, np.sqrt, np.square, np.abs, np.tanh
 minimum, maximum, where, clip = np.minimum, np.maximum, np.where, np.clip
 zeros_like, ones_like, isfinite = np.zeros_like, np.ones_like, np.isfinite
+sum, mean, max, argmax = np.ndarray.sum, np.ndarray.mean, np.ndarray.max, np.ndarray.argmax
+concat, stack = np.concatenate, np.stack
 
 _erf = np.vectorize(math.erf, otypes=[np.float32])
 
@@ -75,26 +77,6 @@ def log_softmax(x: Array, axis: int) -> Array:
     return x - np.expand_dims(logsumexp(x, axis), axis)
 
 
-def sum(x: Array, axis: int) -> Array:
-    """Return the sum over one axis."""
-    return x.sum(axis)
-
-
-def mean(x: Array, axis: int) -> Array:
-    """Return the mean over one axis."""
-    return x.mean(axis)
-
-
-def max(x: Array, axis: int) -> Array:
-    """Return the largest value along one axis."""
-    return x.max(axis)
-
-
-def argmax(x: Array, axis: int) -> Array:
-    """Return the index of the (first) largest value along one axis."""
-    return x.argmax(axis)
-
-
 def take(x: Array, index: Array) -> Array:
     """Select x[..., index] along the last axis; index has one axis less than x."""
     picked: Array = x.reshape(-1).take(index + _starts(x.shape))
@@ -119,19 +101,9 @@ def unstack(x: Array) -> list[Array]:
     return list(x)
 
 
-def concat(parts: Sequence[Array], axis: int) -> Array:
-    """Concatenate along an axis."""
-    return np.concatenate(parts, axis)
-
-
 def split(x: Array, sizes: Sequence[int]) -> Sequence[Array]:
     """Split the last axis into pieces of the given sizes."""
     return np.split(x, np.cumsum(sizes)[:-1], -1)
-
-
-def stack(parts: Sequence[Array], axis: int) -> Array:
-    """Stack along a new axis."""
-    return np.stack(parts, axis)
 
 
 def stop_gradient(x: Array) -> Array:

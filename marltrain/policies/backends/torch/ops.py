@@ -18,7 +18,8 @@ relu, elu, silu, gelu = functional.relu, functional.elu, functional.silu, functi
 softplus, minimum, maximum, where, clip = functional.softplus, torch.minimum, torch.maximum, torch.where, torch.clamp
 isfinite, unstack = torch.isfinite, torch.unbind
 logsumexp, softmax = torch.logsumexp, functional.softmax
-zeros_like, ones_like = torch.zeros_like, torch.ones_like
+zeros_like, ones_like, stop_gradient = torch.zeros_like, torch.ones_like, torch.Tensor.detach
+sum, mean, max, argmax, concat, stack = torch.sum, torch.mean, torch.amax, torch.argmax, torch.cat, torch.stack
 
 
 class _Tanh(torch.autograd.Function):
@@ -76,26 +77,6 @@ def log_softmax(x: Tensor, axis: int) -> Tensor:
     return x - x.logsumexp(axis, keepdim=True)
 
 
-def sum(x: Tensor, axis: int) -> Tensor:
-    """Return the sum over one axis."""
-    return x.sum(axis)
-
-
-def mean(x: Tensor, axis: int) -> Tensor:
-    """Return the mean over one axis."""
-    return x.mean(axis)
-
-
-def max(x: Tensor, axis: int) -> Tensor:
-    """Return the largest value along one axis."""
-    return x.amax(axis)
-
-
-def argmax(x: Tensor, axis: int) -> Tensor:
-    """Return the index of the (first) largest value along one axis."""
-    return x.argmax(axis)
-
-
 def take(x: Tensor, index: Tensor) -> Tensor:
     """Select x[..., index] along the last axis; index has one axis less than x."""
     if torch.compiler.is_compiling() and x.shape[-1] <= NARROW:  # unlike a gather, a short sum is vectorized
@@ -109,24 +90,9 @@ def only(x: Tensor, chosen: Tensor) -> Tensor:
     return torch.where(chosen.unsqueeze(-1), x, 0.0)
 
 
-def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
-    """Concatenate along an axis."""
-    return torch.cat(list(parts), axis)
-
-
 def split(x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
     """Split the last axis into pieces of the given sizes."""
     return x.split(list(sizes), -1)
-
-
-def stack(parts: Sequence[Tensor], axis: int) -> Tensor:
-    """Stack along a new axis."""
-    return torch.stack(list(parts), axis)
-
-
-def stop_gradient(x: Tensor) -> Tensor:
-    """Return the values without their gradient history."""
-    return x.detach()
 
 
 def flag(x: Tensor) -> Tensor:
