@@ -92,7 +92,7 @@ class FrameRing(Ring):
             player, env = np.nonzero((following >= 0) & (following <= self.now))
             cells = self.cells(following)[player, env]
             known = self.read(self.next, cells)
-            self.whole -= np.bincount(player[self.drawable(cells)], minlength=self.group.size)
+            self.whole -= self._counted(player, cells)
             self.complete.reshape(-1)[cells] = False
             following = np.full_like(following, -1)
             following[player, env] = known

@@ -236,5 +236,5 @@ class Ring(Rows):
         return self.num_envs if self.complete is None else self.complete[:, slot].sum(1)
 
     def _counted(self, player: Array, cells: Array) -> Array:
-        """Return the number of rows per player that count in `whole`, [P]; player, cells: [n]."""
-        return np.bincount(player[self.counts(cells)], minlength=len(self.whole))
+        """Return the number of rows at cells [n] of each player [n] from which transitions may be drawn, [P]."""
+        return np.bincount(player[self.drawable(cells)], minlength=len(self.whole))

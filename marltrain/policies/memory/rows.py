@@ -126,15 +126,10 @@ class Rows:
         """Return whether the seats of rows learned at the time of the decision; see `Streams.learning`."""
         return self.learnable.reshape(-1).take(cells // self.num_envs)
 
-    def counts(self, cells: Array) -> Array:
-        """Return whether transitions may be drawn from rows once they are whole: learnable rows with all frames."""
-        learnable = self.may_learn(cells)
-        return learnable if self.complete is None else learnable & self.read(self.complete, cells)
-
     def drawable(self, cells: Array) -> Array:
-        """Return whether transitions may be drawn from rows."""
-        drawable: Array = (self.read(self.next, cells) != -1) & self.counts(cells)
-        return drawable
+        """Return whether transitions may be drawn from rows: whole and learnable rows with all their frames."""
+        drawable: Array = (self.read(self.next, cells) != -1) & self.may_learn(cells)
+        return drawable if self.complete is None else drawable & self.read(self.complete, cells)
 
     def whole_since(self, pointers: Array) -> Array:
         """Return the batch step at which rows with these `next` pointers became whole; undefined for open rows."""
@@ -145,7 +140,7 @@ class Rows:
 
     def obs_at(self, cells: Array) -> Obs:
         """Return observations [*cells.shape, *O]."""
-        return self._joined(self._arrays_at(cells))
+        return _joined(self._arrays_at(cells))
 
     def legal_at(self, cells: Array) -> Array | None:
         """Return legal actions [*cells.shape, A], or None."""
@@ -162,7 +157,7 @@ class Rows:
                 array[ended] = self._final(name, entries, array[ended])
             if legal is not None and self.ends.legal is not None:
                 legal[ended] = self.ends.legal[entries]
-        return self._joined(arrays), legal
+        return _joined(arrays), legal
 
     def _arrays_at(self, cells: Array) -> dict[str, Array]:
         """Return the arrays of observations [*cells.shape, ...] by name."""
@@ -172,6 +167,7 @@ class Rows:
         """Return final observations [n, ...] from the end table; last: [n, ...], those of the last decisions."""
         return self.ends.obs[name][entries]
 
-    def _joined(self, arrays: dict[str, Array]) -> Obs:
-        """Return arrays by name in the format of an observation: a single array or a mapping."""
-        return next(iter(arrays.values())) if len(arrays) == 1 else arrays
+
+def _joined(arrays: dict[str, Array]) -> Obs:
+    """Return arrays by name in the format of an observation: a single array or a mapping."""
+    return next(iter(arrays.values())) if len(arrays) == 1 else arrays
