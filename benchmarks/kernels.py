@@ -91,7 +91,7 @@ def dqn_pass(way: str, width: int = 64) -> Callable[[], object]:
     agent = mt.DQN(*SPACES, seed=0, jit_compile=True, device="cpu", network=mt.MLP((width, width), "relu"))
     learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
     nets: dict[str, Any] = dict(learner.weights.nets)
-    parts = agent.algorithm.phases[0], agent.algorithm, agent.backend, nets, learner.weights.optimisers
+    parts = agent.algorithm.phases[0], agent.algorithm, agent.backend, nets, learner.weights.optimizers
     one: Any = QStep(*parts, double=True) if way == "native" else GradientStep(*parts)
     if way == "checked":
         one._function = torch.compile(one._step, dynamic=False, fullgraph=True, options={"cpp_wrapper": True})
@@ -118,7 +118,7 @@ def ppo_update(way: str, width: int) -> Callable[[], object]:
             agent.algorithm,
             agent.backend,
             learner.weights.nets,
-            learner.weights.optimisers,
+            learner.weights.optimizers,
         )
         learner.passes = GradientSteps([GradientStep(*parts)])
     rng, cut = np.random.default_rng(0), np.arange(2048) % 128 == 127

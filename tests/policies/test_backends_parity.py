@@ -85,7 +85,7 @@ DQN: dict[str, dict[str, dict[str, Any]]] = {
 }  # fmt: skip
 ACTIONS = {"discrete": DISCRETE, "masked": DISCRETE, "multidiscrete": WHEELS, "box": BOX}
 PAUSING = {"PPO discrete tanh", "PPO box own critic", "DQN discrete elu", "DQN masked relu"}
-"""Where an agent pauses, which is a second graph: with each optimiser, and with targets that follow."""
+"""Where an agent pauses, which is a second graph: with each optimizer, and with targets that follow."""
 SHORT = {
     "PPO": {"discrete": ["tanh"], "masked": ["gelu", "cnn", "colour frames"],
             "multidiscrete": ["silu", "image and vector", "frames"], "box": ["elu", "own critic"]},
@@ -94,7 +94,7 @@ SHORT = {
 }  # fmt: skip
 """Each kind of network, of actions, and of settings once for PPO and once for DQN; other combinations are long.
 
-An activation or an optimiser is in one of the two: it is the same code. DQN with "tanh" is in the test of signs.
+An activation or an optimizer is in one of the two: it is the same code. DQN with "tanh" is in the test of signs.
 """
 CASES = [
     pytest.param((make, actions, network, settings), id=f"{name} {actions} {network}")
@@ -129,7 +129,7 @@ def exported(one: AlgorithmLearner, kind: str) -> dict[str, np.ndarray]:
 
 
 def gradients(one: AlgorithmLearner, before: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the gradients of a learner's first pass, (clipped) as its optimisers took them."""
+    """Return the gradients of a learner's first pass, (clipped) as its optimizers took them."""
     slots = exported(one, "optimiser/")
     if kept := {name: array / 0.1 for name, array in slots.items() if name.endswith("first")}:
         return kept
@@ -240,9 +240,9 @@ def test_a_wrong_epsilon_in_adam_is_far_outside():
     """1e-7 where PPO says 1e-5."""
 
     def fault(learner: AlgorithmLearner) -> None:
-        for optimiser in learner.weights.optimisers.values():
-            assert optimiser.epsilon == 1e-5
-            optimiser.epsilon = 1e-7
+        for optimizer in learner.weights.optimizers.values():
+            assert optimizer.epsilon == 1e-5
+            optimizer.epsilon = 1e-7
 
     start, end = compared(TENSORFLOW, (mt.PPO, "discrete", "tanh", {}), fault=fault)
     assert_within(start, CLOSE)  # the first gradient is right

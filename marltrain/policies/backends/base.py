@@ -122,13 +122,13 @@ class Optimizer(Protocol):
         """Return one agent's saved moments and step count; raises SaveError for impossible values."""
         slots = self.state()
         if set(arrays) != set(slots):
-            raise SaveError(f"optimiser state {sorted(arrays)} is not one of {type(self).__name__}")
+            raise SaveError(f"optimizer state {sorted(arrays)} is not one of {type(self).__name__}")
         return {name: _checked(name, arrays[name], tuple(slot.shape[1:])) for name, slot in slots.items()}
 
 
 def _checked(name: str, values: Array, shape: tuple[int, ...]) -> Array:
     """Return one agent's moments, or its step count, as float32; raises SaveError for impossible values."""
-    what = f"optimiser state {name!r}"
+    what = f"optimizer state {name!r}"
     array = np.ascontiguousarray(finite(what, shaped(what, values, np.float32, shape)))
     if name in ("second", "count"):  # a mean of squares; a number of steps: neither is negative
         within(what, array, 0, MOST_STEPS if name == "count" else np.inf)

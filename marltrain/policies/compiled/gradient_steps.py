@@ -21,7 +21,7 @@ LARGEST = 2**15
 
 
 def compiled_steps(
-    algorithm: Algorithm, backend: Backend, nets: Mapping[str, Network], optimisers: Mapping[str, Optimizer]
+    algorithm: Algorithm, backend: Backend, nets: Mapping[str, Network], optimizers: Mapping[str, Optimizer]
 ) -> GradientSteps | None:
     """Return an algorithm's gradient steps in compiled code, or None if it cannot use them.
 
@@ -34,7 +34,7 @@ def compiled_steps(
     if kind.loss not in LOSSES:
         raise TypeError(f"Native(loss=...): compiled code knows {', '.join(map(repr, LOSSES))}; not {kind}")
     (phase,), stacked = algorithm.phases, {name: net for name, net in nets.items() if is_known(net)}
-    parts = phase, algorithm, backend, stacked, optimisers
+    parts = phase, algorithm, backend, stacked, optimizers
     if kind.loss == "ppo":
         first, *others = phase.trains
         if first != kind.network or [stacked[name].plan.heads[0].width for name in others] != [1]:

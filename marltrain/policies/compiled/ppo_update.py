@@ -43,13 +43,13 @@ class NetworkPart:
     told: the row.  widths: sizes of the observation and of each layer's outputs.
     """
 
-    def __init__(self, told: Any, network: StackedNetwork, optimiser: Optimizer, rule: str, backend: Backend) -> None:
+    def __init__(self, told: Any, network: StackedNetwork, optimizer: Optimizer, rule: str, backend: Backend) -> None:
         """Write the constant fields of `told`."""
         plan = network.plan
         tell(told, plan)
         self.told, self.widths, self.agents = told, [plan.layout.vector_size, *widths_of(plan)], network.num_agents
-        moments = {name: backend.numpy(value) for name, value in optimiser.state().items()}
-        weights, epsilon = network.numbers(), np.array([optimiser.epsilon])
+        moments = {name: backend.numpy(value) for name, value in optimizer.state().items()}
+        weights, epsilon = network.numbers(), np.array([optimizer.epsilon])
         gradient = np.zeros(weights.shape, np.float32)
         self._kept = weights, gradient, epsilon, *moments.values()  # keeps them alive: compiled code has only addresses
         told["weights"], told["gradient"], told["epsilon"] = map(address_of, (weights, gradient, epsilon))
@@ -94,7 +94,7 @@ class PPOUpdate:
 
     def __init__(
         self, phase: Phase, algorithm: Algorithm, backend: Backend, nets: Mapping[str, StackedNetwork],
-        optimisers: Mapping[str, Optimizer],
+        optimizers: Mapping[str, Optimizer],
     ) -> None:  # fmt: skip
         """Write the constant fields for a phase that trains an actor and a critic; see `gradient_steps.can_learn`."""
         self.phase, self.backend = phase, backend
@@ -105,7 +105,7 @@ class PPOUpdate:
         )  # fmt: skip
         self._parts = np.zeros(2, PART)
         self._networks = {
-            name: NetworkPart(told, nets[name], optimisers[name], rule, backend)
+            name: NetworkPart(told, nets[name], optimizers[name], rule, backend)
             for name, told in zip(phase.trains, self._parts, strict=True)
         }
         actor, _ = self._networks.values()

@@ -34,7 +34,7 @@ class QStep:
 
     def __init__(
         self, phase: Phase, algorithm: Algorithm, backend: Backend, nets: Mapping[str, StackedNetwork],
-        optimisers: Mapping[str, Optimizer], *, double: bool,
+        optimizers: Mapping[str, Optimizer], *, double: bool,
     ) -> None:  # fmt: skip
         """Write the constant fields of `told` for a phase that trains one network; see `gradient_steps.can_learn`.
 
@@ -43,14 +43,14 @@ class QStep:
         self.phase, self.backend = phase, backend
         self.names, (name,) = algorithm.numbers(), phase.trains
         self.metrics = ("loss/total", "q_mean", f"grad_norm/{name}", f"grad_norm_clipped/{name}")
-        network, optimiser, rule = nets[name], optimisers[name], algorithm.settings.optimizer
+        network, optimizer, rule = nets[name], optimizers[name], algorithm.settings.optimizer
         plan = network.plan
         self.agents, self.rows = network.num_agents, 0
-        moments = {slot: backend.numpy(value) for slot, value in optimiser.state().items()}
+        moments = {slot: backend.numpy(value) for slot, value in optimizer.state().items()}
         weights, target = network.numbers(), nets[f"target_{name}"].numbers()
         self._kept = weights, target, *moments.values()  # keeps them alive: compiled code has only addresses
         self.limit, self.rate = map(self.names.index, ("max_grad_norm", algorithm.rate_name(name)))
-        self._epsilon = np.array([optimiser.epsilon])
+        self._epsilon = np.array([optimizer.epsilon])
         self._measured = np.zeros((METRICS, self.agents), np.float32)
         self._due = np.ones(self.agents, bool)
         self._widths = [plan.layout.vector_size, *widths_of(plan)]

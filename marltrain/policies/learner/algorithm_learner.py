@@ -221,7 +221,7 @@ def _gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights, nu
         )
     if strategy is not None and strategy.members():
         return Replicas(strategy, algorithm, backend, num_agents)
-    parts = algorithm, backend, weights.nets, weights.optimisers
+    parts = algorithm, backend, weights.nets, weights.optimizers
     if backend.jit_compile:
         from marltrain.policies.compiled.gradient_steps import compiled_steps  # loads numba
 

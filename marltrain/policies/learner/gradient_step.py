@@ -26,11 +26,11 @@ class GradientStep:
 
     def __init__(
         self, phase: Phase, algorithm: Algorithm, backend: Backend, nets: Mapping[str, Network],
-        optimisers: Mapping[str, Optimizer],
+        optimizers: Mapping[str, Optimizer],
     ) -> None:  # fmt: skip
         """Store the parts of a learner; `nets` includes the target networks."""
         self.phase, self.algorithm, self.backend = phase, algorithm, backend
-        self.nets, self.optimisers = nets, optimisers
+        self.nets, self.optimizers = nets, optimizers
         self.names = algorithm.numbers()
         self.metrics: tuple[str, ...] = ()
         self._function = backend.function(self._step)
@@ -60,7 +60,7 @@ class GradientStep:
             measured[f"grad_norm_clipped/{name}"] = norm * factor
             rate = hyper[self.algorithm.rate_name(name)][:, 0]
             safe, rate = ops.where(fine[:, None], grad, 0.0), ops.where(fine, rate, 0.0)
-            self.optimisers[name].step(self.nets[name], safe, rate, due)
+            self.optimizers[name].step(self.nets[name], safe, rate, due)
         self.metrics = tuple(measured)
         return backend.ops.stack(list(measured.values()), 0)
 

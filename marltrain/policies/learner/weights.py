@@ -15,7 +15,7 @@ class Weights:
     """The parameters that updates change, for K agents.
 
     online: name -> network.  target: name -> target network.  nets: both; targets are named "target_<name>".
-    optimisers: network name -> optimizer.
+    optimizers: network name -> optimizer.
     custom: whether any network is a custom module.
     """
 
@@ -33,7 +33,7 @@ class Weights:
         self.nets: dict[str, Network] = {**self.online, **{f"target_{name}": net for name, net in self.target.items()}}
         self.custom = any(backend.is_module(spec) for spec, _ in algorithm.networks().values())
         kind, epsilon = algorithm.settings.optimizer, algorithm.optimizer_epsilon
-        self.optimisers = {name: backend.optimizer(kind, net, epsilon) for name, net in self.online.items()}
+        self.optimizers = {name: backend.optimizer(kind, net, epsilon) for name, net in self.online.items()}
 
     def follow(self, share: Array) -> None:
         """Move the target networks towards the online networks by `share` [K]; 1 copies."""
@@ -45,8 +45,8 @@ class Weights:
         """Return the weights, moments and step counts, each [K, ...]; `targets` includes the target networks."""
         nets = self.nets if targets else self.online
         made = {f"net/{name}": self.backend.numpy(net.flat) for name, net in nets.items()}
-        for name, optimiser in self.optimisers.items():
-            for slot, value in optimiser.state().items():
+        for name, optimizer in self.optimizers.items():
+            for slot, value in optimizer.state().items():
                 made[f"optimiser/{name}/{slot}"] = self.backend.numpy(value)
         return made
 
@@ -58,7 +58,7 @@ class Weights:
                 self.nets[name].assign(self.backend.tensor(held[""]))
                 self.nets[name].discard_copies()
             else:
-                for slot, value in self.optimisers[name].state().items():
+                for slot, value in self.optimizers[name].state().items():
                     self.backend.overwrite(value, held[slot])
 
     def export(self, row: int) -> dict[str, Array]:
@@ -66,20 +66,20 @@ class Weights:
         arrays: dict[str, Array] = {}
         for name, net in self.nets.items():
             arrays.update({f"net/{name}/{key}": value for key, value in net.arrays(row).items()})
-        for name, optimiser in self.optimisers.items():
-            arrays.update({f"optimiser/{name}/{key}": value for key, value in optimiser.arrays(row).items()})
+        for name, optimizer in self.optimizers.items():
+            arrays.update({f"optimiser/{name}/{key}": value for key, value in optimizer.arrays(row).items()})
         return arrays
 
     def load(self, row: int, arrays: Mapping[str, Array]) -> None:
         """Load one agent's arrays; raises SaveError for those of another kind of agent."""
         groups = _grouped(arrays)
-        expected = {*(f"net/{n}" for n in self.nets), *(f"optimiser/{n}" for n in self.optimisers)}
+        expected = {*(f"net/{n}" for n in self.nets), *(f"optimiser/{n}" for n in self.optimizers)}
         if set(groups) != expected:
             raise SaveError(f"saved agent holds {sorted(groups)}, a {self._who} agent {sorted(expected)}")
         for name, net in self.nets.items():
             net.load(row, groups[f"net/{name}"])
-        for name, optimiser in self.optimisers.items():
-            optimiser.load(row, groups[f"optimiser/{name}"])
+        for name, optimizer in self.optimizers.items():
+            optimizer.load(row, groups[f"optimiser/{name}"])
 
 
 def _grouped(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:

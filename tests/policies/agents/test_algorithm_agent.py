@@ -89,7 +89,7 @@ def test_the_network_follows_the_observation_unless_it_is_given():
 
 
 @pytest.mark.parametrize("kind", [mt.PPO, mt.DQN])
-def test_a_module_learns_as_torchs_own_optimiser_would_have_it(kind):
+def test_a_module_learns_as_torchs_own_optimizer_would_have_it(kind):
     """The same architecture as module and as NetworkSpec, from the same weights, stays the same."""
     rest = {"minibatches": 2, "critic_network": mt.MLP(hidden=(4,))} if kind is mt.PPO else {"target_sync": 2}
     agent = kind(VECTOR, spaces.Discrete(3), seed=0, network=mt.MLP(hidden=(8,), activation="relu"), **rest)

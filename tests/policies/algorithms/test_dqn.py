@@ -44,7 +44,7 @@ PLACES = {False: ["hidden0", "hidden1", "head0"], True: ["hidden0", "head0.hidde
 
 
 class PlainDQN:
-    """One agent, torch's own layers, loss, optimiser and clipping."""
+    """One agent, torch's own layers, loss, optimizer and clipping."""
 
     def __init__(self, arrays, *, double, dueling, tau, target_sync):
         self.double, self.tau, self.target_sync, self.updates = double, tau, target_sync, 0

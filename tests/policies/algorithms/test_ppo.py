@@ -29,7 +29,7 @@ def plain_mlp(width: int, hidden: tuple[int, ...], out: int) -> nn.Sequential:
 
 
 class PlainPPO:
-    """One agent, torch's own layers, optimiser and clipping; rows of a rollout in plain loops."""
+    """One agent, torch's own layers, optimizer and clipping; rows of a rollout in plain loops."""
 
     def __init__(self, agent, action_space, hidden, *, seed, **numbers):
         self.space, self.numbers, self.rng = action_space, numbers, generator(seed, "update")

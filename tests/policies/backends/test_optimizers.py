@@ -1,4 +1,4 @@
-"""Optimisers of both backends against torch's own and numbers worked out by hand, row by row."""
+"""Optimizers of both backends against torch's own and numbers worked out by hand, row by row."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ WEIGHTS = 12  # of 5 inputs and 2 outputs
 
 
 class Moved:
-    """A network of 12 weights an agent, and an optimiser that moves it by gradients given as arrays."""
+    """A network of 12 weights an agent, and an optimizer that moves it by gradients given as arrays."""
 
     def __init__(self, backend: Any, name: str, agents: int, epsilon: float = 1e-5) -> None:
         self.backend = backend
         self.net = network(backend, MLP(hidden=()), Layout(VECTOR), (Head(2),), agents)
-        self.optimiser = backend.optimizer(name, self.net, epsilon)
+        self.optimizer = backend.optimizer(name, self.net, epsilon)
 
     @property
     def weights(self) -> np.ndarray:
@@ -37,7 +37,7 @@ class Moved:
 
     def step(self, grad: Any, rates: Any, due: Any = None) -> None:
         tensors = [np.asarray(grad, np.float32), np.asarray(rates, np.float32), due if due is None else np.array(due)]
-        self.optimiser.step(self.net, *(self.backend.tensor(tensor) for tensor in tensors))
+        self.optimizer.step(self.net, *(self.backend.tensor(tensor) for tensor in tensors))
         self.net.discard_copies()
 
 
@@ -47,7 +47,7 @@ def test_rows_equal_torchs_with_rates_of_their_own_and_pauses(backend, name):
     """Row 1 sits out every third step: for it, as if that step had not been."""
     rng, rates, own = np.random.default_rng(0), [1e-2, 3e-3, 0.1], Moved(backend, name, 3)
     theirs = [torch.from_numpy(row).requires_grad_() for row in own.weights]
-    optimisers = [THEIRS[name](p, rate) for p, rate in zip(theirs, rates, strict=True)]
+    optimizers = [THEIRS[name](p, rate) for p, rate in zip(theirs, rates, strict=True)]
     for step in range(30):
         grad = rng.standard_normal((3, WEIGHTS)).astype(np.float32)
         due = [True, step % 3 > 0, True]
@@ -56,10 +56,10 @@ def test_rows_equal_torchs_with_rates_of_their_own_and_pauses(backend, name):
         assert (before[1] == own.weights[1]).all() == (not due[1])
         for k in np.flatnonzero(due):
             theirs[k].grad = torch.from_numpy(grad[k].copy())
-            optimisers[k].step()
+            optimizers[k].step()
         np.testing.assert_allclose(own.weights, np.stack([p.detach() for p in theirs]), rtol=1e-5, atol=1e-6)
-    assert own.optimiser.arrays(0)["count"].tolist() == [30.0]
-    assert own.optimiser.arrays(1)["count"].tolist() == [20.0]
+    assert own.optimizer.arrays(0)["count"].tolist() == [30.0]
+    assert own.optimizer.arrays(1)["count"].tolist() == [20.0]
 
 
 @on_both
@@ -73,8 +73,8 @@ def test_adam_by_hand(backend):
     own.step([[0.0] * WEIGHTS], [0.1])
     second = 0.1 * (0.27 / 0.19) / (math.sqrt(0.008991 / 0.001999) + 1.0)
     np.testing.assert_allclose(start - own.weights, first + second, rtol=1e-5)
-    np.testing.assert_allclose(own.optimiser.arrays(0)["first"], 0.27, rtol=1e-6)
-    np.testing.assert_allclose(own.optimiser.arrays(0)["second"], 0.008991, rtol=1e-6)
+    np.testing.assert_allclose(own.optimizer.arrays(0)["first"], 0.27, rtol=1e-6)
+    np.testing.assert_allclose(own.optimizer.arrays(0)["second"], 0.008991, rtol=1e-6)
 
 
 @on_both
@@ -94,7 +94,7 @@ def test_no_rows_is_no_step(backend):
     before = own.weights
     own.step(np.ones((2, WEIGHTS)), [1.0, 1.0], [False, False])
     assert np.array_equal(before, own.weights)
-    assert [own.optimiser.arrays(k)["count"].tolist() for k in (0, 1)] == [[0.0], [0.0]]
+    assert [own.optimizer.arrays(k)["count"].tolist() for k in (0, 1)] == [[0.0], [0.0]]
 
 
 @pytest.mark.parametrize(("first", "second"), [(TORCH, TENSORFLOW), (TENSORFLOW, TORCH)], ids=["torch", "tensorflow"])
@@ -106,7 +106,7 @@ def test_a_state_moves_to_another_row_and_to_the_other_backend(first, second, na
         one.step(rng.standard_normal((2, WEIGHTS)), rates)
     for made in (same, other):
         made.net.load(1, one.net.arrays(0))
-        made.optimiser.load(1, one.optimiser.arrays(0))
+        made.optimizer.load(1, one.optimizer.arrays(0))
         assert np.array_equal(one.weights[0], made.weights[1])
     grad = np.tile(rng.standard_normal(WEIGHTS), (2, 1))
     for made in (one, same, other):
@@ -116,9 +116,9 @@ def test_a_state_moves_to_another_row_and_to_the_other_backend(first, second, na
 
 
 @on_both
-def test_what_is_no_state_of_the_optimiser(backend):
+def test_what_is_no_state_of_the_optimizer(backend):
     own = Moved(backend, "adam", 2)
     with pytest.raises(SaveError, match=r"\['count', 'second'\] is not one of Adam"):
-        own.optimiser.load(0, Moved(backend, "rmsprop", 1).optimiser.arrays(0))
-    with pytest.raises(SaveError, match=r"optimiser state 'count' must be float32 of shape \(1,\), got float32 of "):
-        own.optimiser.load(0, own.optimiser.arrays(0) | {"count": np.zeros(2, np.float32)})
+        own.optimizer.load(0, Moved(backend, "rmsprop", 1).optimizer.arrays(0))
+    with pytest.raises(SaveError, match=r"optimizer state 'count' must be float32 of shape \(1,\), got float32 of "):
+        own.optimizer.load(0, own.optimizer.arrays(0) | {"count": np.zeros(2, np.float32)})

@@ -248,9 +248,9 @@ def test_an_algorithm_of_ones_own_learns_as_it_says(make, kind, expected):
     algorithm = algorithm_of(make, kind)
     learner = AlgorithmLearner(algorithm, COMPILED, [0], draw=True)
     assert type(learner.passes) is (MADE[make][0] if expected else GradientSteps)
-    again = compiled_steps(algorithm, COMPILED, learner.weights.nets, learner.weights.optimisers)
+    again = compiled_steps(algorithm, COMPILED, learner.weights.nets, learner.weights.optimizers)
     assert (again is None) is not expected
-    assert compiled_steps(algorithm, PLAIN, learner.weights.nets, learner.weights.optimisers) is None
+    assert compiled_steps(algorithm, PLAIN, learner.weights.nets, learner.weights.optimizers) is None
 
 
 def test_it_is_done_as_the_algorithm_says():

@@ -1,4 +1,4 @@
-"""How weights are moved in compiled code: by hand, and as torch's optimisers do over several steps."""
+"""How weights are moved in compiled code: by hand, and as torch's optimizers do over several steps."""
 
 import math
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ def kept(values):
     return Place(values, UNTOUCHED)
 
 
-def test_rules_are_those_of_the_optimisers():
+def test_rules_are_those_of_the_optimizers():
     assert RULES == {"adam": ADAM, "rmsprop": RMSPROP, "sgd": SGD}
     assert RULES.keys() == SLOTS.keys() == OPTIMIZERS.keys()
     for name, slots in SLOTS.items():
@@ -153,15 +153,15 @@ def test_steps_are_those_of_torch(rule, size, epsilon):
     rng = np.random.default_rng(size)
     start = rng.normal(size=size).astype(np.float32)
     network: Network = SimpleNamespace(flat=torch.from_numpy(start[None].copy()))  # type: ignore[assignment]
-    optimiser = OPTIMIZERS[rule](network.flat, epsilon)
+    optimizer = OPTIMIZERS[rule](network.flat, epsilon)
     arrays = {"weights": kept(start), **{name: kept(np.zeros(size)) for name in SLOTS[rule]}}
     for step in range(STEPS):
         gradient = given(rng.normal(size=size) * 10.0 ** rng.integers(-4, 1, size))
         factor, rate = F(rng.choice([1, 0.3])), F(rng.choice([1e-2, 3e-3]))
-        optimiser.step(network, torch.from_numpy(gradient.numbers[None] * factor), torch.tensor([rate]), None)
+        optimizer.step(network, torch.from_numpy(gradient.numbers[None] * factor), torch.tensor([rate]), None)
         moved(rule, arrays, gradient, factor, rate, F(step + 1), epsilon)
         gradient.assert_unchanged()
-    expected = {"weights": network.flat, **optimiser.slots}
+    expected = {"weights": network.flat, **optimizer.slots}
     assert expected.keys() == arrays.keys()
     for name, place in arrays.items():
         tolerance = 2e-6 if name == "weights" else 1e-7

@@ -377,8 +377,8 @@ def test_a_state_of_other_types_is_refused(run, place, value, message):
             lambda a: a.astype(int),
             "weight hidden0.weight must be float32 of shape",
         ),
-        ("agents/agents/0/optimiser/q/second", lambda a: a - 1, r"optimiser state 'second'\[0\] must be from 0"),
-        ("agents/agents/0/optimiser/q/count", lambda a: a + 1e9, r"optimiser state 'count'\[0\] must be from 0 to 16"),
+        ("agents/agents/0/optimiser/q/second", lambda a: a - 1, r"optimizer state 'second'\[0\] must be from 0"),
+        ("agents/agents/0/optimiser/q/count", lambda a: a + 1e9, r"optimizer state 'count'\[0\] must be from 0 to 16"),
     ],
 )
 def test_numbers_that_no_run_leads_to_are_refused(run, name, change, message):

@@ -40,7 +40,7 @@ class Replica:
         kind, *made_of = cloudpickle.loads(algorithm)  # bytes from the parent process
         held = kind(*made_of)
         self.weights = Weights(held, self.backend, num_agents, None)
-        parts = held, self.backend, self.weights.nets, self.weights.optimisers
+        parts = held, self.backend, self.weights.nets, self.weights.optimizers
         self.steps = [PartialGradientStep(phase, *parts) for phase in held.phases]
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
