@@ -179,12 +179,12 @@ class Step:
         def state() -> Array | None:
             return None if spec.state_shape is None else allocate((num_envs, *spec.state_shape), np.float32)
 
-        everyone = (len(spec.players), num_envs)
+        per_player = (len(spec.players), num_envs)
         return cls(
             obs(), legal(), flags(), flags(),
-            allocate(everyone, np.float32), allocate(everyone, bool), allocate(everyone, bool),
+            allocate(per_player, np.float32), allocate(per_player, bool), allocate(per_player, bool),
             obs(), legal(), state(), state(), allocate((num_envs,), bool), allocate((num_envs,), np.int64),
-            allocate(everyone, np.float32),
+            allocate(per_player, np.float32),
         )  # fmt: skip
 
     def arrays(self) -> dict[str, Array]:

@@ -85,7 +85,8 @@ float32 when they are written. Draw random numbers only with `marltrain.envs.nat
 `normal(s)`, `integer(s, n)`, `choice(s, weights)`. Shapes are part of the compiled code, numbers in `rules` are not:
 another number of players requires a new compilation (some seconds, once), another limit does not. Pass an array whose
 rank depends on the game to a helper as a separate argument; the helper checks `array.ndim` (see
-`particle.world.press`). Check arguments with `arguments.whole, number, truth`, and raise ConfigError with the reason.
+`particle.world.set_forces`). Check arguments with `arguments.whole, number, truth`, and raise ConfigError with the
+reason.
 
 **Location.** Put each game in its own file below `control`, `particle`, `board` and so on, and add a line to
 `catalogue.GAMES`. A user's own game needs no entry: `make_vector(Race, {"goal": 20}, 64)`, or "module:Race".

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from marltrain.envs.native.game import Game
-from marltrain.envs.native.records import check, store, take_back
+from marltrain.envs.native.records import check, restore_records, store
 from marltrain.envs.python.contract import Contract
 from marltrain.errors import ConfigError, EnvError
 from marltrain.layout import Array, Obs
 from marltrain.random import sequence
 from marltrain.spec import EnvSpec, Step, empty_actions
 
-STEP, RESET, BEGIN, PUBLISH, LOOK = range(5)
+STEP, RESET, BEGIN, PUBLISH, VIEW = range(5)
 """Commands of `kernel.run`, with the same numbers as there."""
 FINE = -1
 """The result of `kernel.run` if all actions are legal."""
@@ -93,7 +93,7 @@ class GameBatch:
     def check(self, answer: int) -> None:
         """Raise EnvError if `answer`, the result of `kernel.run`, reports an illegal action."""
         if answer != FINE:
-            self._complain(answer % self.num_envs)
+            self._raise_illegal(answer % self.num_envs)
 
     @property
     def entry(self) -> int:
@@ -109,9 +109,9 @@ class GameBatch:
 
     # Single environments
 
-    def run(self, what: int, low: int = 0, high: int | None = None, number: int = 0) -> None:
+    def run(self, command: int, low: int = 0, high: int | None = None, number: int = 0) -> None:
         """Run a command of `kernel.run` in environments low to high (default: all)."""
-        self._run(self.address, what, low, self.num_envs if high is None else high, number)
+        self._run(self.address, command, low, self.num_envs if high is None else high, number)
 
     def begin(self, e: int, seed: int) -> None:
         """Start an episode with a seed in environment `e`."""
@@ -162,7 +162,7 @@ class GameBatch:
         that the rules cannot continue from, and for other fields or shapes. In that case nothing is written.
         """
         changed = self.records.copy()
-        take_back(self.game, changed, saved, self._first, may_be_over=not self._restart)
+        restore_records(self.game, changed, saved, self._first, may_be_over=not self._restart)
         self.records[...] = changed
         self._clear_events()
         self.run(PUBLISH)
@@ -195,7 +195,7 @@ class GameBatch:
         for events in (out.terminated, out.truncated, out.ended):
             events[...] = False
 
-    def _complain(self, e: int) -> None:
+    def _raise_illegal(self, e: int) -> None:
         fault = Contract(self._spec).sent(self.actions, self._out)
         message = fault.message if fault else "a wrong action"
         episode, seed, length = (int(self.records[name][e]) for name in ("episode", "seed", "steps"))

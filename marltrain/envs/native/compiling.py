@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from marltrain import addresses
-from marltrain.compiling import inner, kept, key_of, plain, reached
+from marltrain.compiling import cached_on_disk, dependencies, inner, key_of, python_function
 from marltrain.envs.native.game import Game
 
 Program = Callable[[int, int, int, int, int], int]
@@ -47,7 +47,7 @@ def _sizes(game: Game) -> dict[str, Any]:
         "TABLE": table_of(len(game.players)),
         "PLAYERS": len(game.players),
         "DISCRETE": game.discrete,
-        "IN_A_ROW": game.state is None and game.state_size > 0,
+        "CONCATENATED_STATE": game.state is None and game.state_size > 0,
     }
 
 
@@ -59,19 +59,19 @@ def _build(game: Game, sizes: dict[str, Any], key: str) -> Program:
     kernel = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = kernel  # numba looks up the module of cached code there
     spec.loader.exec_module(kernel)
-    hooks = {name: inner(plain(getattr(game, name))) for name in _HOOKS if getattr(game, name) is not None}
+    hooks = {name: inner(python_function(getattr(game, name))) for name in _HOOKS if getattr(game, name) is not None}
     hooks.setdefault("state", kernel.no_state)
     hooks.setdefault("legal", kernel.no_mask)
     vars(kernel).update(sizes, **hooks)
-    return kept(kernel.run.py_func, key)
+    return cached_on_disk(kernel.run.py_func, key)
 
 
 def _key(game: Game, sizes: dict[str, Any]) -> str:
     hooks = {name: getattr(game, name) for name in _HOOKS if getattr(game, name) is not None}
-    told = [_sources(), repr(sizes)]
+    texts = [_sources(), repr(sizes)]
     for name, hook in hooks.items():
-        told += [name, *reached(plain(hook))]
-    return key_of(*told)
+        texts += [name, *dependencies(python_function(hook))]
+    return key_of(*texts)
 
 
 @functools.cache

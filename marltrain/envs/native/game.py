@@ -114,15 +114,15 @@ def _all_discrete(players: tuple[PlayerSpec, ...]) -> bool:
 
 def _common(players: tuple[PlayerSpec, ...], discrete: bool) -> tuple[list[Any], dict[str, Bounds]]:
     """Return the fields that all games share, and their bounds; [P] means one entry per player."""
-    everyone = len(players)
+    count = len(players)
     widest = 1 if discrete else max(int(np.prod(player.action_space.shape or ())) for player in players)
     fields: list[Any] = [
-        ("action", np.int64, (everyone,)) if discrete else ("action", np.float32, (everyone, widest)),
-        ("reward", np.float64, (everyone,)),
+        ("action", np.int64, (count,)) if discrete else ("action", np.float32, (count, widest)),
+        ("reward", np.float64, (count,)),
         ("steps", np.int64),
-        ("turn", np.int8, (everyone,)),
-        ("present", np.int8, (everyone,)),
-        ("over", np.int8, (everyone,)),
+        ("turn", np.int8, (count,)),
+        ("present", np.int8, (count,)),
+        ("over", np.int8, (count,)),
         ("random", np.uint64),
         ("episode", np.int64),
         ("seed", np.int64),

@@ -26,44 +26,44 @@ RULES = np.dtype([("limit", np.int64)])
 TABLE = np.dtype([("num_envs", np.int64)])
 PLAYERS = 1
 DISCRETE = True
-IN_A_ROW = False
+CONCATENATED_STATE = False
 reset: Callable[..., None] = print
 step: Callable[..., None] = print
 observe: Callable[..., None] = print
 legal: Callable[..., None] = print
 state: Callable[..., None] = print
 
-STEP, RESET, BEGIN, PUBLISH, LOOK = range(5)
+STEP, RESET, BEGIN, PUBLISH, VIEW = range(5)
 FINE = -1
 
 
 @inner
-def run(address: int, what: int, low: int, high: int, number: int) -> int:
+def run(address: int, command: int, low: int, high: int, number: int) -> int:
     """Run one command in environments `low` to `high`; return FINE, or the index p * E + e of the first wrong action.
 
     STEP: take one env step.  RESET: start episode 0.  BEGIN: start an episode with seed `number`.
     PUBLISH: write the arrays that the next actions depend on.
-    LOOK: write the current observation and legal actions of player `number`, with or without the turn, to
+    VIEW: write the current observation and legal actions of player `number`, with or without the turn, to
       `final_obs` and `final_legal`, and the global state to `final_state`.
     """
     t = record_at(address, TABLE)
     rules = record_at(t.rules, RULES)
-    if what == STEP:
+    if command == STEP:
         wrong = wrong_action(t, low, high)
         if wrong != FINE:
             return wrong
     for e in range(low, high):
         s = record_at(t.records + e * FIELDS_SIZE, FIELDS)
-        if what == STEP:
+        if command == STEP:
             advance(t, rules, s, e)
-        elif what == RESET:
+        elif command == RESET:
             s.episode = 0
             begin(rules, s, episode_seed(s, 0))
-        elif what == BEGIN:
+        elif command == BEGIN:
             begin(rules, s, number)
-        if what == LOOK:
-            look(t, rules, s, e, number)
-            tell_state(t, rules, s, e, t.final_state)
+        if command == VIEW:
+            write_view(t, rules, s, e, number)
+            write_state(t, rules, s, e, t.final_state)
         else:
             publish(t, rules, s, e)
     return FINE
@@ -93,10 +93,10 @@ def advance(t: Any, rules: Any, s: Any, e: int) -> None:
         for p in range(PLAYERS):
             if s.present[p] and s.over[p] == 0:
                 s.over[p] = TRUNCATED
-    ended = tell(t, rules, s, e)
+    ended = write_results(t, rules, s, e)
     flags(t.ended, t.num_envs)[e] = ended
     if ended:
-        tell_state(t, rules, s, e, t.final_state)
+        write_state(t, rules, s, e, t.final_state)
         if t.restart:
             s.episode += 1
             begin(rules, s, episode_seed(s, s.episode))
@@ -114,7 +114,7 @@ def take_action(t: Any, s: Any, p: int, e: int) -> None:
 
 
 @inner
-def tell(t: Any, rules: Any, s: Any, e: int) -> bool:
+def write_results(t: Any, rules: Any, s: Any, e: int) -> bool:
     """Write rewards, terminations, truncations and final observations; return whether the episode ended."""
     running = False
     for p in range(PLAYERS):
@@ -123,7 +123,7 @@ def tell(t: Any, rules: Any, s: Any, e: int) -> bool:
         flags(t.terminated[p], t.num_envs)[e] = over == TERMINATED
         flags(t.truncated[p], t.num_envs)[e] = over == TRUNCATED
         if over != 0:
-            show_last(t, rules, s, e, p)
+            write_final(t, rules, s, e, p)
         elif s.present[p]:
             running = True
     for p in range(PLAYERS):
@@ -135,9 +135,9 @@ def tell(t: Any, rules: Any, s: Any, e: int) -> bool:
 
 
 @inner
-def show_last(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
+def write_final(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
     """Write player p's final observation and legal actions; if no action is legal, all are marked legal."""
-    look(t, rules, s, e, p)
+    write_view(t, rules, s, e, p)
     if t.final_legal[p]:
         mask = flags(t.final_legal[p] + e * t.choices[p], t.choices[p])
         for allowed in mask:
@@ -148,7 +148,7 @@ def show_last(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
 
 
 @inner
-def look(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
+def write_view(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
     """Write player p's observation and legal actions to the final arrays."""
     observe(s, rules, p, numbers(t.final_obs[p] + 4 * e * t.width[p], t.width[p]))
     if t.final_legal[p]:
@@ -156,12 +156,12 @@ def look(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
 
 
 @inner
-def tell_state(t: Any, rules: Any, s: Any, e: int, address: int) -> None:
+def write_state(t: Any, rules: Any, s: Any, e: int, address: int) -> None:
     """Write the global state to row e of the array at `address`; 0 for no array."""
     if address:
         out = numbers(address + 4 * e * t.state_size, t.state_size)
-        if IN_A_ROW:
-            everybody_in_a_row(t, rules, s, out)
+        if CONCATENATED_STATE:
+            concatenate_observations(t, rules, s, out)
         else:
             state(s, rules, out)
 
@@ -177,7 +177,7 @@ def publish(t: Any, rules: Any, s: Any, e: int) -> None:
             if t.legal[p]:
                 legal(s, rules, p, flags(t.legal[p] + e * t.choices[p], t.choices[p]))
     wholes(t.episode, t.num_envs)[e] = s.episode
-    tell_state(t, rules, s, e, t.state)
+    write_state(t, rules, s, e, t.state)
 
 
 @inner
@@ -186,13 +186,13 @@ def wrong_action(t: Any, low: int, high: int) -> int:
     for p in range(PLAYERS):
         turn = flags(t.turn[p], t.num_envs)
         for e in range(low, high):
-            if turn[e] and not (is_move(t, p, e) if DISCRETE else is_finite(t, p, e)):
+            if turn[e] and not (is_legal(t, p, e) if DISCRETE else is_finite(t, p, e)):
                 return p * t.num_envs + e
     return FINE
 
 
 @inner
-def is_move(t: Any, p: int, e: int) -> bool:
+def is_legal(t: Any, p: int, e: int) -> bool:
     """Return whether a discrete action is in range and legal."""
     n, action = t.choices[p], wholes(t.action[p], t.num_envs)[e]
     return 0 <= action < n and (t.legal[p] == 0 or flags(t.legal[p] + e * n, n)[action])
@@ -208,7 +208,7 @@ def is_finite(t: Any, p: int, e: int) -> bool:
 
 
 @inner
-def everybody_in_a_row(t: Any, rules: Any, s: Any, out: Any) -> None:
+def concatenate_observations(t: Any, rules: Any, s: Any, out: Any) -> None:
     """Write the global state of a game without a `state` function: the concatenated observations of all players."""
     start = 0
     for p in range(PLAYERS):

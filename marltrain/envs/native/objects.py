@@ -11,7 +11,7 @@ from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils import parallel_to_aec, wrappers
 
-from marltrain.envs.native.batch import BEGIN, LOOK, GameBatch
+from marltrain.envs.native.batch import BEGIN, VIEW, GameBatch
 from marltrain.envs.native.catalogue import GAMES, find
 from marltrain.envs.native.game import Game
 from marltrain.errors import ConfigError, EnvError, did_you_mean
@@ -24,18 +24,18 @@ def parallel_env(name: str, **arguments: Any) -> Any:
 
     arguments: arguments of the game's constructor. Raises ConfigError.
     """
-    return ParallelObject(_made(name, arguments, ("parallel", "gymnasium")))
+    return ParallelObject(_game(name, arguments, ("parallel", "gymnasium")))
 
 
 def aec_env(name: str, **arguments: Any) -> Any:
     """Return a native game as a PettingZoo AECEnv, turn-based or not. See `parallel_env`."""
-    game = _made(name, arguments, ("parallel", "turns"))
+    game = _game(name, arguments, ("parallel", "turns"))
     return _turns(game) if game.turn_based else parallel_to_aec(ParallelObject(game))
 
 
 def gymnasium_env(name: str, **arguments: Any) -> Any:
     """Return a native single-player game, such as "CartPole-v1", as a Gymnasium Env. See `parallel_env`."""
-    return GymnasiumObject(_made(name, arguments, ("gymnasium",)))
+    return GymnasiumObject(_game(name, arguments, ("gymnasium",)))
 
 
 def game_object(game: type[Game], render_mode: str | None = None, **arguments: Any) -> Any:
@@ -46,7 +46,7 @@ def game_object(game: type[Game], render_mode: str | None = None, **arguments: A
     return {"parallel": ParallelObject, "turns": _turns, "gymnasium": GymnasiumObject}[made.api](made)
 
 
-def _made(name: str, arguments: dict[str, Any], apis: tuple[str, ...]) -> Game:
+def _game(name: str, arguments: dict[str, Any], apis: tuple[str, ...]) -> Game:
     if name not in GAMES:
         raise ConfigError(f"unknown native game {name!r}.{did_you_mean(name, GAMES)} There are {', '.join(GAMES)}.")
     game = find(name)
@@ -99,7 +99,7 @@ class _Single:
 
     def observe(self, p: int) -> Any:
         """Return player p's current observation in its observation space, including its action mask if it has one."""
-        self.batch.run(LOOK, number=p)
+        self.batch.run(VIEW, number=p)
         group, row = self.spec.place[p]
         player, legal = self.spec.players[p], self.step.final_legal[group]
         seen = _unbatched(player.layout.decode(self.step.final_obs[group][row]))  # type: ignore[index]
@@ -112,7 +112,7 @@ class _Single:
         """Return the current global state, [S] float32."""
         if self.step.final_state is None:
             raise EnvError(f"{self.game.name} has no global state")
-        self.batch.run(LOOK)
+        self.batch.run(VIEW)
         return self.step.final_state[0].copy()
 
 
@@ -122,7 +122,7 @@ def _unbatched(value: Any) -> Any:
     return tuple(map(_unbatched, value)) if isinstance(value, tuple) else value[0].copy()
 
 
-class _Open:
+class _StateAccess:
     """Access to the fields and random outcomes of a native game's object; see `marltrain.envs.native`."""
 
     _single: _Single
@@ -143,7 +143,7 @@ class _Open:
         self._single.batch.set_chances(0, outcomes)
 
 
-class _Object(_Open):
+class _Object(_StateAccess):
     """Base class of PettingZoo's two interfaces."""
 
     def __init__(self, game: Game) -> None:
@@ -177,7 +177,7 @@ class _Object(_Open):
         """Do nothing: the environment holds only memory."""
 
     def set_state(self, fields: Mapping[str, Any]) -> None:
-        """Set fields, see `_Open`; `agents` becomes the list of players in the episode."""
+        """Set fields, see `_StateAccess`; `agents` becomes the list of players in the episode."""
         super().set_state(fields)
         self.agents = self._present()
 
@@ -199,16 +199,15 @@ class ParallelObject(_Object, ParallelEnv):  # type: ignore[misc]
         for name in self.agents:
             self._single.act(self._place[name], actions[name])
         self._single.advance()
-        told, before = self._single.step, self.agents
+        step, before = self._single.step, self.agents
         self.agents = self._present()
-        everyone = [name for name in self.possible_agents if name in before or name in self.agents]
+        names = [name for name in self.possible_agents if name in before or name in self.agents]
         over = [
-            {name: bool(flags[self._place[name], 0]) for name in everyone}
-            for flags in (told.terminated, told.truncated)
+            {name: bool(flags[self._place[name], 0]) for name in names} for flags in (step.terminated, step.truncated)
         ]
-        rewards = {name: float(told.reward[self._place[name], 0]) for name in everyone}
-        observations = {name: self._single.observe(self._place[name]) for name in everyone}
-        return observations, rewards, *over, {name: {} for name in everyone}
+        rewards = {name: float(step.reward[self._place[name], 0]) for name in names}
+        observations = {name: self._single.observe(self._place[name]) for name in names}
+        return observations, rewards, *over, {name: {} for name in names}
 
 
 class TurnObject(_Object, AECEnv):  # type: ignore[misc]
@@ -223,7 +222,7 @@ class TurnObject(_Object, AECEnv):  # type: ignore[misc]
         self._go_on()
 
     def set_state(self, fields: Mapping[str, Any]) -> None:
-        """Set fields, see `_Open`; rewards, terminations and truncations are cleared."""
+        """Set fields, see `_StateAccess`; rewards, terminations and truncations are cleared."""
         super().set_state(fields)
         if self.agents:
             self._go_on()
@@ -240,13 +239,13 @@ class TurnObject(_Object, AECEnv):  # type: ignore[misc]
             return
         self._single.act(self._place[mover], action)
         self._single.advance()
-        told = self._single.step
+        step = self._single.step
         self._cumulative_rewards[mover] = 0.0
         for name in self.agents:
             p = self._place[name]
-            self.rewards[name] = float(told.reward[p, 0])
-            self.terminations[name] |= bool(told.terminated[p, 0])
-            self.truncations[name] |= bool(told.truncated[p, 0])
+            self.rewards[name] = float(step.reward[p, 0])
+            self.terminations[name] |= bool(step.terminated[p, 0])
+            self.truncations[name] |= bool(step.truncated[p, 0])
         self._accumulate_rewards()
         self.agent_selection = self._mover()
         self._deads_step_first()
@@ -270,7 +269,7 @@ class TurnObject(_Object, AECEnv):  # type: ignore[misc]
         return self.possible_agents[after % len(self.possible_agents)]
 
 
-class GymnasiumObject(_Open, gymnasium.Env[Any, Any]):
+class GymnasiumObject(_StateAccess, gymnasium.Env[Any, Any]):
     """A native single-player game as a Gymnasium Env, including its time limit."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
@@ -291,6 +290,6 @@ class GymnasiumObject(_Open, gymnasium.Env[Any, Any]):
         """Take one step; return observation, reward, terminated, truncated and info."""
         self._single.act(0, action)
         self._single.advance()
-        told = self._single.step
-        ends = bool(told.terminated[0, 0]), bool(told.truncated[0, 0])
-        return self._single.observe(0), float(told.reward[0, 0]), *ends, {}
+        step = self._single.step
+        ends = bool(step.terminated[0, 0]), bool(step.truncated[0, 0])
+        return self._single.observe(0), float(step.reward[0, 0]), *ends, {}

@@ -16,7 +16,7 @@ from marltrain.errors import ConfigError, shown
 from marltrain.layout import Array
 
 
-def take_back(game: Game, records: Array, saved: Mapping[str, Array], first: int, *, may_be_over: bool) -> None:
+def restore_records(game: Game, records: Array, saved: Mapping[str, Array], first: int, *, may_be_over: bool) -> None:
     """Write all saved fields into records [E]; raises ConfigError as `store` and `check` do.
 
     After an error the records must not be used: fields written before the error keep their new values.

@@ -47,15 +47,15 @@ def see_list(s: Any, rules: Any, p: int, obs: Any) -> None:
     at = see_foods(s, rules, p, top, left, obs)
     end = 3 * len(rules.lightest)
     while at < end:
-        at = tell(obs, at, UNSEEN, UNSEEN, 0, True)
+        at = write_object(obs, at, UNSEEN, UNSEEN, 0, True)
     for i in range(len(s.place)):
         q = p if i == 0 else (i - 1 if i <= p else i)
         row, column = s.place[q, 0] - top, s.place[q, 1] - left
         # As in the original: near the upper or left wall, the visible area still extends over 2 * sight + 1 places.
         if 0 <= row <= 2 * rules.sight and 0 <= column <= 2 * rules.sight:
-            at = tell(obs, at, row, column, s.level[q], rules.levels)
+            at = write_object(obs, at, row, column, s.level[q], rules.levels)
     while at < len(obs):
-        at = tell(obs, at, UNSEEN, UNSEEN, 0, rules.levels)
+        at = write_object(obs, at, UNSEEN, UNSEEN, 0, rules.levels)
 
 
 @inner
@@ -65,12 +65,12 @@ def see_foods(s: Any, rules: Any, p: int, top: int, left: int, obs: Any) -> int:
     for row in range(top, min(s.place[p, 0] + rules.sight + 1, s.food.shape[0])):
         for column in range(left, min(s.place[p, 1] + rules.sight + 1, s.food.shape[1])):
             if s.food[row, column] > 0:
-                at = tell(obs, at, row - top, column - left, s.food[row, column], True)
+                at = write_object(obs, at, row - top, column - left, s.food[row, column], True)
     return at
 
 
 @inner
-def tell(obs: Any, at: int, row: int, column: int, level: int, named: bool) -> int:
+def write_object(obs: Any, at: int, row: int, column: int, level: int, named: bool) -> int:
     """Write a place, and a level if `named`, from entry `at` on; return the index after them."""
     obs[at], obs[at + 1] = row, column
     if named:

@@ -73,16 +73,16 @@ class MatrixGame(Game):
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
         """Write the last actions, beginning with player p."""
-        tell_last(s, rules, p, obs)
+        write_last_actions(s, rules, p, obs)
 
     @staticmethod
     def state(s: Any, rules: Any, out: Any) -> None:
         """Write the last actions, beginning with player 0."""
-        tell_last(s, rules, 0, out)
+        write_last_actions(s, rules, 0, out)
 
 
 @inner
-def tell_last(s: Any, rules: Any, first: int, out: Any) -> None:
+def write_last_actions(s: Any, rules: Any, first: int, out: Any) -> None:
     """Write the last actions of all players, one-hot, from player `first` on; ones if they are not observed."""
     if not rules.seen:
         out[:] = 1.0

@@ -8,13 +8,13 @@ from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.particle.world import (
     distance,
-    drift,
-    moves,
-    press,
-    scatter,
+    move_agents,
+    move_space,
+    observation_space,
+    place_at_random,
     see,
     see_velocity,
-    seen,
+    set_forces,
     world_fields,
 )
 
@@ -29,7 +29,7 @@ class Simple(Game):
     def __init__(self, max_cycles: int = 25, continuous_actions: bool = False) -> None:
         """Declare the game with the original's arguments, except those for rendering and infos."""
         super().__init__(
-            {"agent_0": (seen(4), moves(truth("continuous_actions", continuous_actions)))},
+            {"agent_0": (observation_space(4), move_space(truth("continuous_actions", continuous_actions)))},
             fields=world_fields(1, 1),
             rules={"size": [0.05] * 2, "solid": [False] * 2, "accel": [5.0], "top_speed": [0.0]},
             limit=whole("max_cycles", max_cycles),
@@ -39,13 +39,13 @@ class Simple(Game):
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
         """Place the agent and the landmark at random in the square, at rest."""
-        scatter(s, 0, 2, 1.0)
+        place_at_random(s, 0, 2, 1.0)
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
         """Move the agent and compute the reward."""
-        press(s, rules, s.action)
-        drift(s, rules)
+        set_forces(s, rules, s.action)
+        move_agents(s, rules)
         s.reward[0] = -(distance(s, 0, LANDMARK) ** 2)
 
     @staticmethod

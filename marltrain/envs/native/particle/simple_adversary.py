@@ -9,16 +9,15 @@ from marltrain.envs.native.chance import integer
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.particle.world import (
     distance,
-    drift,
     least_distance,
-    moves,
+    move_agents,
+    move_space,
     nearest,
-    press,
-    scatter,
+    observation_space,
+    place_at_random,
     see,
-    see_all,
-    see_nearest,
-    seen,
+    see_entities,
+    set_forces,
     world_fields,
 )
 
@@ -45,11 +44,11 @@ class SimpleAdversary(Game):
         others = nearest("num_agent_neighbors", num_agent_neighbors)
         landmarks = nearest("num_landmark_neighbors", num_landmark_neighbors)
         size = 2 * (landmarks or N) + 2 * (others or N)
-        action_space = moves(truth("continuous_actions", continuous_actions))
+        action_space = move_space(truth("continuous_actions", continuous_actions))
         super().__init__(
             {
-                "adversary_0": (seen(size), action_space),
-                **{f"agent_{i}": (seen(size + 2), action_space) for i in range(N)},
+                "adversary_0": (observation_space(size), action_space),
+                **{f"agent_{i}": (observation_space(size + 2), action_space) for i in range(N)},
             },
             fields={**world_fields(agents, N), "goal": (int, (), (agents, agents + N - 1))},
             rules={
@@ -69,13 +68,13 @@ class SimpleAdversary(Game):
         """Draw the goal, and place all entities at random in the square, at rest."""
         agents, entities = len(s.vel), len(s.pos)
         s.goal = agents + integer(s, entities - agents)
-        scatter(s, 0, entities, 1.0)
+        place_at_random(s, 0, entities, 1.0)
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
         """Move all agents and compute the rewards from the distances to the goal."""
-        press(s, rules, s.action)
-        drift(s, rules)
+        set_forces(s, rules, s.action)
+        move_agents(s, rules)
         adversary = distance(s, 0, s.goal)
         s.reward[:] = adversary - least_distance(s, s.goal, 1, len(s.vel))
         s.reward[0] = -adversary
@@ -85,11 +84,5 @@ class SimpleAdversary(Game):
         """Write the relative positions of the goal (not for the adversary), the landmarks and the other agents."""
         agents = len(s.vel)
         at = see(s, p, s.goal, obs, 0) if p > 0 else 0
-        if rules.landmarks > 0:
-            at = see_nearest(s, p, agents, len(s.pos), rules.landmarks, obs, at)
-        else:
-            at = see_all(s, p, agents, len(s.pos), obs, at)
-        if rules.others > 0:
-            see_nearest(s, p, 0, agents, rules.others, obs, at)
-        else:
-            see_all(s, p, 0, agents, obs, at)
+        at = see_entities(s, p, agents, len(s.pos), rules.landmarks, obs, at)
+        see_entities(s, p, 0, agents, rules.others, obs, at)

@@ -8,7 +8,13 @@ from marltrain.compiling import inner
 from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.chance import integer
 from marltrain.envs.native.game import Game
-from marltrain.envs.native.particle.world import colour, say, seen, talks, tell
+from marltrain.envs.native.particle.world import (
+    message_space,
+    observation_space,
+    read_message,
+    write_colour,
+    write_values,
+)
 
 EVE, BOB, ALICE = range(3)
 CHANNELS = 4
@@ -26,12 +32,12 @@ class SimpleCrypto(Game):
 
     def __init__(self, max_cycles: int = 25, continuous_actions: bool = False) -> None:
         """Declare the game with the original's arguments, except those for rendering and infos."""
-        action_space = talks(truth("continuous_actions", continuous_actions), CHANNELS)
+        action_space = message_space(truth("continuous_actions", continuous_actions), CHANNELS)
         super().__init__(
             {
-                "eve_0": (seen(CHANNELS), action_space),
-                "bob_0": (seen(2 * CHANNELS), action_space),
-                "alice_0": (seen(2 * CHANNELS), action_space),
+                "eve_0": (observation_space(CHANNELS), action_space),
+                "bob_0": (observation_space(2 * CHANNELS), action_space),
+                "alice_0": (observation_space(2 * CHANNELS), action_space),
             },
             fields={
                 "secret": (int, (), (0, COLOURS - 1)),
@@ -53,7 +59,7 @@ class SimpleCrypto(Game):
     def step(s: Any, rules: Any) -> None:
         """Read all messages and compute the rewards from the errors of Eve's and Bob's guesses."""
         for a in range(3):
-            say(s.said[a], s.action, a, False)
+            read_message(s.said[a], s.action, a, False)
         eve, bob = wrongness(s.said[EVE], s.secret), wrongness(s.said[BOB], s.secret)
         s.reward[:] = eve - bob
         s.reward[EVE] = -eve
@@ -63,11 +69,11 @@ class SimpleCrypto(Game):
         """Write, for Alice, the secret and the key; for Bob, the key and Alice's message; for Eve, Alice's message."""
         at = 0
         if p == ALICE:
-            at = colour(s.secret, 0.0, 1.0, obs, at, CHANNELS)
+            at = write_colour(s.secret, 0.0, 1.0, obs, at, CHANNELS)
         if p != EVE:
-            at = colour(s.key, 0.0, 1.0, obs, at, CHANNELS)
+            at = write_colour(s.key, 0.0, 1.0, obs, at, CHANNELS)
         if p != ALICE:
-            tell(s.said[ALICE], obs, at)
+            write_values(s.said[ALICE], obs, at)
 
 
 @inner

@@ -8,17 +8,17 @@ from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.chance import integer
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.particle.world import (
-    colour,
     distance,
-    drift,
-    moves,
-    press,
-    scatter,
+    move_agents,
+    move_space,
+    observation_space,
+    place_at_random,
     see,
     see_all,
     see_velocity,
-    seen,
+    set_forces,
     world_fields,
+    write_colour,
 )
 
 ADVERSARY, AGENT, LANDMARK = 0, 1, 2
@@ -32,9 +32,9 @@ class SimplePush(Game):
 
     def __init__(self, max_cycles: int = 25, continuous_actions: bool = False) -> None:
         """Declare the game with the original's arguments, except those for rendering and infos."""
-        action_space = moves(truth("continuous_actions", continuous_actions))
+        action_space = move_space(truth("continuous_actions", continuous_actions))
         super().__init__(
-            {"adversary_0": (seen(8), action_space), "agent_0": (seen(19), action_space)},
+            {"adversary_0": (observation_space(8), action_space), "agent_0": (observation_space(19), action_space)},
             fields={**world_fields(2, 2), "goal": (int, (), (LANDMARK, LANDMARK + 1))},
             rules={
                 "size": [0.05] * 4,
@@ -50,13 +50,13 @@ class SimplePush(Game):
     def reset(s: Any, rules: Any) -> None:
         """Draw the goal, and place all entities at random in the square, at rest."""
         s.goal = LANDMARK + integer(s, 2)
-        scatter(s, 0, 4, 1.0)
+        place_at_random(s, 0, 4, 1.0)
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
         """Move both agents and compute the rewards from the distances to the goal."""
-        press(s, rules, s.action)
-        drift(s, rules)
+        set_forces(s, rules, s.action)
+        move_agents(s, rules)
         s.reward[AGENT] = -distance(s, AGENT, s.goal)
         s.reward[ADVERSARY] = -s.reward[AGENT] - distance(s, ADVERSARY, s.goal)
 
@@ -70,9 +70,9 @@ class SimplePush(Game):
         at = see_velocity(s, p, obs, 0)
         if p == AGENT:
             at = see(s, p, s.goal, obs, at)
-            at = colour(s.goal - 1, 0.25, 0.75, obs, at, 3)
+            at = write_colour(s.goal - 1, 0.25, 0.75, obs, at, 3)
         at = see_all(s, p, LANDMARK, 4, obs, at)
         if p == AGENT:
             for landmark in range(LANDMARK, 4):
-                at = colour(landmark - 1, 0.1, 0.9, obs, at, 3)
+                at = write_colour(landmark - 1, 0.1, 0.9, obs, at, 3)
         see(s, p, 1 - p, obs, at)

@@ -8,18 +8,18 @@ from marltrain.envs.native.arguments import number, truth, whole
 from marltrain.envs.native.chance import integer
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.particle.world import (
-    colour,
     distance,
-    drift,
-    moves,
-    press,
-    say,
-    scatter,
+    move_agents,
+    move_space,
+    observation_space,
+    place_at_random,
+    read_message,
     see_all,
     see_velocity,
-    seen,
-    tell,
+    set_forces,
     world_fields,
+    write_colour,
+    write_values,
 )
 
 WORDS, LANDMARKS = 10, 3
@@ -33,7 +33,7 @@ class SimpleReference(Game):
     def __init__(self, local_ratio: float = 0.5, max_cycles: int = 25, continuous_actions: bool = False) -> None:
         """Declare the game with the original's arguments, except those for rendering and infos."""
         size = 2 + 2 * LANDMARKS + 3 + WORDS
-        sides = (seen(size), moves(truth("continuous_actions", continuous_actions), WORDS))
+        sides = (observation_space(size), move_space(truth("continuous_actions", continuous_actions), WORDS))
         super().__init__(
             {"agent_0": sides, "agent_1": sides},
             fields={
@@ -60,16 +60,16 @@ class SimpleReference(Game):
         """
         for a in range(2):
             s.goal[a] = integer(s, LANDMARKS)
-        scatter(s, 0, 2 + LANDMARKS, 1.0)
+        place_at_random(s, 0, 2 + LANDMARKS, 1.0)
         s.said[:, :] = 0.0
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
         """Move both agents, read both messages, and compute the rewards from the distances to the goals."""
-        press(s, rules, s.action)
-        drift(s, rules)
+        set_forces(s, rules, s.action)
+        move_agents(s, rules)
         for a in range(2):
-            say(s.said[a], s.action, a, True)
+            read_message(s.said[a], s.action, a, True)
             s.reward[a] = -distance(s, 1 - a, 2 + s.goal[a])
         shared = (s.reward[0] + s.reward[1]) / 2
         for a in range(2):
@@ -80,5 +80,5 @@ class SimpleReference(Game):
         """Write own velocity, relative positions of landmarks, the colour of the other's goal, and its last message."""
         at = see_velocity(s, p, obs, 0)
         at = see_all(s, p, 2, 2 + LANDMARKS, obs, at)
-        at = colour(s.goal[p], 0.25, 0.75, obs, at, 3)
-        tell(s.said[1 - p], obs, at)
+        at = write_colour(s.goal[p], 0.25, 0.75, obs, at, 3)
+        write_values(s.said[1 - p], obs, at)

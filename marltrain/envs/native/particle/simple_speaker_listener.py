@@ -11,19 +11,19 @@ from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.chance import integer
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.particle.world import (
-    colour,
     distance,
-    drift,
-    moves,
-    press,
-    say,
-    scatter,
+    message_space,
+    move_agents,
+    move_space,
+    observation_space,
+    place_at_random,
+    read_message,
     see_all,
     see_velocity,
-    seen,
-    talks,
-    tell,
+    set_forces,
     world_fields,
+    write_colour,
+    write_values,
 )
 
 SPEAKER, LISTENER, LANDMARK = 0, 1, 2
@@ -40,7 +40,10 @@ class SimpleSpeakerListener(Game):
         continuous = truth("continuous_actions", continuous_actions)
         heard = 2 + 2 * LANDMARKS + WORDS
         super().__init__(
-            {"speaker_0": (seen(3), talks(continuous, WORDS)), "listener_0": (seen(heard), moves(continuous))},
+            {
+                "speaker_0": (observation_space(3), message_space(continuous, WORDS)),
+                "listener_0": (observation_space(heard), move_space(continuous)),
+            },
             fields={**world_fields(2, LANDMARKS), "goal": (int, (), (0, LANDMARKS - 1)), "said": (float, WORDS)},
             rules={
                 "size": [0.075] * 2 + [0.04] * LANDMARKS,
@@ -56,15 +59,15 @@ class SimpleSpeakerListener(Game):
     def reset(s: Any, rules: Any) -> None:
         """Draw the goal, and place all entities at random in the square, at rest."""
         s.goal = integer(s, LANDMARKS)
-        scatter(s, 0, LANDMARK + LANDMARKS, 1.0)
+        place_at_random(s, 0, LANDMARK + LANDMARKS, 1.0)
         s.said[:] = 0.0
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
         """Move the listener, read the speaker's message, and compute the reward."""
-        press(s, rules, s.action)
-        drift(s, rules)
-        say(s.said, s.action, SPEAKER, False)
+        set_forces(s, rules, s.action)
+        move_agents(s, rules)
+        read_message(s.said, s.action, SPEAKER, False)
         s.reward[:] = -(distance(s, LISTENER, LANDMARK + s.goal) ** 2)
 
     @staticmethod
@@ -74,8 +77,8 @@ class SimpleSpeakerListener(Game):
         Landmarks are positions relative to the listener.
         """
         if p == SPEAKER:
-            colour(s.goal, 0.15, 0.65, obs, 0, 3)
+            write_colour(s.goal, 0.15, 0.65, obs, 0, 3)
             return
         at = see_velocity(s, p, obs, 0)
         at = see_all(s, p, LANDMARK, LANDMARK + LANDMARKS, obs, at)
-        tell(s.said, obs, at)
+        write_values(s.said, obs, at)

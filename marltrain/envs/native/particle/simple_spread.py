@@ -8,16 +8,15 @@ from marltrain.compiling import inner
 from marltrain.envs.native.arguments import number, truth, whole
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.envs.native.particle.world import (
-    drift,
     least_distance,
-    moves,
+    move_agents,
+    move_space,
     nearest,
-    press,
-    scatter,
-    see_all,
-    see_nearest,
+    observation_space,
+    place_at_random,
+    see_entities,
     see_self,
-    seen,
+    set_forces,
     touching,
     world_fields,
 )
@@ -51,7 +50,7 @@ class SimpleSpread(Game):
         others = nearest("num_agent_neighbors", num_agent_neighbors)
         landmarks = nearest("num_landmark_neighbors", num_landmark_neighbors)
         size = 4 + 2 * (landmarks or N) + 4 * (others or N - 1)
-        sides = (seen(size), moves(truth("continuous_actions", continuous_actions)))
+        sides = (observation_space(size), move_space(truth("continuous_actions", continuous_actions)))
         super().__init__(
             {f"agent_{i}": sides for i in range(N)},
             fields={**world_fields(N, N), "stage": int},
@@ -73,14 +72,14 @@ class SimpleSpread(Game):
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
         """Place all entities at random in the square, at rest."""
-        scatter(s, 0, len(s.pos), 1.0)
+        place_at_random(s, 0, len(s.pos), 1.0)
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
         """Move all agents and compute the rewards from the landmarks' coverage and the collisions."""
         agents = len(s.vel)
-        press(s, rules, s.action)
-        drift(s, rules)
+        set_forces(s, rules, s.action)
+        move_agents(s, rules)
         covered, shared = coverage(s)
         for a in range(agents):
             bumps = 0.0
@@ -97,14 +96,8 @@ class SimpleSpread(Game):
         """Write own velocity and position, relative positions of landmarks and others, and zeros for messages."""
         agents = len(s.vel)
         at = see_self(s, p, obs)
-        if rules.landmarks > 0:
-            at = see_nearest(s, p, agents, len(s.pos), rules.landmarks, obs, at)
-        else:
-            at = see_all(s, p, agents, len(s.pos), obs, at)
-        if rules.others > 0:
-            at = see_nearest(s, p, 0, agents, rules.others, obs, at)
-        else:
-            at = see_all(s, p, 0, agents, obs, at)
+        at = see_entities(s, p, agents, len(s.pos), rules.landmarks, obs, at)
+        at = see_entities(s, p, 0, agents, rules.others, obs, at)
         obs[at:] = 0.0
 
 

@@ -11,17 +11,16 @@ from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.envs.native.particle.chase import GOOD_TOP_SPEED, REACH, catchers, chase_rules, straying
 from marltrain.envs.native.particle.world import (
-    drift,
-    moves,
+    move_agents,
+    move_space,
     nearest,
     next_nearest,
-    press,
-    scatter,
-    see_all,
-    see_nearest,
+    observation_space,
+    place_at_random,
+    see_entities,
     see_self,
     see_velocity,
-    seen,
+    set_forces,
     slow_down,
     world_fields,
 )
@@ -62,9 +61,9 @@ class SimpleTag(Game):
         base = 4 + 2 * (landmarks or num_obstacles) + 2 * (others or agents - 1)
         sizes = [base + 2 * (others or num_good)] * num_adversaries + [base + 2 * (others or num_good - 1)] * num_good
         names = [f"adversary_{i}" for i in range(num_adversaries)] + [f"agent_{i}" for i in range(num_good)]
-        action_space = moves(truth("continuous_actions", continuous_actions))
+        action_space = move_space(truth("continuous_actions", continuous_actions))
         super().__init__(
-            {name: (seen(size), action_space) for name, size in zip(names, sizes, strict=True)},
+            {name: (observation_space(size), action_space) for name, size in zip(names, sizes, strict=True)},
             fields={"stage": int, "pace": float, **world_fields(agents, num_obstacles)},
             rules={
                 **chase_rules(num_adversaries, num_good, 0.05, num_obstacles, []),
@@ -81,19 +80,19 @@ class SimpleTag(Game):
     def reset(s: Any, rules: Any) -> None:
         """Place all entities at random in the square, at rest; obstacles keep a distance from the edges."""
         agents = len(s.vel)
-        scatter(s, 0, agents, 1.0)
-        scatter(s, agents, len(s.pos), REACH)
+        place_at_random(s, 0, agents, 1.0)
+        place_at_random(s, agents, len(s.pos), REACH)
         s.pace = PACE[min(max(s.stage, 0), len(PACE) - 1)] if rules.curriculum else 1.0
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
         """Move all agents and compute the rewards from the touches."""
         agents = len(s.vel)
-        press(s, rules, s.action)
+        set_forces(s, rules, s.action)
         for a in range(rules.adversaries, agents):
             s.force[a, 0] *= s.pace
             s.force[a, 1] *= s.pace
-        drift(s, rules)
+        move_agents(s, rules)
         touches, at_large = 0, 0
         for a in range(rules.adversaries, agents):
             slow_down(s, a, GOOD_TOP_SPEED * s.pace)
@@ -110,15 +109,11 @@ class SimpleTag(Game):
         """Write own velocity and position, relative positions of obstacles and others, and good agents' velocities."""
         agents = len(s.vel)
         at = see_self(s, p, obs)
-        if rules.landmarks > 0:
-            at = see_nearest(s, p, agents, len(s.pos), rules.landmarks, obs, at)
-        else:
-            at = see_all(s, p, agents, len(s.pos), obs, at)
+        at = see_entities(s, p, agents, len(s.pos), rules.landmarks, obs, at)
+        at = see_entities(s, p, 0, agents, rules.others, obs, at)
         if rules.others > 0:
-            at = see_nearest(s, p, 0, agents, rules.others, obs, at)
             see_nearest_velocities(s, rules, p, obs, at)
         else:
-            at = see_all(s, p, 0, agents, obs, at)
             for other in range(rules.adversaries, agents):
                 if other != p:
                     at = see_velocity(s, other, obs, at)

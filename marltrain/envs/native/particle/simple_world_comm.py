@@ -12,18 +12,18 @@ from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.particle.chase import REACH, catchers, chase_rules, straying
 from marltrain.envs.native.particle.world import (
-    drift,
     least_distance,
-    moves,
-    press,
-    say,
-    scatter,
+    move_agents,
+    move_space,
+    observation_space,
+    place_at_random,
+    read_message,
     see_all,
     see_self,
-    seen,
-    tell,
+    set_forces,
     touching,
     world_fields,
+    write_values,
 )
 
 LEADER, WORDS = 0, 4
@@ -61,10 +61,13 @@ class SimpleWorldComm(Game):
         names = ["leadadversary_0", *(f"adversary_{i}" for i in range(side - 1)),
                  *(f"agent_{i}" for i in range(leaders, num_good))]  # fmt: skip
         continuous = truth("continuous_actions", continuous_actions)
-        action_spaces = [moves(continuous, WORDS), *[moves(continuous)] * (agents - 1)]
+        action_spaces = [move_space(continuous, WORDS), *[move_space(continuous)] * (agents - 1)]
         others = [0.03] * num_food + [0.3] * num_forests
         super().__init__(
-            {name: (seen(size), space) for name, size, space in zip(names, sizes, action_spaces, strict=True)},
+            {
+                name: (observation_space(size), space)
+                for name, size, space in zip(names, sizes, action_spaces, strict=True)
+            },
             fields={**world_fields(agents, landmarks), "said": (float, WORDS)},
             rules={
                 **chase_rules(num_adversaries, num_good, 0.045, num_obstacles, others),
@@ -78,17 +81,17 @@ class SimpleWorldComm(Game):
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
         """Place all entities at random in the square, at rest; landmarks keep a distance from the edges."""
-        scatter(s, 0, len(s.vel), 1.0)
-        scatter(s, len(s.vel), len(s.pos), REACH)
+        place_at_random(s, 0, len(s.vel), 1.0)
+        place_at_random(s, len(s.vel), len(s.pos), REACH)
         s.said[:] = 0.0
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
         """Move all agents, read the leader's message, and compute the rewards from touches and distances."""
         agents, adversaries = len(s.vel), rules.adversaries
-        press(s, rules, s.action)
-        drift(s, rules)
-        say(s.said, s.action, LEADER, True)
+        set_forces(s, rules, s.action)
+        move_agents(s, rules)
+        read_message(s.said, s.action, LEADER, True)
         touches = 0
         for a in range(adversaries, agents):
             caught = catchers(s, rules, a)
@@ -109,7 +112,7 @@ class SimpleWorldComm(Game):
         at = see_all(s, p, agents, len(s.pos), obs, at)
         if p < max(rules.adversaries, 1):
             at = see_others(s, rules, p, obs, at, at + 2 * (agents - 1))
-            tell(s.said, obs, feel_forests(s, rules, p, obs, at))
+            write_values(s.said, obs, feel_forests(s, rules, p, obs, at))
         else:
             after = feel_forests(s, rules, p, obs, at + 2 * (agents - 1))
             see_others(s, rules, p, obs, at, after)

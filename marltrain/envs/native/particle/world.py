@@ -35,17 +35,17 @@ def world_fields(agents: int, landmarks: int) -> dict[str, Any]:
     return {"pos": (float, (agents + landmarks, 2)), "vel": (float, (agents, 2)), "force": (float, (agents, 2))}
 
 
-def seen(size: int) -> Space:
+def observation_space(size: int) -> Space:
     """Return the observation space of an agent that observes `size` numbers."""
     return spaces.Box(-np.float32(np.inf), np.float32(np.inf), (size,), np.float32)
 
 
-def moves(continuous: bool, words: int = 0) -> Space:
+def move_space(continuous: bool, words: int = 0) -> Space:
     """Return the action space of an agent that moves and, if `words` > 0, sends a message in the same step."""
     return spaces.Box(0, 1, (MOVES + words,)) if continuous else spaces.Discrete(MOVES * max(words, 1))
 
 
-def talks(continuous: bool, words: int) -> Space:
+def message_space(continuous: bool, words: int) -> Space:
     """Return the action space of an agent that does not move and sends a message of `words` words."""
     return spaces.Box(0, 1, (words,)) if continuous else spaces.Discrete(words)
 
@@ -56,7 +56,7 @@ def nearest(name: str, given: Any) -> int:
 
 
 @inner
-def scatter(s: Any, low: int, high: int, far: float) -> None:
+def place_at_random(s: Any, low: int, high: int, far: float) -> None:
     """Place the entities `low` to `high` at random in the square from `-far` to `far`; set all velocities to 0."""
     for entity in range(low, high):
         s.pos[entity, 0] = uniform(s, -far, far)
@@ -65,7 +65,7 @@ def scatter(s: Any, low: int, high: int, far: float) -> None:
 
 
 @inner
-def press(s: Any, rules: Any, action: Any) -> None:
+def set_forces(s: Any, rules: Any, action: Any) -> None:
     """Set the forces from `s.action`, a separate argument so that only the branch for its rank is compiled.
 
     Discrete actions may combine a word and a move: the move is the remainder of the division by MOVES.
@@ -87,8 +87,8 @@ def clipped(value: Any) -> Any:
 
 
 @inner
-def say(said: Any, action: Any, a: int, moving: bool) -> None:
-    """Write agent `a`'s message into `said` [words]; `action` is `s.action`, a separate argument as in `press`.
+def read_message(said: Any, action: Any, a: int, moving: bool) -> None:
+    """Write agent `a`'s message into `said` [words]; `action` is `s.action`, a separate argument as in `set_forces`.
 
     moving: whether the agent's action also holds a move.
     """
@@ -100,12 +100,12 @@ def say(said: Any, action: Any, a: int, moving: bool) -> None:
 
 
 @inner
-def drift(s: Any, rules: Any) -> None:
+def move_agents(s: Any, rules: Any) -> None:
     """Add the collision forces and move all agents for one interval."""
     for a in range(len(s.vel)):
         for b in range(a + 1, len(s.pos)):
             if rules.solid[a] and rules.solid[b]:
-                bounce(s, rules, a, b)
+                collide(s, rules, a, b)
     for a in range(len(s.vel)):
         for axis in range(2):
             s.pos[a, axis] += s.vel[a, axis] * INTERVAL
@@ -124,7 +124,7 @@ def slow_down(s: Any, a: int, top_speed: float) -> None:
 
 
 @inner
-def bounce(s: Any, rules: Any, a: int, b: int) -> None:
+def collide(s: Any, rules: Any, a: int, b: int) -> None:
     """Add the collision force of agent `a` and entity `b`; the force is soft at light contact."""
     x, y = s.pos[a, 0] - s.pos[b, 0], s.pos[a, 1] - s.pos[b, 1]
     far = math.sqrt(x * x + y * y)
@@ -193,6 +193,12 @@ def see_all(s: Any, a: int, low: int, high: int, obs: Any, at: int) -> int:
 
 
 @inner
+def see_entities(s: Any, a: int, low: int, high: int, most: int, obs: Any, at: int) -> int:
+    """Write as `see_nearest` does; `most = 0`: as `see_all` does."""
+    return see_nearest(s, a, low, high, most, obs, at) if most > 0 else see_all(s, a, low, high, obs, at)
+
+
+@inner
 def see_nearest(s: Any, a: int, low: int, high: int, most: int, obs: Any, at: int) -> int:
     """Write the relative positions of the `most` nearest of the entities `low` to `high`, nearest first.
 
@@ -228,7 +234,7 @@ def next_nearest(s: Any, a: int, last: int, low: int, high: int) -> int:
 
 
 @inner
-def tell(values: Any, obs: Any, at: int) -> int:
+def write_values(values: Any, obs: Any, at: int) -> int:
     """Write an array into the observation; return the next index."""
     for value in values:
         obs[at] = value
@@ -237,7 +243,7 @@ def tell(values: Any, obs: Any, at: int) -> int:
 
 
 @inner
-def colour(which: int, plain: float, bright: float, obs: Any, at: int, channels: int) -> int:
+def write_colour(which: int, plain: float, bright: float, obs: Any, at: int, channels: int) -> int:
     """Write a colour with the value `bright` in channel `which` and `plain` in the others; return the next index."""
     for channel in range(channels):
         obs[at] = bright if channel == which else plain
