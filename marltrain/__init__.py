@@ -36,7 +36,7 @@ _HOME = {
     "LambdaCallback": "marltrain.trainer.lambda_callback",
     "Learner": "marltrain.policies.learner.learner",
     "LearningAgent": "marltrain.policies.agents.algorithm_agent",
-    "LossBatch": "marltrain.policies.agents.custom",
+    "LossBatch": "marltrain.policies.agents.custom_losses",
     "MLP": "marltrain.policies.networks",
     "MarlTrainError": "marltrain.errors",
     "MaskError": "marltrain.errors",
@@ -117,7 +117,8 @@ if TYPE_CHECKING:
     )
     from marltrain.policies.agents.agent import Agent as Agent
     from marltrain.policies.agents.algorithm_agent import LearningAgent as LearningAgent
-    from marltrain.policies.agents.custom import CustomAgent as CustomAgent, LossBatch as LossBatch
+    from marltrain.policies.agents.custom import CustomAgent as CustomAgent
+    from marltrain.policies.agents.custom_losses import LossBatch as LossBatch
     from marltrain.policies.agents.fixed import (
         FrozenAgent as FrozenAgent,
         FunctionAgent as FunctionAgent,

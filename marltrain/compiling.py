@@ -33,7 +33,7 @@ _LIBRARIES = ("llvmlite", "math", "numba", "numpy")
 
 
 class _Announced(numba_event.Listener):
-    """Announces compilations of `kept` functions; loading a function from disk causes no event."""
+    """Announces compilations of `cached_on_disk` functions; loading a function from disk causes no event."""
 
     def __init__(self) -> None:
         self.names: dict[Callable[..., Any], str] = {}
@@ -84,7 +84,7 @@ def inner(function: F) -> F:
     return made
 
 
-def kept(function: Callable[..., Any], key: str) -> Any:
+def cached_on_disk(function: Callable[..., Any], key: str) -> Any:
     """Return a function that is compiled at its first call, or loaded from disk.
 
     key: hash of everything that the machine code depends on.  Raises EnvError if the cache cannot be written.
@@ -107,16 +107,16 @@ def kept(function: Callable[..., Any], key: str) -> Any:
 
 
 def program(function: Callable[..., Any], *layouts: np.dtype[Any]) -> Any:
-    """Return a `compiled` function as a program with a cache entry, see `kept`; layouts: dtypes of its records."""
-    code: Any = plain(function)
-    return kept(code, key_of(*map(repr, layouts), *reached(code)))
+    """Return a `compiled` function as a program that is `cached_on_disk`; layouts: dtypes of its records."""
+    code: Any = python_function(function)
+    return cached_on_disk(code, key_of(*map(repr, layouts), *dependencies(code)))
 
 
-def key_of(*told: str) -> str:
+def key_of(*texts: str) -> str:
     """Return a hash of texts, the versions of Numba and NumPy, and the processor."""
     here = [numba.__version__, np.__version__, llvmlite.binding.get_host_cpu_name(),
             llvmlite.binding.get_host_cpu_features().flatten()]  # fmt: skip
-    return hashlib.sha256("\n".join([*here, *told]).encode()).hexdigest()[:20]
+    return hashlib.sha256("\n".join([*here, *texts]).encode()).hexdigest()[:20]
 
 
 def cache_folder() -> Path:
@@ -129,25 +129,25 @@ def cache_folder() -> Path:
     return Path(home) / "marltrain" / "native"
 
 
-def plain(function: Any) -> Any:
+def python_function(function: Any) -> Any:
     """Return the Python function behind a compiled function or an intrinsic."""
     return getattr(function, "py_func", getattr(function, "_defn", function))
 
 
-def reached(function: types.FunctionType, seen: set[types.FunctionType] | None = None) -> Iterator[str]:
+def dependencies(function: types.FunctionType, seen: set[types.FunctionType] | None = None) -> Iterator[str]:
     """Yield texts of everything that compiling a function depends on: its code, constants and called functions."""
     seen = set() if seen is None else seen
     if function in seen or function.__module__.split(".")[0] in _LIBRARIES:
         return
     seen.add(function)
     for cell in function.__closure__ or ():
-        yield from _told_of("enclosed", cell.cell_contents, (), seen)
+        yield from _texts_of("enclosed", cell.cell_contents, (), seen)
     for code in _codes(function.__code__):
         constants = [constant for constant in code.co_consts if not isinstance(constant, types.CodeType)]
         yield f"{code.co_code.hex()} {constants} {code.co_names} {code.co_varnames}"
         for name in code.co_names:
             if name in function.__globals__:
-                yield from _told_of(name, function.__globals__[name], code.co_names, seen)
+                yield from _texts_of(name, function.__globals__[name], code.co_names, seen)
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -157,14 +157,14 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _codes(constant)
 
 
-def _told_of(name: str, value: Any, names: tuple[str, ...], seen: set[types.FunctionType]) -> Iterator[str]:
+def _texts_of(name: str, value: Any, names: tuple[str, ...], seen: set[types.FunctionType]) -> Iterator[str]:
     """Yield texts of the value of a global name; for a module, of its members that the code may use."""
-    if isinstance(plain(value), types.FunctionType):
-        yield from reached(plain(value), seen)
+    if isinstance(python_function(value), types.FunctionType):
+        yield from dependencies(python_function(value), seen)
     elif isinstance(value, types.ModuleType) and value.__name__.split(".")[0] not in _LIBRARIES:
         for inner in names:
             if hasattr(value, inner):
-                yield from _told_of(inner, getattr(value, inner), names, seen)
+                yield from _texts_of(inner, getattr(value, inner), names, seen)
     elif isinstance(value, np.ndarray):
         yield f"{name} {value.dtype} {value.shape} {value.tobytes().hex()}"
     elif isinstance(value, int | float | str | tuple | np.generic | np.dtype | numba.types.Type):

@@ -70,10 +70,10 @@ def check(f: Field[Any], value: Any, cls: type, where: str) -> Any:
     A float without a fraction (1e6) is accepted for an integer. Raises ConfigError for an invalid value.
     """
     expected, value = _hints(cls)[f.name], python_number(value)
-    if not _fits(value, expected) and _fits(whole_number(value), expected):
-        value = whole_number(value)
+    if not _fits(value, expected) and _fits(as_integer(value), expected):
+        value = as_integer(value)
     if not _fits(value, expected):
-        raise ConfigError(f"{where}: {f.name} must be {_spoken(expected)}, got {shown(value)}")
+        raise ConfigError(f"{where}: {f.name} must be {_type_text(expected)}, got {shown(value)}")
     choices = f.metadata.get("choices")
     if isinstance(value, str) and choices and value not in choices:
         raise ConfigError(
@@ -89,7 +89,7 @@ def python_number(value: Any) -> Any:
     return value.item() if isinstance(value, np.integer | np.floating | np.bool_) else value
 
 
-def whole_number(value: Any) -> Any:
+def as_integer(value: Any) -> Any:
     """Convert a float without a fraction, such as 1e6, to an integer; handle others like `python_number`."""
     value = python_number(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -178,9 +178,9 @@ def _fits(value: Any, expected: Any) -> bool:
     return isinstance(value, expected)
 
 
-def _spoken(expected: Any) -> str:
+def _type_text(expected: Any) -> str:
     if get_origin(expected) in (Union, types.UnionType):
-        return " or ".join(_spoken(option) for option in get_args(expected))
+        return " or ".join(_type_text(option) for option in get_args(expected))
     return {type(None): "None", int: "an integer", float: "a number", bool: "True or False", str: "a string"}.get(
         expected, getattr(expected, "__name__", str(expected))
     )

@@ -114,7 +114,7 @@ def raised_by(work: Callable[[], Any]) -> BaseException | None:
     return None
 
 
-def spoken(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the text of an error for another message; errors of other libraries get their type as prefix."""
     return str(error) if isinstance(error, MarlTrainError) else clean(f"{type(error).__name__}: {text_of(error)}")
 

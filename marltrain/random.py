@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.config import whole_number
+from marltrain.config import as_integer
 from marltrain.errors import ConfigError, SaveError, shown
 
 Key = int | str
@@ -51,10 +51,10 @@ def chosen_seed(seed: int | None, where: str) -> int:
     """Return the seed, or a fresh seed for None; raises ConfigError unless it is an integer from 0 to 2**63 - 1."""
     if seed is None:
         return fresh_seed()
-    whole = whole_number(seed)
-    if isinstance(whole, bool) or not isinstance(whole, int) or not 0 <= whole <= MOST_SEED:
+    number = as_integer(seed)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MOST_SEED:
         raise ConfigError(f"{where}: seed must be an integer of at least 0, below 2**63, or None, got {shown(seed)}")
-    return whole
+    return number
 
 
 def state_of(rng: np.random.Generator) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class Compilation:
     def __init__(self, what: str) -> None:
         """Start the timer."""
         self._what, self._started = what, time.perf_counter()
-        self._told, self._lock = False, threading.Lock()
+        self._announced, self._lock = False, threading.Lock()
         self._timer = threading.Timer(TOLD_AFTER, self._tell)
         self._timer.daemon = True
         if _LISTENERS:
@@ -38,14 +38,14 @@ class Compilation:
         """Stop the timer; send the final notice if the compilation was announced."""
         self._timer.cancel()
         with self._lock:
-            if self._told:
+            if self._announced:
                 _say(f"compiled {self._what} in {time.perf_counter() - self._started:.1f} s")
-            self._told = True  # keeps a late timer from sending a notice
+            self._announced = True  # keeps a late timer from sending a notice
 
     def _tell(self) -> None:
         with self._lock:
-            if not self._told:
-                self._told = True
+            if not self._announced:
+                self._announced = True
                 _say(f"compiling {self._what} ...")
 
 

@@ -12,7 +12,16 @@ from numba import int64
 from numba.extending import intrinsic
 
 from marltrain import addresses, compiling
-from marltrain.compiling import cache_folder, compiled, inner, kept, key_of, plain, program, reached
+from marltrain.compiling import (
+    cache_folder,
+    cached_on_disk,
+    compiled,
+    dependencies,
+    inner,
+    key_of,
+    program,
+    python_function,
+)
 from marltrain.errors import EnvError
 
 RULES = """
@@ -74,7 +83,7 @@ def told(tmp_path, monkeypatch):
     def told(**constants):
         values = {**SAME, **constants}
         module(monkeypatch, tmp_path, "helping", HELPING.format(**values))
-        return list(reached(module(monkeypatch, tmp_path, "rules", RULES.format(**values)).rule))
+        return list(dependencies(module(monkeypatch, tmp_path, "rules", RULES.format(**values)).rule))
 
     return told
 
@@ -115,7 +124,7 @@ def test_instructions_written_by_hand_are_told_with_what_they_enclose():
     def used(factor, add=False):
         instruction = times(factor, add)
         made = compiled(lambda x: instruction(x))
-        return list(reached(plain(made)))
+        return list(dependencies(python_function(made)))
 
     assert used(2) == used(2)
     assert len({str(used(2)), str(used(3)), str(used(2, add=True))}) == 3
@@ -123,15 +132,17 @@ def test_instructions_written_by_hand_are_told_with_what_they_enclose():
 
 def test_arrays_of_another_kind_are_another_program():
     """Whoever makes them is one function, which encloses the kind."""
-    assert list(reached(plain(addresses.numbers))) != list(reached(plain(addresses.outcomes)))
+    assert list(dependencies(python_function(addresses.numbers))) != list(
+        dependencies(python_function(addresses.outcomes))
+    )
 
 
 def test_the_function_behind_one_that_is_compiled():
     def rule(x):
         return x
 
-    assert plain(compiled(rule)) is rule
-    assert plain(rule) is rule
+    assert python_function(compiled(rule)) is rule
+    assert python_function(rule) is rule
 
 
 def hits(function, expected=4):
@@ -148,7 +159,7 @@ def test_a_program_is_compiled_once_and_then_loaded_from_its_folder(tmp_path, mo
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     assert cache_folder() == tmp_path / "cache" / "marltrain" / "native"
     add = adder(monkeypatch, tmp_path)
-    assert [hits(kept(add, key)) for key in ("first", "first", "second", "first")] == [0, 1, 0, 1]
+    assert [hits(cached_on_disk(add, key)) for key in ("first", "first", "second", "first")] == [0, 1, 0, 1]
     assert {path.name for path in cache_folder().iterdir()} == {"first", "second"}
 
 
@@ -160,7 +171,7 @@ def test_no_file_of_the_working_folder_chooses_the_cache(tmp_path, monkeypatch):
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert cache_folder() == tmp_path / "cache" / "marltrain" / "native"
-    function = kept(adder(monkeypatch, tmp_path), "first")
+    function = cached_on_disk(adder(monkeypatch, tmp_path), "first")
     assert {name: getattr(compiling._CONFIG, name) for name in own} == own
     assert hits(function) == 0
     assert [path.name for path in cache_folder().iterdir()] == ["first"]
@@ -172,7 +183,7 @@ def test_where_that_folder_cannot_be_written_another_key_is_still_another_progra
     (tmp_path / "cache").write_text("a file, and no folder")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     add = adder(monkeypatch, tmp_path)
-    assert [hits(kept(add, key)) for key in ("first", "first", "second")] == [0, 1, 0]
+    assert [hits(cached_on_disk(add, key)) for key in ("first", "first", "second")] == [0, 1, 0]
 
 
 def test_code_that_can_be_kept_nowhere_is_told():
@@ -180,7 +191,7 @@ def test_code_that_can_be_kept_nowhere_is_told():
     names: dict = {}
     exec("def add(x):\n    return x + 1", names)
     with pytest.raises(EnvError, match=r"compiled code cannot be kept: .* Set NUMBA_CACHE_DIR"):
-        kept(names["add"], "key")
+        cached_on_disk(names["add"], "key")
 
 
 def test_compiled_code_divides_as_numpy_does():
@@ -207,12 +218,12 @@ def test_what_only_compiled_code_calls():
     assert twice_doubled(1.5) == 6.0
     with pytest.raises(TypeError, match=r"doubled is for compiled code: call it .*, or doubled.py_func from Python"):
         doubled(1.5)
-    assert plain(doubled)(1.5) == 3.0
+    assert python_function(doubled)(1.5) == 3.0
 
 
 def test_its_code_is_told_where_it_is_reached():
-    code = plain(doubled).__code__.co_code.hex()
-    assert any(code in told for told in reached(plain(twice_doubled)))
+    code = python_function(doubled).__code__.co_code.hex()
+    assert any(code in told for told in dependencies(python_function(twice_doubled)))
 
 
 def test_a_program_of_its_own(tmp_path, monkeypatch):
@@ -234,7 +245,7 @@ def test_a_compilation_is_told_and_what_comes_from_disk_is_not(tmp_path, monkeyp
         def outer(x):
             return times(x)
 
-        return compiling.kept(outer, "told")
+        return compiling.cached_on_disk(outer, "told")
 
     assert made()(2) == 6
     assert told == ["machine code (test_compiling)", "done"]

@@ -12,9 +12,9 @@ from marltrain.errors import (
     LONGEST_TEXT,
     clean,
     did_you_mean,
+    error_text,
     nearest,
     shown,
-    spoken,
     text_of,
     traceback_of,
 )
@@ -85,7 +85,7 @@ def test_an_error_that_cannot_be_shown_is_told_by_its_type():
             raise KeyError("no text")
 
     assert text_of(SilentError()) == "(an error whose text cannot be shown)"
-    assert spoken(SilentError()) == "SilentError: (an error whose text cannot be shown)"
+    assert error_text(SilentError()) == "SilentError: (an error whose text cannot be shown)"
     try:
         raise SilentError
     except SilentError as error:

@@ -13,7 +13,7 @@ import numpy as np
 
 from marltrain.checks import MOST_COUNTED, counted, of_type
 from marltrain.config import setting, validate
-from marltrain.errors import ConfigError, EnvError, SaveError, spoken, warn
+from marltrain.errors import ConfigError, EnvError, SaveError, error_text, warn
 from marltrain.json_files import parse_json
 from marltrain.layout import Array
 from marltrain.random import MOST_SEED
@@ -103,7 +103,7 @@ def closed(opened: Opened, name: str) -> Iterator[Opened]:
         try:
             opened.close()
         except Exception as error:
-            warn(f"environment {name!r}: close() raised {spoken(error)}. No result is lost")
+            warn(f"environment {name!r}: close() raised {error_text(error)}. No result is lost")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.config import checked_arguments, whole_number
+from marltrain.config import as_integer, checked_arguments
 from marltrain.errors import ConfigError, SpecError, did_you_mean, shown
 from marltrain.layout import VECTOR, Array, Layout
 
@@ -90,7 +90,7 @@ class NetworkSpec:
         name = type(self).__name__
         if not isinstance(self.hidden, Sequence) or isinstance(self.hidden, str):
             raise ConfigError(f"{name}: hidden must be a tuple of widths, such as (64, 64), got {shown(self.hidden)}")
-        object.__setattr__(self, "hidden", tuple(map(whole_number, self.hidden)))
+        object.__setattr__(self, "hidden", tuple(map(as_integer, self.hidden)))
         if not all(_is_size(width) for width in self.hidden):
             raise ConfigError(f"{name}: hidden must hold integers from 1 to {WIDEST}, got {shown(self.hidden)}")
         if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
@@ -130,7 +130,7 @@ class CNN(NetworkSpec):
         """Raise ConfigError for filters that are not triples of positive integers."""
         super().__post_init__()
         triples = self.filters if isinstance(self.filters, Sequence) else ()
-        filters = tuple(tuple(map(whole_number, f)) if isinstance(f, Sequence) else () for f in triples)
+        filters = tuple(tuple(map(as_integer, f)) if isinstance(f, Sequence) else () for f in triples)
         if not filters or any(len(f) != 3 or not all(map(_is_size, f)) for f in filters):
             raise ConfigError(
                 "CNN: filters must be triples (channels, kernel, stride) of integers of at least 1, such as "

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from marltrain.config import check_function
-from marltrain.errors import ConfigError, SaveError, did_you_mean, shown, spoken
+from marltrain.errors import ConfigError, SaveError, did_you_mean, error_text, shown
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.state import State
@@ -264,7 +264,7 @@ class CallbackList:
             try:
                 callback.load_state_dict(decoded(held.pop(0)))
             except Exception as error:
-                raise SaveError(f"{name}.load_state_dict: {spoken(error)}") from error
+                raise SaveError(f"{name}.load_state_dict: {error_text(error)}") from error
 
 
 class Events:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from marltrain.errors import raised_by, spoken
+from marltrain.errors import error_text, raised_by
 from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import newest
 from marltrain.trainer.saving.run_files import save_agents, write_table
@@ -27,8 +27,8 @@ def finish(run: Run, plot: bool) -> None:
         leaving = [error for error in errors if isinstance(error, KeyboardInterrupt)]
         raised = [*leaving, *([] if ended_by is None else [ended_by]), *errors]
         for error in errors:
-            if error is not raised[0] and spoken(error) != spoken(raised[0]):
-                raised[0].add_note(f"then, when the run was ended: {spoken(error)}")
+            if error is not raised[0] and error_text(error) != error_text(raised[0]):
+                raised[0].add_note(f"then, when the run was ended: {error_text(error)}")
         if raised and folder is not None and (complete := newest(folder.path)):
             raised[0].add_note(f"{complete} is whole: the run can go on from there")
         if raised and raised[0] is not ended_by:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from marltrain.config import checked_arguments, setting, validate
-from marltrain.errors import AgentError, ConfigError, MarlTrainError, did_you_mean, shown, spoken
+from marltrain.errors import AgentError, ConfigError, MarlTrainError, did_you_mean, error_text, shown
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import RandomAgent
@@ -108,8 +108,8 @@ class _Entry:
             raise type(error)(f"player {player.name!r}: {error}") from error
         except Exception as error:  # user code, such as a network, may raise any exception
             raise AgentError(
-                f"player {player.name!r}: its {made_by.__name__} cannot be made: {spoken(error)}. Look at the settings "
-                f"given for it: {', '.join(map(str, self.settings)) or 'none'}"
+                f"player {player.name!r}: its {made_by.__name__} cannot be made: {error_text(error)}. Look at the "
+                f"settings given for it: {', '.join(map(str, self.settings)) or 'none'}"
             ) from error
         return made
 

@@ -18,7 +18,7 @@ from marltrain.envs.python.adapter import Adapter, metadata_of
 from marltrain.envs.python.contract import Contract
 from marltrain.envs.python.probe import ADAPTERS, probe
 from marltrain.envs.registry import Source, api_of, resolve
-from marltrain.errors import ConfigError, EnvError, MarlTrainError, spoken
+from marltrain.errors import ConfigError, EnvError, MarlTrainError, error_text
 from marltrain.files import path_of, replacing
 from marltrain.layout import Array
 from marltrain.random import child_seed
@@ -154,7 +154,7 @@ class _Table:
             raise
         except Exception as error:
             hint = "" if self.render_mode == "rgb_array" else ". Without a display, film it: out='game.gif'"
-            raise EnvError(f"environment {self.source.name!r}, {where}: {spoken(error)}{hint}") from error
+            raise EnvError(f"environment {self.source.name!r}, {where}: {error_text(error)}{hint}") from error
 
 
 def _remedy(known: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from marltrain.envs.python.check_wrappers import Findings, watch
 from marltrain.envs.python.contract import Contract
 from marltrain.envs.python.probe import ADAPTERS, probe
 from marltrain.envs.registry import Source, api_of, resolve
-from marltrain.errors import EnvError, MarlTrainError, spoken
+from marltrain.errors import EnvError, MarlTrainError, error_text
 from marltrain.layout import Array, arrays_of
 from marltrain.random import child_seed, generator
 from marltrain.spec import EnvSpec, Step, empty_actions
@@ -158,7 +158,7 @@ class _Player:
         try:
             return function(*args)
         except Exception as error:
-            raise EnvError(f"{what} {number or ''}: {spoken(error)}".replace(" :", ":")) from error
+            raise EnvError(f"{what} {number or ''}: {error_text(error)}".replace(" :", ":")) from error
 
 
 def random_actions(spec: EnvSpec, step: Step, rng: np.random.Generator) -> tuple[Array, ...]:

@@ -17,7 +17,7 @@ from marltrain.envs.faults import CONTRACT, EXCEPTION, Fault, Handling
 from marltrain.envs.python.action_log import ActionLog
 from marltrain.envs.python.adapter import Adapter, metadata_of
 from marltrain.envs.python.contract import Contract, Violation
-from marltrain.envs.python.probe import ADAPTERS, error_text, make_env
+from marltrain.envs.python.probe import ADAPTERS, fault_text, make_env
 from marltrain.envs.registry import Source, api_of
 from marltrain.errors import EnvError, MarlTrainError, clean, traceback_of
 from marltrain.layout import Array
@@ -195,7 +195,7 @@ class Chunk:
                     return "played again, the episode ends here, and did not before"
         except Exception as error:
             self._broken[e] = True
-            return f"played again, it raised {error_text(error)}"
+            return f"played again, it raised {fault_text(error)}"
         return self._difference(e, expected)
 
     def _difference(self, e: int, expected: Mapping[str, Array]) -> str:
@@ -294,7 +294,7 @@ class Chunk:
 
         cut: the running episode is abandoned.  before: the fault is in the episode that ended with this step.
         """
-        error, words = (None, what.message) if isinstance(what, Violation) else (what, error_text(what))
+        error, words = (None, what.message) if isinstance(what, Violation) else (what, fault_text(what))
         message = f"{self._location(e, before=before)}: {clean(words)}"
         kind = CONTRACT if error is None or isinstance(error, MarlTrainError) else EXCEPTION
         if not self._handling.survives(kind, proven=self._proven[e]):

@@ -41,7 +41,7 @@ def probe(env: Any, env_args: Mapping[str, Any] | None = None, *, with_state: bo
         except MarlTrainError:
             raise
         except Exception as error:
-            raise EnvError(f"environment {source.name!r} cannot be reset: {error_text(error)}") from error
+            raise EnvError(f"environment {source.name!r} cannot be reset: {fault_text(error)}") from error
 
 
 def make_env(source: Source, who: str, render_mode: str | None = None) -> Any:
@@ -51,10 +51,10 @@ def make_env(source: Source, who: str, render_mode: str | None = None) -> Any:
     except MarlTrainError:
         raise
     except Exception as error:
-        raise EnvError(f"{who} cannot be built: {error_text(error)}") from error
+        raise EnvError(f"{who} cannot be built: {fault_text(error)}") from error
 
 
-def error_text(error: Exception) -> str:
+def fault_text(error: Exception) -> str:
     """Return the text of an error in an environment; errors other than EnvError get their type as prefix."""
     return text_of(error) if isinstance(error, EnvError) else clean(f"{type(error).__name__}: {text_of(error)}")
 

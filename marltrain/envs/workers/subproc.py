@@ -158,10 +158,10 @@ class SubprocVectorEnv(VectorEnv):
 
     def _check_native(self, saved: Mapping[str, Array]) -> None:
         """Raise ConfigError for a state that a native game's rules cannot continue from, before workers receive it."""
-        from marltrain.envs.native.records import take_back  # a late import: other environments do not need it
+        from marltrain.envs.native.records import restore_records  # a late import: other environments do not need it
 
         game = self.source.game(**self.source.arguments)  # type: ignore[misc]
-        take_back(game, np.zeros(self.num_envs, game.fields), saved, 0, may_be_over=False)
+        restore_records(game, np.zeros(self.num_envs, game.fields), saved, 0, may_be_over=False)
 
     # Faults
 

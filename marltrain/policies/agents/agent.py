@@ -122,9 +122,9 @@ class Agent(RngMixin):
     def _checked(self, space: Space, chosen: Any, rows: int) -> Array:
         """Return the actions of `act` as an array [rows, ...]; raises AgentError unless there is one action per row."""
         actions = np.asarray(chosen)
-        whole = isinstance(space, spaces.Box) or np.issubdtype(actions.dtype, np.integer)
+        fitting = isinstance(space, spaces.Box) or np.issubdtype(actions.dtype, np.integer)
         shape = (rows, *action_shape(space))
-        if actions.shape not in (shape, (rows, *(space.shape or ()))) or not whole or actions.dtype.kind not in "iuf":
+        if actions.shape not in (shape, (rows, *(space.shape or ()))) or not fitting or actions.dtype.kind not in "iuf":
             raise AgentError(
                 f"{type(self).__name__}.act gave {actions.dtype} of shape {actions.shape} for {rows} observations, "
                 f"expected one action of {space} a row, shape {(rows, *(space.shape or ()))}"

@@ -190,13 +190,15 @@ class LearningAgent(Agent):
 
     def frozen_copy(self) -> LearningAgent:
         """Return an independent copy with its own learner."""
-        twin = copy.copy(self)
+        clone = copy.copy(self)
         models = [spec for spec, _ in self.algorithm.networks().values() if self.backend.is_module(spec)]
-        twin.algorithm = copy.deepcopy(self.algorithm, {id(model): model for model in models})  # each network copies it
-        twin.settings = twin.algorithm.settings
-        twin.attach(AlgorithmLearner(twin.algorithm, self.backend, [self.learner_.seeds[self.row]], draw=False), 0)
-        twin.learner_.load(0, self.learner_.export(self.row))
-        return twin
+        clone.algorithm = copy.deepcopy(
+            self.algorithm, {id(model): model for model in models}
+        )  # each network copies it
+        clone.settings = clone.algorithm.settings
+        clone.attach(AlgorithmLearner(clone.algorithm, self.backend, [self.learner_.seeds[self.row]], draw=False), 0)
+        clone.learner_.load(0, self.learner_.export(self.row))
+        return clone
 
     def learner(self) -> AlgorithmLearner:
         """Return the learner that holds this agent."""

@@ -14,9 +14,10 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.config import build, check_function, checked_arguments, setting
-from marltrain.errors import AgentError, ConfigError, SaveError, shown, spoken
+from marltrain.errors import AgentError, ConfigError, SaveError, error_text, shown
 from marltrain.layout import Array, Obs, Space
 from marltrain.policies.agents.agent_learner import what_followed
+from marltrain.policies.agents.custom_losses import Loss, LossBatch, named_losses
 from marltrain.policies.agents.external import ExternalAgent, check_legal, seeded
 from marltrain.policies.agents.spaces import action_dtype, action_shape
 from marltrain.policies.algorithms.base import MOST_PASSES, MOST_ROWS, MOST_STEPS
@@ -29,8 +30,6 @@ from marltrain.policies.memory.config import Replay, Rollouts, chosen_memory
 from marltrain.policies.schedules import Schedule
 from marltrain.random import MOST_SEED, chosen_seed
 from marltrain.spaces import action_bounds
-
-Loss = Callable[[Any, "LossBatch"], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,34 +53,6 @@ class CustomSettings:
     update_per_step: float = setting(1.0, doc="gradient passes an env step (off-policy)", above=0,
                                      high=MOST_PASSES)  # fmt: skip
     learning_starts: int = setting(0, doc="env steps before the first update (off-policy)", low=0)
-
-
-@dataclass
-class LossBatch:
-    """B rows to learn from, as tensors of the model's framework on its device.
-
-    obs, next_obs: [B, *O], at the decision and at the next decision or end; a mapping if the space has images beside
-        other parts.
-    legal, next_legal: [B, A] bool, or None if every action is legal.
-    action: [B] int64 from 0 (Discrete), [B, D] int64 (MultiDiscrete), or [B, A] float32 in the environment's units
-        (Box).
-    reward: [B], the discounted sum over the steps of the row.
-    discount: [B], factor of the value of `next_obs`: gamma to the power of n, or 0 after termination.
-    terminated: [B] bool.  weight: [B].
-    cut: [B] bool, on-policy only: True if the next row is not the next decision of this row. With one minibatch per
-        epoch, rows are ordered by player, environment and time. With several minibatches, rows are shuffled.
-    """
-
-    obs: Any
-    legal: Any
-    action: Any
-    reward: Any
-    next_obs: Any
-    next_legal: Any
-    discount: Any
-    terminated: Any
-    weight: Any
-    cut: Any
 
 
 class CustomAgent(ExternalAgent):
@@ -148,10 +119,10 @@ class CustomAgent(ExternalAgent):
         self.settings = build(CustomSettings, settings, "CustomAgent")
         self.hyper = Hyperparameters(self.settings, "CustomAgent")
         self.memory: Replay | Rollouts = chosen_memory(memory, (Replay, Rollouts), "CustomAgent")
-        told = dataclasses.asdict(self.settings)
-        self.pace = Pace(**{f.name: told[f.name] for f in dataclasses.fields(Pace) if f.name in told})
+        values = dataclasses.asdict(self.settings)
+        self.pace = Pace(**{f.name: values[f.name] for f in dataclasses.fields(Pace) if f.name in values})
         self.own: OwnModel = _own_type(model)(
-            model, _named_losses(loss_fn, optimizers), optimizers,
+            model, named_losses(loss_fn, optimizers), optimizers,
             batch_type=LossBatch, max_grad_norm=self.settings.max_grad_norm, jit_compile=jit_compile,
         )  # fmt: skip
         self.framework, self._by_name = self.own.framework, isinstance(optimizers, Mapping)
@@ -221,7 +192,7 @@ class CustomAgent(ExternalAgent):
             seen = {name: tuple(part.shape) for name, part in (obs if isinstance(obs, dict) else {"obs": obs}).items()}
             raise AgentError(
                 f"CustomAgent: model {type(self.model).__name__} raised for observations of shape {seen}: "
-                f"{spoken(error)}"
+                f"{error_text(error)}"
             ) from error
         if not isinstance(out, np.ndarray) or out.shape != (len(explore), width):
             came = f"shape {out.shape}" if isinstance(out, np.ndarray) else f"a {type(out).__name__}"
@@ -231,11 +202,11 @@ class CustomAgent(ExternalAgent):
             )
         values: Array = out
         if isinstance(space, spaces.Discrete):
-            coin, choice = rng.random(len(values)), rng.random(values.shape)
+            chance, choice = rng.random(len(values)), rng.random(values.shape)
             if legal is not None:
                 values, choice = np.where(legal, values, -np.inf), np.where(legal, choice, -1.0)
             best, random = values.argmax(1), choice.argmax(1)
-            chosen: Array = np.where(explore & (coin < self.hyper.epsilon), random, best)
+            chosen: Array = np.where(explore & (chance < self.hyper.epsilon), random, best)
             return chosen
         half = ((space.high - space.low) / 2).reshape(-1)
         spread = np.where(np.isfinite(half), half, 1.0) * self.hyper.noise
@@ -350,31 +321,6 @@ def _own_type(model: Any) -> Any:
             f"CustomAgent: model must be a torch.nn.Module, or a keras.Model of Keras 3, got {named(model)}"
         )
     return import_module(f"marltrain.policies.backends.{framework}.models").OwnModel
-
-
-def _named_losses(losses: Any, optimizers: Any) -> dict[str, Loss]:
-    """Return the losses by metric name; raises AgentError for a loss that is not a function, or an invalid name."""
-    by_name = isinstance(losses, Mapping)
-    if by_name != isinstance(optimizers, Mapping):
-        raise AgentError("CustomAgent: give loss_fn and optimizers both as mappings with the same names, or neither")
-    given = dict(losses) if by_name else dict(enumerate(losses if isinstance(losses, list | tuple) else [losses]))
-    made: dict[str, Loss] = {}
-    for key, loss in given.items():
-        if not callable(loss):
-            raise AgentError(f"CustomAgent: loss_fn[{key!r}] must be a function of (model, batch), got {shown(loss)}")
-        check_function(f"CustomAgent: loss_fn[{key!r}]", loss, "model", "batch")
-        if by_name and (not isinstance(key, str) or not key.isidentifier() or key == "total"):
-            raise AgentError(
-                f"CustomAgent: a loss's name must be a word such as 'actor', not 'total', got {shown(key)}"
-            )
-        made[str(key) if by_name else "total" if len(given) == 1 else _loss_name(loss, int(key), made)] = loss
-    return made
-
-
-def _loss_name(loss: Any, i: int, taken: Mapping[str, Loss]) -> str:
-    """Return the name of a loss: "actor" for the function `actor_loss`, or "loss_<i>" if that name is unusable."""
-    name = getattr(loss, "__name__", "").removesuffix("_loss").strip("_")
-    return name if name.isidentifier() and name != "total" and name not in taken else f"loss_{i}"
 
 
 def _each(function: Callable[[Any], Any], value: Any) -> Any:

@@ -70,8 +70,8 @@ def write_agents(path: str | Path, seated: Sequence[Saveable], *, players: Seque
     states, seats = [agent.state() for agent in distinct], [place[id(agent)] for agent in seated]
     needed = Supply({}, states, seats, players or ())
     if vague := needed.ambiguous:
-        told = f"several different parts of these agents are called {', '.join(map(repr, vague))}"
-        warn(f"{told}. To load them, give {needed.told()}")
+        names = ", ".join(map(repr, vague))
+        warn(f"several different parts of these agents are called {names}. To load them, give {needed.as_text()}")
     with replacing_folder(path) as folder:
         write_arrays(folder / WEIGHTS, {f"{i}/{name}": a for i, s in enumerate(states) for name, a in s.arrays.items()})
         description = {

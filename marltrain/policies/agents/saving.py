@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from marltrain.errors import AgentError, SaveError, spoken
+from marltrain.errors import AgentError, SaveError, error_text
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.files import read_agents, write_agents
 from marltrain.policies.agents.restore import check_backend, restore
@@ -47,5 +47,5 @@ def load(path: str | Path, *, supply: Mapping[Any, Any] | None = None, backend: 
         try:
             agents.append(restore(state, supply=shared.of(i), backend=backend))
         except Exception as error:  # invalid content may raise any exception
-            raise SaveError(f"{file}: agent {i} cannot be restored: {spoken(error)}") from error
+            raise SaveError(f"{file}: agent {i} cannot be restored: {error_text(error)}") from error
     return [agents[i] for i in seats]

@@ -92,9 +92,11 @@ class Supply:
             if any(name in self.given and not self._differ(name) for name in part.names):
                 continue
             if vague := [name for name in part.names if name in self.given]:
-                raise SaveError(f"supply[{vague[0]!r}] stands for several different parts: give {self.told()}")
+                raise SaveError(f"supply[{vague[0]!r}] stands for several different parts: give {self.as_text()}")
             if self._differ(part.name):
-                raise SaveError(f"several different parts of these agents are called {part.name!r}: give {self.told()}")
+                raise SaveError(
+                    f"several different parts of these agents are called {part.name!r}: give {self.as_text()}"
+                )
         return {name: value for name, value in self.given.items() if not self._differ(name)}
 
     def _of_player(self, label: str | int, parts: Sequence[Part]) -> dict[str, Any]:
@@ -105,17 +107,17 @@ class Supply:
         if not parts:
             raise SaveError(f"supply[{label!r}] is not needed: this agent has no part of your own")
         if len(parts) > 1:
-            raise SaveError(f"supply[{label!r}] must be a mapping, got {shown(own)}: give {self.told()}")
+            raise SaveError(f"supply[{label!r}] must be a mapping, got {shown(own)}: give {self.as_text()}")
         return {parts[0].names[0]: own}
 
-    def told(self) -> str:
+    def as_text(self) -> str:
         """Return the shortest `supply=` that provides all parts, as text for messages."""
         every = [part for parts in self.parts for part in parts]
         for place in (-1, 0):  # by class name, then by network
             if not any(self._differ(part.names[place]) for part in every):
-                return _written({part.names[place]: part.expected for part in every})
+                return _text_of({part.names[place]: part.expected for part in every})
         of_players = zip(self.seats, self.parts, strict=True)
-        return _written({self._labels(seats[0])[0]: _of_one(parts) for seats, parts in of_players if parts})
+        return _text_of({self._labels(seats[0])[0]: _of_one(parts) for seats, parts in of_players if parts})
 
     @property
     def ambiguous(self) -> list[str]:
@@ -136,7 +138,7 @@ def _of_one(parts: Iterable[Part]) -> Any:
     return named if len(named) > 1 else next(iter(named.values()))
 
 
-def _written(tree: Any) -> str:
+def _text_of(tree: Any) -> str:
     """Return `supply=` as text, with descriptions in place of values."""
 
     def inner(value: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.addresses import address_of, record_at
-from marltrain.compiling import compiled, plain, program
+from marltrain.compiling import compiled, program, python_function
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import Backend, Forward, Network, Optimizer, StackedNetwork
@@ -62,7 +62,7 @@ class Rooms:
 
     def __init__(self, parts: Sequence[NetworkPart]) -> None:
         """Compute the sizes of one thread's arrays."""
-        size = plain(largest)  # not compiled: compilation takes longer than these calls
+        size = python_function(largest)  # not compiled: compilation takes longer than these calls
         most = max(size(BLOCK, *pair) for part in parts for pair in itertools.pairwise(part.widths))
         self._sizes = {
             "x": BLOCK * max(part.widths[0] for part in parts),

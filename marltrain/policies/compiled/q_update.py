@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.addresses import address_of
-from marltrain.compiling import compiled, plain, program
+from marltrain.compiling import compiled, program, python_function
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import Backend, Optimizer, StackedNetwork
@@ -100,7 +100,7 @@ class QStep:
         _follow()(self.address, address_of(shares))
 
     def _make_room(self, rows: int) -> None:
-        widths, size = self._widths, plain(largest)  # not compiled: compilation takes longer than these calls
+        widths, size = self._widths, python_function(largest)  # not compiled: compilation takes longer than these calls
         most = max(size(rows, *pair) for pair in itertools.pairwise(widths))
         sizes = {
             "into": rows * sum(widths[1:]), "following": rows * sum(widths[1:]),

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from marltrain.config import checked_arguments, setting, validate
-from marltrain.errors import ConfigError, EnvError, SaveError, shown, spoken
+from marltrain.errors import ConfigError, EnvError, SaveError, error_text, shown
 from marltrain.files import (
     check_own_checksum,
     check_sha256,
@@ -224,7 +224,7 @@ class FoundCheckpoint:
         except EnvError:
             raise
         except Exception as error:  # invalid content may cause any exception
-            raise SaveError(f"{self.path} cannot be resumed: {spoken(error)}") from error
+            raise SaveError(f"{self.path} cannot be resumed: {error_text(error)}") from error
 
 
 def run_of(resume: str | Path) -> Path:
