@@ -10,7 +10,7 @@ from numba import float32
 
 from marltrain.addresses import flags, numbers, outcomes, record_at, wholes
 from marltrain.compiling import compiled
-from marltrain.policies.compiled.act_kernel import best
+from marltrain.policies.compiled.acting import best
 from marltrain.policies.compiled.network import NETWORK, backward, forward, turn_weights
 from marltrain.policies.compiled.optimizers import ADAM, RMSPROP, adam, follow, norm, rmsprop, sgd
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from marltrain.addresses import copy, record_at, wholes
 from marltrain.compiling import compiled, program
-from marltrain.policies.compiled.act_kernel import ACT, record
+from marltrain.policies.compiled.acting import ACT, record
 from marltrain.policies.compiled.q_kernel import LEARN, METRICS, learn, learning, targets_follow
 from marltrain.policies.compiled.replay_kernel import READING, draw, read, reading_at
 

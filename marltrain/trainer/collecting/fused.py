@@ -18,7 +18,7 @@ from marltrain.compiling import compiled, program
 from marltrain.envs.native.batch import FINE, STEP
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.layout import Array
-from marltrain.policies.compiled.act_kernel import act_program
+from marltrain.policies.compiled.acting import act_program
 from marltrain.policies.compiled.replay_update_kernel import UPDATE, is_due, update_program, updates_at
 from marltrain.policies.compiled.ring_kernel import ROWS, arrived, decided, is_free, rows_at, takes, told_of
 from marltrain.policies.memory.ring import Ring

@@ -25,7 +25,7 @@ from marltrain.policies.compiled.q_kernel import (
     targets_follow,
 )
 from marltrain.policies.networks import MLP, Head, Plan
-from tests.policies.compiled.test_act_kernel import IDENTITY
+from tests.policies.compiled.test_acting_by_hand import IDENTITY
 from tests.policies.compiled.test_network import UNTOUCHED, Place, given, room
 
 DOWN = [-1, 0, 0, 0, -1, 0, 0, 0, -5]

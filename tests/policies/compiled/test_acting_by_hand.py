@@ -10,8 +10,7 @@ from gymnasium import spaces
 from marltrain.addresses import address_of
 from marltrain.layout import Layout
 from marltrain.policies.algorithms.base import CompiledForm
-from marltrain.policies.compiled.act_kernel import best, best_sum, is_legal, logsumexp
-from marltrain.policies.compiled.acting import CompiledActing
+from marltrain.policies.compiled.acting import CompiledActing, best, best_sum, is_legal, logsumexp
 from marltrain.policies.networks import MLP, Head, Plan
 
 SEES = spaces.Box(-9, 9, (2,), np.float32)
