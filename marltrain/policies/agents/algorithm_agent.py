@@ -19,45 +19,13 @@ from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.backends import make_backend
 from marltrain.policies.backends.frameworks import makes_models
 from marltrain.policies.batch import Acted, AgentState
-from marltrain.policies.hyperparameters import hyper_text
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.hyperparameters import AgentHyperparameters
 from marltrain.policies.networks import NetworkSpec, default_network, spec_from
 from marltrain.policies.schedules import Schedule
 from marltrain.random import chosen_seed
 from marltrain.spaces import check_actions, describe_space
 from marltrain.spec import PlayerSpec
-
-
-class Hyper:
-    """An agent's settings: all can be read, hyperparameters can be set to a value or a schedule.
-
-    For example, `agent.hyper.epsilon = 0.1`.
-    """
-
-    def __init__(self, agent: LearningAgent) -> None:
-        """Create the view of one agent's settings."""
-        object.__setattr__(self, "_agent", agent)
-
-    def __getattr__(self, name: str) -> Any:
-        """Return the current value of a hyperparameter, or a structural setting."""
-        agent: LearningAgent = object.__getattribute__(self, "_agent")
-        if name in agent.learner_.hyper.names:
-            return agent.learner_.hyper.get(agent.row, name)
-        return getattr(agent.settings, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set a hyperparameter; raises ConfigError for a structural or unknown setting, or a value out of range."""
-        agent: LearningAgent = object.__getattribute__(self, "_agent")
-        agent.learner_.set_hyper(agent.row, name, value)
-
-    def __dir__(self) -> list[str]:
-        """Return the names of the settings."""
-        return [f.name for f in fields(object.__getattribute__(self, "_agent").settings)]
-
-    def __repr__(self) -> str:
-        """Return the current values of the hyperparameters, in one line."""
-        agent: LearningAgent = object.__getattribute__(self, "_agent")
-        return hyper_text({name: getattr(self, name) for name in agent.learner_.hyper.names})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +106,7 @@ class LearningAgent(Agent):
     @property
     def hyper(self) -> Any:
         """The settings; hyperparameters may be set at any time."""
-        return Hyper(self)
+        return AgentHyperparameters(self.learner_.hyper, self.row, self.learner_.set_hyper)
 
     @property
     def learns(self) -> bool:

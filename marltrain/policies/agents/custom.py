@@ -24,12 +24,13 @@ from marltrain.policies.algorithms.base import MOST_PASSES, MOST_ROWS, MOST_STEP
 from marltrain.policies.backends.frameworks import framework_of, makes_models, named
 from marltrain.policies.backends.own import OwnModel
 from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout, Transitions
-from marltrain.policies.hyperparameters import Hyperparameters
+from marltrain.policies.learner.hyperparameters import AgentHyperparameters, StackedHyperparameters
 from marltrain.policies.learner.learner import Pace
 from marltrain.policies.memory.config import Replay, Rollouts, chosen_memory
 from marltrain.policies.schedules import Schedule
 from marltrain.random import MOST_SEED, chosen_seed
 from marltrain.spaces import action_bounds
+from marltrain.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +118,7 @@ class CustomAgent(ExternalAgent):
         self._set_spaces(observation_space, action_space)
         self.seed = None if seed is None else chosen_seed(seed, "CustomAgent")
         self.settings = build(CustomSettings, settings, "CustomAgent")
-        self.hyper = Hyperparameters(self.settings, "CustomAgent")
+        self._hyper = StackedHyperparameters(self.settings, "CustomAgent")
         self.memory: Replay | Rollouts = chosen_memory(memory, (Replay, Rollouts), "CustomAgent")
         values = dataclasses.asdict(self.settings)
         self.pace = Pace(**{f.name: values[f.name] for f in dataclasses.fields(Pace) if f.name in values})
@@ -139,6 +140,11 @@ class CustomAgent(ExternalAgent):
         """The custom model."""
         return self.own.model
 
+    @property
+    def hyper(self) -> Any:
+        """The settings; hyperparameters may be set at any time."""
+        return AgentHyperparameters(self._hyper, 0, self._hyper.set)
+
     def frozen_copy(self) -> CustomAgent:
         """Return an independent copy with the current weights."""
         own = self.own.frozen()
@@ -156,7 +162,7 @@ class CustomAgent(ExternalAgent):
 
     def at(self, env_steps: int) -> None:
         """Set all scheduled hyperparameters to their values after `env_steps` env steps."""
-        self.hyper.follow(env_steps)
+        self._hyper.at(env_steps)
 
     # acting
 
@@ -268,10 +274,11 @@ class CustomAgent(ExternalAgent):
         `marltrain.load(path, supply={"MyModel": make_agent})`.
         """
         arrays: dict[str, Array] = {}
+        hyper = self._hyper.export(0)
         info = {
             "type": "custom", **self.described(), "model": type(self.model).__name__, "backend": self.framework,
             "structure": self.own.structure(), "phases": self._phases(),
-            **self.own.state(arrays), "hyper": self.hyper.describe(),
+            **self.own.state(arrays), "hyper": {"values": hyper["hyper"], "schedules": hyper["schedules"]},
             "learner": self.learner().describe(),
         }  # fmt: skip
         return AgentState(info, arrays)
@@ -306,7 +313,8 @@ class CustomAgent(ExternalAgent):
             self.own.load(info, state.arrays)
         except (RuntimeError, ValueError, KeyError) as error:
             raise SaveError(f"the saved {info['model']} does not fit the one supplied: {error}") from error
-        self.hyper.restore(state.value("hyper", dict))
+        hyper = state.value("hyper", dict)
+        self._hyper.load(0, State({"hyper": hyper["values"], "schedules": hyper["schedules"]}, name=state.name))
         self.seed = state.part("learner").count("seed", high=MOST_SEED)
         self.adopt(info)
         self.learner().restore(state.part("learner"))

@@ -49,7 +49,7 @@ class AlgorithmLearner(Learner):
         self.updates = np.zeros(self.num_agents, np.int64)
         self._streams = {p: [generator(seed, p) for seed in seeds] for p in PURPOSES}
         self.weights = Weights(algorithm, backend, self.num_agents, seeds if draw else None)
-        self.hyper = StackedHyperparameters(algorithm, backend, self.num_agents)
+        self.hyper = StackedHyperparameters(settings, algorithm.name, self.num_agents, backend)
         self.actor = Actor(algorithm, backend, self.hyper, backend.seeded if self.weights.custom else None)
         self.copies = ActingCopies(self.actor, self.weights)
         self.passes = _gradient_steps(algorithm, backend, self.weights, self.num_agents)

@@ -1,8 +1,8 @@
-"""The hyperparameters of K agents that may change during training."""
+"""Hyperparameters: the settings that may change during training, of K agents and as seen from one agent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -12,7 +12,6 @@ from marltrain.checks import of_type
 from marltrain.config import check
 from marltrain.errors import ConfigError, SaveError, did_you_mean
 from marltrain.layout import Array
-from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.schedules import Schedule
 from marltrain.state import State
@@ -27,11 +26,14 @@ class StackedHyperparameters:
     version: changes whenever a hyperparameter is set, except by its schedule.
     """
 
-    def __init__(self, algorithm: Algorithm, backend: Backend, num_agents: int) -> None:
-        """Start with the settings of the algorithm."""
-        self.settings, self.backend, self._who = algorithm.settings, backend, algorithm.name
-        self._rules = {f.name: f for f in fields(self.settings) if f.name in algorithm.numbers()}
-        self.names = tuple(self._rules)
+    def __init__(self, settings: Any, who: str, num_agents: int = 1, backend: Backend | None = None) -> None:
+        """Start with the values of `settings`; its fields with per_row=True are hyperparameters.
+
+        who: name of the algorithm, for errors.  backend: makes tensors of the values, if they are needed.
+        """
+        self.settings, self._who = settings, who
+        self._backend: Any = backend
+        self.names = tuple(f.name for f in fields(settings) if f.metadata.get("per_row"))
         self.values = {name: np.zeros(num_agents) for name in self.names}
         self.columns: dict[str, Array] = {}
         self.schedules: list[dict[str, Schedule]] = [{} for _ in range(num_agents)]
@@ -52,7 +54,8 @@ class StackedHyperparameters:
         Raises ConfigError for a structural or unknown setting, a value out of range, or a change to or from None.
         """
         self._check_known(name)
-        settings, rule = self.settings, self._rules[name]
+        settings = self.settings
+        rule = next(f for f in fields(settings) if f.name == name)
         check(rule, value, type(settings), self._who)
         if (value is None) != (getattr(settings, name) is None):
             made = "without it (None)" if value is not None else f"with {name}={getattr(settings, name)!r}"
@@ -93,12 +96,12 @@ class StackedHyperparameters:
 
     def tensors(self) -> dict[str, Any]:
         """Return each hyperparameter as a tensor [K, 1]."""
-        return dict(zip(self.columns, self.backend.ops.unstack(self.stacked()), strict=True))
+        return dict(zip(self.columns, self._backend.ops.unstack(self.stacked()), strict=True))
 
     def stacked(self) -> Any:
         """Return all hyperparameters in one tensor [H, K, 1], in the order of `names`."""
         if self._stacked is None:
-            self._stacked = self.backend.tensor(np.stack([self.columns[name] for name in self.names]))
+            self._stacked = self._backend.tensor(np.stack([self.columns[name] for name in self.names]))
         return self._stacked
 
     def export(self, row: int) -> dict[str, Any]:
@@ -121,12 +124,12 @@ class StackedHyperparameters:
             self._changed(name)
 
     def _check_known(self, name: str) -> None:
-        if name in self._rules:
+        if name in self.names:
             return
         fixed = [f.name for f in fields(self.settings)]
         why = (
             "is structural: make a new agent to change it" if name in fixed
-            else f"does not exist.{did_you_mean(name, self._rules)}"
+            else f"does not exist.{did_you_mean(name, self.names)}"
         )  # fmt: skip
         raise ConfigError(f"{self._who}: setting {name!r} {why} (numbers: {', '.join(self.names)})")
 
@@ -134,3 +137,33 @@ class StackedHyperparameters:
         """Update the column of one hyperparameter and discard the stacked tensor."""
         self.columns[name] = self.values[name].astype(np.float32)[:, None]
         self._stacked = None
+
+
+class AgentHyperparameters:
+    """One agent's settings: all can be read, hyperparameters can be set to a value or a schedule.
+
+    For example, `agent.hyper.epsilon = 0.1`.
+    """
+
+    def __init__(self, held: StackedHyperparameters, row: int, change: Callable[[int, str, Any], None]) -> None:
+        """Create the view of row `row`; change: sets a hyperparameter, (row, name, value)."""
+        for name, value in {"_held": held, "_row": row, "_change": change}.items():
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the current value of a hyperparameter, or a structural setting."""
+        held: StackedHyperparameters = object.__getattribute__(self, "_held")
+        return held.get(self._row, name) if name in held.names else getattr(held.settings, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a hyperparameter; raises ConfigError for a structural or unknown setting, or a value out of range."""
+        self._change(self._row, name, value)
+
+    def __dir__(self) -> list[str]:
+        """Return the names of the settings."""
+        return [f.name for f in fields(self._held.settings)]
+
+    def __repr__(self) -> str:
+        """Return the current values of the hyperparameters, in one line."""
+        values = {name: getattr(self, name) for name in self._held.names}
+        return f"hyper({', '.join(f'{name}={value:.6g}' for name, value in values.items() if value is not None)})"
