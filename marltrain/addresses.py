@@ -20,8 +20,7 @@ _TYPES: Any = types
 
 def address_of(array: NDArray[Any]) -> int:
     """Return the address of an array's first element."""
-    address: int = array.__array_interface__["data"][0]
-    return address
+    return array.__array_interface__["data"][0]
 
 
 def _array_of(kind: Any) -> Any:
@@ -71,8 +70,8 @@ def _call(_: Any, function: Any, arguments: Any) -> Any:
     count = len(arguments)
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        whole = ir.IntType(64)
-        kind = ir.FunctionType(whole, [whole] * count).as_pointer()
+        integer = ir.IntType(64)
+        kind = ir.FunctionType(integer, [integer] * count).as_pointer()
         return builder.call(builder.inttoptr(given[0], kind), _CGUTILS.unpack_tuple(builder, given[1], count))
 
     return types.int64(types.int64, arguments), generate
@@ -140,8 +139,7 @@ def entry(program: Any, arguments: int) -> int:
     kinds = (types.int64,) * arguments
     program.compile(types.int64(*kinds))
     made = program.overloads[kinds]
-    address: int = made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name)
-    return address
+    return made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name)
 
 
 @compiled

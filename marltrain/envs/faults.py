@@ -52,6 +52,12 @@ FIELDS: dict[str, type] = {
 }  # fmt: skip
 
 
+def location(name: str, role: str, env: int, episode: int, seed: int, step: int) -> str:
+    """Return the environment, episode, seed and step in words."""
+    kind = "test environment" if role == "test" else "environment"
+    return f"{kind} {env} ({name}), episode {episode} (seed {seed}), step {step}"
+
+
 def encode_faults(faults: Sequence[Fault]) -> bytes:
     """Return faults as JSON."""
     return json.dumps(faults).encode()

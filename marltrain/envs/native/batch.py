@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.envs.faults import location
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.records import check, restore_records, store
 from marltrain.envs.python.contract import Contract
@@ -199,10 +200,8 @@ class GameBatch:
         fault = Contract(self._spec).sent(self.actions, self._out)
         message = fault.message if fault else "a wrong action"
         episode, seed, length = (int(self.records[name][e]) for name in ("episode", "seed", "steps"))
-        kind = "test environment" if self._role == "test" else "environment"
-        raise EnvError(
-            f"{kind} {self._first + e} ({self._spec.name}), episode {episode} (seed {seed}), step {length}: {message}"
-        )
+        where = location(self._spec.name, self._role, self._first + e, episode, seed, length)
+        raise EnvError(f"{where}: {message}")
 
 
 def _branch(seed: int, role: str, index: int) -> tuple[int, int]:

@@ -37,5 +37,4 @@ GAMES = {
 def find(name: str) -> type[Game]:
     """Return the class of a game by its name in GAMES. Imports numba."""
     module, _, attribute = GAMES[name].partition(":")
-    found: type[Game] = getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
-    return found
+    return getattr(importlib.import_module(f"{__package__}.{module}"), attribute)

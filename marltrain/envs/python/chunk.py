@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.envs.faults import CONTRACT, EXCEPTION, Fault, Handling
+from marltrain.envs.faults import CONTRACT, EXCEPTION, Fault, Handling, location
 from marltrain.envs.python.action_log import ActionLog
 from marltrain.envs.python.adapter import Adapter, metadata_of
 from marltrain.envs.python.contract import Contract, Violation
@@ -319,12 +319,6 @@ class Chunk:
     def _location(self, e: int, *, before: bool = False) -> str:
         """Return the environment, episode, seed and step in words."""
         return location(self._source.name, self._role, self._first + e, *self._progress(e, before=before))
-
-
-def location(name: str, role: str, env: int, episode: int, seed: int, step: int) -> str:
-    """Return the environment, episode, seed and step in words."""
-    kind = "test environment" if role == "test" else "environment"
-    return f"{kind} {env} ({name}), episode {episode} (seed {seed}), step {step}"
 
 
 def _close(adapter: Adapter, *, broken: bool) -> None:

@@ -12,8 +12,7 @@ import numpy as np
 
 from marltrain.children import within_limits
 from marltrain.config import check_flags
-from marltrain.envs.faults import DIED, Fault, Handling, check_timeout, decode_faults
-from marltrain.envs.python.chunk import location
+from marltrain.envs.faults import DIED, Fault, Handling, check_timeout, decode_faults, location
 from marltrain.envs.registry import resolve
 from marltrain.envs.vector import VectorEnv
 from marltrain.envs.workers.pool import FEWER, Loss, WorkerPool, worker_context

@@ -126,42 +126,32 @@ class Shared(NamedTuple):
 
 def shared_arrays(spec: EnvSpec, num_envs: int, num_workers: int, memory: Any) -> Shared:
     """Return the shared arrays as views of `memory`, with the same layout in all processes."""
-    return _laid_out(spec, num_envs, num_workers, _placing(memory))
+    return _shared(spec, num_envs, num_workers, _Allocator(memory))
 
 
 def shared_size(spec: EnvSpec, num_envs: int, num_workers: int) -> int:
     """Return the number of bytes that `shared_arrays` needs."""
-    total = 0
-
-    def count(shape: tuple[int, ...], dtype: Any) -> Array:
-        nonlocal total
-        total += _padded(shape, dtype)
-        return np.empty(0)
-
-    _laid_out(spec, num_envs, num_workers, count)
-    return total + _ALIGNMENT
+    allocator = _Allocator(None)
+    _shared(spec, num_envs, num_workers, allocator)
+    return allocator.size + _ALIGNMENT
 
 
-def _laid_out(spec: EnvSpec, num_envs: int, num_workers: int, allocate: Allocate) -> Shared:
+def _shared(spec: EnvSpec, num_envs: int, num_workers: int, allocate: Allocate) -> Shared:
     step, actions = Step.empty(spec, num_envs, allocate), empty_actions(spec, num_envs, allocate)
     return Shared(step, actions, allocate((num_envs,), np.int64), allocate((num_workers,), np.int64))
 
 
-def _padded(shape: tuple[int, ...], dtype: Any) -> int:
-    size = math.prod(shape) * int(np.dtype(dtype).itemsize)
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+class _Allocator:
+    """Allocates aligned arrays in `memory`, one after another; without memory it only counts their size in bytes."""
 
+    def __init__(self, memory: Any) -> None:
+        self._memory, self.size = memory, 0
 
-def _placing(memory: Any) -> Allocate:
-    offset = 0
-
-    def place(shape: tuple[int, ...], dtype: Any) -> Array:
-        nonlocal offset
-        array = np.ndarray(shape, dtype, memory, offset)
-        offset += _padded(shape, dtype)
+    def __call__(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Return the next array; an empty one without memory."""
+        array = np.empty(0) if self._memory is None else np.ndarray(shape, dtype, self._memory, self.size)
+        self.size += -(-math.prod(shape) * np.dtype(dtype).itemsize // _ALIGNMENT) * _ALIGNMENT
         return array
-
-    return place
 
 
 def run(pipe: Connection, memory: Any, task_bytes: bytes) -> None:

@@ -212,12 +212,10 @@ class CustomAgent(ExternalAgent):
             if legal is not None:
                 values, choice = np.where(legal, values, -np.inf), np.where(legal, choice, -1.0)
             best, random = values.argmax(1), choice.argmax(1)
-            chosen: Array = np.where(explore & (chance < self.hyper.epsilon), random, best)
-            return chosen
+            return np.where(explore & (chance < self.hyper.epsilon), random, best)
         half = ((space.high - space.low) / 2).reshape(-1)
         spread = np.where(np.isfinite(half), half, 1.0) * self.hyper.noise
-        noisy: Array = values + explore[:, None] * spread * rng.standard_normal(values.shape)
-        return noisy
+        return values + explore[:, None] * spread * rng.standard_normal(values.shape)
 
     # learning
 

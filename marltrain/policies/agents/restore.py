@@ -29,12 +29,10 @@ def restore(state: AgentState, *, supply: Mapping[str, Any] | None = None, backe
         return _supplied(supply[kind], state, supply, backend)
     if isinstance(kind, str) and kind in ALGORITHMS:
         _check_widths(state)
-        agent: Agent = agent_class(kind).from_state(state, supply, backend)
-        return agent
+        return agent_class(kind).from_state(state, supply, backend)
     if isinstance(kind, str) and kind in EXTERNAL:
         module, attribute = EXTERNAL[kind]
-        external: Agent = getattr(import_module(module), attribute).from_state(state, supply, backend)
-        return external
+        return getattr(import_module(module), attribute).from_state(state, supply, backend)
     raise SaveError(f"a saved agent is of type {kind!r}, which is none of marltrain's: give its class with supply=")
 
 

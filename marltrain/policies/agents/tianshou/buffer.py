@@ -67,8 +67,7 @@ class StreamBuffer(ReplayBuffer):
     @property
     def done(self) -> Array:
         """[P * C * E] bool: whether the row is its player's last row of the episode."""
-        done: Array = _flat(self.ring.next) < -1
-        return done
+        return _flat(self.ring.next) < -1
 
     @property
     def truncated(self) -> Array:
@@ -99,8 +98,7 @@ class StreamBuffer(ReplayBuffer):
         time = ring.now - (ring.now - slot) % ring.capacity
         leads_here = ring.next[player, :, env] == time[..., None]
         before = (player * ring.capacity + leads_here.argmax(-1)) * ring.num_envs + env
-        found: Array = np.where(leads_here.any(-1), before, index)
-        return found
+        return np.where(leads_here.any(-1), before, index)
 
     def unfinished_index(self) -> Array:
         """Return the rows used in this update whose next row may not be learned from yet.
