@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -30,6 +30,7 @@ class VectorEnv(ABC):
     spec: the environments' specification.  num_envs: E.  source: how to build one environment.
     faults: the faults survived in the last `reset`, `recv` or `restore`. An environment whose running episode was
       abandoned (`cut_by`) reports no reward and no event except `ended`, and has started a new episode.
+    on_faults: called with new faults as soon as they are known, also before an error is raised because of them.
     """
 
     _step: Step
@@ -48,6 +49,7 @@ class VectorEnv(ABC):
         self.num_envs = num_envs
         self.spec: EnvSpec = probe(source, with_state=with_state)
         self.faults: Sequence[Fault] = ()
+        self.on_faults: Callable[[Sequence[Fault]], Any] = lambda faults: None
         self._handling = handling or Handling()
         self._fault_log = FaultLog(self._handling.max_env_restarts)
         self._env_steps = 0  # env steps since the reset, of all environments
@@ -149,6 +151,7 @@ class VectorEnv(ABC):
         new = sorted(faults, key=lambda fault: fault.env)
         self.faults = [*self.faults, *new]
         if new:
+            self.on_faults(new)
             self._fault_log.add(new, self._env_steps)
 
     def _clear_faults(self) -> None:

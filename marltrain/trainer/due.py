@@ -66,14 +66,15 @@ class TestSchedule:
         self.every_episodes, self.every_steps = every_episodes, every_steps
         self.tested_at = (-1, -1)
 
-    def due(self, episodes: int, env_steps: int) -> bool:
+    def due(self, now: Counters) -> bool:
         """Return whether a test is due."""
-        last = self.tested_at
-        return passed(last[0], episodes, self.every_episodes) or passed(last[1], env_steps, self.every_steps)
+        episodes, env_steps = self.tested_at
+        return passed(episodes, now.episodes, self.every_episodes) or passed(env_steps, now.env_steps, self.every_steps)
 
-    def due_at_end(self, episodes: int, env_steps: int) -> bool:
+    def due_at_end(self, now: Counters) -> bool:
         """Return whether a test is due after training: tests are enabled and the last one is not at these counts."""
-        return (self.every_episodes or self.every_steps) is not None and self.tested_at != (episodes, env_steps)
+        enabled = (self.every_episodes or self.every_steps) is not None
+        return enabled and self.tested_at != (now.episodes, now.env_steps)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from marltrain.trainer.ending import finish
-from marltrain.trainer.evaluating.testing import last_test, test_if_due
+from marltrain.trainer.evaluating.testing import last_test, play_test
 from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import FoundCheckpoint
 from marltrain.trainer.saving.snapshot import checkpoint_if_due, last_checkpoint, restore
@@ -27,8 +27,10 @@ def train(run: Run, found: FoundCheckpoint | None, *, plot: bool) -> None:
             while not run.over():
                 run.collect()
                 run.learn()
-                test_if_due(run)
-                checkpoint_if_due(run)
+                if run.due.tests.due(run.counters):
+                    play_test(run)
+                if run.context.setup.checkpoint is not None:
+                    checkpoint_if_due(run, run.context.setup.checkpoint)
             last_checkpoint(run)
             last_test(run)
         except KeyboardInterrupt:
@@ -49,7 +51,7 @@ def _start(run: Run) -> None:
     if context.earlier is not None:
         context.callbacks.restore(context.earlier.callbacks)
     _check_callbacks(run)
-    if not test_if_due(run):
+    if run.due.tests.due(run.counters) and not play_test(run):
         return
     run.new_best = False
     if context.earlier is None:
@@ -72,7 +74,8 @@ def _resume(run: Run, found: FoundCheckpoint) -> None:
     run.tell_starts(restarted.tolist())
     if run.context.setup.checkpoint is None:  # logged, not a warning: this may be intended
         LOGGER.warning("%s goes on without a Checkpoint among the callbacks: what comes is not kept", found.path)
-    test_if_due(run)
+    if run.due.tests.due(run.counters):
+        play_test(run)
 
 
 def _announce(run: Run) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from functools import partial
 
 from marltrain.envs.faults import Fault, cut_by
 from marltrain.layout import Array
@@ -17,7 +16,7 @@ from marltrain.trainer.counters import Clock, Counters, FinishedEpisodes, Runnin
 from marltrain.trainer.due import Due, TestSchedule
 from marltrain.trainer.evaluating.selection import ModelSelection
 from marltrain.trainer.masks import Masks
-from marltrain.trainer.reporting.faults import FaultTable, Given, received
+from marltrain.trainer.reporting.faults import FaultTable
 from marltrain.trainer.reporting.history import History
 from marltrain.trainer.reporting.scalars import Scalars
 from marltrain.trainer.saving.interrupts import Interrupts
@@ -68,9 +67,9 @@ class Run:
         self.updates = Updates(context.schedulers, self.counters, self.history, self.events, context.budgets.updates)
         self.actors = Actors(spec, context.seating.units, num_envs, "act")
         self.collector = make_collector(
-            context, self.actors, self.episodes, self.updates, self.receive,
-            lambda: self.due.episodes_left(self.counters.episodes),
+            context, self.actors, self.episodes, self.updates, lambda: self.due.episodes_left(self.counters.episodes),
         )  # fmt: skip
+        context.envs.on_faults = self.note_faults
         self.interrupts = Interrupts()
         self.reason = ""
         self.started = self.finished = self.continued = self.new_best = False
@@ -104,7 +103,7 @@ class Run:
     def begin(self) -> None:
         """Reset the environments."""
         envs = self.context.envs
-        step = self.receive(partial(envs.reset, self.context.env_seed))
+        step = envs.reset(self.context.env_seed)
         self.go_on(step)
         self.episodes.returns[...] = step.start_reward
         self.context.streams.arrived(step, None)
@@ -149,10 +148,6 @@ class Run:
         self.context.streams.learning(learning | self.context.setup.settings.shared_memory)
         for scheduler in self.context.schedulers:
             scheduler.learning(learning)
-
-    def receive(self, give: Callable[[], Given]) -> Given:
-        """Return the result of a function that resets or steps the environments, and record their faults."""
-        return received(self.context.envs, give, self.note_faults)
 
     def note_faults(self, faults: Sequence[Fault], *, role: str = "train") -> None:
         """Add faults to the table; role: "train" or "test"."""

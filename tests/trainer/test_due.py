@@ -9,6 +9,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.errors import ConfigError
+from marltrain.trainer.counters import Counters
 from marltrain.trainer.due import TestSchedule, left, passed
 from tests.toys import Identity
 from tests.trainer.running import Recorder, changed, ppo, tables, trainer, weights
@@ -25,14 +26,18 @@ def test_multiples_that_are_reached_or_passed():
 
 def test_a_test_is_due_once():
     timing = TestSchedule(5, 100)
-    assert timing.due(0, 0)
+
+    def at(episodes, env_steps):
+        return Counters(episodes=episodes, env_steps=env_steps)
+
+    assert timing.due(at(0, 0))
     timing.tested_at = (0, 0)
-    assert [timing.due(*at) for at in ((0, 0), (4, 99), (5, 50), (4, 100))] == [False, False, True, True]
+    assert [timing.due(at(*counts)) for counts in ((0, 0), (4, 99), (5, 50), (4, 100))] == [False, False, True, True]
     timing.tested_at = (4, 100)
-    assert [timing.due(*at) for at in ((4, 199), (5, 120))] == [False, True]
-    assert not timing.due_at_end(4, 100) and timing.due_at_end(4, 101)
+    assert [timing.due(at(*counts)) for counts in ((4, 199), (5, 120))] == [False, True]
+    assert not timing.due_at_end(at(4, 100)) and timing.due_at_end(at(4, 101))
     never = TestSchedule(None, None)
-    assert not never.due(0, 0) and not never.due_at_end(9, 9)
+    assert not never.due(at(0, 0)) and not never.due_at_end(at(9, 9))
 
 
 # In a run: batch steps of 3 env steps, of which every third ends 3 episodes -------------------------------------------

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
-from marltrain.spec import Step
 from marltrain.trainer.collecting.double_buffer import DoubleBufferedCollector, no_callback_interferes
 from marltrain.trainer.collecting.rollout import Actors, Collector, Recorder, SyncCollector
 from marltrain.trainer.context import RunContext
@@ -18,19 +16,17 @@ def make_collector(
     actors: Actors,
     episodes: RunningEpisodes,
     updates: Updates,
-    receive: Callable[[Callable[[], Step]], Step],
     episodes_left: Callable[[], int],
 ) -> Collector:
     """Return the fastest collector that supports the environments, agents and callbacks.
 
-    receive: calls a function that returns a Step, and records faults.
     episodes_left: returns the number of episodes that may end before other work is due.
     """
     envs, setup = context.envs, context.setup
     recorder = Recorder(actors, context.streams)
     if setup.settings.double_buffer and no_callback_interferes(context.callbacks):
-        return DoubleBufferedCollector(envs, recorder, receive, episodes_left, updates.schedulers)
-    plain = SyncCollector(envs, recorder, partial(receive, envs.recv))
+        return DoubleBufferedCollector(envs, recorder, episodes_left, updates.schedulers)
+    plain = SyncCollector(envs, recorder)
     if setup.source.game is None or setup.team_reward is not None or context.callbacks.listens("on_step"):
         return plain
     from marltrain.trainer.collecting.fused import FusedCollector, can_fuse  # loads numba

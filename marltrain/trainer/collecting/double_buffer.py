@@ -7,7 +7,6 @@ that could change how agents act. Therefore all results equal those of stepping 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -64,7 +63,6 @@ class DoubleBufferedCollector:
     """Makes one batch step at a time, like `SyncCollector`; the next may have started when `advance` returns.
 
     under_way: see `Collector`. If False, environments and the agents' random streams are idle.
-    receive: calls a function that returns a Step, and records faults.
     episodes_left: returns the number of episodes that may end before a test, a hook, a checkpoint or the end of a
     budget is due.
     schedulers: the schedulers of all learners.
@@ -74,14 +72,13 @@ class DoubleBufferedCollector:
         self,
         envs: VectorEnv,
         recorder: Recorder,
-        receive: Callable[[Callable[[], Step]], Step],
         episodes_left: Callable[[], int],
         schedulers: Sequence[UpdateScheduler],
     ) -> None:
         """Take the environments and the recorder."""
         if not isinstance(envs, SubprocVectorEnv):
             raise TypeError("only environments in worker processes are stepped in halves: ask `check_places` first")
-        self.envs, self.recorder, self.receive = envs, recorder, receive
+        self.envs, self.recorder = envs, recorder
         self.episodes_left, self.schedulers = episodes_left, schedulers
         self.under_way = False
         self._later = envs.num_envs - envs.halves[1].start
@@ -95,7 +92,7 @@ class DoubleBufferedCollector:
             self._send(step)
         self.recorder.remember()
         most = min([most, *(scheduler.steps_left for scheduler in self.schedulers)])
-        return Collected(self.receive(partial(self._received, most)), 1)
+        return Collected(self._received(most), 1)
 
     def _received(self, most: int) -> Step:
         """Receive the Step of both halves, and start the next step of each half if nothing is due in between."""

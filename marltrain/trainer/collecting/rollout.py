@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -246,13 +246,13 @@ class SyncCollector:
 
     under_way = False
 
-    def __init__(self, envs: VectorEnv, recorder: Recorder, receive: Callable[[], Step]) -> None:
-        """Store the environments and the recorder; receive: returns the Step that `envs.send` started."""
-        self.envs, self.recorder, self.receive = envs, recorder, receive
+    def __init__(self, envs: VectorEnv, recorder: Recorder) -> None:
+        """Store the environments and the recorder."""
+        self.envs, self.recorder = envs, recorder
 
     def advance(self, step: Step, most: int) -> Collected:
         """Make one batch step."""
         self.recorder.act(step)
         self.recorder.remember()
         self.envs.send(self.recorder.actors.actions)
-        return Collected(self.receive(), 1)
+        return Collected(self.envs.recv(), 1)

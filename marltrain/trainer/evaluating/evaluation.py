@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from marltrain.layout import Array
 from marltrain.random import generator
 from marltrain.spec import EnvSpec, Step
 from marltrain.trainer.collecting.rollout import Actors
-from marltrain.trainer.reporting.faults import received
 from marltrain.trainer.seats import Unit
 
 RESAMPLES = 2_000
@@ -146,7 +145,8 @@ class Evaluation:
         """
         envs, spec = self.envs, self.envs.spec
         actors = Actors(spec, units, envs.num_envs, "test")
-        step = received(envs, partial(envs.reset, self.seed), on_faults)
+        envs.on_faults = on_faults
+        step = envs.reset(self.seed)
         tally = _Tally(spec, step, episodes, rotate)
         steps = 0
         if rotate:
@@ -156,7 +156,7 @@ class Evaluation:
                 raise TestInterrupted
             actors.decide(step)
             envs.send(actors.actions)
-            step = received(envs, envs.recv, on_faults)
+            step = envs.recv()
             steps += tally.playing
             if envs.faults:
                 tally.drop(cut_by(envs.faults))

@@ -1,4 +1,4 @@
-"""Tests during training: when they are played, what they record, and what they save."""
+"""Tests during training: they are played, recorded, and the best agents are saved."""
 
 from __future__ import annotations
 
@@ -10,16 +10,9 @@ from marltrain.trainer.run import Run
 from marltrain.trainer.saving.run_files import save_agents, write_table
 
 
-def test_if_due(run: Run) -> bool:
-    """Play a test if one is due; return False if it was interrupted."""
-    counters = run.counters
-    return not run.due.tests.due(counters.episodes, counters.env_steps) or play_test(run)
-
-
 def last_test(run: Run) -> None:
     """Play the test at the end of training, unless the last test measured the same agents."""
-    due = run.due.tests.due_at_end(run.counters.episodes, run.counters.env_steps)
-    if due and not run.interrupts.asked and not play_test(run):
+    if run.due.tests.due_at_end(run.counters) and not run.interrupts.asked and not play_test(run):
         run.reason = "interrupted"
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from marltrain.checks import counted, of_type
-from marltrain.envs import VectorEnv
 from marltrain.envs.faults import Fault
 from marltrain.errors import SaveError
 from marltrain.files import replacing
@@ -22,20 +21,6 @@ COLUMNS: dict[str, type] = {
     "role": str, "env_steps": int, "seconds": float, "kind": str, "env": int, "episode": int, "seed": int, "step": int,
     "message": str,
 }  # fmt: skip
-
-Given = TypeVar("Given")
-
-
-def received(envs: VectorEnv, give: Callable[[], Given], on_faults: Callable[[Sequence[Fault]], Any]) -> Given:
-    """Return the result of resetting or stepping environments; pass their faults to `on_faults`, also after an error.
-
-    give: resets or steps the environments.
-    """
-    try:
-        return give()
-    finally:
-        if envs.faults:
-            on_faults(envs.faults)
 
 
 def _row(values: Sequence[Any]) -> tuple[Any, ...]:

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from marltrain.errors import warn
 from marltrain.layout import Array
 from marltrain.state import State
 from marltrain.trainer.run import Run
-from marltrain.trainer.saving.checkpoint import FoundCheckpoint, write
+from marltrain.trainer.saving.checkpoint import Checkpoint, FoundCheckpoint, write
 from marltrain.trainer.saving.counts import check_tables, counted, masks
 from marltrain.trainer.saving.resume import check_frames
 
 
-def checkpoint_if_due(run: Run) -> None:
+def checkpoint_if_due(run: Run, checkpoint: Checkpoint) -> None:
     """Write a checkpoint if one is due and no environment step is under way."""
-    checkpoint, best, run.new_best = run.context.setup.checkpoint, run.new_best, False
-    if checkpoint is None or run.collector.under_way:
-        return
-    if checkpoint.due(run.counters, run.clock.seconds, best=best):
-        write_checkpoint(run, best=best and checkpoint.settings.best)
+    best, run.new_best = run.new_best, False
+    if not run.collector.under_way and checkpoint.due(run.counters, run.clock.seconds, best=best):
+        _write(run, checkpoint, best=best and checkpoint.settings.best)
 
 
 def last_checkpoint(run: Run) -> None:
     """Write a checkpoint at the end of training, unless the last one holds the same env step."""
-    if run.context.setup.checkpoint is not None and run.has_begun and run.written_at != run.counters.env_steps:
-        write_checkpoint(run, best=False)
+    checkpoint = run.context.setup.checkpoint
+    if checkpoint is not None and run.has_begun and run.written_at != run.counters.env_steps:
+        _write(run, checkpoint, best=False)
 
 
-def write_checkpoint(run: Run, *, best: bool) -> None:
+def _write(run: Run, checkpoint: Checkpoint, *, best: bool) -> None:
     """Write a checkpoint; best: the last test is the best so far."""
-    context, counters, checkpoint = run.context, run.counters, run.context.setup.checkpoint
-    if context.folder is None or checkpoint is None:
+    context, counters = run.context, run.counters
+    if context.folder is None:
         raise RuntimeError("a run without a folder has no checkpoints")
     run.updates.wait()  # not settle: a checkpoint must not change how agents act
     manifest = {**context.manifest, "env_steps": counters.env_steps, "episodes": counters.episodes, "best": best}
@@ -81,7 +78,7 @@ def restore(run: Run, found: FoundCheckpoint) -> Array:
     with found.taken():
         _restore_parts(run, found)
         envs, saved = run.context.envs, found.state.part("envs").arrays
-        step, lost = run.receive(partial(envs.restore, saved))
+        step, lost = envs.restore(saved)
         new = np.array([e for e, _ in lost], np.int64)
         if found.memory:
             run.context.streams.check_shown(step, np.setdiff1d(np.arange(envs.num_envs), new))

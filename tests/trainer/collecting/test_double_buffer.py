@@ -387,7 +387,7 @@ def test_agents_that_cannot_decide_ahead_are_refused(agent, player):
 
 def test_other_environments_cannot_be_halved():
     with make_vector(Identity, None, 2) as vector, pytest.raises(TypeError, match="ask `check_places` first"):
-        DoubleBufferedCollector(vector, cast("Any", None), cast("Any", None), cast("Any", None), [])
+        DoubleBufferedCollector(vector, cast("Any", None), cast("Any", None), [])
 
 
 def test_the_record_of_a_run_says_so():

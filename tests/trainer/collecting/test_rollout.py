@@ -199,11 +199,12 @@ def test_a_step_is_acted_on_remembered_and_made():
         seating = Seating(envs.spec, [mt.RandomAgent(), mt.RandomAgent()], 0, stack=True)
         streams = Streams(envs.spec, 3, {0: Plan(5)})
 
-        def receive():
+        def recv():
             calls.append(streams.rings[0].coming)
-            return envs.recv()
+            return type(envs).recv(envs)
 
-        collector = SyncCollector(envs, Recorder(Actors(envs.spec, seating.units, 3, "act"), streams), receive)
+        envs.recv = recv  # type: ignore[method-assign]
+        collector = SyncCollector(envs, Recorder(Actors(envs.spec, seating.units, 3, "act"), streams))
         assert not collector.under_way
         step = envs.reset(0)
         for t, most in enumerate((1, 7, 1000)):
