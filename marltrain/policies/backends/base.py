@@ -15,6 +15,7 @@ import numpy as np
 from marltrain.checks import finite, shaped, within
 from marltrain.errors import SaveError
 from marltrain.layout import Array, Layout
+from marltrain.policies.backends import numpy_ops
 from marltrain.policies.learner.parallel.strategies import Strategy
 from marltrain.policies.networks import Head, Plan
 
@@ -78,18 +79,54 @@ class Network(Protocol):
     def load(self, row: int, arrays: Mapping[str, Array]) -> None:
         """Load one agent's weights; raises SaveError if names or shapes differ."""
 
+    def fitting(self, row: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return saved weights in the order of one agent's; raises SaveError if names or shapes differ."""
+        now = self.arrays(row)
+        if sorted(arrays) != sorted(now):
+            raise SaveError(f"weights {sorted(arrays)} do not fit a network with {sorted(now)}")
+        return {name: shaped(f"weight {name}", arrays[name], own.dtype, own.shape) for name, own in now.items()}
+
 
 class StackedNetwork(Network, Protocol):
-    """K networks of one `NetworkSpec`.
+    """K networks of one `NetworkSpec`; the weights of an agent [N] are its parameters, one after another.
 
-    plan: parameters and forward pass.  num_agents: K.
+    plan: parameters and forward pass.  num_agents: K.  on_cpu: whether the weights are in the memory of the CPU.
     """
 
     plan: Plan
     num_agents: int
+    on_cpu: bool
 
     def numbers(self) -> Array:
-        """Return all weights as a numpy array [K, N]: the same object until the weights are replaced."""
+        """Return all weights as a numpy array [K, N]: on a CPU, the same object until the weights are replaced."""
+
+    def numpy_weights(self) -> list[Array]:
+        """Return the weights of each parameter as a numpy array [K, *shape]."""
+
+    def write(self, row: int, weights: Array) -> None:
+        """Replace one agent's weights by an array [N]."""
+
+    def draw(self, rngs: Sequence[np.random.Generator]) -> None:
+        """Draw initial weights, those of each agent from its own generator."""
+        for row, rng in enumerate(rngs):
+            self.write(row, np.concatenate([p.draw(rng).reshape(-1) for p in self.plan.parameters]))
+
+    def in_numpy(self) -> Forward | None:
+        """See `Network`; None for images and on a GPU, which the framework computes."""
+        return self._forward_in_numpy if self.on_cpu and not self.plan.layout.images else None
+
+    def _forward_in_numpy(self, obs: Any, row: int | None = None) -> list[Array]:
+        weights = self.numpy_weights()
+        return self.plan.forward(numpy_ops, weights if row is None else [w[row : row + 1] for w in weights], obs)
+
+    def arrays(self, row: int) -> dict[str, Array]:
+        """See `Network`."""
+        return {p.name: w[row].copy() for p, w in zip(self.plan.parameters, self.numpy_weights(), strict=True)}
+
+    def load(self, row: int, arrays: Mapping[str, Array]) -> None:
+        """See `Network`; raises SaveError for values that are not finite, too."""
+        fitting = self.fitting(row, arrays).items()
+        self.write(row, np.concatenate([finite(f"weight {name}", array).reshape(-1) for name, array in fitting]))
 
 
 class Optimizer(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -12,11 +11,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import Tensor
 
-from marltrain.checks import finite, shaped
-from marltrain.errors import AgentError, SaveError
+from marltrain.errors import AgentError
 from marltrain.layout import Array, Layout
-from marltrain.policies.backends import base, numpy_ops
-from marltrain.policies.backends.base import Forward
+from marltrain.policies.backends import base
 from marltrain.policies.backends.frameworks import trial
 from marltrain.policies.backends.own import structure_of
 from marltrain.policies.backends.tensorflow import ops
@@ -30,24 +27,6 @@ from marltrain.policies.networks import Head, Plan
 class Network(base.Network):
     """Networks whose weights are variables; see `base.Network`. `assign` may be traced."""
 
-    @abstractmethod
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of one agent's weights by name."""
-
-    def load(self, row: int, arrays: Mapping[str, Array]) -> None:
-        """See `base.Network`."""
-        shapes = self.shapes()
-        if sorted(arrays) != sorted(shapes):
-            raise SaveError(f"weights {sorted(arrays)} do not fit a network with {sorted(shapes)}")
-        for name, now in self.arrays(row).items():
-            shaped(f"weight {name}", arrays[name], now.dtype, now.shape)
-        self._take(row, arrays)
-        self.discard_copies()
-
-    @abstractmethod
-    def _take(self, row: int, arrays: Mapping[str, Array]) -> None:
-        """Load one agent's arrays, whose names and shapes are already checked."""
-
     def follow(self, online: base.Network, share: Tensor) -> None:
         """See `base.Network`."""
         self.assign(FOLLOWED(self.flat, online.flat, share[:, tf.newaxis]))
@@ -60,11 +39,11 @@ class StackedNetwork(Network, base.StackedNetwork):
     def __init__(self, plan: Plan, num_agents: int, scope: Callable[[], AbstractContextManager[Any]]) -> None:
         """Allocate zero weights within `scope`, which determines their device; `draw` or `load` fills them."""
         self.plan, self.num_agents, self.scope = plan, num_agents, scope
-        self.names = [parameter.name for parameter in plan.parameters]
         self._sizes = [parameter.size for parameter in plan.parameters]
         self._shapes = [(num_agents, *parameter.shape) for parameter in plan.parameters]
         with scope():
             self.variable = tf.Variable(tf.zeros([num_agents, sum(self._sizes)]))
+        self.on_cpu = "GPU" not in self.variable.device.upper()
         self._graph = Graph(self._forward)
         self._numbers: Array | None = None
         self._copied: list[Array] | None = None
@@ -86,10 +65,11 @@ class StackedNetwork(Network, base.StackedNetwork):
         """Return the gradient of the flat variable."""
         return grads[0]
 
-    def draw(self, rngs: Sequence[np.random.Generator]) -> None:
-        """Draw initial weights, those of each agent from its own generator."""
-        drawn = [np.concatenate([p.draw(rng).reshape(-1) for p in self.plan.parameters]) for rng in rngs]
-        self.assign(tf.constant(np.stack(drawn)))
+    def write(self, row: int, weights: Array) -> None:
+        """See `base.StackedNetwork`."""
+        flat = self.numbers().copy()
+        flat[row] = weights
+        self.assign(tf.constant(flat))
         self.discard_copies()
 
     def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
@@ -106,21 +86,8 @@ class StackedNetwork(Network, base.StackedNetwork):
         weights = [tf.reshape(piece, shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
         return self.plan.forward(ops, weights, obs)
 
-    def arrays(self, row: int) -> dict[str, Array]:
-        """See `base.Network`."""
-        return {name: weight[row].copy() for name, weight in zip(self.names, self._weights(), strict=True)}
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """See `base.Network`."""
-        return {name: shape[1:] for name, shape in zip(self.names, self._shapes, strict=True)}
-
-    def _take(self, row: int, arrays: Mapping[str, Array]) -> None:
-        flat = self.flat.numpy()
-        flat[row] = np.concatenate([finite(f"weight {name}", arrays[name]).reshape(-1) for name in self.names])
-        self.assign(tf.constant(flat))
-
-    def _weights(self) -> list[Array]:
-        """Return a numpy copy of the weights by parameter, made once after each change."""
+    def numpy_weights(self) -> list[Array]:
+        """See `base.StackedNetwork`: a copy, made once after each change."""
         if self._copied is None:
             pieces = np.split(self.numbers(), np.cumsum(self._sizes)[:-1], 1)
             self._copied = [piece.reshape(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
@@ -135,17 +102,6 @@ class StackedNetwork(Network, base.StackedNetwork):
     def discard_copies(self) -> None:
         """Discard the numpy copies of the weights."""
         self._numbers = self._copied = None
-
-    def in_numpy(self) -> Forward | None:
-        """Return the network over `numpy_ops`; None for images and on a GPU, which TensorFlow computes."""
-        if "GPU" in self.variable.device.upper() or self.plan.layout.images:
-            return None
-
-        def forward(obs: Any, row: int | None = None) -> list[Array]:
-            weights = self._weights() if row is None else [weight[row : row + 1] for weight in self._weights()]
-            return self.plan.forward(numpy_ops, weights, obs)
-
-        return forward
 
     def copy(self) -> StackedNetwork:
         """See `base.Network`."""
@@ -234,13 +190,11 @@ class ModelNetwork(Network):
         """Return all weights of the model, including the running statistics of its layers."""
         return {name: np.array(weight.numpy()) for name, weight in self._weights().items()}
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
+    def load(self, row: int, arrays: Mapping[str, Array]) -> None:
         """See `base.Network`."""
-        return {name: tuple(weight.shape) for name, weight in self._weights().items()}
-
-    def _take(self, row: int, arrays: Mapping[str, Array]) -> None:  # a model's buffers may hold infinities
+        fitting = self.fitting(row, arrays)  # not checked to be finite: a model's buffers may hold infinities
         for name, weight in self._weights().items():
-            weight.assign(arrays[name])
+            weight.assign(fitting[name])
 
     def _weights(self) -> dict[str, Any]:
         weights = [*self._trained, *self._kept]

@@ -11,11 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from marltrain.checks import finite, shaped
 from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array, Layout, map_tree
-from marltrain.policies.backends import base, numpy_ops
-from marltrain.policies.backends.base import Forward
+from marltrain.policies.backends import base
 from marltrain.policies.backends.frameworks import trial
 from marltrain.policies.backends.own import structure_of
 from marltrain.policies.backends.torch import ops
@@ -65,22 +63,21 @@ class StackedNetwork(Network, base.StackedNetwork):
     def __init__(self, plan: Plan, num_agents: int, device: torch.device) -> None:
         """Allocate zero weights; `draw` or `load` fills them."""
         self.plan, self.num_agents, self.device = plan, num_agents, device
-        self.names = [parameter.name for parameter in plan.parameters]
         self._sizes = [parameter.size for parameter in plan.parameters]
         self._shapes = [(num_agents, *parameter.shape) for parameter in plan.parameters]
         self._flat = torch.zeros(num_agents, sum(self._sizes), device=device)
         self.weights = [view.detach().requires_grad_() for view in self._views(self._flat)]
-        self._numbers = self._flat.numpy() if device.type == "cpu" else None
+        self.on_cpu = device.type == "cpu"
+        self._numbers = self._flat.numpy() if self.on_cpu else None
+        self._numpy_weights = [weight.detach().numpy() for weight in self.weights] if self.on_cpu else None
 
     def _views(self, flat: Tensor) -> list[Tensor]:
         pieces = flat.split(self._sizes, 1)
         return [piece.view(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
 
-    def draw(self, rngs: Sequence[np.random.Generator]) -> None:
-        """Draw initial weights, those of each agent from its own generator."""
-        for row, rng in enumerate(rngs):
-            for parameter, weight in zip(self.plan.parameters, self.weights, strict=True):
-                weight.data[row].copy_(torch.from_numpy(parameter.draw(rng)))
+    def write(self, row: int, weights: Array) -> None:
+        """See `base.StackedNetwork`."""
+        self._flat[row].copy_(torch.from_numpy(weights))
 
     def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
         """See `base.Network`."""
@@ -93,32 +90,13 @@ class StackedNetwork(Network, base.StackedNetwork):
         """Return the output of each head, as a function of the weights `flat` [K, N] and the observations."""
         return self.plan.forward(ops, self._views(flat), obs)
 
-    def in_numpy(self) -> Forward | None:
-        """Return the network over `numpy_ops`; None for images and on a GPU, which torch computes."""
-        if self.device.type != "cpu" or self.plan.layout.images:
-            return None
-        weights = [weight.detach().numpy() for weight in self.weights]
-
-        def forward(obs: Any, row: int | None = None) -> list[Array]:
-            return self.plan.forward(numpy_ops, weights if row is None else [w[row : row + 1] for w in weights], obs)
-
-        return forward
-
     def numbers(self) -> Array:
         """See `base.StackedNetwork`: on the same memory; on a GPU a copy."""
         return self._flat.cpu().numpy() if self._numbers is None else self._numbers
 
-    def arrays(self, row: int) -> dict[str, Array]:
-        """See `base.Network`."""
-        return {n: w.detach()[row].cpu().numpy().copy() for n, w in zip(self.names, self.weights, strict=True)}
-
-    def load(self, row: int, arrays: Mapping[str, Array]) -> None:
-        """See `base.Network`."""
-        if sorted(arrays) != sorted(self.names):
-            raise SaveError(f"weights {sorted(arrays)} do not fit a network with {sorted(self.names)}")
-        for (name, now), weight in zip(self.arrays(row).items(), self.weights, strict=True):
-            value = finite(f"weight {name}", shaped(f"weight {name}", arrays[name], now.dtype, now.shape))
-            weight.data[row].copy_(torch.from_numpy(np.ascontiguousarray(value)))
+    def numpy_weights(self) -> list[Array]:
+        """See `base.StackedNetwork`: on the same memory; on a GPU copies."""
+        return self._numpy_weights or [weight.detach().cpu().numpy() for weight in self.weights]
 
     def copy(self) -> StackedNetwork:
         """See `base.Network`."""
