@@ -21,7 +21,7 @@ from marltrain.random import child_seed
 from marltrain.spec import EnvSpec
 from marltrain.trainer.callbacks import Callback, CallbackList
 from marltrain.trainer.collecting.double_buffer import check_agents
-from marltrain.trainer.context import RunContext
+from marltrain.trainer.context import EarlierRun, RunContext
 from marltrain.trainer.counters import Counters
 from marltrain.trainer.due import Budgets
 from marltrain.trainer.evaluating.evaluation import Evaluation
@@ -70,44 +70,30 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
         setup = replace(setup, seed=seed_of(found, setup.settings.seed))
     settings = setup.settings
     envs = stack.enter_context(closed(setup.vector_env(settings.num_train_envs, "train"), setup.source.name))
-    spec = envs.spec
+    spec, num_envs = envs.spec, envs.num_envs
     try_team_reward(setup.team_reward, len(spec.players))
-    learning, exploring = _masks(call, spec)
+    masks = learning, exploring = _masks(call, spec)
     seating, line_up = _seatings(setup, call, spec, learning, stack)
-    previous = call.previous if call.earlier is None else call.earlier
-    earlier = None
-    if call.earlier is not None:
-        earlier = results_of(
-            call.earlier,
-            spec,
-            line_up.agents,
-            rotate=call.test_agents is not None,
-            learning=learning,
-            own=call.earlier is call.previous,
-        )
-    manifest = _manifest(setup, call, spec, learning, exploring)
+    earlier = _earlier(call, spec, line_up, learning)
+    manifest = _manifest(setup, call, spec, masks)
     if found is not None:
         check(found, manifest, any_threads=call.any_threads)
-        previous = None  # the checkpoint holds its own memory
     defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory)
     for unit in seating.units:
-        check_pace(unit, spec, envs.num_envs, defaults)
-    warn_of_early_end(
-        seating.units, learning, envs.num_envs, defaults, settings.steps_per_train, begun=earlier is not None
-    )
+        check_pace(unit, spec, num_envs, defaults)
+    begun = earlier is not None
+    warn_of_early_end(seating.units, learning, num_envs, defaults, settings.steps_per_train, begun=begun)
     evaluation = _evaluation(setup, stack) if settings.tests else None
-    plans = plans_for(seating.units, spec, envs.num_envs, defaults)
+    previous = None if found is not None else call.earlier or call.previous  # a checkpoint holds its own memory
+    plans = plans_for(seating.units, spec, num_envs, defaults)
     streams = _streams(previous, envs, seating, plans)
-    schedulers = _schedulers(seating, streams, envs.num_envs, defaults, settings.collect, stack)
+    schedulers = _schedulers(seating, streams, num_envs, defaults, settings.collect, stack)
     if earlier is not None:
         for scheduler in schedulers:
             scheduler.follow(earlier.counters.updates, earlier.schedulers)
-    folder = _folder(setup, call, found, locked)
+    folder = _folder(setup, call, found, locked, stack)
     if folder is not None:
-        stack.callback(folder.release)
-        if setup.checkpoint is not None:  # marks the run as resumable, however early it stops
-            (folder.path / FOLDER).mkdir(exist_ok=True)
-        record(folder.path, setup, spec, call.agents, (learning, exploring))
+        record(folder.path, setup, spec, call.agents, masks)
     calls = 0 if previous is None else previous.calls
     budgets = Budgets.of(settings, Counters() if earlier is None else earlier.counters)
     context = RunContext(
@@ -167,7 +153,15 @@ def _seatings(
     return seating, line_up
 
 
-def _manifest(setup: TrainerSetup, call: TrainCall, spec: EnvSpec, learning: Array, exploring: Array) -> dict[str, Any]:
+def _earlier(call: TrainCall, spec: EnvSpec, line_up: Seating, learning: Array) -> EarlierRun | None:
+    """Return the results that the call continues, or None."""
+    if call.earlier is None:
+        return None
+    rotate, own = call.test_agents is not None, call.earlier is call.previous
+    return results_of(call.earlier, spec, line_up.agents, rotate=rotate, learning=learning, own=own)
+
+
+def _manifest(setup: TrainerSetup, call: TrainCall, spec: EnvSpec, masks: tuple[Array, Array]) -> dict[str, Any]:
     """Return the facts of the run for the manifest of its checkpoints.
 
     Raises AgentError for agents that a checkpoint cannot hold, and ConfigError for frame stacks without memory.
@@ -176,7 +170,7 @@ def _manifest(setup: TrainerSetup, call: TrainCall, spec: EnvSpec, learning: Arr
         check_resumable([*call.agents, *(call.test_agents or ())])
         check_frames(spec, memory=setup.checkpoint.settings.memory)
     return {
-        "seed": setup.seed, "call": call_of(setup, spec, call.agents, call.test_agents, (learning, exploring)),
+        "seed": setup.seed, "call": call_of(setup, spec, call.agents, call.test_agents, masks),
         "versions": versions(), "threads": threads(call.agents), "reproducible": spec.reproducible,
     }  # fmt: skip
 
@@ -221,22 +215,33 @@ def _scheduler(
 
 
 def _folder(
-    setup: TrainerSetup, call: TrainCall, found: FoundCheckpoint | None, locked: RunFolder | None
+    setup: TrainerSetup, call: TrainCall, found: FoundCheckpoint | None, locked: RunFolder | None, stack: ExitStack
 ) -> RunFolder | None:
-    """Return the run's folder: that of the earlier run, the one already locked, a new one, or None."""
+    """Return the run's folder, which `stack` releases, or None if no files are written."""
     if call.earlier is not None:
         known = call.earlier.context.folder
-        return None if known is None else existing_folder(known.path)
-    if found is not None or setup.run_dir is False:
-        return locked
-    if call.resume is None:
+        folder = None if known is None else existing_folder(known.path)
+    elif found is not None or setup.run_dir is False:
+        folder = locked
+    elif call.resume is None:
         path = setup.run_dir or setup.runs / default_name(setup.source.name)
-        return new_folder(path, fresh=setup.run_dir is None)
+        folder = new_folder(path, fresh=setup.run_dir is None)
+    else:
+        folder = _without_checkpoint(call.resume, locked)
+    if folder is not None:
+        stack.callback(folder.release)
+        if setup.checkpoint is not None:  # marks the run as resumable, however early it stops
+            (folder.path / FOLDER).mkdir(exist_ok=True)
+    return folder
+
+
+def _without_checkpoint(resume: str | Path, locked: RunFolder | None) -> RunFolder:
+    """Return the folder of a new run in place of one that has no checkpoint to resume from; warn about it."""
     if locked is not None and (locked.path / "last").exists() and not (locked.path / FOLDER).exists():
         locked.release()  # that run has ended without a checkpoint
         locked = None
-    folder = new_folder(run_of(call.resume)) if locked is None else locked
-    warn(f"{call.resume} holds no finished checkpoint: the run starts anew, in {folder.path}")
+    folder = new_folder(run_of(resume)) if locked is None else locked
+    warn(f"{resume} holds no finished checkpoint: the run starts anew, in {folder.path}")
     return folder
 
 
