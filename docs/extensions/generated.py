@@ -21,7 +21,13 @@ from marltrain.cli import main
 from marltrain.policies.schedules import Schedule
 from marltrain.trainer.tuned import _TABLE
 
-KINDS = {"float": "number", "int": "integer", "bool": "True or False", "Schedule": "schedule", "str": "string"}
+KINDS = {
+    "float": "number",
+    "int": "integer",
+    "bool": "True or False",
+    "Schedule": "schedule",
+    "str": "string",
+}
 WIDTH = "100"
 """Columns that a command's help is printed in."""
 
@@ -36,10 +42,20 @@ class SettingsTable(SphinxDirective):
         module, _, name = self.arguments[0].partition(":")
         shown = fields(getattr(importlib.import_module(module), name))
         changing = any(f.metadata["per_row"] for f in shown)
-        head = ["setting", "default", "values", "meaning", *(["may change"] if changing else [])]
+        head = [
+            "setting",
+            "default",
+            "values",
+            "meaning",
+            *(["may change"] if changing else []),
+        ]
         rows: list[list[Sequence[nodes.Node]]] = []
         for f in shown:
-            row: list[Sequence[nodes.Node]] = [[_code(f.name)], [_code(_spoken(f.default))], [*_inline(_values(f))]]
+            row: list[Sequence[nodes.Node]] = [
+                [_code(f.name)],
+                [_code(_spoken(f.default))],
+                [*_inline(_values(f))],
+            ]
             row.append([*_inline(f.metadata["doc"])])
             if changing:
                 row.append([nodes.Text("yes" if f.metadata["per_row"] else "")])
@@ -56,7 +72,17 @@ class TunedTable(SphinxDirective):
         for (algo, env), settings in _TABLE.items():
             sides = ([_arguments(settings[side])] for side in ("trainer", "agents"))
             rows.append([[_code(algo)], [_code(env)], *sides])
-        return [_table(["algorithm", "environment", "DecentralizedTrainer(...)", "make_agents(...)"], rows)]
+        return [
+            _table(
+                [
+                    "algorithm",
+                    "environment",
+                    "DecentralizedTrainer(...)",
+                    "make_agents(...)",
+                ],
+                rows,
+            )
+        ]
 
 
 class CommandHelp(SphinxDirective):
@@ -66,14 +92,19 @@ class CommandHelp(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Run the command line with --help."""
-        said, before = io.StringIO(), {name: os.environ.get(name) for name in ("COLUMNS", "NO_COLOR")}
+        said, before = (
+            io.StringIO(),
+            {name: os.environ.get(name) for name in ("COLUMNS", "NO_COLOR")},
+        )
         os.environ.update(COLUMNS=WIDTH, NO_COLOR="1")
         try:
             with redirect_stdout(said):
                 main([*self.arguments, "--help"])
         except SystemExit as done:
             if done.code:
-                raise self.error(f"marltrain {self.arguments} --help ended with {done.code}") from done
+                raise self.error(
+                    f"marltrain {self.arguments} --help ended with {done.code}"
+                ) from done
         finally:
             for name, value in before.items():
                 os.environ.pop(name)
@@ -97,7 +128,11 @@ def _values(field: Field[Any]) -> str:
     if meta["choices"]:
         return ", ".join(f"`{choice!r}`" for choice in meta["choices"])
     kinds = [KINDS[kind] for kind in str(field.type).split(" | ") if kind in KINDS]
-    bounds = [(meta["low"], "at least"), (meta["above"], "greater than"), (meta["high"], "at most")]
+    bounds = [
+        (meta["low"], "at least"),
+        (meta["above"], "greater than"),
+        (meta["high"], "at most"),
+    ]
     told = [f"{words} {_number(bound)}" for bound, words in bounds if bound is not None]
     nothing = " or `None`" if kinds and field.default is None else ""
     return " or ".join(kinds) + (f", {' and '.join(told)}" if told else "") + nothing
@@ -125,7 +160,9 @@ def _arguments(values: dict[str, Any]) -> nodes.Node:
     return nodes.literal_block(text, text, language="python")
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[Sequence[nodes.Node]]]) -> nodes.table:
+def _table(
+    head: Sequence[str], rows: Sequence[Sequence[Sequence[nodes.Node]]]
+) -> nodes.table:
     group = nodes.tgroup(cols=len(head))
     group += [nodes.colspec(colwidth=1) for _ in head]
     top, body = nodes.thead(), nodes.tbody()

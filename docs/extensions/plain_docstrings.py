@@ -25,7 +25,11 @@ _ARRAY = re.compile(
 
 def restructured(lines: list[str]) -> list[str]:
     """Return the lines of a plain docstring as reStructuredText."""
-    blocks = [list(block) for filled, block in groupby(lines, key=lambda line: bool(line.strip())) if filled]
+    blocks = [
+        list(block)
+        for filled, block in groupby(lines, key=lambda line: bool(line.strip()))
+        if filled
+    ]
     return [line for block in blocks for line in (*_block(block), "")]
 
 
@@ -53,15 +57,24 @@ def _entry(text: str) -> str:
 
 def _inline(text: str) -> str:
     parts = _CODE.split(text)
-    return "".join(_code(part[1:-1]) if i % 2 else _SPECIAL.sub(r"\\\1", part) for i, part in enumerate(parts))
+    return "".join(
+        _code(part[1:-1]) if i % 2 else _SPECIAL.sub(r"\\\1", part)
+        for i, part in enumerate(parts)
+    )
 
 
 def _code(text: str) -> str:
     name = text.removeprefix("marltrain.").removeprefix("mt.").removesuffix("()")
-    return f":py:obj:`{text} <marltrain.{name}>`" if name in marltrain.__all__ else f"``{text}``"
+    return (
+        f":py:obj:`{text} <marltrain.{name}>`"
+        if name in marltrain.__all__
+        else f"``{text}``"
+    )
 
 
-def _rewrite(_app: Sphinx, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]) -> None:
+def _rewrite(
+    _app: Sphinx, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]
+) -> None:
     lines[:] = restructured(lines)
 
 
@@ -70,7 +83,13 @@ def _abbreviated(text: str | None) -> str | None:
 
 
 def _shorten(
-    _app: Sphinx, _what: str, _name: str, _obj: Any, _options: Any, signature: str | None, returned: str | None
+    _app: Sphinx,
+    _what: str,
+    _name: str,
+    _obj: Any,
+    _options: Any,
+    signature: str | None,
+    returned: str | None,
 ) -> tuple[str | None, str | None]:
     return _abbreviated(signature), _abbreviated(returned)
 

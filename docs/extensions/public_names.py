@@ -13,24 +13,37 @@ import marltrain
 
 
 def _check(_app: Sphinx, env: BuildEnvironment) -> None:
-    documented = {name for name in env.domains.python_domain.objects if name.count(".") == 1}
+    documented = {
+        name for name in env.domains.python_domain.objects if name.count(".") == 1
+    }
     public = {f"marltrain.{name}" for name in marltrain.__all__}
     if missing := sorted(public - documented):
         raise SphinxError(f"docs/api.rst does not document {', '.join(missing)}")
     if extra := sorted(documented - public):
-        raise SphinxError(f"docs/api.rst documents {', '.join(extra)}, not in marltrain.__all__")
+        raise SphinxError(
+            f"docs/api.rst documents {', '.join(extra)}, not in marltrain.__all__"
+        )
 
 
-def _resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.TextElement) -> Any:
+def _resolve(
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.TextElement
+) -> Any:
     """Link a public name written as its defining module has it; leave other objects of marltrain as plain text."""
     target = str(node.get("reftarget", ""))
     name = target.rpartition(".")[2]
-    if node.get("refdomain") != "py" or (target != name and not target.startswith("marltrain.")):
+    if node.get("refdomain") != "py" or (
+        target != name and not target.startswith("marltrain.")
+    ):
         return None
-    if name in marltrain.__all__ and target in (name, f"{marltrain._HOME[name]}.{name}"):
+    if name in marltrain.__all__ and target in (
+        name,
+        f"{marltrain._HOME[name]}.{name}",
+    ):
         found = f"marltrain.{name}"
         domain = env.domains.python_domain
-        return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", found, node, content)
+        return domain.resolve_xref(
+            env, node["refdoc"], app.builder, "obj", found, node, content
+        )
     return content if target != name and _exists(target) else None
 
 
