@@ -11,7 +11,8 @@ from marltrain.envs.faults import WINDOW, Fault, FaultLog, Handling, check_timeo
 from marltrain.errors import ConfigError, EnvError, SaveError
 from marltrain.random import child_seed
 from tests.envs.driving import act, random_run, same
-from tests.toys import Broken, Crowd, Flaky
+from tests.faulty_toys import Broken, Flaky
+from tests.toys import Crowd
 
 BROKEN = ("outside", "nan", "reward", "shape", "missing", "truncated", "stranger", "no moves", "no mask")
 KINDS = {"raise": "exception", **dict.fromkeys(BROKEN, "contract")}

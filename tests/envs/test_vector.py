@@ -13,8 +13,9 @@ import pytest
 from marltrain.envs import DummyVectorEnv, SubprocVectorEnv, VectorEnv, make_vector, resolve
 from marltrain.errors import ConfigError, EnvError, WorkerError
 from tests.envs.driving import act, random_run, same
+from tests.faulty_toys import Broken
 from tests.tiers import rounds
-from tests.toys import Broken, Crowd, Film, Identity, Motley, Relay
+from tests.toys import Crowd, Film, Identity, Motley, Relay
 
 
 def alive(pid: int) -> bool:

@@ -7,7 +7,8 @@ from marltrain.envs import make_vector
 from marltrain.envs.python.check_env import random_actions
 from marltrain.errors import ConfigError, SaveError
 from tests.envs.driving import same, snapshot
-from tests.toys import Crowd, Forgetful, Identity, Motley, Relay
+from tests.faulty_toys import Forgetful
+from tests.toys import Crowd, Identity, Motley, Relay
 
 PLACES = [{}, {"vector": "subproc", "num_workers": 1}, {"vector": "subproc", "num_workers": 3}]
 

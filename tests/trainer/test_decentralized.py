@@ -16,7 +16,8 @@ from marltrain.errors import AgentError, ConfigError, EnvError
 from marltrain.random import child_seed
 from marltrain.trainer.callbacks import Callback
 from tests.envs.driving import run_seed
-from tests.toys import Broken, Crowd, Forgetful, Identity, Motley, Relay
+from tests.faulty_toys import Broken, Forgetful
+from tests.toys import Crowd, Identity, Motley, Relay
 from tests.trainer.running import SMALL, Student, changed, dqn, ppo, tables, trainer, weights
 
 

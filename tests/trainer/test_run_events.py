@@ -8,7 +8,8 @@ import pytest
 import marltrain as mt
 from marltrain.errors import ConfigError, EnvError
 from marltrain.trainer.callbacks import Callback
-from tests.toys import Broken, Identity
+from tests.faulty_toys import Broken
+from tests.toys import Identity
 from tests.trainer.running import At, Recorder, changed, dqn, ppo, tables, trainer, weights
 
 

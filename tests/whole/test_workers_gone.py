@@ -16,8 +16,9 @@ import marltrain as mt
 from marltrain.envs import make_vector
 from marltrain.errors import EnvError, MaskError
 from tests.envs.driving import act
+from tests.faulty_toys import Broken
 from tests.tiers import LONG
-from tests.toys import Broken, Identity
+from tests.toys import Identity
 from tests.trainer.running import SHORT, At, ppo, trainer
 
 WITHIN = 60.0
@@ -124,7 +125,8 @@ SCRIPT = """
 import os, signal, threading
 from pathlib import Path
 import marltrain as mt
-from tests.toys import Broken, Identity
+from tests.faulty_toys import Broken
+from tests.toys import Identity
 from tests.trainer.running import SHORT, ppo, trainer
 from tests.whole.test_workers_gone import stat
 

@@ -6,7 +6,8 @@ import pytest
 
 from marltrain.envs import check_env
 from marltrain.errors import EnvError
-from tests.toys import Broken, Crowd, Film, Forgetful, Identity, Inn, MaskedByInfo, Motley, Relay
+from tests.faulty_toys import Broken, Forgetful
+from tests.toys import Crowd, Film, Identity, Inn, MaskedByInfo, Motley, Relay
 
 
 @pytest.mark.parametrize("env", [Relay, Crowd, Identity, Motley, Film, MaskedByInfo, Broken, Forgetful])

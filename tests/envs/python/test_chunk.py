@@ -8,7 +8,8 @@ from marltrain.envs import DummyVectorEnv, probe, resolve
 from marltrain.errors import ConfigError, EnvError
 from marltrain.random import child_seed
 from tests.envs.driving import act, random_run, run_seed, same, snapshot
-from tests.toys import Broken, Crowd, Forgetful, Identity, Relay
+from tests.faulty_toys import Broken, Forgetful
+from tests.toys import Crowd, Identity, Relay
 
 
 class Diary(Identity):

@@ -20,7 +20,8 @@ from marltrain.envs.workers import pool
 from marltrain.errors import ConfigError, EnvError, WorkerError
 from marltrain.random import child_seed
 from tests.envs.driving import act, random_run, same
-from tests.toys import Broken, Flaky, Identity
+from tests.faulty_toys import Broken, Flaky
+from tests.toys import Identity
 
 SURVIVING: dict[str, Any] = {"vector": "subproc", "num_workers": 2, "on_fault": "restart", "max_env_restarts": 50}
 KINDS = {"kill": "died", "exit": "died", "hang": "timeout"}

@@ -10,7 +10,8 @@ from marltrain.envs import SubprocVectorEnv, make_vector
 from marltrain.random import child_seed
 from tests.envs.driving import act, same, snapshot
 from tests.envs.workers.test_pool import SURVIVING, Slow, run_of
-from tests.toys import Flaky, Identity
+from tests.faulty_toys import Flaky
+from tests.toys import Identity
 
 
 def test_a_snapshot_is_taken_although_a_worker_is_gone(tmp_path):

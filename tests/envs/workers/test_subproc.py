@@ -12,7 +12,8 @@ from marltrain.errors import EnvError, WorkerError
 from marltrain.spec import empty_actions
 from tests.envs.driving import act, same, snapshot
 from tests.envs.workers.test_pool import SURVIVING, run_of
-from tests.toys import Broken, Flaky, Identity
+from tests.faulty_toys import Broken, Flaky
+from tests.toys import Identity
 
 STEPS = 40
 

@@ -23,9 +23,10 @@ from marltrain.envs import SubprocVectorEnv, make_vector
 from marltrain.errors import ConfigError, EnvError, WorkerError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.trainer.collecting.double_buffer import DoubleBufferedCollector
+from tests.faulty_toys import Broken, Flaky
 from tests.policies.agents.test_algorithm_agent import Own
 from tests.tiers import LONG
-from tests.toys import Broken, Crowd, Flaky, Identity, Motley, Relay
+from tests.toys import Crowd, Identity, Motley, Relay
 from tests.trainer.running import Recorder, Student, changed, dqn, ppo, tables, trainer, weights
 
 ODD: dict[str, Any] = {"num_train_envs": 5, "vector": "subproc", "num_workers": 3, "update_freq": 33, "test_freq": 20}

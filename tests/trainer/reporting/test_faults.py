@@ -16,7 +16,8 @@ from marltrain.errors import ConfigError, EnvError, SaveError
 from marltrain.random import child_seed
 from marltrain.state import State
 from marltrain.trainer.reporting.faults import COLUMNS, FaultTable
-from tests.toys import Broken, Flaky, Identity
+from tests.faulty_toys import Broken, Flaky
+from tests.toys import Identity
 from tests.trainer.running import Recorder, Student, changed, ppo, tables, trainer, weights
 
 SURVIVING = {"on_fault": "restart", "max_env_restarts": 200}
@@ -269,7 +270,7 @@ def test_the_table_goes_on_in_a_resumed_run(tmp_path):
 
 def test_the_command_line_tells_of_faults(capsys, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("marltrain"), "propagate", True)
-    words = ["train", "tests.toys:Flaky", "--algo", "ppo", "--steps-per-train", "120", "--num-train-envs", "3",
+    words = ["train", "tests.faulty_toys:Flaky", "--algo", "ppo", "--steps-per-train", "120", "--num-train-envs", "3",
              "--episodes-per-test", "2", "--no-progress", "--on-fault", "restart", "--max-env-restarts", "99",
              "--run-dir", "run", "--seed", "0", "--set", "minibatches=2", "--env-arg", "at=4"]  # fmt: skip
     assert main(words) == 0

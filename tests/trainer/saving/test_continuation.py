@@ -12,7 +12,8 @@ import pytest
 
 import marltrain as mt
 from marltrain.errors import ConfigError
-from tests.toys import Broken, Identity
+from tests.faulty_toys import Broken
+from tests.toys import Identity
 from tests.trainer.reporting.test_tensorboard import scalars
 from tests.trainer.running import Recorder, Student, change, changed, dqn, ppo, streams_of, tables, trainer, weights
 

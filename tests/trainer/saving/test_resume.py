@@ -19,7 +19,8 @@ import marltrain as mt
 from marltrain.errors import AgentError, ConfigError
 from marltrain.trainer.saving import resume
 from marltrain.trainer.saving.checkpoint import Checkpoint
-from tests.toys import Crowd, Forgetful, Identity
+from tests.faulty_toys import Forgetful
+from tests.toys import Crowd, Identity
 from tests.trainer.running import SHORT, Student, change, dqn, ppo, streams_of, tables, trainer, weights
 
 
