@@ -27,7 +27,7 @@ NOISE = {GREEDY: ("choice", "coin"), SAMPLE: ("sample", "")}
 
 _ONE = (
     "agents", "rows", "rule",  # K agents, B rows each, of `width` numbers; A = `choices` actions
-    "weights", "into",  # [K, size]; work array for the layers of one agent
+    "weights", "activations",  # [K, size]; work array for the layers of one agent
     "obs", "legal", "explore", "epsilon",  # [K, B, width], [K, B, A] or 0, [K, B], [K]
     "noise", "noise_agent", "noise_act", "noise_row",  # [K, acts, B, A] and the strides of its first axes, in elements
     "coin", "coin_agent", "coin_act", "coin_row",  # [K, acts, B] and its strides
@@ -48,7 +48,7 @@ def act(address: int, at: int) -> int:
     """Choose the actions of all rows of the ACT at an address, with the noise of act number `at`; return 0."""
     u = record(address)
     for k in range(u.agents):
-        out = forward(u, u.obs + 4 * k * u.rows * u.width, u.rows, u.weights + 4 * k * u.size, u.into)
+        out = forward(u, u.obs + 4 * k * u.rows * u.width, u.rows, u.weights + 4 * k * u.size, u.activations)
         for row in range(u.rows):
             if u.rule == GREEDY:
                 greedy(u, k, row, at, numbers(out + 4 * row * u.choices, u.choices))
@@ -153,7 +153,7 @@ class CompiledActing:
         told["agents"], told["rule"] = self.agents, self.rule
         self.choices = int(told["choices"])
         self._outputs = sum(widths_of(plan))
-        self._into = np.empty(0, np.float32)
+        self._activations = np.empty(0, np.float32)
         self._unkept: dict[str, Array] = {}
         self._kept: tuple[Any, ...] = (None, None, None)  # noise, weights, epsilon
         self.address = address_of(self.told)
@@ -165,8 +165,8 @@ class CompiledActing:
         """
         told = self.told[0]
         if told["rows"] != rows:
-            self._into = np.empty(rows * self._outputs, np.float32)
-            told["rows"], told["into"] = rows, address_of(self._into)
+            self._activations = np.empty(rows * self._outputs, np.float32)
+            told["rows"], told["activations"] = rows, address_of(self._activations)
             self._unkept = {name: np.empty((self.agents, rows), np.float32) for name in self.extras}
         for name, array in {**self._unkept, **arrays}.items():
             told[name] = 0 if array is None else address_of(array)

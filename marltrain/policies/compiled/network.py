@@ -65,12 +65,12 @@ def product(
 
 
 @compiled
-def forward(n: Any, x: int, rows: int, weights: int, into: int) -> int:
+def forward(n: Any, x: int, rows: int, weights: int, activations: int) -> int:
     """Compute a network on x [rows, width]; return the address of its outputs [rows, choices].
 
-    into: receives the outputs of all layers, one layer after another.
+    activations: receives the outputs of all layers, one layer after another.
     """
-    inputs, y = n.width, into
+    inputs, y = n.width, activations
     for i in range(n.layers):
         activation = NONE if i == n.layers - 1 else n.activation
         weight, bias = weights + 4 * n.weight_at[i], weights + 4 * n.bias_at[i]
@@ -81,51 +81,55 @@ def forward(n: Any, x: int, rows: int, weights: int, into: int) -> int:
 
 
 @compiled
-def turn_weights(n: Any, weights: int, turned: int) -> None:
+def transpose_weights(n: Any, weights: int, transposed: int) -> None:
     """Write the transposed weights of all layers, at the offsets of the weights; `backward` needs them."""
     inputs = n.width
     for i in range(n.layers):
-        turn(weights + 4 * n.weight_at[i], inputs, n.outputs[i], turned + 4 * n.weight_at[i])
+        transpose(weights + 4 * n.weight_at[i], inputs, n.outputs[i], transposed + 4 * n.weight_at[i])
         inputs = n.outputs[i]
 
 
 @compiled
-def backward(n: Any, x: int, rows: int, turned: int, into: int, gradient: int, zeros: int, aside: int) -> None:
+def backward(
+    n: Any, x: int, rows: int, transposed: int, activations: int, gradient: int, zeros: int, scratch: int
+) -> None:
     """Add the gradient [size] of a loss with respect to the weights, summed over these rows, to `gradient`.
 
-    turned: the result of `turn_weights`.  zeros: as many zeros as the widest layer or x has columns.
-    aside: work array; `largest` returns its size.
-    into: the result of `forward`, with the last layer's outputs replaced by the loss's gradient with respect to them.
-      The outputs of the other layers are overwritten by their gradients.
+    transposed: the result of `transpose_weights`.  zeros: as many zeros as the widest layer or x has columns.
+    scratch: work array; `largest` returns its size.
+    activations: the result of `forward`, with the last layer's outputs replaced by the loss's gradient with respect
+      to them. The outputs of the other layers are overwritten by their gradients.
     """
-    slopes = into
+    output_grads = activations
     for i in range(n.layers - 1):
-        slopes += 4 * rows * n.outputs[i]
+        output_grads += 4 * rows * n.outputs[i]
     for behind in range(n.layers):
         i = n.layers - 1 - behind
         outputs, inputs = n.outputs[i], n.outputs[i - 1] if i else n.width
-        below = slopes - 4 * rows * inputs if i else x
-        add_weight_slopes(n, below, rows, inputs, slopes, outputs, gradient + 4 * n.weight_at[i], zeros, aside)
-        add_rows(slopes, rows, outputs, gradient + 4 * n.bias_at[i])
+        below = output_grads - 4 * rows * inputs if i else x
+        add_weight_gradient(
+            n, below, rows, inputs, output_grads, outputs, gradient + 4 * n.weight_at[i], zeros, scratch
+        )
+        add_rows(output_grads, rows, outputs, gradient + 4 * n.bias_at[i])
         if i:
-            product(n, NONE, slopes, rows, outputs, turned + 4 * n.weight_at[i], zeros, inputs, aside)
-            through(n.activation, below, aside, rows * inputs)
-        slopes = below
+            product(n, NONE, output_grads, rows, outputs, transposed + 4 * n.weight_at[i], zeros, inputs, scratch)
+            activation_backward(n.activation, below, scratch, rows * inputs)
+        output_grads = below
 
 
 @compiled
-def add_weight_slopes(
-    n: Any, x: int, rows: int, inputs: int, slopes: int, outputs: int, made: int, zeros: int, aside: int
+def add_weight_gradient(
+    n: Any, x: int, rows: int, inputs: int, output_grads: int, outputs: int, made: int, zeros: int, scratch: int
 ) -> None:
-    """Add x^T @ slopes [inputs, outputs] to `made`; narrow results are computed as (slopes^T @ x)^T.
+    """Add x^T @ output_grads [inputs, outputs] to `made`; narrow results are computed as (output_grads^T @ x)^T.
 
     Tiles are filled by columns, so a narrow result would leave vector registers partly empty.
     """
     if outputs < inputs and outputs < 8:
-        call(n.layer, (NONE, slopes, outputs, 1, outputs, rows, x, zeros, 0, inputs, aside))
-        add_turned(aside, outputs, inputs, made)
+        call(n.layer, (NONE, output_grads, outputs, 1, outputs, rows, x, zeros, 0, inputs, scratch))
+        add_transpose(scratch, outputs, inputs, made)
     else:
-        call(n.layer, (NONE, x, inputs, 1, inputs, rows, slopes, made, outputs, outputs, made))
+        call(n.layer, (NONE, x, inputs, 1, inputs, rows, output_grads, made, outputs, outputs, made))
 
 
 @compiled
@@ -135,7 +139,7 @@ def largest(rows: int, inputs: int, outputs: int) -> int:
 
 
 @compiled
-def turn(source: int, rows: int, columns: int, made: int) -> None:
+def transpose(source: int, rows: int, columns: int, made: int) -> None:
     """Write the transpose of a matrix [rows, columns] to `made`."""
     read, written = numbers(source, rows * columns), numbers(made, rows * columns)
     for i in range(rows):
@@ -144,7 +148,7 @@ def turn(source: int, rows: int, columns: int, made: int) -> None:
 
 
 @compiled
-def add_turned(source: int, rows: int, columns: int, made: int) -> None:
+def add_transpose(source: int, rows: int, columns: int, made: int) -> None:
     """Add the transpose of a matrix [rows, columns] to `made`."""
     read, written = numbers(source, rows * columns), numbers(made, rows * columns)
     for i in range(rows):
@@ -163,15 +167,15 @@ def add_rows(source: int, rows: int, columns: int, made: int) -> None:
 
 
 @compiled
-def through(activation: int, y: int, passed: int, size: int) -> None:
+def activation_backward(activation: int, y: int, upstream: int, size: int) -> None:
     """Overwrite an activation's outputs y with the gradients with respect to its inputs.
 
-    passed: the gradients with respect to the outputs; the activation's derivative multiplies them.
+    upstream: the gradients with respect to the outputs; the activation's derivative multiplies them.
     """
-    results, slopes = numbers(y, size), numbers(passed, size)
+    results, output_grads = numbers(y, size), numbers(upstream, size)
     if activation == RELU:
         for i in range(size):
-            results[i] = slopes[i] if results[i] > 0 else float32(0.0)
+            results[i] = output_grads[i] if results[i] > 0 else float32(0.0)
     else:
         for i in range(size):
-            results[i] = slopes[i] * (float32(1.0) - results[i] * results[i])
+            results[i] = output_grads[i] * (float32(1.0) - results[i] * results[i])

@@ -7,7 +7,7 @@ from typing import Any
 
 from numba import float32
 
-from marltrain.addresses import fma, numbers
+from marltrain.addresses import fma, numbers, outcomes
 from marltrain.compiling import compiled
 
 ADAM, RMSPROP, SGD = range(3)
@@ -19,19 +19,40 @@ LANES = 64
 
 
 @compiled
+def optimizer_step(n: Any, rule: int, agents: int, k: int, gradient: int, factor: Any, fine: bool) -> None:
+    """Update the weights of agent k by a gradient [size] times `factor`.
+
+    n: a record with the fields weights, first, second and count [K, ...], rate, epsilon and size.
+    fine: whether the loss and the gradient are finite; if not, only the step is counted: rate and gradient become 0.
+    """
+    rate, count, place = numbers(n.rate, agents)[k], numbers(n.count, agents), 4 * k * n.size
+    if not fine:
+        rate = factor = float32(0.0)
+        numbers(gradient, n.size)[:] = float32(0.0)
+    count[k] += float32(1.0)
+    weights, epsilon = n.weights + place, outcomes(n.epsilon, 1)[0]
+    if rule == ADAM:
+        adam(weights, n.first + place, n.second + place, gradient, n.size, factor, rate, count[k], epsilon)
+    elif rule == RMSPROP:
+        rmsprop(weights, n.second + place, gradient, n.size, factor, rate, epsilon)
+    else:
+        sgd(weights, gradient, n.size, factor, rate)
+
+
+@compiled
 def norm(gradient: int, size: int, lanes: int) -> Any:
     """Return the Euclidean norm of a gradient; lanes: work array of LANES elements."""
-    slopes, sums = numbers(gradient, size), numbers(lanes, LANES)
+    g, sums = numbers(gradient, size), numbers(lanes, LANES)
     sums[:] = float32(0.0)
     whole = size - size % LANES
     for start in range(0, whole, LANES):
         for i in range(LANES):
-            sums[i] = fma(slopes[start + i], slopes[start + i], sums[i])
+            sums[i] = fma(g[start + i], g[start + i], sums[i])
     total = float32(0.0)
     for i in range(LANES):
         total += sums[i]
     for i in range(whole, size):
-        total = fma(slopes[i], slopes[i], total)
+        total = fma(g[i], g[i], total)
     return math.sqrt(total)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import add_at, call, copy, flags, numbers, outcomes, record_at, value_at, wholes
+from marltrain.addresses import add_at, call, copy, flags, numbers, record_at, value_at, wholes
 from marltrain.compiling import compiled
-from marltrain.policies.compiled.network import NETWORK, backward, forward, turn_weights
-from marltrain.policies.compiled.optimizers import ADAM, RMSPROP, adam, norm, rmsprop, sgd
+from marltrain.policies.compiled.network import NETWORK, backward, forward, transpose_weights
+from marltrain.policies.compiled.optimizers import norm, optimizer_step
 
 METRICS = 10
 ACTOR_LOSS, CRITIC_LOSS, LOSS, ENTROPY, KL, CLIP_SHARE, NORM = range(7)
@@ -35,7 +35,7 @@ PART = np.dtype(
 weights, first, second, gradient: [K, size].  count: steps so far, [K].  rate: learning rates, [K].  epsilon: one
 float64.
 """
-ROOM = np.dtype([(name, np.int64) for name in ("x", "into", "turned", "zeros", "aside")])
+ROOM = np.dtype([(name, np.int64) for name in ("x", "activations", "transposed", "zeros", "scratch")])
 """Work arrays of a thread: for one network and one block of rows."""
 _ONE = (
     "agents", "of", "rule", "normalize", "clipped",  # K agents, R rows each; optimizer rule; two flags
@@ -45,17 +45,17 @@ _ONE = (
     "obs", "legal", "action", "log_prob", "advantage", "target", "value",  # [K, R, ...]; legal, value may be 0 (none)
     "limit", "clip", "value_clip", "entropy_coef", "value_coef",  # [K]
     "metrics",  # [P, METRICS, K]
-    "tickets", "done", "moved", "give_way",  # tasks taken; tasks and gradient steps done, [K]; see `improve`
+    "tickets", "done", "moved", "give_way",  # tasks taken; tasks and gradient steps done, [K]; see `update`
 )  # fmt: skip
 _PART_SIZE, _ROOM_SIZE = PART.itemsize, ROOM.itemsize
-IMPROVE = np.dtype([(name, np.int64) for name in _ONE])
+PPO_UPDATE = np.dtype([(name, np.int64) for name in _ONE])
 """Arguments of an update: numbers and addresses."""
 
 
 @compiled
-def improving(address: int) -> Any:
-    """Return the IMPROVE record at an address."""
-    return record_at(address, IMPROVE)
+def update_at(address: int) -> Any:
+    """Return the PPO_UPDATE record at an address."""
+    return record_at(address, PPO_UPDATE)
 
 
 @compiled
@@ -65,7 +65,7 @@ def part_of(u: Any, which: int) -> Any:
 
 
 @compiled
-def improve(address: int, thread: int) -> int:
+def update(address: int, thread: int) -> int:
     """Make the gradient steps of an update together with other threads that run this function; return 0.
 
     Each gradient step has two tasks per agent: the gradients of its two networks. A thread takes the next free task,
@@ -73,7 +73,7 @@ def improve(address: int, thread: int) -> int:
     updates its weights. No thread waits for a thread that has not started yet. Results do not depend on the assignment
     of tasks to threads.
     """
-    u = improving(address)
+    u = update_at(address)
     room = record_at(u.rooms + thread * _ROOM_SIZE, ROOM)
     while True:
         ticket = add_at(u.tickets, 1)
@@ -89,7 +89,7 @@ def improve(address: int, thread: int) -> int:
             gradient(u, room, made, k, which)
         if add_at(u.done + 8 * k, 1) == 2 * made + 1:
             if due:
-                move(u, made, k, room.aside)
+                move(u, made, k, room.scratch)
             add_at(u.moved + 8 * k, 1)
 
 
@@ -103,9 +103,9 @@ def metrics_of(u: Any, made: int) -> Any:
 def gradient(u: Any, room: Any, made: int, k: int, which: int) -> None:
     """Write the gradient of the loss with respect to the weights of one network of agent k, and the loss's metrics."""
     n = part_of(u, which)
-    weights, slopes = n.weights + 4 * k * n.size, n.gradient + 4 * k * n.size
-    numbers(slopes, n.size)[:] = float32(0.0)
-    turn_weights(n, weights, room.turned)
+    weights, grad = n.weights + 4 * k * n.size, n.gradient + 4 * k * n.size
+    numbers(grad, n.size)[:] = float32(0.0)
+    transpose_weights(n, weights, room.transposed)
     first, last = wholes(u.start, u.passes)[made], wholes(u.stop, u.passes)[made]
     place = (wholes(u.epoch, u.passes)[made] * u.agents + k) * u.columns + first
     index, share = wholes(u.index + 8 * place, last - first), numbers(u.share + 4 * place, last - first)
@@ -115,12 +115,12 @@ def gradient(u: Any, room: Any, made: int, k: int, which: int) -> None:
         rows = min(BLOCK, len(index) - start)
         chosen, weighed = index[start : start + rows], share[start : start + rows]
         gather(u, k, chosen, n.width, room.x)
-        out = forward(n, room.x, rows, weights, room.into)
+        out = forward(n, room.x, rows, weights, room.activations)
         if which:
-            sums = value_slopes(u, k, chosen, weighed, out, sums)
+            sums = value_gradient(u, k, chosen, weighed, out, sums)
         else:
-            sums = policy_slopes(u, k, chosen, weighed, out, n.choices, centre, scale, sums)
-        backward(n, room.x, rows, room.turned, room.into, slopes, room.zeros, room.aside)
+            sums = policy_gradient(u, k, chosen, weighed, out, n.choices, centre, scale, sums)
+        backward(n, room.x, rows, room.transposed, room.activations, grad, room.zeros, room.scratch)
     metrics = metrics_of(u, made)
     if which:
         metrics[CRITIC_LOSS * u.agents + k] = sums[0]
@@ -153,7 +153,7 @@ def advantages(u: Any, k: int, index: Any, share: Any) -> Any:
 
 
 @compiled
-def policy_slopes(
+def policy_gradient(
     u: Any, k: int, index: Any, share: Any, out: int, choices: int, centre: float, scale: float, sums: Any
 ) -> Any:
     """Overwrite logits [B, choices] with the gradient of the actor's part of the loss; return the increased sums.
@@ -183,7 +183,7 @@ def policy_slopes(
             chance = math.exp(logits[j])
             slope = chance * (pull + share[i] * coef * (logits[j] + entropy))
             logits[j] = slope - pull if j == taken else slope
-        rule_out(logits, legal)
+        zero_illegal(logits, legal)
     return loss, entropies, kl, clipped
 
 
@@ -209,28 +209,28 @@ def log_softmax(logits: Any, legal: int) -> Any:
 
 
 @compiled
-def rule_out(slopes: Any, legal: int) -> None:
+def zero_illegal(grads: Any, legal: int) -> None:
     """Set the gradients of illegal actions to 0: their logits were replaced by a constant."""
     if legal:
-        allowed = flags(legal, len(slopes))
-        for j in range(len(slopes)):
+        allowed = flags(legal, len(grads))
+        for j in range(len(grads)):
             if not allowed[j]:
-                slopes[j] = float32(0.0)
+                grads[j] = float32(0.0)
 
 
 @compiled
-def value_slopes(u: Any, k: int, index: Any, share: Any, out: int, sums: Any) -> Any:
+def value_gradient(u: Any, k: int, index: Any, share: Any, out: int, sums: Any) -> Any:
     """Overwrite values [B] with the gradient of the critic's part of the loss; return the sum of half its squares."""
-    values, aims = numbers(out, len(index)), numbers(u.target + 4 * k * u.of, u.of)
+    values, targets = numbers(out, len(index)), numbers(u.target + 4 * k * u.of, u.of)
     coef, loss = numbers(u.value_coef, u.agents)[k], sums[0]
     for i in range(len(index)):
         row = index[i]
-        error = values[i] - aims[row]
+        error = values[i] - targets[row]
         slope = error
         if u.clipped:
             old, clip = numbers(u.value + 4 * k * u.of, u.of)[row], numbers(u.value_clip, u.agents)[k]
             step = values[i] - old
-            other = old + min(max(step, -clip), clip) - aims[row]
+            other = old + min(max(step, -clip), clip) - targets[row]
             if other * other > error * error:
                 error, slope = other, other if abs(step) < clip else float32(0.0)
         loss += float32(0.5) * share[i] * error * error
@@ -239,10 +239,10 @@ def value_slopes(u: Any, k: int, index: Any, share: Any, out: int, sums: Any) ->
 
 
 @compiled
-def move(u: Any, made: int, k: int, aside: int) -> None:
+def move(u: Any, made: int, k: int, scratch: int) -> None:
     """Update both networks of agent k by gradients clipped by their joint norm.
 
-    If the loss or a gradient is not finite, the weights do not change; see `move_network`.
+    If the loss or a gradient is not finite, the weights do not change; see `optimizer_step`.
     """
     each, metrics = u.agents, metrics_of(u, made)
     coefs = numbers(u.value_coef, each)[k], numbers(u.entropy_coef, each)[k]
@@ -251,8 +251,8 @@ def move(u: Any, made: int, k: int, aside: int) -> None:
     metrics[LOSS * each + k] = loss
     actor, critic = part_of(u, 0), part_of(u, 1)
     lengths = (
-        norm(actor.gradient + 4 * k * actor.size, actor.size, aside),
-        norm(critic.gradient + 4 * k * critic.size, critic.size, aside),
+        norm(actor.gradient + 4 * k * actor.size, actor.size, scratch),
+        norm(critic.gradient + 4 * k * critic.size, critic.size, scratch),
     )
     both = math.sqrt(lengths[0] * lengths[0] + lengths[1] * lengths[1])
     factor = min(numbers(u.limit, each)[k] / (both + float32(1e-6)), float32(1.0))
@@ -260,27 +260,8 @@ def move(u: Any, made: int, k: int, aside: int) -> None:
     for which in range(2):
         metrics[(NORM + 2 * which) * each + k] = lengths[which] if fine else float32(np.nan)
         metrics[(NORM + 2 * which + 1) * each + k] = lengths[which] * factor
-        move_network(u, part_of(u, which), k, factor, fine)
-
-
-@compiled
-def move_network(u: Any, n: Any, k: int, factor: Any, fine: bool) -> None:
-    """Update the weights of one network by its gradient times `factor`; unless `fine`, only count the step.
-
-    Unless `fine`, the learning rate and the gradient are replaced by 0.
-    """
-    rate, count, place = numbers(n.rate, u.agents)[k], numbers(n.count, u.agents), 4 * k * n.size
-    if not fine:
-        rate = factor = float32(0.0)
-        numbers(n.gradient + place, n.size)[:] = float32(0.0)
-    count[k] += float32(1.0)
-    weights, slopes, epsilon = n.weights + place, n.gradient + place, outcomes(n.epsilon, 1)[0]
-    if u.rule == ADAM:
-        adam(weights, n.first + place, n.second + place, slopes, n.size, factor, rate, count[k], epsilon)
-    elif u.rule == RMSPROP:
-        rmsprop(weights, n.second + place, slopes, n.size, factor, rate, epsilon)
-    else:
-        sgd(weights, slopes, n.size, factor, rate)
+        n = part_of(u, which)
+        optimizer_step(n, u.rule, u.agents, k, n.gradient + 4 * k * n.size, factor, fine)
 
 
 @compiled
@@ -288,5 +269,5 @@ def evaluate(n: Any, room: Any, k: int, x: int, rows: int, made: int) -> None:
     """Write the outputs of agent k's network for x [rows, width] to `made` [rows, choices]."""
     for start in range(0, rows, BLOCK):
         some = min(BLOCK, rows - start)
-        out = forward(n, x + 4 * start * n.width, some, n.weights + 4 * k * n.size, room.into)
+        out = forward(n, x + 4 * start * n.width, some, n.weights + 4 * k * n.size, room.activations)
         copy(out, made + 4 * start * n.choices, 4 * some * n.choices)

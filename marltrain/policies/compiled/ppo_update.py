@@ -20,7 +20,7 @@ from marltrain.policies.backends.base import Backend, Forward, Network, Optimize
 from marltrain.policies.compiled.array_checks import check_places, place_of
 from marltrain.policies.compiled.network import largest, tell, widths_of
 from marltrain.policies.compiled.optimizers import LANES, RULES, SLOTS
-from marltrain.policies.compiled.ppo_kernel import BLOCK, IMPROVE, METRICS, PART, ROOM, evaluate, improve
+from marltrain.policies.compiled.ppo_kernel import BLOCK, METRICS, PART, PPO_UPDATE, ROOM, evaluate, update
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.minibatches import Dealt
 
@@ -66,9 +66,9 @@ class Rooms:
         most = max(size(BLOCK, *pair) for part in parts for pair in itertools.pairwise(part.widths))
         self._sizes = {
             "x": BLOCK * max(part.widths[0] for part in parts),
-            "into": BLOCK * max(sum(part.widths[1:]) for part in parts),
-            "turned": max(int(part.told["size"]) for part in parts),
-            "zeros": max(max(part.widths) for part in parts), "aside": max(LANES, most),
+            "activations": BLOCK * max(sum(part.widths[1:]) for part in parts),
+            "transposed": max(int(part.told["size"]) for part in parts),
+            "zeros": max(max(part.widths) for part in parts), "scratch": max(LANES, most),
         }  # fmt: skip
         self._arrays: list[Array] = []
         self._told = np.zeros(0, ROOM)
@@ -118,7 +118,7 @@ class PPOUpdate:
         self._rates = [names.index(algorithm.rate_name(name)) for name in phase.trains]
         self._counts = np.zeros((2, self.agents), np.int64)
         self._tickets = np.zeros(1, np.int64)
-        self.told = np.zeros(1, IMPROVE)
+        self.told = np.zeros(1, PPO_UPDATE)
         told = self.told[0]
         told["agents"], told["rule"] = self.agents, RULES[rule]
         told["normalize"], told["clipped"] = settings.normalize_advantage, settings.value_clip is not None
@@ -166,8 +166,8 @@ class PPOUpdate:
             self._pool = ThreadPoolExecutor(thread_name_prefix="marltrain-passes")
         try:
             for thread in range(1, threads):
-                self._others.append(self._pool.submit(_improve(), self.address, thread))  # type: ignore[union-attr]
-            _improve()(self.address, 0)
+                self._others.append(self._pool.submit(_update(), self.address, thread))  # type: ignore[union-attr]
+            _update()(self.address, 0)
         finally:
             wait(self._others)  # after Ctrl-C too: the threads write to the arrays in `_held`
         for other in self._others:
@@ -230,8 +230,8 @@ def evaluate_agents(network: int, room: int, agents: int, x: int, rows: int, mad
 
 
 @functools.cache
-def _improve() -> Any:
-    return program(improve, IMPROVE, PART, ROOM)
+def _update() -> Any:
+    return program(update, PPO_UPDATE, PART, ROOM)
 
 
 @functools.cache

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import flags, numbers, outcomes, record_at, wholes
+from marltrain.addresses import flags, numbers, record_at, wholes
 from marltrain.compiling import compiled
 from marltrain.policies.compiled.acting import best
-from marltrain.policies.compiled.network import NETWORK, backward, forward, turn_weights
-from marltrain.policies.compiled.optimizers import ADAM, RMSPROP, adam, follow, norm, rmsprop, sgd
+from marltrain.policies.compiled.network import NETWORK, backward, forward, transpose_weights
+from marltrain.policies.compiled.optimizers import follow, norm, optimizer_step
 
 METRICS = 4
 LOSS, MEAN, NORM, CLIPPED = range(METRICS)
@@ -24,26 +24,26 @@ _ONE = (
     "obs", "action", "reward", "discount", "share", "next_obs", "next_legal",  # [K, B, ...]; next_legal may be 0 (none)
     "limit", "rate", "epsilon",  # [K], [K] and one float64
     "metrics",  # [4, K]
-    "into", "following", "turned", "gradient", "aims", "zeros", "aside",  # work arrays, for one agent
+    "activations", "next_activations", "transposed", "gradient", "targets", "zeros", "scratch",  # work arrays
 )  # fmt: skip
-LEARN = np.dtype(NETWORK + [(name, np.int64) for name in _ONE])
+Q_STEP = np.dtype(NETWORK + [(name, np.int64) for name in _ONE])
 """Arguments of a gradient step: numbers and addresses."""
 
 
 @compiled
-def learning(address: int) -> Any:
-    """Return the LEARN record at an address."""
-    return record_at(address, LEARN)
+def step_at(address: int) -> Any:
+    """Return the Q_STEP record at an address."""
+    return record_at(address, Q_STEP)
 
 
 @compiled
-def learn(p: Any) -> bool:
+def step(p: Any) -> bool:
     """Make a gradient step for the agents that are due; return whether all losses and gradients are finite."""
     due, metrics, fine = flags(p.due, p.agents), numbers(p.metrics, METRICS * p.agents), True
     for k in range(p.agents):
         if due[k]:
-            aim(p, k)
-            slopes(p, k, metrics)
+            write_targets(p, k)
+            loss_gradient(p, k, metrics)
             fine = move(p, k, metrics) and fine
         else:
             for metric in range(METRICS):
@@ -52,33 +52,33 @@ def learn(p: Any) -> bool:
 
 
 @compiled
-def aim(p: Any, k: int) -> None:
+def write_targets(p: Any, k: int) -> None:
     """Write the targets r + discount * Q_target(s', a'), where a' is the best action by the online or target network.
 
     The online network chooses a' if `double` is set.
     """
     x, rows = p.next_obs + 4 * k * p.rows * p.width, p.rows
-    valued = forward(p, x, rows, p.target + 4 * k * p.size, p.following)
-    judged = forward(p, x, rows, p.weights + 4 * k * p.size, p.into) if p.double else valued
-    values, aims = numbers(valued, rows * p.choices), numbers(p.aims, rows)
+    valued = forward(p, x, rows, p.target + 4 * k * p.size, p.next_activations)
+    judged = forward(p, x, rows, p.weights + 4 * k * p.size, p.activations) if p.double else valued
+    values, targets = numbers(valued, rows * p.choices), numbers(p.targets, rows)
     reward, discount = numbers(p.reward + 4 * k * rows, rows), numbers(p.discount + 4 * k * rows, rows)
     for row in range(rows):
         legal = p.next_legal and p.next_legal + (k * rows + row) * p.choices
         action = best(numbers(judged + 4 * row * p.choices, p.choices), legal)
-        aims[row] = reward[row] + discount[row] * values[row * p.choices + action]
+        targets[row] = reward[row] + discount[row] * values[row * p.choices + action]
 
 
 @compiled
-def slopes(p: Any, k: int, metrics: Any) -> None:
+def loss_gradient(p: Any, k: int, metrics: Any) -> None:
     """Write the gradient of the Huber loss, the loss and the mean value."""
     x, rows, weights = p.obs + 4 * k * p.rows * p.width, p.rows, p.weights + 4 * k * p.size
-    values = numbers(forward(p, x, rows, weights, p.into), rows * p.choices)
-    aims, share = numbers(p.aims, rows), numbers(p.share + 4 * k * rows, rows)
+    values = numbers(forward(p, x, rows, weights, p.activations), rows * p.choices)
+    targets, share = numbers(p.targets, rows), numbers(p.share + 4 * k * rows, rows)
     action = wholes(p.action + 8 * k * rows, rows)
     loss = mean = float32(0.0)
     for row in range(rows):
         value = values[row * p.choices + action[row]]
-        error = value - aims[row]
+        error = value - targets[row]
         size = abs(error)
         near = float32(1.0) if size > float32(1.0) else size
         loss += share[row] * (near * (size - float32(0.5) * near))
@@ -87,37 +87,21 @@ def slopes(p: Any, k: int, metrics: Any) -> None:
             values[row * p.choices + i] = float32(0.0)
         values[row * p.choices + action[row]] = share[row] * (near if error > 0 else -near)
     metrics[LOSS * p.agents + k], metrics[MEAN * p.agents + k] = loss, mean
-    turn_weights(p, weights, p.turned)
+    transpose_weights(p, weights, p.transposed)
     numbers(p.gradient, p.size)[:] = float32(0.0)
-    backward(p, x, rows, p.turned, p.into, p.gradient, p.zeros, p.aside)
+    backward(p, x, rows, p.transposed, p.activations, p.gradient, p.zeros, p.scratch)
 
 
 @compiled
 def move(p: Any, k: int, metrics: Any) -> bool:
-    """Update the weights by the clipped gradient; return whether the loss and the gradient are finite.
-
-    If not, the step is counted, but the learning rate and the gradient are replaced by 0.
-    """
-    length = norm(p.gradient, p.size, p.aside)
+    """Update the weights by the clipped gradient; return whether the loss and the gradient are finite."""
+    length = norm(p.gradient, p.size, p.scratch)
     limit = numbers(p.limit, p.agents)[k]
     factor = min(limit / (length + float32(1e-6)), float32(1.0))
     fine = math.isfinite(metrics[LOSS * p.agents + k] + length)
     metrics[NORM * p.agents + k] = length if fine else float32(np.nan)
     metrics[CLIPPED * p.agents + k] = length * factor
-    rate = numbers(p.rate, p.agents)[k]
-    if not fine:
-        rate = float32(0.0)
-        numbers(p.gradient, p.size)[:] = float32(0.0)
-        factor = float32(0.0)
-    count = numbers(p.count, p.agents)
-    count[k] += float32(1.0)
-    place, epsilon = 4 * k * p.size, outcomes(p.epsilon, 1)[0]
-    if p.rule == ADAM:
-        adam(p.weights + place, p.first + place, p.second + place, p.gradient, p.size, factor, rate, count[k], epsilon)
-    elif p.rule == RMSPROP:
-        rmsprop(p.weights + place, p.second + place, p.gradient, p.size, factor, rate, epsilon)
-    else:
-        sgd(p.weights + place, p.gradient, p.size, factor, rate)
+    optimizer_step(p, p.rule, p.agents, k, p.gradient, factor, fine)
     return fine
 
 

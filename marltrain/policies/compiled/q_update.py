@@ -17,7 +17,7 @@ from marltrain.policies.backends.base import Backend, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of
 from marltrain.policies.compiled.network import largest, tell, widths_of
 from marltrain.policies.compiled.optimizers import LANES, RULES, SLOTS
-from marltrain.policies.compiled.q_kernel import LEARN, METRICS, learn, learning, targets_follow
+from marltrain.policies.compiled.q_kernel import METRICS, Q_STEP, step, step_at, targets_follow
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.weights import Weights
 
@@ -28,7 +28,7 @@ _COLUMNS = {"obs": np.float32, "action": np.int64, "reward": np.float32, "discou
 class QStep:
     """A `GradientStep` of Q-values in compiled code, in place on the arrays of the framework.
 
-    told: [1] LEARN, the arguments of the kernel.  metrics: the names of the metrics.
+    told: [1] Q_STEP, the arguments of the kernel.  metrics: the names of the metrics.
     limit, rate: the indices of the largest norm and the learning rate among the hyperparameters.
     """
 
@@ -55,7 +55,7 @@ class QStep:
         self._due = np.ones(self.agents, bool)
         self._widths = [plan.layout.vector_size, *widths_of(plan)]
         self._room: list[Array] = []
-        self.told = np.zeros(1, LEARN)
+        self.told = np.zeros(1, Q_STEP)
         told = self.told[0]
         tell(told, plan)
         told["agents"], told["double"], told["rule"] = self.agents, double, RULES[rule]
@@ -74,7 +74,7 @@ class QStep:
         told = self.told[0]
         told["limit"], told["rate"] = address_of(hyper[self.limit]), address_of(hyper[self.rate])
         told["metrics"] = address_of(self._measured)
-        _learn()(self.address)
+        _step()(self.address)
         return self.backend.tensor(self._measured.copy())
 
     def place(self, due: Array, **columns: Array | None) -> None:
@@ -103,9 +103,9 @@ class QStep:
         widths, size = self._widths, python_function(largest)  # not compiled: compilation takes longer than these calls
         most = max(size(rows, *pair) for pair in itertools.pairwise(widths))
         sizes = {
-            "into": rows * sum(widths[1:]), "following": rows * sum(widths[1:]),
-            "turned": int(self.told[0]["size"]), "gradient": int(self.told[0]["size"]), "aims": rows,
-            "zeros": max(widths), "aside": max(LANES, most),
+            "activations": rows * sum(widths[1:]), "next_activations": rows * sum(widths[1:]),
+            "transposed": int(self.told[0]["size"]), "gradient": int(self.told[0]["size"]), "targets": rows,
+            "zeros": max(widths), "scratch": max(LANES, most),
         }  # fmt: skip
         made = {name: np.zeros(size, np.float32) for name, size in sizes.items()}
         self._room, self.rows = list(made.values()), rows
@@ -126,22 +126,22 @@ class QSteps(GradientSteps):
 
 
 @compiled
-def learn_once(address: int) -> None:
-    """Make the gradient step of the LEARN at an address."""
-    learn(learning(address))
+def step_once(address: int) -> None:
+    """Make the gradient step of the Q_STEP at an address."""
+    step(step_at(address))
 
 
 @compiled
 def follow_once(address: int, shares: int) -> None:
-    """Update the target networks of the LEARN at an address."""
-    targets_follow(learning(address), shares)
+    """Update the target networks of the Q_STEP at an address."""
+    targets_follow(step_at(address), shares)
 
 
 @functools.cache
-def _learn() -> Any:
-    return program(learn_once, LEARN)
+def _step() -> Any:
+    return program(step_once, Q_STEP)
 
 
 @functools.cache
 def _follow() -> Any:
-    return program(follow_once, LEARN)
+    return program(follow_once, Q_STEP)

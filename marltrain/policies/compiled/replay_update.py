@@ -61,7 +61,7 @@ class CompiledUpdates:
         self._told = np.zeros(1, UPDATE)
         told, names = self._told[0], moves.names
         self._gamma = names.index("gamma")
-        told["learn"], told["reading"] = moves.address, self._reading.address
+        told["step"], told["reading"] = moves.address, self._reading.address
         told["agents"], told["settings"] = moves.agents, len(names)
         told["limit"], told["rate"] = moves.limit, moves.rate
         told["exploring"] = names.index("epsilon") if "epsilon" in names else -1

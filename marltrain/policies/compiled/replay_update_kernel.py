@@ -10,13 +10,13 @@ import numpy as np
 from marltrain.addresses import copy, record_at, wholes
 from marltrain.compiling import compiled, program
 from marltrain.policies.compiled.acting import ACT, record
-from marltrain.policies.compiled.q_kernel import LEARN, METRICS, learn, learning, targets_follow
+from marltrain.policies.compiled.q_kernel import METRICS, Q_STEP, step, step_at, targets_follow
 from marltrain.policies.compiled.replay_kernel import READING, draw, read, reading_at
 
 _ONE = (
     "rounds", "after", "updates",  # R rounds: batch steps of the plan before each [R]; updates of each [R]
     "begun",  # batch steps of the plan made before the call
-    "unit", "learn", "reading",  # addresses of an ACT, a LEARN and a READING
+    "unit", "step", "reading",  # addresses of an ACT, a Q_STEP and a READING
     "agents", "settings", "limit", "rate", "exploring",  # K, H; indices among the H hyperparameters, -1: none
     "hyper", "gamma", "share", "metrics",  # float32 [R, H, K], float64 [R, K]; per update: float32 [K], [4, K]
     "round", "made", "broken",  # rounds and updates made so far; whether the last update's loss was not finite
@@ -41,7 +41,7 @@ def is_due(u: Any, steps: int) -> bool:
 def update(address: int, now: int) -> int:
     """Make the next round of the UPDATE at an address; return 0. now: the batch step of the newest row."""
     u = updates_at(address)
-    p, r, each = learning(u.learn), reading_at(u.reading), 4 * u.agents
+    p, r, each = step_at(u.step), reading_at(u.reading), 4 * u.agents
     hyper = u.hyper + u.round * u.settings * each
     p.limit, p.rate = hyper + u.limit * each, hyper + u.rate * each
     r.gamma = u.gamma + 8 * u.round * u.agents
@@ -53,7 +53,7 @@ def update(address: int, now: int) -> int:
         p.metrics = u.metrics + METRICS * each * u.made
         draw(r, now)
         read(r)
-        fine = learn(p)
+        fine = step(p)
         targets_follow(p, u.share + each * u.made)
         u.made += 1
         if not fine:
@@ -65,4 +65,4 @@ def update(address: int, now: int) -> int:
 @functools.cache
 def update_program() -> Any:
     """Return the compiled `update`, from the disk cache if it is there."""
-    return program(update, ACT, LEARN, READING, UPDATE)
+    return program(update, ACT, Q_STEP, READING, UPDATE)

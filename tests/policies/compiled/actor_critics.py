@@ -19,15 +19,15 @@ from marltrain.policies.compiled.ppo_kernel import (
     CLIP_SHARE,
     CRITIC_LOSS,
     ENTROPY,
-    IMPROVE,
     KL,
     LOSS,
     METRICS,
     PART,
+    PPO_UPDATE,
     ROOM,
     gradient,
-    improve,
     move,
+    update,
 )
 from marltrain.policies.compiled.ppo_update import give_way
 from marltrain.policies.networks import MLP, Head, Plan
@@ -78,7 +78,7 @@ class Agents:
         counts = {"tickets": 1, "done": agents, "moved": agents}
         self.written |= {name: Place(np.zeros(size), 77, np.int64) for name, size in counts.items()}
         assert not of
-        self.all = np.zeros(1, IMPROVE)
+        self.all = np.zeros(1, PPO_UPDATE)
         told = self.told = self.all[0]
         told["agents"], told["of"], told["rule"], told["normalize"] = agents, rows, rule, normalize
         told["clipped"], told["passes"], told["columns"] = "value_clip" in self.read, self.passes, columns
@@ -111,8 +111,8 @@ class Agents:
         for t, one in enumerate(rooms):
             most = max(largest(rows, *pair) for pair in pairwise(widths))
             self.read[f"zeros/{t}"] = given(np.zeros(max(widths)))
-            sizes = {"x": rows * 2, "into": rows * sum(widths[1:]), "turned": int(self.parts[ACTOR]["size"]),
-                     "aside": max(LANES, most)}  # fmt: skip
+            sizes = {"x": rows * 2, "activations": rows * sum(widths[1:]), "transposed": int(self.parts[ACTOR]["size"]),
+                     "scratch": max(LANES, most)}  # fmt: skip
             self.written |= {f"{name}/{t}": room(size) for name, size in sizes.items()}
             one["zeros"] = self.read[f"zeros/{t}"].at
             for name in sizes:
@@ -140,13 +140,13 @@ class Agents:
         self["actor/gradient"][k], self["critic/gradient"][k] = actor, critic
         for place in (ACTOR_LOSS, CRITIC_LOSS, ENTROPY):
             self["metrics"][0, place, k] = losses.get(place, 0)
-        move(self.told, 0, k, self.rooms[0]["aside"])
+        move(self.told, 0, k, self.rooms[0]["scratch"])
         self.watch()
         return self["metrics"][0, :, k]
 
     def run(self, *threads):
         """Make all passes, in a thread each; `threads` are their numbers."""
-        several = [threading.Thread(target=_improve, args=(address_of(self.all), thread)) for thread in threads]
+        several = [threading.Thread(target=_update, args=(address_of(self.all), thread)) for thread in threads]
         for one in several:
             one.start()
         for one in several:
@@ -161,7 +161,7 @@ class Agents:
         return {"metrics": self["metrics"], **{f"{n}/{each}": self[f"{n}/{each}"] for n in NAMES for each in WEIGHTS}}
 
 
-_improve = program(improve, IMPROVE, PART, ROOM)
+_update = program(update, PPO_UPDATE, PART, ROOM)
 
 
 def plan_of(hidden, outputs):

@@ -13,19 +13,19 @@ from marltrain.layout import Layout
 from marltrain.policies.compiled.layers import RELU, TANH, layer_entry
 from marltrain.policies.compiled.network import (
     ACTIVATIONS,
+    activation_backward,
     add_rows,
-    add_turned,
-    add_weight_slopes,
+    add_transpose,
+    add_weight_gradient,
     backward,
     forward,
     largest,
     tell,
-    through,
-    turn,
-    turn_weights,
+    transpose,
+    transpose_weights,
     widths_of,
 )
-from marltrain.policies.compiled.q_kernel import LEARN
+from marltrain.policies.compiled.q_kernel import Q_STEP
 from marltrain.policies.networks import MLP, Head, Plan
 from tests.policies.compiled.test_layers import term_by_term
 
@@ -68,10 +68,10 @@ def room(*shape):
 def told_of(plan):
     """A record of a network.
 
-    It has a LEARN's fields, as where the code is used: of two records of which one begins as the other, numba may take
+    It has a Q_STEP's fields, as where the code is used: of two records of which one begins as the other, numba may take
     the one for the other.
     """
-    told = np.zeros(1, LEARN)[0]
+    told = np.zeros(1, Q_STEP)[0]
     tell(told, plan)
     return told
 
@@ -88,15 +88,15 @@ class Net:
         most = max(max(a * b, rows * a) for a, b in pairwise(widths))
         size = sum(a * b + b for a, b in pairwise(widths))
         self.x, self.weights, self.zeros = given(x), given(weights), given(np.zeros(max(widths)))
-        self.into, self.gradient, self.aside = room(rows * sum(widths[1:])), room(size), room(most)
-        self.turned = room(size)
+        self.activations, self.gradient, self.scratch = room(rows * sum(widths[1:])), room(size), room(most)
+        self.transposed = room(size)
         assert self.weights.numbers.size == size
 
     def forward(self):
         """The outputs [rows, choices]; the last layer's place is where they are said to be."""
-        at = forward(self.told, self.x.at, self.rows, self.weights.at, self.into.at)
-        first = (int(at) - self.into.at) // 4
-        outputs = self.into.numbers[first:]
+        at = forward(self.told, self.x.at, self.rows, self.weights.at, self.activations.at)
+        first = (int(at) - self.activations.at) // 4
+        outputs = self.activations.numbers[first:]
         assert outputs.size == self.rows * self.told["choices"]
         self.watch()
         return outputs.reshape(self.rows, -1)
@@ -105,14 +105,14 @@ class Net:
         """The gradient [size] by what `forward` left, added to what was there before."""
         self.forward()[...] = slopes
         self.gradient.numbers[...] = before
-        turn_weights(self.told, self.weights.at, self.turned.at)
-        backward(self.told, self.x.at, self.rows, self.turned.at, self.into.at, self.gradient.at, self.zeros.at,
-                 self.aside.at)  # fmt: skip
+        transpose_weights(self.told, self.weights.at, self.transposed.at)
+        work = self.activations.at, self.gradient.at, self.zeros.at, self.scratch.at
+        backward(self.told, self.x.at, self.rows, self.transposed.at, *work)
         self.watch()
         return self.gradient.numbers
 
     def watch(self):
-        for place in (self.into, self.gradient, self.aside, self.turned):
+        for place in (self.activations, self.gradient, self.scratch, self.transposed):
             place.assert_kept()
         for place in (self.x, self.weights, self.zeros):
             place.assert_unchanged()
@@ -179,7 +179,7 @@ def relu_net():
 def test_forward_by_hand():
     net = relu_net()
     assert net.forward().tolist() == [[4, 1, 0], [0, 4, -1], [0, 2, 1]]
-    assert net.into.numbers[:6].tolist() == [2, 0, 0, 3, 0, 1]  # what the hidden layer gives is left there
+    assert net.activations.numbers[:6].tolist() == [2, 0, 0, 3, 0, 1]  # what the hidden layer gives is left there
 
 
 def test_backward_by_hand():
@@ -267,7 +267,7 @@ def test_largest():
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 7), (5, 1), (3, 5), (7, 64)])
 def test_turn(rows, columns):
     source, made = given(np.arange(rows * columns).reshape(rows, columns)), room(columns, rows)
-    turn(source.at, rows, columns, made.at)
+    transpose(source.at, rows, columns, made.at)
     np.testing.assert_array_equal(made.numbers, source.numbers.T)
     made.assert_kept()
     source.assert_unchanged()
@@ -276,7 +276,7 @@ def test_turn(rows, columns):
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 7), (5, 1), (3, 5), (7, 64)])
 def test_add_turned(rows, columns):
     source, made = given(np.arange(rows * columns).reshape(rows, columns)), Place(np.ones((columns, rows)), UNTOUCHED)
-    add_turned(source.at, rows, columns, made.at)
+    add_transpose(source.at, rows, columns, made.at)
     np.testing.assert_array_equal(made.numbers, source.numbers.T + 1)
     made.assert_kept()
     source.assert_unchanged()
@@ -285,11 +285,11 @@ def test_add_turned(rows, columns):
 def test_turned_weights_lie_where_the_weights_do():
     """Each layer's transposed, by hand; where the biases are, nothing is written."""
     net = Net((2,), "relu", range(15), np.zeros((1, 2)), 3)
-    turn_weights(net.told, net.weights.at, net.turned.at)
-    turned = net.turned.numbers
-    assert turned[:4].tolist() == [0, 2, 1, 3]
-    assert turned[6:12].tolist() == [6, 9, 7, 10, 8, 11]
-    assert np.isnan(turned[[4, 5, 12, 13, 14]]).all()
+    transpose_weights(net.told, net.weights.at, net.transposed.at)
+    transposed = net.transposed.numbers
+    assert transposed[:4].tolist() == [0, 2, 1, 3]
+    assert transposed[6:12].tolist() == [6, 9, 7, 10, 8, 11]
+    assert np.isnan(transposed[[4, 5, 12, 13, 14]]).all()
     net.watch()
 
 
@@ -316,13 +316,13 @@ def test_through(size):
     results = np.resize([0, 0.5, -0.0, 2, 1e-30], size)
     slopes = np.resize([3, -4, 5, 6, 7, -1, 2], size)
     y, passed = Place(results, UNTOUCHED), given(slopes)
-    through(RELU, y.at, passed.at, size)
+    activation_backward(RELU, y.at, passed.at, size)
     np.testing.assert_array_equal(y.numbers, np.where(results > 0, slopes, 0))
     y.assert_kept()
     passed.assert_unchanged()
     results = np.resize([0, 0.5, -0.25, 1, -1], size)
     y = Place(results, UNTOUCHED)
-    through(TANH, y.at, passed.at, size)
+    activation_backward(TANH, y.at, passed.at, size)
     np.testing.assert_array_equal(y.numbers, slopes * (1 - results**2))
     y.assert_kept()
     passed.assert_unchanged()
@@ -340,15 +340,15 @@ def test_weight_slopes_are_sums_in_the_order_of_the_rows(rows, inputs, outputs):
     rng = np.random.default_rng([rows, inputs, outputs])
     x, slopes = given(rng.normal(size=(rows, inputs))), given(rng.normal(size=(rows, outputs)))
     before = rng.normal(size=(inputs, outputs)).astype(np.float32)
-    made, aside = Place(before, UNTOUCHED), room(largest(rows, inputs, outputs))
+    made, scratch = Place(before, UNTOUCHED), room(largest(rows, inputs, outputs))
     zeros = given(np.zeros(max(inputs, outputs)))
-    add_weight_slopes(ANY.told, x.at, rows, inputs, slopes.at, outputs, made.at, zeros.at, aside.at)
+    add_weight_gradient(ANY.told, x.at, rows, inputs, slopes.at, outputs, made.at, zeros.at, scratch.at)
     if (rows, inputs, outputs) in NARROW:  # they are added up apart
         expected = before + term_by_term(x.numbers.T, slopes.numbers, zeros.numbers[:outputs])
     else:
         expected = term_by_term(x.numbers.T, slopes.numbers, before)
     np.testing.assert_array_equal(made.numbers, expected)
-    for place in (made, aside):
+    for place in (made, scratch):
         place.assert_kept()
     for place in (x, slopes, zeros):
         place.assert_unchanged()
@@ -360,7 +360,7 @@ def test_weight_slopes_by_hand():
         ([[1, 2], [3, 4], [5, 6]], [[1], [0], [-2]], [[100 + 1 - 10], [100 + 2 - 12]]),
         ([[1], [3], [5]], [[1, 2], [0, 1], [-2, 0]], [[100 + 1 - 10, 100 + 2 + 3]]),
     ):
-        left, right, zeros, aside = given(x), given(slopes), given([0, 0]), room(6)
+        left, right, zeros, scratch = given(x), given(slopes), given([0, 0]), room(6)
         made = Place(np.full(np.shape(expected), 100), UNTOUCHED)
-        add_weight_slopes(ANY.told, left.at, 3, len(x[0]), right.at, len(slopes[0]), made.at, zeros.at, aside.at)
+        add_weight_gradient(ANY.told, left.at, 3, len(x[0]), right.at, len(slopes[0]), made.at, zeros.at, scratch.at)
         assert made.numbers.tolist() == expected

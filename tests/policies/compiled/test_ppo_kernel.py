@@ -18,13 +18,13 @@ from marltrain.policies.compiled.ppo_kernel import (
     advantages,
     evaluate,
     gather,
-    improving,
     log_softmax,
     move,
     part_of,
-    policy_slopes,
-    rule_out,
-    value_slopes,
+    policy_gradient,
+    update_at,
+    value_gradient,
+    zero_illegal,
 )
 from tests.policies.compiled.actor_critics import ACTOR, CRITIC, NAMES, Agents, exact, some, three
 from tests.policies.compiled.test_network import UNTOUCHED, Place, given, leaf_of, outputs_of, room
@@ -45,7 +45,7 @@ def test_metrics_are_in_their_places():
 
 def test_records_lie_at_their_addresses():
     one = Agents(rows=7)
-    assert improving(address_of(one.all))["of"] == 7
+    assert update_at(address_of(one.all))["of"] == 7
     assert [part_of(one.told, which)["choices"] for which in range(2)] == [3, 1]
 
 
@@ -89,9 +89,9 @@ def test_log_probabilities_where_no_action_is_legal():
 
 def test_ruled_out():
     slopes, mask = Place([1, 2, 3, 4, 5], UNTOUCHED), Place([1, 0, 1, 0, 0], True, np.bool_)
-    rule_out(slopes.numbers, 0)
+    zero_illegal(slopes.numbers, 0)
     assert slopes.numbers.tolist() == [1, 2, 3, 4, 5]
-    rule_out(slopes.numbers, mask.at)
+    zero_illegal(slopes.numbers, mask.at)
     assert slopes.numbers.tolist() == [1, 0, 3, 0, 0]
     slopes.assert_kept()
 
@@ -149,7 +149,7 @@ def slopes_of_policy(of, logits, *, centre=0.0, scale=1.0, sums=(0.0, 0.0, 0.0, 
     """The slopes [rows, 3], and the sums."""
     agents, order = of
     out = Place(logits, UNTOUCHED)
-    made = policy_slopes(agents.told, 1, np.array(order), SHARE.astype(F), out.at, 3, centre, scale, sums)
+    made = policy_gradient(agents.told, 1, np.array(order), SHARE.astype(F), out.at, 3, centre, scale, sums)
     out.assert_kept()
     agents.watch()
     return out.numbers, made
@@ -222,7 +222,7 @@ def test_an_action_that_was_illegal_gets_no_slope(allowed):
     assert of[1][4] == 1
     of[0].read["log_prob"].numbers[1, 1] = 0
     slopes = Place(LOGITS, UNTOUCHED)
-    policy_slopes(of[0].told, 1, of[1], SHARE.astype(F), slopes.at, 3, 0.0, 1.0, (0.0, 0.0, 0.0, 0.0))
+    policy_gradient(of[0].told, 1, of[1], SHARE.astype(F), slopes.at, 3, 0.0, 1.0, (0.0, 0.0, 0.0, 0.0))
     assert (slopes.numbers[4][np.array(allowed) == 0] == 0).all()
     assert (slopes.numbers[0] != 0).all()
 
@@ -249,7 +249,7 @@ def test_slopes_of_the_critic_by_hand(clipped):
     own = {"value": [nothing, OLD[back]], "value_clip": [np.nan, 0.5]} if clipped else {}
     both = Agents(2, 7, target=[nothing, AIM[back]], value_coef=[np.nan, 0.5], **own)
     out = Place(VALUED, UNTOUCHED)
-    sums = value_slopes(both.told, 1, order, WEIGHED.astype(F), out.at, (3.0, 0.0, 0.0, 0.0))
+    sums = value_gradient(both.told, 1, order, WEIGHED.astype(F), out.at, (3.0, 0.0, 0.0, 0.0))
     np.testing.assert_allclose(out.numbers, 0.5 * WEIGHED * passed, rtol=1e-6)
     np.testing.assert_allclose(sums, [3 + (0.5 * WEIGHED * error**2).sum(), 0, 0, 0], rtol=1e-6)
     out.assert_kept()
@@ -377,7 +377,7 @@ def test_passes_follow_each_other(rule):
             each["actor/gradient"][k], each["critic/gradient"][k] = gradients
             for place, value in metrics.items():
                 each["metrics"][number, place, k] = value
-            move(each.told, number, k, each.rooms[0]["aside"])
+            move(each.told, number, k, each.rooms[0]["scratch"])
     for name, values in each.result().items():
         np.testing.assert_allclose(made[name], values, rtol=1e-5, atol=1e-5, err_msg=name)
     assert made["actor/count"].tolist() == [6] * 3

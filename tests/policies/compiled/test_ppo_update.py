@@ -240,7 +240,7 @@ def test_threads_make_the_same_bits(kind, monkeypatch):
 
 
 def test_there_is_room_for_each_thread():
-    """For a block of rows of the observations and of all layers, weights turned, zeros, and the largest matrix."""
+    """For a block of rows of the observations and of all layers, weights transposed, zeros, and the largest matrix."""
     learner = learner_of(network=MLP((3, 64)), critic_network=MLP((300,)))
     parts = list(learner.passes.made[0]._networks.values())
     assert all(type(part) is NetworkPart for part in parts)

@@ -12,17 +12,17 @@ from marltrain.policies.compiled.network import tell
 from marltrain.policies.compiled.optimizers import ADAM, LANES, RMSPROP, RULES, SGD
 from marltrain.policies.compiled.q_kernel import (
     CLIPPED,
-    LEARN,
     LOSS,
     MEAN,
     METRICS,
     NORM,
-    aim,
-    learn,
-    learning,
+    Q_STEP,
+    loss_gradient,
     move,
-    slopes,
+    step,
+    step_at,
     targets_follow,
+    write_targets,
 )
 from marltrain.policies.networks import MLP, Head, Plan
 from tests.policies.compiled.test_acting_by_hand import IDENTITY
@@ -46,7 +46,7 @@ class Agents:
     def __init__(self, weights, target=None, *, rows=1, rule=SGD, double=False, due=None, limit=None, rate=None, **of):
         agents = len(weights)
         plan = Plan(MLP(()), Layout(spaces.Box(-9, 9, (2,), np.float32)), [Head(3)])
-        self.told: Any = np.zeros(1, LEARN)[0]
+        self.told: Any = np.zeros(1, Q_STEP)[0]
         tell(self.told, plan)
         self.read = {
             "obs": np.zeros((agents, rows, 2)), "next_obs": np.zeros((agents, rows, 2)),
@@ -59,8 +59,8 @@ class Agents:
             "weights": weights, "target": weights if target is None else target, "first": np.zeros((agents, 9)),
             "second": np.zeros((agents, 9)), "count": np.zeros(agents),
         }  # fmt: skip
-        sizes = {"metrics": (4, agents), "into": 3 * rows, "following": 3 * rows, "gradient": 9, "aims": rows,
-                 "turned": 9, "aside": max(LANES, 6, 2 * rows)}  # fmt: skip
+        sizes = {"metrics": (4, agents), "activations": 3 * rows, "next_activations": 3 * rows, "gradient": 9,
+                 "targets": rows, "transposed": 9, "scratch": max(LANES, 6, 2 * rows)}  # fmt: skip
         self.read = {name: given(values) for name, values in self.read.items()}
         self.written = {name: Place(values, UNTOUCHED) for name, values in self.written.items()}
         self.written |= {name: room(*np.atleast_1d(size)) for name, size in sizes.items()}
@@ -91,15 +91,15 @@ class Agents:
         """What each agent's values aim at, [K, B]."""
         made = []
         for k in range(self.told["agents"]):
-            aim(self.told, k)
-            made.append(self["aims"].tolist())
+            write_targets(self.told, k)
+            made.append(self["targets"].tolist())
             self.watch()
         return made
 
     def slopes(self, k, aims):
         """The gradient [9] of one agent's loss."""
-        self["aims"][:] = aims
-        slopes(self.told, k, self["metrics"].reshape(-1))
+        self["targets"][:] = aims
+        loss_gradient(self.told, k, self["metrics"].reshape(-1))
         self.watch()
         return self["gradient"].tolist()
 
@@ -117,9 +117,9 @@ def test_metrics_are_in_their_places():
 
 
 def test_a_record_lies_at_its_address():
-    told = np.zeros(1, LEARN)
+    told = np.zeros(1, Q_STEP)
     told["rows"] = 7
-    assert learning(address_of(told))["rows"] == 7
+    assert step_at(address_of(told))["rows"] == 7
 
 
 # What values aim at ---------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def three(due, rewards=(0, 0, 0)):
 def test_a_pass_of_all():
     """Errors 1, 2 and 3: slopes of 1 by the bias alone."""
     all_three = three([True, True, True])
-    assert learn(all_three.told) is True
+    assert step(all_three.told) is True
     all_three.watch()
     assert all_three["weights"].tolist() == [biases(0.5, 0, 0), biases(0, 1.75, 0), biases(0, 0, 2.875)]
     expected = np.array([[0.5, 1.5, 2.5], [1, 2, 3], [1, 1, 1], [1, 1, 1]])
@@ -294,7 +294,7 @@ def test_a_pass_of_all():
 def test_who_is_not_due_is_left_alone():
     some = three([False, True, False])
     before = {name: some[name].copy() for name in ("weights", "target", "first", "second", "count")}
-    assert learn(some.told) is True
+    assert step(some.told) is True
     some.watch()
     for name, array in before.items():
         np.testing.assert_array_equal(some[name][[0, 2]], array[[0, 2]], err_msg=name)
@@ -309,18 +309,18 @@ def test_one_that_is_not_finite_is_told_and_holds_up_no_other(wrong):
     rewards[wrong] = np.inf
     all_three = three([True, True, True], rewards)
     before = all_three["weights"].copy()
-    assert learn(all_three.told) is False
+    assert step(all_three.told) is False
     all_three.watch()
     stayed = (all_three["weights"] == before).all(1)
     assert stayed.tolist() == [k == wrong for k in range(3)]
     assert np.isnan(all_three["metrics"][NORM]).tolist() == stayed.tolist()
-    assert learn(three([k != wrong for k in range(3)], rewards).told) is True  # who is not due is not looked at
+    assert step(three([k != wrong for k in range(3)], rewards).told) is True  # who is not due is not looked at
 
 
 def test_a_pass_aims_by_the_target_and_keeps_it():
     """0 + 0.5 * 7 by the target, against 1; the weights of the target stay as they are."""
     one = Agents([biases(1, 0, 0)], [biases(5, 6, 7)], discount=[[0.5]])
-    learn(one.told)
+    step(one.told)
     assert one["metrics"][:2, 0].tolist() == [2, 1]
     assert one["weights"][0].tolist() == biases(1.5, 0, 0)
     assert one["target"][0].tolist() == biases(5, 6, 7)

@@ -244,7 +244,7 @@ def test_metrics_are_not_overwritten_by_the_next_pass():
     ],
 )
 def test_there_is_room_for_a_pass(hidden, rows, needed):
-    """For two networks' outputs, weights turned, a gradient, what is aimed at, zeros, and the largest matrix."""
+    """For two networks' outputs, weights transposed, a gradient, what is aimed at, zeros, and the largest matrix."""
     native, _ = learners(network=MLP(hidden))
     for count in (2 * rows, rows):
         native.update(
