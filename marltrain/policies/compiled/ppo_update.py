@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -13,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from marltrain.addresses import address_of, record_at
-from marltrain.compiling import compiled, program, python_function
+from marltrain.compiling import compiled, program
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import Backend, Forward, Network, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of
-from marltrain.policies.compiled.network import largest, tell, widths_of
-from marltrain.policies.compiled.optimizers import LANES, RULES, SLOTS
+from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.compiled.ppo_kernel import BLOCK, METRICS, PART, PPO_UPDATE, ROOM, evaluate, update
+from marltrain.policies.compiled.trained_network import TrainedNetwork, allocate
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.minibatches import Dealt
 
@@ -37,39 +36,13 @@ def give_way() -> int:
     return ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
 
 
-class NetworkPart:
-    """One network of a gradient step: its arguments for compiled code, in a row of PART.
-
-    told: the row.  widths: sizes of the observation and of each layer's outputs.
-    """
-
-    def __init__(self, told: Any, network: StackedNetwork, optimizer: Optimizer, rule: str, backend: Backend) -> None:
-        """Write the constant fields of `told`."""
-        plan = network.plan
-        tell(told, plan)
-        self.told, self.widths, self.agents = told, [plan.layout.vector_size, *widths_of(plan)], network.num_agents
-        moments = {name: backend.numpy(value) for name, value in optimizer.state().items()}
-        weights, epsilon = network.numbers(), np.array([optimizer.epsilon])
-        gradient = np.zeros(weights.shape, np.float32)
-        self._kept = weights, gradient, epsilon, *moments.values()  # keeps them alive: compiled code has only addresses
-        told["weights"], told["gradient"], told["epsilon"] = map(address_of, (weights, gradient, epsilon))
-        for name in (*SLOTS[rule], "count"):
-            told[name] = address_of(moments[name])
-
-
 class Rooms:
     """Work arrays of threads, [threads] ROOM at an address, large enough for each of some networks."""
 
-    def __init__(self, parts: Sequence[NetworkPart]) -> None:
+    def __init__(self, parts: Sequence[TrainedNetwork]) -> None:
         """Compute the sizes of one thread's arrays."""
-        size = python_function(largest)  # not compiled: compilation takes longer than these calls
-        most = max(size(BLOCK, *pair) for part in parts for pair in itertools.pairwise(part.widths))
-        self._sizes = {
-            "x": BLOCK * max(part.widths[0] for part in parts),
-            "activations": BLOCK * max(sum(part.widths[1:]) for part in parts),
-            "transposed": max(int(part.told["size"]) for part in parts),
-            "zeros": max(max(part.widths) for part in parts), "scratch": max(LANES, most),
-        }  # fmt: skip
+        sizes = [{"x": BLOCK * part.widths[0], **part.work_sizes(BLOCK)} for part in parts]
+        self._sizes = {name: max(each[name] for each in sizes) for name in sizes[0]}
         self._arrays: list[Array] = []
         self._told = np.zeros(0, ROOM)
 
@@ -78,10 +51,7 @@ class Rooms:
         if len(self._told) < threads:
             self._told, self._arrays = np.zeros(threads, ROOM), []
             for told in self._told:
-                made = {name: np.zeros(size, np.float32) for name, size in self._sizes.items()}
-                self._arrays += made.values()
-                for name, array in made.items():
-                    told[name] = address_of(array)
+                self._arrays += allocate(told, self._sizes)
         return address_of(self._told)
 
 
@@ -105,7 +75,7 @@ class PPOUpdate:
         )  # fmt: skip
         self._parts = np.zeros(2, PART)
         self._networks = {
-            name: NetworkPart(told, nets[name], optimizers[name], rule, backend)
+            name: TrainedNetwork(told, nets[name], optimizers[name], rule, backend)
             for name, told in zip(phase.trains, self._parts, strict=True)
         }
         actor, _ = self._networks.values()

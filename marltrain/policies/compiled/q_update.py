@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from marltrain.addresses import address_of
-from marltrain.compiling import compiled, program, python_function
+from marltrain.compiling import compiled, program
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import Backend, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of
-from marltrain.policies.compiled.network import largest, tell, widths_of
-from marltrain.policies.compiled.optimizers import LANES, RULES, SLOTS
+from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.compiled.q_kernel import METRICS, Q_STEP, step, step_at, targets_follow
+from marltrain.policies.compiled.trained_network import TrainedNetwork, allocate
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.weights import Weights
 
@@ -43,26 +42,17 @@ class QStep:
         self.phase, self.backend = phase, backend
         self.names, (name,) = algorithm.numbers(), phase.trains
         self.metrics = ("loss/total", "q_mean", f"grad_norm/{name}", f"grad_norm_clipped/{name}")
-        network, optimizer, rule = nets[name], optimizers[name], algorithm.settings.optimizer
-        plan = network.plan
-        self.agents, self.rows = network.num_agents, 0
-        moments = {slot: backend.numpy(value) for slot, value in optimizer.state().items()}
-        weights, target = network.numbers(), nets[f"target_{name}"].numbers()
-        self._kept = weights, target, *moments.values()  # keeps them alive: compiled code has only addresses
+        self.told = np.zeros(1, Q_STEP)
+        told, rule = self.told[0], algorithm.settings.optimizer
+        self._network = TrainedNetwork(told, nets[name], optimizers[name], rule, backend)
+        self.agents, self._widths, self.rows = self._network.agents, self._network.widths, 0
+        self._target = nets[f"target_{name}"].numbers()  # keeps it alive: compiled code has only addresses
         self.limit, self.rate = map(self.names.index, ("max_grad_norm", algorithm.rate_name(name)))
-        self._epsilon = np.array([optimizer.epsilon])
         self._measured = np.zeros((METRICS, self.agents), np.float32)
         self._due = np.ones(self.agents, bool)
-        self._widths = [plan.layout.vector_size, *widths_of(plan)]
-        self._room: list[Array] = []
-        self.told = np.zeros(1, Q_STEP)
-        told = self.told[0]
-        tell(told, plan)
+        self._work: list[Array] = []
         told["agents"], told["double"], told["rule"] = self.agents, double, RULES[rule]
-        told["weights"], told["target"] = address_of(weights), address_of(target)
-        for slot in (*SLOTS[rule], "count"):
-            told[slot] = address_of(moments[slot])
-        told["epsilon"], told["due"] = address_of(self._epsilon), address_of(self._due)
+        told["target"], told["due"] = address_of(self._target), address_of(self._due)
         self.address = address_of(self.told)
 
     def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
@@ -89,7 +79,9 @@ class QStep:
             for name, array in {"reward": reward, **columns}.items()
         }
         if rows != self.rows:
-            self._make_room(rows)
+            sizes = self._network.work_sizes(rows)
+            self._work = allocate(self.told[0], {**sizes, "next_activations": sizes["activations"], "targets": rows})
+            self.told["rows"] = self.rows = rows
         self._due[...] = due
         for name, place in places.items():
             self.told["share" if name == "weight" else name] = place
@@ -98,20 +90,6 @@ class QStep:
         """Move the target networks towards the online networks by shares [K]."""
         shares = share.astype(np.float32)
         _follow()(self.address, address_of(shares))
-
-    def _make_room(self, rows: int) -> None:
-        widths, size = self._widths, python_function(largest)  # not compiled: compilation takes longer than these calls
-        most = max(size(rows, *pair) for pair in itertools.pairwise(widths))
-        sizes = {
-            "activations": rows * sum(widths[1:]), "next_activations": rows * sum(widths[1:]),
-            "transposed": int(self.told[0]["size"]), "gradient": int(self.told[0]["size"]), "targets": rows,
-            "zeros": max(widths), "scratch": max(LANES, most),
-        }  # fmt: skip
-        made = {name: np.zeros(size, np.float32) for name, size in sizes.items()}
-        self._room, self.rows = list(made.values()), rows
-        self.told["rows"] = rows
-        for name, array in made.items():
-            self.told[name] = address_of(array)
 
 
 class QSteps(GradientSteps):

@@ -13,7 +13,8 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.policies.backends import make_backend
 from marltrain.policies.compiled.ppo_kernel import BLOCK, METRICS, ROOM
-from marltrain.policies.compiled.ppo_update import NetworkPart, PPOUpdates, Rooms, give_way
+from marltrain.policies.compiled.ppo_update import PPOUpdates, Rooms, give_way
+from marltrain.policies.compiled.trained_network import TrainedNetwork
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.minibatches import Minibatches
@@ -243,7 +244,7 @@ def test_there_is_room_for_each_thread():
     """For a block of rows of the observations and of all layers, weights transposed, zeros, and the largest matrix."""
     learner = learner_of(network=MLP((3, 64)), critic_network=MLP((300,)))
     parts = list(learner.passes.made[0]._networks.values())
-    assert all(type(part) is NetworkPart for part in parts)
+    assert all(type(part) is TrainedNetwork for part in parts)
     assert [part.widths for part in parts] == [[5, 3, 64, 5], [5, 300, 1]]
     rooms = Rooms(parts)
     first, again, more = rooms.of(2), rooms.of(1), rooms.of(3)
