@@ -154,10 +154,10 @@ class PPOUpdate:
         """Return the outputs of a network for observations [K, B, ...] as a list of one tensor [K, B, outputs]."""
         part, seen = self._networks[name], np.ascontiguousarray(self.backend.numpy(obs))
         rows = seen.shape[1]
-        made = np.empty((self.agents, rows, part.widths[-1]), np.float32)
+        outputs = np.empty((self.agents, rows, part.widths[-1]), np.float32)
         x = place_of("obs", seen, np.float32, (self.agents, rows, self._width))
-        _evaluate()(address_of(part.told), self._rooms.of(1), self.agents, x, rows, address_of(made))
-        return [self.backend.tensor(made)]
+        _evaluate()(address_of(part.told), self._rooms.of(1), self.agents, x, rows, address_of(outputs))
+        return [self.backend.tensor(outputs)]
 
     def _place(self, columns: Mapping[str, Any]) -> list[Array | None]:
         """Write the addresses of the rollout's arrays; return the arrays, which the caller must keep."""
@@ -179,24 +179,24 @@ class PPOUpdates(GradientSteps):
     """The gradient steps of an update over a rollout, made in one call of compiled code."""
 
     at_once = True
-    made: list[PPOUpdate]
+    steps: list[PPOUpdate]
 
     def networks(self, nets: Mapping[str, Network]) -> dict[str, Forward]:
         """See `GradientSteps`."""
-        (one,) = self.made
+        (one,) = self.steps
         return {**nets, **{name: functools.partial(one.evaluate, name) for name in one.phase.trains}}
 
     def close(self) -> None:
         """See `GradientSteps`."""
-        self.made[0].close()
+        self.steps[0].close()
 
 
 @compiled
-def evaluate_agents(network: int, room: int, agents: int, x: int, rows: int, made: int) -> None:
-    """Write the outputs of each agent's network for x [K, rows, width] to `made` [K, rows, choices]."""
+def evaluate_agents(network: int, room: int, agents: int, x: int, rows: int, outputs: int) -> None:
+    """Write the outputs of each agent's network for x [K, rows, width] to `outputs` [K, rows, choices]."""
     n, own = record_at(network, PART), record_at(room, ROOM)
     for k in range(agents):
-        evaluate(n, own, k, x + 4 * k * rows * n.width, rows, made + 4 * k * rows * n.choices)
+        evaluate(n, own, k, x + 4 * k * rows * n.width, rows, outputs + 4 * k * rows * n.choices)
 
 
 @functools.cache

@@ -96,11 +96,11 @@ class QSteps(GradientSteps):
     """The single gradient step of a learner in compiled code, which also updates the target networks."""
 
     native = True
-    made: list[QStep]
+    steps: list[QStep]
 
     def follow(self, weights: Weights, share: Array) -> None:
         """See `GradientSteps`."""
-        self.made[0].follow(share)
+        self.steps[0].follow(share)
 
 
 @compiled

@@ -96,13 +96,13 @@ class GradientSteps:
     native = False
     at_once = False
 
-    def __init__(self, made: Sequence[Any]) -> None:
+    def __init__(self, steps: Sequence[Any]) -> None:
         """Store the function of each phase, (columns, numbers, due) -> metrics [M, K], or the one of `at_once`."""
-        self.made = list(made)
+        self.steps = list(steps)
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the functions of the phases."""
-        return iter(self.made)
+        return iter(self.steps)
 
     def begin(self, weights: Weights) -> None:
         """Prepare the passes of an update."""
@@ -139,14 +139,14 @@ class MeanMetrics:
 
     def result(self) -> dict[str, Array]:
         """Return the means [K]; NaN for an agent without an active pass."""
-        made: dict[str, Array] = {}
+        means_by_name: dict[str, Array] = {}
         for one, seen in self.seen.items():
             if len(seen) == 1 and np.count_nonzero(seen[0][1]) == len(seen[0][1]):  # the usual off-policy case
-                made.update(zip(one.metrics, self.backend.numpy(seen[0][0]).astype(np.float64), strict=True))
+                means_by_name.update(zip(one.metrics, self.backend.numpy(seen[0][0]).astype(np.float64), strict=True))
                 continue
             values = np.stack([self.backend.numpy(value) for value, _ in seen]).astype(np.float64)
             active = np.stack([active for _, active in seen])[:, None]
             total, count = np.where(active, values, 0.0).sum(0), active.sum(0)
             means = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-            made.update(zip(one.metrics, means, strict=True))
-        return made
+            means_by_name.update(zip(one.metrics, means, strict=True))
+        return means_by_name

@@ -221,10 +221,10 @@ def test_threads_make_the_same_bits(kind, monkeypatch):
     one, rng = learner_of(**KINDS[kind]), np.random.default_rng(6)
     rollouts = [rollout_of(rng, counts, masked=True) for counts in ([150, 90, 31], *COUNTS)]
     measured = [update(rollout, one)[0] for rollout in rollouts]
-    assert one.passes.made[0]._pool is None
+    assert one.passes.steps[0]._pool is None
     for threads in (2, 3, 5, 64):
         many = learner_of(**KINDS[kind])
-        made = many.passes.made[0]
+        made = many.passes.steps[0]
         monkeypatch.setattr(many.backend, "threads", lambda threads=threads: threads)
         for rollout, expected in zip(rollouts[:-1], measured, strict=False):
             np.testing.assert_equal(update(rollout, many)[0], expected)
@@ -243,7 +243,7 @@ def test_threads_make_the_same_bits(kind, monkeypatch):
 def test_there_is_room_for_each_thread():
     """For a block of rows of the observations and of all layers, weights transposed, zeros, and the largest matrix."""
     learner = learner_of(network=MLP((3, 64)), critic_network=MLP((300,)))
-    parts = list(learner.passes.made[0]._networks.values())
+    parts = list(learner.passes.steps[0]._networks.values())
     assert all(type(part) is TrainedNetwork for part in parts)
     assert [part.widths for part in parts] == [[5, 3, 64, 5], [5, 300, 1]]
     rooms = Rooms(parts)
@@ -350,7 +350,7 @@ def given_to(learner: Any, columns: dict[str, Any], **changes: Any) -> Any:
     """Have its passes made by columns, and by what is dealt of their rows with some changes."""
     dealt = Minibatches(np.ones((3, 7), np.float32), 2, 64).dealt(2, [np.random.default_rng(0) for _ in range(3)])
     due = changes.pop("due", dealt.present)
-    return learner.passes.made[0](columns, replace(dealt, **changes), learner.hyper.stacked(), due)
+    return learner.passes.steps[0](columns, replace(dealt, **changes), learner.hyper.stacked(), due)
 
 
 WRONG: dict[str, Any] = {
@@ -431,15 +431,15 @@ def test_the_same_columns_are_taken_as_they_should_be():
         columns = columns_of(np.random.default_rng(0), masked=masked)
         due = np.array([[True, False, True]] * 4)
         unclipped = {name: column for name, column in columns.items() if name != "value"}
-        measured = native.passes.made[0](unclipped, dealt, native.hyper.stacked(), due)
+        measured = native.passes.steps[0](unclipped, dealt, native.hyper.stacked(), due)
         assert measured.shape == (4, METRICS, 3)
         for number, (start, stop, epoch) in enumerate(zip(dealt.start, dealt.stop, dealt.epoch, strict=True)):
             index = dealt.index[epoch, :, start:stop]
             rows = {n: None if c is None else c[np.arange(3)[:, None], index] for n, c in columns.items()}
             rows["weight"] = torch.tensor(dealt.weight[epoch, :, start:stop].copy())
-            expected = plain.passes.made[0](rows, plain.hyper.stacked(), due[number])
+            expected = plain.passes.steps[0](rows, plain.hyper.stacked(), due[number])
             np.testing.assert_allclose(measured[number][:, [0, 2]], expected[:, [0, 2]], rtol=2 * CLOSE, atol=2 * CLOSE)
-        assert native.passes.made[0].metrics == plain.passes.made[0].metrics
+        assert native.passes.steps[0].metrics == plain.passes.steps[0].metrics
     for name, array in native.weights.trained().items():
         np.testing.assert_allclose(array, plain.weights.trained()[name], rtol=0, atol=CLOSE, err_msg=name)
 

@@ -227,7 +227,7 @@ def test_a_loss_that_is_not_finite_moves_no_weight_of_its_agent(optimizer, fault
 def test_metrics_are_not_overwritten_by_the_next_pass():
     native, _ = learners(network=MLP((5,)))
     rng = np.random.default_rng(0)
-    made = native.passes.made[0]
+    made = native.passes.steps[0]
     first = made(columns_of(rng), native.hyper.stacked(), everyone(native))
     kept = first.clone()
     second = made(columns_of(rng), native.hyper.stacked(), everyone(native))
@@ -250,7 +250,7 @@ def test_there_is_room_for_a_pass(hidden, rows, needed):
         native.update(
             some_transitions(np.random.default_rng(0), VECTOR, 4, 3, count), learn=everyone(native), batch_size=1
         )
-    room = native.passes.made[0]._work
+    room = native.passes.steps[0]._work
     assert all(array.dtype == np.float32 for array in room)
     assert [len(array) for array in room] == needed
 
@@ -372,7 +372,7 @@ OF = dict.fromkeys(("obs", "reward", "discount", "weight", "next_obs"), "float32
 @pytest.mark.parametrize("name", OF)
 def test_columns_that_compiled_code_would_not_read_aright(name, wrong):
     native, _ = learners(network=MLP((5,)))
-    made, before = native.passes.made[0], native.export(0)
+    made, before = native.passes.steps[0], native.export(0)
     columns = columns_of(np.random.default_rng(0))
     columns[name] = WRONG[wrong](columns[name])
     if (name, wrong) == ("next_legal", "nothing"):
@@ -394,7 +394,7 @@ def test_columns_of_another_width(name):
     with pytest.raises(
         TypeError, match=rf"column '{name}' must be \w+ \(3, 7, [45]\) in one piece; it is .*\(3, 7, 3\)"
     ):
-        native.passes.made[0](columns, native.hyper.stacked(), everyone(native))
+        native.passes.steps[0](columns, native.hyper.stacked(), everyone(native))
 
 
 @pytest.mark.parametrize("action", [-1, 4])
@@ -403,7 +403,7 @@ def test_actions_that_there_are_not(action):
     before, columns = native.export(0), columns_of(np.random.default_rng(0))
     columns["action"][2, 6] = action
     with pytest.raises(TypeError, match=r"actions must lie in \[0, 4\); they are"):
-        native.passes.made[0](columns, native.hyper.stacked(), everyone(native))
+        native.passes.steps[0](columns, native.hyper.stacked(), everyone(native))
     assert not moved(before, native.export(0))
 
 
@@ -453,14 +453,14 @@ def test_metrics_have_the_networks_name():
 
 def test_the_same_columns_are_taken_as_they_should_be():
     native, plain = learners(network=MLP((5,)))
-    assert isinstance(native.passes.made[0], QStep)
+    assert isinstance(native.passes.steps[0], QStep)
     for masked in (False, True):
         columns = columns_of(np.random.default_rng(0), masked=masked)
         measured = [
-            learner.passes.made[0](columns, learner.hyper.stacked(), np.array([True, False, True])).numpy()[:, [0, 2]]
+            learner.passes.steps[0](columns, learner.hyper.stacked(), np.array([True, False, True])).numpy()[:, [0, 2]]
             for learner in (native, plain)
         ]
         np.testing.assert_allclose(measured[0], measured[1], rtol=2 * CLOSE, atol=2 * CLOSE)
-        assert native.passes.made[0].metrics == plain.passes.made[0].metrics
+        assert native.passes.steps[0].metrics == plain.passes.steps[0].metrics
     for name, array in native.weights.trained().items():
         np.testing.assert_allclose(array, plain.weights.trained()[name], rtol=0, atol=CLOSE, err_msg=name)
