@@ -77,7 +77,11 @@ class UpdateScheduler:
         if not self.learn.any():
             self._seats, self._reader = [], None
             return
-        seats = [self._read_from(held, learns) for held, learns in zip(unit.players, seats_learn, strict=True)]
+        everyone = self.streams.spec.groups[unit.group].players
+        seats = [
+            list(everyone) if self.shared else _players_read(unit, held, learns)
+            for held, learns in zip(unit.players, seats_learn, strict=True)
+        ]
         if self._reader is None:
             self._gathered = 0
         if seats != self._seats:
@@ -122,17 +126,6 @@ class UpdateScheduler:
         self._practised[...] = within(state.place("practised"), practised, 0, MOST_COUNTED)
         if self._reader is not None and memory:
             self._reader.restore(state.part("reader"))
-
-    def _read_from(self, held: Array, learns: Array) -> list[int]:
-        """Return the players whose rows an agent reads.
-
-        An on-policy agent reads all its seats; its reader drops those that do not learn.
-        """
-        if self.shared:
-            return list(self.streams.spec.groups[self.unit.group].players)
-        needs = self.unit.learner.needs
-        everyone = not learns.any() or (needs is not None and needs.on_policy)
-        return [int(p) for p in (held if everyone else held[learns])]
 
     def gathered(self, steps: int) -> bool:
         """Count batch steps; return whether an update is due."""
@@ -235,6 +228,16 @@ class UpdateScheduler:
         """Return the number of off-policy updates due after `gathered` env steps, and the fraction carried over."""
         credit += self.pace.update_per_step * gathered
         return int(credit), credit - int(credit)
+
+
+def _players_read(unit: Unit, held: Array, learns: Array) -> list[int]:
+    """Return the players whose rows an agent reads; held: its seats, learns: where it learns, each [S].
+
+    An on-policy agent reads all its seats; its reader drops those that do not learn.
+    """
+    needs = unit.learner.needs
+    everyone = not learns.any() or (needs is not None and needs.on_policy)
+    return [int(p) for p in (held if everyone else held[learns])]
 
 
 def rngs_of(unit: Unit, ready: Array) -> list[np.random.Generator | None]:
