@@ -206,8 +206,8 @@ class DecentralizedTrainer:
         with announced(self.settings.progress):
             train(self.run, found, plot=asked.plot)
         if self.settings.steps_per_train is None:
-            units, counters = context.seating.units, self.run.counters
-            warn_of_no_update(units, context.learning, counters.updates, self.run.reason)
+            learners, counters = context.seating.learners, self.run.counters
+            warn_of_no_update(learners, context.learning, counters.updates, self.run.reason)
         return TrainResult.of(self.run)
 
     @config.checked_arguments
@@ -224,7 +224,7 @@ class DecentralizedTrainer:
             num_envs = min(settings.num_test_envs, episodes)
             with closed(setup.vector_env(num_envs, "test"), setup.source.name) as envs:
                 seating = Seating(envs.spec, agents, setup.seed, stack=False)
-                return Evaluation(envs, setup.seed, settings.max_test_steps).play(seating.units, episodes)
+                return Evaluation(envs, setup.seed, settings.max_test_steps).play(seating.learners, episodes)
 
     def stop(self, reason: str) -> None:
         """End training after the current batch step; the first reason given becomes `stop_reason` of the result."""

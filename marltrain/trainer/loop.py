@@ -58,8 +58,8 @@ def _start(run: Run) -> None:
         hooks.train.start()
     else:
         hooks.train.go_on(run.counters.episodes)
-    for unit in context.seating.units:
-        unit.learner.at(run.counters.env_steps)
+    for seated in context.seating.learners:
+        seated.learner.at(run.counters.env_steps)
     run.begin()
 
 

@@ -70,7 +70,7 @@ def play(
         spec = probe(source)
         table = _Table(source, spec, ("human", "ansi") if target is None else ("rgb_array",))
         rate = fps or float(table.metadata.get("render_fps") or (2 if spec.turn_based else 10))
-        actors = Actors(spec, Seating(spec, agents, seed, stack=False).units, 1, "test")
+        actors = Actors(spec, Seating(spec, agents, seed, stack=False).learners, 1, "test")
         actors.explore(np.full(len(spec.players), not greedy))
         if target is None:
             show: Show = _Window(rate, draws=table.render_mode == "human")

@@ -11,7 +11,7 @@ from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
 from marltrain.policies.learner.learner import Pace
-from marltrain.trainer.seats import Unit
+from marltrain.trainer.seats import LearnerSeats
 from marltrain.trainer.updating.pace import Defaults, pace_of
 
 NOTHING = "nothing is learned"
@@ -19,7 +19,7 @@ NOTHING = "nothing is learned"
 
 
 def warn_of_early_end(
-    units: Sequence[Unit],
+    learners: Sequence[LearnerSeats],
     learning: Array,
     num_envs: int,
     defaults: Defaults,
@@ -34,8 +34,8 @@ def warn_of_early_end(
     """
     if steps_per_train is None:
         return
-    for unit in _learners(units, learning):
-        needs, pace = unit.learner.needs, pace_of(unit, defaults)
+    for seated in _learners(learners, learning):
+        needs, pace = seated.learner.needs, pace_of(seated, defaults)
         pace = replace(pace, learning_starts=0) if begun else pace
         on_policy = needs is not None and needs.on_policy
         first = first_update(pace, num_envs, on_policy=on_policy)
@@ -44,24 +44,28 @@ def warn_of_early_end(
                 f", learning_starts={pace.learning_starts:,}, update_per_step={pace.update_per_step:g}"
             )  # fmt: skip
             warn(
-                f"{NOTHING} by the agent of {' and '.join(unit.labels)}: steps_per_train={steps_per_train:,} ends "
+                f"{NOTHING} by the agent of {seated.who}: steps_per_train={steps_per_train:,} ends "
                 f"training before its first update, at env step {first:,} (update_freq={pace.update_freq:,}{own}). "
                 "Train for longer, or let it learn earlier"
             )
 
 
-def warn_of_no_update(units: Sequence[Unit], learning: Array, updates: int, reason: str) -> None:
+def warn_of_no_update(learners: Sequence[LearnerSeats], learning: Array, updates: int, reason: str) -> None:
     """Warn if a budget in episodes ended training without an update."""
-    if not updates and reason == "episodes_per_train" and _learners(units, learning):
+    if not updates and reason == "episodes_per_train" and _learners(learners, learning):
         warn(
             f"{NOTHING}: episodes_per_train ended training before any update. Train for longer, or lower update_freq, "
             "or learning_starts where agents have it"
         )
 
 
-def _learners(units: Sequence[Unit], learning: Array) -> list[Unit]:
-    """Return the units with an agent that should learn."""
-    return [unit for unit in units if unit.learner.needs and (learning[unit.players] & ~unit.frozen[:, None]).any()]
+def _learners(learners: Sequence[LearnerSeats], learning: Array) -> list[LearnerSeats]:
+    """Return the learners with an agent that should learn."""
+    return [
+        seated
+        for seated in learners
+        if seated.learner.needs and (learning[seated.players] & ~seated.frozen[:, None]).any()
+    ]
 
 
 def first_update(pace: Pace, num_envs: int, *, on_policy: bool) -> int:

@@ -34,7 +34,7 @@ from marltrain.trainer.saving.checkpoint import FOLDER, FoundCheckpoint, begun, 
 from marltrain.trainer.saving.continuation import results_of, same_memory
 from marltrain.trainer.saving.resume import call_of, check, check_frames, check_resumable, seed_of, threads, versions
 from marltrain.trainer.saving.run_folder import RunFolder, default_name, existing_folder, new_folder
-from marltrain.trainer.seats import Seating, Unit
+from marltrain.trainer.seats import LearnerSeats, Seating
 from marltrain.trainer.settings import try_team_reward
 from marltrain.trainer.setup import TrainerSetup
 from marltrain.trainer.updating.asynchronous import AsyncScheduler, learning_thread
@@ -79,13 +79,13 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     if found is not None:
         check(found, manifest, any_threads=call.any_threads)
     defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory)
-    for unit in seating.units:
-        check_pace(unit, spec, num_envs, defaults)
+    for seated in seating.learners:
+        check_pace(seated, spec, num_envs, defaults)
     begun = earlier is not None
-    warn_of_early_end(seating.units, learning, num_envs, defaults, settings.steps_per_train, begun=begun)
+    warn_of_early_end(seating.learners, learning, num_envs, defaults, settings.steps_per_train, begun=begun)
     evaluation = _evaluation(setup, stack) if settings.tests else None
     previous = None if found is not None else call.earlier or call.previous  # a checkpoint holds its own memory
-    plans = plans_for(seating.units, spec, num_envs, defaults)
+    plans = plans_for(seating.learners, spec, num_envs, defaults)
     streams = _streams(previous, envs, seating, plans)
     schedulers = _schedulers(seating, streams, num_envs, defaults, settings.collect, stack)
     if earlier is not None:
@@ -141,11 +141,11 @@ def _seatings(
 ) -> tuple[Seating, Seating]:
     """Return the seats of the agents that train, and of those that play the tests."""
     seating = Seating(spec, call.agents, setup.seed, stack=True)
-    for unit in seating.units:
-        stack.callback(unit.learner.close)
+    for seated in seating.learners:
+        stack.callback(seated.learner.close)
     check_learners(spec, call.agents, learning)
     if setup.settings.double_buffer:
-        check_agents(seating.units)
+        check_agents(seating.learners)
     if call.test_agents is None:
         return seating, seating
     line_up = Seating(spec, call.test_agents, setup.seed, stack=False, what="test_agents")
@@ -196,22 +196,22 @@ def _schedulers(
     seating: Seating, streams: Streams, num_envs: int, defaults: Defaults, collect: str, stack: ExitStack
 ) -> list[UpdateScheduler]:
     """Return the schedulers of the learners."""
-    learners = [unit for unit in seating.units if unit.learner.needs is not None and not unit.frozen.all()]
+    learners = [seated for seated in seating.learners if seated.learner.needs is not None and not seated.frozen.all()]
     thread, schedulers = stack.enter_context(learning_thread(collect)), []
-    for unit in learners:
-        schedulers.append(_scheduler(unit, streams, num_envs, defaults, thread))
+    for seated in learners:
+        schedulers.append(_scheduler(seated, streams, num_envs, defaults, thread))
         stack.callback(schedulers[-1].close)  # runs also if the next learner is refused
     return schedulers
 
 
 def _scheduler(
-    unit: Unit, streams: Streams, num_envs: int, defaults: Defaults, thread: Executor | None
+    seated: LearnerSeats, streams: Streams, num_envs: int, defaults: Defaults, thread: Executor | None
 ) -> UpdateScheduler:
-    """Return the scheduler of a unit; with a thread, updates run in it while the loop collects."""
+    """Return the scheduler of a learner; with a thread, updates run in it while the loop collects."""
     if thread is not None:
-        return AsyncScheduler(unit, streams, num_envs, defaults, thread)
-    on_policy = unit.learner.needs is not None and unit.learner.needs.on_policy
-    return (UpdateScheduler if on_policy else PlannedScheduler)(unit, streams, num_envs, defaults)
+        return AsyncScheduler(seated, streams, num_envs, defaults, thread)
+    on_policy = seated.learner.needs is not None and seated.learner.needs.on_policy
+    return (UpdateScheduler if on_policy else PlannedScheduler)(seated, streams, num_envs, defaults)
 
 
 def _folder(

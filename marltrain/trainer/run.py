@@ -56,7 +56,7 @@ class Run:
         self.history = History(spec.names, folder) if earlier is None else earlier.history
         self.faults = FaultTable(folder) if earlier is None else earlier.faults
         self.events = Events(trainer, context.callbacks, self.counters, self.clock)
-        labels = [label for unit in context.seating.units for label in unit.labels]
+        labels = [label for seated in context.seating.learners for label in seated.labels]
         self.scalars = Scalars(self.history, labels, self.events.tell)
         line_up = context.line_up.agents if context.rotate else None
         self.selection = ModelSelection(setup.reward_metric, spec.names, context.seating.agents, line_up)
@@ -65,7 +65,7 @@ class Run:
             self.selection.follow(earlier.selection, comparable=earlier.comparable)
             self.due.tests.tested_at = earlier.tested_at
         self.updates = Updates(context.schedulers, self.counters, self.history, self.events, context.budgets.updates)
-        self.actors = Actors(spec, context.seating.units, num_envs, "act")
+        self.actors = Actors(spec, context.seating.learners, num_envs, "act")
         self.collector = make_collector(
             context, self.actors, self.episodes, self.updates, lambda: self.due.episodes_left(self.counters.episodes),
         )  # fmt: skip

@@ -25,7 +25,7 @@ from marltrain.state import State
 
 
 @dataclass(eq=False)
-class Unit:
+class LearnerSeats:
     """One learner and the seats of its agents.
 
     group: index of the group of players.  agents: the K agents.
@@ -46,9 +46,14 @@ class Unit:
         """Names of the agents in tables and plots: their players' names joined by "+"."""
         return ["+".join(self.names[p] for p in seats) for seats in self.players]
 
+    @property
+    def who(self) -> str:
+        """Names of the agents in messages."""
+        return " and ".join(self.labels)
+
 
 class Seating:
-    """The line-up of a run: one unit per learner, in the order of their first seats."""
+    """The line-up of a run: one `LearnerSeats` per learner, in the order of their first seats."""
 
     def __init__(self, spec: EnvSpec, agents: Sequence[Agent], seed: int, *, stack: bool, what: str = "agents") -> None:
         """Assign the agents to the players; raises AgentError if their number or spaces do not fit.
@@ -66,12 +71,12 @@ class Seating:
                     f"{what}, player {player.name!r}: expected an Agent, got {type(agent).__name__} ({shown(agent)})"
                 )
             agent.sit(player, child_seed(seed, "agent", i))
-        self.units = [self._unit(members, stack) for members in self._gathered(stack)]
+        self.learners = [self._learner_seats(members, stack) for members in self._gathered(stack)]
 
     def state(self, but: Sequence[Agent] = ()) -> State:
         """Return the states of the agents, without those in `but`, and the loop states of the learners."""
         agents = {str(i): agent.state() for i, agent in self._distinct(but)}
-        learners = {str(i): unit.learner.loop_state() for i, unit in enumerate(self.units)}
+        learners = {str(i): seated.learner.loop_state() for i, seated in enumerate(self.learners)}
         return State.joined(agents=State.joined(**agents), learners=State.joined(**learners))
 
     def restore(self, state: State, but: Sequence[Agent] = ()) -> None:
@@ -80,8 +85,8 @@ class Seating:
         for i, agent in self._distinct(but):
             saved = agents.part(str(i))
             agent.restore(AgentState(saved.info, saved.arrays, saved.name))
-        for i, unit in enumerate(self.units):
-            unit.learner.restore_loop(learners.part(str(i)))
+        for i, seated in enumerate(self.learners):
+            seated.learner.restore_loop(learners.part(str(i)))
 
     def _distinct(self, but: Sequence[Agent]) -> list[tuple[int, Agent]]:
         """Return every agent once, with its first seat, without the agents in `but`."""
@@ -118,7 +123,7 @@ class Seating:
             kinds.setdefault(key, []).append((agent, held))
         return list(kinds.values())
 
-    def _unit(self, members: list[tuple[Agent, list[int]]], stack: bool) -> Unit:
+    def _learner_seats(self, members: list[tuple[Agent, list[int]]], stack: bool) -> LearnerSeats:
         agents = [agent for agent, _ in members]
         players = np.array([held for _, held in members])
         rows = np.array([[self.spec.place[p][1] for p in held] for _, held in members])
@@ -126,7 +131,7 @@ class Seating:
         inner = [agent.inner if isinstance(agent, FrozenAgent) else agent for agent in agents]
         agents[0].turn_to(self.spec.players[players[0, 0]])
         learner = _stacked(inner) if stack else AgentLearner(agents[0])
-        return Unit(learner, self.spec.place[players[0, 0]][0], agents, players, rows, self.spec.names, frozen)
+        return LearnerSeats(learner, self.spec.place[players[0, 0]][0], agents, players, rows, self.spec.names, frozen)
 
 
 def _stacked(agents: Sequence[Agent]) -> Learner:

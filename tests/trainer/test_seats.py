@@ -22,7 +22,7 @@ THREE = {"players": 3}
 SYMBOLS = spaces.Discrete(3)
 
 
-def seated(env, agents, args=None, stack=True):
+def seating_of(env, agents, args=None, stack=True):
     return Seating(probe(resolve(env, args or {})), agents, 0, stack=stack)
 
 
@@ -33,15 +33,15 @@ def made(kind=mt.PPO, seed=0, **settings):
 def test_agents_of_one_kind_are_one_learner_whose_rows_they_hold():
     agents = ppo(Identity, THREE)
     before = weights(agents)
-    seating = seated(Identity, agents, THREE)
-    (unit,) = seating.units
-    assert isinstance(unit.learner, AlgorithmLearner)
-    assert [agent.learner_ is unit.learner for agent in agents] == [True] * 3
+    seating = seating_of(Identity, agents, THREE)
+    (seated,) = seating.learners
+    assert isinstance(seated.learner, AlgorithmLearner)
+    assert [agent.learner_ is seated.learner for agent in agents] == [True] * 3
     assert [agent.row for agent in agents] == [0, 1, 2]
-    assert unit.players.tolist() == unit.rows.tolist() == [[0], [1], [2]]
-    assert unit.labels == ["player_0", "player_1", "player_2"]
+    assert seated.players.tolist() == seated.rows.tolist() == [[0], [1], [2]]
+    assert seated.labels == ["player_0", "player_1", "player_2"]
     assert changed(before, weights(agents)) == [False] * 3
-    assert seated(Identity, agents, THREE).units[0].learner is unit.learner  # at home already
+    assert seating_of(Identity, agents, THREE).learners[0].learner is seated.learner  # at home already
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_agents_of_one_kind_are_one_learner_whose_rows_they_hold():
     ],
 )
 def test_numbers_may_differ_within_a_learner_and_structure_may_not(settings, together):
-    seating = seated(Identity, [made(), made(seed=1, **settings)])
-    assert len(seating.units) == (1 if together else 2)
+    seating = seating_of(Identity, [made(), made(seed=1, **settings)])
+    assert len(seating.learners) == (1 if together else 2)
 
 
 def test_kinds_part_by_algorithm_and_space_and_number_of_seats():
@@ -68,17 +68,17 @@ def test_kinds_part_by_algorithm_and_space_and_number_of_seats():
     twice = made(seed=1)
     agents = [made(), twice, made(mt.DQN), twice, made(seed=2)]
     seating = Seating(spec, agents, 0, stack=True)
-    assert [unit.players.tolist() for unit in seating.units] == [[[0], [4]], [[1, 3]], [[2]]]
-    assert seating.units[1].labels == ["player_1+player_3"]
-    crowd = seated(Crowd, mt.make_agents("ppo", Crowd, seed=0))
-    assert [unit.players.tolist() for unit in crowd.units] == [[[0], [2]], [[1]]]
-    assert [unit.rows.tolist() for unit in crowd.units] == [[[0], [1]], [[0]]]
+    assert [seated.players.tolist() for seated in seating.learners] == [[[0], [4]], [[1, 3]], [[2]]]
+    assert seating.learners[1].labels == ["player_1+player_3"]
+    crowd = seating_of(Crowd, mt.make_agents("ppo", Crowd, seed=0))
+    assert [seated.players.tolist() for seated in crowd.learners] == [[[0], [2]], [[1]]]
+    assert [seated.rows.tolist() for seated in crowd.learners] == [[[0], [1]], [[0]]]
 
 
 def test_frozen_copies_are_stacked_with_each_other_and_not_with_those_that_learn():
     agent = made()
     copies = [mt.FrozenAgent(agent), mt.FrozenAgent(agent)]
-    own, others = seated(Identity, [copies[0], agent, copies[1]], THREE).units[::-1]
+    own, others = seating_of(Identity, [copies[0], agent, copies[1]], THREE).learners[::-1]
     assert own.frozen.tolist() == [False] and own.learner.num_agents == 1
     assert others.frozen.tolist() == [True, True] and others.learner.num_agents == 2
 
@@ -92,24 +92,24 @@ def test_agents_move_between_line_ups_and_stay_what_they_are():
     agents = ppo(Identity, THREE)
     observation = np.arange(3)
     before, actions = weights(agents), [agent.act(observation).tolist() for agent in agents]
-    seated(Identity, agents, THREE)
-    seated(Identity, [agents[2], agents[0]])
-    seated(Identity, [agents[1], agents[2], agents[1]], THREE)
+    seating_of(Identity, agents, THREE)
+    seating_of(Identity, [agents[2], agents[0]])
+    seating_of(Identity, [agents[1], agents[2], agents[1]], THREE)
     assert changed(before, weights(agents)) == [False] * 3
     assert [agent.act(observation).tolist() for agent in agents] == actions
 
 
 def test_a_test_line_up_moves_nobody():
     agents = ppo()
-    learner = seated(Identity, agents).units[0].learner
-    seating = seated(Identity, [agents[1], agents[0]], stack=False)
-    assert [type(unit.learner) for unit in seating.units] == [AgentLearner, AgentLearner]
+    learner = seating_of(Identity, agents).learners[0].learner
+    seating = seating_of(Identity, [agents[1], agents[0]], stack=False)
+    assert [type(seated.learner) for seated in seating.learners] == [AgentLearner, AgentLearner]
     assert agents[0].learner_ is learner
 
 
 def test_agents_without_spaces_take_those_of_their_seat_and_a_seed_below_the_runs():
     agents = [mt.RandomAgent(), mt.FunctionAgent(lambda observation: 5), mt.RandomAgent(seed=77)]
-    seated(Crowd, agents)
+    seating_of(Crowd, agents)
     assert agents[0].action_space == spaces.Discrete(3)
     assert agents[1].action_space == spaces.Discrete(2, start=5)
     assert (agents[0].seed, agents[2].seed) == (child_seed(0, "agent", 0), 77)
@@ -135,8 +135,8 @@ def test_one_agent_without_spaces_sits_in_seats_of_any_spaces(make, frozen):
     spec = probe(resolve(Crowd))
     for stack in (True, False):
         seating = Seating(spec, [agent] * 3, 0, stack=stack)
-        assert [unit.players.tolist() for unit in seating.units] == [[[0, 2]], [[1]]]
-        assert [unit.labels for unit in seating.units] == [["red_0+red_1"], ["blue"]]
+        assert [seated.players.tolist() for seated in seating.learners] == [[[0, 2]], [[1]]]
+        assert [seated.labels for seated in seating.learners] == [["red_0+red_1"], ["blue"]]
     result = trainer(Crowd).test([agent] * 3, episodes=2)
     assert len(result.lengths) == 2
     inner = agent.inner if isinstance(agent, mt.FrozenAgent) else agent
@@ -147,12 +147,12 @@ def test_one_agent_without_spaces_sits_in_seats_of_any_spaces(make, frozen):
 def test_the_seats_of_one_agent_without_spaces_have_streams_of_their_own_by_kind():
     """The first kind of seat has the stream that it would have alone, so that numbers of earlier runs stay."""
     agent = mt.RandomAgent()
-    first, second = Seating(probe(resolve(Crowd)), [agent] * 3, 0, stack=True).units
-    alone = Seating(probe(resolve(Crowd)), [mt.RandomAgent() for _ in range(3)], 0, stack=True).units[0]
-    draws = [unit.learner.rngs("act")[0].random() for unit in (first, second, alone)]
+    first, second = Seating(probe(resolve(Crowd)), [agent] * 3, 0, stack=True).learners
+    alone = Seating(probe(resolve(Crowd)), [mt.RandomAgent() for _ in range(3)], 0, stack=True).learners[0]
+    draws = [seated.learner.rngs("act")[0].random() for seated in (first, second, alone)]
     assert draws[0] == draws[2] != draws[1]
-    again = Seating(probe(resolve(Crowd)), [agent] * 3, 0, stack=True).units
-    assert [unit.learner for unit in again] == [first.learner, second.learner]  # their streams go on
+    again = Seating(probe(resolve(Crowd)), [agent] * 3, 0, stack=True).learners
+    assert [seated.learner for seated in again] == [first.learner, second.learner]  # their streams go on
 
 
 def test_an_agent_without_spaces_goes_from_one_environment_to_another_and_back():
@@ -164,9 +164,9 @@ def test_an_agent_without_spaces_goes_from_one_environment_to_another_and_back()
 
 def test_an_agent_that_learns_stays_with_the_spaces_of_its_first_seat():
     student = Student(lambda row: 0)
-    seated(Identity, [student, mt.RandomAgent()])
+    seating_of(Identity, [student, mt.RandomAgent()])
     with pytest.raises(AgentError, match="but the Student given for it was made for Discrete"):
-        seated(Crowd, [student, mt.RandomAgent(), mt.RandomAgent()])
+        seating_of(Crowd, [student, mt.RandomAgent(), mt.RandomAgent()])
 
 
 def test_it_trains_tests_saves_and_loads_in_seats_of_different_spaces(tmp_path):
@@ -208,7 +208,7 @@ def test_it_trains_tests_saves_and_loads_in_seats_of_different_spaces(tmp_path):
 )
 def test_agents_that_do_not_fit(env, agents, words):
     with pytest.raises(AgentError) as caught:
-        seated(env, agents())
+        seating_of(env, agents())
     assert words in str(caught.value)
 
 

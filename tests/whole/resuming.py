@@ -70,7 +70,7 @@ def left(trainer: mt.DecentralizedTrainer, agents: list[mt.Agent], result: dict[
         "counters": vars(run.counters),
         "metrics": result["reward_metric_stats"],
         "agents": [summary(agent.state()) for agent in agents],
-        "learners": [summary(unit.learner.loop_state()) for unit in run.context.seating.units],
+        "learners": [summary(seated.learner.loop_state()) for seated in run.context.seating.learners],
         "memory": summary(run.context.streams.state()),
         "courses": [summary(state) for state in schedulers],
         "carries": summary(run.actors.state()),

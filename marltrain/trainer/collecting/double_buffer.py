@@ -16,7 +16,7 @@ from marltrain.errors import ConfigError, warn
 from marltrain.spec import Step
 from marltrain.trainer.callbacks import CallbackList
 from marltrain.trainer.collecting.rollout import Collected, Recorder
-from marltrain.trainer.seats import Unit
+from marltrain.trainer.seats import LearnerSeats
 from marltrain.trainer.settings import TrainerSettings
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
@@ -38,14 +38,14 @@ def check_places(settings: TrainerSettings) -> None:
         raise ConfigError(f"double_buffer=True steps two halves of the environments in turn, not {lacking}: {ADVICE}")
 
 
-def check_agents(units: Iterable[Unit]) -> None:
+def check_agents(learners: Iterable[LearnerSeats]) -> None:
     """Raise ConfigError for agents that cannot act for one half of the environments before the other half."""
-    for unit in units:
-        actor = unit.learner.actor
+    for seated in learners:
+        actor = seated.learner.actor
         if actor is None or not actor.noise.ahead:
             raise ConfigError(
                 "double_buffer=True needs agents of marltrain's own algorithms, over NetworkSpecs; the agent of "
-                f"{' and '.join(unit.labels)} is none. Leave double_buffer out"
+                f"{seated.who} is none. Leave double_buffer out"
             )
 
 
@@ -122,9 +122,9 @@ class DoubleBufferedCollector:
         half still hold the previous observations; their actions are discarded.
         """
         self.recorder.act(step, self.envs.halves[0])
-        for unit in self.recorder.actors.units:
-            if unit.learner.actor is not None:
-                unit.learner.actor.noise.skip(-1)
+        for seated in self.recorder.actors.learners:
+            if seated.learner.actor is not None:
+                seated.learner.actor.noise.skip(-1)
         self.envs.send_half(0, self.recorder.actors.actions)
 
     def _send_second(self, step: Step) -> None:

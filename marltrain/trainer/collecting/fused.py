@@ -28,18 +28,18 @@ from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 MOST = 32
 """Maximum number of learners, ring buffers and groups."""
-_ONE = ("most", "envs", "players", "units", "rings", "groups", "schedulers", "act", "update", "game", "batch",
+_ONE = ("most", "envs", "players", "actors", "rings", "groups", "schedulers", "act", "update", "game", "batch",
         "wrong", "remembered")  # fmt: skip
 _ARRAYS = ("reward", "returns", "ended", "terminated", "truncated")
-_LISTS = ("unit", "noise", "ring", "time", "turn", "size", "scheduler", "read")
+_LISTS = ("actor", "noise", "ring", "time", "turn", "size", "scheduler", "read")
 FUSED = np.dtype([(n, np.int64) for n in (*_ONE, *_ARRAYS)] + [(name, np.int64, (MOST,)) for name in _LISTS])
 """Arguments of the fused kernel: numbers and addresses.
 
-most: maximum batch steps.  envs, players, units, rings, groups, schedulers: how many there are.
+most: maximum batch steps.  envs, players, actors, rings, groups, schedulers: how many there are.
 act, update, game: addresses of kernels.  batch: address of the game kernel's arguments.
 wrong: return value of the game kernel.  remembered: whether the outcome of the last step is recorded.
 reward, returns, ended, terminated, truncated: addresses of arrays.
-unit: addresses of ACT, one for each unit; noise: number of its first act.
+actor: addresses of ACT, one for each learner; noise: number of its first act.
 ring: addresses of ROWS, one for each ring buffer; time: batch step of its newest row.
 turn, size: for each group the address of its turn flags, and their number.
 scheduler: addresses of UPDATE; read: index of the ring buffer that each reads.
@@ -51,14 +51,14 @@ def can_fuse(sync: SyncCollector) -> bool:
     envs, actors, streams = sync.envs, sync.recorder.actors, sync.recorder.streams
     if not isinstance(envs, NativeVectorEnv) or envs.spec.turn_based or len(envs.spec.groups) > MOST:
         return False
-    for unit, view in zip(actors.units, actors.views, strict=True):
-        actor, ring = unit.learner.actor, streams.rings.get(unit.group)
+    for seated, view in zip(actors.learners, actors.views, strict=True):
+        actor, ring = seated.learner.actor, streams.rings.get(seated.group)
         acting = None if actor is None else actor.compiled()
         if acting is None or not isinstance(view.index, slice):
             return False
         if ring is not None and not (takes(ring) and set(ring.extras) <= set(acting.extras)):
             return False
-    return len(actors.units) <= MOST
+    return len(actors.learners) <= MOST
 
 
 Plan = Callable[[UpdateScheduler, int, int], int]
@@ -85,9 +85,9 @@ class FusedCollector:
         self.actors, self.rings = self.recorder.actors, list(self.recorder.streams.rings.values())
         self.batch, spec = sync.envs.batch, sync.envs.spec
         self._acting = [
-            (unit.learner.actor, acting)
-            for unit in self.actors.units
-            if unit.learner.actor is not None and (acting := unit.learner.actor.compiled()) is not None
+            (seated.learner.actor, acting)
+            for seated in self.actors.learners
+            if seated.learner.actor is not None and (acting := seated.learner.actor.compiled()) is not None
         ]
         self._ring_tables: list[Array] = []
         self._exploring: list[Array] | None = None
@@ -97,10 +97,10 @@ class FusedCollector:
         told["game"], told["batch"] = self.batch.entry, self.batch.address
         told["act"] = entry(act_program(), 2)
         told["envs"], told["players"], told["returns"] = len(lengths), len(spec.players), address_of(returns)
-        told["units"], told["rings"], told["groups"] = len(self._acting), len(self.rings), len(spec.groups)
-        self._fill("unit", [acting.address for _, acting in self._acting])
+        told["actors"], told["rings"], told["groups"] = len(self._acting), len(self.rings), len(spec.groups)
+        self._fill("actor", [acting.address for _, acting in self._acting])
         addresses = [acting.address for _, acting in self._acting]
-        self._address_of = dict(zip(map(id, self.actors.units), addresses, strict=True))
+        self._address_of = dict(zip(map(id, self.actors.learners), addresses, strict=True))
         self._address = address_of(self._told)
 
     def advance(self, step: Step, most: int) -> Collected:
@@ -131,14 +131,14 @@ class FusedCollector:
     def _planned(self, most: int) -> int:
         """Plan the updates of the next batch steps; return the number of steps allowed."""
         for scheduler in self._schedulers:
-            most = min(most, self._plan(scheduler, most, self._address_of[id(scheduler.unit)]))
+            most = min(most, self._plan(scheduler, most, self._address_of[id(scheduler.seated)]))
         planned = [scheduler for scheduler in self._schedulers if scheduler.address]
         groups = [ring.index for ring in self.rings]
         self._told["schedulers"] = len(planned)
         if planned and not self._told["update"][0]:
             self._told["update"] = entry(update_program(), 2)
         self._fill("scheduler", [scheduler.address for scheduler in planned])
-        self._fill("read", [groups.index(scheduler.unit.group) for scheduler in planned])
+        self._fill("read", [groups.index(scheduler.seated.group) for scheduler in planned])
         return most
 
     def _lay(self, step: Step) -> None:
@@ -148,8 +148,8 @@ class FusedCollector:
             return
         self._exploring, self._capacities = self.actors.exploring, capacities
         told = self._told[0]
-        for i, (unit, (_, acting)) in enumerate(zip(self.actors.units, self._acting, strict=True)):
-            rows, group = self.actors.views[i].index, unit.group
+        for i, (seated, (_, acting)) in enumerate(zip(self.actors.learners, self._acting, strict=True)):
+            rows, group = self.actors.views[i].index, seated.group
             legal, explore = step.legal[group], self.actors.exploring[i]
             kept = self.recorder.extras.get(group, {})
             extras = {name: kept[name][rows] for name in acting.extras if name in kept}
@@ -177,8 +177,8 @@ def fused_steps(address: int) -> int:
     s = record_at(address, FUSED)
     made, s.remembered = 0, 1
     while made < s.most:
-        for i in range(s.units):
-            call(s.act, (s.unit[i], s.noise[i] + made))
+        for i in range(s.actors):
+            call(s.act, (s.actor[i], s.noise[i] + made))
         for i in range(s.rings):
             decided(rows_at(s.ring[i]), s.time[i] + made)
         s.wrong = call(s.game, (s.batch, STEP, 0, s.envs, 0))

@@ -15,7 +15,7 @@ from marltrain.policies.batch import Acted
 from marltrain.policies.memory.streams import Streams
 from marltrain.spec import EnvSpec, Step, empty_actions
 from marltrain.state import State
-from marltrain.trainer.seats import Unit
+from marltrain.trainer.seats import LearnerSeats
 from marltrain.trainer.updating.scheduler import UpdateMetrics
 
 EVERYWHERE = slice(None)
@@ -23,42 +23,42 @@ EVERYWHERE = slice(None)
 
 
 class Actors:
-    """Computes the actions of all units in E environments, and owns their recurrent carries.
+    """Computes the actions of all learners in E environments, and owns their recurrent carries.
 
     purpose: name of the random streams: "act" in training, "test" in tests (these streams restart here).
     """
 
-    def __init__(self, spec: EnvSpec, units: Sequence[Unit], num_envs: int, purpose: str) -> None:
+    def __init__(self, spec: EnvSpec, learners: Sequence[LearnerSeats], num_envs: int, purpose: str) -> None:
         """Allocate the arrays of actions."""
-        self.spec, self.units, self.num_envs = spec, units, num_envs
+        self.spec, self.learners, self.num_envs = spec, learners, num_envs
         self.actions = empty_actions(spec, num_envs)
-        self.rngs = [unit.learner.rngs(purpose) for unit in units]
-        self._carries: list[Any] = [None] * len(units)
-        self.views = [_View(unit.rows, num_envs) for unit in units]
+        self.rngs = [seated.learner.rngs(purpose) for seated in learners]
+        self._carries: list[Any] = [None] * len(learners)
+        self.views = [_View(seated.rows, num_envs) for seated in learners]
         self.explore(np.zeros(len(spec.players), bool))
 
     def explore(self, mask: Array) -> None:
         """Set the players that explore, [P] bool."""
         self.exploring = []
-        for unit in self.units:
-            seats = mask[unit.players] & ~unit.frozen[:, None]
+        for seated in self.learners:
+            seats = mask[seated.players] & ~seated.frozen[:, None]
             self.exploring.append(np.repeat(seats, self.num_envs, 1))
 
     def rotate(self, tables: Sequence[Array]) -> None:
-        """Set the seats of each unit's agents in each environment: [K, S, E] rows of their group (tests only)."""
+        """Set the seats of each learner's agents in each environment: [K, S, E] rows of their group (tests only)."""
         self.views = [_View(table, self.num_envs) for table in tables]
 
     def decide(self, step: Step, envs: slice = EVERYWHERE) -> list[Acted]:
         """Write the actions of environments `envs` into `actions`.
 
-        Returns each unit's decisions in all environments, [K, S * E, ...].
+        Returns each learner's decisions in all environments, [K, S * E, ...].
         """
         decided = []
-        for i, unit in enumerate(self.units):
-            view, group = self.views[i], unit.group
+        for i, seated in enumerate(self.learners):
+            view, group = self.views[i], seated.group
             legal, turn = step.legal[group], view.take(step.turn[group])
             self._forget_ended(i, step)
-            acted = unit.learner.act(
+            acted = seated.learner.act(
                 map_tree(view.take, step.obs[group]), None if legal is None else view.take(legal), self._carries[i],
                 turn=turn, explore=self.exploring[i], rngs=self.rngs[i],
             )  # fmt: skip
@@ -86,7 +86,7 @@ class Actors:
         """Set the carry of every seat whose player or episode just ended to zero."""
         if self._carries[i] is None:
             return
-        players = list(self.spec.groups[self.units[i].group].players)
+        players = list(self.spec.groups[self.learners[i].group].players)
         over = self.views[i].take((step.terminated | step.truncated)[players] | step.ended)
         self._carries[i] = _zeroed(self._carries[i], over)
 
@@ -190,9 +190,11 @@ class Recorder:
 
     def act(self, step: Step, envs: slice = EVERYWHERE) -> None:
         """Compute actions and extras of environments `envs`, and write them into their columns."""
-        for unit, view, acted in zip(self.actors.units, self.actors.views, self.actors.decide(step, envs), strict=True):
-            kept = self.extras.get(unit.group, {})
-            self._check_extras(unit, acted)
+        for seated, view, acted in zip(
+            self.actors.learners, self.actors.views, self.actors.decide(step, envs), strict=True
+        ):
+            kept = self.extras.get(seated.group, {})
+            self._check_extras(seated, acted)
             for name, values in acted.extras.items():
                 if name in kept:
                     view.put(kept[name], values, envs)
@@ -203,13 +205,13 @@ class Recorder:
             self.streams.decided(group, self.actors.actions[group], self.extras[group])
 
     @staticmethod
-    def _check_extras(unit: Unit, acted: Acted) -> None:
+    def _check_extras(seated: LearnerSeats, acted: Acted) -> None:
         """Raise AgentError if an act lacks an output that the agent's learner needs."""
-        needs = unit.learner.needs
+        needs = seated.learner.needs
         if needs is not None and not needs.columns.keys() <= acted.extras.keys():
             missing = needs.columns.keys() - acted.extras.keys()
             raise AgentError(
-                f"the agent of {' and '.join(unit.labels)} learns from {', '.join(sorted(missing))}, which its act did "
+                f"the agent of {seated.who} learns from {', '.join(sorted(missing))}, which its act did "
                 f"not give beside the action; it gave {', '.join(sorted(acted.extras)) or 'nothing'}"
             )
 

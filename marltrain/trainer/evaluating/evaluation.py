@@ -16,7 +16,7 @@ from marltrain.layout import Array
 from marltrain.random import generator
 from marltrain.spec import EnvSpec, Step
 from marltrain.trainer.collecting.rollout import Actors
-from marltrain.trainer.seats import Unit
+from marltrain.trainer.seats import LearnerSeats
 
 RESAMPLES = 2_000
 
@@ -103,13 +103,13 @@ def bootstrap(values: Array, level: float = 0.95) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def rotations(spec: EnvSpec, unit: Unit, numbers: Array) -> Array:
-    """Return the seats of a unit's agents, [K, S, E] rows of their group, if environment e plays episode numbers[e].
+def rotations(spec: EnvSpec, seated: LearnerSeats, numbers: Array) -> Array:
+    """Return the seats of a learner's agents, [K, S, E] rows of their group, if environment e plays episode numbers[e].
 
     In episode j each agent moves j seats on among the seats of equal spaces.
     """
-    size = spec.groups[unit.group].size
-    return (unit.rows[:, :, None] + numbers[None, None, :]) % size
+    size = spec.groups[seated.group].size
+    return (seated.rows[:, :, None] + numbers[None, None, :]) % size
 
 
 class TestInterrupted(Exception):  # noqa: N818  # nothing went wrong
@@ -126,7 +126,7 @@ class Evaluation:
 
     def play(
         self,
-        units: Sequence[Unit],
+        learners: Sequence[LearnerSeats],
         episodes: int,
         *,
         rotate: bool = False,
@@ -144,13 +144,13 @@ class Evaluation:
         given_up: called before every step; if it returns True, TestInterrupted is raised.
         """
         envs, spec = self.envs, self.envs.spec
-        actors = Actors(spec, units, envs.num_envs, "test")
+        actors = Actors(spec, learners, envs.num_envs, "test")
         envs.on_faults = on_faults
         step = envs.reset(self.seed)
         tally = _Tally(spec, step, episodes, rotate)
         steps = 0
         if rotate:
-            actors.rotate([rotations(spec, unit, tally.number) for unit in units])
+            actors.rotate([rotations(spec, seated, tally.number) for seated in learners])
         while tally.open and not (self._used_up(steps) and tally.some):
             if given_up():
                 raise TestInterrupted
@@ -161,7 +161,7 @@ class Evaluation:
             if envs.faults:
                 tally.drop(cut_by(envs.faults))
             if tally.add(step) and rotate:
-                actors.rotate([rotations(spec, unit, tally.number) for unit in units])
+                actors.rotate([rotations(spec, seated, tally.number) for seated in learners])
             on_step(tally.finished, steps)
         result = tally.result()
         if tally.open:

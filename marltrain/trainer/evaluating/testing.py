@@ -32,7 +32,7 @@ def play_test(run: Run) -> bool:
     hooks.test.start()
     try:
         result = context.evaluation.play(
-            context.line_up.units, episodes, rotate=context.rotate, on_step=on_step,
+            context.line_up.learners, episodes, rotate=context.rotate, on_step=on_step,
             on_faults=partial(run.note_faults, role="test"), given_up=lambda: run.interrupts.asked,
         )  # fmt: skip
     except TestInterrupted:

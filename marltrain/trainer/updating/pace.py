@@ -9,7 +9,7 @@ from marltrain.policies.batch import Column
 from marltrain.policies.learner.learner import Pace
 from marltrain.policies.memory.streams import Plan
 from marltrain.spec import EnvSpec
-from marltrain.trainer.seats import Unit
+from marltrain.trainer.seats import LearnerSeats
 
 
 @dataclass(frozen=True)
@@ -21,20 +21,20 @@ class Defaults:
     shared_memory: bool
 
 
-def pace_of(unit: Unit, defaults: Defaults) -> Pace:
-    """Return the update frequency and batch size of a unit, with the trainer's values filled in."""
-    own = unit.learner.pace
+def pace_of(seated: LearnerSeats, defaults: Defaults) -> Pace:
+    """Return the update frequency and batch size of a learner, with the trainer's values filled in."""
+    own = seated.learner.pace
     return replace(own, update_freq=own.update_freq or defaults.update_freq,
                    batch_size=own.batch_size or defaults.batch_size)  # fmt: skip
 
 
-def check_pace(unit: Unit, spec: EnvSpec, num_envs: int, defaults: Defaults) -> None:
+def check_pace(seated: LearnerSeats, spec: EnvSpec, num_envs: int, defaults: Defaults) -> None:
     """Raise ConfigError for a batch larger than one rollout, or for on-policy learners that share memory.
 
     It also refuses batches with fewer rows than the normalization of advantages needs.
     """
-    needs, pace, who = unit.learner.needs, pace_of(unit, defaults), " and ".join(unit.labels)
-    if needs is None or not needs.on_policy or unit.frozen.all():
+    needs, pace, who = seated.learner.needs, pace_of(seated, defaults), seated.who
+    if needs is None or not needs.on_policy or seated.frozen.all():
         return
     if defaults.shared_memory:
         raise ConfigError(
@@ -50,7 +50,7 @@ def check_pace(unit: Unit, spec: EnvSpec, num_envs: int, defaults: Defaults) -> 
     if spec.turn_based:
         return
     asked = "batch_size" if pace.minibatches is None else "minibatches"
-    held = unit.players.shape[1]
+    held = seated.players.shape[1]
     value, rows = getattr(pace, asked), _batch_steps(pace, num_envs) * num_envs * held
     if value > rows:
         seats = f" x {held} seats" if held > 1 else ""
@@ -65,25 +65,25 @@ def _batch_steps(pace: Pace, num_envs: int) -> int:
     return -(-(pace.update_freq or 1) // num_envs)
 
 
-def plans_for(units: list[Unit], spec: EnvSpec, num_envs: int, defaults: Defaults) -> dict[int, Plan]:
+def plans_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defaults: Defaults) -> dict[int, Plan]:
     """Return, by group, the rows and columns that the streams must keep: the maximum over the group's learners.
 
     Raises ConfigError if two learners use one column name for different kinds of arrays.
     """
     rows: dict[int, int] = {}
     columns: dict[int, dict[str, Column]] = {}
-    for unit in units:
-        needs, pace = unit.learner.needs, pace_of(unit, defaults)
-        if needs is None or unit.frozen.all():
+    for seated in learners:
+        needs, pace = seated.learner.needs, pace_of(seated, defaults)
+        if needs is None or seated.frozen.all():
             continue
         slack = len(spec.players) if spec.turn_based else 0  # a row stays open while the others move
         kept = _batch_steps(pace, num_envs) if needs.on_policy else -(-needs.capacity // num_envs)
-        rows[unit.group] = max(rows.get(unit.group, 0), kept + 1 + slack)
-        known = columns.setdefault(unit.group, {})
+        rows[seated.group] = max(rows.get(seated.group, 0), kept + 1 + slack)
+        known = columns.setdefault(seated.group, {})
         for name, column in needs.columns.items():
             if known.setdefault(name, column) != column:
                 raise ConfigError(
-                    f"the agents of {' and '.join(unit.labels)} keep {name!r} as {column}, others of equal spaces as "
+                    f"the agents of {seated.who} keep {name!r} as {column}, others of equal spaces as "
                     f"{known[name]}: give the two another name each"
                 )
     return {group: Plan(rows[group], columns[group]) for group in rows}

@@ -8,7 +8,7 @@ from marltrain.errors import AgentError
 from marltrain.layout import Array
 from marltrain.policies.learner.update_plan import DueUpdates
 from marltrain.policies.memory.streams import Streams
-from marltrain.trainer.seats import Unit
+from marltrain.trainer.seats import LearnerSeats
 from marltrain.trainer.updating.pace import Defaults
 from marltrain.trainer.updating.scheduler import UpdateMetrics, UpdateScheduler, not_finite, rngs_of
 
@@ -22,9 +22,9 @@ MOST_PLANNED = 64
 class PlannedScheduler(UpdateScheduler):
     """Scheduler of an off-policy learner; it plans updates for compiled code if the learner has compiled updates."""
 
-    def __init__(self, unit: Unit, streams: Streams, num_envs: int, defaults: Defaults) -> None:
+    def __init__(self, seated: LearnerSeats, streams: Streams, num_envs: int, defaults: Defaults) -> None:
         """Start without a plan."""
-        super().__init__(unit, streams, num_envs, defaults)
+        super().__init__(seated, streams, num_envs, defaults)
         self._compiled: CompiledUpdates | None = None
         self._steps = 0  # batch steps since the plan was made
 
@@ -35,7 +35,7 @@ class PlannedScheduler(UpdateScheduler):
         if self._reader is None:
             self._compiled = None
         elif self._reader is not before:
-            self._compiled = self.unit.learner.compiled_updates(self._reader, self.pace.batch_size or 1)
+            self._compiled = self.seated.learner.compiled_updates(self._reader, self.pace.batch_size or 1)
         elif self._compiled is not None:
             self._compiled.drop()
 
@@ -44,16 +44,16 @@ class PlannedScheduler(UpdateScheduler):
         self._steps += steps
         return super().gathered(steps)
 
-    def plan(self, env_steps: int, steps: int, most: int | None, unit: int) -> int:
+    def plan(self, env_steps: int, steps: int, most: int | None, act: int) -> int:
         """See `UpdateScheduler`."""
         compiled, self.address = self._compiled, 0
-        if compiled is None or not (compiled.pending or self._plan(compiled, env_steps, most, unit)):
-            return super().plan(env_steps, steps, most, unit)
+        if compiled is None or not (compiled.pending or self._plan(compiled, env_steps, most, act)):
+            return super().plan(env_steps, steps, most, act)
         self.address = compiled.address
         compiled.begin(self._steps)
         return min(steps, compiled.rounds[-1].after - self._steps)
 
-    def _plan(self, compiled: CompiledUpdates, env_steps: int, most: int | None, unit: int) -> bool:
+    def _plan(self, compiled: CompiledUpdates, env_steps: int, most: int | None, act: int) -> bool:
         """Plan the next rounds; return whether there are any.
 
         The round that reaches `most` updates, and all later rounds, are left out.
@@ -74,7 +74,7 @@ class PlannedScheduler(UpdateScheduler):
                 break
             rounds.append(DueUpdates(after, env_steps + self.num_envs * after, due, credit))
         if rounds:
-            compiled.plan(rounds, ready, rngs_of(self.unit, ready), unit)
+            compiled.plan(rounds, ready, rngs_of(self.seated, ready), act)
             self._steps = 0
         return bool(rounds)
 
@@ -89,12 +89,12 @@ class PlannedScheduler(UpdateScheduler):
         )  # `gathered` adds the steps up to the last round, too
         self._credit = last.credit
         self.updates += len(made.measured)
-        self.unit.learner.at(last.env_steps)
+        self.seated.learner.at(last.env_steps)
         error: AgentError | None = None
         if made.broken:
             measured = dict(zip(made.names, made.measured[-1], strict=False))
-            error = not_finite(self.unit, measured, compiled.learn, self.updates, last.env_steps)
-        labels = tuple(label for label, learns in zip(self.unit.labels, compiled.learn, strict=True) if learns)
+            error = not_finite(self.seated, measured, compiled.learn, self.updates, last.env_steps)
+        labels = tuple(label for label, learns in zip(self.seated.labels, compiled.learn, strict=True) if learns)
         return UpdateMetrics(labels, made.names, made.means()[..., compiled.learn], error)
 
     def update(self, env_steps: int, most: int | None = None) -> dict[str, dict[str, float]]:

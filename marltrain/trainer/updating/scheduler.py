@@ -19,7 +19,7 @@ from marltrain.policies.batch import Rollout, Transitions
 from marltrain.policies.memory.readers import Reader, RolloutReader
 from marltrain.policies.memory.streams import Streams
 from marltrain.state import State
-from marltrain.trainer.seats import Unit
+from marltrain.trainer.seats import LearnerSeats
 from marltrain.trainer.updating.pace import Defaults, pace_of
 
 
@@ -44,7 +44,7 @@ class UpdateMetrics(NamedTuple):
 
 
 class UpdateScheduler:
-    """Schedules the updates of one unit and makes them between two batch steps.
+    """Schedules the updates of one learner and makes them between two batch steps.
 
     It owns the reader, and the counts since the last update; the learner owns weights and optimizers.
 
@@ -54,38 +54,38 @@ class UpdateScheduler:
 
     address: int = 0
 
-    def __init__(self, unit: Unit, streams: Streams, num_envs: int, defaults: Defaults) -> None:
+    def __init__(self, seated: LearnerSeats, streams: Streams, num_envs: int, defaults: Defaults) -> None:
         """Start without learning agents; `learning` sets them."""
-        self.unit, self.streams, self.num_envs = unit, streams, num_envs
-        self.pace = pace_of(unit, defaults)
+        self.seated, self.streams, self.num_envs = seated, streams, num_envs
+        self.pace = pace_of(seated, defaults)
         self.shared = defaults.shared_memory
-        self.learn = np.zeros(len(unit.agents), bool)
+        self.learn = np.zeros(len(seated.agents), bool)
         self._silent: list[tuple[int, int]] = []
         self._seats: list[list[int]] = []
         self._reader: Reader | None = None
         self._gathered, self._credit = 0, 0.0  # since the last update: env steps, and a fraction of an update
-        self._practised = np.zeros(len(unit.agents), np.int64)  # env steps of this run that each agent may learn from
+        self._practised = np.zeros(len(seated.agents), np.int64)  # env steps of this run that each agent may learn from
         self.updates = 0
         self._behind = False  # whether agents act with older weights than the learner's
 
     def learning(self, mask: Array) -> None:
         """Set the players that learn, [P] bool; the open rollout of a seat that stops learning is dropped."""
-        unit = self.unit
-        seats_learn: Array = mask[unit.players] & ~unit.frozen[:, None]
+        seated = self.seated
+        seats_learn: Array = mask[seated.players] & ~seated.frozen[:, None]
         self.learn = np.asarray(seats_learn.any(1))
         self._silent = [(int(k), int(seat)) for k, seat in np.argwhere(~seats_learn)]
         if not self.learn.any():
             self._seats, self._reader = [], None
             return
-        everyone = self.streams.spec.groups[unit.group].players
+        everyone = self.streams.spec.groups[seated.group].players
         seats = [
-            list(everyone) if self.shared else _players_read(unit, held, learns)
-            for held, learns in zip(unit.players, seats_learn, strict=True)
+            list(everyone) if self.shared else _players_read(seated, held, learns)
+            for held, learns in zip(seated.players, seats_learn, strict=True)
         ]
         if self._reader is None:
             self._gathered = 0
         if seats != self._seats:
-            self._seats, self._reader = seats, unit.learner.reader(self.streams, seats)
+            self._seats, self._reader = seats, seated.learner.reader(self.streams, seats)
 
     def follow(self, updates: int, earlier: Iterable[UpdateScheduler]) -> None:
         """Continue the counts of an earlier `train` call.
@@ -99,9 +99,9 @@ class UpdateScheduler:
             if scheduler.streams is self.streams
             for k in range(len(scheduler.learn))
         ]
-        for mine, agent in enumerate(self.unit.agents):
+        for mine, agent in enumerate(self.seated.agents):
             for scheduler, k in before:
-                if scheduler.unit.agents[k] is agent:
+                if scheduler.seated.agents[k] is agent:
                     self._practised[mine] = scheduler._practised[k]
 
     def state(self) -> State:
@@ -141,11 +141,11 @@ class UpdateScheduler:
         """Number of batch steps until the next update is due."""
         return -(-((self.pace.update_freq or 1) - self._gathered) // self.num_envs)
 
-    def plan(self, env_steps: int, steps: int, most: int | None, unit: int) -> int:
+    def plan(self, env_steps: int, steps: int, most: int | None, act: int) -> int:
         """Plan updates for compiled code, if it can make them; return the batch steps allowed before `update`.
 
         env_steps: env steps of the run so far.  steps: batch steps at most.  most: see `update`.
-        unit: address of the arguments of the agents' act kernel (ACT).
+        act: address of the arguments of the agents' act kernel (ACT).
         """
         return min(steps, self.steps_left)
 
@@ -166,7 +166,7 @@ class UpdateScheduler:
         """Make the updates that are due, at most `most` in this run; return each agent's mean metrics by label."""
         gathered, self._gathered = self._gathered, 0
         before, reader = self.settle(), self._reader
-        self.unit.learner.at(env_steps)
+        self.seated.learner.at(env_steps)
         if reader is None or not (ready := self._ready(reader)).any():
             return before
         return before | self._make(self._batches(reader, ready, gathered, most), ready, env_steps)
@@ -174,7 +174,7 @@ class UpdateScheduler:
     @property
     def gradient_steps(self) -> int:
         """Number of gradient passes of the agents, without those of updates under way."""
-        return int(self.unit.learner.gradient_steps.sum())
+        return int(self.seated.learner.gradient_steps.sum())
 
     def wait(self) -> dict[str, dict[str, float]]:
         """Wait for the updates under way and return their metrics; the agents still act with the old weights."""
@@ -193,16 +193,16 @@ class UpdateScheduler:
         """Make one update for each batch; raises AgentError if a loss or a gradient is not finite."""
         rounds = []
         for number, batch in batches:
-            rounds.append(self.unit.learner.update(batch, learn=ready, batch_size=self.pace.batch_size or 1))
-            if (error := not_finite(self.unit, rounds[-1], ready, number, env_steps)) is not None:
+            rounds.append(self.seated.learner.update(batch, learn=ready, batch_size=self.pace.batch_size or 1))
+            if (error := not_finite(self.seated, rounds[-1], ready, number, env_steps)) is not None:
                 raise error
-        return _by_agent(self.unit.labels, rounds, ready)
+        return _by_agent(self.seated.labels, rounds, ready)
 
     def _batches(
         self, reader: Reader, ready: Array, gathered: int, most: int | None
     ) -> Iterator[tuple[int, Rollout | Transitions]]:
         """Yield the number and the batch of each update that is due."""
-        gammas = self.unit.learner.gammas()
+        gammas = self.seated.learner.gammas()
         if isinstance(reader, RolloutReader):
             self.updates += 1
             yield self.updates, reader.take(gammas)
@@ -210,7 +210,7 @@ class UpdateScheduler:
         due, self._credit = self._due(self._credit, gathered)
         for _ in range(due if most is None else min(due, most - self.updates)):
             self.updates += 1
-            yield self.updates, reader.sample(rngs_of(self.unit, ready), gammas, self.pace.batch_size or 1)
+            yield self.updates, reader.sample(rngs_of(self.seated, ready), gammas, self.pace.batch_size or 1)
 
     def _ready(self, reader: Reader) -> Array:
         """Return the agents that an update would train now, [K] bool."""
@@ -230,23 +230,23 @@ class UpdateScheduler:
         return int(credit), credit - int(credit)
 
 
-def _players_read(unit: Unit, held: Array, learns: Array) -> list[int]:
+def _players_read(seated: LearnerSeats, held: Array, learns: Array) -> list[int]:
     """Return the players whose rows an agent reads; held: its seats, learns: where it learns, each [S].
 
     An on-policy agent reads all its seats; its reader drops those that do not learn.
     """
-    needs = unit.learner.needs
+    needs = seated.learner.needs
     everyone = not learns.any() or (needs is not None and needs.on_policy)
     return [int(p) for p in (held if everyone else held[learns])]
 
 
-def rngs_of(unit: Unit, ready: Array) -> list[np.random.Generator | None]:
+def rngs_of(seated: LearnerSeats, ready: Array) -> list[np.random.Generator | None]:
     """Return the agents' random streams for sampling rows; None for an agent that does not learn."""
-    return [rng if on else None for rng, on in zip(unit.learner.rngs("sample"), ready, strict=True)]
+    return [rng if on else None for rng, on in zip(seated.learner.rngs("sample"), ready, strict=True)]
 
 
 def not_finite(
-    unit: Unit, measured: Mapping[str, Array], ready: Array, number: int, env_steps: int
+    seated: LearnerSeats, measured: Mapping[str, Array], ready: Array, number: int, env_steps: int
 ) -> AgentError | None:
     """Return an AgentError if a loss or a gradient of an update is not finite, else None."""
     for name, values in measured.items():
@@ -256,9 +256,9 @@ def not_finite(
         if np.count_nonzero(broken):
             row = int(broken.argmax())
             return AgentError(
-                f"the agent of {unit.labels[row]}: {name} became {values[row]} in update {number} (env step "
+                f"the agent of {seated.labels[row]}: {name} became {values[row]} in update {number} (env step "
                 f"{env_steps:,}); it must be finite. "
-                f"{unit.learner.when_not_finite} Look for rewards and "
+                f"{seated.learner.when_not_finite} Look for rewards and "
                 "observations that are very large, lower learning_rate or max_grad_norm, and go on from the last "
                 "checkpoint (train(..., resume=...)) or with the agents in best/"
             )

@@ -57,14 +57,14 @@ class Updates:
         if metrics.error is not None:
             raise metrics.error
 
-    def plan(self, scheduler: UpdateScheduler, steps: int, unit: int) -> int:
+    def plan(self, scheduler: UpdateScheduler, steps: int, act: int) -> int:
         """Plan the updates that compiled code makes during `steps` batch steps; return the number of steps allowed.
 
-        No update is planned if a callback may change agents at each update.  unit: see `UpdateScheduler.plan`.
+        No update is planned if a callback may change agents at each update.  act: see `UpdateScheduler.plan`.
         """
         if self._events.callbacks.interfering(["on_update_start", "on_update_end"]):
             return min(steps, scheduler.steps_left)
-        return scheduler.plan(self._counters.env_steps, steps, self._most, unit)
+        return scheduler.plan(self._counters.env_steps, steps, self._most, act)
 
     def settle(self) -> None:
         """Wait for updates that overlap with collecting; afterwards agents can be tested, saved or masked."""

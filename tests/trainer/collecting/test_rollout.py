@@ -68,7 +68,7 @@ def test_carries_are_the_loops_and_start_anew_with_every_part_of_an_episode():
     """Crowd of 4 steps; red_1's part ends with step 2, and again with the episode (where nobody is there to act)."""
     agents: list[Any] = [Counting(), mt.RandomAgent(), Counting()]
     with make_vector(resolve(Crowd, {}), None, 1, vector="dummy", role="train") as envs:
-        actors = Actors(envs.spec, Seating(envs.spec, agents, 0, stack=True).units, 1, "act")
+        actors = Actors(envs.spec, Seating(envs.spec, agents, 0, stack=True).learners, 1, "act")
         step = envs.reset(run_seed([0, 0]))
         for _ in range(7):
             actors.decide(step)
@@ -82,7 +82,7 @@ def test_carries_begin_with_a_players_first_turn():
     agents: list[Any] = [Counting(), Counting(), Counting()]
     seed = next(s for s in range(99) if [child_seed(s, "episode", "train", e, 0) % 2 for e in (0, 1)] == [1, 0])
     with make_vector(Relay, None, 2) as envs:
-        actors = Actors(envs.spec, Seating(envs.spec, agents, 0, stack=True).units, 2, "act")
+        actors = Actors(envs.spec, Seating(envs.spec, agents, 0, stack=True).learners, 2, "act")
         step = envs.reset(seed)
         for _ in range(8):
             actors.decide(step)
@@ -111,7 +111,7 @@ def test_act_is_asked_only_for_whom_it_is_the_turn_of_in_the_environments_own_te
     seed = next(s for s in range(9999) if [child_seed(s, "episode", "train", e, 0) % 2 for e in (0, 1)] == [0, 1])
     with make_vector(resolve(Relay, {}), None, 2, vector="dummy", role="train") as envs:
         seating = Seating(envs.spec, [mt.RandomAgent(seed=1), spy, mt.RandomAgent(seed=2)], 0, stack=True)
-        actors = Actors(envs.spec, seating.units, 2, "act")
+        actors = Actors(envs.spec, seating.learners, 2, "act")
         actors.explore(np.array([False, True, False]))
         step = envs.reset(seed)
         for _ in range(2):
@@ -128,7 +128,7 @@ def test_act_gets_the_structure_of_the_space_and_gives_the_environments_units():
     mixed = Spy(lambda observation, legal: np.tile([2, 1, 3], (len(observation["digit"]), 1)))
     steered = Spy(lambda observation, legal: np.full((len(observation), 2, 1), 1.5, np.float32))
     with make_vector(resolve(Motley, {}), None, 2, vector="dummy", role="train") as envs:
-        actors = Actors(envs.spec, Seating(envs.spec, [mixed, steered], 0, stack=True).units, 2, "act")
+        actors = Actors(envs.spec, Seating(envs.spec, [mixed, steered], 0, stack=True).learners, 2, "act")
         step = envs.reset(0)
         actors.decide(step)
         step = envs.step(actors.actions)
@@ -156,7 +156,7 @@ def test_what_act_may_not_answer(answer, came):
     with make_vector(resolve(Crowd, {}), None, 3, vector="dummy", role="train") as envs:
         seating = Seating(envs.spec, [Spy(answer), mt.RandomAgent(), mt.RandomAgent()], 0, stack=True)
         with pytest.raises(mt.AgentError) as caught:
-            Actors(envs.spec, seating.units, 3, "act").decide(envs.reset(0))
+            Actors(envs.spec, seating.learners, 3, "act").decide(envs.reset(0))
     assert came in str(caught.value)
     assert "expected one action of Discrete(3) a row" in str(caught.value)
 
@@ -164,7 +164,7 @@ def test_what_act_may_not_answer(answer, came):
 def test_an_action_outside_the_space_is_the_environments_error():
     with make_vector(resolve(Crowd, {}), None, 1, vector="dummy", role="train") as envs:
         seating = Seating(envs.spec, [mt.FunctionAgent(lambda o: 3), mt.RandomAgent(), mt.RandomAgent()], 0, stack=True)
-        actors = Actors(envs.spec, seating.units, 1, "act")
+        actors = Actors(envs.spec, seating.learners, 1, "act")
         actors.decide(envs.reset(0))
         with pytest.raises(mt.EnvError, match=r"player 'red_0': action 3 is not legal"):
             envs.step(actors.actions)
@@ -175,9 +175,11 @@ def test_the_collector_remembers_what_each_unit_decided():
     agents[0] = mt.RandomAgent(seed=0)
     with make_vector(resolve(Crowd, {}), None, 2, vector="dummy", role="train") as envs:
         seating = Seating(envs.spec, agents, 0, stack=True)
-        plans = {unit.group: Plan(5, unit.learner.needs.columns) for unit in seating.units if unit.learner.needs}
+        plans = {
+            seated.group: Plan(5, seated.learner.needs.columns) for seated in seating.learners if seated.learner.needs
+        }
         streams = Streams(envs.spec, 2, plans)
-        actors = Actors(envs.spec, seating.units, 2, "act")
+        actors = Actors(envs.spec, seating.learners, 2, "act")
         actors.explore(np.ones(3, bool))
         collector = Recorder(actors, streams)
         step = envs.reset(0)
@@ -204,7 +206,7 @@ def test_a_step_is_acted_on_remembered_and_made():
             return type(envs).recv(envs)
 
         envs.recv = recv  # type: ignore[method-assign]
-        collector = SyncCollector(envs, Recorder(Actors(envs.spec, seating.units, 3, "act"), streams))
+        collector = SyncCollector(envs, Recorder(Actors(envs.spec, seating.learners, 3, "act"), streams))
         assert not collector.under_way
         step = envs.reset(0)
         for t, most in enumerate((1, 7, 1000)):

@@ -138,7 +138,7 @@ def test_a_test_episode_that_faults_is_played_anew_in_its_own_place():
         seating = Seating(
             envs.spec, [mt.FunctionAgent(lambda seen: 0), mt.FunctionAgent(lambda seen: 1)], 0, stack=False
         )
-        result = Evaluation(envs, 0, None).play(seating.units, 8, rotate=True, on_faults=faults.extend)
+        result = Evaluation(envs, 0, None).play(seating.learners, 8, rotate=True, on_faults=faults.extend)
     assert len(faults) > 2
     assert result.seats.tolist() == [[0, 1], [1, 0]] * 4
     assert result.lengths.tolist() == [10] * 8

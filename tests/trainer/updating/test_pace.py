@@ -15,15 +15,15 @@ from tests.trainer.running import Student, ppo, trainer
 DEFAULTS = Defaults(batch_size=64, update_freq=100, shared_memory=False)
 
 
-def units(agents, env=Identity):
-    return Seating(probe(resolve(env, {})), agents, 0, stack=True).units
+def learners(agents, env=Identity):
+    return Seating(probe(resolve(env, {})), agents, 0, stack=True).learners
 
 
 def test_a_learners_own_pace_wins():
-    (unit,) = units(ppo(batch_size=7, update_freq=30, minibatches=None))
-    assert (pace_of(unit, DEFAULTS).batch_size, pace_of(unit, DEFAULTS).update_freq) == (7, 30)
-    (unit,) = units(ppo())
-    assert (pace_of(unit, DEFAULTS).batch_size, pace_of(unit, DEFAULTS).update_freq) == (64, 100)
+    (seated,) = learners(ppo(batch_size=7, update_freq=30, minibatches=None))
+    assert (pace_of(seated, DEFAULTS).batch_size, pace_of(seated, DEFAULTS).update_freq) == (7, 30)
+    (seated,) = learners(ppo())
+    assert (pace_of(seated, DEFAULTS).batch_size, pace_of(seated, DEFAULTS).update_freq) == (64, 100)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_a_shared_agents_rollout_holds_all_its_seats():
 
 def test_rollouts_of_turn_based_games_have_no_fixed_size():
     spec = probe(resolve(Relay, {}))
-    (unit,) = Seating(spec, ppo(Relay, minibatches=None, batch_size=500), 0, stack=True).units
-    check_pace(unit, spec, 3, DEFAULTS)
+    (seated,) = Seating(spec, ppo(Relay, minibatches=None, batch_size=500), 0, stack=True).learners
+    check_pace(seated, spec, 3, DEFAULTS)
 
 
 def test_a_batch_is_no_concern_of_agents_of_ones_own():
@@ -75,9 +75,11 @@ def test_the_streams_keep_the_most_that_anyone_needs():
     spec = probe(resolve(Crowd, {}))
     blue = mt.make_agents("ppo", Crowd, seed=0, update_freq=50)[1]
     reds = [mt.make_agents("dqn", Crowd, capacity=c)[0] for c in (100, 3001)]
-    plans = plans_for(Seating(spec, [reds[0], blue, reds[1]], 0, stack=True).units, spec, 3, DEFAULTS)
+    plans = plans_for(Seating(spec, [reds[0], blue, reds[1]], 0, stack=True).learners, spec, 3, DEFAULTS)
     assert plans[0].rows == 1001 + 1  # ceil(3001 / 3), and the row that begins
     assert plans[1].rows == 17 + 1
     assert dict(plans[0].columns) == {}
     assert set(plans[1].columns) == {"log_prob"}
-    assert plans_for(Seating(spec, [mt.RandomAgent() for _ in range(3)], 0, stack=True).units, spec, 3, DEFAULTS) == {}
+    assert (
+        plans_for(Seating(spec, [mt.RandomAgent() for _ in range(3)], 0, stack=True).learners, spec, 3, DEFAULTS) == {}
+    )
