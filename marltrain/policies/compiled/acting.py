@@ -142,7 +142,7 @@ class CompiledActing:
         """
         plan = network.plan
         if native.rule not in RULES:
-            raise TypeError(f"Native(rule={native.rule!r}): compiled code knows {' and '.join(map(repr, RULES))}")
+            raise TypeError(f"CompiledForm(rule={native.rule!r}): compiled code knows {' and '.join(map(repr, RULES))}")
         self.network, self.rule = network, RULES[native.rule]
         self.extras = ("log_prob",) if self.rule == SAMPLE else ()
         self._rows = slice(None) if row is None else slice(row, row + 1)

@@ -32,14 +32,16 @@ def compiled_steps(
     if kind is None or kind.loss is None or not can_learn(kind, algorithm, backend, nets):
         return None
     if kind.loss not in LOSSES:
-        raise TypeError(f"Native(loss=...): compiled code knows {', '.join(map(repr, LOSSES))}; not {kind}")
+        raise TypeError(f"CompiledForm(loss=...): compiled code knows {', '.join(map(repr, LOSSES))}; not {kind}")
     (phase,), stacked = algorithm.phases, {name: net for name, net in nets.items() if is_known(net)}
     parts = phase, algorithm, backend, stacked, optimizers
     if kind.loss == "ppo":
         first, *others = phase.trains
         if first != kind.network or [stacked[name].plan.heads[0].width for name in others] != [1]:
-            raise TypeError(f"Native(loss='ppo'): its phase must train {kind.network!r} and a critic of one output, in "
-                            f"this order; it trains {phase.trains}")  # fmt: skip
+            raise TypeError(
+                f"CompiledForm(loss='ppo'): its phase must train {kind.network!r} and a critic of one output, in this "
+                f"order; it trains {phase.trains}"
+            )
         return PPOUpdates([PPOUpdate(*parts)])
     return QSteps([QStep(*parts, double=kind.loss == "double_q")])
 

@@ -81,12 +81,12 @@ class CompiledUpdates:
         self.rounds = ()
 
     def plan(
-        self, rounds: Sequence[DueUpdates], learn: Array, rngs: Sequence[np.random.Generator | None], unit: int
+        self, rounds: Sequence[DueUpdates], learn: Array, rngs: Sequence[np.random.Generator | None], act: int
     ) -> None:
         """Write the next rounds of updates, for the agents that `learn` [K] bool.
 
         rngs: K random generators for drawing rows; None for an agent that does not learn.
-        unit: the address of the agents' ACT record.
+        act: the address of the agents' ACT record.
         """
         learner, rows, told = self.learner, self._rows, self._told[0]
         counts = self._counts = np.array([each.updates for each in rounds])
@@ -106,7 +106,7 @@ class CompiledUpdates:
         for name, array in arrays.items():
             told[name] = address_of(array)
         self._kept = tuple(arrays.values())
-        told["rounds"], told["unit"] = len(rounds), unit
+        told["rounds"], told["act"] = len(rounds), act
         told["round"] = told["made"] = told["broken"] = 0
         self._reading.place(rows, arrays["gamma"])
         self._draws.place(rngs)

@@ -16,7 +16,7 @@ from marltrain.policies.compiled.replay_kernel import READING, draw, read, readi
 _ONE = (
     "rounds", "after", "updates",  # R rounds: batch steps of the plan before each [R]; updates of each [R]
     "begun",  # batch steps of the plan made before the call
-    "unit", "step", "reading",  # addresses of an ACT, a Q_STEP and a READING
+    "act", "step", "reading",  # addresses of an ACT, a Q_STEP and a READING
     "agents", "settings", "limit", "rate", "exploring",  # K, H; indices among the H hyperparameters, -1: none
     "hyper", "gamma", "share", "metrics",  # float32 [R, H, K], float64 [R, K]; per update: float32 [K], [4, K]
     "round", "made", "broken",  # rounds and updates made so far; whether the last update's loss was not finite
@@ -46,7 +46,7 @@ def update(address: int, now: int) -> int:
     p.limit, p.rate = hyper + u.limit * each, hyper + u.rate * each
     r.gamma = u.gamma + 8 * u.round * u.agents
     if u.exploring >= 0:
-        copy(hyper + u.exploring * each, record(u.unit).epsilon, each)
+        copy(hyper + u.exploring * each, record(u.act).epsilon, each)
     due = wholes(u.updates, u.rounds)[u.round]
     u.round += 1
     for _ in range(due):
