@@ -268,7 +268,7 @@ def test_it_is_done_as_the_algorithm_says():
 def test_a_loss_that_is_not_known_is_told():
     assert LOSSES == ("q", "double_q", "ppo")
     with pytest.raises(
-        TypeError, match=r"Native\(loss=\.\.\.\): compiled code knows 'q', 'double_q', 'ppo'; not .*'huber'"
+        TypeError, match=r"CompiledForm\(loss=\.\.\.\): compiled code knows 'q', 'double_q', 'ppo'; not .*'huber'"
     ):
         algorithm_of(mt.DQN, Unknown, jit_compile=True)
 
