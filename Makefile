@@ -34,12 +34,12 @@ $(ALL): pyproject.toml constraints.txt Makefile | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $(CORE) $@
 
-install: $(ALL) ## install marltrain with all that its tests need
+install: $(ALL) ## install marltrain and the packages that its tests need
 
-demo: $(CORE) ## train three agents on marltrain/simple_spread_v3 and draw what they learned
+demo: $(CORE) ## train three agents on marltrain/simple_spread_v3 and plot the results
 	$(THREADS) $(BIN)/python examples/spread.py
 
-test: $(ALL) ## everything that must pass: format, lint, types, documentation, tests
+test: $(ALL) ## all checks: format, lint, types, documentation, tests
 	$(MAKE) --jobs 2 --output-sync check docs # each uses one core
 	$(MAKE) pytest
 
@@ -48,21 +48,21 @@ check: $(ALL) ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-format: $(ALL) ## put the format right, and what lint can mend by itself
+format: $(ALL) ## format the code and apply the automatic fixes of the linter
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-pytest: $(ALL) ## the tests; make pytest TESTS=tests/envs JOBS=1
+pytest: $(ALL) ## run the tests; make pytest TESTS=tests/envs JOBS=1
 	$(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
-docs: $(ALL) ## the documentation, into docs/_build/html
+docs: $(ALL) ## build the documentation in docs/_build/html
 	$(THREADS) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
-check-long: $(ALL) ## the long checks, hours in all: native games and parity at length, wrong settings, damage, crashes, faults, endurance
+check-long: $(ALL) ## the long checks (hours): native games, parity, wrong settings, damaged files, crashes, faults, long runs
 	MARLTRAIN_TESTS=long FORGING_ROUNDS=100 $(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout 3600 tests/envs tests/policies tests/trainer tests/whole
 	$(MAKE) config-test corruption-test forgery-test crash-test fault-test long-run
 
-bench: $(ALL) ## speed, each beside its floor, its twin, its original or its peers
+bench: $(ALL) ## measure speed, compared with other variants and other libraries
 	$(THREADS) $(BIN)/python benchmarks/python_envs.py
 	$(THREADS) $(BIN)/python benchmarks/stacking.py
 	$(THREADS) $(BIN)/python benchmarks/backends.py
@@ -70,30 +70,30 @@ bench: $(ALL) ## speed, each beside its floor, its twin, its original or its pee
 	$(THREADS) $(BIN)/python benchmarks/native.py --compile
 	$(THREADS) $(BIN)/python benchmarks/speed_tables.py --write
 
-peers: ## other libraries, each in an environment of its own, for make bench to compare with
+peers: ## install the other libraries for make bench, each in a separate environment
 	$(PYTHON) benchmarks/peers/install.py
 
-learn: $(CORE) ## how well the tuned settings learn, over seeds
+learn: $(CORE) ## measure learning with the tuned settings, over seeds
 	$(THREADS) $(BIN)/python benchmarks/learn.py
 
-crash-test: $(ALL) ## kill -9 a hundred runs at random moments, resume them, compare
+crash-test: $(ALL) ## kill -9 a hundred runs at random moments, resume them, compare the results
 	$(THREADS) $(BIN)/python -m tests.whole.crashing 100
 
-config-test: $(ALL) ## 5,000 wrong configurations: each refused by name, or a run that works
+config-test: $(ALL) ## try 5,000 wrong configurations: each is refused with an error that names it, or works
 	$(THREADS) $(BIN)/python -m tests.whole.attempts 5000
 
 corruption-test: $(ALL) ## damage every file of checkpoints and saved agents in hundreds of places
 	$(THREADS) $(BIN)/python -m tests.whole.corrupting 200
 
-forgery-test: $(ALL) ## alter 5,000 checkpoints, sign them again, resume each: refused, or a run that goes on
+forgery-test: $(ALL) ## alter and resume 5,000 checkpoints: each is refused, or its run continues
 	$(THREADS) $(BIN)/python -m tests.whole.forging 5000
 
-long-run: $(ALL) ## 50 million env steps, in which neither memory nor files nor processes may grow
+long-run: $(ALL) ## run 50 million env steps: memory, files and processes must not grow
 	$(THREADS) $(BIN)/python -m tests.whole.enduring 50_000_000
 
-fault-test: $(ALL) ## learn to balance poles whose environments crash and hang
+fault-test: $(ALL) ## train on cart-poles whose environments crash and hang
 	$(THREADS) $(BIN)/python -m tests.whole.crashing_cartpole
 
-clean: ## remove what was built and cached, .venv and the peers' included; runs/ stays
+clean: ## remove build files, caches, .venv and .venv-peers; runs/ is kept
 	rm -rf $(VENV) .venv-peers docs/_build build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

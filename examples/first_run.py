@@ -1,4 +1,4 @@
-"""Train on a game of one's own: `python examples/first_run.py`."""
+"""Train agents on a custom environment: `python examples/first_run.py`."""
 
 from own_game import Rendezvous
 
