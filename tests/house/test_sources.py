@@ -10,6 +10,7 @@ import pytest
 from tests.house.repository import PACKAGE, ROOT, dotted, parsed, place, python_files
 
 MAX_LINES, MAX_TEST_LINES = 400, 510
+MAX_METHODS = 20
 CODE = ("marltrain", "examples", "benchmarks")
 EVERYTHING = (*CODE, "tests", "docs")
 MIRRORS_NOTHING = {"house": "rules of the repository", "whole": "runs of the whole library"}
@@ -49,6 +50,17 @@ def test_no_file_is_too_long() -> None:
     lengths = {place(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files(*EVERYTHING)}
     limits = {name: MAX_TEST_LINES if name.startswith("tests/") else MAX_LINES for name in lengths}
     assert not {name: lines for name, lines in lengths.items() if lines > limits[name]}
+
+
+def test_no_class_has_too_many_methods() -> None:
+    found = [
+        f"{place(path, node)}: {node.name} has {methods} methods"
+        for path in python_files(*CODE)
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ClassDef)
+        and (methods := sum(isinstance(inner, ast.FunctionDef) for inner in node.body)) > MAX_METHODS
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_no_exception_is_swallowed() -> None:
