@@ -38,7 +38,7 @@ class Command:
 
 
 COMMANDS = {
-    "train": Command("train agents, one a player, in an environment", add_train_arguments, train),
+    "train": Command("train agents, one for each player, in an environment", add_train_arguments, train),
     "test": Command("play test episodes with a run's agents and print what they earn", add_test_arguments, test),
     "play": Command("watch or film a run's agents", add_play_arguments, play),
     "plot": Command("draw the learning curves of runs", add_plot_arguments, plot),

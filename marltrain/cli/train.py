@@ -35,7 +35,7 @@ def add_train_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--checkpoint", type=integer, metavar="INT", help="env steps between checkpoints (default: none)"
     )
-    parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --run-dir")
+    parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint in --run-dir")
     parser.add_argument("--any-threads", action="store_true", help="resume with another number of threads too")
     parser.add_argument("--team-reward", help="one reward for all, in learning only: mean or sum")
     _add_fields(parser.add_argument_group("the trainer's settings"), TrainerSettings)
@@ -133,11 +133,11 @@ def print_how_to_resume(arguments: Sequence[str], folder: Path) -> None:
     from marltrain.trainer.saving.checkpoint import newest
 
     if newest(folder) is None:
-        print("interrupted: there is no checkpoint to go on from; --checkpoint STEPS writes some")
+        print("interrupted: there is no checkpoint to resume from; --checkpoint STEPS writes some")
         return
     kept = [
         word
         for before, word in pairwise(["train", *arguments])
         if before != "--run-dir" and word not in ("--run-dir", "--resume") and not word.startswith("--run-dir=")
     ]
-    print(f"go on with: {shlex.join(['marltrain', 'train', *kept, '--run-dir', str(folder), '--resume'])}")
+    print(f"resume with: {shlex.join(['marltrain', 'train', *kept, '--run-dir', str(folder), '--resume'])}")

@@ -261,7 +261,7 @@ class DecentralizedTrainer:
     def folder(self) -> Path:
         """Folder of the current or last run; raises ConfigError without a run or with run_dir=False."""
         if self.run is None:
-            raise ConfigError("no run has begun: its folder is made by train()")
+            raise ConfigError("there is no run yet: train() creates its folder")
         if self.run.context.folder is None:
             raise ConfigError("the run has no folder, since the trainer was given run_dir=False")
         return self.run.context.folder.path
@@ -304,6 +304,8 @@ class DecentralizedTrainer:
         if not (go_on is True or isinstance(go_on, DecentralizedTrainer)):
             raise ConfigError(f"go_on must be True, False or a DecentralizedTrainer, got {shown(go_on)}")
         if resume is not None:
-            raise ConfigError("go_on goes on with an earlier call of this process, resume with a checkpoint: give one")
+            raise ConfigError(
+                "go_on continues an earlier call of this process, resume continues a checkpoint: give one"
+            )
         other = self if go_on is True else go_on
         return check_finished(other.run, "this trainer" if other is self else "the trainer given to it")

@@ -30,7 +30,7 @@ def finish(run: Run, plot: bool) -> None:
             if error is not raised[0] and error_text(error) != error_text(raised[0]):
                 raised[0].add_note(f"then, when the run was ended: {error_text(error)}")
         if raised and folder is not None and (complete := newest(folder.path)):
-            raised[0].add_note(f"{complete} is whole: the run can go on from there")
+            raised[0].add_note(f"{complete} is complete: the run can be resumed from it")
         if raised and raised[0] is not ended_by:
             raise raised[0]
 

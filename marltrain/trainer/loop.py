@@ -73,7 +73,7 @@ def _resume(run: Run, found: FoundCheckpoint) -> None:
     _check_callbacks(run)
     run.tell_starts(restarted.tolist())
     if run.context.setup.checkpoint is None:  # logged, not a warning: this may be intended
-        LOGGER.warning("%s goes on without a Checkpoint among the callbacks: what comes is not kept", found.path)
+        LOGGER.warning("%s is resumed without a Checkpoint callback: no further checkpoints are written", found.path)
     if run.due.tests.due(run.counters):
         play_test(run)
 

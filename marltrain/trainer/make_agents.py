@@ -82,7 +82,7 @@ class _Entry:
             )
         for given in OF_ENV:
             if given in self.settings:
-                raise ConfigError(f"make_agents: {given} is the environment's to say: leave it out")
+                raise ConfigError(f"make_agents: {given} is set by the environment: leave it out")
         if "seed" in self.settings:
             raise ConfigError(
                 f"{self.where}: seed is an argument of make_agents: each player has its own seed below it"
@@ -189,13 +189,11 @@ def _seats(keyed: _Keyed, spec: EnvSpec, *, share: bool) -> list[_Entry]:
     if isinstance(keyed, Mapping):
         return _matched(keyed, spec)
     if share:
-        raise ConfigError(
-            "share=True: the entries of a list are one a player. Give a mapping, whose entries are shared"
-        )
+        raise ConfigError("share=True: a list has one entry per player. Give a mapping, whose entries are shared")
     if len(keyed) != len(names):
         raise ConfigError(
             f"name: {spec.name} has {len(names)} players ({', '.join(names)}), got a list of {len(keyed)}. Give one "
-            "entry a player, or a mapping by players' names"
+            "entry per player, or a mapping by players' names"
         )
     return list(keyed)
 

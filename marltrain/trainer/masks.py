@@ -50,7 +50,7 @@ def as_mask(values: Any, spec: EnvSpec, what: str, *, some: bool) -> Array:
     names = ", ".join(spec.names)
     listable = hasattr(values, "__len__") and hasattr(values, "__getitem__")
     if not listable or isinstance(values, str | Mapping) or getattr(values, "shape", None) == ():
-        raise MaskError(f"{what} must hold one truth value a player ({names}), got {shown(values)}")
+        raise MaskError(f"{what} must hold one truth value per player ({names}), got {shown(values)}")
     listed = list(values)
     if len(listed) != len(spec.players):
         raise MaskError(f"{what} has {len(listed)} entries, {spec.name} has {len(spec.players)} players: {names}")

@@ -114,7 +114,7 @@ def _found(
     if resume is None:
         return None, None
     if setup.run_dir is False:
-        raise ConfigError("run_dir=False writes nothing, and resume goes on in a folder: leave one of them out")
+        raise ConfigError("run_dir=False writes nothing, but resume needs a folder: leave one of them out")
     try:
         run_dir = run_of(resume)
         folder = existing_folder(run_dir) if begun(run_dir) else None
@@ -124,7 +124,7 @@ def _found(
     except OSError as error:
         raise ConfigError(f"resume={str(resume)!r} cannot be read: {error.strerror}") from error
     if setup.run_dir is not None and setup.run_dir.resolve() != run_dir.resolve():
-        raise ConfigError(f"run_dir is {str(setup.run_dir)!r}, and resume goes on in {str(resume)!r}: leave one out")
+        raise ConfigError(f"run_dir is {str(setup.run_dir)!r}, but resume continues in {str(resume)!r}: leave one out")
     return found, folder
 
 
@@ -241,7 +241,7 @@ def _without_checkpoint(resume: str | Path, locked: RunFolder | None) -> RunFold
         locked.release()  # that run has ended without a checkpoint
         locked = None
     folder = new_folder(run_of(resume)) if locked is None else locked
-    warn(f"{resume} holds no finished checkpoint: the run starts anew, in {folder.path}")
+    warn(f"{resume} holds no finished checkpoint: a new run starts, in {folder.path}")
     return folder
 
 

@@ -35,7 +35,7 @@ class Run:
     history, faults: its tables.  scalars: the user's numbers.  selection: the tests and the best of them.
     due: when work is due.  events: calls the callbacks.  interrupts: Ctrl-C and SIGTERM.
     actors, collector, updates: act, step the environments, and learn.
-    calls: number of `train` calls of the trainer.  reason: reason of the end, "" while training goes on.
+    calls: number of `train` calls of the trainer.  reason: reason of the end, "" during training.
     started, finished: whether `on_train_start` and `on_train_end` were called.
     continued: whether another call of `train` continues this run.
     written_at: env step of the last checkpoint.  new_best: the last test is the best, and no checkpoint holds it yet.

@@ -62,7 +62,7 @@ class Seating:
         what: name of the argument, for messages.
         """
         if isinstance(agents, Agent | str) or not isinstance(agents, Sequence):
-            raise AgentError(f"{what} must be a list with one agent a player, got {type(agents).__name__}")
+            raise AgentError(f"{what} must be a list with one agent per player, got {type(agents).__name__}")
         self.spec, self.agents = spec, list(agents)
         self._check_count(what)
         for i, (agent, player) in enumerate(zip(agents, spec.players, strict=True)):
@@ -99,7 +99,7 @@ class Seating:
         if len(self.agents) != len(names):
             raise AgentError(
                 f"{what}: {self.spec.name} has {len(names)} players ({', '.join(names)}), got {len(self.agents)} "
-                "agents. Give one a player; the same object may sit in several seats"
+                "agents. Give one per player; the same object may occupy several seats"
             )
 
     def _gathered(self, stack: bool) -> list[list[tuple[Agent, list[int]]]]:

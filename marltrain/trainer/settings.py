@@ -34,27 +34,27 @@ TEST_STEPS = 100_000
 class TrainerSettings:
     """Settings of a `DecentralizedTrainer`; its docstring explains them."""
 
-    num_train_envs: int = setting(16, doc="environments that are learned in", low=1, high=MOST_ENVS)
-    num_test_envs: int = setting(16, doc="environments that tests are played in", low=1, high=MOST_ENVS)
-    batch_size: int = setting(64, doc="rows of a batch, for learners that set none", low=1, high=MOST_ROWS)
-    update_freq: int = setting(100, doc="env steps between updates, for learners that set none", low=1,
+    num_train_envs: int = setting(16, doc="training environments", low=1, high=MOST_ENVS)
+    num_test_envs: int = setting(16, doc="test environments", low=1, high=MOST_ENVS)
+    batch_size: int = setting(64, doc="rows of a batch, for agents that set none", low=1, high=MOST_ROWS)
+    update_freq: int = setting(100, doc="env steps between updates, for agents that set none", low=1,
                                high=MOST_STEPS)  # fmt: skip
-    test_freq: int | None = setting(TEST_EPISODES, doc="episodes between tests; None: no tests by episodes", low=1)
-    episodes_per_train: int = setting(EPISODES, doc="episodes to train for", low=1)
-    episodes_per_test: int = setting(50, doc="episodes of a test", low=1, high=MOST_EPISODES)
-    shared_memory: bool = setting(False, doc="learners also read the other seats' streams")
-    vector: str = setting("dummy", doc="where environments live", choices=("dummy", "subproc"))
-    num_workers: int | None = setting(None, doc="worker processes", low=1)
+    test_freq: int | None = setting(TEST_EPISODES, doc="episodes between tests; None: none by episodes", low=1)
+    episodes_per_train: int = setting(EPISODES, doc="budget of training episodes", low=1)
+    episodes_per_test: int = setting(50, doc="episodes of each test", low=1, high=MOST_EPISODES)
+    shared_memory: bool = setting(False, doc="off-policy agents also learn from other seats")
+    vector: str = setting("dummy", doc="environments in the main process or in workers", choices=("dummy", "subproc"))
+    num_workers: int | None = setting(None, doc="number of worker processes", low=1)
     seed: int | None = setting(None, doc="seed of the run", low=0, high=2**63 - 1)
-    steps_per_train: int | None = setting(None, doc="env steps to train for", low=1)
-    updates_per_train: int | None = setting(None, doc="updates to train for", low=1)
+    steps_per_train: int | None = setting(None, doc="budget of env steps", low=1)
+    updates_per_train: int | None = setting(None, doc="budget of updates", low=1)
     progress: bool = setting(True, doc="show a progress bar")
-    on_fault: str | None = setting(None, doc="what an environment's fault does", choices=ON_FAULT)
-    max_env_restarts: int = setting(MAX_RESTARTS, doc=f"faults that are survived within {WINDOW:,} env steps", low=0)
-    env_timeout: float | None = setting(None, doc="seconds that a worker's env step may take", above=0)
-    collect: str = setting("serial", doc="whether learning waits for collecting", choices=COLLECT)
-    double_buffer: bool = setting(False, doc="halves of the environments step in turn (subproc)")
-    test_freq_steps: int | None = setting(None, doc="env steps between tests, instead of test_freq or beside it", low=1)
+    on_fault: str | None = setting(None, doc="reaction to a fault of an environment", choices=ON_FAULT)
+    max_env_restarts: int = setting(MAX_RESTARTS, doc=f"maximum faults within {WINDOW:,} env steps", low=0)
+    env_timeout: float | None = setting(None, doc="maximum seconds of a worker's env step", above=0)
+    collect: str = setting("serial", doc="collect and learn in turn, or at the same time", choices=COLLECT)
+    double_buffer: bool = setting(False, doc="step the environments in two halves (subproc)")
+    test_freq_steps: int | None = setting(None, doc="env steps between tests, also with test_freq", low=1)
     max_test_steps: int | None = setting(TEST_STEPS, doc="env steps after which a test is cut; None: no limit", low=1)
 
     def __post_init__(self) -> None:
@@ -78,8 +78,8 @@ class TrainerSettings:
 class TrainSettings:
     """Settings of one call of `train`."""
 
-    plot: bool = setting(True, doc="draw a picture of the run at its end")
-    any_threads: bool = setting(False, doc="resume with another number of threads too")
+    plot: bool = setting(True, doc="plot the run at its end")
+    any_threads: bool = setting(False, doc="allow another number of threads on resume")
 
 
 @dataclass(frozen=True, kw_only=True)

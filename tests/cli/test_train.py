@@ -152,12 +152,12 @@ def test_an_interrupted_run_says_how_to_go_on(capsys, tmp_path, monkeypatch, num
     assert main([*words, "--run-dir", str(folder), "--checkpoint", "30"]) == 130
     out = capsys.readouterr().out
     assert "63 env steps" in out
-    (line,) = [line for line in out.splitlines() if line.startswith("go on with: ")]
-    command = shlex.split(line.removeprefix("go on with: "))
+    (line,) = [line for line in out.splitlines() if line.startswith("resume with: ")]
+    command = shlex.split(line.removeprefix("resume with: "))
     assert command == ["marltrain", *words, "--checkpoint", "30", "--run-dir", str(folder), "--resume"]
     assert "126 env steps" in said(capsys, *command[1:])
     played = iter(range(1000))
     assert main([*words, f"--run-dir={tmp_path / 'other'}"]) == 130
     out = capsys.readouterr().out
-    assert "interrupted: there is no checkpoint to go on from; --checkpoint STEPS writes some" in out
-    assert "go on with" not in out
+    assert "interrupted: there is no checkpoint to resume from; --checkpoint STEPS writes some" in out
+    assert "resume with" not in out

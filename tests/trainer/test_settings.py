@@ -126,7 +126,7 @@ def test_a_team_reward_is_not_judged_by_rewards_that_never_were(joint):
 
 @pytest.mark.parametrize("agents", [None, mt.RandomAgent(), {"player_0": mt.RandomAgent()}])
 def test_agents_are_a_list(agents):
-    with pytest.raises(mt.AgentError, match="agents must be a list with one agent a player, got"):
+    with pytest.raises(mt.AgentError, match="agents must be a list with one agent per player, got"):
         mt.DecentralizedTrainer(Identity, progress=False).train(agents, [1, 1])
 
 

@@ -36,5 +36,5 @@ def test_crashing_cart_poles_are_trained_and_every_fault_is_reported(players, ca
     assert run.run is not None
     running = int(run.run.episodes.lengths.sum())
     assert result["num_collected_steps"] == seen.steps + result["num_dropped_steps"] + running
-    logged = [re.sub(r"\. It begins anew.*", "", record.getMessage(), flags=re.S) for record in caplog.records]
+    logged = [re.sub(r"\. A new episode begins.*", "", record.getMessage(), flags=re.S) for record in caplog.records]
     assert logged == told["message"].tolist()

@@ -55,11 +55,11 @@ def test_training_stops_and_goes_on_from_the_checkpoint_before(tmp_path):
     ):
         callbacks = [At(12, fill), mt.Checkpoint(every_steps=30)]
         trainer(steps_per_train=90, callbacks=callbacks).train(dqn(), [1, 1])
-    assert f"The one before it, {Path.cwd()}/run/checkpoints/30, is whole" in str(told.value)
+    assert f"The previous checkpoint, {Path.cwd()}/run/checkpoints/30, is complete" in str(told.value)
     said = "\n".join(told.value.__notes__)
     for file in ("run/last/", "run/history.parquet", "run/metrics.png"):
         assert f"then, when the run was ended: {Path.cwd()}/{file}" in said
-    assert said.endswith("run/checkpoints/30 is whole: the run can go on from there")
+    assert said.endswith("run/checkpoints/30 is complete: the run can be resumed from it")
     assert half_written(Path("run")) == []
     assert mt.load("run/best")
     agents, again = dqn(), dqn()
@@ -70,7 +70,7 @@ def test_training_stops_and_goes_on_from_the_checkpoint_before(tmp_path):
 
 
 def test_the_first_checkpoint_has_none_before_it():
-    with disk() as fill, pytest.raises(SaveError, match=r"File too large\. There is none before it"):
+    with disk() as fill, pytest.raises(SaveError, match=r"File too large\. There is no previous checkpoint"):
         callbacks = [At(9, fill), mt.Checkpoint(every_steps=30)]
         trainer(steps_per_train=90, callbacks=callbacks).train(dqn(), [1, 1], plot=False)
     assert list(Path("run/checkpoints").iterdir()) == []
@@ -80,7 +80,7 @@ def test_a_test_that_cannot_be_written_down_names_the_checkpoint_to_go_on_from()
     with disk() as fill, pytest.raises(SaveError, match=r"^/.*/run/\w.*: cannot be written: .*File too large") as told:
         callbacks = [At(12, fill), mt.Checkpoint(every_steps=30)]
         trainer(steps_per_train=90, test_freq=13, callbacks=callbacks).train(dqn(), [1, 1], plot=False)
-    assert told.value.__notes__[-1] == f"{Path.cwd()}/run/checkpoints/30 is whole: the run can go on from there"
+    assert told.value.__notes__[-1] == f"{Path.cwd()}/run/checkpoints/30 is complete: the run can be resumed from it"
     assert half_written(Path("run")) == []
 
 

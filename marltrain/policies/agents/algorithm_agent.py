@@ -33,9 +33,9 @@ class _Place:
     """Backend, device and compilation of an agent; `make_backend` checks the backend and the device."""
 
     backend: str = setting(doc="framework")
-    device: str = setting(doc="where it computes")
+    device: str = setting(doc="device")
     jit_compile: bool = setting(doc="compile the gradient passes")
-    frame_stack: int = setting(doc="frames that its images hold", low=1)
+    frame_stack: int = setting(doc="stacked frames of its images", low=1)
 
 
 class LearningAgent(Agent):

@@ -37,21 +37,21 @@ from marltrain.state import State
 class CustomSettings:
     """Settings of `CustomAgent`."""
 
-    gamma: float | Schedule = setting(0.99, doc="discount a decision", above=0, high=1, per_row=True)
+    gamma: float | Schedule = setting(0.99, doc="discount per decision", above=0, high=1, per_row=True)
     epsilon: float | Schedule = setting(
         0.1, doc="share of random legal actions when exploring (Discrete)", low=0, high=1, per_row=True
     )
     noise: float | Schedule = setting(
-        0.1, doc="deviation of the noise when exploring (Box), in halves of a bounded width, else in units",
+        0.1, doc="standard deviation of exploration noise (Box), in half widths of the bounds, else in units",
         low=0, per_row=True,
     )  # fmt: skip
     max_grad_norm: float | None = setting(None, doc="largest gradient norm of a loss; None: not clipped", above=0)
-    epochs: int = setting(1, doc="times that each rollout is gone through (on-policy)", low=1,
+    epochs: int = setting(1, doc="passes over each rollout (on-policy)", low=1,
                           high=MOST_PASSES)  # fmt: skip
-    minibatches: int | None = setting(None, doc="minibatches an epoch, in place of batch_size (on-policy)", low=1)
+    minibatches: int | None = setting(None, doc="minibatches per epoch, instead of batch_size (on-policy)", low=1)
     batch_size: int | None = setting(None, doc="rows of a batch", low=1, high=MOST_ROWS)
     update_freq: int | None = setting(None, doc="env steps between updates", low=1, high=MOST_STEPS)
-    update_per_step: float = setting(1.0, doc="gradient passes an env step (off-policy)", above=0,
+    update_per_step: float = setting(1.0, doc="gradient steps per env step (off-policy)", above=0,
                                      high=MOST_PASSES)  # fmt: skip
     learning_starts: int = setting(0, doc="env steps before the first update (off-policy)", low=0)
 

@@ -115,15 +115,15 @@ class CompiledForm:
 class Settings:
     """Settings of every algorithm. For batch_size and update_freq, None means the trainer's value."""
 
-    learning_rate: float | Schedule = setting(3e-4, doc="step size of every network without one of its own", low=0,
+    learning_rate: float | Schedule = setting(3e-4, doc="step size of all networks", low=0,
                                               high=FASTEST, per_row=True)  # fmt: skip
-    gamma: float | Schedule = setting(0.99, doc="discount a decision", low=0, high=1, per_row=True)
+    gamma: float | Schedule = setting(0.99, doc="discount per decision", low=0, high=1, per_row=True)
     max_grad_norm: float | None = setting(0.5, doc="largest gradient norm of an agent; None: not clipped", above=0,
                                           per_row=True)  # fmt: skip
     batch_size: int | None = setting(None, doc="rows of a minibatch", low=1, high=MOST_ROWS)
     update_freq: int | None = setting(None, doc="env steps between updates", low=1, high=MOST_STEPS)
-    network: Any = setting(None, doc="NetworkSpec, or a model of your own (it is copied); None: MLP, or CNN for images")
-    optimizer: str = setting("adam", doc="rule that moves weights", choices=("adam", "rmsprop", "sgd"))
+    network: Any = setting(None, doc="NetworkSpec or custom model (it is copied); None: MLP, or CNN for images")
+    optimizer: str = setting("adam", doc="optimizer", choices=("adam", "rmsprop", "sgd"))
 
 
 class Algorithm:

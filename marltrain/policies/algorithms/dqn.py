@@ -41,15 +41,15 @@ class DQNSettings(Settings):
                                           per_row=True)  # fmt: skip
     epsilon: float | Schedule = setting(linear(1.0, 0.05, 20_000), doc="share of random legal actions when exploring",
                                         low=0, high=1, per_row=True)  # fmt: skip
-    capacity: int = setting(50_000, doc="env steps that the replay memory holds", low=1, high=MOST_STEPS)
-    learning_starts: int = setting(1_000, doc="env steps made while it learns before the first update", low=0)
-    update_per_step: float = setting(0.25, doc="gradient passes an env step; fractions are carried over", above=0,
+    capacity: int = setting(50_000, doc="size of the replay memory in env steps", low=1, high=MOST_STEPS)
+    learning_starts: int = setting(1_000, doc="env steps of learning seats before the first update", low=0)
+    update_per_step: float = setting(0.25, doc="gradient steps per env step; fractions are carried over", above=0,
                                      high=MOST_PASSES)  # fmt: skip
     n_step: int = setting(1, doc="rewards summed before bootstrapping", low=1, high=LONGEST)
-    double: bool = setting(True, doc="choose the next action by the online network, value it by the target")
-    dueling: bool = setting(False, doc="separate streams for the state's value and the actions' advantages")
-    target_sync: int = setting(250, doc="updates between copies to the target network (tau is None)", low=1)
-    tau: float | None = setting(None, doc="share by which the target follows after every update; None: hard copies",
+    double: bool = setting(True, doc="double DQN: the online network chooses the next action")
+    dueling: bool = setting(False, doc="dueling network: separate heads for value and advantages")
+    target_sync: int = setting(250, doc="updates between copies to the target network (tau=None)", low=1)
+    tau: float | None = setting(None, doc="rate of soft target updates; None: hard copies",
                                 above=0, high=1, per_row=True)  # fmt: skip
 
 

@@ -34,19 +34,21 @@ from marltrain.policies.schedules import Schedule
 class PPOSettings(Settings):
     """Settings of PPO; the defaults suit small games."""
 
-    critic_learning_rate: float | Schedule | None = setting(None, doc="the critic's own step size", low=0, high=FASTEST,
+    critic_learning_rate: float | Schedule | None = setting(None, doc="the critic's step size", low=0, high=FASTEST,
                                                            per_row=True)  # fmt: skip
-    gae_lambda: float | Schedule = setting(0.95, doc="decay of the advantage's trace", low=0, high=1, per_row=True)
-    clip: float | Schedule = setting(0.2, doc="how far the ratio may leave 1", above=0, per_row=True)
-    value_clip: float | None = setting(None, doc="how far a value may move in an update; None: any", above=0,
+    gae_lambda: float | Schedule = setting(
+        0.95, doc="lambda of generalised advantage estimation", low=0, high=1, per_row=True
+    )
+    clip: float | Schedule = setting(0.2, doc="clipping range of the ratio around 1", above=0, per_row=True)
+    value_clip: float | None = setting(None, doc="clipping range of value updates; None: no clipping", above=0,
                                        per_row=True)  # fmt: skip
     entropy_coef: float | Schedule = setting(0.01, doc="weight of the entropy bonus", low=0, per_row=True)
     value_coef: float | Schedule = setting(0.5, doc="weight of the critic's loss", low=0, per_row=True)
     epochs: int = setting(4, doc="passes over each rollout", low=1, high=MOST_PASSES)
-    minibatches: int | None = setting(None, doc="minibatches an epoch; None: rollout / batch_size", low=1)
-    normalize_advantage: bool = setting(True, doc="advantages of a minibatch to mean 0 and deviation 1")
-    critic_network: Any = setting(None, doc="the critic's network; None: as the actor's")
-    log_std: float = setting(0.0, doc="start of the log standard deviations of continuous actions", low=-20, high=20)
+    minibatches: int | None = setting(None, doc="minibatches per epoch; None: rollout / batch_size", low=1)
+    normalize_advantage: bool = setting(True, doc="normalize the advantages of each minibatch")
+    critic_network: Any = setting(None, doc="the critic's network; None: like the actor's")
+    log_std: float = setting(0.0, doc="initial log standard deviations of continuous actions", low=-20, high=20)
 
 
 class PPOAlgorithm(Algorithm):

@@ -103,7 +103,7 @@ class Learner:
         """
         raise ConfigError(
             f'collect="overlap" needs agents of marltrain\'s own algorithms, over NetworkSpecs and without strategy=; '
-            f"the agent of {who} is none"
+            f"the agent of {who} is of another kind"
         )
 
     def loop_state(self) -> State:

@@ -45,7 +45,7 @@ def check_agents(learners: Iterable[LearnerSeats]) -> None:
         if actor is None or not actor.noise.ahead:
             raise ConfigError(
                 "double_buffer=True needs agents of marltrain's own algorithms, over NetworkSpecs; the agent of "
-                f"{seated.who} is none. Leave double_buffer out"
+                f"{seated.who} is of another kind. Leave double_buffer out"
             )
 
 

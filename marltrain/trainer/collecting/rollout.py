@@ -211,8 +211,8 @@ class Recorder:
         if needs is not None and not needs.columns.keys() <= acted.extras.keys():
             missing = needs.columns.keys() - acted.extras.keys()
             raise AgentError(
-                f"the agent of {seated.who} learns from {', '.join(sorted(missing))}, which its act did "
-                f"not give beside the action; it gave {', '.join(sorted(acted.extras)) or 'nothing'}"
+                f"the agent of {seated.who} needs {', '.join(sorted(missing))} from its act, in addition to "
+                f"the action; the act returned {', '.join(sorted(acted.extras)) or 'none of them'}"
             )
 
 

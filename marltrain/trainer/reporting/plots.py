@@ -126,7 +126,7 @@ def _merged(curves: Sequence[_Curve]) -> _Curve:
     grid = known[(known >= first) & (known <= last)]
     if not len(grid):
         raise ConfigError(
-            "runs of one name share no stretch of the axis, so they have no mean; plot them by another axis"
+            "runs of one group have no common range of the axis, so they have no mean; plot them by another axis"
         )
     if len(grid) > POINTS:
         grid = np.linspace(grid[0], grid[-1], POINTS)

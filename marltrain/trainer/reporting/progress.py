@@ -48,7 +48,7 @@ class ProgressPrinter:
         self.settings = _Settings(every_seconds=every_seconds, every_episodes=every_episodes)
         validate(self.settings, "ProgressPrinter")
         if every_seconds is None and every_episodes is None:
-            raise ConfigError("ProgressPrinter: say how often: every_seconds= or every_episodes=")
+            raise ConfigError("ProgressPrinter: give an interval: every_seconds= or every_episodes=")
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def with_tests(runs: Sequence[Path]) -> list[Path]:
         except (OSError, ValueError) as error:
             raise SaveError(f"{run / TESTS_FILE}: not a table of tests, or damaged: {error}") from error
         if empty:
-            LOGGER.warning("%s holds no test: it is left out of the picture", run)
+            LOGGER.warning("%s holds no test: it is not plotted", run)
         else:
             kept.append(run)
     if not kept:

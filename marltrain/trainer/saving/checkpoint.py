@@ -60,9 +60,9 @@ class _Settings:
     every_episodes: int | None = setting(None, doc="episodes between checkpoints", low=1)
     every_steps: int | None = setting(None, doc="env steps between checkpoints", low=1)
     every_minutes: float | None = setting(None, doc="minutes between checkpoints", above=0)
-    keep: int = setting(2, doc="how many of the newest stay", low=1)
-    best: bool = setting(False, doc="write one after each test that is the best so far, and keep it")
-    memory: bool = setting(True, doc="hold what the learners may still learn from")
+    keep: int = setting(2, doc="newest checkpoints to keep", low=1)
+    best: bool = setting(False, doc="also keep the checkpoint after the best test")
+    memory: bool = setting(True, doc="include rollouts and replay memories")
 
 
 class Checkpoint(Callback):
@@ -96,7 +96,7 @@ class Checkpoint(Callback):
         )  # fmt: skip
         validate(self.settings, "Checkpoint")
         if every_episodes is None and every_steps is None and every_minutes is None:
-            raise ConfigError("Checkpoint: say how often: every_episodes=, every_steps= or every_minutes=")
+            raise ConfigError("Checkpoint: give an interval: every_episodes=, every_steps= or every_minutes=")
         self._last = (0, 0, 0.0)
 
     def on_train_start(self, moment: Moment) -> None:
@@ -145,7 +145,7 @@ def write(run_dir: Path, told: Mapping[str, Any], state: State, *, keep: int) ->
         with replacing_folder(path) as folder:
             _fill(folder, told, state)
     except SaveError as error:
-        kept = f"The one before it, {before}, is whole" if before else "There is none before it"
+        kept = f"The previous checkpoint, {before}, is complete" if before else "There is no previous checkpoint"
         raise SaveError(f"{error}. {kept}") from error
     try:
         _prune(path.parent, told["env_steps"], keep)
@@ -315,8 +315,8 @@ def _manifest(path: Path) -> dict[str, Any]:
     if found.get("schema") != SCHEMA:
         schema, version = found.get("schema"), found.get("marltrain")
         raise SaveError(
-            f"{file}: schema {schema!r}, written by marltrain {version}; {__version__} reads schema {SCHEMA}. Go on "
-            f"with marltrain {version}, or load the run's agents with marltrain.load and train them anew"
+            f"{file}: schema {schema!r}, written by marltrain {version}; {__version__} reads schema {SCHEMA}. Resume "
+            f"it with marltrain {version}, or load the run's agents with marltrain.load and start a new run"
         )
     _check_manifest(file, found)
     return found

@@ -21,11 +21,11 @@ def check_finished(run: Run | None, whose: str) -> Run:
     whose: name of the trainer, for messages.
     """
     if run is None or not run.started:
-        raise ConfigError(f"go_on: {whose} has not trained yet, so there is no run to go on with: leave go_on out")
+        raise ConfigError(f"go_on: {whose} has not trained yet, so there is no run to continue: leave go_on out")
     if not run.finished:
-        raise ConfigError(f"go_on: {whose} is training: go on when its call of train has returned")
+        raise ConfigError(f"go_on: {whose} is training: continue its run when its call of train has returned")
     if run.continued:
-        raise ConfigError(f"go_on: another trainer has gone on with the run of {whose}: give go_on= that trainer")
+        raise ConfigError(f"go_on: another trainer has continued the run of {whose}: give go_on= that trainer")
     return run
 
 

@@ -182,24 +182,24 @@ def _check_threads(found: FoundCheckpoint, now: Mapping[str, int], *, any_thread
             raise ConfigError(
                 f"{told}: sums differ in their last bits. Set OMP_NUM_THREADS={then}, or give any_threads=True"
             )
-        warn(f"{told}: the run goes on, but is not exact")
+        warn(f"{told}: the run continues, but is not exact")
 
 
 def _warn(found: FoundCheckpoint, there: Mapping[str, str]) -> None:
     """Warn of each reason why a run resumed from this checkpoint differs from the uninterrupted run."""
     told = [
-        f"{found.path} was written with {name} {then}, this is {there[name]}: the run goes on, but may not be exact"
+        f"{found.path} was written with {name} {then}, this is {there[name]}: the run continues, but may not be exact"
         for name, then in found.told["versions"].items()
         if there.get(name, then) != then
     ]
     if not found.memory:
         told.append(
-            f"{found.path} was written with memory=False: the run goes on, but with an empty memory: it is not exact"
+            f"{found.path} was written with memory=False: the run continues, but with an empty memory: it is not exact"
         )
     if not found.told["reproducible"]:
         told.append(
-            f"{found.told['call']['env']} is marked as not reproducible: the run goes on, its running episodes begin "
-            "anew, and it is not exact"
+            f"{found.told['call']['env']} is marked as not reproducible: the run continues with new "
+            "episodes, and is not exact"
         )
     for message in told:
         warn(message)
@@ -224,6 +224,6 @@ def check_frames(spec: EnvSpec, *, memory: bool) -> None:
     stacked = [player.name for player in spec.players if player.layout.stack > 1]
     if stacked and not memory:
         raise ConfigError(
-            f"Checkpoint(memory=False) does not go with stacked frames (player {stacked[0]!r}): the frames of running "
-            "episodes are in the memory. Leave memory=False out"
+            f"Checkpoint(memory=False) cannot be combined with stacked frames (player {stacked[0]!r}): the frames of "
+            "running episodes are in the memory. Leave memory=False out"
         )

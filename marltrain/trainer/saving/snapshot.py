@@ -90,7 +90,7 @@ def restore(run: Run, found: FoundCheckpoint) -> Array:
     run.counters.dropped_steps += run.episodes.restart(new, step)
     if envs.spec.reproducible:
         for _, reason in lost:
-            warn(f"{reason}. Its running episode begins anew: the run goes on, but is not exact")
+            warn(f"{reason}. A new episode begins: the run continues, but is not exact")
     return new
 
 

@@ -38,8 +38,8 @@ def check_pace(seated: LearnerSeats, spec: EnvSpec, num_envs: int, defaults: Def
         return
     if defaults.shared_memory:
         raise ConfigError(
-            f"shared_memory=True, but the agent of {who} learns on-policy: what others did is not its own behaviour. "
-            "Share memory among off-policy agents (DQN), or one agent between the seats"
+            f"shared_memory=True, but the agent of {who} learns on-policy: steps of other agents do not follow its "
+            "policy. Share memory among off-policy agents (DQN), or one agent between the seats"
         )
     if pace.minibatches is None and (pace.batch_size or 1) < pace.least_rows:
         raise ConfigError(

@@ -259,7 +259,7 @@ def not_finite(
                 f"the agent of {seated.labels[row]}: {name} became {values[row]} in update {number} (env step "
                 f"{env_steps:,}); it must be finite. "
                 f"{seated.learner.when_not_finite} Look for rewards and "
-                "observations that are very large, lower learning_rate or max_grad_norm, and go on from the last "
+                "observations that are very large, lower learning_rate or max_grad_norm, and continue from the last "
                 "checkpoint (train(..., resume=...)) or with the agents in best/"
             )
     return None

@@ -381,7 +381,9 @@ def test_one_core_is_one_worker_unless_more_are_asked_for(monkeypatch):
     ],
 )
 def test_agents_that_cannot_decide_ahead_are_refused(agent, player):
-    with pytest.raises(ConfigError, match=rf"needs agents of marltrain's own .* over NetworkSpecs.*{player} is none"):
+    with pytest.raises(
+        ConfigError, match=rf"needs agents of marltrain's own .* over NetworkSpecs.*{player} is of another kind"
+    ):
         trainer(**ODD, double_buffer=True).train([ppo()[0], agent()], [1, 0], plot=False)
     assert not Path("run").exists()
 

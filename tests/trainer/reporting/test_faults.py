@@ -244,7 +244,7 @@ def test_the_steps_of_episodes_that_cannot_be_played_again_are_dropped(tmp_path,
     assert train(15)["num_dropped_steps"] == 0
     broken = frozenset(child_seed(0, "episode", "train", e, 0) for e in (0, 2))
     monkeypatch.setattr(Turned, "turned", broken)
-    with pytest.warns(UserWarning, match=r"played again, it raised ZeroDivisionError.*begins anew"):
+    with pytest.warns(UserWarning, match=r"played again, it raised ZeroDivisionError.*A new episode begins"):
         result = train(18, resume=tmp_path / "run")
     assert result["num_dropped_steps"] == 10 and result["num_faults"] == 0
     result = train(24, resume=tmp_path / "run")  # now they raise while they are played

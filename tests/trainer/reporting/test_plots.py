@@ -136,7 +136,7 @@ def test_runs_without_a_common_stretch_have_no_mean(tmp_path):
     tests = pd.read_parquet(late / TESTS_FILE)
     tests["env_steps"] += 1000
     tests.to_parquet(late / TESTS_FILE)
-    with pytest.raises(ConfigError, match="no stretch of the axis"):
+    with pytest.raises(ConfigError, match="no common range of the axis"):
         plot_runs([written(tmp_path / "run-1"), late], out=tmp_path / "a.png")
 
 

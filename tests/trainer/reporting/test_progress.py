@@ -87,7 +87,7 @@ def test_a_line_comes_every_so_many_episodes_or_seconds():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "ProgressPrinter: say how often: every_seconds= or every_episodes="),
+        ({}, "ProgressPrinter: give an interval: every_seconds= or every_episodes="),
         ({"every_seconds": 0}, "every_seconds must be greater than 0"),
         ({"every_episodes": 1.5}, "every_episodes must be an integer or None"),
         ({"every_episode": 1}, "Did you mean 'every_episodes'"),

@@ -62,7 +62,7 @@ def test_a_checkpoint_is_due_when_a_multiple_is_passed_or_the_minutes_are_over()
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "say how often"),
+        ({}, "give an interval"),
         ({"every_steps": 0}, "every_steps must be at least 1"),
         ({"every_minutes": 0}, "every_minutes must be greater than 0"),
         ({"every_episodes": 1.5}, "every_episodes must be an integer"),
@@ -141,7 +141,7 @@ def test_without_memory_a_run_goes_on_and_says_that_it_is_not_exact():
     trainer(steps_per_train=60, callbacks=[Checkpoint(every_steps=30, memory=False)]).train(dqn(), [1, 1], plot=False)
     assert (Path("run/checkpoints/60/memory.safetensors")).stat().st_size < 100
     agents = dqn()
-    with pytest.warns(UserWarning, match=r"memory=False: the run goes on, but with an empty memory: it is not exact"):
+    with pytest.warns(UserWarning, match=r"memory=False: the run continues, but with an empty memory: it is not exact"):
         result = trainer(steps_per_train=90, run_dir=None).train(agents, [1, 1], plot=False, resume="run")
     assert (result["num_collected_steps"], result["num_collected_episodes"]) == (90, 30)
     assert len(result["episodes"]) == 30
@@ -240,7 +240,7 @@ def signed(folder: Path, **changes) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schema": 2, "marltrain": "9.9"}, "schema 2, written by marltrain 9.9; .* reads schema 1. Go on with"),
+        ({"schema": 2, "marltrain": "9.9"}, "schema 2, written by marltrain 9.9; .* reads schema 1. Resume it with"),
         ({"format": "marltrain-agents"}, "does not describe a checkpoint"),
         ({"more": 1}, "keys missing or unknown: more"),
         ({"files": {"../../config.json": "0"}}, "names the files ../../config.json, not memory"),
@@ -273,7 +273,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(monkeypatch):
 
     fill = At(12, lambda moment: monkeypatch.setattr(checkpoint, "write_arrays", full))
     callbacks = [fill, Checkpoint(every_steps=30)]
-    with pytest.raises(SaveError, match=r"60: cannot be written: No space left on device\. .*/30, is whole"):
+    with pytest.raises(SaveError, match=r"60: cannot be written: No space left on device\. .*/30, is complete"):
         trainer(steps_per_train=90, callbacks=callbacks).train(dqn(), [1, 1], plot=False)
     assert written() == [30]
     assert find("run") is not None

@@ -170,7 +170,7 @@ def test_another_trainer_goes_on_with_other_settings_and_another_environment():
     assert result["episodes"].length.tolist() == [3] * 6 + [6] * 3
     assert result["num_updates"] == 2 + 2 + 3  # 0.2 an env step; it does not wait again
     assert streams_of(longer) is streams_of(first)
-    with pytest.raises(ConfigError, match="another trainer has gone on with the run of this trainer"):
+    with pytest.raises(ConfigError, match="another trainer has continued the run of this trainer"):
         first.train(agents, [1, 1], plot=False, go_on=True)
 
 
@@ -228,11 +228,11 @@ def test_what_cannot_be_gone_on_with_is_refused():
         with pytest.raises(ConfigError, match=message):
             trainer.train(agents, [1, 1], plot=False, **given)
 
-    refused("this trainer has not trained yet, so there is no run to go on with", go_on=True)
+    refused("this trainer has not trained yet, so there is no run to continue", go_on=True)
     refused("the trainer given to it has not trained yet", go_on=run)
     refused("go_on must be True, False or a DecentralizedTrainer, got 1", go_on=1)
     run.train(agents, [1, 1], plot=False)
-    refused("resume with a checkpoint: give one", go_on=run, resume="run")
+    refused("resume continues a checkpoint: give one", go_on=run, resume="run")
     refused(r"the run is written in '.*run', and run_dir is '.*else'", trainer(run_dir="else"), go_on=run)
     refused("the run is written in '.*run', and run_dir is 'False'", trainer(run_dir=False), go_on=run)
     refused("the run has seed 0, and seed=1 was given", trainer(seed=1, run_dir=None), go_on=run)

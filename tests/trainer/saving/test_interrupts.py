@@ -74,7 +74,7 @@ def test_before_anything_was_learned_there_is_nothing_to_save():
     assert (result["stop_reason"], result["num_collected_steps"]) == ("interrupted", 0)
     assert result["reward_metric_stats"] == []
     assert not any(Path("run/checkpoints").iterdir())
-    with pytest.warns(UserWarning, match=r"the run starts anew, in /.*/run$"):  # and not beside it
+    with pytest.warns(UserWarning, match=r"a new run starts, in /.*/run$"):  # and not beside it
         again = trainer(steps_per_train=60, callbacks=[Checkpoint(every_steps=1000)]).train(ppo(), [1, 1], plot=False,
                                                                                             resume="run")  # fmt: skip
     assert again["run_dir"] == str(Path("run").absolute())

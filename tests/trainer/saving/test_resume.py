@@ -58,7 +58,7 @@ def test_a_run_that_keeps_nothing_more_says_so(half, tmp_path, caplog):
     assert caplog.messages == []
     trainer(steps_per_train=60, run_dir=None).train(ppo(), [1, 1], plot=False, resume=run)
     assert caplog.messages == [
-        f"{run}/checkpoints/33 goes on without a Checkpoint among the callbacks: what comes is not kept"
+        f"{run}/checkpoints/33 is resumed without a Checkpoint callback: no further checkpoints are written"
     ]
 
 
@@ -80,8 +80,8 @@ OTHER = {"players": 2, "length": 4}
         ({}, lambda: ppo(network=mt.MLP((5,))), [1, 1], r"agents\[0\].settings.network.hidden\[0\] is 5, and was 4"),
         ({}, lambda: ppo(learning_rate=0.1), [1, 1], r"agents\[0\].settings.learning_rate is 0.1, and was 0.0003"),
         ({"seed": 1}, ppo, [1, 1], "is of a run with seed 0, and seed=1 was given"),
-        ({"run_dir": "elsewhere"}, ppo, [1, 1], "run_dir is '.*elsewhere', and resume goes on in"),
-        ({"run_dir": False}, ppo, [1, 1], "run_dir=False writes nothing, and resume goes on in a folder"),
+        ({"run_dir": "elsewhere"}, ppo, [1, 1], "run_dir is '.*elsewhere', but resume continues in"),
+        ({"run_dir": False}, ppo, [1, 1], "run_dir=False writes nothing, but resume needs a folder"),
     ],
 )  # fmt: skip
 def test_a_call_that_differs_is_told_in_what(half, settings, agents, masks, message):
@@ -108,7 +108,7 @@ def test_another_number_of_threads_is_an_error_unless_it_is_allowed(half, tmp_pa
     try:
         with pytest.raises(ConfigError, match=r"with 1 threads of torch, and there are 2.*OMP_NUM_THREADS=1"):
             trainer(steps_per_train=60, run_dir=None).train(ppo(), [1, 1], plot=False, resume=run)
-        with pytest.warns(UserWarning, match="there are 2: the run goes on, but is not exact"):
+        with pytest.warns(UserWarning, match="there are 2: the run continues, but is not exact"):
             trainer(steps_per_train=60, run_dir=None).train(
                 ppo(), [1, 1], plot=False, resume=run, any_threads=True
             )  # fmt: skip
@@ -128,10 +128,10 @@ def test_a_folder_without_a_checkpoint_starts_anew_and_says_so():
     """In the folder itself where no run ended there, as after a crash before the first checkpoint; else beside it."""
     Path("runs/x").mkdir(parents=True)
     Path("runs/x/config.json").write_text("{}")
-    with pytest.warns(UserWarning, match=r"runs/x holds no finished checkpoint: the run starts anew, in /.*runs/x$"):
+    with pytest.warns(UserWarning, match=r"runs/x holds no finished checkpoint: a new run starts, in /.*runs/x$"):
         result = trainer(steps_per_train=12, run_dir=None).train(ppo(), [1, 1], plot=False, resume="runs/x")
     assert result["run_dir"] == str(Path("runs/x").absolute())
-    with pytest.warns(UserWarning, match=r"the run starts anew, in /.*runs/x-2$"):
+    with pytest.warns(UserWarning, match=r"a new run starts, in /.*runs/x-2$"):
         result = trainer(steps_per_train=12, run_dir=None).train(ppo(), [1, 1], plot=False, resume="runs/x")
     assert (result["run_dir"], result["num_collected_steps"]) == (str(Path("runs/x-2").absolute()), 12)
 
@@ -199,7 +199,7 @@ def test_an_environment_that_is_not_reproducible_goes_on_and_says_what_that_mean
     trainer(Forgetful, env, steps_per_train=30, callbacks=[Checkpoint(every_steps=1000)]).train(
         ppo(Forgetful, env), [1], plot=False
     )
-    with pytest.warns(UserWarning, match="Forgetful is marked as not reproducible: the run goes on") as told:
+    with pytest.warns(UserWarning, match="Forgetful is marked as not reproducible: the run continues") as told:
         result = trainer(Forgetful, env, steps_per_train=60, run_dir=None).train(
             ppo(Forgetful, env), [1], plot=False, resume="run"
         )

@@ -269,6 +269,6 @@ def test_without_a_folder_nothing_is_written():
     assert (calls[0], calls[-1]) == (0, "last")
     with pytest.raises(mt.ConfigError, match="run_dir=False"):
         print(made.folder)
-    with pytest.raises(mt.ConfigError, match="run_dir=False writes nothing, and resume goes on in a folder"):
+    with pytest.raises(mt.ConfigError, match="run_dir=False writes nothing, but resume needs a folder"):
         made.train(ppo(), [1, 1], resume="run")
     assert not list(Path.cwd().iterdir())

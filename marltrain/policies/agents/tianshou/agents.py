@@ -39,17 +39,17 @@ NAMES = {"loss": "loss/total", "vf_loss": "loss/critic", "ent_loss": "entropy"}
 class OffPolicySettings:
     """Update schedule of an off-policy algorithm; the names are those of `Pace`."""
 
-    update_per_step: float = setting(1.0, doc="gradient passes an env step; fractions are carried over", above=0)
+    update_per_step: float = setting(1.0, doc="gradient steps per env step; fractions are carried over", above=0)
     batch_size: int | None = setting(None, doc="rows of a batch", low=1)
     update_freq: int | None = setting(None, doc="env steps between updates", low=1)
-    learning_starts: int = setting(0, doc="env steps made while it learns before the first update", low=0)
+    learning_starts: int = setting(0, doc="env steps of learning seats before the first update", low=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnPolicySettings:
     """Update schedule of an on-policy algorithm."""
 
-    repeat_per_collect: int = setting(1, doc="times that each rollout is gone through", low=1)
+    repeat_per_collect: int = setting(1, doc="passes over each rollout", low=1)
     batch_size: int | None = setting(None, doc="rows of a minibatch", low=1)
     update_freq: int | None = setting(None, doc="env steps between updates", low=1)
 
