@@ -8,7 +8,7 @@ from typing import Any
 
 from marltrain.envs import VectorEnv
 from marltrain.layout import Array
-from marltrain.policies.memory.streams import Plan, Streams
+from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.state import State
 from marltrain.trainer.callbacks import CallbackList
 from marltrain.trainer.counters import Counters
@@ -49,7 +49,7 @@ class RunContext:
     setup: the trainer's arguments.  evaluation: plays the tests; None without tests.
     seating: the agents that train.  line_up: the agents that play the tests.  rotate: whether they change seats.
     learning, exploring: masks given to `train`, each [P] bool.
-    streams: recorded data.  plans: the rows and columns that the streams keep, by group.
+    streams: recorded data.  storage: the rows and columns that the streams keep, by group.
     schedulers: schedulers of the learners.  folder: the run's folder; None if no files are written.
     call: number of the call of `train`, from 1; each call plays episodes of its own seeds.  env_seed: their seed.
     callbacks: built-in ones and the user's.  manifest: facts of the run for its checkpoints.
@@ -65,7 +65,7 @@ class RunContext:
     learning: Array
     exploring: Array
     streams: Streams
-    plans: Mapping[int, Plan]
+    storage: Mapping[int, Storage]
     schedulers: list[UpdateScheduler]
     folder: RunFolder | None
     call: int

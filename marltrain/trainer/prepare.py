@@ -16,7 +16,7 @@ from marltrain.envs.faults import closed
 from marltrain.errors import ConfigError, warn
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
-from marltrain.policies.memory.streams import Plan, Streams
+from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.random import child_seed
 from marltrain.spec import EnvSpec
 from marltrain.trainer.callbacks import Callback, CallbackList
@@ -38,7 +38,7 @@ from marltrain.trainer.seats import LearnerSeats, Seating
 from marltrain.trainer.settings import try_team_reward
 from marltrain.trainer.setup import TrainerSetup
 from marltrain.trainer.updating.asynchronous import AsyncScheduler, learning_thread
-from marltrain.trainer.updating.pace import Defaults, check_pace, plans_for
+from marltrain.trainer.updating.pace import Defaults, check_pace, storage_for
 from marltrain.trainer.updating.planned import PlannedScheduler
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
@@ -85,8 +85,8 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     warn_of_early_end(seating.learners, learning, num_envs, defaults, settings.steps_per_train, begun=begun)
     evaluation = _evaluation(setup, stack) if settings.tests else None
     previous = None if found is not None else call.earlier or call.previous  # a checkpoint holds its own memory
-    plans = plans_for(seating.learners, spec, num_envs, defaults)
-    streams = _streams(previous, envs, seating, plans)
+    storage = storage_for(seating.learners, spec, num_envs, defaults)
+    streams = _streams(previous, envs, seating, storage)
     schedulers = _schedulers(seating, streams, num_envs, defaults, settings.collect, stack)
     if earlier is not None:
         for scheduler in schedulers:
@@ -97,7 +97,7 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     calls = 0 if previous is None else previous.calls
     budgets = Budgets.of(settings, Counters() if earlier is None else earlier.counters)
     context = RunContext(
-        setup, envs, evaluation, seating, line_up, call.test_agents is not None, learning, exploring, streams, plans,
+        setup, envs, evaluation, seating, line_up, call.test_agents is not None, learning, exploring, streams, storage,
         schedulers, folder, calls + 1, child_seed(setup.seed, "train", calls) if calls else setup.seed, budgets,
         CallbackList([*_built_in(setup, folder, budgets), *setup.callbacks]), manifest, earlier,
     )  # fmt: skip
@@ -182,14 +182,14 @@ def _evaluation(setup: TrainerSetup, stack: ExitStack) -> Evaluation:
     return Evaluation(envs, setup.seed, setup.settings.max_test_steps)
 
 
-def _streams(previous: Run | None, envs: VectorEnv, seating: Seating, plans: Mapping[int, Plan]) -> Streams:
+def _streams(previous: Run | None, envs: VectorEnv, seating: Seating, storage: Mapping[int, Storage]) -> Streams:
     """Return the streams of a previous run if the same agents hold the same seats, else new ones."""
     if previous is not None and not previous.context.streams.torn and same_memory(previous, envs.spec, envs.num_envs):
         before = previous.context
         pairs = zip(before.seating.agents, seating.agents, strict=True)
-        if repr(before.plans) == repr(plans) and all(old is new for old, new in pairs):
+        if repr(before.storage) == repr(storage) and all(old is new for old, new in pairs):
             return before.streams
-    return Streams(envs.spec, envs.num_envs, plans)
+    return Streams(envs.spec, envs.num_envs, storage)
 
 
 def _schedulers(

@@ -26,8 +26,8 @@ MakeReader = Callable[[Ring, Sequence[Sequence[int]], Needs], UniformReader | Ro
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The storage plan of one group.
+class Storage:
+    """What the ring of one group stores.
 
     rows: minimum number of batch steps that stay readable.  columns: extras stored with each decision.
     """
@@ -37,36 +37,36 @@ class Plan:
 
 
 class Streams:
-    """The record of E environments: one ring for each group with a plan; other groups are not recorded.
+    """The record of E environments: one ring for each group in `storage`; other groups are not recorded.
 
     Order of a batch step: `arrived`, then the readers, then `decided` for each recorded group, then the environment
     step. Row t of every group is batch step t.
     """
 
-    def __init__(self, spec: EnvSpec, num_envs: int, plans: Mapping[int, Plan]) -> None:
-        """Allocate the rings; raises ConfigError for an unknown group, or a plan with no rows or too many rows."""
+    def __init__(self, spec: EnvSpec, num_envs: int, storage: Mapping[int, Storage]) -> None:
+        """Allocate the rings; raises ConfigError for an unknown group, or for no rows or too many rows."""
         self.spec, self.num_envs = spec, num_envs
-        for group, plan in plans.items():
-            if not 0 <= group < len(spec.groups) or plan.rows < 1:
+        for group, kept in storage.items():
+            if not 0 <= group < len(spec.groups) or kept.rows < 1:
                 raise ConfigError(
-                    f"a plan keeps at least 1 row of one of the groups 0 to {len(spec.groups) - 1}, got group {group} "
-                    f"with rows={plan.rows}"
+                    f"storage keeps at least 1 row of one of the groups 0 to {len(spec.groups) - 1}, got group {group} "
+                    f"with rows={kept.rows}"
                 )
         self.torn = False  # True after an interrupt while rows are written: the groups may differ in time
         try:
-            check_memory("the rings", self._size(plans))
-            self.rings = {g: ring_of(spec, g, num_envs, plan.rows, plan.columns) for g, plan in plans.items()}
+            check_memory("the rings", self._size(storage))
+            self.rings = {g: ring_of(spec, g, num_envs, kept.rows, kept.columns) for g, kept in storage.items()}
         except (MemoryError, SaveError) as error:
-            rows = max(plan.rows for plan in plans.values())
+            rows = max(kept.rows for kept in storage.values())
             raise ConfigError(
                 f"what is learned from does not fit into memory: {rows:,} batch steps of {num_envs:,} environments. "
                 "Lower capacity (off-policy), update_freq (on-policy) or num_train_envs"
             ) from error
 
-    def _size(self, plans: Mapping[int, Plan]) -> int:
-        """Return the bytes that the plans need."""
-        steps = {g: ring_of(self.spec, g, 1, 1, plan.columns).step_size for g, plan in plans.items()}
-        return sum(steps[g] * plan.rows * self.num_envs for g, plan in plans.items())
+    def _size(self, storage: Mapping[int, Storage]) -> int:
+        """Return the bytes of all rings."""
+        steps = {g: ring_of(self.spec, g, 1, 1, kept.columns).step_size for g, kept in storage.items()}
+        return sum(steps[g] * kept.rows * self.num_envs for g, kept in storage.items())
 
     def arrived(self, step: Step, reward: Array | None = None) -> None:
         """Add rewards and ends to each player's open row, then begin the next row with the observations of `step`.
@@ -95,7 +95,7 @@ class Streams:
     def decided(self, group: int, action: Array, extras: Mapping[str, Array]) -> None:
         """Store action and extras, each [P, E, ...], in the newest row of a group; they count where `turn` is True."""
         if group not in self.rings:
-            raise AgentError(f"group {group} is not recorded: the plans name {sorted(self.rings)}")
+            raise AgentError(f"group {group} is not recorded; recorded groups: {sorted(self.rings)}")
         self.rings[group].decided(action, extras)
 
     def abandon(self, envs: Array | None = None) -> None:
@@ -143,10 +143,12 @@ class Streams:
             raise AgentError(f"every row of a learner must read from players of one and the same group, got {seats}")
         ring = self.rings.get(groups.pop())
         if ring is None:
-            raise AgentError(f"the group of players {players} is not recorded; give it a plan")
+            raise AgentError(f"the group of players {players} is not recorded; add it to `storage`")
         missing = sorted(set(needs.columns) - set(ring.extras))
         if missing:
-            raise AgentError(f"columns {missing} are needed but not kept; the group's plan keeps {sorted(ring.extras)}")
+            raise AgentError(
+                f"columns {missing} are needed but not stored; the group's ring stores {sorted(ring.extras)}"
+            )
         rows = [[self.spec.place[player][1] for player in row] for row in seats]
         make = make or (RolloutReader if needs.on_policy else UniformReader)
         return make(ring, rows, needs)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from marltrain.errors import ConfigError
 from marltrain.policies.batch import Column
 from marltrain.policies.learner.learner import Pace
-from marltrain.policies.memory.streams import Plan
+from marltrain.policies.memory.streams import Storage
 from marltrain.spec import EnvSpec
 from marltrain.trainer.seats import LearnerSeats
 
@@ -65,7 +65,7 @@ def _batch_steps(pace: Pace, num_envs: int) -> int:
     return -(-(pace.update_freq or 1) // num_envs)
 
 
-def plans_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defaults: Defaults) -> dict[int, Plan]:
+def storage_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defaults: Defaults) -> dict[int, Storage]:
     """Return, by group, the rows and columns that the streams must keep: the maximum over the group's learners.
 
     Raises ConfigError if two learners use one column name for different kinds of arrays.
@@ -86,4 +86,4 @@ def plans_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defaul
                     f"the agents of {seated.who} keep {name!r} as {column}, others of equal spaces as "
                     f"{known[name]}: give the two another name each"
                 )
-    return {group: Plan(rows[group], columns[group]) for group in rows}
+    return {group: Storage(rows[group], columns[group]) for group in rows}

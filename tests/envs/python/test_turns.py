@@ -6,7 +6,7 @@ import pytest
 from marltrain.envs import DummyVectorEnv, make_vector, resolve
 from marltrain.envs.python.check_env import random_actions
 from marltrain.errors import EnvError
-from marltrain.policies.memory import Plan, Streams
+from marltrain.policies.memory import Storage, Streams
 from marltrain.spec import Step
 from tests.envs.driving import act, column, rewards, run_seed
 from tests.toys import Doubled, Inn, Relay
@@ -301,7 +301,7 @@ def test_what_the_steps_say_of_an_episode_is_what_last_reports_in_sum():
 
 def test_a_reward_before_a_players_first_decision_is_credited_to_none():
     vector = DummyVectorEnv(Inn, 3)
-    streams = Streams(vector.spec, 3, {0: Plan(11)})
+    streams = Streams(vector.spec, 3, {0: Storage(11)})
     ring = streams.rings[0]
     streams.arrived(vector.reset(0))
     for _ in Inn.SCRIPT:

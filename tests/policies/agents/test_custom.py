@@ -14,7 +14,7 @@ from torch import nn
 
 import marltrain as mt
 from marltrain.layout import Layout
-from marltrain.policies.memory.streams import Plan, Streams
+from marltrain.policies.memory.streams import Storage, Streams
 from tests.policies.batches import some_rollout, some_transitions
 from tests.policies.memory.worlds import Record, World, drive, one_group
 from tests.policies.own import with_keras, with_torch
@@ -127,7 +127,7 @@ def test_a_batch_says_what_followed_each_row(seed):
     spec = one_group()
     off = with_torch.q_agent(2, 3, memory=mt.Replay(100), gamma=0.9)
     on = with_torch.actor_critic_agent(2, 3, gamma=0.9)
-    streams, record = Streams(spec, 3, {0: Plan(12)}), Record(spec, 3)
+    streams, record = Streams(spec, 3, {0: Storage(12)}), Record(spec, 3)
     seats = [[0, 2]]
     readers: list[Any] = []
     compared = []

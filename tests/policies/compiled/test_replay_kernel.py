@@ -20,7 +20,7 @@ from marltrain.policies.compiled.replay_kernel import (
     reading_at,
     reads,
 )
-from marltrain.policies.memory import Plan, Streams
+from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.readers import SCAN_BELOW, UniformReader
 from tests.policies.memory.worlds import Record, World, blank, drive, one_group, seeing, two_groups
 
@@ -60,7 +60,7 @@ def test_whole_numbers_are_those_that_numpy_draws(limit):
 def world(make, envs, rows, dense, masks, seed, compare):
     """Streams of a random world of some batch steps; `compare` (batch step) after each."""
     spec = make()
-    streams = Streams(spec, envs, {0: Plan(rows)})
+    streams = Streams(spec, envs, {0: Storage(rows)})
     record = Record(spec, envs)
     return streams, lambda: drive(World(spec, envs, seed, dense), streams, record, compare, 60, masks=masks)
 
@@ -112,7 +112,7 @@ def test_transitions_are_those_that_are_drawn_and_read_in_numpy(make, envs, rows
 
 def test_an_agent_without_a_generator_draws_none():
     """Agent 0, whose seat never learned, reads any row; agent 1 draws those that it draws alone."""
-    streams = Streams(one_group(masked=False), 11, {0: Plan(14)})
+    streams = Streams(one_group(masked=False), 11, {0: Storage(14)})
     step: Any = blank(streams.spec, 11)
     step.turn[0][:] = True
     streams.learning(np.array([False, True, True]))
@@ -134,7 +134,7 @@ def test_an_agent_without_a_generator_draws_none():
 
 
 def test_a_ring_that_has_grown_is_read_where_it_is_now():
-    streams = Streams(one_group(masked=False), 40, {0: Plan(3)})
+    streams = Streams(one_group(masked=False), 40, {0: Storage(3)})
     step: Any = blank(streams.spec, 40)
     step.turn[0][:] = True
     holder = streams.reader([[0]], Needs(True))
@@ -161,8 +161,8 @@ def test_a_ring_that_has_grown_is_read_where_it_is_now():
 
 
 def test_which_transitions_compiled_code_reads():
-    def ring(spec, **plan):
-        return Streams(spec, 2, {0: Plan(5, **plan)}).rings[0]
+    def ring(spec, **kept):
+        return Streams(spec, 2, {0: Storage(5, **kept)}).rings[0]
 
     plain = ring(one_group())
     assert reads(plain, NEEDS)
@@ -175,7 +175,7 @@ def test_which_transitions_compiled_code_reads():
 
 
 def test_more_cells_than_32_bits_are_left_to_numpy(monkeypatch):
-    streams = Streams(one_group(masked=False), 40, {0: Plan(9)})
+    streams = Streams(one_group(masked=False), 40, {0: Storage(9)})
     step: Any = blank(streams.spec, 40)
     step.turn[0][:] = True
     streams.arrived(step)

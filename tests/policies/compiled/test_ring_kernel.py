@@ -9,7 +9,7 @@ from marltrain.compiling import compiled
 from marltrain.policies.batch import Column
 from marltrain.policies.compiled import ring_kernel
 from marltrain.policies.compiled.ring_kernel import MOST_COLUMNS, rows_at, takes, told_of
-from marltrain.policies.memory import Plan, Streams
+from marltrain.policies.memory import Storage, Streams
 from marltrain.spec import EnvSpec
 from tests.policies.memory.test_ring import equal
 from tests.policies.memory.worlds import World, blank, one_group, player, rollouts, seeing, two_groups, uniform
@@ -44,8 +44,8 @@ class Pair:
 
     def __init__(self, spec, capacity, seed, end_chance):
         self.world = World(spec, ENVS, seed, dense=True, end_chance=end_chance)
-        plans = {g: Plan(capacity, COLUMNS) for g in range(len(spec.groups))}
-        self.slow, self.quick = (Streams(spec, ENVS, plans) for _ in range(2))
+        storage = {g: Storage(capacity, COLUMNS) for g in range(len(spec.groups))}
+        self.slow, self.quick = (Streams(spec, ENVS, storage) for _ in range(2))
         self.rng = np.random.default_rng(seed)
         self.action = [np.zeros((group.size, ENVS), np.int64) for group in spec.groups]
         self.extras = [
@@ -148,7 +148,7 @@ def test_readers_are_given_the_same(spec, seed):
 def test_a_row_by_hand():
     """Two players, two environments, three rows: batch step 4 takes the place of batch step 1, in slot 1."""
     spec = one_group("ab", masked=False)
-    streams = Streams(spec, 2, {0: Plan(2, {"log_prob": Column()})})
+    streams = Streams(spec, 2, {0: Storage(2, {"log_prob": Column()})})
     ring, step = streams.rings[0], blank(spec, 2)
     step.turn[0][...] = True
     action, extras = np.array([[0, 1], [2, 1]]), {"log_prob": np.array([[0.1, 0.2], [0.3, 0.4]], np.float32)}
@@ -178,7 +178,7 @@ def test_a_row_by_hand():
 def test_which_rings():
     def of(spec, columns=0):
         names = {f"column{i}": Column() for i in range(columns)}
-        return Streams(spec, 1, {0: Plan(3, names)}).rings[0]
+        return Streams(spec, 1, {0: Storage(3, names)}).rings[0]
 
     assert takes(of(one_group()))
     assert takes(of(one_group(), MOST_COLUMNS - 1))

@@ -7,18 +7,18 @@ import pytest
 
 from marltrain.errors import SaveError
 from marltrain.policies.batch import Column
-from marltrain.policies.memory import Plan, Streams
+from marltrain.policies.memory import Storage, Streams
 from marltrain.state import State
 from tests.policies.memory.worlds import World, one_group, rollouts, seeing
 
 STEPS, ENVS, ROWS = 20, 3, 7
-PLANS = {0: Plan(ROWS, {"log_prob": Column()})}
+STORAGE = {0: Storage(ROWS, {"log_prob": Column()})}
 
 
 def saved(spec=one_group):
     """Streams that have wrapped around, and what they keep."""
     world = World(spec(), ENVS, 5)
-    streams = Streams(world.spec, ENVS, PLANS)
+    streams = Streams(world.spec, ENVS, STORAGE)
     for t in range(STEPS):
         if t:
             streams.decided(0, *world.decide(0))
@@ -29,13 +29,13 @@ def saved(spec=one_group):
 def refused(state, message, spec=one_group):
     """Restore, and expect a SaveError that says this."""
     with pytest.raises(SaveError, match=re.escape(message)):
-        Streams(spec(), ENVS, PLANS).restore(State(state.info, state.arrays, "memory"))
+        Streams(spec(), ENVS, STORAGE).restore(State(state.info, state.arrays, "memory"))
 
 
 def test_what_was_saved_is_taken_back():
     for spec in (one_group, seeing):
         streams, state = saved(spec)
-        again = Streams(streams.spec, ENVS, PLANS)
+        again = Streams(streams.spec, ENVS, STORAGE)
         again.restore(state)
         for name, array in again.state().arrays.items():
             np.testing.assert_array_equal(array, state.arrays[name], err_msg=name)
@@ -73,7 +73,7 @@ def test_an_action_that_nobody_took_may_be_anything():
     streams, state = saved()
     place = tuple(np.argwhere(~state.arrays["0/rows/acted"])[0].tolist())
     state.arrays["0/rows/action"][place] = 99
-    Streams(streams.spec, ENVS, PLANS).restore(state)
+    Streams(streams.spec, ENVS, STORAGE).restore(state)
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("reward", np.nan), ("obs/vector", np.inf), ("extras/log_prob", np.nan)])
@@ -176,7 +176,7 @@ def test_the_newest_row_is_not_decided():
 
 def test_a_memory_of_another_moment_than_the_environments_is_refused():
     for spec in (one_group, seeing):
-        world, streams = World(spec(), ENVS, 5), Streams(spec(), ENVS, PLANS)
+        world, streams = World(spec(), ENVS, 5), Streams(spec(), ENVS, STORAGE)
         step = world.next_step(first=True)
         streams.arrived(step)
         streams.check_shown(step, np.arange(ENVS))

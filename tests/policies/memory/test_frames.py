@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from marltrain.errors import SpecError
-from marltrain.policies.memory import Plan, Streams
+from marltrain.policies.memory import Storage, Streams
 from tests.policies.memory.worlds import Record, World, blank, drive, rollouts, seeing, uniform
 
 
@@ -24,7 +24,7 @@ def show(spec, frames, end=None):
 def run(shown, rows=8):
     """Record Steps made by `show`; return the streams."""
     spec = seeing()
-    streams = Streams(spec, 1, {0: Plan(rows)})
+    streams = Streams(spec, 1, {0: Storage(rows)})
     for frames in shown:
         streams.arrived(show(spec, *frames) if isinstance(frames, tuple) else show(spec, frames))
         streams.decided(0, np.zeros((2, 1), np.int64), {})
@@ -67,7 +67,7 @@ def test_a_row_whose_frames_are_gone_is_not_drawn():
 def run_b(when, rows=1, each_step=lambda t, streams: None):
     """b decides at some batch steps, seeing frames 1, 2, 3, ...; a at all, seeing the same always."""
     spec = seeing()
-    streams = Streams(spec, 1, {0: Plan(rows)})
+    streams = Streams(spec, 1, {0: Storage(rows)})
     frame = 0
     for t in range(when[-1] + 1):
         step = show(spec, [1, 1, 1])
@@ -143,7 +143,7 @@ def test_a_late_break_is_found_too():
 def test_random_stacks_come_back_whole():
     """The on-policy reader finds every frame of its rows, however far back: the ring keeps or grows."""
     spec = seeing()
-    streams = Streams(spec, 2, {0: Plan(3, {})})
+    streams = Streams(spec, 2, {0: Storage(3, {})})
     record = Record(spec, 2)
     reader = rollouts(streams, [[0], [1]])
     taken: list[tuple[float, Any]] = []

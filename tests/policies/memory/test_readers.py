@@ -6,7 +6,7 @@ from scipy.stats import chi2
 
 from marltrain.errors import AgentError, ConfigError
 from marltrain.policies.batch import Column
-from marltrain.policies.memory import Plan, Streams
+from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.readers import SCAN_BELOW
 from tests.policies.memory.worlds import (
     Record,
@@ -77,7 +77,7 @@ def masks(players, seed, steps):
 def test_transitions_equal_a_record_kept_in_lists(make, envs, rows, dense, seats, n, seed):
     """Those of the last seed are drawn from the decisions of players whose seats learn, which changes at times."""
     spec = make()
-    streams = Streams(spec, envs, {g: Plan(rows, COLUMNS) for g in range(len(spec.groups))})
+    streams = Streams(spec, envs, {g: Storage(rows, COLUMNS) for g in range(len(spec.groups))})
     record = Record(spec, envs)
     readers = [uniform(streams, [row], COLUMNS, n) for row in seats]
     rng = np.random.default_rng(seed)
@@ -105,7 +105,7 @@ def test_transitions_equal_a_record_kept_in_lists(make, envs, rows, dense, seats
 def test_many_ends_at_once():
     """120 parts end at every third batch step or so: the table of ends grows."""
     spec = one_group()
-    streams, record = Streams(spec, 40, {0: Plan(5, COLUMNS)}), Record(spec, 40)
+    streams, record = Streams(spec, 40, {0: Storage(5, COLUMNS)}), Record(spec, 40)
     drive(World(spec, 40, 0, dense=True, end_chance=0.3), streams, record, lambda t: None, 30)
     assert streams.rings[0].ends.used > 64
     batch = uniform(streams, [[1]], COLUMNS).sample([np.random.default_rng(0)], np.array([0.9]), 200)
@@ -114,7 +114,7 @@ def test_many_ends_at_once():
 
 def test_ends_are_given_back():
     spec = one_group()
-    streams = Streams(spec, 4, {0: Plan(5, COLUMNS)})
+    streams = Streams(spec, 4, {0: Storage(5, COLUMNS)})
     drive(World(spec, 4, 0, dense=True, end_chance=0.5), streams, Record(spec, 4), lambda t: None, 300)
     ring = streams.rings[0]
     assert ring.ends.used == (ring.next < -1).sum() > 0
@@ -158,7 +158,7 @@ def check_rollout(rollout, expected, gamma):
 def test_rollouts_equal_a_record_kept_in_lists(make, envs, rows, dense, seats, seed):
     """Every row is taken once, in order, whatever happens between; agent 1 is dropped at times."""
     spec = make()
-    streams = Streams(spec, envs, {g: Plan(rows, COLUMNS) for g in range(len(spec.groups))})
+    streams = Streams(spec, envs, {g: Storage(rows, COLUMNS) for g in range(len(spec.groups))})
     record = Record(spec, envs)
     reader = rollouts(streams, seats, COLUMNS)
     gamma = np.linspace(0.5, 0.9, len(seats))
@@ -188,7 +188,7 @@ def test_rollouts_equal_a_record_kept_in_lists(make, envs, rows, dense, seats, s
 
 def test_each_row_is_taken_exactly_once_over_a_run():
     spec = one_group()
-    streams = Streams(spec, 3, {0: Plan(4, COLUMNS)})
+    streams = Streams(spec, 3, {0: Storage(4, COLUMNS)})
     record = Record(spec, 3)
     reader = rollouts(streams, [[0], [1], [2]], COLUMNS)
     seen: list[list[float]] = [[], [], []]
@@ -208,7 +208,7 @@ def test_each_row_is_taken_exactly_once_over_a_run():
 def chain(rewards, ends=(), rows=16):
     """One player, one environment, a decision each batch step; ends: batch step -> "terminated" or "truncated"."""
     spec = one_group("a", masked=False)
-    streams = Streams(spec, 1, {0: Plan(rows)})
+    streams = Streams(spec, 1, {0: Storage(rows)})
     for t, reward in enumerate([0.0, *rewards]):
         step = blank(spec, 1)
         step.turn[0][:], step.obs[0][:], step.reward[:] = True, t, reward
@@ -252,7 +252,7 @@ def test_three_steps_across_an_end_by_hand(how, kept):
 
 def test_gamma_is_each_agents_own():
     spec = one_group()
-    streams = Streams(spec, 2, {0: Plan(8, COLUMNS)})
+    streams = Streams(spec, 2, {0: Storage(8, COLUMNS)})
     drive(World(spec, 2, 0, dense=True, end_chance=0), streams, Record(spec, 2), lambda t: None, 6)
     reader = uniform(streams, [[0], [1], [2]])
     rngs = [np.random.default_rng(7) for _ in range(3)]
@@ -265,7 +265,7 @@ def test_gamma_is_each_agents_own():
 
 def test_an_agents_draws_do_not_depend_on_who_else_learns():
     spec = two_groups()
-    streams = Streams(spec, 3, {0: Plan(40, COLUMNS)})
+    streams = Streams(spec, 3, {0: Storage(40, COLUMNS)})
     drive(World(spec, 3, 0), streams, Record(spec, 3), lambda t: None, 60)
     alone = uniform(streams, [[2]]).sample([np.random.default_rng(7)], np.array([0.9]), 5)
     both = uniform(streams, [[0], [2]]).sample(
@@ -278,7 +278,7 @@ def test_an_agents_draws_do_not_depend_on_who_else_learns():
 def test_draws_are_uniform_over_the_rows_of_all_seats(batch_size):
     """Seats 0 and 2 hold different numbers of rows: each row, not each seat, is equally likely."""
     spec = two_groups()
-    streams = Streams(spec, 3, {0: Plan(50, COLUMNS)})
+    streams = Streams(spec, 3, {0: Storage(50, COLUMNS)})
     record = Record(spec, 3)
     drive(World(spec, 3, 3), streams, record, lambda t: None, 90)
     reader = uniform(streams, [[0, 2]])
@@ -296,7 +296,7 @@ def test_draws_are_uniform_over_the_rows_of_all_seats(batch_size):
 def test_an_agent_without_rows_gets_padding():
     """Player 1 alone decides: agent 0 has nothing to learn from, and agent 1 draws as if it were alone."""
     spec = one_group()
-    streams = Streams(spec, 2, {0: Plan(4)})
+    streams = Streams(spec, 2, {0: Storage(4)})
     for _ in range(3):
         step = blank(spec, 2)
         step.turn[0][1] = True
@@ -312,7 +312,7 @@ def test_an_agent_without_rows_gets_padding():
 
 
 def test_nothing_to_learn_from_is_an_error():
-    streams = Streams(one_group(), 2, {0: Plan(4, COLUMNS)})
+    streams = Streams(one_group(), 2, {0: Storage(4, COLUMNS)})
     with pytest.raises(AgentError, match="no agent of the learner has a whole row"):
         uniform(streams, [[0]]).sample([np.random.default_rng(0)], np.array([0.9]), 4)
     with pytest.raises(AgentError, match="no row has become whole"):
@@ -324,7 +324,7 @@ def test_nothing_to_learn_from_is_an_error():
 def learned_by_turns():
     """Three players, 13 slots of 17 environments, 31 batch steps; each seat learned in some runs of them."""
     spec = one_group()
-    streams, record = Streams(spec, 17, {0: Plan(12, COLUMNS)}), Record(spec, 17)
+    streams, record = Streams(spec, 17, {0: Storage(12, COLUMNS)}), Record(spec, 17)
     turns = [(t, [t % 3 == 0, t % 2 == 0, t % 5 != 0]) for t in range(0, 31, 2)]
     drive(World(spec, 17, 2), streams, record, lambda t: None, 31, masks=turns)
     return streams, record
@@ -368,7 +368,7 @@ def test_where_cells_are_tried_each_row_is_as_likely():
 def test_a_transition_of_several_steps_ends_before_a_decision_made_while_the_seat_did_not_learn():
     """Rewards 1, 2, 4, 8, 16 follow decisions 0 to 4; the seat does not learn when it decides 2."""
     spec = one_group("a", masked=False)
-    streams = Streams(spec, 1, {0: Plan(16)})
+    streams = Streams(spec, 1, {0: Storage(16)})
     for t, reward in enumerate([0, 1, 2, 4, 8, 16]):
         step = blank(spec, 1)
         step.turn[0][:], step.obs[0][:], step.reward[:] = True, t, reward
@@ -405,7 +405,7 @@ def test_what_was_decided_before_a_drop_is_never_taken():
 def test_one_seat_of_an_agent_can_be_dropped():
     """Agent 1 sits in seats 2 and 0; dropping its second seat leaves its first, and agent 0, alone."""
     spec = one_group()
-    streams = Streams(spec, 1, {0: Plan(8)})
+    streams = Streams(spec, 1, {0: Storage(8)})
     reader = rollouts(streams, [[1], [2, 0]])
     for t in range(4):
         step = blank(spec)
@@ -430,7 +430,7 @@ def test_an_agent_dropped_all_the_time_costs_no_room():
 
 def test_who_never_decides_does_not_protect_what_another_dropped():
     spec = one_group()
-    streams = Streams(spec, 1, {0: Plan(4)})
+    streams = Streams(spec, 1, {0: Storage(4)})
     reader = rollouts(streams, [[0], [1]])
     for _ in range(40):
         step = blank(spec)

@@ -8,7 +8,7 @@ import pytest
 
 from marltrain.errors import SaveError
 from marltrain.policies.batch import Column, Needs
-from marltrain.policies.memory import Plan, Streams
+from marltrain.policies.memory import Storage, Streams
 from tests.policies.memory.worlds import World, blank, one_group, rollouts, seeing, two_groups, uniform
 
 COLUMNS = {"log_prob": Column()}
@@ -38,15 +38,15 @@ def test_restored_streams_go_on_as_the_first_ones(spec, seed):
     Seats learn at times: whether rows may be learned from is restored too.
     """
     world = World(spec(), 3, seed)
-    plans = {g: Plan(6, COLUMNS) for g in range(len(world.spec.groups))}
-    streams, restored = Streams(world.spec, 3, plans), None
+    storage = {g: Storage(6, COLUMNS) for g in range(len(world.spec.groups))}
+    streams, restored = Streams(world.spec, 3, storage), None
     reading, again = readers(streams), []
     for t in range(90):
         step = world.next_step(first=t == 0)
         for each in filter(None, (streams, restored)):
             each.arrived(step)
         if t == 40 + seed:
-            restored = Streams(world.spec, 3, plans)
+            restored = Streams(world.spec, 3, storage)
             restored.restore(streams.state())
             again = readers(restored)
             for old, new in zip(reading, again, strict=True):
@@ -75,8 +75,8 @@ def test_restored_streams_go_on_as_the_first_ones(spec, seed):
 def test_the_simultaneous_case_is_the_general_one(spec, dies):
     """Everybody has the turn at every step, in a ring of 5 rows: rows are linked as a whole, or one by one."""
     spec, rng = spec(), np.random.default_rng(3)
-    plans = {g: Plan(5, COLUMNS) for g in range(len(spec.groups))}
-    quick, slow = Streams(spec, 3, plans), Streams(spec, 3, plans)
+    storage = {g: Storage(5, COLUMNS) for g in range(len(spec.groups))}
+    quick, slow = Streams(spec, 3, storage), Streams(spec, 3, storage)
     step = blank(spec, 3)
     for array in (*step.turn, *step.alive):
         array[...] = True
@@ -104,7 +104,7 @@ def test_the_simultaneous_case_is_the_general_one(spec, dies):
 
 
 def test_a_ring_of_another_size_is_refused():
-    small, large = (Streams(one_group(), 1, {0: Plan(rows)}) for rows in (4, 6))
+    small, large = (Streams(one_group(), 1, {0: Storage(rows)}) for rows in (4, 6))
     small.arrived(blank(small.spec))
     with pytest.raises(
         SaveError, match="holds 5 batch steps, 1 of them in use; this one holds 7, and doubles when it is full"
@@ -115,7 +115,7 @@ def test_a_ring_of_another_size_is_refused():
 def test_where_an_episode_begins_anew_the_row_whose_outcome_is_gone_is_cut():
     """Two environments in which everybody decides. At batch step 3 environment 1 begins anew and shows 100."""
     spec = one_group()
-    streams = Streams(spec, 2, {0: Plan(8)})
+    streams = Streams(spec, 2, {0: Storage(8)})
     taken: Any = streams.reader([[0]], Needs(True))
     drawn: Any = streams.reader([[0]], Needs(False))
     step: Any = blank(spec, 2)
@@ -142,7 +142,7 @@ def test_where_an_episode_begins_anew_the_row_whose_outcome_is_gone_is_cut():
 
 def moving(rows, **settings):
     """A ring of two environments in which three players move, and its streams."""
-    streams = Streams(one_group(masked=False), 2, {0: Plan(rows, **settings)})
+    streams = Streams(one_group(masked=False), 2, {0: Storage(rows, **settings)})
     step: Any = blank(streams.spec, 2)
     step.turn[0][:] = True
     return streams, streams.rings[0], step

@@ -7,7 +7,7 @@ import pytest
 
 from marltrain.errors import AgentError, ConfigError, EnvError, MarlTrainError
 from marltrain.policies.batch import Column
-from marltrain.policies.memory import Plan, Streams
+from marltrain.policies.memory import Storage, Streams
 from tests.policies.memory.worlds import Script, blank, one_group, rollouts, two_groups, uniform
 
 COLUMNS = {"log_prob": Column()}
@@ -30,7 +30,7 @@ def play(how):
     """
     spec = one_group()
     script = Script(spec)
-    streams = Streams(spec, 1, {0: Plan(8, COLUMNS)})
+    streams = Streams(spec, 1, {0: Storage(8, COLUMNS)})
     reader = rollouts(streams, [[0], [1], [2]], COLUMNS)
     story: Any = [
         (dict(turn={0: (1, ANY)}), {0: 0}),
@@ -110,7 +110,7 @@ def test_the_same_game_as_transitions(how):
 
 def test_rewards_can_be_replaced():
     script = Script(one_group())
-    streams = Streams(script.spec, 1, {0: Plan(4, COLUMNS)})
+    streams = Streams(script.spec, 1, {0: Storage(4, COLUMNS)})
     reader = rollouts(streams, [[1]], COLUMNS)
     for _ in range(2):
         streams.arrived(
@@ -123,7 +123,7 @@ def test_rewards_can_be_replaced():
 def simultaneous(steps, rows=2, on_policy=True, num_envs=2):
     """A game in which everyone always decides and sees the batch step; return streams and a reader of player 1."""
     spec = one_group()
-    streams = Streams(spec, num_envs, {0: Plan(rows, COLUMNS)})
+    streams = Streams(spec, num_envs, {0: Storage(rows, COLUMNS)})
     reader = (rollouts if on_policy else uniform)(streams, [[1]])
     for t in range(steps):
         more(streams, t)
@@ -140,7 +140,7 @@ def more(streams, t):
 
 def test_what_does_not_fit_into_memory_is_told_with_what_makes_it_so():
     with pytest.raises(ConfigError, match=r"does not fit into memory: 1,000,000,000,000 batch steps .* Lower capacity"):
-        Streams(one_group(), 2, {0: Plan(10**12)})
+        Streams(one_group(), 2, {0: Storage(10**12)})
 
 
 def test_a_plan_keeps_that_many_whole_rows_and_no_more():
@@ -179,7 +179,7 @@ def test_a_reader_that_is_gone_protects_nothing():
 def test_an_open_row_outlives_the_ring():
     """b decides once and then waits while a moves 20 times."""
     script = Script(one_group())
-    streams = Streams(script.spec, 1, {0: Plan(3)})
+    streams = Streams(script.spec, 1, {0: Storage(3)})
     streams.arrived(script.show({1: (50, ANY)}))
     decide(streams, {1: 1})
     for t in range(20):
@@ -252,11 +252,11 @@ def test_a_row_that_nobody_decided_is_nobodys():
 
 
 def test_what_is_wrong_is_said():
-    streams = Streams(two_groups(), 2, {0: Plan(2)})
+    streams = Streams(two_groups(), 2, {0: Storage(2)})
     with pytest.raises(ConfigError, match="group 5"):
-        Streams(two_groups(), 2, {5: Plan(2)})
+        Streams(two_groups(), 2, {5: Storage(2)})
     with pytest.raises(ConfigError, match="rows=0"):
-        Streams(two_groups(), 2, {0: Plan(0)})
+        Streams(two_groups(), 2, {0: Storage(0)})
     with pytest.raises(AgentError, match="same group"):
         uniform(streams, [[0], [1]])
     with pytest.raises(AgentError, match="same group"):

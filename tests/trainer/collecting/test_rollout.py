@@ -10,7 +10,7 @@ import pytest
 import marltrain as mt
 from marltrain.envs import make_vector, resolve
 from marltrain.policies.batch import Acted
-from marltrain.policies.memory import Plan, Streams
+from marltrain.policies.memory import Storage, Streams
 from marltrain.random import child_seed
 from marltrain.trainer.collecting.rollout import Actors, Recorder, SyncCollector, _View
 from marltrain.trainer.seats import Seating
@@ -175,10 +175,12 @@ def test_the_collector_remembers_what_each_unit_decided():
     agents[0] = mt.RandomAgent(seed=0)
     with make_vector(resolve(Crowd, {}), None, 2, vector="dummy", role="train") as envs:
         seating = Seating(envs.spec, agents, 0, stack=True)
-        plans = {
-            seated.group: Plan(5, seated.learner.needs.columns) for seated in seating.learners if seated.learner.needs
+        storage = {
+            seated.group: Storage(5, seated.learner.needs.columns)
+            for seated in seating.learners
+            if seated.learner.needs
         }
-        streams = Streams(envs.spec, 2, plans)
+        streams = Streams(envs.spec, 2, storage)
         actors = Actors(envs.spec, seating.learners, 2, "act")
         actors.explore(np.ones(3, bool))
         collector = Recorder(actors, streams)
@@ -199,7 +201,7 @@ def test_a_step_is_acted_on_remembered_and_made():
     calls = []
     with make_vector(Identity, SHORT, 3) as envs:
         seating = Seating(envs.spec, [mt.RandomAgent(), mt.RandomAgent()], 0, stack=True)
-        streams = Streams(envs.spec, 3, {0: Plan(5)})
+        streams = Streams(envs.spec, 3, {0: Storage(5)})
 
         def recv():
             calls.append(streams.rings[0].coming)

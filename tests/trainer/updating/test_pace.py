@@ -8,7 +8,7 @@ import marltrain as mt
 from marltrain.envs import probe, resolve
 from marltrain.errors import ConfigError
 from marltrain.trainer.seats import Seating
-from marltrain.trainer.updating.pace import Defaults, check_pace, pace_of, plans_for
+from marltrain.trainer.updating.pace import Defaults, check_pace, pace_of, storage_for
 from tests.toys import Crowd, Identity, Relay
 from tests.trainer.running import Student, ppo, trainer
 
@@ -75,11 +75,12 @@ def test_the_streams_keep_the_most_that_anyone_needs():
     spec = probe(resolve(Crowd, {}))
     blue = mt.make_agents("ppo", Crowd, seed=0, update_freq=50)[1]
     reds = [mt.make_agents("dqn", Crowd, capacity=c)[0] for c in (100, 3001)]
-    plans = plans_for(Seating(spec, [reds[0], blue, reds[1]], 0, stack=True).learners, spec, 3, DEFAULTS)
-    assert plans[0].rows == 1001 + 1  # ceil(3001 / 3), and the row that begins
-    assert plans[1].rows == 17 + 1
-    assert dict(plans[0].columns) == {}
-    assert set(plans[1].columns) == {"log_prob"}
+    storage = storage_for(Seating(spec, [reds[0], blue, reds[1]], 0, stack=True).learners, spec, 3, DEFAULTS)
+    assert storage[0].rows == 1001 + 1  # ceil(3001 / 3), and the row that begins
+    assert storage[1].rows == 17 + 1
+    assert dict(storage[0].columns) == {}
+    assert set(storage[1].columns) == {"log_prob"}
     assert (
-        plans_for(Seating(spec, [mt.RandomAgent() for _ in range(3)], 0, stack=True).learners, spec, 3, DEFAULTS) == {}
+        storage_for(Seating(spec, [mt.RandomAgent() for _ in range(3)], 0, stack=True).learners, spec, 3, DEFAULTS)
+        == {}
     )

@@ -17,7 +17,7 @@ from tianshou.utils.net.continuous import ContinuousActorProbabilistic, Continuo
 from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
 from torch.distributions import Independent, Normal
 
-from marltrain.policies.memory.streams import Plan, Streams
+from marltrain.policies.memory.streams import Storage, Streams
 from tests.policies.memory.worlds import Record, World, drive, one_group
 
 HIDDEN = [16]
@@ -94,7 +94,7 @@ def ragged(seed, on_step, steps=120, rows=20, columns=None, num_envs=3, masks=()
     `on_step(t, streams, record)` runs where a learner would learn.
     """
     spec = one_group()
-    streams, record = Streams(spec, num_envs, {0: Plan(rows, columns or {})}), Record(spec, num_envs)
+    streams, record = Streams(spec, num_envs, {0: Storage(rows, columns or {})}), Record(spec, num_envs)
     drive(World(spec, num_envs, seed), streams, record, lambda t: on_step(t, streams, record), steps, masks=masks)
 
 

@@ -147,10 +147,10 @@ def test_minibatches_of_one_row_are_refused_where_advantages_are_normalized():
 
 
 def _reader(agent, player):
-    from marltrain.policies.memory.streams import Plan, Streams
+    from marltrain.policies.memory.streams import Storage, Streams
 
     agent.sit(player, 0)
-    return agent.learner().reader(Streams(EnvSpec.of("x", [player]), 1, {0: Plan(4)}), [[0]])
+    return agent.learner().reader(Streams(EnvSpec.of("x", [player]), 1, {0: Storage(4)}), [[0]])
 
 
 class Picture(torch.nn.Module):
