@@ -1,4 +1,4 @@
-"""The files that a plain training step passes: one update and the batch steps before it, on a Python environment.
+"""The files executed by a training step: one update and the batch steps before it, on a Python environment.
 
 `python -m tests.house.path ppo` (or `dqn`) prints the modules of marltrain that execute, in the order of their first
 call. Modules that every line of code may use (errors, config, spec, packages' `__init__`) are left out.
@@ -19,7 +19,7 @@ SETTINGS: dict[str, dict[str, Any]] = {"ppo": {}, "dqn": {"learning_starts": 0}}
 
 
 class Trace(mt.Callback):
-    """Notes the files of marltrain that execute between the second update and the third."""
+    """Records the files of marltrain that are executed between the second and the third update."""
 
     def __init__(self) -> None:
         self.updates, self.files = 0, dict[str, int]()
@@ -36,7 +36,7 @@ class Trace(mt.Callback):
 
 
 def path_of(algo: str) -> list[str]:
-    """Return the files that one batch step and one update of an algorithm pass, in order of their first call."""
+    """Return the files executed by a batch step and an update of an algorithm, in the order of their first call."""
     env, trace = "mpe2/simple_spread_v3", Trace()  # 25 env steps an episode: none ends while the trace is taken
     agents = mt.make_agents(algo, env, seed=0, **SETTINGS[algo])
     trainer = mt.DecentralizedTrainer(

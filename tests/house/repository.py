@@ -1,4 +1,4 @@
-"""Where the repository's files are, parsed once."""
+"""The files of the repository, parsed once."""
 
 import ast
 from functools import cache

@@ -1,4 +1,4 @@
-"""What the pages and the README say runs: every block of Python and every command, page by page, as a reader would.
+"""The code of the pages and the README is executed: every block of Python and every command, page by page.
 
 A page's blocks run in order, as one script in an empty folder. Above a block, `<!-- test: a => b; c => d -->` makes its
 run small: the test, not the reader, sees b in place of a. A run's test has `TEST_EPISODES` episodes at most. Below a
@@ -29,17 +29,17 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 ELSEWHERE = ("cd ", "git clone ", "pip install ", "tensorboard ")
-"""What a reader runs and a test does not."""
+"""Commands that tests do not execute."""
 TEST_EPISODES = 4
 AT_LENGTH = ("docs/environments.md",)
-"""Pages that print what befell whole tests."""
+"""Pages that print the faults of complete tests."""
 WITH_PICTURES = ("README.md", "docs/quickstart.md")
-"""Pages whose runs draw their picture."""
+"""Pages whose runs draw their plots."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A piece of a page that runs. line: where its code begins, counted from 1."""
+    """An executable block of a page. line: the first line of its code, counted from 1."""
 
     kind: str
     code: str
@@ -48,7 +48,7 @@ class Block:
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """Return what runs on a page, made small as the page's marks say."""
+    """Return the executable blocks of a page, shortened according to the page's marks."""
     text, found = page.read_text(encoding="utf-8"), []
     for match in BLOCK.finditer(text):
         code = (page.parent / match["file"]).read_text(encoding="utf-8") if match["file"] else match["code"]
@@ -62,7 +62,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def run_commands(block: Block) -> None:
-    """Run the `marltrain` commands of a block; check that other commands name what is there."""
+    """Run the `marltrain` commands of a block; check that other commands name existing files and targets."""
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     for line in block.code.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
@@ -81,7 +81,7 @@ def run_commands(block: Block) -> None:
 
 
 def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> int:
-    """Run a page's blocks as one script in an empty folder; return how many there are."""
+    """Run a page's blocks as one script in an empty folder; return their number."""
     script = types.ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", script)  # what a script defines travels to workers by value
     monkeypatch.syspath_prepend(ROOT / "examples")
@@ -126,7 +126,7 @@ def test_page_runs(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         ("```bash\nrm -rf x\n```\n", AssertionError),
     ],
 )
-def test_a_block_that_fails_is_seen(
+def test_failing_code_block_is_detected(
     text: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     page = tmp_path / "page.md"
@@ -135,7 +135,7 @@ def test_a_block_that_fails_is_seen(
         run_page(page, monkeypatch, tmp_path)
 
 
-def test_marks_make_a_block_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_test_marks_shorten_a_block(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "<!-- test: 100 => 1; 20 => 2 -->\n```python\nx = 100 + 20\n```\n\n"
@@ -144,14 +144,14 @@ def test_marks_make_a_block_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert run_page(page, monkeypatch, tmp_path) == 2
 
 
-def test_every_fenced_block_of_code_is_found() -> None:
+def test_all_fenced_code_blocks_are_found() -> None:
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
         fenced = re.findall(r"^```(?:python|bash|\{literalinclude\})", text, re.MULTILINE)
         assert len(blocks_of(ROOT / page)) == len(fenced), page
 
 
-def test_the_newcomers_files_are_short_and_shown_as_they_are() -> None:
+def test_example_files_are_short_and_shown_unchanged_in_the_readme() -> None:
     script = (ROOT / "examples" / "first_run.py").read_text(encoding="utf-8")
     game = (ROOT / "examples" / "own_game.py").read_text(encoding="utf-8")
     assert len(script.splitlines()) <= 15
@@ -161,7 +161,7 @@ def test_the_newcomers_files_are_short_and_shown_as_they_are() -> None:
     assert included == ["examples/own_game.py", "examples/first_run.py"]
 
 
-def test_the_architecture_names_every_folder_and_only_files_that_exist() -> None:
+def test_architecture_page_names_all_folders_and_only_existing_files() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     files = [path.relative_to(PACKAGE) for path in python_files("marltrain")]
     told_as_one = Path("envs/native"), Path("policies/agents/tianshou")  # a folder for each family of games

@@ -1,4 +1,4 @@
-"""Imports run one way, and nothing heavy is loaded before it is used."""
+"""Imports follow one direction, and heavy libraries are loaded only when used."""
 
 import ast
 import json
@@ -29,7 +29,7 @@ WITHOUT_FRAMEWORK_FILES = ("distributions", "exploration", "networks", "returns"
 
 
 def room(module: str) -> str:
-    """Return the part of the house that a module of marltrain belongs to; "marltrain" is the package itself."""
+    """Return the part of the package that a module belongs to; "marltrain" is the package itself."""
     parts = module.split(".")
     if len(parts) == 1 or parts[1] == "__main__":
         return "marltrain"
@@ -41,7 +41,7 @@ def module_of(path: Path) -> str:
 
 
 def imports(tree: ast.Module, package: str) -> Iterator[tuple[ast.stmt, str]]:
-    """Yield every import of a module, wherever it stands, as absolute dotted names."""
+    """Yield every import of a module, also inside functions, as absolute dotted names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node, alias.name) for alias in node.names)
@@ -62,7 +62,7 @@ def wrong_way(tree: ast.Module, module: str, is_package: bool) -> Iterator[tuple
             yield node, imported
 
 
-def test_imports_run_one_way() -> None:
+def test_imports_follow_the_allowed_direction() -> None:
     found = [
         f"{place(path, node)} imports {imported}"
         for path in python_files("marltrain")
@@ -88,12 +88,12 @@ def test_imports_run_one_way() -> None:
         ("marltrain.cli", "import marltrain", False),
     ],
 )
-def test_a_wrong_import_is_seen(module: str, line: str, wrong: bool) -> None:
+def test_forbidden_import_is_detected(module: str, line: str, wrong: bool) -> None:
     assert bool(list(wrong_way(ast.parse(line), module, is_package=False))) is wrong
 
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:
-    """Return the sets of modules that import each other, directly or through others."""
+    """Return the sets of modules that import each other, directly or indirectly."""
     reached = {module: graph[module] & graph.keys() for module in graph}
     for middle in graph:
         for module in graph:
@@ -108,8 +108,8 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     ]
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Imports inside functions and for type hints count; those of the package `marltrain` itself are for its users."""
+def test_no_circular_imports() -> None:
+    """Imports inside functions and for type hints count; imports of the package `marltrain` itself do not."""
     graph: dict[str, set[str]] = {}
     for path in python_files("marltrain"):
         module, is_package = module_of(path), path.name == "__init__.py"
@@ -118,12 +118,12 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert not circles(graph)
 
 
-def test_a_circle_is_seen() -> None:
+def test_circular_import_is_detected() -> None:
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set(), "f": {"a"}, "g": {"h"}, "h": {"g"}}
     assert circles(graph) == [{"a", "b", "c"}, {"g", "h"}]
 
 
-def test_every_module_belongs_to_a_room() -> None:
+def test_every_module_belongs_to_a_part_of_the_package() -> None:
     rooms = {room(module_of(path)) for path in python_files("marltrain")}
     assert rooms <= set(MAY_IMPORT), f"say what {rooms - set(MAY_IMPORT)} may import, in docs/architecture.md and here"
 
@@ -165,7 +165,7 @@ UNASKED = (
     ("import marltrain.policies.backends", FRAMEWORKS | {"ray"}),
     ("marltrain.DecentralizedTrainer; marltrain.PPO", FRAMEWORKS | {"ray"}),
 )
-"""What a program does line by line, and what must not be loaded after each."""
+"""Pieces of a program, and the modules that must not be loaded after each."""
 
 
 def loaded_after(codes: Sequence[str], folder: Path) -> list[set[str]]:
@@ -180,14 +180,14 @@ def loaded_after(codes: Sequence[str], folder: Path) -> list[set[str]]:
 
 
 def assert_trained_on(backend: str, loaded: set[str], folder: Path) -> None:
-    """Check what a run on one framework loaded, and that it wrote down that framework alone."""
+    """Check the modules that a run on one framework loaded, and that config.json names only this framework."""
     assert backend in loaded
     config = json.loads((folder / "run" / "config.json").read_text())
     assert list(config["threads"]) == [backend]
     assert set(config["versions"]) & FRAMEWORKS == loaded & FRAMEWORKS
 
 
-def test_nothing_heavy_is_loaded_unasked_and_training_on_torch_loads_no_other_framework(tmp_path: Path) -> None:
+def test_torch_training_loads_no_other_framework_and_imports_are_lazy(tmp_path: Path) -> None:
     codes, banned = zip(*UNASKED, (TRAINING.format(backend="torch"), {"tensorflow", "keras"}), strict=True)
     found = loaded_after(codes, tmp_path)
     for code, loaded, unwanted in zip(codes, found, banned, strict=True):
@@ -195,7 +195,7 @@ def test_nothing_heavy_is_loaded_unasked_and_training_on_torch_loads_no_other_fr
     assert_trained_on("torch", found[-1], tmp_path)
 
 
-def test_training_on_tensorflow_loads_no_other_framework(tmp_path: Path) -> None:
+def test_tensorflow_training_loads_no_other_framework(tmp_path: Path) -> None:
     (loaded,) = loaded_after([TRAINING.format(backend="tensorflow")], tmp_path)
     assert not {"torch", "tianshou"} & loaded
     assert_trained_on("tensorflow", loaded, tmp_path)

@@ -1,4 +1,4 @@
-"""The public names: sorted, found, explained, documented, and seen by type checkers."""
+"""The public names: sorted, importable, documented, and visible to type checkers."""
 
 import ast
 import inspect
@@ -10,12 +10,12 @@ import marltrain
 from tests.house.repository import PACKAGE, ROOT, parsed
 
 
-def test_names_are_sorted_and_there_once() -> None:
+def test_public_names_are_sorted_and_unique() -> None:
     assert list(marltrain.__all__) == sorted(set(marltrain.__all__))
 
 
 @pytest.mark.parametrize("name", marltrain.__all__)
-def test_name_is_found_and_explained(name: str) -> None:
+def test_public_name_exists_and_has_a_docstring(name: str) -> None:
     found = getattr(marltrain, name)
     home = marltrain._HOME[name]
     assert f"{found.__module__}.".startswith(f"{home}."), f"{name} is defined in {found.__module__}, not in {home}"
@@ -30,7 +30,7 @@ def test_api_page_documents_each_name_once() -> None:
     assert sorted(documented) == list(marltrain.__all__)
 
 
-def test_type_checkers_see_the_same_names_from_the_same_modules() -> None:
+def test_type_checking_imports_match_the_lazy_imports() -> None:
     guarded = next(node for node in parsed(PACKAGE / "__init__.py").body if isinstance(node, ast.If))
     imported = {
         alias.asname: node.module
@@ -46,10 +46,10 @@ def test_dir_lists_the_public_names() -> None:
     assert set(marltrain.__all__) | {"__version__"} == set(dir(marltrain))
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'marltrain' has no attribute 'PPPO'"):
         _ = marltrain.PPPO
 
 
-def test_types_are_shipped() -> None:
+def test_type_information_is_packaged() -> None:
     assert (PACKAGE / "py.typed").exists()

@@ -1,4 +1,4 @@
-"""Habits of the sources: size, errors, safe reading, nothing unfinished, tests that mirror the package."""
+"""Rules for the sources: size, errors, safe reading, no unfinished code, tests that mirror the package."""
 
 import ast
 import re
@@ -24,7 +24,7 @@ READERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "torc
 
 
 def unsafe(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
-    """Yield calls that would run code found in a file: unpickling, eval, exec."""
+    """Yield calls that could execute code from a file: unpickling, eval, exec."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -39,14 +39,14 @@ def unsafe(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
 
 
 def silent(handler: ast.ExceptHandler) -> bool:
-    """Say whether a handler catches everything, or drops whatever went wrong without a word."""
+    """Return whether a handler catches all exceptions, or ignores an exception."""
     if handler.type is None:
         return True
     does_nothing = all(isinstance(line, ast.Pass) for line in handler.body)
     return does_nothing and dotted(handler.type) in ("Exception", "BaseException")
 
 
-def test_no_file_is_too_long() -> None:
+def test_file_length_limit() -> None:
     lengths = {place(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files(*EVERYTHING)}
     limits = {name: MAX_TEST_LINES if name.startswith("tests/") else MAX_LINES for name in lengths}
     assert not {name: lines for name, lines in lengths.items() if lines > limits[name]}
@@ -63,7 +63,7 @@ def test_no_class_has_too_many_methods() -> None:
     assert not found, "\n".join(found)
 
 
-def test_no_exception_is_swallowed() -> None:
+def test_no_handler_ignores_exceptions() -> None:
     found = [
         place(path, node)
         for path in python_files(*EVERYTHING)
@@ -82,13 +82,13 @@ def test_no_exception_is_swallowed() -> None:
         ("except Exception as error:\n    report(error)", False),
     ],
 )
-def test_a_swallowed_exception_is_seen(body: str, seen: bool) -> None:
+def test_ignored_exception_is_detected(body: str, seen: bool) -> None:
     (handler,) = (node for node in ast.walk(ast.parse(f"try:\n    f()\n{body}")) if isinstance(node, ast.ExceptHandler))
     assert silent(handler) is seen
 
 
-def test_the_package_asserts_nothing() -> None:
-    """`python -O` drops assertions, and a user's mistake deserves an error of `marltrain.errors`."""
+def test_package_contains_no_assert_statements() -> None:
+    """`python -O` removes assertions; a wrong argument must raise an error of `marltrain.errors`."""
     found = [
         place(path, node)
         for path in python_files("marltrain")
@@ -98,7 +98,7 @@ def test_the_package_asserts_nothing() -> None:
     assert not found, found
 
 
-def test_no_file_is_read_by_running_it() -> None:
+def test_no_file_is_read_by_executing_it() -> None:
     found = [
         f"{place(path, node)} {what}"
         for path in python_files(*CODE)
@@ -119,17 +119,17 @@ def test_no_file_is_read_by_running_it() -> None:
         "eval(text)",
     ],
 )
-def test_an_unsafe_read_is_seen(call: str) -> None:
+def test_unsafe_read_is_detected(call: str) -> None:
     assert list(unsafe(ast.parse(call)))
 
 
 @pytest.mark.parametrize("call", ["json.load(file)", "np.load(path)", "mt.load(path)", "network.eval()"])
-def test_a_safe_read_is_let_pass(call: str) -> None:
+def test_safe_read_is_accepted(call: str) -> None:
     assert not list(unsafe(ast.parse(call)))
 
 
-def test_nothing_is_left_unfinished() -> None:
-    """No notes to oneself anywhere, no stubs in the package."""
+def test_no_todo_notes_and_no_stubs() -> None:
+    """No TODO notes in the repository, no stubs in the package."""
     note = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
     found = [
         f"{place(path)}:{number}"
@@ -159,7 +159,7 @@ def test_no_test_is_skipped() -> None:
 
 
 def mirrored(test: Path) -> bool:
-    """Say whether tests/a/test_b_more.py has a subject: a module or folder marltrain/a/b, or examples/b.
+    """Return whether tests/a/test_b_more.py has a subject: a module or folder marltrain/a/b, or examples/b.
 
     A suite over twins stands beside their folders: tests/a/test_b for marltrain/a/one/b and marltrain/a/other/b.
     """
@@ -175,12 +175,12 @@ def mirrored(test: Path) -> bool:
     )
 
 
-def test_tests_mirror_the_package() -> None:
+def test_every_test_file_matches_a_module() -> None:
     found = [place(path) for path in python_files("tests") if path.name.startswith("test_") and not mirrored(path)]
     assert not found, f"{found}: name each after what it tests, or put it in tests/whole"
 
 
-def test_a_test_without_a_subject_is_seen() -> None:
+def test_test_file_without_module_is_detected() -> None:
     tests = ROOT / "tests"
     assert mirrored(tests / "test_spec.py")
     assert mirrored(tests / "envs" / "python" / "test_turns_by_hand.py")
@@ -189,7 +189,7 @@ def test_a_test_without_a_subject_is_seen() -> None:
     assert not mirrored(tests / "envs" / "test_nothing_there.py")
 
 
-def test_every_example_is_run() -> None:
+def test_every_example_is_run_by_a_test() -> None:
     sources = "\n".join(path.read_text(encoding="utf-8") for path in python_files("tests") if path != Path(__file__))
     found = [
         place(path)

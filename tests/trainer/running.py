@@ -1,4 +1,4 @@
-"""Short training runs, and what is left of them."""
+"""Short training runs and their results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHORT = {"players": 2, "length": 3}
 
 
 def trainer(env: Any = Identity, env_args: Mapping[str, Any] | None = None, **settings: Any) -> mt.DecentralizedTrainer:
-    """A trainer of few environments that shows nothing; Identity of two players and 3 steps unless told otherwise."""
+    """A trainer of few environments without progress display; by default Identity with two players and 3 steps."""
     few = {
         "num_train_envs": 3, "num_test_envs": 2, "update_freq": 10, "test_freq": 10_000, "episodes_per_test": 2,
         "seed": 0, "progress": False, "run_dir": "run", **settings,
@@ -59,18 +59,18 @@ def weights(agents: Sequence[Any]) -> list[dict[str, np.ndarray]]:
 
 
 def changed(before: Sequence[Mapping[str, np.ndarray]], after: Sequence[Mapping[str, np.ndarray]]) -> list[bool]:
-    """For each agent, whether any array differs in any bit."""
+    """Return for each agent whether any array differs in any bit."""
     return [any((b[name] != a[name]).any() for name in b) for b, a in zip(before, after, strict=True)]
 
 
 def tables(result: Mapping[str, Any]) -> list[Any]:
-    """The tables of a run as plain values, without what a clock says."""
+    """The tables of a run as plain values, without times."""
     made = [result["history"].drop(columns="seconds"), result["episodes"].drop(columns="seconds")]
     return [frame.to_csv() for frame in made]
 
 
 def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let runs leave an empty picture: to draw it takes longer than to train for a few steps."""
+    """Replace the plots of runs by empty files: drawing takes longer than training for a few steps."""
 
     def empty(tests: object, episodes: object, path: Path, *, title: str = "") -> None:
         path.touch()
@@ -79,7 +79,7 @@ def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Recorder(Callback):
-    """Notes every event: its name, the counters, and chosen data."""
+    """Records every event: its name, the counters, and selected data."""
 
     def __init__(self, calls: list[Any] | None = None, only: Sequence[str] = EVENTS) -> None:
         self.calls, self.only = ([] if calls is None else calls), only
@@ -135,7 +135,7 @@ class At(Callback):
 
 
 class Student(mt.Agent):
-    """A user's own agent: plays `policy(observation)`, keeps every batch it is given."""
+    """A custom agent: plays `policy(observation)`, and stores every batch that it receives."""
 
     def __init__(self, policy: Any) -> None:
         self.policy = policy

@@ -29,17 +29,17 @@ class Failing(Steps):
         raise ValueError(self.name)
 
 
-def test_events_are_the_methods_of_a_callback():
+def test_events_match_the_methods_of_callback():
     assert set(EVENTS) == {name for name in vars(Callback) if name.startswith("on_")}
 
 
-def test_only_what_is_overridden_is_listened_to():
+def test_only_overridden_methods_are_called():
     callbacks = CallbackList([Callback(), Steps("a", [])])
     assert {event for event in EVENTS if callbacks.listens(event)} == {"on_step"}
     assert not any(CallbackList([]).listens(event) for event in EVENTS)
 
 
-def test_who_may_change_something_at_an_event_is_named():
+def test_callback_without_only_watches_is_named():
     class Watching(Steps):
         only_watches = True
 
@@ -55,7 +55,7 @@ def test_callbacks_are_called_in_the_given_order():
     assert log == [("b", 2), ("a", 2)]
 
 
-def test_an_exception_names_callback_and_event_and_stops_the_others():
+def test_exception_names_callback_and_event_and_skips_later_callbacks():
     log: list[Any] = []
     with pytest.raises(ValueError, match="no") as raised:
         CallbackList([Failing("f", log), Steps("a", log)]).call(moment("on_step"))
@@ -63,14 +63,14 @@ def test_an_exception_names_callback_and_event_and_stops_the_others():
     assert log == []
 
 
-def test_the_end_reaches_everyone():
+def test_on_train_end_is_called_for_all_callbacks():
     log: list[Any] = []
     with pytest.raises(ValueError, match="first"):
         CallbackList([Failing("first", log), Failing("second", log)]).call(moment("on_train_end"))
     assert log == [("first", "end"), ("second", "end")]
 
 
-def test_a_moment_stops_training_and_cannot_be_changed():
+def test_moment_is_frozen_and_can_stop_training():
     said: list[str] = []
     now = moment("on_step", SimpleNamespace(stop=said.append))
     now.stop("enough")
@@ -79,12 +79,12 @@ def test_a_moment_stops_training_and_cannot_be_changed():
         now.env_steps = 3
 
 
-def test_a_function_is_no_callback():
+def test_function_is_not_a_callback():
     with pytest.raises(ConfigError, match=r"subclasses of marltrain\.Callback"):
         CallbackList([print])  # type: ignore[list-item]
 
 
-def test_a_misspelt_event_is_told_with_the_nearest_one():
+def test_error_for_a_misspelt_event_suggests_the_nearest():
     class Misspelt(Callback):
         def on_updat_end(self, moment):
             raise AssertionError
@@ -93,7 +93,7 @@ def test_a_misspelt_event_is_told_with_the_nearest_one():
         CallbackList([Misspelt()])
 
 
-def test_an_event_must_take_a_moment():
+def test_callback_method_must_accept_a_moment():
     class Bare(Callback):
         def on_step(self):  # type: ignore[override]
             raise AssertionError
@@ -103,7 +103,7 @@ def test_an_event_must_take_a_moment():
 
 
 @pytest.mark.parametrize("callbacks", ["progress", Callback(), 3, None, np.array(0.0)])
-def test_callbacks_are_a_list(callbacks):
+def test_callbacks_must_be_a_list(callbacks):
     with pytest.raises(ConfigError, match="callbacks must be a list of callbacks, got"):
         CallbackList(callbacks)
 
@@ -131,8 +131,8 @@ class Keeping(Callback):
         ({"mapping": 1}, {"mapping": 1}),
     ],
 )
-def test_what_a_callback_keeps_comes_back(kept, found):
-    """Through JSON; what looks like a mark of ours stays what it is."""
+def test_state_of_a_callback_is_restored(kept, found):
+    """The state is written as JSON; values that look like an encoded value are unchanged."""
     again = Keeping()
     CallbackList([again]).restore(CallbackList([Keeping(kept)]).state())
     assert again.kept == found
@@ -150,6 +150,6 @@ def test_what_a_callback_keeps_comes_back(kept, found):
         (object(), r"its value is a object"),
     ],
 )
-def test_what_would_not_come_back_is_refused(kept, said):
+def test_state_that_cannot_be_restored_is_refused(kept, said):
     with pytest.raises(SaveError, match=rf"^Keeping\.state_dict\(\) must return JSON values: {said}"):
         CallbackList([Callback(), Keeping(kept)]).state()

@@ -1,4 +1,4 @@
-"""One thread at a time uses a trainer or an agent, and one call of `train`."""
+"""A trainer or an agent is used by one thread and one call of `train` at a time."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ from tests.trainer.running import At, change, dqn, ppo, trainer
 
 
 def elsewhere(work):
-    """Call a function in another thread; return what it raised."""
+    """Call a function in another thread; return its exception."""
     raised = []
 
     def attempt():
@@ -26,7 +26,7 @@ def elsewhere(work):
     return raised[0] if raised else None
 
 
-def test_what_is_at_work_is_refused_to_another_thread():
+def test_object_in_use_is_refused_in_another_thread():
     made, agents, others = trainer(steps_per_train=9), ppo(), dqn()
     said = []
 
@@ -46,7 +46,7 @@ def test_what_is_at_work_is_refused_to_another_thread():
     assert elsewhere(lambda: made.train(agents, [1, 1], plot=False)) is None  # it is free again
 
 
-def test_a_hook_may_test_the_agents_and_not_train_them():
+def test_hook_may_test_but_not_train_the_agents():
     made, agents = trainer(steps_per_train=9), ppo()
     lengths = []
 
@@ -61,14 +61,14 @@ def test_a_hook_may_test_the_agents_and_not_train_them():
     assert lengths == [2]
 
 
-def test_a_run_that_cannot_start_leaves_all_free():
+def test_run_that_cannot_start_releases_all_objects():
     made, agents = trainer(steps_per_train=3), ppo()
     with pytest.raises(mt.MaskError):
         made.train(agents, [0, 0])
     assert elsewhere(lambda: made.train(agents, [1, 1], plot=False)) is None
 
 
-def test_a_forked_child_is_free():
+def test_forked_child_may_use_the_objects():
     """Its agents are copies."""
     agents = [mt.RandomAgent()]
     with at_work(None, agents, training=True):

@@ -1,4 +1,4 @@
-"""The trainer as a whole: equal runs, workers, what a run leaves, and wrong input."""
+"""The trainer: reproducible runs, workers, files of a run, and invalid arguments."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def outcome(make, env=Identity, seed=0, **settings):
 
 
 @pytest.mark.parametrize(("make", "env"), [(ppo, Identity), (dqn, Identity), (ppo, Relay), (dqn, Relay), (ppo, Motley)])
-def test_two_runs_with_one_seed_are_identical_and_another_seed_is_another_run(make, env):
-    """Tables, weights, moments and random streams, bit for bit; and 0 is a seed like any other."""
+def test_equal_seeds_give_identical_runs(make, env):
+    """Tables, weights, moments and random streams, bit for bit; 0 is a valid seed."""
     first, second, other = outcome(make, env), outcome(make, env), outcome(make, env, seed=1)
     assert first[0] == second[0]
     assert not any(changed(first[1], second[1]))
@@ -40,7 +40,7 @@ def test_two_runs_with_one_seed_are_identical_and_another_seed_is_another_run(ma
 
 
 @pytest.mark.parametrize("make", [ppo, dqn])
-def test_workers_change_nothing(make):
+def test_results_do_not_depend_on_workers(make):
     """One process, and 1, 2 and 3 workers for 4 environments: identical tables and weights, bit for bit."""
     settings = {"num_train_envs": 4, "num_test_envs": 3}
     alone = outcome(make, **settings)
@@ -51,15 +51,15 @@ def test_workers_change_nothing(make):
         assert spread[2] == alone[2]
 
 
-def test_a_run_without_a_seed_is_another_one_each_time():
+def test_runs_without_a_seed_differ():
     runs = [trainer(seed=None, steps_per_train=30) for _ in range(2)]
     assert runs[0].seed != runs[1].seed
     made = [tables(run.train(ppo(), [1, 1], plot=False))[1] for run in runs]
     assert made[0] != made[1]
 
 
-def test_callbacks_and_players_move_no_other_stream():
-    """A third player and a callback: the first two players' agents see and do what they did."""
+def test_callbacks_and_other_players_do_not_affect_random_streams():
+    """With a third player and a callback, the first two players have the same observations and actions."""
 
     class Nosy(Callback):
         def on_step(self, moment):
@@ -76,7 +76,7 @@ def test_callbacks_and_players_move_no_other_stream():
     assert changed(weights_two, weights_three[:2]) == [False, False]
 
 
-def test_what_a_run_leaves():
+def test_files_of_a_run():
     result = trainer(steps_per_train=36, test_freq=6, run_dir="here/run").train(ppo(), [1, 1])
     folder = Path("here/run")
     assert result["run_dir"] == str(folder.absolute())
@@ -97,7 +97,7 @@ def test_what_a_run_leaves():
     assert [seat["player"] for seat in config["seats"]] == ["player_0", "player_1"]
 
 
-def test_the_default_folder_is_new_every_time():
+def test_default_folder_is_always_new():
     run = trainer(steps_per_train=3, run_dir=None)
     folders = [run.train(ppo(), [1, 1], plot=False)["run_dir"] for _ in range(2)]
     assert folders[0] != folders[1]
@@ -105,7 +105,7 @@ def test_the_default_folder_is_new_every_time():
 
 
 def test_returns_and_metrics_are_undiscounted_sums():
-    """Crowd, everybody always plays 1: the reds get 1 a step (red_1 for two steps), blue 10 times its 6."""
+    """Crowd, all players always play 1: the reds get 1 per step (red_1 for two steps), blue 10 times its 6."""
     agents = [mt.FunctionAgent(lambda o: 1), mt.FunctionAgent(lambda o: 6), Student(lambda row: 1)]
     result = trainer(Crowd, steps_per_train=24, num_train_envs=2, seed=_all_even()).train(agents, [0, 0, 1], plot=False)
     assert result["episodes"].filter(like="return/").iloc[0].tolist() == [4.0, 240.0, 2.0]
@@ -127,8 +127,8 @@ def _all_even():
 # Agents of all sorts --------------------------------------------------------------------------------------------------
 
 
-def test_a_mix_of_agents_trains():
-    """On-policy, off-policy, a user's own, random, frozen and a plain function in one game."""
+def test_training_with_agents_of_different_classes():
+    """On-policy, off-policy, custom, random, frozen and function agents in one game."""
     args = {"players": 6, "length": 3}
     off = dqn(Identity, args)[1]
     on = ppo(Identity, args)[0]
@@ -146,8 +146,8 @@ def test_a_mix_of_agents_trains():
     assert result["history"].filter(like="/rows").iloc[-1].tolist() == [12.0]
 
 
-def test_a_user_s_agent_is_given_what_happened():
-    """Crowd, one environment, an even seed: everything red_1 and blue must learn from, by hand.
+def test_custom_agent_receives_its_transitions():
+    """Crowd, one environment, an even seed: all transitions of red_1 and blue, computed by hand.
 
     red_1 plays 2, 1 and its part terminates after two steps; blue plays 6 always; red_0 plays t mod 3.
     """
@@ -176,8 +176,8 @@ def test_a_user_s_agent_is_given_what_happened():
     assert red_1.seen[1].observation.tolist() == [[0, 1], [1, 1]]
 
 
-def test_a_user_s_agent_that_learns_improves():
-    """A table of action values, updated in `update` from what `observe` was given: it learns the identity."""
+def test_custom_agent_learns():
+    """A table of action values, updated in `update` from the batches of `observe`: it learns the identity."""
 
     class Table(mt.Agent):
         def __init__(self):
@@ -249,7 +249,7 @@ def test_unknown_arguments_and_environments():
         (lambda rewards: float("nan"), "reward_metric returned nan"),
     ],
 )
-def test_a_metric_that_is_no_number(metric, words):
+def test_reward_metric_must_return_a_number(metric, words):
     steps = []
 
     class Watch(Callback):
@@ -263,13 +263,13 @@ def test_a_metric_that_is_no_number(metric, words):
 
 
 @pytest.mark.parametrize("metric", [lambda r: int(r.sum()), lambda r: r.mean(), lambda r: np.array(r.mean())])
-def test_metrics_that_are_numbers(metric):
+def test_valid_results_of_reward_metric(metric):
     assert isinstance(
         trainer(reward_metric=metric, steps_per_train=3).train(ppo(), [1, 1])["reward_metric_stats"][0], float
     )
 
 
-def test_a_metric_cannot_change_what_was_measured():
+def test_reward_metric_receives_a_copy():
     def metric(rewards):
         rewards[:] = 99
         return 0.0
@@ -289,7 +289,7 @@ def test_a_metric_cannot_change_what_was_measured():
         ("no moves", "player 'right' must move, but its action_mask allows no action"),
     ],
 )
-def test_an_environment_that_breaks_its_contract_is_named_with_player_environment_and_step(fault, words):
+def test_broken_contract_names_player_environment_and_step(fault, words):
     with pytest.raises(EnvError) as caught:
         trainer(Broken, {"fault": fault}).train(ppo(Broken, {"fault": fault}), [1, 1], plot=False)
     assert words in str(caught.value)
@@ -300,7 +300,7 @@ def test_an_environment_that_breaks_its_contract_is_named_with_player_environmen
 @pytest.mark.parametrize(
     ("fault", "words"), [("raise", "ZeroDivisionError: a fault of the environment's own"), ("kill", "SIGKILL")]
 )
-def test_a_worker_that_fails_is_reported_and_the_last_agents_are_saved(fault, words):
+def test_failed_worker_is_reported_and_last_agents_are_saved(fault, words):
     settings = {"vector": "subproc", "num_workers": 2, "num_train_envs": 2, "num_test_envs": 1, "episodes_per_test": 1}
     run = trainer(Broken, {"fault": fault, "episode": 2}, **settings)
     with pytest.raises(EnvError) as caught:
@@ -309,7 +309,7 @@ def test_a_worker_that_fails_is_reported_and_the_last_agents_are_saved(fault, wo
     assert len(mt.load("run/last")) == 2
 
 
-def test_an_impure_environment_trains_and_one_that_ignores_seeds_says_so():
+def test_config_json_records_irreproducible_environments():
     agents = ppo(Forgetful)
     trainer(Forgetful, {"flaw": "impure", "declared": True}, steps_per_train=30).train(agents, [1], plot=False)
     assert json.loads(Path("run/config.json").read_text())["reproducible"]
@@ -317,13 +317,13 @@ def test_an_impure_environment_trains_and_one_that_ignores_seeds_says_so():
     assert not json.loads(Path("run-2/config.json").read_text())["reproducible"]  # no run overwrites another
 
 
-def test_an_agent_for_other_spaces():
+def test_agent_with_other_spaces_is_refused():
     other = mt.PPO(spaces.Box(-1, 1, (4,)), spaces.Discrete(3), network=SMALL)
     with pytest.raises(AgentError, match="player 'player_1': its observation space is Discrete"):
         trainer().train([ppo()[0], other], [1, 1], plot=False)
 
 
-def test_environments_are_closed_whatever_happens():
+def test_environments_are_closed_after_errors():
     closed = []
 
     class Closing(Identity):

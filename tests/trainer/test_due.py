@@ -1,4 +1,4 @@
-"""When tests are played: by episodes, by env steps, by both, or never."""
+"""Schedules of tests: by episodes, by env steps, by both, or never."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.toys import Identity
 from tests.trainer.running import Recorder, changed, ppo, tables, trainer, weights
 
 
-def test_multiples_that_are_reached_or_passed():
+def test_reached_and_passed_multiples():
     assert [passed(before, now, 10) for before, now in ((-1, 0), (0, 9), (0, 10), (9, 31), (10, 19))] == [
         True, False, True, True, False,
     ]  # fmt: skip
@@ -53,13 +53,13 @@ def test_a_test_is_due_once():
         ({"test_freq": None, "test_freq_steps": 2}, [*range(0, 40, 3), 40]),
     ],
 )
-def test_tests_are_counted_in_env_steps_and_episodes(settings, expected):
+def test_tests_by_env_steps_and_episodes(settings, expected):
     """40 env steps are 42."""
     result = trainer(steps_per_train=40, **settings).train(ppo(), [1, 1], plot=False)
     assert result["history"]["env_steps"].tolist() == [42 if steps == 40 else steps for steps in expected]
 
 
-def test_the_default_of_test_freq_binds_only_alone():
+def test_default_of_test_freq_applies_only_alone():
     def freq(**settings):
         return mt.DecentralizedTrainer(Identity, **settings).settings.test_freq
 
@@ -67,7 +67,7 @@ def test_the_default_of_test_freq_binds_only_alone():
 
 
 def test_no_tests():
-    """Nothing is played, and no environments are made for it; the folder holds everything but `best`."""
+    """No tests are played and no test environments are built; the folder holds everything but `best`."""
     recorder = Recorder()
     made = trainer(
         steps_per_train=40, test_freq=None, test_fn=lambda *at: recorder.calls.append(at), callbacks=[recorder]
@@ -84,7 +84,7 @@ def test_no_tests():
     assert len(made.test(ppo()).returns) == 2  # asked for, it is played
 
 
-def test_a_run_learns_the_same_however_it_is_tested():
+def test_training_does_not_depend_on_tests():
     runs = []
     for often in ({"test_freq": None}, {"test_freq": 3}, {"test_freq": None, "test_freq_steps": 7}):
         agents = ppo()
@@ -99,7 +99,7 @@ def test_a_run_learns_the_same_however_it_is_tested():
     "functions",
     [{"stop_fn": lambda m, e: False}, {"save_best_fn": print}, {"stop_fn": lambda m, e: False, "save_best_fn": print}],
 )
-def test_functions_that_follow_tests_need_tests(functions):
+def test_hooks_after_tests_require_tests(functions):
     with pytest.raises(ConfigError, match=r"test_freq=None switches tests off, and .*_fn would never be called: give"):
         trainer(test_freq=None, **functions)
     trainer(test_freq=None, test_freq_steps=5, **functions)
@@ -113,12 +113,12 @@ def test_functions_that_follow_tests_need_tests(functions):
         ({"max_test_steps": 0}, "max_test_steps must be at least 1, got 0"),
     ],
 )
-def test_wrong_values(wrong, said):
+def test_invalid_values(wrong, said):
     with pytest.raises(ConfigError, match=said):
         trainer(**wrong)
 
 
-def test_a_resumed_run_is_tested_where_it_would_have_been():
+def test_resumed_run_has_tests_at_the_same_steps():
     def train(steps, run_dir, **more):
         made = trainer(test_freq=None, test_freq_steps=20, steps_per_train=steps, run_dir=run_dir,
                        callbacks=[mt.Checkpoint(every_steps=15)])  # fmt: skip

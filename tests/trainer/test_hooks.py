@@ -7,7 +7,7 @@ from marltrain.errors import ConfigError
 from marltrain.trainer.hooks import FunctionHooks, Periodic
 
 
-def test_a_paced_function_is_called_at_the_start_and_by_multiples():
+def test_periodic_function_is_called_at_the_start_and_at_multiples():
     calls: list[Any] = []
     paced = Periodic("train_fn", lambda episodes, steps: calls.append((episodes, steps)), 3)
     for _ in range(2):  # starting again counts anew
@@ -22,7 +22,7 @@ def hooks(**functions):
     return FunctionHooks(Periodic("train_fn", None, 1), Periodic("test_fn", None, 1), **functions)
 
 
-def test_functions_that_are_not_given_do_nothing():
+def test_missing_hooks_do_nothing():
     none = hooks()
     none.train.start()
     none.train.at(5, 5)
@@ -31,7 +31,7 @@ def test_functions_that_are_not_given_do_nothing():
     assert none.stops(1.0, 1) is False
 
 
-def test_functions_are_given_their_arguments():
+def test_hooks_receive_their_arguments():
     calls: list[Any] = []
     given = hooks(
         save_best_fn=lambda episode: calls.append(episode),
@@ -57,12 +57,12 @@ def test_an_exception_names_the_function():
 @pytest.mark.parametrize(
     ("answer", "stops"), [(True, True), (np.True_, True), (False, False), (np.False_, False), (None, False)]
 )
-def test_what_says_that_training_is_over(answer, stops):
+def test_results_of_stop_fn(answer, stops):
     assert hooks(stop_fn=lambda metric, episode: answer).stops(1.0, 2) is stops
 
 
 @pytest.mark.parametrize("answer", [np.zeros(3), np.array(True), "yes", 0.5, 1, []])
-def test_what_says_neither_is_an_error(answer):
+def test_invalid_result_of_stop_fn_is_an_error(answer):
     with pytest.raises(ConfigError, match="stop_fn must return True or False, it returned"):
         hooks(stop_fn=lambda metric, episode: answer).stops(1.0, 2)
 
@@ -71,7 +71,7 @@ def test_what_says_neither_is_an_error(answer):
     ("name", "function"),
     [("save_best_fn", lambda: 0), ("save_last_fn", lambda episode: 0), ("stop_fn", lambda metric: 0)],
 )
-def test_functions_of_other_arguments_are_refused_when_given(name, function):
+def test_hooks_with_wrong_signatures_are_refused(name, function):
     with pytest.raises(ConfigError, match=rf"{name} is called as {name}\("):
         hooks(**{name: function})
     with pytest.raises(
@@ -81,7 +81,7 @@ def test_functions_of_other_arguments_are_refused_when_given(name, function):
 
 
 @pytest.mark.parametrize("name", ["save_best_fn", "save_last_fn", "stop_fn"])
-def test_what_is_no_function_is_refused(name):
+def test_hook_must_be_a_function(name):
     with pytest.raises(ConfigError, match=f"{name} must be a function or None, got 3"):
         hooks(**{name: 3})
     with pytest.raises(ConfigError, match="train_fn must be"):

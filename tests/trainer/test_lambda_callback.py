@@ -12,7 +12,7 @@ def moment(event):
     return Moment(trainer, event, 1, 2, 3, 4, 5.0)
 
 
-def test_each_function_is_called_at_its_event_and_no_other_is_listened_to():
+def test_functions_are_called_only_at_their_events():
     heard: list[str] = []
     made = mt.LambdaCallback(on_step=lambda m: heard.append(m.event), on_test_end=lambda m: heard.append("test"))
     callbacks = CallbackList([made, mt.LambdaCallback(on_step=None)])
@@ -22,7 +22,7 @@ def test_each_function_is_called_at_its_event_and_no_other_is_listened_to():
     assert heard == ["on_step", "test"]
 
 
-def test_it_may_only_watch():
+def test_only_watches_argument():
     calls: dict[str, Any] = {"on_update_end": lambda moment: None}
     assert CallbackList([mt.LambdaCallback(**calls)]).interfering(EVENTS) == "LambdaCallback.on_update_end"
     assert CallbackList([mt.LambdaCallback(only_watches=True, **calls)]).interfering(EVENTS) == ""

@@ -1,4 +1,4 @@
-"""make_agents: one agent a player, by one algorithm or each by its own; what cannot be made names the player."""
+"""make_agents: one agent per player, by one algorithm or several; errors name the player."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.toys import Crowd, Identity, MaskedByInfo, Motley, Relay
 from tests.trainer.running import SMALL, changed, weights
 
 
-def test_one_agent_a_player_or_one_a_kind():
+def test_one_agent_per_player_or_per_kind():
     separate = mt.make_agents("ppo", Crowd, seed=0)
     assert len({id(agent) for agent in separate}) == 3
     shared = mt.make_agents("ppo", Crowd, seed=0, share=True)
@@ -32,13 +32,13 @@ def test_one_agent_a_player_or_one_a_kind():
     assert [type(agent) for agent in mt.make_agents("dqn", MaskedByInfo)] == [mt.DQN]
 
 
-def test_settings_reach_every_agent():
+def test_settings_apply_to_every_agent():
     agents: list[Any] = mt.make_agents("dqn", Relay, n_step=3, epsilon=0.2, seed=4)
     assert [(agent.hyper.n_step, agent.hyper.epsilon) for agent in agents] == [(3, 0.2)] * 3
 
 
-def test_each_players_seed_hangs_below_the_seed_by_its_place():
-    """So a game with one player more gives the first ones the same weights, and 0 is a seed."""
+def test_seed_of_an_agent_depends_on_its_place():
+    """A game with an additional player has the same weights for the first players; 0 is a valid seed."""
     two, three, other = (
         weights(mt.make_agents("ppo", Identity, env_args={"players": n}, seed=seed))
         for n, seed in ((2, 0), (3, 0), (2, 1))
@@ -69,13 +69,13 @@ def test_each_players_seed_hangs_below_the_seed_by_its_place():
         ("dqn", {"n_step": 10**9}, "DQN: n_step must be at most 10000, got 1000000000"),
     ],
 )
-def test_what_cannot_be_made(name, settings, words):
+def test_invalid_arguments(name, settings, words):
     with pytest.raises(ConfigError) as caught:
         make_agents(name, Identity, **settings)
     assert words in str(caught.value)
 
 
-def test_settings_may_be_numbers_of_numpy():
+def test_settings_accept_numpy_numbers():
     given: dict[str, Any] = {"learning_rate": np.float32(0.5), "gamma": np.float64(0.5), "epochs": np.int64(3)}
     ends: dict[str, Any] = {"start": np.float32(0.5), "stop": np.int64(1), "steps": np.int32(20)}
     given |= {"share": np.True_, "seed": np.int64(1), "clip": mt.linear(**ends)}
@@ -88,7 +88,7 @@ def test_settings_may_be_numbers_of_numpy():
     assert agents[0].hyper.learning_rate == 0.25
 
 
-def test_dqn_cannot_steer_a_box():
+def test_dqn_refuses_box_actions():
     with pytest.raises(mt.SpecError, match="DQN needs a Discrete action space, got MultiDiscrete"):
         make_agents("dqn", Motley)
 
@@ -104,7 +104,7 @@ def made(name, env=Crowd, **settings) -> list[Any]:
     return list(make_agents(name, env, seed=0, **settings))
 
 
-def test_names_and_patterns_choose_each_players_algorithm_and_settings():
+def test_names_and_patterns_select_algorithm_and_settings():
     agents = made({"red_*": ("ppo", {"epochs": 2, "gamma": 0.5}), "blue": "dqn"}, gamma=0.9)
     assert kinds(agents) == ["PPO", "DQN", "PPO"]
     assert [agent.hyper.gamma for agent in agents] == [0.5, 0.9, 0.5]  # an entry's own settings take precedence
@@ -113,7 +113,7 @@ def test_names_and_patterns_choose_each_players_algorithm_and_settings():
     assert kinds(made({"[br]*[!1]": "ppo", "red_?": "dqn", "red_0": mt.RandomAgent})) == ["RandomAgent", "PPO", "DQN"]
 
 
-def test_a_list_holds_one_entry_a_player():
+def test_list_has_one_entry_per_player():
     agents = made(["ppo", ("dqn", {"n_step": 3}), mt.RandomAgent])
     assert kinds(agents) == ["PPO", "DQN", "RandomAgent"]
     assert agents[1].hyper.n_step == 3
@@ -122,7 +122,7 @@ def test_a_list_holds_one_entry_a_player():
 
 
 @pytest.mark.parametrize("share", [False, True])
-def test_a_mapping_of_one_algorithm_makes_what_its_name_makes_bit_for_bit(share):
+def test_mapping_of_one_algorithm_equals_its_name(share):
     plain = weights(made("ppo", share=share, network=SMALL))
     for name in ({"*": "ppo"}, {"red_*": ("ppo", {"network": SMALL}), "blue": mt.PPO}):
         assert changed(plain, weights(made(name, share=share, network=SMALL))) == [False] * 3
@@ -143,13 +143,13 @@ def test_players_of_one_entry_and_equal_spaces_share():
 
 
 class Own(mt.Agent):
-    """Takes the spaces and the seed by their names, and a setting of its own."""
+    """Accepts the spaces and the seed as keywords, and another setting."""
 
     def __init__(self, action_space, seed, boldness=0):
         self.given, self.boldness = (action_space, seed), boldness
 
 
-def test_any_class_of_agents_is_made_with_what_its_constructor_names():
+def test_custom_class_receives_the_arguments_of_its_constructor():
     agents = made({"red_*": (Own, {"boldness": 3}), "blue": Own})
     assert [agent.given[0].n for agent in agents] == [3, 2, 3]
     assert [agent.boldness for agent in agents] == [3, 0, 3]
@@ -185,7 +185,7 @@ def test_any_class_of_agents_is_made_with_what_its_constructor_names():
         ((Own, {"boldnes": 1}), {}, "player 'red_0': its Own cannot be made: TypeError"),
     ],
 )
-def test_entries_that_cannot_be_made(name, settings, words):
+def test_invalid_entries(name, settings, words):
     with pytest.raises((ConfigError, AgentError)) as caught:
         made(name, **settings)
     assert words in str(caught.value)
@@ -199,7 +199,7 @@ def test_entries_that_cannot_be_made(name, settings, words):
         (lambda: nn.Linear(3, 1 // 0), "its DQN cannot be made: ZeroDivisionError: "),
     ],
 )
-def test_a_network_that_fails_names_the_player_and_the_remedy(network, words):
+def test_error_of_a_network_names_player_and_remedy(network, words):
     with pytest.raises(AgentError) as caught:
         made({"red_*": "random", "blue": ("dqn", {"network": network})})
     assert str(caught.value).startswith("player 'blue': ")

@@ -16,7 +16,7 @@ from tests.toys import Crowd, Identity, Relay
 
 
 class Canvas(Identity):
-    """Two players; a picture of odd sides whose brightness is the step; it can raise, or give something else."""
+    """Two players; an image with odd sides whose brightness is the step; it can raise, or return other values."""
 
     metadata = {"name": "canvas", "render_modes": ["rgb_array", "human"], "render_fps": 4}  # noqa: RUF012
     shown: list[int] = []  # noqa: RUF012
@@ -45,17 +45,17 @@ def canvas():
 
 
 def copycats(players=2):
-    """They name the symbol that they see, which earns 1 a step."""
+    """Agents that play the observed symbol, which has the reward 1 per step."""
     return [FunctionAgent(lambda symbol: symbol) for _ in range(players)]
 
 
-def test_whole_episodes_are_played_and_their_returns_given():
+def test_play_returns_the_returns_of_complete_episodes():
     returns = play(Canvas, copycats(), episodes=3, out="film.gif")
     assert returns.tolist() == [[3.0, 3.0]] * 3
     assert returns.dtype == np.float64
 
 
-def test_every_step_and_the_end_are_filmed():
+def test_film_contains_every_step_and_the_end():
     play(Canvas, copycats(), episodes=2, out="film.gif")
     assert Canvas.shown == [0, 1, 2, 3, 0, 1, 2, 3]
     pictures = imageio.v3.imread("film.gif")
@@ -65,7 +65,7 @@ def test_every_step_and_the_end_are_filmed():
     assert durations == [250, 250, 250, 1000]  # the last picture stays for a second
 
 
-def test_films_are_mp4_too():
+def test_mp4_films():
     play(Canvas, copycats(), episodes=1, out="film.mp4")
     words = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", "film.mp4", "-f", "rawvideo", "-pix_fmt", "gray", "-"]
     raw = subprocess.run(words, capture_output=True, check=True).stdout
@@ -84,7 +84,7 @@ def test_a_window_shows_every_step(monkeypatch):
 
 
 class Spoken(Identity):
-    """Its pictures are text: as mode "ansi", or as what `render` returns in mode "human"."""
+    """Renders text, in mode "ansi" or in mode "human"."""
 
     metadata = {"name": "spoken", "render_modes": ["ansi"]}  # noqa: RUF012
 
@@ -100,7 +100,7 @@ class Read(Spoken):
 
 
 @pytest.mark.parametrize("env", [Spoken, Read])
-def test_a_game_without_pictures_is_printed(env, capsys, monkeypatch):
+def test_text_environment_is_printed(env, capsys, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     assert play(env, copycats()).tolist() == [[2.0, 2.0]]
     assert capsys.readouterr().out == "step 0\nstep 1\nstep 2\n"
@@ -108,7 +108,7 @@ def test_a_game_without_pictures_is_printed(env, capsys, monkeypatch):
         play(env, copycats(), out="film.gif")
 
 
-def test_a_gymnasium_game_without_pictures_is_printed(capsys, monkeypatch):
+def test_gymnasium_text_environment_is_printed(capsys, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     agents = make_agents("random", TextWalk, seed=0)
     play(TextWalk, agents)
@@ -116,7 +116,7 @@ def test_a_gymnasium_game_without_pictures_is_printed(capsys, monkeypatch):
 
 
 class TextWalk(gymnasium.Env):
-    """One step; its picture is text."""
+    """One step; renders text."""
 
     metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
     observation_space = action_space = gymnasium.spaces.Discrete(2)
@@ -136,7 +136,7 @@ class TextWalk(gymnasium.Env):
         return f"at {self.t}"
 
 
-def test_turn_based_games_are_played_by_their_rules():
+def test_play_of_turn_based_games():
     """Relay, always move 1 (ann 0, bob 1, cat 2, ...), worked out by hand.
 
     ann: 1 for each of moves 0, 3, 6; 20 for moves 1, 4; 30 for 2, 5, 7; 500 at the end = 633.
@@ -148,7 +148,7 @@ def test_turn_based_games_are_played_by_their_rules():
     assert returns.tolist() == [[633.0, -918.0, 575.0]] * 2
 
 
-def test_only_legal_moves_are_made_at_random():
+def test_random_agents_play_legal_moves():
     returns = play(Relay, [RandomAgent() for _ in range(3)], episodes=4, out="film.gif")
     assert returns.shape == (4, 3)
 
@@ -160,7 +160,7 @@ def test_an_illegal_move_is_named():
     assert not os.listdir()
 
 
-def test_seeds_are_episodes():
+def test_seed_determines_the_episodes():
     agents = [FunctionAgent(lambda symbol: 0) for _ in range(2)]
     seen = [play(Canvas, agents, env_args={"length": 20}, out="film.gif", seed=seed, episodes=2) for seed in (0, 0, 1)]
     np.testing.assert_array_equal(seen[0], seen[1])
@@ -168,7 +168,7 @@ def test_seeds_are_episodes():
     assert (seen[0][0] != seen[0][1]).any()
 
 
-def test_every_episode_has_a_fresh_environment():
+def test_every_episode_uses_a_new_environment():
     play(Canvas, copycats(), episodes=3, out="film.gif")
     assert Canvas.built == 1 + 3  # one is looked at first
 
@@ -183,7 +183,7 @@ def test_agents_explore_only_if_asked(greedy):
     play(Canvas, [Told(lambda symbol: symbol) for _ in range(2)], out="film.gif", greedy=greedy)
 
 
-def test_agents_that_learned_play_without_being_moved():
+def test_play_does_not_change_agents():
     agents = make_agents("ppo", Identity, seed=0)
     before = [agent.learner() for agent in agents]
     play(Canvas, agents, out="film.gif")
@@ -219,14 +219,14 @@ def test_gymnasium_environments_are_filmed():
         ),
     ],
 )
-def test_what_cannot_be_played_is_named(changed, error, said):
+def test_play_errors_name_the_cause(changed, error, said):
     given = {"env": Canvas, "agents": copycats(), "out": "film.gif"}
     with pytest.raises(error, match=said):
         play(**{**given, **changed})
     assert not os.listdir()  # no half of a film
 
 
-def test_the_video_driver_is_left_as_it_was(monkeypatch):
+def test_video_driver_is_restored(monkeypatch):
     monkeypatch.delenv("SDL_VIDEODRIVER")
     play(Canvas, copycats(), out="film.gif")
     assert "SDL_VIDEODRIVER" not in os.environ

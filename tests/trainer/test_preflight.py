@@ -1,4 +1,4 @@
-"""What can be told of a run before it begins."""
+"""Checks of a run before it starts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.trainer.running import Student, dqn, ppo, trainer
         ),  # what was before is not paid for
     ],
 )
-def test_when_a_first_update_falls_due(pace, num_envs, on_policy, env_step):
+def test_env_step_of_the_first_update(pace, num_envs, on_policy, env_step):
     assert first_update(pace, num_envs, on_policy=on_policy) == env_step
 
 
@@ -43,7 +43,7 @@ def test_when_a_first_update_falls_due(pace, num_envs, on_policy, env_step):
         (lambda: dqn(learning_starts=20, update_per_step=0.05), 34, 1),
     ],
 )  # fmt: skip
-def test_who_learns_too_late_is_told_before_training_and_nobody_else(make, steps, updates):
+def test_warning_if_training_ends_before_the_first_update(make, steps, updates):
     made = trainer(steps_per_train=steps)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -57,7 +57,7 @@ def test_who_learns_too_late_is_told_before_training_and_nobody_else(make, steps
     assert all(one.filename == __file__ for one in told)
 
 
-def test_a_seat_that_is_not_to_learn_needs_no_update():
+def test_no_warning_for_a_seat_that_does_not_learn():
     agents = [dqn()[0], dqn(learning_starts=1000, n_step=2)[1]]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -66,7 +66,7 @@ def test_a_seat_that_is_not_to_learn_needs_no_update():
         trainer(steps_per_train=30).train(agents, [1, 1], plot=False)
 
 
-def test_a_budget_in_episodes_tells_at_the_end():
+def test_budget_in_episodes_warns_at_the_end():
     with pytest.warns(UserWarning, match="nothing is learned: episodes_per_train ended training") as told:
         trainer(episodes_per_train=1).train(ppo(), [1, 1], plot=False)
     assert [one.filename for one in told] == [__file__]
@@ -76,7 +76,7 @@ def test_a_budget_in_episodes_tells_at_the_end():
         trainer(stop_fn=lambda metric, episode: True).train(ppo(), [1, 1], plot=False)
 
 
-def test_a_line_up_without_anyone_who_is_trained_is_refused_before_training():
+def test_line_up_without_a_trained_agent_is_refused():
     agents = ppo()
     for line_up in ([mt.RandomAgent(), mt.RandomAgent()], [mt.RandomAgent(), mt.FrozenAgent(agents[0])]):
         with pytest.raises(mt.AgentError, match="test_agents holds none of the agents that are trained"):

@@ -1,4 +1,4 @@
-"""Objects of a session print in one short line."""
+"""Agents, results and trainers print in one line."""
 
 import torch
 
@@ -25,7 +25,7 @@ def test_agents_print_in_one_line():
     assert repr(own) == f"DQN(network=Linear, backend='torch', seed={own.seed})"
 
 
-def test_numbers_print_their_present_values():
+def test_hyper_prints_its_current_values():
     agent = dqn(epsilon=mt.linear(1.0, 0.0, 100), learning_rate=1e-3, max_grad_norm=None)[0]
     text = repr(agent.hyper)
     assert text.startswith("hyper(")

@@ -1,4 +1,4 @@
-"""Every hook and event of a whole run, in order, with numbers that do not divide."""
+"""All hooks and events of a complete run, in order, with counts that do not divide evenly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.trainer.running import At, Recorder, changed, dqn, ppo, tables, train
 
 
 def noting(calls, metrics=(), stops=()):
-    """The trainer's functions, each noting its call. Metrics are read from the list, one a test."""
+    """Hooks that record their calls. Metrics come from the list, one per test."""
     ahead = iter(metrics)
     return {
         "train_fn": lambda episodes, steps: calls.append(("train_fn", episodes, steps)),
@@ -26,7 +26,7 @@ def noting(calls, metrics=(), stops=()):
     }
 
 
-def test_the_calls_of_a_whole_run():
+def test_hooks_and_events_of_a_complete_run():
     """Episodes of 3 steps in 3 environments: 3 end with every third batch step (of 3 env steps).
 
     update_freq 10 falls due every 4th batch step; test_freq 7 at 9, 15 and 21 episodes; 16 episodes are 18.
@@ -78,7 +78,7 @@ def test_the_calls_of_a_whole_run():
     assert (result["episodes"].length == 3).all()
 
 
-def test_off_policy_updates_come_at_the_same_steps_and_pay_for_their_env_steps():
+def test_off_policy_update_steps_and_gradient_step_counts():
     """0.2 updates an env step, asked every 12 env steps: 2.4 each time, so 2, 2, 3, 2; none before the 24th."""
     calls: list = []
 
@@ -106,7 +106,7 @@ UPDATES = ("on_update_start", "on_update_end")
         pytest.param(dqn, {"updates_per_train": 3}, [12, 24], id="a budget of updates"),
     ],
 )
-def test_every_update_that_is_made_has_a_start_and_an_end(make, settings, steps):
+def test_every_update_has_start_and_end_events(make, settings, steps):
     calls: list = []
     trainer(**{"steps_per_train": 60, "callbacks": [Recorder(calls, UPDATES)], **settings}).train(
         make(), [1, 1], plot=False
@@ -115,7 +115,7 @@ def test_every_update_that_is_made_has_a_start_and_an_end(make, settings, steps)
 
 
 def test_an_update_in_a_thread_ends_before_the_next_begins():
-    """It ends where the next falls due, or where training does; numbers are those of a run that nobody listens to."""
+    """It ends when the next update is due or training ends; results equal those of a run without callbacks."""
     calls: list = []
     recorder = Recorder(calls, UPDATES)
     heard = trainer(steps_per_train=36, collect="overlap", callbacks=[recorder]).train(
@@ -130,7 +130,7 @@ def test_an_update_in_a_thread_ends_before_the_next_begins():
     assert changed(weights(made), weights(agents)) == [False, False]
 
 
-def test_a_setting_that_is_changed_at_the_start_of_an_update_counts_in_it():
+def test_setting_changed_in_on_update_start_applies_to_this_update():
     agents, rates = ppo(), []
 
     class Halving(Callback):
@@ -146,19 +146,19 @@ def test_a_setting_that_is_changed_at_the_start_of_an_update_counts_in_it():
 
 
 def starts(calls):
-    """A callback that notes the counters, the environment and its episode at every start of one."""
+    """A callback that records the counters, the environment and the episode at every start of an episode."""
     return mt.LambdaCallback(
         on_episode_start=lambda m: calls.append((m.episodes, m.env_steps, m.data["env"], m.data["episode"]))
     )
 
 
-def test_the_starts_of_episodes_name_them():
+def test_on_episode_start_names_the_episode():
     calls: list = []
     trainer(steps_per_train=9, callbacks=[starts(calls)]).train(ppo(), [1, 1], plot=False)
     assert calls == [(0, 0, 0, 0), (0, 0, 1, 0), (0, 0, 2, 0), (3, 9, 0, 1), (3, 9, 1, 1), (3, 9, 2, 1)]
 
 
-def test_an_episode_that_replaces_a_failed_one_has_a_start():
+def test_on_episode_start_after_a_fault():
     """The third episode of 10 steps fails at its third step."""
     calls: list = []
     trainer(
@@ -168,7 +168,7 @@ def test_an_episode_that_replaces_a_failed_one_has_a_start():
     assert [(episodes, steps) for episodes, steps, _, _ in calls] == [(0, 0), (1, 10), (2, 20), (2, 23)]
 
 
-def test_a_run_that_goes_on_from_a_checkpoint_starts_no_episode_twice():
+def test_resumed_run_does_not_repeat_on_episode_start():
     calls: list = []
     trainer(steps_per_train=12, callbacks=[mt.Checkpoint(every_steps=3)]).train(ppo(), [1, 1], plot=False)
     trainer(steps_per_train=18, run_dir=None, callbacks=[starts(calls)]).train(ppo(), [1, 1], plot=False, resume="run")
@@ -193,20 +193,20 @@ def test_budgets(budget, steps, reason):
     assert (result["num_collected_steps"], result["stop_reason"]) == (steps, reason)
 
 
-def test_the_default_episodes_bind_only_alone():
+def test_default_of_episodes_per_train_applies_only_alone():
     assert trainer().settings.episode_budget == 5000
     assert trainer(steps_per_train=9).settings.episode_budget is None
     assert trainer(updates_per_train=9).settings.episode_budget is None
     assert trainer(steps_per_train=9, episodes_per_train=5000).settings.episode_budget == 5000
 
 
-def test_several_multiples_passed_are_one_test_and_the_last_is_not_repeated():
+def test_one_test_for_several_multiples_and_no_repeated_last_test():
     """Three episodes at a time with test_freq 1: a test at 3, 6 and 9; the one at 9 is also the last."""
     result = trainer(test_freq=1, episodes_per_train=9).train(ppo(), [1, 1], plot=False)
     assert result["history"].episodes.tolist() == [0, 3, 6, 9]
 
 
-def test_stop_fn_at_the_first_test_leaves_one_test_and_no_training():
+def test_stop_fn_at_the_first_test():
     calls: list = []
     run = trainer(callbacks=[Recorder(calls)], **noting(calls, metrics=[3.0], stops=[3.0]))
     agents = ppo()
@@ -221,14 +221,14 @@ def test_stop_fn_at_the_first_test_leaves_one_test_and_no_training():
     assert changed(before, weights(agents)) == [False, False]
 
 
-def test_a_callback_stops_after_its_batch_step_with_a_last_test():
+def test_stop_by_a_callback_is_followed_by_a_last_test():
     result = trainer(callbacks=[At(4, lambda moment: moment.stop("enough"))]).train(ppo(), [1, 1], plot=False)
     assert (result["num_collected_steps"], result["stop_reason"]) == (12, "enough")
     assert result["history"].env_steps.tolist() == [0, 12]
 
 
-def test_save_best_sees_the_weights_that_were_tested():
-    """Whatever `save_best_fn` can reach gives, tested again, the very metric; so does the folder `best`."""
+def test_save_best_fn_is_called_with_the_tested_weights():
+    """Agents tested in `save_best_fn` give the same metric; so do the agents in the folder `best`."""
     agents, again = ppo(learning_rate=0.05), []
 
     def save_best(episode):
@@ -260,7 +260,7 @@ def test_ctrl_c_returns_the_result_so_far_without_a_last_test():
     assert len(mt.load("run/last")) == 2
 
 
-def test_an_exception_inside_an_environment_is_raised_again_after_saving():
+def test_exception_in_an_environment_is_raised_after_saving():
     """The third training episode fails at its third step; the test's two episodes (in another object) do not."""
     calls: list = []
     run = trainer(
@@ -278,7 +278,7 @@ def test_an_exception_inside_an_environment_is_raised_again_after_saving():
     assert changed(saved, [agent.state().arrays for agent in agents]) == [False, False]
 
 
-def test_an_exception_in_a_hook_is_raised_again_with_its_name():
+def test_exception_in_a_hook_names_the_hook():
     def fail(metric, episode):
         raise ZeroDivisionError("mine")
 
@@ -287,8 +287,8 @@ def test_an_exception_in_a_hook_is_raised_again_with_its_name():
     assert any(note.startswith("in stop_fn(") for note in caught.value.__notes__)
 
 
-def test_numbers_set_in_hooks_reach_the_learner():
-    """train_fn sets the learning rate at the start and after 3 episodes; the tables say what was used."""
+def test_hyperparameters_set_in_hooks_are_used():
+    """train_fn sets the learning rate at the start and after 3 episodes; the tables show the used values."""
     agents = ppo()
 
     def train_fn(episodes, steps):
@@ -322,14 +322,14 @@ def test_schedules_follow_the_runs_env_steps():
     assert [round(value, 9) for _, value in seen] == [0.75, 0.5, 0.25, 0.0]
 
 
-def test_an_agent_that_explores_without_learning_follows_its_schedule_too():
+def test_schedule_of_an_agent_that_explores_without_learning():
     agents = dqn(epsilon=mt.linear(1.0, 0.0, 48))
     agents[0] = mt.DQN(agents[0].observation_space, agents[0].action_space, seed=9, epsilon=mt.linear(1.0, 0.0, 48))
     trainer(steps_per_train=24).train(agents, [0, 1], plot=False)
     assert agents[0].hyper.epsilon == pytest.approx(0.5)
 
 
-def test_masks_and_stops_are_for_running_trainers():
+def test_masks_and_stop_require_a_running_trainer():
     run = trainer(steps_per_train=3)
     with pytest.raises(ConfigError, match="only while training runs"):
         run.learning_mask = [1, 1]
@@ -338,7 +338,7 @@ def test_masks_and_stops_are_for_running_trainers():
         run.exploration_mask = [1, 1]
 
 
-def test_a_second_train_goes_on_with_other_episodes():
+def test_second_train_plays_other_episodes():
     agents, run = ppo(), trainer(steps_per_train=9)
     first = run.train(agents, [1, 1], plot=False)
     second = run.train(agents, [1, 1], plot=False)
@@ -349,7 +349,7 @@ def test_a_second_train_goes_on_with_other_episodes():
     assert not np.array_equal(first["episodes"].filter(like="return"), second["episodes"].filter(like="return"))
 
 
-def test_identity_is_what_these_tests_think_it_is():
+def test_identity_environment():
     env = Identity(players=2, length=3)
     env.reset(seed=0)
     steps = [env.step(dict.fromkeys(env.agents, 0))[3] for _ in range(3)]

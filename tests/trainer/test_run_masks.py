@@ -1,4 +1,4 @@
-"""The two masks: who learns, who explores, and what changing them in a hook does."""
+"""The two masks: seats that learn, seats that explore, and changes in hooks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THREE = {"players": 3, "length": 3}
 
 
 class Batches:
-    """Notes what every `AlgorithmLearner.update` is given."""
+    """Records the arguments of every `AlgorithmLearner.update`."""
 
     def __init__(self, monkeypatch):
         self.seen: list = []
@@ -38,7 +38,7 @@ def batches(monkeypatch):
 
 
 @pytest.mark.parametrize("make", [ppo, dqn])
-def test_a_seat_that_does_not_learn_is_unchanged_to_the_bit(make):
+def test_agent_that_does_not_learn_is_unchanged(make):
     agents = make(Identity, THREE)
     start = weights(agents)
     trainer(Identity, THREE, steps_per_train=36).train(agents, [1, 1, 1], plot=False)
@@ -49,8 +49,8 @@ def test_a_seat_that_does_not_learn_is_unchanged_to_the_bit(make):
 
 
 @pytest.mark.parametrize("make", [ppo, dqn])
-def test_an_agent_that_does_not_learn_moves_no_stream_but_those_it_acts_with(make):
-    """So agents that learn beside it, and it itself later, are as they would be in a learner of its own."""
+def test_agent_that_does_not_learn_advances_only_acting_streams(make):
+    """Other agents of the learner, and the agent itself later, are as in a separate learner."""
     agents = make(Identity, THREE)
     before = [agent.learner_.export(agent.row).info["rngs"] for agent in agents]
     trainer(Identity, THREE, steps_per_train=36).train(agents, [1, 0, 1], plot=False)
@@ -60,8 +60,8 @@ def test_an_agent_that_does_not_learn_moves_no_stream_but_those_it_acts_with(mak
     assert all(b["act"] != a["act"] for b, a in zip(before, after, strict=True))
 
 
-def test_without_exploration_a_seat_plays_its_mode_and_learns_from_it(batches):
-    """The log-probability kept is that of the action taken, which is the likeliest."""
+def test_seat_without_exploration_plays_and_learns_from_the_mode(batches):
+    """The stored log-probability is that of the executed action, the most likely one."""
     agents = ppo(Identity, THREE, epochs=1, learning_rate=0.0)
     trainer(Identity, THREE, steps_per_train=12).train(agents, [1, 1, 1], [1, 0, 1], plot=False)
     ((batch, _),) = batches.seen
@@ -76,7 +76,7 @@ def test_without_exploration_a_seat_plays_its_mode_and_learns_from_it(batches):
         assert (log_probs.argmax(-1) == modes).all()
 
 
-def test_the_exploration_mask_is_by_seat_even_for_one_agent_in_two_seats():
+def test_exploration_mask_of_one_agent_in_two_seats():
     agent = mt.DQN(Identity()._space, Identity()._space, seed=0, epsilon=1.0)
     modes = agent.act(np.arange(3))
     student = Student(lambda row: 0)
@@ -100,7 +100,7 @@ def test_the_exploration_mask_is_by_seat_even_for_one_agent_in_two_seats():
     assert 0.1 < agrees[0].mean() < 0.6  # uniform over three
 
 
-def test_a_seat_that_does_not_learn_is_not_read_from(batches):
+def test_rows_of_a_seat_that_does_not_learn_are_not_read(batches):
     """One agent in the seats of both reds; only red_1 learns: every row it learns from is red_1's (place 1)."""
     agents = dqn(Crowd, share=True)
     assert agents[0] is agents[2]
@@ -111,8 +111,8 @@ def test_a_seat_that_does_not_learn_is_not_read_from(batches):
         assert set(np.concatenate(read)) == places
 
 
-def test_shared_memory_reads_every_seat_of_the_same_spaces(batches):
-    """Only red_0 learns, and reads both reds: half of the early rows are red_1's. Blue has other spaces."""
+def test_shared_memory_reads_all_seats_of_equal_spaces(batches):
+    """Only red_0 learns, from the rows of both reds: half of the early rows are red_1's. Blue has other spaces."""
     agents = dqn(Crowd)
     for shared, places in ((False, {0.0}), (True, {0.0, 1.0})):
         batches.seen.clear()
@@ -138,8 +138,8 @@ def test_on_policy_learners_cannot_share_memory():
 # Changing masks in hooks ----------------------------------------------------------------------------------------------
 
 
-def test_a_mask_set_in_a_hook_counts_from_the_next_batch_step(batches):
-    """Set in batch step 4, where the first update falls due: that update still has the old mask, the next the new."""
+def test_mask_set_in_a_hook_applies_from_the_next_batch_step(batches):
+    """Set in batch step 4, when the first update is due: this update has the old mask, the next one the new mask."""
     agents, states = ppo(), []
 
     def switch(moment):
@@ -156,7 +156,7 @@ def test_a_mask_set_in_a_hook_counts_from_the_next_batch_step(batches):
     assert [changed(a, b) for a, b in pairwise(states)] == [[True, True], [False, True]]
 
 
-def test_an_exploration_mask_set_in_a_hook_counts_from_the_next_decision():
+def test_exploration_mask_set_in_a_hook_applies_from_the_next_decision():
     agents = dqn(epsilon=1.0, learning_rate=0.0)
     modes = agents[0].act(np.arange(3))
     agreed = []
@@ -175,7 +175,7 @@ def test_an_exploration_mask_set_in_a_hook_counts_from_the_next_decision():
     assert all(agreed[10:])
 
 
-def test_the_open_rollout_of_a_seat_that_stops_is_dropped_and_no_other(batches):
+def test_only_the_rollout_of_a_seat_that_stops_learning_is_dropped(batches):
     """A rollout is 4 batch steps of 3 environments. player_0 is off during batch steps 3 to 5."""
     agents = ppo()
 
@@ -190,7 +190,7 @@ def test_the_open_rollout_of_a_seat_that_stops_is_dropped_and_no_other(batches):
     assert second.weight.sum(1).tolist() == [9, 12]  # player_0: batch steps 6, 7 and 8 only
 
 
-def test_of_one_agent_in_two_seats_only_the_rollout_of_the_seat_that_stops_is_dropped(batches):
+def test_dropped_rollout_of_one_of_two_seats_of_an_agent(batches):
     shared = ppo(share=True)
     assert shared[0] is shared[1]
 
@@ -201,8 +201,8 @@ def test_of_one_agent_in_two_seats_only_the_rollout_of_the_seat_that_stops_is_dr
     assert [batch.weight.sum(1).tolist() for batch, _ in batches.seen] == [[12], [12]]
 
 
-def test_a_learner_that_starts_again_waits_for_a_whole_rollout(batches):
-    """All off in batch steps 3 to 6: the first update comes 4 batch steps after, with 12 rows an agent."""
+def test_learner_that_resumes_learning_waits_for_a_full_rollout(batches):
+    """No seat learns in batch steps 3 to 6: the first update comes 4 batch steps later, with 12 rows per agent."""
     agents, run_at = ppo(), []
 
     class Watch(Callback):
@@ -218,7 +218,7 @@ def test_a_learner_that_starts_again_waits_for_a_whole_rollout(batches):
     assert 10 * 3 in run_at
 
 
-def test_an_off_policy_learner_that_starts_again_does_not_pay_for_the_steps_it_missed(batches):
+def test_off_policy_learner_makes_no_updates_for_steps_with_mask_0(batches):
     agents = dqn(update_per_step=0.5)
     student = Student(lambda row: 0)
     masks = [At(2, lambda m: setattr(m.trainer, "learning_mask", [0, 0, 1])),
@@ -237,7 +237,7 @@ def masks_at(masks):
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own memory", "shared memory"])
 @pytest.mark.parametrize("line_up", [dqn, lambda **own: dqn(share=True, **own)], ids=["two agents", "one agent"])
-def test_off_policy_what_a_seat_decided_while_it_did_not_learn_is_never_learned_from(batches, line_up, shared):
+def test_off_policy_agents_never_read_decisions_with_mask_0(batches, line_up, shared):
     """Batch step t lies in slot t of the ring. Player 0 does not learn in 0 to 9 and 20 to 29, player 1 in 10 to 19."""
     masks = {10: [1, 0], 20: [0, 1], 30: [1, 1]}
     run = trainer(
@@ -256,8 +256,8 @@ def test_off_policy_what_a_seat_decided_while_it_did_not_learn_is_never_learned_
 
 
 @pytest.mark.parametrize("first", [[0, 1], [1, 1]])
-def test_learning_starts_counts_the_env_steps_that_an_agent_may_learn_from(batches, first):
-    """Player 0 learns from env step 30 on, or from the first on: it is first updated 12 env steps after."""
+def test_learning_starts_counts_env_steps_with_mask_1(batches, first):
+    """Player 0 learns from env step 30 on, or from the start: its first update comes 12 env steps later."""
     masks = masks_at({10: [1, 1]})
     run = trainer(steps_per_train=60, update_freq=3, callbacks=masks)
     run.train(dqn(learning_starts=12, update_per_step=1 / 3), first, plot=False)
@@ -267,8 +267,8 @@ def test_learning_starts_counts_the_env_steps_that_an_agent_may_learn_from(batch
 
 
 @pytest.mark.parametrize("make", [ppo, dqn])
-def test_alternating_training(make):
-    """After every second update the other seat learns: each moves exactly while it is its turn."""
+def test_players_learn_in_turn(make):
+    """After every second update the other seat learns: weights change only while their seat learns."""
     agents = make()
     states = [weights(agents)]
 
@@ -305,7 +305,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("mask", "words"), WRONG)
-def test_wrong_learning_masks_before_training_and_in_hooks(mask, words):
+def test_invalid_learning_masks(mask, words):
     agents, calls = ppo(), []
     with pytest.raises(MaskError) as caught:
         trainer(test_fn=lambda e, s: calls.append(e)).train(agents, mask, plot=False)
@@ -320,13 +320,13 @@ def test_wrong_learning_masks_before_training_and_in_hooks(mask, words):
     assert words in str(caught.value)
 
 
-def test_wrong_exploration_masks():
+def test_invalid_exploration_masks():
     with pytest.raises(MaskError, match="exploration_mask has 1 entries"):
         trainer().train(ppo(), [1, 1], [1], plot=False)
     assert trainer(steps_per_train=3).train(ppo(), [1, 1], [0, 0], plot=False)["num_collected_steps"] == 3
 
 
-def test_who_never_learns_cannot_be_told_to():
+def test_learning_mask_refuses_agents_that_never_learn():
     for other in (mt.RandomAgent(), mt.FrozenAgent(ppo()[1]), mt.FunctionAgent(lambda observation: 0)):
         with pytest.raises(
             MaskError, match=f"learning_mask is True for player 'player_1', but a {type(other).__name__} never"
@@ -345,7 +345,7 @@ def test_masks_may_be_arrays_of_bools():
 # Fixed opponents and team rewards -------------------------------------------------------------------------------------
 
 
-def test_a_frozen_agent_keeps_what_it_was_copied_from_while_that_learns():
+def test_frozen_agent_keeps_its_weights_while_the_original_learns():
     agents = ppo()
     frozen = mt.FrozenAgent(agents[0])
     inner = frozen.inner
@@ -379,7 +379,7 @@ def test_a_frozen_agent_never_explores():
     ],
     ids=["mean", "sum", "function"],
 )
-def test_a_team_reward_changes_what_is_learned_from_and_nothing_else(team_reward, joint, batches):
+def test_team_reward_changes_only_the_learned_rewards(team_reward, joint, batches):
     own = trainer(steps_per_train=12).train(ppo(learning_rate=0.0), [1, 1], plot=False)
     ((raw, _),) = batches.seen
     batches.seen.clear()
@@ -394,12 +394,12 @@ def test_a_team_reward_changes_what_is_learned_from_and_nothing_else(team_reward
 
 
 @pytest.mark.parametrize("value", ["maen", 3, ["mean"]])
-def test_wrong_team_rewards(value):
+def test_invalid_team_rewards(value):
     with pytest.raises(ConfigError, match="team_reward must be None"):
         trainer(team_reward=value)
 
 
-def test_a_team_reward_that_is_no_number():
+def test_team_reward_must_return_a_number():
     with pytest.raises(mt.EnvError, match="team_reward must return one finite number"):
         trainer(team_reward=lambda r: r.sum() if r.sum() == 0 else np.nan).train(ppo(), [1, 1], plot=False)
 
@@ -408,7 +408,7 @@ def test_a_team_reward_that_is_no_number():
 
 
 def test_one_agent_in_all_seats_learns_each_transition_once_on_policy(batches):
-    """24 batch steps of 3 environments and 2 seats: 144 decisions, all whole."""
+    """24 batch steps of 3 environments and 2 seats: 144 decisions, all complete."""
     shared = ppo(share=True)
     trainer(steps_per_train=72).train(shared, [1, 1], plot=False)
     assert sum(batch.weight.sum() for batch, _ in batches.seen) == 144

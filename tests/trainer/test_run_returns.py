@@ -1,4 +1,4 @@
-"""Returns in tables, metrics and films: all that `last()` reports, whoever joined when (see tests.toys.Inn)."""
+"""Returns in tables, metrics and films: all rewards of `last()`, for players that join late too (tests.toys.Inn)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.trainer.running import dqn, trainer
 
 
 class Faulty(Inn):
-    """Breaks down in move 5 of the episodes whose seed 3 divides."""
+    """Raises in move 5 of the episodes whose seed is divisible by 3."""
 
     def reset(self, seed=None, options=None):
         super().reset(seed=seed)
@@ -33,25 +33,25 @@ def trained(env=Inn, agents=None, resume=None, **settings):
 
 
 @pytest.mark.parametrize("where", [{"vector": "dummy"}, {"vector": "subproc", "num_workers": 2}])
-def test_rewards_before_a_players_first_turn_are_in_its_return(where):
+def test_return_includes_rewards_before_the_first_turn(where):
     result = trained(steps_per_train=3 * 19, **where)
     assert returns(result["episodes"]) == [Inn.RETURNS] * 6
     assert returns(result["history"]) == [Inn.RETURNS] * 3
     assert result["reward_metric_stats"] == [np.mean(Inn.RETURNS)] * 3
 
 
-def test_after_a_fault_too_the_next_episode_begins_with_what_is_there():
+def test_return_includes_start_rewards_after_a_fault():
     result = trained(Faulty, steps_per_train=3 * 30, on_fault="restart", max_env_restarts=1000)
     assert {"train", "test"} == set(result["faults"]["role"])
     assert set(returns(result["episodes"])) == set(returns(result["history"])) == {Inn.RETURNS}
 
 
-def test_an_episode_that_goes_on_from_a_checkpoint_has_its_whole_return():
+def test_return_of_a_resumed_episode_is_complete():
     trained(steps_per_train=3 * 3, callbacks=[mt.Checkpoint(every_steps=1000)])
     result = trained(steps_per_train=3 * 11, run_dir=None, resume="run")
     assert returns(result["episodes"]) == [Inn.RETURNS] * 3
 
 
-def test_a_game_that_is_watched_has_the_same_returns():
+def test_play_has_the_same_returns():
     played = mt.play(Inn, dqn(Inn), episodes=2, out="inn.gif")
     assert played.tolist() == [list(Inn.RETURNS)] * 2

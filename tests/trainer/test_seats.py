@@ -1,4 +1,4 @@
-"""Who sits where: learners are keyed by kind, handles follow their rows, and agents that do not fit are refused."""
+"""Seats: one learner per kind of agent, agents as rows of learners, and agents that do not fit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def made(kind=mt.PPO, seed=0, **settings):
     return kind(SYMBOLS, SYMBOLS, seed=seed, **{"network": SMALL, **settings})
 
 
-def test_agents_of_one_kind_are_one_learner_whose_rows_they_hold():
+def test_agents_of_one_kind_share_a_learner():
     agents = ppo(Identity, THREE)
     before = weights(agents)
     seating = seating_of(Identity, agents, THREE)
@@ -58,12 +58,12 @@ def test_agents_of_one_kind_are_one_learner_whose_rows_they_hold():
         ({"value_clip": 0.2}, False),
     ],
 )
-def test_numbers_may_differ_within_a_learner_and_structure_may_not(settings, together):
+def test_agents_of_a_learner_may_differ_in_numbers_only(settings, together):
     seating = seating_of(Identity, [made(), made(seed=1, **settings)])
     assert len(seating.learners) == (1 if together else 2)
 
 
-def test_kinds_part_by_algorithm_and_space_and_number_of_seats():
+def test_kinds_differ_by_algorithm_spaces_and_number_of_seats():
     spec = probe(resolve(Identity, {"players": 5}))
     twice = made(seed=1)
     agents = [made(), twice, made(mt.DQN), twice, made(seed=2)]
@@ -75,7 +75,7 @@ def test_kinds_part_by_algorithm_and_space_and_number_of_seats():
     assert [seated.rows.tolist() for seated in crowd.learners] == [[[0], [1]], [[0]]]
 
 
-def test_frozen_copies_are_stacked_with_each_other_and_not_with_those_that_learn():
+def test_frozen_agents_have_a_separate_learner():
     agent = made()
     copies = [mt.FrozenAgent(agent), mt.FrozenAgent(agent)]
     own, others = seating_of(Identity, [copies[0], agent, copies[1]], THREE).learners[::-1]
@@ -83,12 +83,12 @@ def test_frozen_copies_are_stacked_with_each_other_and_not_with_those_that_learn
     assert others.frozen.tolist() == [True, True] and others.learner.num_agents == 2
 
 
-def test_a_copy_of_a_copy_is_a_copy():
+def test_frozen_copy_of_a_frozen_agent():
     first = mt.FrozenAgent(made())
     assert mt.FrozenAgent(first).inner is not first.inner
 
 
-def test_agents_move_between_line_ups_and_stay_what_they_are():
+def test_agents_keep_their_state_in_another_line_up():
     agents = ppo(Identity, THREE)
     observation = np.arange(3)
     before, actions = weights(agents), [agent.act(observation).tolist() for agent in agents]
@@ -99,7 +99,7 @@ def test_agents_move_between_line_ups_and_stay_what_they_are():
     assert [agent.act(observation).tolist() for agent in agents] == actions
 
 
-def test_a_test_line_up_moves_nobody():
+def test_line_up_of_tests_does_not_move_agents():
     agents = ppo()
     learner = seating_of(Identity, agents).learners[0].learner
     seating = seating_of(Identity, [agents[1], agents[0]], stack=False)
@@ -107,7 +107,7 @@ def test_a_test_line_up_moves_nobody():
     assert agents[0].learner_ is learner
 
 
-def test_agents_without_spaces_take_those_of_their_seat_and_a_seed_below_the_runs():
+def test_agents_without_spaces_get_spaces_and_seed_from_their_seat():
     agents = [mt.RandomAgent(), mt.FunctionAgent(lambda observation: 5), mt.RandomAgent(seed=77)]
     seating_of(Crowd, agents)
     assert agents[0].action_space == spaces.Discrete(3)
@@ -116,7 +116,7 @@ def test_agents_without_spaces_take_those_of_their_seat_and_a_seed_below_the_run
 
 
 class Asked(mt.Agent):
-    """Plays the first action, and keeps the spaces and observations that it was asked with."""
+    """Plays the first action, and stores the spaces and observations that it receives."""
 
     def __init__(self):
         self.asked = []
@@ -130,7 +130,7 @@ class Asked(mt.Agent):
     "make", [mt.RandomAgent, lambda: mt.FunctionAgent(lambda seen: 5 if len(seen) == 3 else 0), Asked]
 )
 @pytest.mark.parametrize("frozen", [False, True])
-def test_one_agent_without_spaces_sits_in_seats_of_any_spaces(make, frozen):
+def test_agent_without_spaces_fits_any_seat(make, frozen):
     agent = mt.FrozenAgent(make()) if frozen else make()
     spec = probe(resolve(Crowd))
     for stack in (True, False):
@@ -144,8 +144,8 @@ def test_one_agent_without_spaces_sits_in_seats_of_any_spaces(make, frozen):
         assert {(space.n, shape[1:]) for space, shape in inner.asked} == {(3, (2,)), (2, (3,))}
 
 
-def test_the_seats_of_one_agent_without_spaces_have_streams_of_their_own_by_kind():
-    """The first kind of seat has the stream that it would have alone, so that numbers of earlier runs stay."""
+def test_agent_without_spaces_has_a_stream_per_kind_of_seat():
+    """The first kind of seat has the same stream as it would have alone."""
     agent = mt.RandomAgent()
     first, second = Seating(probe(resolve(Crowd)), [agent] * 3, 0, stack=True).learners
     alone = Seating(probe(resolve(Crowd)), [mt.RandomAgent() for _ in range(3)], 0, stack=True).learners[0]
@@ -155,22 +155,22 @@ def test_the_seats_of_one_agent_without_spaces_have_streams_of_their_own_by_kind
     assert [seated.learner for seated in again] == [first.learner, second.learner]  # their streams go on
 
 
-def test_an_agent_without_spaces_goes_from_one_environment_to_another_and_back():
+def test_agent_without_spaces_works_in_several_environments():
     agent = mt.RandomAgent()
     for env in (Crowd, Relay, Identity, Motley, Crowd):
         players = len(probe(resolve(env)).players)
         assert trainer(env, {}).test([agent] * players, episodes=2).lengths.size == 2
 
 
-def test_an_agent_that_learns_stays_with_the_spaces_of_its_first_seat():
+def test_learning_agent_keeps_the_spaces_of_its_first_seat():
     student = Student(lambda row: 0)
     seating_of(Identity, [student, mt.RandomAgent()])
     with pytest.raises(AgentError, match="but the Student given for it was made for Discrete"):
         seating_of(Crowd, [student, mt.RandomAgent(), mt.RandomAgent()])
 
 
-def test_it_trains_tests_saves_and_loads_in_seats_of_different_spaces(tmp_path):
-    """In training beside an agent that learns, in the tests' line-up, and in the run's folder."""
+def test_agent_without_spaces_trains_tests_saves_and_loads(tmp_path):
+    """In training with a learning agent, in the line-up of tests, and in the run's folder."""
     agent, anyone = mt.make_agents("ppo", Crowd, seed=0, network=SMALL, minibatches=1)[0], mt.RandomAgent()
     run = trainer(Crowd, steps_per_train=12, num_train_envs=2, num_test_envs=1)
     run.train([agent, anyone, anyone], [1, 0, 0], plot=False, test_agents=[agent, anyone, anyone])
@@ -212,14 +212,14 @@ def test_agents_that_do_not_fit(env, agents, words):
     assert words in str(caught.value)
 
 
-def test_they_are_refused_before_anything_runs():
+def test_unsuitable_agents_are_refused_before_training():
     calls = []
     with pytest.raises(AgentError, match="got 1 agents"):
         trainer(test_fn=lambda e, s: calls.append(e)).train(ppo()[:1], [1, 1], plot=False)
     assert not calls
 
 
-def test_a_wrong_line_up_for_tests_is_called_by_its_name():
+def test_error_of_a_wrong_line_up_names_test_agents():
     wrong: list[tuple[Any, str]] = [(3, "test_agents must be a list"), (ppo()[:1], "test_agents: Identity has 2")]
     for line_up, words in wrong:
         with pytest.raises(AgentError, match=words):

@@ -1,4 +1,4 @@
-"""What a newcomer gives by mistake, each answered by one clear sentence before anything runs."""
+"""Mistakes in arguments, each with a clear message before training starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOX, CHOICE = spaces.Box(-1, 1, (4,)), spaces.Discrete(3)
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, "0", True])
-def test_seeds_are_integers_of_at_least_zero(seed):
+def test_seed_must_be_a_non_negative_integer(seed):
     for make in (
         lambda: mt.make_agents("ppo", Identity, seed=seed),
         lambda: mt.PPO(BOX, CHOICE, seed=seed),
@@ -26,7 +26,7 @@ def test_seeds_are_integers_of_at_least_zero(seed):
             make()
 
 
-def test_a_million_may_be_written_1e6():
+def test_integers_may_be_written_as_1e6():
     made = mt.DecentralizedTrainer(Identity, steps_per_train=cast(Any, 1e6), seed=cast(Any, 3.0))
     agent = mt.DQN(BOX, CHOICE, seed=cast(Any, 1e3), capacity=1e5, epsilon=mt.linear(1.0, 0.1, cast(Any, 1e6)))
     network = mt.MLP(hidden=cast(Any, (8.0,)))
@@ -38,7 +38,7 @@ def test_a_million_may_be_written_1e6():
 
 
 @pytest.mark.parametrize("network", ["mlp", [64, 64], 64])
-def test_networks_are_specifications_or_models(network):
+def test_network_must_be_a_specification_or_a_model(network):
     for agent in (mt.PPO, mt.DQN):
         with pytest.raises(mt.AgentError, match=r"network must be a NetworkSpec \(MLP\(...\), CNN\(...\)\), a model"):
             agent(BOX, CHOICE, network=network)
@@ -71,12 +71,12 @@ def test_networks_are_specifications_or_models(network):
         ({"num_trainenvs": 3}, r"unexpected keyword argument 'num_trainenvs'. Did you mean 'num_train_envs'\?"),
     ],
 )
-def test_arguments_of_the_trainer(wrong, said):
+def test_invalid_arguments_of_the_trainer(wrong, said):
     with pytest.raises(mt.ConfigError, match=said):
         mt.DecentralizedTrainer(Identity, **wrong)
 
 
-def test_the_trainer_takes_numbers_of_numpy():
+def test_trainer_accepts_numpy_numbers():
     twice = ("num_train_envs", "num_test_envs", "episodes_per_test", "update_freq")
     counts: dict[str, Any] = {name: np.int64(2) for name in twice}
     counts |= {"seed": np.int64(3), "progress": np.False_, "steps_per_train": np.int32(6)}
@@ -98,14 +98,14 @@ def test_the_trainer_takes_numbers_of_numpy():
         ({"exploration_maskk": [1, 1]}, r"'exploration_maskk'. Did you mean 'exploration_mask'\?"),
     ],
 )
-def test_arguments_of_train(wrong, said):
+def test_invalid_arguments_of_train(wrong, said):
     made = mt.DecentralizedTrainer(Identity, progress=False)
     with pytest.raises(mt.ConfigError, match=said):
         made.train(mt.make_agents("ppo", Identity, seed=0), [1, 1], **wrong)
 
 
 @pytest.mark.parametrize("episodes", [0, -1, 1.5, "3", True, 10**9, np.zeros(2)])
-def test_episodes_of_a_test(episodes):
+def test_invalid_numbers_of_test_episodes(episodes):
     made = mt.DecentralizedTrainer(Identity, progress=False)
     with pytest.raises(mt.ConfigError, match="episodes must be"):
         made.test(mt.make_agents("random", Identity, seed=0), episodes)
@@ -113,30 +113,30 @@ def test_episodes_of_a_test(episodes):
 
 
 @pytest.mark.parametrize("joint", [print, lambda rewards: rewards, lambda rewards: "3"])
-def test_a_team_reward_that_is_no_number_is_refused_before_training(joint):
+def test_team_reward_without_a_number_is_refused_before_training(joint):
     made = mt.DecentralizedTrainer(Identity, team_reward=joint, progress=False)
     with pytest.raises(mt.ConfigError, match="team_reward must return one number for rewards"):
         made.train(mt.make_agents("ppo", Identity, seed=0), [1, 1])
 
 
 @pytest.mark.parametrize("joint", ["mean", None, np.mean, lambda r: r.mean() / r.std(), lambda r: 1 // int(r.sum())])
-def test_a_team_reward_is_not_judged_by_rewards_that_never_were(joint):
+def test_team_reward_may_fail_for_zero_rewards(joint):
     try_team_reward(joint, 2)
 
 
 @pytest.mark.parametrize("agents", [None, mt.RandomAgent(), {"player_0": mt.RandomAgent()}])
-def test_agents_are_a_list(agents):
+def test_agents_must_be_a_list(agents):
     with pytest.raises(mt.AgentError, match="agents must be a list with one agent per player, got"):
         mt.DecentralizedTrainer(Identity, progress=False).train(agents, [1, 1])
 
 
 @pytest.mark.parametrize("joint", [lambda r: None, lambda r: r, lambda r: float("nan")])
-def test_a_team_reward_is_one_finite_number(joint):
+def test_team_reward_must_be_one_finite_number(joint):
     with pytest.raises(mt.EnvError, match="team_reward must return one finite number"):
         team_rewards(joint, np.ones((2, 3), np.float32))
 
 
-def test_a_player_without_a_reward_is_named():
+def test_error_names_a_player_without_a_reward():
     class Forgetting(Identity):
         def step(self, actions):
             observations, _, *rest = super().step(actions)

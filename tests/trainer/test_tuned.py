@@ -11,7 +11,7 @@ from marltrain.trainer.tuned import _TABLE, tuned
 
 
 @pytest.mark.parametrize(("algo", "env"), list(_TABLE))
-def test_what_is_tuned_can_be_given(algo, env):
+def test_tuned_settings_are_valid(algo, env):
     settings = tuned(algo, env)
     assert set(settings) == {"trainer", "agents"}
     assert env in list_environments()
@@ -23,12 +23,12 @@ def test_what_is_tuned_can_be_given(algo, env):
     assert settings["agents"].items() <= made.items()
 
 
-def test_what_is_given_is_a_copy():
+def test_tuned_returns_a_copy():
     (algo, env), *_ = _TABLE
     tuned(algo, env)["trainer"].clear()
     assert tuned(algo, env)["trainer"]
 
 
-def test_an_unknown_pair_names_the_nearest():
+def test_unknown_pair_suggests_the_nearest():
     with pytest.raises(ConfigError, match="Did you mean 'ppo on gymnasium/CartPole-v1'"):
         tuned("ppo", "gymnasium/CartPole-v0")

@@ -1,4 +1,4 @@
-"""double_buffer=True: halves of the environments step in turn, and no number of a run is another one.
+"""double_buffer=True: halves of the environments step in turn; results are identical.
 
 The short tier has each kind of environment, budget and checkpoint once, in runs of few updates; the long tier has the
 second algorithm for them, and a native game whose program each worker compiles for seconds.
@@ -35,7 +35,7 @@ CONTINUOUS = "mpe2/simple_spread_v3"
 
 @pytest.fixture
 def ahead(monkeypatch):
-    """Counts what happens: "first" steps of half 0 that began before half 1 was there, "all" that began early."""
+    """Counts steps: "first", steps of half 0 that began before half 1 arrived; "all", steps that began early."""
     counts = {"first": 0, "all": 0}
     send_first, send = DoubleBufferedCollector._send_first, DoubleBufferedCollector._send
 
@@ -53,7 +53,7 @@ def ahead(monkeypatch):
 
 
 def run(make=ppo, env=Identity, env_args=None, double=True, mask=None, resume=None, **settings):
-    """Return the result of a run, and the weights of those who are not frozen."""
+    """Return the result of a run, and the weights of the agents that are not frozen."""
     agents = make(env, env_args)
     made = trainer(env, env_args, **{**ODD, "steps_per_train": 200, "double_buffer": double, **settings})
     result = made.train(agents, mask or [1] * len(agents), plot=False, resume=resume)
@@ -70,7 +70,7 @@ def both(**settings):
 
 
 class Meddler(mt.Callback):
-    """Changes who explores, and by how much, at a certain batch step."""
+    """Changes the exploration mask and epsilon at a certain batch step."""
 
     def on_step(self, moment):
         if moment.env_steps == 50:
@@ -78,13 +78,13 @@ class Meddler(mt.Callback):
 
 
 class Quiet(Recorder):
-    """Notes events, and changes nothing."""
+    """Records events, without changes."""
 
     only_watches = True
 
 
 class Watcher(mt.Callback):
-    """Calls a function at a batch step; says that it changes nothing."""
+    """Calls a function at a batch step; declares `only_watches`."""
 
     only_watches = True
 
@@ -100,15 +100,15 @@ class Watcher(mt.Callback):
     ("make", "backend"),
     [(ppo, "tensorflow"), (dqn, "torch"), *([(ppo, "torch"), (dqn, "tensorflow")] if LONG else [])],
 )
-def test_a_run_is_that_of_all_environments_together(make, backend, ahead):
-    """5 environments on 3 workers, 2 agents, an update every 7 batch steps, a test whenever 20 episodes are passed."""
+def test_double_buffer_equals_stepping_all_environments_together(make, backend, ahead):
+    """5 environments on 3 workers, 2 agents, an update every 7 batch steps, a test every 20 episodes."""
     together, halved = both(make=lambda *args: make(*args, backend=backend))
     assert equal(together, halved)
     assert halved[0]["num_updates"] == together[0]["num_updates"] >= 5
     assert 7 < ahead["first"] < 40  # of 40 batch steps; some begin after an update or a test
 
 
-def test_the_first_half_waits_where_the_second_may_end_the_episodes_that_are_left(ahead):
+def test_first_half_waits_if_the_second_may_trigger_a_test(ahead):
     """Identity ends its 5 episodes in every 3rd of 18 batch steps. A test after 5 is due there, and only there.
 
     With a test after 2, half 0 cannot know whether it comes; when half 1 is there, too, all begin the next step.
@@ -120,7 +120,7 @@ def test_the_first_half_waits_where_the_second_may_end_the_episodes_that_are_lef
     assert ahead == {"first": 12, "all": 12}  # with a test after 2 half 0 always waits, and no other is begun early
 
 
-def test_no_half_goes_ahead_of_a_test_that_is_due_by_env_steps(ahead):
+def test_both_halves_wait_for_a_test_due_by_env_steps(ahead):
     """Of 18 batch steps of 5 env steps every fourth is followed by a test, and so is the last: 4 and one wait."""
     together, halved = both(test_freq=None, test_freq_steps=20, update_freq=10_000, steps_per_train=90)
     assert equal(together, halved)
@@ -128,7 +128,7 @@ def test_no_half_goes_ahead_of_a_test_that_is_due_by_env_steps(ahead):
     assert ahead == {"first": 13, "all": 0}
 
 
-def test_without_tests_only_budgets_and_updates_hold_it_up(ahead):
+def test_without_tests_only_budgets_and_updates_interrupt_the_double_buffer(ahead):
     assert equal(*both(test_freq=None, update_freq=10_000, steps_per_train=90))
     assert ahead == {"first": 17, "all": 0}
 
@@ -140,13 +140,13 @@ def test_without_tests_only_budgets_and_updates_hold_it_up(ahead):
         ("marltrain/tictactoe_v3", ppo), *([(Relay, ppo), ("marltrain/foraging_v3", dqn)] if LONG else []),
     ],
 )  # fmt: skip
-def test_every_kind_of_environment(env, make, ahead):
-    """Moves in turn, legal moves, players of several kinds that die, pictures, actions of all kinds, compiled rules."""
+def test_double_buffer_with_every_kind_of_environment(env, make, ahead):
+    """Turn-based games, legal moves, players of several kinds that die, images, all kinds of actions, native games."""
     together, halved = both(make=make, env=env, env_args={}, steps_per_train=150)
     assert equal(together, halved) and ahead["first"] > 5
 
 
-def test_continuous_actions_are_the_same_to_the_last_bit(ahead):
+def test_continuous_actions_are_bit_identical(ahead):
     """A product of fewer rows may differ in its last bits; all rows are computed."""
     args = {"N": 2, "continuous_actions": True, "max_cycles": 9}
     wide = lambda env, args: ppo(env, args, network=mt.MLP((64, 64)))  # noqa: E731
@@ -154,7 +154,7 @@ def test_continuous_actions_are_the_same_to_the_last_bit(ahead):
     assert equal(together, halved) and ahead["first"] > 5
 
 
-def test_an_agent_in_several_seats_and_one_that_does_not_learn():
+def test_double_buffer_with_shared_and_frozen_agents():
     shared = lambda *args: ppo(*args, share=True)  # noqa: E731
     assert equal(*both(make=shared))
     assert equal(*both(mask=[0, 1]))
@@ -162,8 +162,8 @@ def test_an_agent_in_several_seats_and_one_that_does_not_learn():
     assert equal(*both(make=crossed, env_args={"players": 3, "length": 4}, mask=[1, 0, 1]))
 
 
-def test_what_functions_change_counts_from_the_same_step_on(ahead):
-    """`train_fn` switches exploring off and a rate up; it is called where everything is at rest."""
+def test_changes_by_hooks_apply_from_the_same_step(ahead):
+    """`train_fn` disables exploration and raises a learning rate; it is called while no step runs."""
 
     def once(double):
         calls = []
@@ -187,14 +187,14 @@ def test_what_functions_change_counts_from_the_same_step_on(ahead):
 
 
 @pytest.mark.parametrize("budget", [{"episodes_per_train": 23}, {"updates_per_train": 4}, {"steps_per_train": 141}])
-def test_budgets_end_a_run_where_they_would(budget):
+def test_budgets_end_at_the_same_step(budget):
     together, halved = both(**{"steps_per_train": None, **budget})
     assert equal(together, halved)
     assert halved[0]["stop_reason"] == together[0]["stop_reason"] == next(iter(budget))
     assert halved[0]["num_collected_steps"] == together[0]["num_collected_steps"]
 
 
-def test_the_next_call_of_train_goes_on_with_the_same_random_numbers():
+def test_next_call_of_train_uses_the_same_random_numbers():
     def twice(double):
         agents = ppo()
         made = trainer(**ODD, episodes_per_train=23, double_buffer=double, run_dir=None)
@@ -203,7 +203,7 @@ def test_the_next_call_of_train_goes_on_with_the_same_random_numbers():
     assert equal(twice(False), twice(True))
 
 
-def test_with_learning_in_a_thread():
+def test_double_buffer_with_asynchronous_updates():
     assert equal(*both(collect="overlap", test_freq=7))
 
 
@@ -211,7 +211,7 @@ def test_with_learning_in_a_thread():
 
 
 @pytest.mark.parametrize("fault", ["raise", "nan"])
-def test_faults_that_are_survived_cost_the_same(fault, ahead):
+def test_survived_faults_have_the_same_effect(fault, ahead):
     args = {"fault": fault, "at": 3, "every": 3}
     together, halved = both(env=Flaky, env_args=args, on_fault="restart", max_env_restarts=400, steps_per_train=300)
     assert equal(together, halved) and ahead["first"] > 5
@@ -221,7 +221,7 @@ def test_faults_that_are_survived_cost_the_same(fault, ahead):
 
 
 @pytest.mark.parametrize("fault", ["kill", "hang"])
-def test_a_worker_that_is_lost_is_replaced_while_the_other_half_is_under_way(fault, ahead):
+def test_lost_worker_is_replaced_during_the_step_of_the_other_half(fault, ahead):
     args = {"fault": fault, "at": 3, "every": 25}
     settings = {"on_fault": "restart", "max_env_restarts": 400, "env_timeout": 0.5, "steps_per_train": 100}
     together, halved = both(env=Flaky, env_args=args, **settings)
@@ -230,13 +230,13 @@ def test_a_worker_that_is_lost_is_replaced_while_the_other_half_is_under_way(fau
     assert told[0].equals(told[1]) and set(told[0]["kind"]) == {"died" if fault == "kill" else "timeout"}
 
 
-def test_a_lost_worker_ends_the_run_where_that_is_an_error():
+def test_lost_worker_ends_the_run_with_on_fault_raise():
     with pytest.raises(WorkerError, match=r"worker 0, .* was killed by signal 9"):
         run(env=Broken, env_args={"fault": "kill", "at": 5}, on_fault="raise", test_freq=10_000, num_test_envs=1,
             episodes_per_test=1)  # fmt: skip
 
 
-def test_an_error_of_a_function_falls_into_a_step_that_is_under_way():
+def test_error_in_a_hook_during_a_step():
     def team(rewards):
         calls.append(1)
         if len(calls) == 60:
@@ -253,8 +253,8 @@ def test_an_error_of_a_function_falls_into_a_step_that_is_under_way():
 
 
 @pytest.mark.parametrize("every", [{"every_steps": 45}, {"every_episodes": 7}, {"every_minutes": 1e-9}])
-def test_a_run_goes_on_from_a_checkpoint_as_it_would_have(every, tmp_path, ahead):
-    """In halves or not: it is written where everything is at rest."""
+def test_resumed_run_equals_an_uninterrupted_run(every, tmp_path, ahead):
+    """With and without the double buffer: the checkpoint is written while no step runs."""
 
     def once(folder, steps, double, **more):
         kept = mt.Checkpoint(**every)
@@ -270,7 +270,7 @@ def test_a_run_goes_on_from_a_checkpoint_as_it_would_have(every, tmp_path, ahead
 
 
 @pytest.mark.parametrize("every", [{"every_steps": 45}, {"every_episodes": 7}])
-def test_a_checkpoint_is_written_where_it_would_be(every, ahead):
+def test_checkpoints_are_written_at_the_same_steps(every, ahead):
     def written(double):
         recorder = Quiet(only=("on_checkpoint",))
         run(double=double, run_dir=f"run-{double}", callbacks=[mt.Checkpoint(**every), recorder])
@@ -280,8 +280,8 @@ def test_a_checkpoint_is_written_where_it_would_be(every, ahead):
     assert ahead["first"] > 5
 
 
-def test_by_the_clock_it_is_written_one_step_later(monkeypatch):
-    """What is due in the middle waits until everything is at rest, and begins nothing new."""
+def test_checkpoint_by_minutes_is_written_one_step_later(monkeypatch):
+    """A checkpoint that becomes due during a step waits for its end, and no further step is started."""
     seconds = [0.0]
     recorder = Quiet(only=("on_checkpoint",))
     monkeypatch.setattr("marltrain.trainer.counters.Clock.seconds", property(lambda clock: seconds[0]))
@@ -291,7 +291,7 @@ def test_by_the_clock_it_is_written_one_step_later(monkeypatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_waits_for_the_step_that_is_under_way(number, ahead):
+def test_interrupt_waits_for_the_running_step(number, ahead):
     callbacks = [Watcher(70, lambda: os.kill(os.getpid(), number)), mt.Checkpoint(every_steps=1000)]
     result, _ = run(callbacks=callbacks, update_freq=50)
     assert (result["stop_reason"], result["num_collected_steps"]) == ("interrupted", 75)
@@ -300,7 +300,7 @@ def test_an_interrupt_waits_for_the_step_that_is_under_way(number, ahead):
     assert equal(run(double=False, run_dir="whole", update_freq=50), resumed)
 
 
-def test_a_second_interrupt_leaves_at_once():
+def test_second_interrupt_exits_at_once():
     def twice():
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGINT)
@@ -312,7 +312,7 @@ def test_a_second_interrupt_leaves_at_once():
 # Who may not, and who makes it wait
 
 
-def test_a_callback_that_may_change_anything_makes_all_environments_step_together(ahead):
+def test_callback_without_only_watches_disables_the_double_buffer(ahead):
     with pytest.warns(
         UserWarning, match=r"speeds nothing up: Meddler.on_step may change .* only_watches = True"
     ) as told:
@@ -326,8 +326,8 @@ def test_a_callback_that_may_change_anything_makes_all_environments_step_togethe
     assert ahead["first"] > 5
 
 
-def test_what_was_done_is_what_is_remembered_whatever_agents_decide(monkeypatch):
-    """Here every act decides something else, for the same Step too."""
+def test_recorded_actions_are_the_executed_actions(monkeypatch):
+    """In this test every act returns other actions, also for the same Step."""
     sent: list = []
     acts = itertools.count()
     act, send_half = AlgorithmLearner.act, SubprocVectorEnv.send_half
@@ -359,13 +359,13 @@ def test_what_was_done_is_what_is_remembered_whatever_agents_decide(monkeypatch)
         ({"double_buffer": 2}, "double_buffer must be True or False"),
     ],
 )
-def test_wrong_places_are_refused(settings, message):
+def test_double_buffer_requires_worker_processes(settings, message):
     with pytest.raises(ConfigError, match=message):
         trainer(**{**ODD, "double_buffer": True, **settings})
     trainer(**{**ODD, **settings, "double_buffer": False})
 
 
-def test_one_core_is_one_worker_unless_more_are_asked_for(monkeypatch):
+def test_default_number_of_workers_on_one_core(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
     with pytest.raises(ConfigError, match="not 1 worker"):
         trainer(**{**ODD, "num_workers": None}, double_buffer=True)
@@ -380,7 +380,7 @@ def test_one_core_is_one_worker_unless_more_are_asked_for(monkeypatch):
         (lambda: dqn(network=lambda: Own(3, width=3))[1], "player_1"),
     ],
 )
-def test_agents_that_cannot_decide_ahead_are_refused(agent, player):
+def test_agents_that_cannot_act_ahead_are_refused(agent, player):
     with pytest.raises(
         ConfigError, match=rf"needs agents of marltrain's own .* over NetworkSpecs.*{player} is of another kind"
     ):
@@ -388,17 +388,17 @@ def test_agents_that_cannot_decide_ahead_are_refused(agent, player):
     assert not Path("run").exists()
 
 
-def test_other_environments_cannot_be_halved():
+def test_environments_without_workers_are_refused():
     with make_vector(Identity, None, 2) as vector, pytest.raises(TypeError, match="ask `check_places` first"):
         DoubleBufferedCollector(vector, cast("Any", None), cast("Any", None), [])
 
 
-def test_the_record_of_a_run_says_so():
+def test_config_json_records_double_buffer():
     run(steps_per_train=30)
     assert json.loads(Path("run/config.json").read_text())["trainer"]["double_buffer"] is True
 
 
-def test_too_many_faults_are_told_in_halves_too():
+def test_too_many_faults_with_double_buffer():
     args = {"fault": "raise", "at": 3, "every": 1}
     with pytest.raises(EnvError, match="max_env_restarts=4 are survived"):
         run(env=Flaky, env_args=args, on_fault="restart", max_env_restarts=4, num_test_envs=1, episodes_per_test=1)

@@ -1,4 +1,4 @@
-"""Many batch steps in one compiled call are the very steps made one at a time: whole runs, equal to the last bit.
+"""Fused batch steps equal single batch steps: complete runs, bit for bit.
 
 The short tier has every setting once, with one of the two algorithms, in as few games as can be: each pair of a game
 and an algorithm is a program of its own to compile. The long tier has the other algorithm, and a third game.
@@ -34,18 +34,18 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 """Nothing divides: an update every 15 batch steps, 81 in all; episodes of 25 steps, or of any length in CartPole."""
 BOTH, PPO, DQN = [ppo, dqn], [ppo, dqn] if LONG else [ppo], [ppo, dqn] if LONG else [dqn]
-"""Who plays: each of both where their programs differ, else one in the short tier."""
+"""Algorithms of the tests: both if their compiled code differs, else one in the short tier."""
 
 
 class Looking(Callback):
-    """Who listens to every step has each made by itself."""
+    """A callback on single steps disables fused steps."""
 
     def on_step(self, moment):
         pass
 
 
 class Beginnings(Callback):
-    """Notes when each episode begins."""
+    """Records the start of each episode."""
 
     def __init__(self) -> None:
         self.told: list[tuple[int, int, int, int]] = []
@@ -55,7 +55,7 @@ class Beginnings(Callback):
 
 
 class Counting(Callback):
-    """Notes how many batch steps are made at once."""
+    """Records the number of batch steps of each call."""
 
     def __init__(self) -> None:
         self.steps: list[int] = []
@@ -66,7 +66,7 @@ class Counting(Callback):
 
 
 def train(env, agents, mask=None, callbacks=(), exploring=None, **settings):
-    """Train; return the trainer and what is left: weights, tables, counts, random streams."""
+    """Train; return the trainer and its results: weights, tables, counts, random streams."""
     made = trainer(env, {}, callbacks=callbacks, **{**SETTINGS, **settings})
     result = made.train(agents, [1] * len(agents) if mask is None else mask, exploring, plot=False)
     counts = [result[name] for name in ("num_collected_steps", "num_gradient_steps", "num_updates", "stop_reason")]
@@ -86,7 +86,7 @@ def assert_same(one, other):
 
 
 def hold(env, make, *, at_once=2.0, **settings):
-    """Hold a run against the same one, made a step at a time; `at_once`: batch steps a call, on average, at least."""
+    """Compare a run with the same run in single steps; `at_once`: least mean number of batch steps per call."""
     counting, begun, begun_singly = Counting(), Beginnings(), Beginnings()
     quick, made = train(env, make(), callbacks=[counting, begun], run_dir="quick", **settings)
     slow, expected = train(env, make(), callbacks=[Looking(), begun_singly], run_dir="slow", **settings)
@@ -117,13 +117,13 @@ def hold(env, make, *, at_once=2.0, **settings):
         ),
     ],
 )  # fmt: skip
-def test_a_run_is_the_run_made_step_by_step(env, make, at_once):
+def test_fused_run_equals_single_steps(env, make, at_once):
     steps, passes, updates, reason = hold(env, make, at_once=at_once)[4]
     assert (steps, reason) == (405, "steps_per_train")
     assert passes >= updates >= 5
 
 
-def test_a_stretch_ends_where_a_test_is_due_by_env_steps():
+def test_fused_call_ends_when_a_test_is_due_by_env_steps():
     """Batch steps of 5 env steps: multiples of 64 are reached at 65, 130, 195, 260 and 320."""
     often = {"test_freq": None, "test_freq_steps": 64}
     made, (*_, counts) = train(SPREAD, dqn(SPREAD, {}), steps_per_train=330, update_freq=10_000, **often)
@@ -134,7 +134,7 @@ def test_a_stretch_ends_where_a_test_is_due_by_env_steps():
 
 
 @pytest.mark.parametrize("make", PPO)
-def test_with_tensorflow(make):
+def test_fused_run_with_tensorflow(make):
     hold(ADVERSARY, lambda: make(ADVERSARY, {}, backend="tensorflow"), at_once=3, steps_per_train=201)
 
 
@@ -171,12 +171,12 @@ class Fading(Game):
     ("game", "at_once", "make"),
     [*((Fading, 1.1, make) for make in PPO), *((Crowd, 1.0, make) for make in DQN)],
 )
-def test_players_who_wait_die_or_arrive_later(game, at_once, make):
+def test_fused_run_with_players_that_wait_die_or_join(game, at_once, make):
     hold(game, lambda: make(game, {}), at_once=at_once, steps_per_train=200)
 
 
 @pytest.mark.parametrize("make", BOTH)
-def test_learning_meanwhile(make):
+def test_fused_run_with_asynchronous_updates(make):
     hold(SPREAD, lambda: make(SPREAD, {}), collect="overlap", steps_per_train=305)
 
 
@@ -191,21 +191,21 @@ def test_learning_meanwhile(make):
                      id="two networks"),
     ],
 )  # fmt: skip
-def test_line_ups(line_up):
+def test_fused_run_with_different_line_ups(line_up):
     frozen = [isinstance(agent, mt.FrozenAgent) for agent in line_up()]
     hold(SPREAD, line_up, at_once=3, mask=[not still for still in frozen], steps_per_train=200)
 
 
-def test_a_group_of_which_nothing_is_recorded():
+def test_fused_run_with_a_group_without_records():
     """The adversary is frozen, and alone in its group: its log-probabilities have no column."""
     hold(ADVERSARY, lambda: [mt.FrozenAgent(ppo(ADVERSARY, {})[0]), *ppo(ADVERSARY, {})[1:]], mask=[0, 1, 1])
 
 
-def test_agents_that_share_their_memory():
+def test_fused_run_with_shared_memory():
     hold(SPREAD, lambda: dqn(SPREAD, {}, capacity=150), shared_memory=True, steps_per_train=200)
 
 
-def test_seats_that_explore_in_part_and_schedules():
+def test_fused_run_with_partial_exploration_and_schedules():
     def make():
         first, *others = dqn(SPREAD, {}, epsilon=mt.linear(1.0, 0.0, 300))
         first.hyper.learning_rate = mt.linear(0.01, 0.0, 350)
@@ -216,7 +216,7 @@ def test_seats_that_explore_in_part_and_schedules():
 
 
 @pytest.mark.parametrize("make", DQN)
-def test_masks_that_change(make):
+def test_fused_run_with_changing_masks(make):
     """Another seat learns after every 5 episodes; the first one explores every other time."""
 
     def alternating():
@@ -240,7 +240,7 @@ def test_masks_that_change(make):
     assert_same(*runs)
 
 
-def test_a_test_in_a_hook_moves_nothing():
+def test_test_in_a_hook_does_not_change_the_run():
     class Testing(Callback):
         def on_collect(self, moment):
             moment.trainer.test(agents, 1)
@@ -252,8 +252,8 @@ def test_a_test_in_a_hook_moves_nothing():
     assert_same(*runs)
 
 
-def test_two_calls_of_train():
-    """The second goes on with the rings and the random streams that the first left."""
+def test_fused_run_with_two_calls_of_train():
+    """The second call continues with the ring buffers and the random streams of the first call."""
     runs = []
     for callback in (Counting(), Looking()):
         agents = dqn(CARTPOLE, {}, capacity=151)
@@ -268,8 +268,8 @@ def test_two_calls_of_train():
     assert_same(*runs)
 
 
-def test_rings_that_grow_meanwhile():
-    """Somebody begins to read after the first update, and never takes a row: 17 slots become 34, 68 and 136."""
+def test_fused_run_with_growing_rings():
+    """A reader is added after the first update and never reads a row: 17 slots become 34, 68 and 136."""
 
     class Holding(Callback):
         reader: Any = None
@@ -289,9 +289,9 @@ def test_rings_that_grow_meanwhile():
 
 
 class TestStops:
-    """It stops wherever somebody has to look."""
+    """The fused call returns when other work is due."""
 
-    def test_at_every_update_test_and_episode(self):
+    def test_updates_tests_and_ends_of_episodes(self):
         """An update every 15 batch steps and episodes of 25: 15, 25, 30, 45, 50, ..., in calls of 1, 2, 4, ... acts."""
         counting = Counting()
         train(SPREAD, ppo(SPREAD, {}), callbacks=[counting], steps_per_train=500, test_freq=30)
@@ -300,12 +300,12 @@ class TestStops:
         assert max(counting.steps) == 15
         assert ends[-1] == 100
 
-    def test_where_a_budget_ends(self):
+    def test_end_of_a_budget(self):
         counting = Counting()
         train(SPREAD, dqn(SPREAD, {}), callbacks=[counting], steps_per_train=33, update_freq=1000)
         assert sum(counting.steps) == 7
 
-    def test_when_a_callback_says_so(self):
+    def test_stop_by_a_callback(self):
         class Stopping(Callback):
             def on_collect(self, moment):
                 if moment.env_steps >= 100:
@@ -316,7 +316,7 @@ class TestStops:
         assert result[4][3] == "enough"
         assert 20 <= sum(counting.steps) < 40
 
-    def test_when_it_is_interrupted_and_goes_on_as_if_nothing_had_happened(self):
+    def test_interrupt_and_exact_resume(self):
         class Interrupting(Callback):
             def on_collect(self, moment):
                 if moment.env_steps >= 200 and not moment.trainer.run.interrupts.asked:
@@ -348,8 +348,8 @@ def off_policy():
         *([(SPREAD, on_policy, "overlap"), (CARTPOLE, off_policy, "serial")] if LONG else []),
     ],
 )  # fmt: skip
-def test_a_run_goes_on_from_the_middle_of_an_episode(env, make, collect, tmp_path):
-    """A checkpoint every 83 env steps: at 85, 170, 250, ..., where a stretch ends for it."""
+def test_resume_in_the_middle_of_an_episode(env, make, collect, tmp_path):
+    """A checkpoint every 83 env steps: at 85, 170, 250, ..., where a fused call ends."""
     callbacks = [Checkpoint(every_steps=83, keep=9)]
     train(env, make(), callbacks=callbacks, collect=collect)
     assert (tmp_path / "run/checkpoints").is_dir()
@@ -392,7 +392,7 @@ class Trap(Game):
 
 
 @pytest.mark.parametrize("make", [ppo, dqn])
-def test_an_illegal_action_is_told_as_ever_and_leaves_the_rings_in_order(make):
+def test_illegal_action_raises_the_same_error_and_keeps_the_rings_valid(make):
     """Batch step 14 fails, within a call: noise of 8 acts was drawn with the eighth, and the episode ended at 9."""
     told, rings = [], []
     for callback in (Counting(), Looking()):
@@ -411,8 +411,8 @@ def test_an_illegal_action_is_told_as_ever_and_leaves_the_rings_in_order(make):
     assert rings[0] == rings[1]
 
 
-def test_an_interrupt_within_leaves_streams_that_are_not_used_again(monkeypatch):
-    """A second Ctrl-C falls between the compiled call and what is counted of it."""
+def test_streams_are_not_reused_after_an_interrupt_in_a_call(monkeypatch):
+    """A second Ctrl-C arrives between the compiled call and the update of the counters."""
     agents = ppo(SPREAD, {})
     made: Any = trainer(SPREAD, {}, **{**SETTINGS, "run_dir": None})
 
@@ -438,7 +438,7 @@ class Steps(Callback):
 
 
 class Loud(mt.Agent):
-    """An agent of the user's own."""
+    """A custom agent."""
 
     def act(self, observation, legal=None, explore=False):
         return 1 if np.ndim(observation) == 1 else np.ones(len(observation), np.int64)
@@ -457,7 +457,7 @@ class Loud(mt.Agent):
         pytest.param(lambda: ppo(SPREAD, {}, network=mt.MLP((2,) * 9)), id="ten layers"),
     ],
 )  # fmt: skip
-def test_what_compiled_code_does_not_know_is_made_step_by_step(line_up):
+def test_unsupported_agents_use_single_steps(line_up):
     agents, steps = line_up(), Steps()
     mask = [hasattr(agent, "learner_") for agent in agents]
     _, made = train(SPREAD, agents, mask, callbacks=[steps], steps_per_train=100)
@@ -474,14 +474,14 @@ def test_what_compiled_code_does_not_know_is_made_step_by_step(line_up):
         pytest.param(CARTPOLE, {"vector": "subproc", "num_workers": 2}, id="worker processes"),
     ],
 )
-def test_where_each_step_has_to_be_seen_it_is_made_by_itself(env, settings):
+def test_callbacks_on_single_steps_disable_fused_steps(env, settings):
     steps = Steps()
     train(env, dqn(env, {}), callbacks=[steps], steps_per_train=100, **settings)
     assert steps.kind is SyncCollector
 
 
-def test_agents_used_elsewhere_afterwards_act_as_if_they_had_never_been_here(tmp_path):
-    """Trained in the native CartPole, then in Gymnasium's: as those are that were saved and loaded in between."""
+def test_agents_work_in_other_environments_after_a_fused_run(tmp_path):
+    """Trained in the native CartPole, then in Gymnasium's: equal to agents that were saved and loaded in between."""
     runs = []
     for loaded in (False, True):
         agents = ppo(CARTPOLE, {})
@@ -492,7 +492,7 @@ def test_agents_used_elsewhere_afterwards_act_as_if_they_had_never_been_here(tmp
     assert_same(*runs)
 
 
-def test_more_learners_than_there_is_room_for(monkeypatch):
+def test_too_many_learners_use_single_steps(monkeypatch):
     agents = [ppo(SPREAD, {}, network=mt.MLP((3 + i,)))[i] for i in range(3)]
     made = train(SPREAD, agents, steps_per_train=50)[0]
     sync = made.run.collector.sync

@@ -1,4 +1,4 @@
-"""Updates made amid the batch steps of one compiled call are the very updates made one at a time."""
+"""Updates inside a fused call equal single updates."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.trainer.collecting.test_fused import CARTPOLE, SPREAD, TAG, Looking, 
 from tests.trainer.running import dqn, tables, trainer, weights
 
 SETTINGS: dict[str, Any] = {"jit_compile": True, "batch_size": 4, "network": mt.MLP((8,), "relu")}
-"""Few rows, so that few env steps are enough to draw them as compiled code does: by trying cells."""
+"""A small batch, so that compiled code can draw its rows by rejection after few env steps."""
 
 
 class Rounds(Callback):
-    """Notes of how many rounds of updates it is told at once, and at which env step."""
+    """Records the number of rounds of each `on_update_end`, and its env step."""
 
     only_watches: ClassVar[bool] = True
 
@@ -39,7 +39,7 @@ class Rounds(Callback):
 
 
 class Acting(Callback):
-    """Might change something: rounds are told one by one."""
+    """A callback without `only_watches`, which is called for each round."""
 
     def __init__(self) -> None:
         self.told: list[tuple[int, int, int]] = []
@@ -50,7 +50,7 @@ class Acting(Callback):
 
 
 def hold(env, make, *, many=True, least=40, **settings):
-    """Hold a run against the same one made a step at a time.
+    """Compare a run with the same run in single steps.
 
     many: whether some rounds were made several at once.  least: rounds.
     """
@@ -82,15 +82,15 @@ def learners(env=SPREAD, **settings):
         pytest.param(CARTPOLE, {"capacity": 403, "network": mt.MLP((7, 3), "tanh")}, id="episodes end at any time"),
     ],
 )
-def test_a_run_is_the_run_made_step_by_step(env, settings):
+def test_fused_run_equals_single_steps(env, settings):
     hold(env, lambda: learners(env, **settings), least=25)
 
 
-def test_without_compiled_passes_rounds_are_made_by_themselves():
+def test_rounds_are_separate_without_compiled_gradient_steps():
     hold(SPREAD, lambda: learners(jit_compile=False), many=False)
 
 
-def test_schedules_and_seats_that_explore_in_part():
+def test_fused_updates_with_schedules_and_partial_exploration():
     def make():
         first, *others = learners(epsilon=mt.linear(1.0, 0.0, 500))
         first.hyper.learning_rate = mt.linear(0.01, 0.0, 600)
@@ -113,27 +113,27 @@ def test_schedules_and_seats_that_explore_in_part():
         pytest.param(lambda: [*learners()[:2], *learners(update_freq=15)[2:]], None, id="two paces"),
     ],
 )
-def test_line_ups(line_up, mask):
+def test_fused_run_with_different_line_ups(line_up, mask):
     several = not any(not agent.backend.jit_compile for agent in line_up() if hasattr(agent, "backend"))
     hold(SPREAD, line_up, mask=mask, many=several)
 
 
-def test_agents_that_share_their_memory():
+def test_fused_run_with_shared_memory():
     hold(SPREAD, lambda: learners(capacity=300), shared_memory=True)
 
 
-def test_learning_meanwhile():
-    """With a learning thread rounds are not planned, and compiled passes are made in the thread."""
+def test_fused_run_with_asynchronous_updates():
+    """With a learning thread rounds are not planned, and compiled gradient steps run in the thread."""
     hold(SPREAD, learners, many=False, collect="overlap")
 
 
-def test_a_budget_of_updates_is_kept():
+def test_budget_of_updates_is_exact():
     made = hold(SPREAD, lambda: learners(update_per_step=0.5), least=33, updates_per_train=82, steps_per_train=None)
     assert made[4][2:] == [82, "updates_per_train"]
 
 
-def test_settings_that_are_changed_in_a_hook():
-    """A new learning rate after every 10 episodes: what was planned before is planned anew."""
+def test_hyperparameters_changed_in_a_hook_are_used_in_planned_rounds():
+    """A new learning rate after every 10 episodes: planned rounds are planned again."""
     runs = []
     for callbacks in ([], [Looking()]):
         agents = learners()
@@ -147,7 +147,7 @@ def test_settings_that_are_changed_in_a_hook():
     assert_same(*runs)
 
 
-def test_masks_that_change_in_a_hook():
+def test_masks_changed_in_a_hook_apply_to_planned_rounds():
     runs = []
     for callbacks in ([], [Looking()]):
         made: list[mt.DecentralizedTrainer] = []
@@ -163,8 +163,8 @@ def test_masks_that_change_in_a_hook():
     assert_same(*runs)
 
 
-def test_who_may_change_something_is_told_of_each_round_by_itself():
-    """And the run is the same; whoever only watches is told of the same updates."""
+def test_callback_without_only_watches_is_called_for_each_round():
+    """The run is the same; a callback with `only_watches` receives the same updates."""
     acting, watching = Acting(), Rounds()
     given = {"update_freq": 5, "steps_per_train": 605}
     one = train(SPREAD, learners(), callbacks=[acting], run_dir="acting", **given)[1]
@@ -177,14 +177,14 @@ def test_who_may_change_something_is_told_of_each_round_by_itself():
     assert len(watching.told) < len(acting.told) / 2
 
 
-def test_who_may_change_something_at_the_start_of_an_update_has_each_made_by_itself():
+def test_on_update_start_without_only_watches_disables_planned_rounds():
     agents, rounds = learners(), Rounds()
     changing = mt.LambdaCallback(on_update_start=lambda moment: setattr(agents[0].hyper, "epsilon", 0.5))
     train(SPREAD, agents, callbacks=[changing, rounds], update_freq=5, steps_per_train=505)
     assert {told[0] for told in rounds.told} == {1}
 
 
-def test_the_means_that_are_told_are_those_of_the_rounds():
+def test_reported_metrics_are_means_over_the_rounds():
     class Noting(Callback):
         def __init__(self) -> None:
             self.sums: dict[tuple[str, str], list[float]] = {}
@@ -208,7 +208,7 @@ def test_the_means_that_are_told_are_those_of_the_rounds():
         assert other.sums[key] == [pytest.approx(total, rel=1e-9), count]
 
 
-def test_a_run_goes_on_from_a_checkpoint_amid_planned_rounds(tmp_path):
+def test_resume_between_planned_rounds(tmp_path):
     """A checkpoint every 83 env steps, at any place among rounds of 15."""
     given = {"update_freq": 15, "steps_per_train": 705}
     train(SPREAD, learners(), callbacks=[Checkpoint(every_steps=83, keep=9)], **{**given, "steps_per_train": 502})
@@ -221,7 +221,7 @@ def test_a_run_goes_on_from_a_checkpoint_amid_planned_rounds(tmp_path):
     assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
 
 
-def test_two_calls_of_train():
+def test_fused_run_with_two_calls_of_train():
     runs = []
     for callbacks in ([], [Looking()]):
         agents = learners(CARTPOLE, capacity=403)
@@ -231,8 +231,8 @@ def test_two_calls_of_train():
     assert_same(*runs)
 
 
-def test_a_loss_that_is_not_finite_ends_training_with_its_update_named():
-    """The second agent's values overflow after some updates; no weight is moved by the last one."""
+def test_non_finite_loss_names_its_update():
+    """The second agent's values overflow after some updates; the last update changes no weight."""
     said, left = [], []
     for callbacks in ([], [Looking()]):
         agents = learners(optimizer="sgd", max_grad_norm=None)
@@ -253,8 +253,8 @@ def test_a_loss_that_is_not_finite_ends_training_with_its_update_named():
     np.testing.assert_equal(left[0], left[1])
 
 
-def test_rounds_are_planned_only_where_compiled_code_makes_them(monkeypatch):
-    """With a learning thread, or a callback that may interfere, none are."""
+def test_rounds_are_planned_only_for_compiled_updates(monkeypatch):
+    """No rounds are planned with a learning thread, or with a callback that may change agents."""
     planned = []
     plan = PlannedScheduler._plan
 

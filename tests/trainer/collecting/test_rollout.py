@@ -1,4 +1,4 @@
-"""What one batch step does: views of seats, actions in their places, carries that end with their episode."""
+"""One batch step: views of seats, actions by seat, carries that are reset with their episode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.toys import Crowd, Identity, Motley, Relay
 from tests.trainer.running import SHORT
 
 
-def test_a_view_takes_seats_and_puts_them_back():
+def test_view_reads_and_writes_seats():
     array = np.arange(4 * 3 * 2).reshape(4, 3, 2)  # 4 players, 3 environments, 2 numbers
     for where, plain in (
         (np.array([[1], [2]]), True),
@@ -41,7 +41,7 @@ def test_a_view_takes_seats_and_puts_them_back():
         assert not into[[p for p in range(4) if p not in held]].any()
 
 
-def test_a_view_that_differs_between_environments():
+def test_view_with_different_seats_per_environment():
     array = np.arange(6).reshape(3, 2)
     view = _View(np.array([[[0, 2]], [[1, 0]]]), 2)  # agent 0 sits in 0 and 2, agent 1 in 1 and 0
     assert view.take(array).tolist() == [[0, 5], [2, 1]]
@@ -51,7 +51,7 @@ def test_a_view_that_differs_between_environments():
 
 
 class Counting(mt.Agent):
-    """Plays 0 and carries, for each row, how many decisions it was asked for since its carry was 0."""
+    """Plays 0; its carry counts, for each row, the decisions since the carry was 0."""
 
     def __init__(self):
         self.carries = []
@@ -64,8 +64,8 @@ class Counting(mt.Agent):
         return Acted(np.zeros(len(turn), np.int64), carry)
 
 
-def test_carries_are_the_loops_and_start_anew_with_every_part_of_an_episode():
-    """Crowd of 4 steps; red_1's part ends with step 2, and again with the episode (where nobody is there to act)."""
+def test_carries_are_reset_when_a_part_ends():
+    """Crowd of 4 steps; red_1's part ends with step 2, and again with the episode, without another act."""
     agents: list[Any] = [Counting(), mt.RandomAgent(), Counting()]
     with make_vector(resolve(Crowd, {}), None, 1, vector="dummy", role="train") as envs:
         actors = Actors(envs.spec, Seating(envs.spec, agents, 0, stack=True).learners, 1, "act")
@@ -77,8 +77,8 @@ def test_carries_are_the_loops_and_start_anew_with_every_part_of_an_episode():
     assert agents[2].carries == [[0], [1], [0], [0], [0], [1], [0]]  # it waits, dead, with the carry it has
 
 
-def test_carries_begin_with_a_players_first_turn():
-    """Relay in two environments: without bob in the first, whose cat moves second, and with him in the other."""
+def test_carries_start_at_a_players_first_turn():
+    """Relay in two environments: without bob in the first, in which cat moves second, and with bob in the other."""
     agents: list[Any] = [Counting(), Counting(), Counting()]
     seed = next(s for s in range(99) if [child_seed(s, "episode", "train", e, 0) % 2 for e in (0, 1)] == [1, 0])
     with make_vector(Relay, None, 2) as envs:
@@ -94,7 +94,7 @@ def test_carries_begin_with_a_players_first_turn():
 
 
 class Spy(mt.Agent):
-    """Notes what `act` is given."""
+    """Records the arguments of `act`."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -105,7 +105,7 @@ class Spy(mt.Agent):
         return self.answer(observation, legal)
 
 
-def test_act_is_asked_only_for_whom_it_is_the_turn_of_in_the_environments_own_terms():
+def test_act_receives_only_rows_with_a_turn():
     """Two environments of Relay: ann, then bob (absent in the second: cat moves there)."""
     spy = Spy(lambda observation, legal: legal.argmax(-1))
     seed = next(s for s in range(9999) if [child_seed(s, "episode", "train", e, 0) % 2 for e in (0, 1)] == [0, 1])
@@ -124,7 +124,7 @@ def test_act_is_asked_only_for_whom_it_is_the_turn_of_in_the_environments_own_te
     assert explore.tolist() == [True]
 
 
-def test_act_gets_the_structure_of_the_space_and_gives_the_environments_units():
+def test_act_uses_the_structure_and_units_of_the_spaces():
     mixed = Spy(lambda observation, legal: np.tile([2, 1, 3], (len(observation["digit"]), 1)))
     steered = Spy(lambda observation, legal: np.full((len(observation), 2, 1), 1.5, np.float32))
     with make_vector(resolve(Motley, {}), None, 2, vector="dummy", role="train") as envs:
@@ -152,7 +152,7 @@ def test_act_gets_the_structure_of_the_space_and_gives_the_environments_units():
         (lambda observation, legal: ["0"] * len(observation), "of shape (3,)"),
     ],
 )
-def test_what_act_may_not_answer(answer, came):
+def test_invalid_results_of_act(answer, came):
     with make_vector(resolve(Crowd, {}), None, 3, vector="dummy", role="train") as envs:
         seating = Seating(envs.spec, [Spy(answer), mt.RandomAgent(), mt.RandomAgent()], 0, stack=True)
         with pytest.raises(mt.AgentError) as caught:
@@ -161,7 +161,7 @@ def test_what_act_may_not_answer(answer, came):
     assert "expected one action of Discrete(3) a row" in str(caught.value)
 
 
-def test_an_action_outside_the_space_is_the_environments_error():
+def test_action_outside_the_space_is_an_env_error():
     with make_vector(resolve(Crowd, {}), None, 1, vector="dummy", role="train") as envs:
         seating = Seating(envs.spec, [mt.FunctionAgent(lambda o: 3), mt.RandomAgent(), mt.RandomAgent()], 0, stack=True)
         actors = Actors(envs.spec, seating.learners, 1, "act")
@@ -170,7 +170,7 @@ def test_an_action_outside_the_space_is_the_environments_error():
             envs.step(actors.actions)
 
 
-def test_the_collector_remembers_what_each_unit_decided():
+def test_collector_records_the_decisions_of_each_unit():
     agents = mt.make_agents("ppo", Crowd, seed=0)
     agents[0] = mt.RandomAgent(seed=0)
     with make_vector(resolve(Crowd, {}), None, 2, vector="dummy", role="train") as envs:
@@ -196,8 +196,8 @@ def test_the_collector_remembers_what_each_unit_decided():
         assert (streams.rings[1].extras["log_prob"][:, 0] < 0).all()
 
 
-def test_a_step_is_acted_on_remembered_and_made():
-    """Whatever may be made at most, it is one step; what it brings is not remembered yet."""
+def test_sync_collector_makes_one_batch_step():
+    """It makes one step for any limit; the result of the step is not recorded yet."""
     calls = []
     with make_vector(Identity, SHORT, 3) as envs:
         seating = Seating(envs.spec, [mt.RandomAgent(), mt.RandomAgent()], 0, stack=True)

@@ -1,4 +1,4 @@
-"""Tests: exactly so many episodes, each environment its share, the same seeds, line-ups that rotate."""
+"""Tests: number of episodes, their distribution over environments, equal seeds, rotating line-ups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def seeds(run_seed, role, env, count):
     return [child_seed(run_seed, "episode", role, env, k) for k in range(count)]
 
 
-def test_exactly_the_episodes_asked_for_each_environment_its_share(auction):
+def test_number_of_episodes_is_exact_and_distributed_over_environments(auction):
     """7 episodes in 3 environments: environment 0 plays 0, 3 and 6, environment 1 plays 1 and 4, 2 plays 2 and 5."""
     run = trainer(auction, num_test_envs=3, seed=5)
     result = run.test([bidding(0), bidding(4), bidding(2)], episodes=7)
@@ -47,7 +47,7 @@ def test_exactly_the_episodes_asked_for_each_environment_its_share(auction):
     assert len(run.test([bidding(0)] * 3).returns) == run.settings.episodes_per_test
 
 
-def test_every_test_is_played_on_the_same_seeds_and_never_on_those_of_training(auction):
+def test_tests_use_the_same_seeds_which_training_never_uses(auction):
     run = trainer(
         auction, num_test_envs=2, num_train_envs=2, seed=5, episodes_per_test=3, test_freq=4, episodes_per_train=11
     )
@@ -68,8 +68,8 @@ def test_every_test_is_played_on_the_same_seeds_and_never_on_those_of_training(a
 
 
 @pytest.mark.parametrize("make", [ppo, dqn])
-def test_testing_moves_no_training_stream(make):
-    """More tests, longer ones, in more environments: the same weights and episodes, bit for bit."""
+def test_tests_do_not_advance_training_streams(make):
+    """With more and longer tests in more environments, weights and training episodes are the same, bit for bit."""
     results, states = [], []
     more: dict[str, Any] = {"test_freq": 3, "episodes_per_test": 7, "num_test_envs": 5}
     for often in ({}, more):
@@ -82,7 +82,7 @@ def test_testing_moves_no_training_stream(make):
     assert tables(results[0])[1] == tables(results[1])[1]
 
 
-def test_a_random_agent_in_a_test_moves_nothing_either():
+def test_random_agent_in_a_test_does_not_advance_training_streams():
     results = []
     more: dict[str, Any] = {"test_freq": 3, "episodes_per_test": 7}
     for often in ({}, more):
@@ -97,7 +97,7 @@ ENDLESS = {"players": 2, "length": 10**6}
 KNOWING = [mt.FunctionAgent(lambda symbol: int(symbol))] * 2  # earns 1 a step in Identity
 
 
-def test_an_episode_without_end_is_cut_and_counts_with_its_return_so_far():
+def test_endless_episode_is_cut_and_counts_with_its_return():
     """2 environments, at most 7 env steps: 4 batch steps. Three episodes have not begun."""
     run = trainer(Identity, ENDLESS, max_test_steps=7)
     with pytest.warns(
@@ -112,8 +112,8 @@ def test_an_episode_without_end_is_cut_and_counts_with_its_return_so_far():
 
 
 @pytest.mark.filterwarnings("ignore:max_test_steps")
-def test_a_cut_leaves_out_what_has_not_begun_and_counts_environments_that_play(auction):
-    """7 episodes of 1 or 2 steps in 3 environments, cut everywhere: held against a count by hand."""
+def test_cut_test_omits_episodes_that_have_not_begun(auction):
+    """7 episodes of 1 or 2 steps in 3 environments, cut at every step, compared with a simple count."""
     own = [seeds(5, "test", e, 3) for e in range(3)]
     lengths = [1 + own[j % 3][j // 3] % 2 for j in range(7)]
     begins = [sum(lengths[j % 3 : j : 3]) for j in range(7)]
@@ -128,14 +128,14 @@ def test_a_cut_leaves_out_what_has_not_begun_and_counts_environments_that_play(a
     assert len(begun) == 7 and not result.num_unfinished
 
 
-def test_a_limit_that_is_just_reached_cuts_nothing():
+def test_limit_that_is_reached_exactly_does_not_cut():
     result = trainer(max_test_steps=15, num_test_envs=3).test(KNOWING, episodes=5)
     assert (result.lengths.tolist(), result.num_unfinished) == ([3] * 5, 0)
     assert trainer(max_test_steps=None).settings.max_test_steps is None
     assert trainer().settings.max_test_steps == 100_000
 
 
-def test_env_steps_of_a_test_are_those_of_environments_that_still_play():
+def test_env_steps_of_a_test_exclude_idle_environments():
     """4 episodes of 3 steps in 3 environments: the first plays two, the others one."""
     seen = []
 
@@ -148,7 +148,7 @@ def test_env_steps_of_a_test_are_those_of_environments_that_still_play():
     assert seen == [(0, 4, 3), (0, 4, 6), (3, 4, 9), (3, 4, 10), (3, 4, 11), (4, 4, 12)] * 2
 
 
-def test_a_run_whose_tests_are_cut_warns_once_and_counts():
+def test_run_with_cut_tests_warns_once():
     made = trainer(Identity, ENDLESS, max_test_steps=7, test_freq=None, test_freq_steps=9, steps_per_train=18)
     with pytest.warns(UserWarning, match="max_test_steps=7 cut a test of 2 episodes: 2 were running") as told:
         history = made.train(ppo(), [1, 1], plot=False)["history"]
@@ -160,7 +160,7 @@ def test_a_run_whose_tests_are_cut_warns_once_and_counts():
 # Line-ups -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_line_up_moves_on_one_seat_an_episode(auction):
+def test_line_up_rotates_by_one_seat_per_episode(auction):
     """Entries A, B and C; in episode j entry i sits in seat (i + j) mod 3. Columns stay with the entries.
 
     A bids the place it sees, so the seats can be read from the result: it wins only against 1 and 0 from place 2.
@@ -185,7 +185,7 @@ def test_a_line_up_moves_on_one_seat_an_episode(auction):
     assert len(result.in_seat(1, "bidder_0").returns) == 2  # episodes 2 and 5
 
 
-def test_entries_move_only_among_seats_of_equal_spaces():
+def test_line_up_rotates_among_seats_of_equal_spaces():
     """Crowd's seats are red, blue, red: blue's entry stays."""
     results = []
 
@@ -200,7 +200,7 @@ def test_entries_move_only_among_seats_of_equal_spaces():
     assert results[0].seats.tolist() == [[0, 1, 2], [2, 1, 0], [0, 1, 2], [2, 1, 0]]
 
 
-def test_the_default_metric_of_a_line_up_is_that_of_the_agents_that_learn(auction):
+def test_default_metric_of_a_line_up(auction):
     agents = ppo(auction)
     run = trainer(auction, episodes_per_test=6, steps_per_train=3)
     stats = run.train(agents, [1, 0, 0], plot=False, test_agents=[bidding(4), agents[0], agents[1]])[
@@ -211,7 +211,7 @@ def test_the_default_metric_of_a_line_up_is_that_of_the_agents_that_learn(auctio
     assert stats[0] >= -lengths.mean()
 
 
-def test_a_line_up_rotates_in_a_turn_based_game_and_plays_legal_moves():
+def test_line_up_rotates_in_a_turn_based_game():
     agents = ppo(Relay)
     run = trainer(Relay, episodes_per_test=5, steps_per_train=6)
     result = run.train(
@@ -220,7 +220,7 @@ def test_a_line_up_rotates_in_a_turn_based_game_and_plays_legal_moves():
     assert len(result["reward_metric_stats"]) == 2
 
 
-def test_a_wrong_line_up_is_an_error_before_training():
+def test_invalid_line_up_is_an_error_before_training():
     with pytest.raises(AgentError, match="2 players"):
         trainer().train(ppo(), [1, 1], plot=False, test_agents=[mt.RandomAgent()])
 
@@ -254,12 +254,12 @@ def test_the_interval_is_a_bootstrap_over_episodes():
     assert bootstrap(np.array([1.0])) == (float("-inf"), float("inf"))
 
 
-def test_a_test_needs_an_episode():
+def test_number_of_episodes_must_be_positive():
     with pytest.raises(ConfigError, match="episodes must be at least 1, got 0"):
         trainer().test(ppo(), episodes=0)
 
 
-def test_testing_agents_alone_changes_nothing():
+def test_trainer_test_does_not_change_agents():
     agents = ppo()
     before = weights(agents), [agent.learner_.export(agent.row).info for agent in agents]
     run = trainer(Identity)

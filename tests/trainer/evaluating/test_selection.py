@@ -1,4 +1,4 @@
-"""Which returns a test is judged by, which test is the best, and what is said where the metric cannot move."""
+"""The returns that count for the metric, the best test, and the warning about a constant metric."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def returns(*rows):
     return np.array(rows, float)
 
 
-def test_the_default_metric_is_the_mean_over_the_seats_that_learn():
+def test_default_metric_is_the_mean_over_learning_seats():
     selected = selection().add(returns([1, 2, 30], [3, 4, 50]), mask(1, 1, 0))
     assert (selected.metric, selected.judged) == (2.5, ("a", "b"))
     assert selected.interval[0] >= 1.5
@@ -40,15 +40,15 @@ def test_the_default_metric_is_the_mean_over_the_seats_that_learn():
     assert selection().add(returns([1, 2, 30]), mask(0, 0, 1)).metric == 30
 
 
-def test_in_a_line_up_the_columns_of_agents_that_learn_count():
-    """b learns and plays the first and third entry; where no entry learns, all count."""
+def test_default_metric_of_a_line_up_uses_columns_of_learning_agents():
+    """b learns and plays the first and third entry; if no entry learns, all columns count."""
     line_up = [AGENTS[1], mt.RandomAgent(), AGENTS[1]]
     assert selection(line_up=line_up).add(returns([1, 20, 3]), mask(0, 1, 1)).judged == ("a", "c")
     assert selection(line_up=line_up).add(returns([1, 20, 3]), mask(0, 1, 1)).metric == 2
     assert selection(line_up=line_up).add(returns([1, 20, 3]), mask(1, 0, 1)).metric == 8
 
 
-def test_a_metric_of_the_users_own_is_given_all_columns_and_compared_across_masks():
+def test_reward_metric_receives_all_columns_and_is_compared_across_masks():
     made = selection(lambda rewards: rewards.sum())
     first, second = (made.add(returns([1, 2, value]), learning) for value, learning in
                      ((3, mask(1, 0, 0)), (2, mask(0, 1, 1))))  # fmt: skip
@@ -62,18 +62,18 @@ def bests(made, values, learning=(1, 1, 1)):
     return [made.add(returns([value] * 3), mask(*learning)).best for value in values]
 
 
-def test_the_best_is_higher_than_all_before():
+def test_best_metric_exceeds_all_previous_ones():
     assert bests(selection(), [1, 3, 2, 3, 4]) == [True, True, False, False, True]
     assert bests(selection(), [1, 0, 1, 2]) == [True, False, False, True]
 
 
-def test_until_the_metric_has_moved_the_last_test_is_the_best():
+def test_last_test_is_the_best_while_the_metric_is_constant():
     assert bests(selection(), [1, 1, 1, 2, 2]) == [True, True, True, True, False]
     assert bests(selection(), [1, 1, 0, 1]) == [True, True, False, False]
     assert bests(selection(lambda rewards: rewards.max()), [-math.inf, -math.inf, 0, 0]) == [True, True, True, False]
 
 
-def test_rounding_is_no_movement():
+def test_rounding_does_not_count_as_a_change_of_the_metric():
     """Sums of float32 rewards of 0.3, -0.1 and -0.2 are not quite 0, and not the same in every test."""
     made = selection()
     with warnings.catch_warnings(record=True) as caught:
@@ -85,7 +85,7 @@ def test_rounding_is_no_movement():
     assert not made.add(returns([0.3, -0.1, -0.1999]), mask(1, 1, 1)).best
 
 
-def test_other_seats_start_the_comparison_anew():
+def test_other_learning_seats_restart_the_comparison():
     made = selection()
     assert bests(made, [5, 4], (1, 0, 0)) == [True, False]
     assert bests(made, [1, 0, 1, 2], (0, 1, 0)) == [True, False, False, True]
@@ -102,14 +102,14 @@ def test_other_seats_start_the_comparison_anew():
         ([[1, -1, 0], [1, 1, 1]], (1, 1, 1), False),
     ],
 )
-def test_whether_the_metric_can_move_is_told_by_the_returns(rows, learning, warned):
+def test_warning_for_returns_that_sum_to_zero(rows, learning, warned):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         selection().add(returns(*rows), mask(*learning))
     assert ["test_agents=[agent, RandomAgent()]" in str(warning.message) for warning in caught] == [True] * warned
 
 
-def test_a_judge_goes_on_from_its_state():
+def test_selection_continues_from_its_state():
     one = selection()
     bests(one, [1, 1], (1, 1, 0))
     other = selection()
@@ -128,7 +128,7 @@ def test_a_judge_goes_on_from_its_state():
         ("best", np.zeros(1)), ("best", np.zeros((), np.float32)),
     ],
 )  # fmt: skip
-def test_a_state_of_other_types_is_refused(name, value):
+def test_state_with_wrong_types_is_refused(name, value):
     state = selection().state()
     held = State({**state.info}, {**state.arrays})
     (held.info if name in held.info else held.arrays)[name] = value
@@ -139,8 +139,8 @@ def test_a_state_of_other_types_is_refused(name, value):
 # In a run -------------------------------------------------------------------------------------------------------------
 
 
-def test_one_learner_in_a_zero_sum_game_is_judged_by_its_own_returns():
-    """The mean over both is 0 in every test, and `best` would be the agents before training. The learner bids 2."""
+def test_metric_of_one_learner_in_a_zero_sum_game():
+    """The mean over both players is 0 in every test, so `best` would hold the untrained agents. The learner bids 2."""
     bids: list[int] = [0, 4, 4, 0]
     saved: list[int] = []
     others = mt.FunctionAgent(lambda observation: bids[0])
@@ -153,7 +153,7 @@ def test_one_learner_in_a_zero_sum_game_is_judged_by_its_own_returns():
     assert saved == [0]
 
 
-def test_self_play_warns_at_the_first_test_and_best_is_the_last_tested():
+def test_self_play_warns_and_best_is_the_last_test():
     agents = ppo(Auction, TWO, share=True, learning_rate=0.1)
     saved: list[int] = []
     events: list[tuple[int, bool]] = []
@@ -176,7 +176,7 @@ def test_self_play_warns_at_the_first_test_and_best_is_the_last_tested():
     assert all((kept[name] == last[name]).all() for name in kept if name.startswith("net/"))
 
 
-def test_masks_that_change_start_anew_and_are_in_the_table():
+def test_changed_masks_restart_the_comparison_and_appear_in_the_table():
     """Tests at 0, 3, 6 and 9 episodes; the mask changes after the second batch step, before 3 have ended."""
 
     def change(moment):
@@ -189,8 +189,8 @@ def test_masks_that_change_start_anew_and_are_in_the_table():
     assert history["best"].tolist()[:2] == [True, True]
 
 
-def test_a_mask_that_counts_from_the_next_step_on_judges_the_next_test():
-    """It is set in the very batch step after which a test is played: those who have learned are judged."""
+def test_mask_set_before_a_test_applies_to_the_next_test():
+    """It is set in the batch step before a test: the metric uses the seats that have learned."""
 
     def change(moment):
         moment.trainer.learning_mask = [0, 1]
@@ -200,8 +200,8 @@ def test_a_mask_that_counts_from_the_next_step_on_judges_the_next_test():
     assert history["judged"].tolist() == ["player_0", "player_0", "player_1"]
 
 
-def test_a_resumed_run_compares_with_the_best_before_it():
-    """Metrics 1, 1, 2 | 1.5, 2.5: the last but one is no best, for the run has moved before it was stopped."""
+def test_resumed_run_compares_with_earlier_tests():
+    """Metrics 1, 1, 2 | 1.5, 2.5: the last but one is not the best, because the metric changed before the interrupt."""
     metrics = [1.0, 1.0, 2.0, 1.5, 2.5]
 
     def train(steps, ahead, run_dir, **more):
@@ -216,6 +216,6 @@ def test_a_resumed_run_compares_with_the_best_before_it():
     assert whole["judged"].tolist() == resumed["judged"].tolist()
 
 
-def test_a_metric_that_is_no_number_names_the_default():
+def test_error_of_reward_metric_names_the_default():
     with pytest.raises(ConfigError, match="The default is their mean over the players that learn"):
         selection(lambda rewards: None).add(returns([1, 2, 3]), mask(1, 1, 1))

@@ -1,4 +1,4 @@
-"""Faults in training and in tests: what is learned from, what is counted, what is told, and that runs repeat."""
+"""Faults in training and in tests: learned rows, counts, reports and reproducibility."""
 
 import json
 import logging
@@ -31,7 +31,7 @@ def flaky(fault="raise", at=3, every=3, **settings):
 
 
 class Lengths(mt.Callback):
-    """Adds up the env steps of finished episodes, and notes their numbers."""
+    """Adds up the env steps of finished episodes, and records their numbers."""
 
     def __init__(self):
         self.steps, self.numbers = 0, []
@@ -43,7 +43,7 @@ class Lengths(mt.Callback):
 
 
 @pytest.mark.parametrize(("fault", "at"), [("raise", 3), ("nan", 10), ("raise", 0), ("nan", 5)])
-def test_env_steps_are_those_of_whole_episodes_and_dropped_ones_and_running_ones(fault, at):
+def test_env_steps_include_finished_dropped_and_running_episodes(fault, at):
     seen = Lengths()
     run = flaky(fault, at, callbacks=[seen], steps_per_train=300)
     result = run.train([mt.RandomAgent(), ppo(Flaky)[1]], [0, 1], plot=False)
@@ -63,7 +63,7 @@ def test_env_steps_are_those_of_whole_episodes_and_dropped_ones_and_running_ones
         assert sorted(numbers)[: len(numbers) - 1] == list(range(len(numbers) - 1))
 
 
-def test_the_table_of_faults_says_where_and_when(tmp_path):
+def test_fault_table_has_place_and_time(tmp_path):
     result = flaky(every=2, steps_per_train=120, run_dir=tmp_path / "run").train(ppo(Flaky), [1, 1], plot=False)
     told = result["faults"]
     assert list(told.columns) == list(COLUMNS) and len(told) == result["num_faults"] > 4
@@ -79,7 +79,7 @@ def test_the_table_of_faults_says_where_and_when(tmp_path):
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "run" / "faults.parquet"), told)
 
 
-def test_a_run_without_faults_has_an_empty_table_and_no_file(tmp_path):
+def test_run_without_faults_has_an_empty_table_and_no_file(tmp_path):
     result = flaky("", steps_per_train=60, run_dir=tmp_path / "run").train(ppo(Flaky), [1, 1], plot=False)
     assert len(result["faults"]) == result["num_faults"] == result["num_dropped_steps"] == 0
     assert not (tmp_path / "run" / "faults.parquet").exists()
@@ -88,7 +88,7 @@ def test_a_run_without_faults_has_an_empty_table_and_no_file(tmp_path):
 # What is learned from
 
 
-def test_the_decision_that_ran_into_a_fault_is_never_learned_from_and_those_before_are():
+def test_decision_before_a_fault_is_not_learned_from():
     """An observation is t/10, the reward is 1, and the fault comes with step 3: the decision at 0.2 has no outcome."""
     student = Student(lambda seen: 0)
     run = flaky(every=2, update_freq=3, steps_per_train=300)
@@ -104,7 +104,7 @@ def test_the_decision_that_ran_into_a_fault_is_never_learned_from_and_those_befo
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
-def test_runs_with_faults_repeat_wherever_the_environments_are(algorithm):
+def test_runs_with_faults_are_reproducible_with_any_workers(algorithm):
     made = []
     for place in ({}, {}, {"vector": "subproc", "num_workers": 2}):
         own: Any = {"epochs": 1, "minibatches": 2} if algorithm == "ppo" else {"learning_starts": 0, "n_step": 3}
@@ -122,14 +122,14 @@ def test_runs_with_faults_repeat_wherever_the_environments_are(algorithm):
 # Tests
 
 
-def test_a_test_counts_whole_episodes_only():
+def test_tests_count_finished_episodes_only():
     run = flaky(every=2)
     result = run.test([mt.RandomAgent(), mt.RandomAgent()], episodes=9)
     assert result.lengths.tolist() == [10] * 9 and (result.returns == 10).all()
 
 
-def test_a_test_episode_that_faults_is_played_anew_in_its_own_place():
-    """By turns the line-up moves on by one seat an episode: each sits everywhere as often as without faults."""
+def test_test_episode_with_a_fault_is_replayed_with_the_same_line_up():
+    """The line-up rotates by one seat per episode: each entry occupies each seat as often as without faults."""
     run, faults = flaky(every=2), list[Fault]()
     with run.setup.vector_env(2, "test") as envs:
         from marltrain.trainer.evaluating.evaluation import Evaluation
@@ -144,8 +144,8 @@ def test_a_test_episode_that_faults_is_played_anew_in_its_own_place():
     assert result.lengths.tolist() == [10] * 8
 
 
-def test_faults_in_tests_are_told_and_drop_no_training_steps():
-    """The very first test episode raises in step 3; training has no flaw in 30 steps."""
+def test_faults_in_tests_are_recorded_and_drop_no_training_steps():
+    """The first test episode raises in step 3; training has no fault in 30 steps."""
     run = flaky(every=5, steps_per_train=30, seed=_calm_seed())
     result = run.train(ppo(Flaky), [1, 1], plot=False)
     assert result["num_dropped_steps"] == 0 and set(result["faults"]["role"]) == {"test"}
@@ -162,7 +162,7 @@ def _calm_seed() -> int:
 # When it is too much
 
 
-def test_too_many_faults_stop_training_with_the_whole_story_and_a_table(tmp_path):
+def test_too_many_faults_end_training_with_a_full_report_and_a_table(tmp_path):
     calls: list = []
     run = flaky(every=1, at=2, max_env_restarts=7, run_dir=tmp_path / "run", num_test_envs=1, episodes_per_test=1,
                 callbacks=[Recorder(calls, ["on_train_end"])])  # fmt: skip
@@ -173,7 +173,7 @@ def test_too_many_faults_stop_training_with_the_whole_story_and_a_table(tmp_path
     assert run.run.faults.frame["role"].tolist() == ["test"] * 8 and len(calls) == 1
 
 
-def test_by_default_code_that_has_never_worked_is_an_error():
+def test_fault_before_the_first_finished_episode_is_an_error_by_default():
     with pytest.raises(EnvError, match=r"episode 0 .*step 3: ZeroDivisionError"):
         trainer(Broken, {"fault": "raise", "at": 3}, steps_per_train=60).train(ppo(Broken), [1, 1], plot=False)
     later = trainer(Broken, {"fault": "raise", "at": 3, "episode": 2}, steps_per_train=75, num_train_envs=1,
@@ -197,7 +197,7 @@ def test_wrong_settings_are_refused_before_anything_runs(settings, message):
         trainer(Identity, **settings)
 
 
-def test_a_native_game_takes_no_timeout():
+def test_native_games_refuse_env_timeout():
     with pytest.raises(ConfigError, match="env_timeout=2 has no meaning for a native game"):
         trainer("marltrain/CartPole-v1", {}, vector="subproc", env_timeout=2.0)
 
@@ -208,7 +208,7 @@ def test_a_native_game_takes_no_timeout():
 @pytest.mark.parametrize(
     "places", [({}, {"max_env_restarts": 300}), ({"vector": "subproc", "num_workers": 2, "env_timeout": 9.0}, {})]
 )
-def test_a_run_with_faults_equals_its_two_halves(places, tmp_path):
+def test_resumed_run_with_faults_equals_an_uninterrupted_run(places, tmp_path):
     def train(folder, steps, place, resume=None):
         run = flaky("raise", 4, test_freq=5, steps_per_train=steps, callbacks=[mt.Checkpoint(every_steps=1000)],
                     run_dir=None if resume else folder, **place)  # fmt: skip
@@ -227,7 +227,7 @@ def test_a_run_with_faults_equals_its_two_halves(places, tmp_path):
 
 
 class Turned(Flaky):
-    """Raises in the second step of some episodes, from some moment on."""
+    """Raises in the second step of some episodes, after a certain time."""
 
     turned: frozenset[int] = frozenset()
 
@@ -235,7 +235,7 @@ class Turned(Flaky):
         return fault == "raise" and self.t == 2 and self.seed in self.turned
 
 
-def test_the_steps_of_episodes_that_cannot_be_played_again_are_dropped(tmp_path, monkeypatch):
+def test_steps_of_episodes_that_cannot_be_replayed_are_dropped(tmp_path, monkeypatch):
     def train(steps, **where):
         run = trainer(Turned, {}, callbacks=[mt.Checkpoint(every_steps=1000)], steps_per_train=steps, **SURVIVING,
                       run_dir=None if "resume" in where else tmp_path / "run")  # fmt: skip
@@ -251,7 +251,7 @@ def test_the_steps_of_episodes_that_cannot_be_played_again_are_dropped(tmp_path,
     assert result["num_dropped_steps"] == 10 + 2 + 2 and result["num_faults"] == 2
 
 
-def test_the_table_goes_on_in_a_resumed_run(tmp_path):
+def test_fault_table_continues_in_a_resumed_run(tmp_path):
     fault = Fault("exception", 0, 1, 2, 3, "it broke", "line 3", (0,))
     table, other = FaultTable(tmp_path), FaultTable(tmp_path)
     table.add([fault, fault], role="train", env_steps=4, seconds=0.5)
@@ -268,7 +268,7 @@ def test_the_table_goes_on_in_a_resumed_run(tmp_path):
 # The command line
 
 
-def test_the_command_line_tells_of_faults(capsys, caplog, monkeypatch):
+def test_command_line_reports_faults(capsys, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("marltrain"), "propagate", True)
     words = ["train", "tests.faulty_toys:Flaky", "--algo", "ppo", "--steps-per-train", "120", "--num-train-envs", "3",
              "--episodes-per-test", "2", "--no-progress", "--on-fault", "restart", "--max-env-restarts", "99",
@@ -314,8 +314,8 @@ class Foul(Identity):
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_no_text_of_an_error_ends_a_run_that_survives_it(error, tmp_path):
-    """It is told short and clean, in the table, in checkpoints and where the run ends for too many."""
+def test_any_error_text_is_recorded_without_ending_the_run(error, tmp_path):
+    """The text is shortened and cleaned in the table, in checkpoints and in the final error."""
     args = {"error": error, "players": 2, "length": 3}
     made = trainer(Foul, args, **SURVIVING, steps_per_train=24, callbacks=[mt.Checkpoint(every_steps=12)])
     result = made.train(ppo(), [1, 1], plot=False)

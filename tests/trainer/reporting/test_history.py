@@ -16,7 +16,7 @@ def add_test(history, metric, **changed):
     history.add_test(**{**row, **changed}, metric=metric, returns=np.array([1.0, 2.0]))
 
 
-def test_means_are_of_what_came_since():
+def test_means_cover_the_values_since_the_last_take():
     means = Means()
     means.add({"a": {"loss": 1.0, "kl": 4.0}, "b": {"loss": 10.0}})
     means.add({"a": {"loss": 2.0, "kl": math.nan}})
@@ -25,8 +25,8 @@ def test_means_are_of_what_came_since():
 
 
 @pytest.mark.parametrize("gone", [None, (2, 0, 1)], ids=["all there", "a nan"])
-def test_rows_of_means_are_summed_as_one_after_another(gone):
-    """Seven rows of two metrics of three agents, after one that came alone: equal in every bit."""
+def test_add_rows_equals_adding_row_after_row(gone):
+    """Seven rows of two metrics of three agents, after a single one: bit-identical sums."""
     values = np.random.default_rng(0).normal(size=(7, 2, 3)) * 10.0 ** np.arange(-3, 4)[:, None, None]
     if gone is not None:
         values[gone] = np.nan
@@ -44,7 +44,7 @@ def test_rows_of_means_are_summed_as_one_after_another(gone):
         assert len(made) == 6
 
 
-def test_means_of_several_values_count_as_these():
+def test_means_are_weighted_by_their_number_of_values():
     means = Means()
     means.add({"a": {"loss": 2.0}}, 3)
     means.add({"a": {"loss": 4.0}})
@@ -89,7 +89,7 @@ def test_the_table_of_episodes(tmp_path):
     assert episodes.iloc[1].tolist() == [1, 0, 35, 9, 0.75, 3.0, 4.0]
 
 
-def test_tables_that_are_given_out_are_copies(tmp_path):
+def test_returned_tables_are_copies(tmp_path):
     history = History(["x", "y"], tmp_path)
     history.add_episodes(
         envs=np.array([0]), env_steps=1, lengths=np.array([1]), seconds=0.0, returns=np.zeros(2)[:, None]
@@ -108,7 +108,7 @@ def test_empty_tables_have_their_columns(tmp_path):
     assert "return/x" in pd.read_parquet(tmp_path / EPISODES_FILE).columns
 
 
-def test_files_are_what_is_in_memory(tmp_path):
+def test_parquet_files_equal_the_tables_in_memory(tmp_path):
     history = History(["x", "y"], tmp_path)
     history.add_update({"x": {"loss/total": 1.0}})
     add_test(history, 1.0)
@@ -121,7 +121,7 @@ def test_files_are_what_is_in_memory(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_files_are_rewritten_rarely_unless_asked(tmp_path):
+def test_files_are_rewritten_rarely_unless_forced(tmp_path):
     history = History(["x", "y"], tmp_path)
     for _ in range(20):
         add_test(history, 1.0)
@@ -131,7 +131,7 @@ def test_files_are_rewritten_rarely_unless_asked(tmp_path):
     assert len(pd.read_parquet(tmp_path / TESTS_FILE)) == 20
 
 
-def test_a_long_table_of_episodes_is_on_disk_and_whole_in_its_file(tmp_path, monkeypatch):
+def test_long_table_of_episodes_is_stored_on_disk_and_written_completely(tmp_path, monkeypatch):
     monkeypatch.setattr("marltrain.trainer.reporting.history.HELD", 500)  # a row of two players is 48 bytes: 11 rows
     history = History(["x", "y"], tmp_path)
     for i in range(30):
@@ -149,7 +149,7 @@ def test_a_long_table_of_episodes_is_on_disk_and_whole_in_its_file(tmp_path, mon
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / EPISODES_FILE), history.episodes)
 
 
-def test_going_on_from_a_state(tmp_path, monkeypatch):
+def test_history_continues_from_a_state(tmp_path, monkeypatch):
     monkeypatch.setattr("marltrain.trainer.reporting.history.HELD", 500)
     history = History(["x", "y"], tmp_path)
     for i in range(30):
@@ -174,7 +174,7 @@ def test_going_on_from_a_state(tmp_path, monkeypatch):
     assert again.tests["x/loss/total"].tolist() == [1.0, 4.0]
 
 
-def test_a_resumed_run_has_all_its_episodes(monkeypatch):
+def test_resumed_run_has_all_episodes(monkeypatch):
     """Identity's episodes are 3 steps long: of 3 environments, 200 env steps end 66; a part on disk is 10 rows."""
     monkeypatch.setattr("marltrain.trainer.reporting.history.HELD", 480)
 

@@ -45,13 +45,13 @@ def written(folder, *, config=None, **kind):
 
 
 def pixels(path, color):
-    """How many pixels of the picture are of a colour."""
+    """Return the number of pixels of a colour."""
     wanted = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     return int((np.abs(matplotlib.image.imread(path)[..., :3] - wanted).max(-1) < 0.02).sum())
 
 
 def drawn(path):
-    """Whether the first colour is anywhere in the picture."""
+    """Return whether the image contains the first colour."""
     return pixels(path, COLORS[0]) > 0
 
 
@@ -59,20 +59,20 @@ def drawn(path):
     "kind",
     [{}, {"tests": 1, "episodes": 1}, {"losses": False}, {"tests": 3, "episodes": 0}, {"tests": 40, "episodes": 3000}],
 )
-def test_a_run_is_drawn(tmp_path, kind):
+def test_plot_of_a_run(tmp_path, kind):
     made = history(tmp_path, **kind)
     draw_run(made.tests, made.episodes, tmp_path / "metrics.png", title="a run")
     assert drawn(tmp_path / "metrics.png")
 
 
-def test_a_run_without_anything_is_drawn_empty(tmp_path):
+def test_plot_of_an_empty_run(tmp_path):
     made = History(["left"], tmp_path)
     draw_run(made.tests, made.episodes, tmp_path / "metrics.png")
     assert not drawn(tmp_path / "metrics.png")
 
 
-def test_no_window_and_nothing_shared(tmp_path):
-    """Pyplot keeps every figure it made; none of ours is there."""
+def test_plots_do_not_use_pyplot(tmp_path):
+    """Pyplot keeps all figures that it creates; the plots are not among them."""
     import matplotlib.pyplot as plt
 
     made = history(tmp_path)
@@ -80,7 +80,7 @@ def test_no_window_and_nothing_shared(tmp_path):
     assert plt.get_fignums() == []
 
 
-def test_unknown_intervals_are_drawn_as_none(tmp_path):
+def test_infinite_intervals_are_not_drawn(tmp_path):
     made = History(["left"], tmp_path)
     for i in range(3):
         made.add_test(episodes=i, env_steps=i, updates=0, gradient_steps=0, seconds=0.0, metric=1.0,
@@ -92,7 +92,7 @@ def test_unknown_intervals_are_drawn_as_none(tmp_path):
     assert shown > pixels(tmp_path / "metrics.png", INK) + 500  # the curve itself, beside what is written in ink
 
 
-def test_another_kind_of_picture_is_an_error(tmp_path):
+def test_unknown_image_format_is_an_error(tmp_path):
     made = history(tmp_path / "run")
     with pytest.raises(ConfigError, match=r"must end in one of .*png"):
         draw_run(made.tests, made.episodes, tmp_path / "metrics.pmg")
@@ -100,13 +100,13 @@ def test_another_kind_of_picture_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("x", ["steps", "episodes", "time"])
-def test_runs_are_drawn(tmp_path, x):
+def test_plot_of_several_runs(tmp_path, x):
     folders = [written(tmp_path / f"run-{i}", shift=i) for i in range(3)]
     assert plot_runs(folders, x=x, smooth=2, out=tmp_path / "runs.png") == tmp_path / "runs.png"
     assert drawn(tmp_path / "runs.png")
 
 
-def test_smoothing_is_a_mean_of_tests(tmp_path):
+def test_smooth_averages_tests(tmp_path):
     folder = written(tmp_path / "run")
     assert _read(folder, "env_steps", 1).middle.tolist() == [0, 1, 2, 3, 4]
     assert _read(folder, "env_steps", 2).middle.tolist() == [0, 0.5, 1.5, 2.5, 3.5]
@@ -114,7 +114,7 @@ def test_smoothing_is_a_mean_of_tests(tmp_path):
     assert _read(folder, "seconds", 3).low.tolist() == [-0.5, 0, 0.5, 1.5, 2.5]
 
 
-def test_the_mean_of_runs_is_where_all_are_known(tmp_path):
+def test_mean_of_runs_covers_their_common_range(tmp_path):
     """Runs tested at 0, 10, .., 40 and at 0, 15, 30: x = 0, 10, 15, 20, 30; the second's metric is x / 15 + 1."""
     curves = [
         _read(written(tmp_path / "a"), "env_steps", 1),
@@ -129,7 +129,7 @@ def test_the_mean_of_runs_is_where_all_are_known(tmp_path):
     np.testing.assert_allclose(merged.high, np.maximum(first, second))
 
 
-def test_runs_without_a_common_stretch_have_no_mean(tmp_path):
+def test_runs_without_a_common_range_have_no_mean(tmp_path):
     late = written(tmp_path / "run-2")
     import pandas as pd
 
@@ -155,7 +155,7 @@ def test_wrong_arguments(tmp_path, changed, said):
         plot_runs(**{**given, **changed})
 
 
-def test_a_folder_that_is_no_run_is_named(tmp_path):
+def test_folder_without_a_run_is_named_in_the_error(tmp_path):
     with pytest.raises(SaveError, match=r"is not a run's folder: history\.parquet is not there, nor in the folders"):
         plot_runs([tmp_path])
     (tmp_path / TESTS_FILE).write_text("no table")
@@ -166,7 +166,7 @@ def test_a_folder_that_is_no_run_is_named(tmp_path):
 
 
 def lines(draw, made):
-    """The curves of one panel: label -> (colour, kind of line, marker)."""
+    """The curves of one panel: label -> (colour, line style, marker)."""
     ax = _figure(4, 3).subplots()
     draw(ax, made.tests, made.episodes)
     return {str(line.get_label()): (line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}
@@ -183,7 +183,7 @@ def players(tmp_path, names, learns, episodes=1):
     return made
 
 
-def test_a_player_has_one_colour_in_all_panels(tmp_path):
+def test_player_has_the_same_colour_in_all_panels(tmp_path):
     """Only the second and third learn: their losses have the colours of their returns."""
     made = players(tmp_path, ["a", "b", "c+d", "d"], ["b", "c+d", "d"])
     returns, losses = lines(_returns, made), lines(_losses, made)
@@ -194,13 +194,13 @@ def test_a_player_has_one_colour_in_all_panels(tmp_path):
     assert shared["b+c"][0] == returns["b"][0]
 
 
-def test_more_players_than_colours_are_told_apart(tmp_path):
+def test_line_styles_distinguish_players_beyond_the_colours(tmp_path):
     returns = lines(_returns, players(tmp_path, [f"p{i}" for i in range(20)], []))
     assert len({look[:2] for look in returns.values()}) == 20
 
 
 @pytest.mark.parametrize(("episodes", "marker"), [(1, "o"), (30, "o"), (3000, "None")])
-def test_single_points_are_seen(tmp_path, episodes, marker):
+def test_single_points_have_markers(tmp_path, episodes, marker):
     made = players(tmp_path, ["a"], ["a"], episodes)
     assert lines(_returns, made)["a"][2] == marker
     assert lines(_losses, made)["a"][2] == "o"
@@ -212,7 +212,7 @@ def named(ax):
     return [text.get_text() for text in legend.get_texts()]
 
 
-def test_a_legend_names_what_is_drawn(tmp_path):
+def test_legend_names_the_curves(tmp_path):
     made = players(tmp_path, ["a", "b"], ["a", "b"])
     made.add_update({"b": {"loss/total": 2.0}})
     tests = made.tests.assign(**{"a/loss/total": np.nan})

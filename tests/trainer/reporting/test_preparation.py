@@ -1,4 +1,4 @@
-"""A bar for what takes long: how many agents are made."""
+"""The progress bar of slow preparations, such as making agents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from marltrain.trainer.reporting import preparation
 from tests.toys import Identity
 
 
-def test_making_agents_shows_a_bar_where_it_takes_long(monkeypatch, capsys):
+def test_make_agents_shows_a_bar_if_it_takes_long(monkeypatch, capsys):
     made = mt.make_agents("random", Identity, env_args={"players": 3}, seed=0)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(preparation, "PATIENCE", -1.0)
@@ -21,7 +21,7 @@ def test_making_agents_shows_a_bar_where_it_takes_long(monkeypatch, capsys):
     assert "0/3" in shown
 
 
-def test_what_is_left_is_shown_from_then_on(monkeypatch, capsys):
+def test_bar_shows_the_remaining_items(monkeypatch, capsys):
     seen = []
     for item in preparation.shown_if_slow("abcd", "spelling"):
         seen.append(item)
@@ -32,7 +32,7 @@ def test_what_is_left_is_shown_from_then_on(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), ValueError("I/O operation on closed file.")])
-def test_where_nobody_reads_the_bar_the_work_is_done(monkeypatch, error):
+def test_work_continues_when_the_reader_of_the_bar_is_gone(monkeypatch, error):
     class Gone(io.StringIO):
         def write(self, text):
             raise error

@@ -53,7 +53,7 @@ def at_once(monkeypatch):
 
 
 @pytest.mark.usefixtures("at_once")
-def test_elsewhere_than_in_a_terminal_it_is_lines():
+def test_progress_is_printed_as_lines_outside_a_terminal():
     file = io.StringIO()
     run(showing(env_steps=4000, file=file))
     assert file.getvalue().splitlines() == [
@@ -64,7 +64,7 @@ def test_elsewhere_than_in_a_terminal_it_is_lines():
 
 
 def lines(printer, episodes, seconds, *, file=None):
-    """The lines at 1,000 batch steps, in a terminal unless a file is given: each ends some episodes, and takes time."""
+    """The lines of 1,000 batch steps, by default in a terminal; each step ends some episodes and takes time."""
     file = Terminal() if file is None else file
     shown = showing(printer, file=file)
     shown.on_train_start(moment("on_train_start"))
@@ -73,7 +73,7 @@ def lines(printer, episodes, seconds, *, file=None):
     return file.getvalue().splitlines()
 
 
-def test_a_line_comes_every_so_many_episodes_or_seconds():
+def test_lines_are_printed_at_the_given_intervals():
     assert [line.split(",")[0] for line in lines(ProgressPrinter(every_episodes=700), 2, 0.0)] == [
         "700 episodes", "1"  # 1,400, and no more
     ]  # fmt: skip
@@ -93,19 +93,19 @@ def test_a_line_comes_every_so_many_episodes_or_seconds():
         ({"every_episode": 1}, "Did you mean 'every_episodes'"),
     ],
 )
-def test_a_printer_checks_its_arguments(given, message):
+def test_progress_printer_checks_its_arguments(given, message):
     with pytest.raises(ConfigError, match=message):
         ProgressPrinter(**given)
 
 
-def test_a_trainer_prints_as_it_is_told(capsys):
+def test_trainer_uses_the_given_progress_printer(capsys):
     run = trainer(steps_per_train=27, progress=ProgressPrinter(every_episodes=6))
     run.train(ppo(), [1, 1], plot=False)
     shown = [line.split(",")[0].strip() for line in capsys.readouterr().err.splitlines()]
     assert shown == ["67%  6 episodes", "100%  9 episodes", "training ended: steps_per_train"]
 
 
-def test_lines_are_rare():
+def test_lines_are_printed_at_most_every_30_seconds():
     file = io.StringIO()
     shown = showing(env_steps=4000, file=file)
     shown.on_train_start(moment("on_train_start"))
@@ -115,7 +115,7 @@ def test_lines_are_rare():
 
 
 @pytest.mark.usefixtures("at_once")
-def test_in_a_terminal_it_is_a_bar(monkeypatch):
+def test_progress_is_a_bar_in_a_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     file = Terminal()
     run(showing(episodes=10, file=file))
@@ -126,7 +126,7 @@ def test_in_a_terminal_it_is_a_bar(monkeypatch):
 
 
 def during_a_test(shown):
-    """The first test: it begins, and goes on to its third episode."""
+    """The first test, from its start to its third episode."""
     callbacks = CallbackList([shown])
     callbacks.call(moment("on_train_start"))
     callbacks.call(dataclasses.replace(moment("on_test_start"), data={"episodes": 50}))
@@ -139,7 +139,7 @@ def during_a_test(shown):
     callbacks.call(moment("on_train_end", reason="enough"))
 
 
-def test_a_terminal_shows_that_a_test_runs_before_its_first_step(monkeypatch):
+def test_bar_shows_a_running_test_before_its_first_step(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     file = Terminal()
     test = during_a_test(showing(file=file, env_steps=4000))
@@ -152,7 +152,7 @@ def test_a_terminal_shows_that_a_test_runs_before_its_first_step(monkeypatch):
 
 
 @pytest.mark.usefixtures("at_once")
-def test_lines_show_how_far_a_test_is():
+def test_lines_show_the_progress_of_a_test():
     file = io.StringIO()
     test = during_a_test(showing(file=file, env_steps=4000))
     next(test)
@@ -167,7 +167,7 @@ def test_lines_show_how_far_a_test_is():
 
 
 @pytest.mark.usefixtures("at_once")
-def test_the_bar_is_closed_after_an_early_end():
+def test_bar_is_closed_after_an_error():
     file = Terminal()
     shown = showing(file=file)
     shown.on_train_start(moment("on_train_start"))
@@ -189,19 +189,19 @@ def test_the_bar_is_closed_after_an_early_end():
     ],
 )
 @pytest.mark.usefixtures("at_once")
-def test_the_budget_nearest_to_its_end_counts(budgets, share):
+def test_progress_follows_the_budget_closest_to_its_end(budgets, share):
     file = io.StringIO()
     run(showing(**budgets, file=file))
     assert file.getvalue().splitlines()[-2].startswith(share)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (61, "1:01"), (3661, "1:01:01")])
-def test_the_clock(seconds, text):
+def test_duration_format(seconds, text):
     assert progress._clock(seconds) == text
 
 
 class Gone(Terminal):
-    """A terminal or a pipe whose reader is gone after a few writes."""
+    """A terminal or a pipe whose reader disappears after a few writes."""
 
     def __init__(self, terminal, writes, error):
         super().__init__()
@@ -220,7 +220,7 @@ class Gone(Terminal):
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("writes", [0, 1, 2])
-def test_nothing_is_shown_once_nobody_reads_it(terminal, writes):
+def test_display_stops_when_its_reader_is_gone(terminal, writes):
     file = Gone(terminal, writes, BrokenPipeError(32, "Broken pipe"))
     shown = showing(env_steps=4000, file=file)
     run(shown)
@@ -231,12 +231,12 @@ def test_nothing_is_shown_once_nobody_reads_it(terminal, writes):
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("writes", [0, 1, 2, 20])
-def test_a_file_that_is_closed_on_the_way_is_no_error(terminal, writes):
+def test_closed_output_file_is_not_an_error(terminal, writes):
     run(showing(env_steps=4000, file=Gone(terminal, writes, ValueError("I/O operation on closed file."))))
 
 
 @pytest.mark.usefixtures("at_once")
-def test_where_there_is_nothing_to_show_it_on_it_shows_nothing(monkeypatch):
+def test_no_display_without_stderr(monkeypatch):
     closed = io.StringIO()
     closed.close()
     run(showing(env_steps=4000, file=closed))
@@ -244,7 +244,7 @@ def test_where_there_is_nothing_to_show_it_on_it_shows_nothing(monkeypatch):
     run(showing(env_steps=4000))
 
 
-def test_a_run_whose_stderr_nobody_reads_ends_with_its_result(tmp_path):
+def test_run_continues_when_the_reader_of_stderr_is_gone(tmp_path):
     code = (
         "from marltrain.trainer.reporting import progress\nfrom tests.trainer.running import ppo, trainer\n"
         "progress.LINE_INTERVAL = 0.0\n"
@@ -261,8 +261,8 @@ def test_a_run_whose_stderr_nobody_reads_ends_with_its_result(tmp_path):
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_what_a_run_waits_for_is_announced_where_progress_is_wanted(capsys, monkeypatch, wanted):
-    """By `train` and `test` alike: an environment that compiles something shows who listens."""
+def test_long_compilations_are_announced_if_progress_is_enabled(capsys, monkeypatch, wanted):
+    """In `train` and in `test`; the environment starts a compilation."""
 
     class Compiling(Identity):
         def reset(self, seed=None, options=None):
@@ -279,7 +279,7 @@ def test_what_a_run_waits_for_is_announced_where_progress_is_wanted(capsys, monk
     assert ("compiling the game ..." in capsys.readouterr().err) == wanted
 
 
-def test_nothing_is_announced_once_nobody_reads(monkeypatch):
+def test_no_announcement_after_the_reader_is_gone(monkeypatch):
     class Closed(io.StringIO):
         def write(self, text):
             raise BrokenPipeError

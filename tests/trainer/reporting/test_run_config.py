@@ -11,7 +11,7 @@ from marltrain.trainer.reporting.run_config import processor
 from tests.trainer.running import ppo, trainer
 
 
-def test_a_run_tells_what_it_computed_with():
+def test_config_json_records_versions_and_hardware():
     model = torch.nn.Linear(3, 3)
     custom = mt.CustomAgent(model, lambda model, batch: model(batch.obs).mean(), torch.optim.SGD(model.parameters()))
     agents = [ppo(jit_compile=True, device="cpu")[0], custom]

@@ -25,7 +25,7 @@ def run_of(path, **told):
     return path
 
 
-def test_a_folder_of_runs_stands_for_the_runs_inside(tmp_path):
+def test_folder_of_runs_is_expanded_to_its_runs(tmp_path):
     runs = [run_of(tmp_path / "runs" / name) for name in ("b", "a", "more/c")]
     (tmp_path / "runs" / "notes").mkdir()
     inside = found([tmp_path / "runs", runs[1]])
@@ -35,7 +35,7 @@ def test_a_folder_of_runs_stands_for_the_runs_inside(tmp_path):
         found([tmp_path / "runs" / "notes"])
 
 
-def test_runs_without_a_test_are_left_out_and_named(tmp_path, caplog):
+def test_runs_without_tests_are_omitted_and_logged(tmp_path, caplog):
     runs = [written(tmp_path / "runs" / "full"), written(tmp_path / "runs" / "empty", tests=0)]
     with caplog.at_level(logging.WARNING, "marltrain"):
         assert with_tests(runs) == runs[:1]
@@ -43,8 +43,8 @@ def test_runs_without_a_test_are_left_out_and_named(tmp_path, caplog):
     assert plot_runs([tmp_path / "runs"], out=tmp_path / "runs.png") == Path(tmp_path / "runs.png")
 
 
-def test_runs_of_different_settings_are_different_curves_and_named_by_the_difference(tmp_path):
-    """The seed alone makes no other kind; what all kinds share is not told."""
+def test_groups_are_named_by_their_differing_settings(tmp_path):
+    """Runs that differ only in the seed are one group; settings common to all groups are not part of the name."""
     told: list[Any] = [{"seed": 0}, {"seed": 1}, {"rate": 0.2}, {"env": "mpe2/simple_tag_v3"}]
     runs = [run_of(tmp_path / str(i), **kind) for i, kind in enumerate(told)]
     assert kinds(runs) == {
@@ -65,10 +65,10 @@ def test_runs_of_different_settings_are_different_curves_and_named_by_the_differ
         ("20250101", "20250101"),
     ],
 )
-def test_a_run_without_a_record_is_named_by_its_folder(tmp_path, name, group):
+def test_run_without_config_json_is_named_by_its_folder(tmp_path, name, group):
     assert name_of(tmp_path / name, config_of(tmp_path / name)) == group
 
 
-def test_a_run_is_named_by_what_it_records(tmp_path):
+def test_run_is_named_by_its_config_json(tmp_path):
     run = run_of(tmp_path / "x")
     assert name_of(run, config_of(run)) == "ppo on mpe2/simple_v3"

@@ -1,4 +1,4 @@
-"""Numbers of the user's own: where they go, which are refused, and that a resumed run has them all."""
+"""Logged numbers: their destinations, refused values, and resumed runs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def logged(name, value, event="on_step", **settings):
 
 
 def direct(name, value):
-    """Log without a run; return the events that are told."""
+    """Log without a run; return the events."""
     told: list = []
     Scalars(History(["player_0"], "."), ["player_0"], lambda event, **data: told.append((event, data))).log(name, value)
     return told
 
 
-def test_the_table_has_means_between_tests_and_tensorboard_every_value():
+def test_table_has_means_between_tests_and_tensorboard_all_values():
     """Tests at env steps 0, 9 and 12."""
     history = logged("half", lambda moment: moment.env_steps / 2)["history"]
     assert history.env_steps.tolist() == [0, 9, 12]
@@ -40,12 +40,12 @@ def test_the_table_has_means_between_tests_and_tensorboard_every_value():
     assert scalars("run")["user/half"] == [(3, 1.5), (6, 3.0), (9, 4.5), (12, 6.0)]
 
 
-def test_what_is_logged_at_the_end_of_a_test_stands_in_its_row():
+def test_values_logged_in_on_test_end_belong_to_the_row_of_the_test():
     history = logged("mine/steps", lambda moment: moment.env_steps, "on_test_end")["history"]
     assert history["mine/steps"].tolist() == [0, 9, 12]
 
 
-def test_a_row_is_kept_although_its_callback_fails():
+def test_row_is_kept_if_its_callback_raises():
     def fail(moment):
         moment.log("x", 1)
         raise ZeroDivisionError
@@ -57,7 +57,7 @@ def test_a_row_is_kept_although_its_callback_fails():
     assert run.run.history.tests["user/x"].tolist() == [1.0]
 
 
-def test_a_function_of_the_trainer_logs_through_it():
+def test_hook_logs_by_trainer_log():
     def train_fn(episodes: int, steps: int) -> None:
         run.log("episodes", episodes)
 
@@ -67,26 +67,26 @@ def test_a_function_of_the_trainer_logs_through_it():
 
 
 @pytest.mark.parametrize("value", [2, True, np.float32(2), np.array(2), torch.tensor(2.0)])
-def test_what_holds_one_number_is_taken(value):
+def test_values_that_hold_one_number_are_accepted(value):
     assert direct("x", value) == [("on_log", {"tag": "user/x", "value": float(value)})]
 
 
 @pytest.mark.parametrize(
     "value", [float("nan"), float("inf"), 10**400, "1", None, np.zeros(1), [1.0], np.array("a"), 1j]
 )
-def test_what_is_no_finite_number_is_refused(value):
+def test_values_other_than_one_finite_number_are_refused(value):
     with pytest.raises(ConfigError, match=r"log: the value of 'x' must be (one|a finite) number, got "):
         direct("x", value)
 
 
 @pytest.mark.parametrize("name", ["", " x", "x ", "a//b", "/a", "a/", "a\nb", "\ud800", "x" * 201, 3, None])
-def test_names_that_cannot_be_written_are_refused(name):
+def test_invalid_names_are_refused(name):
     with pytest.raises(ConfigError, match="log: name must be text"):
         direct(name, 1.0)
 
 
 @pytest.mark.parametrize("name", ["player_0/loss/total", "return/player_0", "test/metric", "train/return/x"])
-def test_names_of_the_runs_own_are_refused(name):
+def test_names_that_the_run_writes_itself_are_refused(name):
     with pytest.raises(ConfigError, match=f"log: '{name}' is a name that the run writes itself"):
         direct(name, 1.0)
 
@@ -94,14 +94,14 @@ def test_names_of_the_runs_own_are_refused(name):
 @pytest.mark.parametrize(
     ("event", "message"), [("on_train_end", "only while training runs"), ("on_log", "cannot log anything itself")]
 )
-def test_where_nothing_can_be_logged(event, message):
+def test_events_that_refuse_log(event, message):
     functions: dict[str, Any] = {name: lambda moment: moment.log("x", 1) for name in ("on_train_start", event)}
     with pytest.raises(ConfigError, match=message):
         trainer(steps_per_train=3, callbacks=[mt.LambdaCallback(**functions)]).train(ppo(), [1, 1], plot=False)
 
 
-def test_a_resumed_run_has_the_values_of_before():
-    """Taken back to env step 3, between the tests at 0 and 9."""
+def test_resumed_run_keeps_logged_values():
+    """Resumed from env step 3, between the tests at 0 and 9."""
     whole = logged("half", lambda moment: moment.env_steps / 2, run_dir="whole")
     logs = mt.LambdaCallback(on_step=lambda moment: moment.log("half", moment.env_steps / 2))
     trainer(steps_per_train=6, test_freq=3, callbacks=[logs, mt.Checkpoint(every_steps=3, keep=9)]).train(

@@ -25,7 +25,7 @@ def check(made, rows):
     assert {name: array.dtype for name, array in arrays.items()} == KINDS
 
 
-def test_readings_take_new_names_and_rows_without_some():
+def test_readings_accept_new_and_missing_names():
     readings = Readings(["a"])
     readings.add({"a": 1.0})
     readings.add({"b": 2.0})
@@ -43,7 +43,7 @@ def test_readings_grow():
 
 
 @pytest.mark.parametrize("rows", [0, 1, 64, 70])
-def test_readings_go_on_from_a_state(rows):
+def test_readings_continue_from_a_state(rows):
     readings, again = Readings(["a"]), Readings(["a"])
     for i in range(rows):
         readings.add({"a": i, "b": 2 * i})
@@ -60,7 +60,7 @@ def test_readings_of_another_width_are_refused():
 
 
 @pytest.mark.parametrize(("rows", "files"), [(0, 0), (9, 0), (10, 1), (11, 1), (35, 3)])
-def test_full_rows_go_to_disk(tmp_path, rows, files):
+def test_full_parts_are_written_to_disk(tmp_path, rows, files):
     made = table(tmp_path, rows)
     check(made, rows)
     assert len([*tmp_path.glob("rows/*.safetensors")]) == files
@@ -74,7 +74,7 @@ def test_a_row_of_the_wrong_width_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("rows", [0, 7, 20, 33])
-def test_a_table_goes_on_from_a_state(tmp_path, rows):
+def test_table_continues_from_a_state(tmp_path, rows):
     state = table(tmp_path, rows).state()
     again = table(tmp_path)
     again.restore(state)
@@ -84,7 +84,7 @@ def test_a_table_goes_on_from_a_state(tmp_path, rows):
     check(again, rows + 15)
 
 
-def test_two_futures_stand_side_by_side(tmp_path):
+def test_two_runs_resumed_from_one_state_keep_separate_files(tmp_path):
     made = table(tmp_path, 15)
     state = made.state()
     for i in range(15, 25):
@@ -100,7 +100,7 @@ def test_two_futures_stand_side_by_side(tmp_path):
     assert made.arrays()["b"][15:].tolist() == [-1.0] * 10
 
 
-def test_a_file_that_is_gone_changed_or_another_is_named(tmp_path):
+def test_missing_changed_or_unrelated_file_is_named(tmp_path):
     state = table(tmp_path, 25).state()
     first, second = (tmp_path / "rows" / f"{name}.safetensors" for name in state.info["files"])
     with pytest.raises(SaveError, match="begins with row 0"):
@@ -115,12 +115,12 @@ def test_a_file_that_is_gone_changed_or_another_is_named(tmp_path):
         table(tmp_path).restore(state)
 
 
-def test_a_name_does_not_lead_out_of_the_folder(tmp_path):
+def test_file_name_must_not_leave_the_folder(tmp_path):
     with pytest.raises(SaveError, match="leads out of the folder"):
         table(tmp_path).restore(State({"files": ["../../secret"]}, table(tmp_path).state().arrays))
 
 
-def test_names_that_are_none_are_refused(tmp_path):
+def test_invalid_file_names_are_refused(tmp_path):
     with pytest.raises(SaveError, match=r"names\[0\] must be of type str, got 3"):
         Readings([]).restore(State({"names": [3]}, {"rows": np.zeros((1, 1))}))
     with pytest.raises(SaveError, match=r"files\[0\] must be of type str, got None"):
@@ -131,7 +131,7 @@ def test_names_that_are_none_are_refused(tmp_path):
     "arrays",
     [{"a": np.zeros(3)}, {"a": np.zeros(3), "b": np.zeros(4)}, {"a": np.zeros(10), "b": np.zeros(10)}],
 )
-def test_rows_that_are_none_of_this_table_are_refused(tmp_path, arrays):
+def test_rows_of_another_table_are_refused(tmp_path, arrays):
     with pytest.raises(SaveError, match="a table of the columns a, b"):
         table(tmp_path).restore(State({"files": []}, arrays))
 
@@ -142,7 +142,7 @@ def test_parts_of_another_table_are_refused(tmp_path):
         table(tmp_path, held=12).restore(state)
 
 
-def test_a_full_disk_is_told(tmp_path, monkeypatch):
+def test_full_disk_raises_save_error(tmp_path, monkeypatch):
     made = table(tmp_path, 9)
 
     def full(*_):
@@ -156,8 +156,8 @@ def test_a_full_disk_is_told(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("sizes", [[3, 4, 2], [9, 1, 10, 25], [0, 30]])
-def test_rows_may_come_many_at_once(sizes, tmp_path):
-    """Less than a file, up to its very end, and more than two files in one go; one number stands for all rows."""
+def test_many_rows_can_be_added_at_once(sizes, tmp_path):
+    """Less than one file, exactly one file, and more than two files; a single number is repeated for all rows."""
     made, first = LongTable({**KINDS, "c": np.int32}, tmp_path / "rows", 10), 0
     for rows in sizes:
         numbers = np.arange(first, first + rows)

@@ -26,8 +26,8 @@ def episode(left, right):
     return {"names": ("left", "right"), "returns": np.array([left, right]), "env": 0, "episode": 0, "length": 1}
 
 
-def test_what_is_written_is_what_tensorboard_reads(tmp_path):
-    """Two points of training a second apart and a test; what comes between is averaged, nan not counted.
+def test_tensorboard_reads_the_written_values(tmp_path):
+    """Two points of training, one second apart, and a test; values in between are averaged, without nan.
 
     The second update stands for three rounds: 1 + 3 * 2 over 4.
     """
@@ -58,7 +58,7 @@ def test_what_is_written_is_what_tensorboard_reads(tmp_path):
     }
 
 
-def test_points_can_be_read_before_the_end(tmp_path):
+def test_points_are_readable_during_the_run(tmp_path):
     board = TensorBoard(tmp_path, every=0.0)
     board.on_train_start(moment("on_train_start"))
     board.on_update_end(moment("on_update_end", 50, 0.5, rounds=1, metrics={"left": {"loss/total": 1.0}}))
@@ -66,7 +66,7 @@ def test_points_can_be_read_before_the_end(tmp_path):
     board.on_train_end(moment("on_train_end", 50, 0.5, reason="budget"))
 
 
-def test_an_early_end_closes_the_file(tmp_path):
+def test_file_is_closed_after_an_error(tmp_path):
     board = TensorBoard(tmp_path)
     board.on_train_end(moment("on_train_end", reason="ValueError"))  # training never started
     board.on_train_start(moment("on_train_start"))
@@ -74,13 +74,13 @@ def test_an_early_end_closes_the_file(tmp_path):
     assert scalars(tmp_path) == {}
 
 
-def test_a_second_training_is_a_second_file(tmp_path):
+def test_second_training_writes_a_second_file(tmp_path):
     for _ in range(2):
         EventFile(tmp_path).close()
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_neither_torch_nor_tensorflow_is_needed(tmp_path):
+def test_event_files_are_written_without_torch_and_tensorflow(tmp_path):
     code = (
         "import sys\nfrom marltrain.trainer.reporting.tensorboard import EventFile\n"
         f"file = EventFile({str(tmp_path)!r})\nfile.write({{'a': 1.0}}, 3)\nfile.close()\n"
@@ -91,7 +91,7 @@ def test_neither_torch_nor_tensorflow_is_needed(tmp_path):
     assert scalars(tmp_path) == {"a": [(3, 1.0)]}
 
 
-def test_the_file_is_closed_although_nothing_more_can_be_written(tmp_path, monkeypatch):
+def test_file_is_closed_after_a_write_error(tmp_path, monkeypatch):
     def full():
         raise OSError(28, "No space left on device")
 

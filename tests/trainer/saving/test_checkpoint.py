@@ -1,4 +1,4 @@
-"""Checkpoints: when they are written, which stay, what is in them, and every way in which a file can be wrong."""
+"""Checkpoints: their schedule, their number, their content, and damaged files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.trainer.running import At, Recorder, dqn, ppo, tables, trainer, weigh
 
 
 def written(run: Path | str = "run") -> list[int]:
-    """The env steps of a run's checkpoints; every folder there must be one."""
+    """Return the env steps of a run's checkpoints; all folders must be checkpoints."""
     return sorted(int(path.name) for path in (Path(run) / "checkpoints").iterdir())
 
 
@@ -75,7 +75,7 @@ def test_wrong_arguments(arguments, message):
         Checkpoint(**arguments)
 
 
-def test_two_would_remove_each_others_files():
+def test_two_checkpoint_callbacks_are_refused():
     with pytest.raises(ConfigError, match="2 Checkpoints"):
         trainer(callbacks=[Checkpoint(every_steps=1), Checkpoint(every_minutes=1)])
 
@@ -83,7 +83,7 @@ def test_two_would_remove_each_others_files():
 # which stay
 
 
-def test_the_newest_stay_and_one_is_written_at_the_end():
+def test_newest_checkpoints_are_kept_and_one_is_written_at_the_end():
     """Batch steps of 3, so that training for 50 env steps ends at 51; no test is better than the first."""
     calls: list = []
     callbacks = [Checkpoint(every_steps=15, keep=2), Recorder(calls, ["on_checkpoint", "on_test_end"])]
@@ -95,7 +95,7 @@ def test_the_newest_stay_and_one_is_written_at_the_end():
     assert calls[-2:] == [("on_test_end", 15, 51), ("on_checkpoint", 15, 51)]  # the last test comes after it
 
 
-def test_the_best_stays_beside_the_newest():
+def test_best_checkpoint_is_kept_beside_the_newest():
     metrics = iter([0.0, 3.0, 1.0, 4.0, 2.0, 1.0, 1.0])
     callbacks = [Checkpoint(every_steps=9, keep=1, best=True)]
     trainer(
@@ -105,7 +105,7 @@ def test_the_best_stays_beside_the_newest():
     assert [checkpoint._manifest(Path(f"run/checkpoints/{n}"))["best"] for n in (27, 54)] == [True, False]
 
 
-def test_a_future_that_was_given_up_and_what_a_killed_process_left_are_removed(run):
+def test_later_checkpoints_and_temporary_files_are_removed(run):
     for left in (".99.removed", ".77.abcd.part"):
         (run / "checkpoints" / left).mkdir()
     trainer(steps_per_train=30, run_dir=None, callbacks=[Checkpoint(every_steps=3, keep=2)]).train(
@@ -114,7 +114,7 @@ def test_a_future_that_was_given_up_and_what_a_killed_process_left_are_removed(r
     assert written(run) == [27, 30]
 
 
-def test_a_checkpoint_whose_place_was_being_taken_is_found(run):
+def test_checkpoint_that_was_being_replaced_is_found(run):
     newest = run / "checkpoints" / "60"
     newest.rename(newest.with_name(".60.previous"))
     found = find(run)
@@ -125,7 +125,7 @@ def test_a_checkpoint_whose_place_was_being_taken_is_found(run):
 # what is in them
 
 
-def test_what_a_checkpoint_says_of_itself(half):
+def test_checkpoint_manifest(half):
     folder = half / "checkpoints" / "60"
     assert sorted(path.name for path in folder.iterdir()) == [
         "checkpoint.json", "memory.safetensors", "run.safetensors", "state.json",
@@ -137,7 +137,7 @@ def test_what_a_checkpoint_says_of_itself(half):
     assert set(told["files"]) == {"memory.safetensors", "run.safetensors", "state.json"}
 
 
-def test_without_memory_a_run_goes_on_and_says_that_it_is_not_exact():
+def test_resume_without_memory_warns_that_it_is_not_exact():
     trainer(steps_per_train=60, callbacks=[Checkpoint(every_steps=30, memory=False)]).train(dqn(), [1, 1], plot=False)
     assert (Path("run/checkpoints/60/memory.safetensors")).stat().st_size < 100
     agents = dqn()
@@ -148,8 +148,8 @@ def test_without_memory_a_run_goes_on_and_says_that_it_is_not_exact():
     assert all(agent.learner_.updates.sum() > 0 for agent in agents)
 
 
-def test_each_checkpoint_of_several_leads_to_the_same_end(half, tmp_path):
-    """The oldest and one in the middle, named; and a run that was resumed twice."""
+def test_all_checkpoints_of_a_run_lead_to_the_same_result(half, tmp_path):
+    """The oldest one and one in the middle, by name; and a run that was resumed twice."""
     whole = dqn()
     expected = trainer(steps_per_train=99, run_dir=tmp_path / "whole").train(whole, [1, 1], plot=False)
     for place in ("21", "42"):
@@ -170,7 +170,7 @@ FILES = ("checkpoint.json", "state.json", "run.safetensors", "memory.safetensors
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_was_changed_anywhere_is_named(name, run):
+def test_damaged_file_is_named(name, run):
     file = run / "checkpoints" / "60" / name
     good, rng = file.read_bytes(), np.random.default_rng(0)
     damaged = [good[: rng.integers(len(good))] for _ in range(20)]
@@ -193,7 +193,7 @@ def test_a_file_that_was_changed_anywhere_is_named(name, run):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_is_missing_or_of_another_checkpoint_is_named(name, run):
+def test_missing_file_or_file_of_another_checkpoint_is_named(name, run):
     file = run / "checkpoints" / "60" / name
     shutil.copy(run / "checkpoints" / "42" / name, file)
     if name != "checkpoint.json":
@@ -207,7 +207,7 @@ def test_a_file_that_is_missing_or_of_another_checkpoint_is_named(name, run):
         find(run)
 
 
-def test_the_older_one_can_be_named_and_a_missing_one_is_told(run):
+def test_resume_from_a_named_checkpoint_and_error_for_a_missing_one(run):
     (run / "checkpoints" / "60" / "state.json").write_text("{}")
     found = find(run / "checkpoints" / "42")
     assert found is not None
@@ -220,8 +220,8 @@ def test_the_older_one_can_be_named_and_a_missing_one_is_told(run):
         find(run / "config.json")
 
 
-def test_a_run_that_was_killed_before_it_wrote_anything_starts_anew(tmp_path):
-    """Between making its folder and writing config.json; another folder is not taken for a run."""
+def test_run_killed_before_its_first_file_is_restarted(tmp_path):
+    """Between creating its folder and writing config.json; other folders are not treated as runs."""
     killed = tmp_path / "killed"
     (killed / "checkpoints").mkdir(parents=True)
     assert find(killed) is None
@@ -232,7 +232,7 @@ def test_a_run_that_was_killed_before_it_wrote_anything_starts_anew(tmp_path):
 
 
 def signed(folder: Path, **changes) -> None:
-    """Change a manifest and make its checksum right."""
+    """Change a manifest and correct its checksum."""
     told = {**json.loads((folder / "checkpoint.json").read_text()), **changes}
     (folder / "checkpoint.json").write_text(json.dumps(files.with_checksum(told)))
 
@@ -251,13 +251,13 @@ def signed(folder: Path, **changes) -> None:
         ({"threads": []}, "'threads' must be of type dict"),
     ],
 )
-def test_a_manifest_of_another_kind(run, changes, message):
+def test_invalid_manifest_is_refused(run, changes, message):
     signed(run / "checkpoints" / "60", **changes)
     with pytest.raises(SaveError, match=message):
         find(run)
 
 
-def test_a_state_that_does_not_fit_is_told(run):
+def test_state_of_another_run_is_refused(run):
     folder = run / "checkpoints" / "60"
     info = json.loads((folder / "state.json").read_text())
     del info["courses"]
@@ -267,7 +267,7 @@ def test_a_state_that_does_not_fit_is_told(run):
         trainer(steps_per_train=90, run_dir=None).train(dqn(), [1, 1], plot=False, resume=run)
 
 
-def test_a_full_disk_leaves_the_checkpoint_before(monkeypatch):
+def test_full_disk_keeps_the_previous_checkpoint(monkeypatch):
     def full(path, arrays):
         raise OSError(28, "No space left on device")
 
@@ -280,7 +280,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(monkeypatch):
 
 
 class Keeping(mt.Callback):
-    """Keeps whatever it is given."""
+    """Stores the given state."""
 
     def __init__(self, kept):
         self.kept = kept
@@ -292,7 +292,7 @@ class Keeping(mt.Callback):
         self.kept = state["kept"]
 
 
-def test_what_a_callback_keeps_is_checked_before_anything_is_played():
+def test_state_of_callbacks_is_checked_before_training():
     calls: list = []
     callbacks = [Keeping({"array": np.zeros(2)}), Checkpoint(every_steps=1000), Recorder(calls)]
     with pytest.raises(SaveError, match=r"Keeping\.state_dict\(\) must return JSON values: its value\['array'\] is"):
@@ -301,7 +301,7 @@ def test_what_a_callback_keeps_is_checked_before_anything_is_played():
     trainer(steps_per_train=90, callbacks=[Keeping(np.zeros(2))]).train(ppo(), [1, 1], plot=False)
 
 
-def test_a_callback_that_does_not_take_what_it_kept_is_told(run):
+def test_error_in_load_state_dict_names_the_callback(run):
     folder = run / "checkpoints" / "60"
     info = json.loads((folder / "state.json").read_text())
     info["callbacks"]["all"].append({"type": "Keeping", "state": {"other": 1}})
@@ -339,7 +339,7 @@ def test_a_callback_that_does_not_take_what_it_kept_is_told(run):
         ),
     ],
 )
-def test_a_state_of_other_types_is_refused(run, place, value, message):
+def test_state_with_wrong_types_is_refused(run, place, value, message):
     folder = run / "checkpoints" / "60"
     info = json.loads((folder / "state.json").read_text())
     *path, last = place
@@ -381,7 +381,7 @@ def test_a_state_of_other_types_is_refused(run, place, value, message):
         ("agents/agents/0/optimiser/q/count", lambda a: a + 1e9, r"optimizer state 'count'\[0\] must be from 0 to 16"),
     ],
 )
-def test_numbers_that_no_run_leads_to_are_refused(run, name, change, message):
+def test_impossible_numbers_are_refused(run, name, change, message):
     folder = run / "checkpoints" / "60"
     file = folder / ("memory.safetensors" if name.startswith("memory/") else "run.safetensors")
     arrays = files.read_arrays(file)
@@ -391,8 +391,8 @@ def test_numbers_that_no_run_leads_to_are_refused(run, name, change, message):
         trainer(steps_per_train=90, run_dir=None).train(dqn(), [1, 1], plot=False, resume=run)
 
 
-def test_what_cannot_be_removed_is_told(run, monkeypatch):
-    """The new one is there, and is the one to go on from."""
+def test_checkpoint_that_cannot_be_removed_is_named(run, monkeypatch):
+    """The new checkpoint exists, and the run can be resumed from it."""
 
     def refuse(path, ignore_errors=False):
         if not ignore_errors:

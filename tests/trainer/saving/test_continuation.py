@@ -1,4 +1,4 @@
-"""`train(..., go_on=...)`: what continues, what begins anew, what is refused; its checkpoints resume exactly."""
+"""`train(..., go_on=...)`: continued state, new state, errors, and exact resume from its checkpoints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def budget(run: mt.DecentralizedTrainer, steps: int) -> None:
     change(run, settings=dataclasses.replace(run.settings, steps_per_train=steps))
 
 
-def test_counters_tables_and_folder_continue_and_budgets_come_on_top():
+def test_go_on_continues_counters_tables_and_folder_and_adds_budgets():
     """Two calls of 24 env steps each: episodes of 3 steps in 3 environments, a test every 6 episodes (18 env steps)."""
     agents, run = ppo(), trainer(steps_per_train=24, test_freq=6)
     first = run.train(agents, [1, 1], plot=False)
@@ -46,15 +46,15 @@ def test_counters_tables_and_folder_continue_and_budgets_come_on_top():
     assert sorted(path.name for path in Path().iterdir()) == ["run"]
 
 
-def test_a_plain_second_call_is_a_run_of_its_own():
+def test_second_call_without_go_on_is_a_new_run():
     agents, run = ppo(), trainer(steps_per_train=24)
     run.train(agents, [1, 1], plot=False)
     second = run.train(agents, [1, 1], plot=False)
     assert (second["num_collected_steps"], second["run_dir"]) == (24, str(Path("run-2").absolute()))
 
 
-def test_no_episode_is_played_twice():
-    """Its symbols tell an episode's seed."""
+def test_go_on_plays_new_episodes():
+    """The symbols of an episode identify its seed."""
     seen: list[str] = []
 
     class Spy(Identity):
@@ -75,7 +75,7 @@ def test_no_episode_is_played_twice():
     assert len(set(trained)) == len(trained)
 
 
-def test_schedules_go_on():
+def test_go_on_continues_schedules():
     """Epsilon falls from 1 to 0 in 48 env steps; learning begins at 24 and does not wait again."""
     agents = dqn(epsilon=mt.linear(1.0, 0.0, 48), learning_starts=24)
     run = trainer(steps_per_train=24)
@@ -88,8 +88,8 @@ def test_schedules_go_on():
     assert [steps for _, _, steps in calls] == [36, 48]
 
 
-def test_functions_and_callbacks_go_on():
-    """`train_fn` by multiples of 3 episodes, never again with (0, 0); a callback's state comes back."""
+def test_go_on_continues_hooks_and_callbacks():
+    """`train_fn` is called at multiples of 3 episodes, not with (0, 0) again; the state of a callback is restored."""
     calls: list[tuple[int, int]] = []
 
     class Counting(mt.Callback):
@@ -121,14 +121,14 @@ def test_functions_and_callbacks_go_on():
     ],
 )
 @pytest.mark.parametrize("make", [ppo, dqn])
-def test_every_budget_comes_on_top(budgets, counted, make):
+def test_go_on_adds_every_budget(budgets, counted, make):
     agents, run = make(), trainer(**budgets)
     results = [run.train(agents, [1, 1], plot=False, go_on=number > 0) for number in range(3)]
     assert [result[counted[0]] for result in results] == counted[1]
     assert {result["stop_reason"] for result in results} == set(budgets)
 
 
-def test_native_games_go_on_in_compiled_code():
+def test_go_on_with_native_games_uses_compiled_code():
     env: dict[str, Any] = {"num_train_envs": 5, "update_freq": 5, "steps_per_train": 105, "run_dir": None}
     agents = dqn("marltrain/CartPole-v1", {}, jit_compile=True, batch_size=4)
     run = trainer("marltrain/CartPole-v1", {}, **env)
@@ -141,7 +141,7 @@ def test_native_games_go_on_in_compiled_code():
 
 
 def test_a_loop_over_opponents():
-    """Each call has another opponent and another mask: a test at its start, with a comparison that begins anew."""
+    """Each call has another opponent and another mask: a test at its start, and a new comparison."""
     learner, run = ppo()[0], trainer(steps_per_train=24, test_freq=1000)
     opponents = [mt.FunctionAgent(lambda seen: 0), mt.FunctionAgent(lambda seen: 1), mt.RandomAgent()]
     for number, opponent in enumerate(opponents):
@@ -152,7 +152,7 @@ def test_a_loop_over_opponents():
     assert result["num_updates"] == 6
 
 
-def test_another_learning_mask_is_tested_at_the_start():
+def test_go_on_with_another_learning_mask_starts_with_a_test():
     agents, run = ppo(), trainer(steps_per_train=12)
     run.train(agents, [1, 0], plot=False)
     history = run.train(agents, [0, 1], plot=False, go_on=True)["history"]
@@ -160,7 +160,7 @@ def test_another_learning_mask_is_tested_at_the_start():
     assert history.env_steps.tolist() == [0, 12, 12, 24]
 
 
-def test_another_trainer_goes_on_with_other_settings_and_another_environment():
+def test_go_on_in_another_trainer_with_other_settings_and_environment():
     agents, first = dqn(learning_starts=12), trainer(steps_per_train=24)
     first.train(agents, [1, 1], plot=False)
     longer = trainer(Identity, {"players": 2, "length": 6}, steps_per_train=18, run_dir=None, seed=None, update_freq=6)
@@ -174,7 +174,7 @@ def test_another_trainer_goes_on_with_other_settings_and_another_environment():
         first.train(agents, [1, 1], plot=False, go_on=True)
 
 
-def test_a_run_that_was_interrupted_goes_on():
+def test_go_on_after_an_interrupt():
     def interrupt(moment):
         if moment.env_steps == 6:
             raise KeyboardInterrupt
@@ -186,14 +186,14 @@ def test_a_run_that_was_interrupted_goes_on():
     assert result["history"].env_steps.tolist() == [0, 18]
 
 
-def test_without_a_folder():
+def test_go_on_without_a_folder():
     agents, run = ppo(), trainer(steps_per_train=12, run_dir=False)
     run.train(agents, [1, 1], plot=False)
     assert run.train(agents, [1, 1], plot=False, go_on=True)["num_collected_steps"] == 24
     assert not list(Path().iterdir())
 
 
-def test_an_agent_of_the_users_own_is_told_the_env_steps_since_its_last_update():
+def test_custom_agent_receives_the_env_steps_since_its_last_update():
     student, run = Student(lambda row: 0), trainer(steps_per_train=24)
     for number in range(2):
         run.train([student, mt.RandomAgent()], [1, 0], plot=False, go_on=number > 0)
@@ -202,7 +202,7 @@ def test_an_agent_of_the_users_own_is_told_the_env_steps_since_its_last_update()
 
 @pytest.mark.parametrize("make", [ppo, dqn])
 @pytest.mark.parametrize("seed", [0, 5], ids=["the same agents", "others"])
-def test_a_checkpoint_of_a_run_that_goes_on_resumes_exactly(make, seed):
+def test_checkpoint_of_a_continued_run_resumes_exactly(make, seed):
     def two(steps, folder):
         agents = make()
         run = trainer(steps_per_train=30, run_dir=folder, test_freq=4, callbacks=[mt.Checkpoint(every_steps=1000)])
@@ -221,7 +221,7 @@ def test_a_checkpoint_of_a_run_that_goes_on_resumes_exactly(make, seed):
     assert changed(weights(agents), weights(again)) == [False, False]
 
 
-def test_what_cannot_be_gone_on_with_is_refused():
+def test_go_on_refuses_runs_that_cannot_be_continued():
     agents, run, other = ppo(), trainer(steps_per_train=3), trainer(steps_per_train=3, run_dir=None)
 
     def refused(message, trainer=other, **given):
@@ -243,7 +243,7 @@ def test_what_cannot_be_gone_on_with_is_refused():
     )  # fmt: skip
 
 
-def test_an_opponents_row_is_not_mixed_with_the_means_of_before():
+def test_means_of_the_previous_call_do_not_enter_the_next_row():
     """Numbers logged between the last test and the next call belong to the next test."""
     agents, run = ppo(), trainer(steps_per_train=6, test_freq=1000)
     change(run, callbacks=(mt.LambdaCallback(on_collect=lambda moment: moment.log("steps", moment.env_steps)),))

@@ -1,4 +1,4 @@
-"""What a checkpoint says that was counted: refused where no run leads to it."""
+"""The counters of a checkpoint: impossible values are refused."""
 
 import re
 
@@ -32,7 +32,7 @@ def read(given):
     return counted(given, {"env_steps": 60, "episodes": 3}, 2, 3)
 
 
-def test_what_was_counted_is_read():
+def test_counters_are_read():
     known = read(state())
     assert vars(known.counters) == COUNTERS
     assert (known.tested_at, known.seconds, known.lengths.tolist()) == ((3, 60), 1.5, [1, 20, 0])
@@ -64,12 +64,12 @@ def test_what_was_counted_is_read():
         ("lengths", np.array([0, -1, 0]), "lengths[1] must be from 0 to 20, got -1"),
     ],
 )
-def test_what_no_run_leads_to_is_refused(name, value, message):
+def test_impossible_counters_are_refused(name, value, message):
     with pytest.raises(SaveError, match=re.escape(message)):
         read(state(**{name: value}))
 
 
-def test_tables_hold_what_was_counted(tmp_path):
+def test_table_lengths_must_match_the_counters(tmp_path):
     with pytest.raises(SaveError, match="history/tests has 0 rows, and 2 tests are counted"):
         check_tables(History(["a", "b"], tmp_path), 2, 0)
     with pytest.raises(SaveError, match="history/episodes has 0 rows, and 3 episodes are counted"):

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the step is finished and the run saved; a second one leaves at once."""
+"""Ctrl-C and SIGTERM: the step is finished and the run is saved; a second signal exits at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 
 def sent(number):
-    """What a callback does to be interrupted."""
+    """Return a function that sends a signal to this process."""
     return lambda *_: os.kill(os.getpid(), number)
 
 
@@ -32,7 +32,7 @@ def same_end(expected, agents, result, again):
 
 
 @BOTH
-def test_the_step_is_finished_the_run_saved_and_resumed_as_if_nothing_had_happened(number):
+def test_interrupted_run_is_saved_and_resumes_exactly(number):
     calls: list = []
     callbacks = [At(13, sent(number)), Recorder(calls), Checkpoint(every_steps=1000)]
     result = trainer(steps_per_train=90, callbacks=callbacks).train(ppo(), [1, 1], plot=False)
@@ -47,8 +47,8 @@ def test_the_step_is_finished_the_run_saved_and_resumed_as_if_nothing_had_happen
     same_end(expected, agents, result, again)
 
 
-def test_a_test_is_given_up_and_played_when_the_run_is_resumed():
-    """The interrupt falls into the test at 27 env steps, after its first env steps."""
+def test_interrupted_test_is_played_after_resume():
+    """The interrupt arrives during the test at 27 env steps, after its first env steps."""
     asked: list = []
 
     def interrupt(episodes, steps):
@@ -67,7 +67,7 @@ def test_a_test_is_given_up_and_played_when_the_run_is_resumed():
     same_end(expected, agents, result, again)
 
 
-def test_before_anything_was_learned_there_is_nothing_to_save():
+def test_interrupt_before_the_first_step():
     result = trainer(
         steps_per_train=60, test_fn=sent(signal.SIGINT), callbacks=[Checkpoint(every_steps=1000)]
     ).train(ppo(), [1, 1], plot=False)  # fmt: skip
@@ -81,8 +81,8 @@ def test_before_anything_was_learned_there_is_nothing_to_save():
 
 
 @BOTH
-def test_a_second_one_leaves_at_once(number):
-    """Both in one step, and, the second, while the last agents are saved."""
+def test_second_interrupt_exits_at_once(number):
+    """Both signals in one step; and the second while the last agents are saved."""
     calls: list = []
     both = [At(5, sent(number)), At(5, sent(number)), Recorder(calls), Checkpoint(every_steps=1000)]
     run = trainer(callbacks=both)
@@ -98,7 +98,7 @@ def test_a_second_one_leaves_at_once(number):
     assert not Path("late/metrics.png").exists()
 
 
-def test_the_handlers_are_put_back_and_a_users_own_is_left_alone():
+def test_signal_handlers_are_restored_and_custom_ones_kept():
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     came: list = []
     with Interrupts() as outer:
@@ -115,7 +115,7 @@ def test_the_handlers_are_put_back_and_a_users_own_is_left_alone():
         signal.signal(signal.SIGTERM, before[0])
 
 
-def test_in_another_thread_nothing_is_changed():
+def test_no_signal_handlers_in_other_threads():
     seen: list = []
 
     def work():

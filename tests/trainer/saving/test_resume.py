@@ -1,4 +1,4 @@
-"""Resuming: what a call must repeat, what it is told, and a run whose environment cannot be brought back."""
+"""Resume: required arguments, messages, and environments that cannot be restored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def half(tmp_path_factory) -> Path:
     return folder
 
 
-def test_budgets_callbacks_and_where_the_environments_live_may_differ(half, tmp_path):
+def test_budgets_callbacks_and_workers_may_differ_on_resume(half, tmp_path):
     run = shutil.copytree(half, tmp_path / "run")
     agents, again = ppo(), ppo()
     expected = trainer(steps_per_train=60, run_dir="whole").train(agents, [1, 1], plot=False)
@@ -50,7 +50,7 @@ def test_budgets_callbacks_and_where_the_environments_live_may_differ(half, tmp_
     assert all((a[n] == b[n]).all() for a, b in zip(weights(agents), weights(again), strict=True) for n in a)
 
 
-def test_a_run_that_keeps_nothing_more_says_so(half, tmp_path, caplog):
+def test_resume_without_checkpoint_callback_is_logged(half, tmp_path, caplog):
     run = shutil.copytree(half, tmp_path / "run")
     trainer(steps_per_train=33, run_dir=None, callbacks=[Checkpoint(every_steps=90)]).train(
         ppo(), [1, 1], plot=False, resume=run
@@ -84,25 +84,25 @@ OTHER = {"players": 2, "length": 4}
         ({"run_dir": False}, ppo, [1, 1], "run_dir=False writes nothing, but resume needs a folder"),
     ],
 )  # fmt: skip
-def test_a_call_that_differs_is_told_in_what(half, settings, agents, masks, message):
+def test_resume_error_names_the_difference(half, settings, agents, masks, message):
     with pytest.raises(ConfigError, match=message):
         trainer(steps_per_train=60, **{"run_dir": None, **settings}).train(agents(), masks, plot=False, resume=half)
     assert sorted(path.name for path in (half / "checkpoints").iterdir()) == ["30"]
 
 
-def test_another_environment_is_told(half):
+def test_resume_refuses_another_environment(half):
     with pytest.raises(ConfigError, match="env is 'Crowd', and was 'Identity'"):
         trainer(Crowd, run_dir=None).train(ppo(Crowd), [1, 1, 1], plot=False, resume=half)
 
 
-def test_another_line_up_is_told(half):
+def test_resume_refuses_another_line_up(half):
     with pytest.raises(ConfigError, match="test_agents is "):
         trainer(run_dir=None).train(
             agents := ppo(), [1, 1], plot=False, resume=half, test_agents=[agents[0], mt.RandomAgent()]
         )
 
 
-def test_another_number_of_threads_is_an_error_unless_it_is_allowed(half, tmp_path):
+def test_resume_refuses_another_number_of_threads_by_default(half, tmp_path):
     run = shutil.copytree(half, tmp_path / "run")
     torch.set_num_threads(2)
     try:
@@ -116,7 +116,7 @@ def test_another_number_of_threads_is_an_error_unless_it_is_allowed(half, tmp_pa
         torch.set_num_threads(1)
 
 
-def test_other_versions_are_told(half, tmp_path, monkeypatch):
+def test_resume_warns_of_other_versions(half, tmp_path, monkeypatch):
     run = shutil.copytree(half, tmp_path / "run")
     now = resume.versions()
     monkeypatch.setattr("marltrain.trainer.prepare.versions", lambda: {**now, "numpy": "9.0"})
@@ -124,8 +124,8 @@ def test_other_versions_are_told(half, tmp_path, monkeypatch):
         trainer(steps_per_train=33, run_dir=None).train(ppo(), [1, 1], plot=False, resume=run)
 
 
-def test_a_folder_without_a_checkpoint_starts_anew_and_says_so():
-    """In the folder itself where no run ended there, as after a crash before the first checkpoint; else beside it."""
+def test_resume_without_checkpoint_starts_a_new_run_with_a_warning():
+    """In the same folder if no run has ended in it, such as after an early crash; else in a new folder."""
     Path("runs/x").mkdir(parents=True)
     Path("runs/x/config.json").write_text("{}")
     with pytest.warns(UserWarning, match=r"runs/x holds no finished checkpoint: a new run starts, in /.*runs/x$"):
@@ -136,15 +136,15 @@ def test_a_folder_without_a_checkpoint_starts_anew_and_says_so():
     assert (result["run_dir"], result["num_collected_steps"]) == (str(Path("runs/x-2").absolute()), 12)
 
 
-def test_an_agent_that_learns_and_cannot_say_what_it_is_is_refused():
+def test_checkpoint_refuses_a_learning_agent_without_state():
     agents = [Student(lambda row: 0), ppo()[1]]
     with pytest.raises(AgentError, match=r"a Student defines no state and no restore"):
         trainer(callbacks=[Checkpoint(every_steps=3)]).train(agents, [1, 1], plot=False)
     trainer(steps_per_train=12).train(agents, [1, 1], plot=False)
 
 
-def test_a_second_call_of_train_is_resumed_with_what_the_first_left(tmp_path):
-    """Streams and episode seeds go on from call to call, and a resumed trainer is in the midst of them."""
+def test_resume_of_a_second_call_of_train(tmp_path):
+    """Streams and episode seeds continue from call to call, and in a resumed trainer."""
 
     def two(steps, folder):
         agents = dqn()
@@ -162,7 +162,7 @@ def test_a_second_call_of_train_is_resumed_with_what_the_first_left(tmp_path):
 
 
 class Moody(Identity):
-    """Shows another symbol when it is told to: its episodes can be played only once."""
+    """Shows another symbol on request: its episodes cannot be replayed."""
 
     mood = 0
 
@@ -172,7 +172,7 @@ class Moody(Identity):
 
 
 @pytest.mark.parametrize("make", [ppo, dqn])
-def test_an_environment_that_cannot_be_brought_back_begins_anew_and_its_rows_are_cut(monkeypatch, make):
+def test_environment_that_cannot_be_restored_starts_a_new_episode(monkeypatch, make):
     """Three environments, each 1 step into an episode of 3 when the run stops."""
     args = {"length": 3}
     trainer(Moody, args, steps_per_train=39, callbacks=[Checkpoint(every_steps=1000)]).train(
@@ -194,7 +194,7 @@ def test_an_environment_that_cannot_be_brought_back_begins_anew_and_its_rows_are
         assert (ring.next[:, 12] == -1).all()  # the moves whose outcome is gone
 
 
-def test_an_environment_that_is_not_reproducible_goes_on_and_says_what_that_means():
+def test_resume_with_an_irreproducible_environment_warns():
     env = {"flaw": "random", "declared": True}
     trainer(Forgetful, env, steps_per_train=30, callbacks=[Checkpoint(every_steps=1000)]).train(
         ppo(Forgetful, env), [1], plot=False
@@ -210,7 +210,7 @@ def test_an_environment_that_is_not_reproducible_goes_on_and_says_what_that_mean
 
 @dataclasses.dataclass
 class Rules:
-    """An environment's argument of the user's own."""
+    """A custom argument of an environment."""
 
     length: int
     board: np.ndarray
@@ -218,7 +218,7 @@ class Rules:
 
 
 class Opaque:
-    """One that says nothing of what it holds."""
+    """A custom argument without a description of its content."""
 
     def __init__(self, held):
         self.held = held
@@ -256,13 +256,13 @@ SQUARE, LARGE = np.arange(4).reshape(2, 2), np.arange(1000.0)
         (Opaque, Rules, False),
     ],
 )
-def test_arguments_of_environments_are_compared_as_far_as_they_tell(then, now, same):
+def test_comparison_of_environment_arguments(then, now, same):
     before, after = (json.loads(json.dumps(resume._argument({"x": value}))) for value in (then, now))
     assert (before == after) is same
     assert bool(resume._difference(before, after, "env_args")) is not same
 
 
-def test_the_working_folder_may_be_the_run_or_a_checkpoint(half, tmp_path, monkeypatch):
+def test_resume_from_the_working_folder(half, tmp_path, monkeypatch):
     """Named "."."""
     run = shutil.copytree(half, tmp_path / "run")
     (checkpoint,) = (run / "checkpoints").iterdir()

@@ -1,4 +1,4 @@
-"""The folder of a run: made for one run, locked while it lasts, checked before each write; or no folder at all."""
+"""The folder of a run: created for one run, locked during it, checked before each write; and runs without a folder."""
 
 import multiprocessing
 import os
@@ -28,7 +28,7 @@ def held_by_a_child(path: Path, ready: Any, done: Any) -> None:
 
 @contextmanager
 def child(path: Path) -> Iterator[Any]:
-    """A process that holds the lock of a folder, until it is told to end at once."""
+    """A process that holds the lock of a folder until the `with` block ends."""
     context = multiprocessing.get_context("fork")
     ready, done = context.Event(), context.Event()
     process = context.Process(target=held_by_a_child, args=(path, ready, done))
@@ -50,7 +50,7 @@ def run(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("fresh", [True, False])
-def test_thirty_runs_that_start_at_once_get_thirty_folders(tmp_path, recwarn, fresh):
+def test_simultaneous_runs_get_different_folders(tmp_path, recwarn, fresh):
     start, made = threading.Barrier(30), []
 
     def begin():
@@ -70,7 +70,7 @@ def test_thirty_runs_that_start_at_once_get_thirty_folders(tmp_path, recwarn, fr
         assert sorted(path.name for path in folder.path.iterdir()) == ["config.json"]
 
 
-def test_no_run_overwrites_another_and_a_file_is_no_folder():
+def test_no_run_overwrites_another_and_a_file_is_refused():
     here = Path.cwd()
     first = new_folder(here / "run")
     (first.path / "config.json").write_text("{}")
@@ -83,7 +83,7 @@ def test_no_run_overwrites_another_and_a_file_is_no_folder():
             new_folder(here / taken)
 
 
-def test_a_lock_of_another_process_is_refused_and_ends_with_it(tmp_path):
+def test_locked_folder_is_refused_until_the_process_ends(tmp_path):
     path = run(tmp_path / "run")
     with child(path) as process:
         told = f"run is in use by process {process.pid} on {socket.gethostname()}, since 20"
@@ -99,7 +99,7 @@ def test_a_lock_of_another_process_is_refused_and_ends_with_it(tmp_path):
     assert not (path / LOCK).exists()
 
 
-def test_a_forked_child_keeps_no_lock_alive(tmp_path):
+def test_forked_child_does_not_keep_the_lock(tmp_path):
     folder = existing_folder(run(tmp_path / "run"))
     context = multiprocessing.get_context("fork")
     ready, done = context.Event(), context.Event()
@@ -121,8 +121,8 @@ def test_a_forked_child_keeps_no_lock_alive(tmp_path):
         process.join()
 
 
-def test_a_lock_file_that_is_removed_while_another_waits_is_not_locked_twice(tmp_path, monkeypatch):
-    """Between opening the file and locking it, the run before ends."""
+def test_removed_lock_file_is_not_locked_twice(tmp_path, monkeypatch):
+    """The previous run ends between the opening and the locking of the file."""
     path = run(tmp_path / "run")
     before = existing_folder(path)
     lock_file = RunFolder._lock_file
@@ -139,8 +139,8 @@ def test_a_lock_file_that_is_removed_while_another_waits_is_not_locked_twice(tmp
         existing_folder(path)
 
 
-def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, caplog):
-    """New runs still share nothing; nothing keeps another process from resuming."""
+def test_file_system_without_locks_shows_a_warning(tmp_path, monkeypatch, caplog):
+    """New runs still get separate folders; another process can resume the same run."""
 
     class Refusing:
         LOCK_EX = LOCK_NB = 0
@@ -158,8 +158,8 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, caplog):
     assert existing_folder(first.path).path == first.path
 
 
-def test_a_folder_is_locked_while_its_run_lasts():
-    """Also for a trainer in the same process; reading it is not hindered."""
+def test_folder_is_locked_during_the_run():
+    """Also for a trainer in the same process; reading is possible."""
     seen = []
 
     def look(moment):
@@ -175,7 +175,7 @@ def test_a_folder_is_locked_while_its_run_lasts():
     existing_folder(seen[0]).release()
 
 
-def test_the_lock_is_released_where_a_run_cannot_start():
+def test_lock_is_released_if_a_run_cannot_start():
     folder = run(Path("run").absolute())
     with pytest.raises(mt.MaskError):
         trainer(run_dir=None).train(ppo(), [0, 0], resume=folder)
@@ -199,7 +199,7 @@ class Wandering(Identity):
 
 
 @pytest.mark.parametrize("run_dir", ["run", None])
-def test_an_environment_that_changes_the_working_folder_scatters_nothing(tmp_path, run_dir):
+def test_environment_may_change_the_working_folder(tmp_path, run_dir):
     made = trainer(Wandering, run_dir=run_dir, steps_per_train=30, test_freq=4)
     result = made.train(ppo(), [1, 1])
     parent = tmp_path if run_dir else tmp_path / "runs"
@@ -221,7 +221,7 @@ def replaced(moment):
 
 @pytest.mark.parametrize("removed", [gone, replaced])
 @pytest.mark.parametrize("callbacks", [[], [mt.Checkpoint(every_steps=6)]])
-def test_a_folder_that_is_removed_during_the_run_is_an_error_at_the_next_write(removed, callbacks):
+def test_removed_folder_is_an_error_at_the_next_write(removed, callbacks):
     made = trainer(steps_per_train=90, test_freq=10, callbacks=[At(2, removed), *callbacks])
     with pytest.raises(mt.SaveError, match=r"/run: the run's folder was removed, moved or replaced while the run"):
         made.train(ppo(), [1, 1])
@@ -238,14 +238,14 @@ class Unclosable(Identity):
 
 
 @pytest.mark.filterwarnings("ignore:environment .* close")
-def test_an_environment_that_cannot_be_closed_loses_no_result():
+def test_result_is_kept_if_an_environment_cannot_be_closed():
     with pytest.warns(UserWarning, match=r"close\(\) raised RuntimeError: the window is gone. No result is lost"):
         result = trainer(lambda: Unclosable(**SHORT), steps_per_train=9).train(ppo(), [1, 1], plot=False)
     assert result["num_collected_steps"] == 9
     assert len(trainer(lambda: Unclosable(**SHORT)).test(ppo()).lengths) == 2
 
 
-def test_without_a_folder_nothing_is_written():
+def test_run_dir_false_writes_nothing():
     told, calls = [], []
 
     class Watching(mt.Callback):

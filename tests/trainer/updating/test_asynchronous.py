@@ -1,4 +1,4 @@
-"""collect="overlap": learning in a thread changes when agents know what they learned, and nothing else."""
+"""collect="overlap": updates run in a thread; agents act with weights one update old."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_two_runs_of_a_seed_are_equal(make, backend):
     assert not any(changed(first, second))
 
 
-def test_agents_act_one_update_behind_and_learn_as_often():
-    """Rollouts 1 and 2 are played by the initial weights, so the first update is the same; 3 by what came of 1."""
+def test_agents_act_with_weights_one_update_old():
+    """Rollouts 1 and 2 use the initial weights, so the first update is the same; rollout 3 uses those of update 1."""
     (serial, _), (overlap, _) = (trained(ppo(), collect=how, updates_per_train=3) for how in ("serial", "overlap"))
     assert overlap["num_gradient_steps"] == serial["num_gradient_steps"] == 2 * 3 * 2
     assert overlap["num_updates"] == serial["num_updates"] == 3
@@ -41,8 +41,8 @@ def test_agents_act_one_update_behind_and_learn_as_often():
     assert all(changed(*second))
 
 
-def test_what_was_done_is_counted_as_what_it_was_then(monkeypatch):
-    """The ratio of a first pass is that of the present policy to the one that acted: 1 where no update lies between."""
+def test_ratio_uses_the_policy_that_acted(monkeypatch):
+    """The first ratio compares the present policy with the policy that acted: 1 without an update in between."""
     ratios, update = [], AlgorithmLearner.update
 
     def noted(self, batch, **arguments):
@@ -57,7 +57,7 @@ def test_what_was_done_is_counted_as_what_it_was_then(monkeypatch):
     assert all(abs(later - 1).max() > 1e-5 for later in ratios[1:])
 
 
-def test_updates_run_in_a_thread_of_their_own_which_is_gone_afterwards(monkeypatch):
+def test_updates_run_in_a_thread_that_ends_with_training(monkeypatch):
     names, update = set(), AlgorithmLearner.update
 
     def noted(self, *args, **kwargs):
@@ -70,15 +70,15 @@ def test_updates_run_in_a_thread_of_their_own_which_is_gone_afterwards(monkeypat
     assert not [t for t in threading.enumerate() if t.name in names]
 
 
-def test_afterwards_agents_act_by_what_they_are():
+def test_agents_act_with_their_trained_weights_after_training():
     agents = ppo()
     trained(agents)
     learner = agents[0].learner_
     assert all(learner.actor.nets[name] is net for name, net in learner.weights.nets.items())
 
 
-def test_a_test_and_a_checkpoint_see_agents_at_rest():
-    """What is saved is what was tested, and no update is told between a test's beginning and its end."""
+def test_tests_and_checkpoints_wait_for_the_thread():
+    """The saved weights are the tested ones, and no update is reported during a test."""
     recorder = Recorder(only=("on_update_end", "on_test_end"))
     result, _ = trained(ppo(), test_freq=5, callbacks=[recorder, mt.Checkpoint(every_steps=30)])
     assert [call for call in recorder.calls if call[0] == "on_update_end"]
@@ -88,8 +88,8 @@ def test_a_test_and_a_checkpoint_see_agents_at_rest():
 
 
 @pytest.mark.parametrize("stopped", [45, 60, 33])
-def test_a_run_goes_on_from_a_checkpoint_as_it_would_have(tmp_path, stopped):
-    """Wherever it stopped: a checkpoint waits for what is under way, and leaves agents acting as they did."""
+def test_resumed_run_equals_an_uninterrupted_run(tmp_path, stopped):
+    """At any stop: a checkpoint waits for running updates, and does not change the acting weights."""
 
     def run(folder, steps, **more):
         agents, kept = ppo(), mt.Checkpoint(every_steps=45)
@@ -103,7 +103,7 @@ def test_a_run_goes_on_from_a_checkpoint_as_it_would_have(tmp_path, stopped):
     assert resumed["episodes"].drop(columns="seconds").equals(whole["episodes"].drop(columns="seconds"))
 
 
-def test_a_refused_run_leaves_agents_acting_by_what_they_are():
+def test_refused_run_does_not_change_agents():
     agents = ppo()
     with pytest.raises(ConfigError, match="player_1"):
         trained([agents[0], Student(lambda row: 0)])
@@ -111,8 +111,8 @@ def test_a_refused_run_leaves_agents_acting_by_what_they_are():
     assert all(learner.actor.nets[name] is net for name, net in learner.weights.nets.items())
 
 
-def test_callbacks_see_and_change_agents_at_rest():
-    """Read or changed in the middle of an update, an agent would differ from run to run."""
+def test_callbacks_wait_for_the_thread():
+    """Reading or changing an agent during an update would not be reproducible."""
 
     class Meddler(mt.Callback):
         def __init__(self, agents):
@@ -133,8 +133,8 @@ def test_callbacks_see_and_change_agents_at_rest():
     assert not any(any(changed(a, b)) for a, b in zip(one, two, strict=True))
 
 
-def test_gradient_passes_are_told_as_they_were_made():
-    """Two learners: when the updates of one are told, those just begun of another do not count yet."""
+def test_gradient_step_counts_at_update_events():
+    """Two learners: when the updates of one are reported, updates of the other that just started do not count."""
 
     class Counting(mt.Callback):
         def __init__(self):
@@ -162,7 +162,7 @@ def test_an_error_in_the_thread_ends_the_run(monkeypatch):
         trained(ppo())
 
 
-def test_agents_with_code_of_their_own_are_refused():
+def test_agents_with_custom_code_are_refused():
     agents = [Student(lambda row: 0), Student(lambda row: 0)]
     with pytest.raises(ConfigError, match=r'collect="overlap" needs agents of .* own algorithms.*player_0'):
         trained(agents)
@@ -170,7 +170,7 @@ def test_agents_with_code_of_their_own_are_refused():
         trainer(collect="both")
 
 
-def test_threads_take_turns_more_often_meanwhile():
+def test_switch_interval_during_training():
     before = sys.getswitchinterval()
     with learning_thread("overlap"):
         assert sys.getswitchinterval() == pytest.approx(TURN)

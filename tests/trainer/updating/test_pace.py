@@ -1,4 +1,4 @@
-"""How often learners learn and from how much: their own pace or the trainer's."""
+"""Update frequencies and batch sizes of learners: their own values or the trainer's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def learners(agents, env=Identity):
     return Seating(probe(resolve(env, {})), agents, 0, stack=True).learners
 
 
-def test_a_learners_own_pace_wins():
+def test_own_update_frequency_takes_precedence():
     (seated,) = learners(ppo(batch_size=7, update_freq=30, minibatches=None))
     assert (pace_of(seated, DEFAULTS).batch_size, pace_of(seated, DEFAULTS).update_freq) == (7, 30)
     (seated,) = learners(ppo())
@@ -38,7 +38,7 @@ def test_a_learners_own_pace_wins():
         ({"minibatches": 13}, "minibatches=13 exceeds"),
     ],
 )
-def test_a_batch_larger_than_a_rollout_of_fixed_size_is_an_error_before_training(settings, words):
+def test_batch_larger_than_a_rollout_is_an_error(settings, words):
     calls: list = []
     with pytest.raises(ConfigError) as caught:
         trainer(test_fn=lambda e, s: calls.append(e)).train(ppo(**settings), [1, 1], plot=False)
@@ -47,31 +47,31 @@ def test_a_batch_larger_than_a_rollout_of_fixed_size_is_an_error_before_training
 
 
 @pytest.mark.parametrize("settings", [{"minibatches": None, "batch_size": 12}, {"minibatches": 12}])
-def test_a_batch_of_the_whole_rollout_is_fine(settings):
+def test_batch_of_one_rollout_is_accepted(settings):
     result = trainer(steps_per_train=12).train(ppo(**settings), [1, 1], plot=False)
     assert result["num_gradient_steps"] == 2 * (12 if settings["minibatches"] else 1)
 
 
-def test_a_shared_agents_rollout_holds_all_its_seats():
+def test_rollout_of_a_shared_agent_holds_all_its_seats():
     agents = ppo(share=True, minibatches=None, batch_size=24)
     assert trainer(steps_per_train=12).train(agents, [1, 1], plot=False)["num_gradient_steps"] == 1
     with pytest.raises(ConfigError, match="environments x 2 seats = 24 rows"):
         trainer().train(ppo(share=True, minibatches=None, batch_size=25), [1, 1], plot=False)
 
 
-def test_rollouts_of_turn_based_games_have_no_fixed_size():
+def test_rollout_size_is_not_fixed_in_turn_based_games():
     spec = probe(resolve(Relay, {}))
     (seated,) = Seating(spec, ppo(Relay, minibatches=None, batch_size=500), 0, stack=True).learners
     check_pace(seated, spec, 3, DEFAULTS)
 
 
-def test_a_batch_is_no_concern_of_agents_of_ones_own():
+def test_batch_size_is_not_checked_for_custom_agents():
     student = Student(lambda row: 0)
     trainer(steps_per_train=12).train([student, mt.RandomAgent()], [1, 0], plot=False)
     assert [len(batch.reward) for batch in student.seen] == [12]
 
 
-def test_the_streams_keep_the_most_that_anyone_needs():
+def test_streams_keep_the_largest_capacity_of_all_learners():
     spec = probe(resolve(Crowd, {}))
     blue = mt.make_agents("ppo", Crowd, seed=0, update_freq=50)[1]
     reds = [mt.make_agents("dqn", Crowd, capacity=c)[0] for c in (100, 3001)]

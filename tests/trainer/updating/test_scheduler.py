@@ -1,4 +1,4 @@
-"""When learners learn, and what comes of losses that are not finite."""
+"""Schedules of updates, and losses that are not finite."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.trainer.running import Student, changed, dqn, ppo, trainer, weights
 BACKENDS = ("torch", "tensorflow")
 
 
-def test_learners_with_paces_of_their_own_update_at_their_own_steps():
+def test_learners_update_at_their_own_frequency():
     agents, steps = [ppo(update_freq=6)[0], dqn(update_freq=9, update_per_step=0.5)[1]], []
 
     class Watch(Callback):
@@ -32,8 +32,8 @@ def test_learners_with_paces_of_their_own_update_at_their_own_steps():
     assert result["num_gradient_steps"] == 3 * 2 + 9
 
 
-def test_a_decision_without_a_successor_waits_for_the_next_rollout():
-    """Relay: after moves 0 to 3 (ann, bob, cat, ann) it is bob's turn: ann's and bob's first decisions are whole."""
+def test_open_decision_is_part_of_the_next_rollout():
+    """Relay: after moves 0 to 3 (ann, bob, cat, ann) it is bob's turn: the first rows of ann and bob are complete."""
     student = Student(lambda row: 0)
     run = trainer(Relay, num_train_envs=1, update_freq=4, steps_per_train=8, seed=run_seed([0]))
     run.train([student, student, student], [1, 1, 1], plot=False)
@@ -41,7 +41,7 @@ def test_a_decision_without_a_successor_waits_for_the_next_rollout():
 
 
 def spoiled(monkeypatch, at_update, what):
-    """From the given update on, one agent's rewards hold `what`; notes the weights before that update."""
+    """From the given update on, one agent's rewards contain `what`; records the weights before that update."""
     before, count, update = [], [0], AlgorithmLearner.update
 
     def poisoned(self, batch, **arguments):
@@ -57,7 +57,7 @@ def spoiled(monkeypatch, at_update, what):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("what", [np.nan, np.inf])
-def test_the_error_tells_the_agent_the_loss_and_the_update(monkeypatch, backend, what):
+def test_error_names_agent_loss_and_update(monkeypatch, backend, what):
     before = spoiled(monkeypatch, 3, what)
     agents = dqn(backend=backend, update_per_step=0.1, update_freq=10)
     with pytest.raises(
@@ -70,7 +70,7 @@ def test_the_error_tells_the_agent_the_loss_and_the_update(monkeypatch, backend,
     assert all((before[0][1][n] == weights(agents)[1][n]).all() for n in flat)
 
 
-def test_a_rollout_that_is_not_finite_moves_no_weight_in_any_pass(monkeypatch):
+def test_non_finite_rollout_changes_no_weight(monkeypatch):
     before = spoiled(monkeypatch, 2, np.nan)
     agents = ppo(minibatches=1, epochs=3)
     with pytest.raises(AgentError, match="player_1: loss/"):
@@ -79,7 +79,7 @@ def test_a_rollout_that_is_not_finite_moves_no_weight_in_any_pass(monkeypatch):
     assert all((before[0][1][n] == after[n]).all() for n in after if n.startswith("net/"))
 
 
-def test_the_last_checkpoint_is_left_as_it_was(monkeypatch, tmp_path):
+def test_non_finite_loss_keeps_the_last_checkpoint(monkeypatch, tmp_path):
     spoiled(monkeypatch, 4, np.nan)
     agents = ppo()
     folder = tmp_path / "run"
