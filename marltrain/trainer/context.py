@@ -51,7 +51,7 @@ class RunContext:
     learning, exploring: masks given to `train`, each [P] bool.
     streams: recorded data.  storage: the rows and columns that the streams keep, by group.
     schedulers: schedulers of the learners.  folder: the run's folder; None if no files are written.
-    call: number of the call of `train`, from 1; each call plays episodes of its own seeds.  env_seed: their seed.
+    call_number: number of the call of `train`, from 1.  env_seed: seed of its episodes.
     callbacks: built-in ones and the user's.  manifest: facts of the run for its checkpoints.
     earlier: results of the earlier call that this one continues, or None.
     """
@@ -68,7 +68,7 @@ class RunContext:
     storage: Mapping[int, Storage]
     schedulers: list[UpdateScheduler]
     folder: RunFolder | None
-    call: int
+    call_number: int
     env_seed: int
     budgets: Budgets
     callbacks: CallbackList

@@ -34,11 +34,11 @@ class Periodic:
         self.passed = 0
         _call(self.name, self.function, 0, 0)
 
-    def go_on(self, episodes: int) -> None:
+    def continue_from(self, episodes: int) -> None:
         """Continue counting from a number of episodes, without a call."""
         self.passed = episodes // self.every
 
-    def at(self, episodes: int, steps: int) -> None:
+    def call_if_due(self, episodes: int, steps: int) -> None:
         """Call the function if `episodes` has reached a new multiple of `every`."""
         if episodes // self.every > self.passed:
             self.passed = episodes // self.every

@@ -57,7 +57,7 @@ def _start(run: Run) -> None:
     if context.earlier is None:
         hooks.train.start()
     else:
-        hooks.train.go_on(run.counters.episodes)
+        hooks.train.continue_from(run.counters.episodes)
     for seated in context.seating.learners:
         seated.learner.at(run.counters.env_steps)
     run.begin()

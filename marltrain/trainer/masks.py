@@ -16,30 +16,23 @@ from marltrain.spec import EnvSpec
 class Masks:
     """The masks of a run, each [2, P] bool: the seats that learn, and the seats that explore.
 
-    wanted: the masks that the user has set.  pending: whether they are still to be applied.
+    wanted: the masks that the user has set.  applied: the masks in effect; None before the first batch step.
     """
 
     def __init__(self, learning: Array, exploring: Array) -> None:
         """Take the masks [P] bool given to `train`."""
         self.wanted = np.stack([learning, exploring])
-        self.pending = True
-        self._applied: Array | None = None
+        self.applied: Array | None = None
 
     @property
-    def applied(self) -> Array:
-        """The masks in effect; before the first batch step those that will be."""
-        return self.wanted if self._applied is None else self._applied
+    def effective(self) -> Array:
+        """The masks in effect; before the first batch step those that it will apply."""
+        return self.wanted if self.applied is None else self.applied
 
     def set(self, *, learning: Array | None = None, exploring: Array | None = None) -> None:
         """Set one or both masks, [P] bool; they take effect at the next batch step."""
         now = self.wanted
         self.wanted = np.stack([now[0] if learning is None else learning, now[1] if exploring is None else exploring])
-        self.pending = True
-
-    def apply(self) -> Array:
-        """Put the wanted masks into effect, and return them."""
-        self._applied, self.pending = self.wanted, False
-        return self.wanted
 
 
 def as_mask(values: Any, spec: EnvSpec, what: str, *, some: bool) -> Array:

@@ -19,7 +19,7 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.random import child_seed
 from marltrain.spec import EnvSpec
-from marltrain.trainer.callbacks import Callback, CallbackList
+from marltrain.trainer.callbacks import CallbackList
 from marltrain.trainer.collecting.double_buffer import check_agents
 from marltrain.trainer.context import EarlierRun, RunContext
 from marltrain.trainer.counters import Counters
@@ -27,12 +27,20 @@ from marltrain.trainer.due import Budgets
 from marltrain.trainer.evaluating.evaluation import Evaluation
 from marltrain.trainer.masks import as_mask, check_learners
 from marltrain.trainer.preflight import check_line_up, warn_of_early_end
-from marltrain.trainer.reporting.progress import Progress
+from marltrain.trainer.reporting.built_in import built_in_callbacks
 from marltrain.trainer.reporting.run_config import record
 from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import FOLDER, FoundCheckpoint, begun, find, run_of
 from marltrain.trainer.saving.continuation import results_of, same_memory
-from marltrain.trainer.saving.resume import call_of, check, check_frames, check_resumable, seed_of, threads, versions
+from marltrain.trainer.saving.resume import (
+    arguments_of,
+    check,
+    check_frames,
+    check_resumable,
+    seed_of,
+    threads,
+    versions,
+)
 from marltrain.trainer.saving.run_folder import RunFolder, default_name, existing_folder, new_folder
 from marltrain.trainer.seats import LearnerSeats, Seating
 from marltrain.trainer.settings import try_team_reward
@@ -81,8 +89,9 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory)
     for seated in seating.learners:
         check_pace(seated, spec, num_envs, defaults)
-    begun = earlier is not None
-    warn_of_early_end(seating.learners, learning, num_envs, defaults, settings.steps_per_train, begun=begun)
+    warn_of_early_end(
+        seating.learners, learning, num_envs, defaults, settings.steps_per_train, begun=earlier is not None
+    )
     evaluation = _evaluation(setup, stack) if settings.tests else None
     previous = None if found is not None else call.earlier or call.previous  # a checkpoint holds its own memory
     storage = storage_for(seating.learners, spec, num_envs, defaults)
@@ -96,10 +105,14 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
         record(folder.path, setup, spec, call.agents, masks)
     calls = 0 if previous is None else previous.calls
     budgets = Budgets.of(settings, Counters() if earlier is None else earlier.counters)
+    path = None if folder is None else folder.path
+    built_in = built_in_callbacks(path, budgets, progress=settings.progress, printer=setup.printer)
     context = RunContext(
-        setup, envs, evaluation, seating, line_up, call.test_agents is not None, learning, exploring, streams, storage,
-        schedulers, folder, calls + 1, child_seed(setup.seed, "train", calls) if calls else setup.seed, budgets,
-        CallbackList([*_built_in(setup, folder, budgets), *setup.callbacks]), manifest, earlier,
+        setup=setup, envs=envs, evaluation=evaluation, seating=seating, line_up=line_up,
+        rotate=call.test_agents is not None, learning=learning, exploring=exploring, streams=streams, storage=storage,
+        schedulers=schedulers, folder=folder, call_number=calls + 1,
+        env_seed=child_seed(setup.seed, "train", calls) if calls else setup.seed, budgets=budgets,
+        callbacks=CallbackList([*built_in, *setup.callbacks]), manifest=manifest, earlier=earlier,
     )  # fmt: skip
     return context, found
 
@@ -170,7 +183,7 @@ def _manifest(setup: TrainerSetup, call: TrainCall, spec: EnvSpec, masks: tuple[
         check_resumable([*call.agents, *(call.test_agents or ())])
         check_frames(spec, memory=setup.checkpoint.settings.memory)
     return {
-        "seed": setup.seed, "call": call_of(setup, spec, call.agents, call.test_agents, masks),
+        "seed": setup.seed, "call": arguments_of(setup, spec, call.agents, call.test_agents, masks),
         "versions": versions(), "threads": threads(call.agents), "reproducible": spec.reproducible,
     }  # fmt: skip
 
@@ -243,13 +256,3 @@ def _without_checkpoint(resume: str | Path, locked: RunFolder | None) -> RunFold
     folder = new_folder(run_of(resume)) if locked is None else locked
     warn(f"{resume} holds no finished checkpoint: a new run starts, in {folder.path}")
     return folder
-
-
-def _built_in(setup: TrainerSetup, folder: RunFolder | None, budgets: Budgets) -> list[Callback]:
-    """Return the built-in callbacks: TensorBoard files if the run has a folder, and the progress display."""
-    from marltrain.trainer.reporting.tensorboard import TensorBoard  # loads protobuf
-
-    callbacks: list[Callback] = [] if folder is None else [TensorBoard(folder.path)]
-    if setup.settings.progress:
-        callbacks.append(Progress(budgets, setup.printer))
-    return callbacks

@@ -18,7 +18,7 @@ from marltrain.trainer.evaluating.selection import ModelSelection
 from marltrain.trainer.masks import Masks
 from marltrain.trainer.reporting.faults import FaultTable
 from marltrain.trainer.reporting.history import History
-from marltrain.trainer.reporting.scalars import Scalars
+from marltrain.trainer.reporting.user_scalars import Scalars
 from marltrain.trainer.saving.interrupts import Interrupts
 from marltrain.trainer.settings import team_rewards
 from marltrain.trainer.updating.updates import Updates
@@ -48,7 +48,7 @@ class Run:
         """
         setup, earlier, spec, num_envs = context.setup, context.earlier, context.envs.spec, context.envs.num_envs
         folder = None if context.folder is None else context.folder.path
-        self.context, self.calls = context, context.call
+        self.context, self.calls = context, context.call_number
         self.counters = Counters() if earlier is None else earlier.counters
         self.clock = Clock(0.0 if earlier is None else earlier.seconds)
         self.episodes = RunningEpisodes(len(spec.players), num_envs)
@@ -81,7 +81,7 @@ class Run:
 
     def collect(self) -> None:
         """Collect one batch step, or several at once, and record the transitions and the finished episodes."""
-        if self.masks.pending:
+        if self.masks.applied is not self.masks.wanted:
             self.apply_masks()
         envs, counters, before = self.context.envs, self.counters, self.counters.episodes
         self._step, self._collected, recorded, updates = self.collector.advance(self.step, self._steps_ahead())
@@ -94,7 +94,7 @@ class Run:
             self._add(self._step)
         self.events.tell("on_collect", steps=self._collected)
         if counters.episodes > before:
-            self.context.setup.hooks.train.at(counters.episodes, counters.env_steps)
+            self.context.setup.hooks.train.call_if_due(counters.episodes, counters.env_steps)
 
     def learn(self) -> None:
         """Make the updates that are due."""
@@ -143,7 +143,7 @@ class Run:
     def apply_masks(self) -> None:
         """Put the masks that the user has set into effect."""
         self.updates.settle()
-        learning, exploring = self.masks.apply()
+        learning, exploring = self.masks.applied = self.masks.wanted
         self.actors.explore(exploring)
         self.context.streams.learning(learning | self.context.setup.settings.shared_memory)
         for scheduler in self.context.schedulers:

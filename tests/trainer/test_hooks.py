@@ -13,7 +13,7 @@ def test_periodic_function_is_called_at_the_start_and_at_multiples():
     for _ in range(2):  # starting again counts anew
         paced.start()
         for episodes, steps in [(1, 10), (2, 20), (3, 30), (3, 40), (5, 50), (10, 60), (11, 70), (12, 80)]:
-            paced.at(episodes, steps)
+            paced.call_if_due(episodes, steps)
         assert calls == [(0, 0), (3, 30), (10, 60), (12, 80)]  # 6 and 9 were passed together
         calls.clear()
 
@@ -25,7 +25,7 @@ def hooks(**functions):
 def test_missing_hooks_do_nothing():
     none = hooks()
     none.train.start()
-    none.train.at(5, 5)
+    none.train.call_if_due(5, 5)
     none.save_best(1)
     none.save_last()
     assert none.stops(1.0, 1) is False

@@ -24,7 +24,7 @@ def play_test(run: Run) -> bool:
         raise RuntimeError("a run without tests plays none")
 
     def on_step(finished: int, steps: int) -> None:
-        hooks.test.at(finished, steps)
+        hooks.test.call_if_due(finished, steps)
         run.events.tell("on_test_step", finished=finished, episodes=episodes, steps=steps)
 
     run.updates.settle()
@@ -37,7 +37,7 @@ def play_test(run: Run) -> bool:
         )  # fmt: skip
     except TestInterrupted:
         return False
-    selected = run.selection.add(result.returns, run.masks.applied[0])
+    selected = run.selection.add(result.returns, run.masks.effective[0])
     run.new_best = selected.best
     run.due.tests.tested_at = (counters.episodes, counters.env_steps)
     try:

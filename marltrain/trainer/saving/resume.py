@@ -37,7 +37,7 @@ SHOWN = 64
 """Maximum size of an array in `env_args` that a checkpoint stores by value; of larger ones it stores the checksum."""
 
 
-def call_of(
+def arguments_of(
     setup: TrainerSetup,
     spec: EnvSpec,
     agents: Sequence[Agent],

@@ -9,7 +9,7 @@ from marltrain.layout import Array
 from marltrain.state import State
 from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import Checkpoint, FoundCheckpoint, write
-from marltrain.trainer.saving.counts import check_tables, counted, masks
+from marltrain.trainer.saving.counts import check_tables, counted, saved_masks
 from marltrain.trainer.saving.resume import check_frames
 
 
@@ -41,7 +41,11 @@ def _write(run: Run, checkpoint: Checkpoint, *, best: bool) -> None:
 
 
 def state_of(run: Run, *, memory: bool) -> State:
-    """Return the complete state of a run; memory: include the rollouts and replay buffers."""
+    """Return the complete state of a run; memory: include the rollouts and replay buffers.
+
+    The keys of saved states never change: "courses" are the schedulers, "judge" is the selection, "masks" the wanted
+    masks, and "trained" the number of calls.
+    """
     context, episodes = run.context, run.episodes
     state = State(
         {
@@ -50,7 +54,7 @@ def state_of(run: Run, *, memory: bool) -> State:
         },
         {
             "returns": episodes.returns, "lengths": episodes.lengths, "masks": run.masks.wanted,
-            "applied": run.masks.applied,
+            "applied": run.masks.effective,
         },
     )  # fmt: skip
     state.add("agents", context.seating.state())
@@ -100,7 +104,7 @@ def _restore_parts(run: Run, found: FoundCheckpoint) -> None:
     spec = context.envs.spec
     check_frames(spec, memory=memory)
     counts = counted(state, found.told, len(spec.players), context.envs.num_envs)
-    wanted, applied = (masks(state, name, spec, context.seating.agents) for name in ("masks", "applied"))
+    wanted, applied = (saved_masks(state, name, spec, context.seating.agents) for name in ("masks", "applied"))
     context.seating.restore(state.part("agents"))
     if context.line_up is not context.seating:
         context.line_up.restore(state.part("line_up"), but=context.seating.agents)

@@ -11,7 +11,7 @@ import torch
 import marltrain as mt
 from marltrain.errors import ConfigError
 from marltrain.trainer.reporting.history import History
-from marltrain.trainer.reporting.scalars import Scalars
+from marltrain.trainer.reporting.user_scalars import Scalars
 from tests.trainer.reporting.test_tensorboard import scalars
 from tests.trainer.running import ppo, tables, trainer
 

@@ -1,0 +1,111 @@
+"""ScalarLogger: base class of loggers of scalars, such as TensorBoard. Steps are env steps.
+
+<agent>/<metric>                  means over the updates since the last point
+train/return/<player>             mean over the training episodes since the last point
+train/env_steps_per_second
+test/metric, test/return/<player>
+user/<name>                       values given to `Moment.log`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from marltrain.checks import counted, of_type
+from marltrain.state import State
+from marltrain.trainer.callbacks import Callback, Moment
+from marltrain.trainer.reporting.history import Means
+
+
+class ScalarLogger(Callback):
+    """Computes the scalars of a run and passes them to `write`. Subclasses override open, write, flush and close.
+
+    every: seconds between two points of training; each is the mean of the values in between. Tests are written at once.
+    """
+
+    only_watches = True
+
+    def __init__(self, *, every: float = 1.0) -> None:
+        """Start without a value."""
+        self.every = every
+        self._means = Means()
+        self._last = (0, 0.0)
+
+    def open(self, moment: Moment) -> None:
+        """Start to log; `moment.env_steps` is not 0 if the run continues an earlier one."""
+
+    def write(self, scalars: Mapping[str, float], env_steps: int) -> None:
+        """Log scalars by tag."""
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+
+    def close(self) -> None:
+        """End logging; it is called even if `open` was not."""
+
+    def on_train_start(self, moment: Moment) -> None:
+        """Call `open`."""
+        self.open(moment)
+        self._last = (moment.env_steps, moment.seconds)
+
+    def on_episode_end(self, moment: Moment) -> None:
+        """Add the returns to the means."""
+        names, returns = moment.data["names"], moment.data["returns"].tolist()
+        self._means.add({"train": {f"return/{name}": value for name, value in zip(names, returns, strict=True)}})
+
+    def on_update_end(self, moment: Moment) -> None:
+        """Add the metrics to the means; write a point if one is due."""
+        self._means.add(moment.data["metrics"], moment.data["rounds"])
+        if moment.seconds - self._last[1] >= self.every:
+            self._write_point(moment)
+
+    def on_test_end(self, moment: Moment) -> None:
+        """Write a point of training, then the test."""
+        self._write_point(moment)
+        result: Any = moment.data["result"]
+        means = {
+            f"test/return/{name}": float(mean) for name, mean in zip(result.names, result.returns.mean(0), strict=True)
+        }
+        self.write({"test/metric": float(moment.data["metric"]), **means}, moment.env_steps)
+        self.flush()
+
+    def on_log(self, moment: Moment) -> None:
+        """Write a value that the user logged."""
+        self.write({moment.data["tag"]: moment.data["value"]}, moment.env_steps)
+
+    def on_train_end(self, moment: Moment) -> None:
+        """Write the last point and call `close`."""
+        try:
+            self._write_point(moment)
+        finally:
+            self.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the running means for the next point, and the env step and time of the last point."""
+        means = self._means.state()
+        return {
+            "names": means.info["names"], "last": list(self._last),
+            **{name: array.tolist() for name, array in means.arrays.items()},
+        }  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        steps, seconds = of_type("the last point", state["last"], list)
+        self._last = counted("the last step", steps), of_type("its seconds", seconds, float)
+        means, kinds = State(dict(state), {}, "the means"), {"sums": float, "counts": int}
+        means.arrays = {name: np.array(means.values(name, kind), kind) for name, kind in kinds.items()}
+        self._means.restore(means)
+
+    def _write_point(self, moment: Moment) -> None:
+        """Write the means since the last point."""
+        scalars = self._means.take()
+        steps, seconds = moment.env_steps - self._last[0], moment.seconds - self._last[1]
+        if steps > 0 and seconds > 0:
+            scalars["train/env_steps_per_second"] = steps / seconds
+        self._last = (moment.env_steps, moment.seconds)
+        if scalars:
+            self.write(scalars, moment.env_steps)
+            self.flush()
