@@ -13,21 +13,20 @@ import signal
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.envs import SubprocVectorEnv, make_vector
-from marltrain.errors import ConfigError, EnvError, WorkerError
+from marltrain.envs import SubprocVectorEnv
+from marltrain.errors import EnvError, WorkerError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.trainer.collecting.double_buffer import DoubleBufferedCollector
 from tests.faulty_toys import Broken, Flaky
-from tests.policies.agents.test_algorithm_agent import Own
 from tests.tiers import LONG
 from tests.toys import Crowd, Identity, Motley, Relay
-from tests.trainer.running import Recorder, Student, changed, dqn, ppo, tables, trainer, weights
+from tests.trainer.running import Recorder, changed, dqn, ppo, tables, trainer, weights
 
 ODD: dict[str, Any] = {"num_train_envs": 5, "vector": "subproc", "num_workers": 3, "update_freq": 33, "test_freq": 20}
 CONTINUOUS = "mpe2/simple_spread_v3"
@@ -348,49 +347,6 @@ def test_recorded_actions_are_the_executed_actions(monkeypatch):
     ring = made.run.context.streams.rings[0]
     done = np.concatenate([np.stack([a[0] for h, a in sent if h == half], 1) for half in (0, 1)], 2)
     assert done.shape == (2, 60, 5) and np.array_equal(ring.action[:, :60], done)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"vector": "dummy", "num_workers": None}, r'not vector="dummy": use vector="subproc" with at least 2 workers'),
-        ({"num_workers": 1}, "not 1 worker: use"),
-        ({"num_train_envs": 1, "num_workers": None}, "not num_train_envs=1: use"),
-        ({"double_buffer": 2}, "double_buffer must be True or False"),
-    ],
-)
-def test_double_buffer_requires_worker_processes(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        trainer(**{**ODD, "double_buffer": True, **settings})
-    trainer(**{**ODD, **settings, "double_buffer": False})
-
-
-def test_default_number_of_workers_on_one_core(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
-    with pytest.raises(ConfigError, match="not 1 worker"):
-        trainer(**{**ODD, "num_workers": None}, double_buffer=True)
-    trainer(**ODD, double_buffer=True)
-
-
-@pytest.mark.parametrize(
-    ("agent", "player"),
-    [
-        (lambda: Student(lambda row: 0), "player_1"),
-        (mt.RandomAgent, "player_1"),
-        (lambda: dqn(network=lambda: Own(3, width=3))[1], "player_1"),
-    ],
-)
-def test_agents_that_cannot_act_ahead_are_refused(agent, player):
-    with pytest.raises(
-        ConfigError, match=rf"needs agents of marltrain's own .* over NetworkSpecs.*{player} is of another kind"
-    ):
-        trainer(**ODD, double_buffer=True).train([ppo()[0], agent()], [1, 0], plot=False)
-    assert not Path("run").exists()
-
-
-def test_environments_without_workers_are_refused():
-    with make_vector(Identity, None, 2) as vector, pytest.raises(TypeError, match="ask `check_places` first"):
-        DoubleBufferedCollector(vector, cast("Any", None), cast("Any", None), [])
 
 
 def test_config_json_records_double_buffer():

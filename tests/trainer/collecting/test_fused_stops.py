@@ -1,0 +1,160 @@
+"""End of a fused call: updates, tests, checkpoints, interrupts and errors."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from marltrain.envs.native.game import Game
+from marltrain.errors import EnvError
+from marltrain.trainer.callbacks import Callback
+from marltrain.trainer.collecting.fused import FusedCollector
+from marltrain.trainer.saving.checkpoint import Checkpoint
+from tests.tiers import LONG
+from tests.trainer.collecting.test_fused import CARTPOLE, SETTINGS, SPREAD, Counting, Looking, assert_same, train
+from tests.trainer.running import dqn, ppo, tables, trainer, weights
+
+
+class TestStops:
+    """The fused call returns when other work is due."""
+
+    def test_updates_tests_and_ends_of_episodes(self):
+        """An update every 15 batch steps and episodes of 25: 15, 25, 30, 45, 50, ..., in calls of 1, 2, 4, ... acts."""
+        counting = Counting()
+        train(SPREAD, ppo(SPREAD, {}), callbacks=[counting], steps_per_train=500, test_freq=30)
+        ends = np.cumsum(counting.steps).tolist()
+        assert {15, 25, 30, 45, 50, 60, 75, 90, 100} <= set(ends)
+        assert max(counting.steps) == 15
+        assert ends[-1] == 100
+
+    def test_end_of_a_budget(self):
+        counting = Counting()
+        train(SPREAD, dqn(SPREAD, {}), callbacks=[counting], steps_per_train=33, update_freq=1000)
+        assert sum(counting.steps) == 7
+
+    def test_stop_by_a_callback(self):
+        class Stopping(Callback):
+            def on_collect(self, moment):
+                if moment.env_steps >= 100:
+                    moment.stop("enough")
+
+        counting = Counting()
+        result = train(SPREAD, dqn(SPREAD, {}), callbacks=[counting, Stopping()])[1]
+        assert result[4][3] == "enough"
+        assert 20 <= sum(counting.steps) < 40
+
+    def test_interrupt_and_exact_resume(self):
+        class Interrupting(Callback):
+            def on_collect(self, moment):
+                if moment.env_steps >= 200 and not moment.trainer.run.interrupts.asked:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        callbacks = [Interrupting(), Checkpoint(every_steps=10_000)]
+        _, stopped = train(SPREAD, ppo(SPREAD, {}), callbacks=callbacks)
+        assert stopped[4][3] == "interrupted"
+        again = ppo(SPREAD, {})
+        made = trainer(SPREAD, {}, **{**SETTINGS, "run_dir": None})
+        result = made.train(again, [1, 1, 1], plot=False, resume="run")
+        _, whole = train(SPREAD, agents := ppo(SPREAD, {}), run_dir="whole")
+        assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
+
+
+def on_policy():
+    return ppo(SPREAD, {})
+
+
+def off_policy():
+    """The ring wraps."""
+    return dqn(CARTPOLE, {}, capacity=151)
+
+
+@pytest.mark.parametrize(
+    ("env", "make", "collect"),
+    [
+        (SPREAD, on_policy, "serial"), (CARTPOLE, off_policy, "overlap"),
+        *([(SPREAD, on_policy, "overlap"), (CARTPOLE, off_policy, "serial")] if LONG else []),
+    ],
+)  # fmt: skip
+def test_resume_in_the_middle_of_an_episode(env, make, collect, tmp_path):
+    """A checkpoint every 83 env steps: at 85, 170, 250, ..., where a fused call ends."""
+    callbacks = [Checkpoint(every_steps=83, keep=9)]
+    train(env, make(), callbacks=callbacks, collect=collect)
+    assert (tmp_path / "run/checkpoints").is_dir()
+    written = sorted(int(path.name) for path in (tmp_path / "run/checkpoints").iterdir())
+    assert written == [85, 170, 250, 335, 405]
+    agents, again = make(), make()
+    made: Any = trainer(env, {}, **{**SETTINGS, "collect": collect, "run_dir": None})
+    result = made.train(again, [1] * len(again), plot=False, resume="run/checkpoints/170")
+    assert isinstance(made.run.collector, FusedCollector)
+    _, whole = train(env, agents, collect=collect, run_dir="whole")
+    assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
+
+
+class Trap(Game):
+    """Two players who see the step, of nine; after four steps of the second episode, the second player has no move."""
+
+    name = "trap_v0"
+
+    def __init__(self) -> None:
+        mask = spaces.Box(0, 1, (3,), np.int8)
+        sees = spaces.Dict({"observation": spaces.Box(-99, 99, (1,)), "action_mask": mask})
+        super().__init__({"a": (sees, spaces.Discrete(3)), "b": (sees, spaces.Discrete(3))}, {"doors": int}, limit=9)
+
+    @staticmethod
+    def reset(s, rules):
+        s.doors = 0
+
+    @staticmethod
+    def step(s, rules):
+        s.doors += 1
+
+    @staticmethod
+    def observe(s, rules, p, obs):
+        obs[0] = s.doors
+
+    @staticmethod
+    def legal(s, rules, p, mask):
+        for i in range(3):
+            mask[i] = (i + s.doors) % 3 > 0 and (p == 0 or s.episode == 0 or s.doors < 4)
+
+
+@pytest.mark.parametrize("make", [ppo, dqn])
+def test_illegal_action_raises_the_same_error_and_keeps_the_rings_valid(make):
+    """Batch step 14 fails, within a call: noise of 8 acts was drawn with the eighth, and the episode ended at 9."""
+    told, rings = [], []
+    for callback in (Counting(), Looking()):
+        agents = make(Trap, {})
+        few = {"num_test_envs": 1, "episodes_per_test": 1, "run_dir": type(callback).__name__}
+        made: Any = trainer(Trap, {}, callbacks=[callback], **{**SETTINGS, **few})
+        with pytest.raises(EnvError, match=r"^environment 0 .*, episode 1 .*, step 4: .*'b'") as raised:
+            made.train(agents, [1, 1], plot=False)
+        told.append((str(raised.value), agents[0].state().info["learner"]["rngs"]))
+        assert not made.run.context.streams.torn
+        if isinstance(callback, Counting):
+            assert sum(callback.steps) < 13
+        ring = made.run.context.streams.rings[0]
+        rings.append((ring.now, ring.coming, ring.whole.tolist(), ring.next.tolist(), ring.action.tolist()))
+    assert told[0] == told[1]
+    assert rings[0] == rings[1]
+
+
+def test_streams_are_not_reused_after_an_interrupt_in_a_call(monkeypatch):
+    """A second Ctrl-C arrives between the compiled call and the update of the counters."""
+    agents = ppo(SPREAD, {})
+    made: Any = trainer(SPREAD, {}, **{**SETTINGS, "run_dir": None})
+
+    def interrupted(self, *_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("marltrain.policies.memory.ring.Ring.advanced", interrupted)
+        made.train(agents, [1, 1, 1], plot=False)
+    before = made.run.context.streams
+    assert before.torn
+    made.train(agents, [1, 1, 1], plot=False)
+    assert made.run.context.streams is not before
