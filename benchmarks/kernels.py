@@ -120,7 +120,7 @@ def ppo_update(way: str, width: int) -> Callable[[], object]:
             learner.weights.nets,
             learner.weights.optimizers,
         )
-        learner.passes = GradientSteps([GradientStep(*parts)])
+        learner.steps = GradientSteps([GradientStep(*parts)])
     rng, cut = np.random.default_rng(0), np.arange(2048) % 128 == 127
     rows = {name: rng.normal(size=(3, 2048)).astype(np.float32) for name in ("reward", "log_prob")}
     batch = Rollout(

@@ -1,6 +1,7 @@
 """Schedules: hyperparameters as functions of the env steps of a run.
 
-The training loop evaluates them before the first act and before each update.
+They are evaluated at the start of a run, and by `UpdateScheduler.update` (or by the plan of compiled updates) each time
+that an update is due, before it is made. In between, hyperparameters are constant.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def _start(run: Run) -> None:
     else:
         hooks.train.continue_from(run.counters.episodes)
     for seated in context.seating.learners:
-        seated.learner.at(run.counters.env_steps)
+        seated.learner.apply_schedules(run.counters.env_steps)
     run.begin()
 
 

@@ -157,7 +157,7 @@ def run(
     before = exported(one, "net/")
     first: dict[str, np.ndarray] = {}
     for i in range(UPDATES):
-        one.at(i)
+        one.apply_schedules(i)
         metrics = one.update(
             batches[i % RECORDED], learn=np.array(pauses[i % len(pauses)]), batch_size=rows if i else WHOLE
         )

@@ -61,7 +61,7 @@ class Handing(mt.Callback):
 
     @staticmethod
     def team_of(moment):
-        return moment.trainer.run.context.seating.learners[0].learner.passes.team
+        return moment.trainer.run.context.seating.learners[0].learner.steps.team
 
 
 def trained(name, backend, strategy, *, updates=UPDATES, watch=None, seats=None, stack=3, hand=None):
@@ -140,7 +140,7 @@ def test_processes_train_dqn_as_one_process_does_until_one_is_killed(strategy, v
     def kill(moment):
         seating = moment.trainer.run.context.seating
         learner, seen["agents"] = seating.learners[0].learner, [agent.frozen_copy() for agent in seating.agents]
-        team = learner.passes.team
+        team = learner.steps.team
         mine = learner.weights.trained()
         for moved in team.ask_all("trained"):
             assert all((moved[name] == array).all() for name, array in mine.items()), "the same bits everywhere"

@@ -67,7 +67,7 @@ def given(monkeypatch):
     monkeypatch.setattr(PPOAlgorithm, "act", act)
     monkeypatch.setattr(DQNAlgorithm, "act", act)
     for algorithm in (PPOAlgorithm, DQNAlgorithm):
-        monkeypatch.setattr(algorithm, "native", lambda self: None)  # else compiled code acts
+        monkeypatch.setattr(algorithm, "compiled_form", lambda self: None)  # else compiled code acts
     monkeypatch.setattr(AlgorithmLearner, "update", noting)
     return seen
 

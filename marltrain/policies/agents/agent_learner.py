@@ -68,7 +68,7 @@ class AgentLearner(Learner):
         """Return the agent's single generator; for "test", return a freshly seeded generator at every call."""
         return [generator(self._seed, "test")] if purpose == "test" else self._act_rng
 
-    def at(self, env_steps: int) -> None:
+    def apply_schedules(self, env_steps: int) -> None:
         """Set the env steps of the run; `update` passes their increase to the agent."""
         self._env_steps, self._seen_steps = env_steps, min(self._seen_steps, env_steps)  # a new run counts from 0
 

@@ -160,9 +160,9 @@ class CustomAgent(ExternalAgent):
         """Return the current discount."""
         return float(self.hyper.gamma)
 
-    def at(self, env_steps: int) -> None:
+    def apply_schedules(self, env_steps: int) -> None:
         """Set all scheduled hyperparameters to their values after `env_steps` env steps."""
-        self._hyper.at(env_steps)
+        self._hyper.apply_schedules(env_steps)
 
     # acting
 

@@ -53,7 +53,7 @@ class ExternalAgent(Agent):
         """Return the discount that the reader applies."""
         return 1.0
 
-    def at(self, env_steps: int) -> None:
+    def apply_schedules(self, env_steps: int) -> None:
         """Set all scheduled settings to their values after `env_steps` env steps of the run."""
 
     def described(self) -> dict[str, Any]:
@@ -106,9 +106,9 @@ class ExternalLearner(Learner):
         """Return the agent's discount, [1]."""
         return np.array([self.agent.gamma()])
 
-    def at(self, env_steps: int) -> None:
+    def apply_schedules(self, env_steps: int) -> None:
         """Set the agent's scheduled settings."""
-        self.agent.at(env_steps)
+        self.agent.apply_schedules(env_steps)
 
     def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:
         """Return the agent's own reader."""

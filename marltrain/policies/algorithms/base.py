@@ -150,7 +150,7 @@ class Algorithm:
         """Return name -> (NetworkSpec or custom model, heads), in the order in which weights are drawn."""
         raise _missing(self, "networks")
 
-    def native(self) -> CompiledForm | None:
+    def compiled_form(self) -> CompiledForm | None:
         """Return the compiled form that may replace the class's own `act` and phases, or None.
 
         Subclasses do not inherit it, because they may act differently; a subclass defines its own.

@@ -75,7 +75,7 @@ class DQNAlgorithm(Algorithm):
         heads = (Head(1), Head(self.choices)) if self.settings.dueling else (Head(self.choices),)
         return {"q": (self.settings.network, heads)}
 
-    def native(self) -> CompiledForm | None:
+    def compiled_form(self) -> CompiledForm | None:
         """Return the epsilon-greedy form with the loss "q" or "double_q"; None with `dueling`."""
         loss = "double_q" if self.settings.double else "q"
         return None if self.settings.dueling else CompiledForm("q", "epsilon_greedy", loss)
@@ -113,7 +113,10 @@ class DQNAlgorithm(Algorithm):
     def act(
         self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Return the best legal action; where `explore`, a random legal action with probability epsilon."""
+        """Return the best legal action; where `explore`, a random legal action with probability epsilon.
+
+        For fully connected networks on a CPU, `compiled/acting.py` computes the same.
+        """
         q = masked(ops, self.values(ops, nets["q"](obs)), legal)
         return epsilon_greedy(ops, q, legal, noise, explore, hyper["epsilon"]), {}
 

@@ -78,7 +78,7 @@ class PPOAlgorithm(Algorithm):
             "critic": (critic, (Head(1),)),
         }
 
-    def native(self) -> CompiledForm | None:
+    def compiled_form(self) -> CompiledForm | None:
         """Return the categorical form with the loss "ppo" for Discrete actions, otherwise None."""
         return CompiledForm("actor", "categorical", "ppo") if isinstance(self.distribution, Categorical) else None
 
@@ -106,7 +106,10 @@ class PPOAlgorithm(Algorithm):
     def act(
         self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Return actions, sampled where `explore` and the mode elsewhere, and their log-probabilities as extras."""
+        """Return actions, sampled where `explore` and the mode elsewhere, and their log-probabilities as extras.
+
+        For Discrete actions and fully connected networks on a CPU, `compiled/acting.py` computes the same.
+        """
         (out,) = nets["actor"](obs)
         action, raw, log_prob = self.distribution.sample(ops, out, legal, noise["sample"], explore)
         extras = {"log_prob": log_prob}

@@ -21,7 +21,7 @@ from marltrain.policies.compiled.network import NETWORK, forward, tell, widths_o
 GREEDY, SAMPLE = range(2)
 """Action rules: epsilon-greedy on values; a sample from the softmax of logits."""
 RULES = {"epsilon_greedy": GREEDY, "categorical": SAMPLE}
-"""Action rules of `Algorithm.native` -> rules of the act kernel."""
+"""Action rules of `Algorithm.compiled_form` -> rules of the act kernel."""
 NOISE = {GREEDY: ("choice", "coin"), SAMPLE: ("sample", "")}
 """Names of an act's noise [K, B, A] and of its coins [K, B], by rule."""
 
@@ -135,15 +135,15 @@ class CompiledActing:
     told: [1] ACT, the arguments of the kernel.  extras: names of the outputs beside the action.
     """
 
-    def __init__(self, native: CompiledForm, network: StackedNetwork, row: int | None = None) -> None:
+    def __init__(self, form: CompiledForm, network: StackedNetwork, row: int | None = None) -> None:
         """Write the constant fields of `told`; `is_known` must hold for the network.
 
         row: act for this agent only.
         """
         plan = network.plan
-        if native.rule not in RULES:
-            raise TypeError(f"CompiledForm(rule={native.rule!r}): compiled code knows {' and '.join(map(repr, RULES))}")
-        self.network, self.rule = network, RULES[native.rule]
+        if form.rule not in RULES:
+            raise TypeError(f"CompiledForm(rule={form.rule!r}): compiled code knows {' and '.join(map(repr, RULES))}")
+        self.network, self.rule = network, RULES[form.rule]
         self.extras = ("log_prob",) if self.rule == SAMPLE else ()
         self._rows = slice(None) if row is None else slice(row, row + 1)
         self.agents = network.num_agents if row is None else 1

@@ -25,35 +25,35 @@ def compiled_steps(
 ) -> GradientSteps | None:
     """Return an algorithm's gradient steps in compiled code, or None if it cannot use them.
 
-    They require an algorithm whose own class defines `native`, and small networks on a CPU.
+    They require an algorithm whose own class defines `compiled_form`, and small networks on a CPU.
     Raises TypeError for a loss that compiled code does not support.
     """
-    kind = algorithm.native() if "native" in vars(type(algorithm)) else None
-    if kind is None or kind.loss is None or not can_learn(kind, algorithm, backend, nets):
+    form = algorithm.compiled_form() if "compiled_form" in vars(type(algorithm)) else None
+    if form is None or form.loss is None or not can_learn(form, algorithm, backend, nets):
         return None
-    if kind.loss not in LOSSES:
-        raise TypeError(f"CompiledForm(loss=...): compiled code knows {', '.join(map(repr, LOSSES))}; not {kind}")
+    if form.loss not in LOSSES:
+        raise TypeError(f"CompiledForm(loss=...): compiled code knows {', '.join(map(repr, LOSSES))}; not {form}")
     (phase,), stacked = algorithm.phases, {name: net for name, net in nets.items() if is_known(net)}
     parts = phase, algorithm, backend, stacked, optimizers
-    if kind.loss == "ppo":
+    if form.loss == "ppo":
         first, *others = phase.trains
-        if first != kind.network or [stacked[name].plan.heads[0].width for name in others] != [1]:
+        if first != form.network or [stacked[name].plan.heads[0].width for name in others] != [1]:
             raise TypeError(
-                f"CompiledForm(loss='ppo'): its phase must train {kind.network!r} and a critic of one output, in this "
+                f"CompiledForm(loss='ppo'): its phase must train {form.network!r} and a critic of one output, in this "
                 f"order; it trains {phase.trains}"
             )
         return PPOUpdates([PPOUpdate(*parts)])
-    return QSteps([QStep(*parts, double=kind.loss == "double_q")])
+    return QSteps([QStep(*parts, double=form.loss == "double_q")])
 
 
-def can_learn(kind: CompiledForm, algorithm: Algorithm, backend: Backend, nets: Mapping[str, Network]) -> bool:
+def can_learn(form: CompiledForm, algorithm: Algorithm, backend: Backend, nets: Mapping[str, Network]) -> bool:
     """Return whether compiled code can make the gradient steps.
 
-    It requires memory shared with the framework and small networks of a supported kind.
+    It requires memory shared with the framework and small networks of a supported form.
     """
     if not backend.jit_compile or not backend.shares_memory or backend.strategy is not None:
         return False
-    names = {kind.network, *(name for phase in algorithm.phases for name in phase.trains)}
+    names = {form.network, *(name for phase in algorithm.phases for name in phase.trains)}
     small = all(
         is_known(net) and sum(parameter.size for parameter in net.plan.parameters) <= LARGEST
         for net in (nets[name] for name in names)

@@ -95,7 +95,7 @@ class QStep:
 class QSteps(GradientSteps):
     """The single gradient step of a learner in compiled code, which also updates the target networks."""
 
-    native = True
+    plannable = True
     steps: list[QStep]
 
     def follow(self, weights: Weights, share: Array) -> None:

@@ -64,7 +64,7 @@ class CompiledUpdates:
         told["step"], told["reading"] = moves.address, self._reading.address
         told["agents"], told["settings"] = moves.agents, len(names)
         told["limit"], told["rate"] = moves.limit, moves.rate
-        told["exploring"] = names.index("epsilon") if "epsilon" in names else -1
+        told["epsilon_index"] = names.index("epsilon") if "epsilon" in names else -1
         self.address = address_of(self._told)
 
     def possible(self, learn: Array) -> bool:

@@ -17,7 +17,7 @@ _ONE = (
     "rounds", "after", "updates",  # R rounds: batch steps of the plan before each [R]; updates of each [R]
     "begun",  # batch steps of the plan made before the call
     "act", "step", "reading",  # addresses of an ACT, a Q_STEP and a READING
-    "agents", "settings", "limit", "rate", "exploring",  # K, H; indices among the H hyperparameters, -1: none
+    "agents", "settings", "limit", "rate", "epsilon_index",  # K, H; indices among the H hyperparameters, -1: none
     "hyper", "gamma", "share", "metrics",  # float32 [R, H, K], float64 [R, K]; per update: float32 [K], [4, K]
     "round", "made", "broken",  # rounds and updates made so far; whether the last update's loss was not finite
 )  # fmt: skip
@@ -45,8 +45,8 @@ def update(address: int, now: int) -> int:
     hyper = u.hyper + u.round * u.settings * each
     p.limit, p.rate = hyper + u.limit * each, hyper + u.rate * each
     r.gamma = u.gamma + 8 * u.round * u.agents
-    if u.exploring >= 0:
-        copy(hyper + u.exploring * each, record(u.act).epsilon, each)
+    if u.epsilon_index >= 0:
+        copy(hyper + u.epsilon_index * each, record(u.act).epsilon, each)
     due = wholes(u.updates, u.rounds)[u.round]
     u.round += 1
     for _ in range(due):

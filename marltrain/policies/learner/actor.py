@@ -119,14 +119,14 @@ class Actor:
 
     def compiled(self, row: int | None = None) -> CompiledActing | None:
         """Return the compiled acting of one agent or of all agents; None if unsupported."""
-        kind = self.algorithm.native() if self.noise.ahead and self._in_numpy is not None else None
-        if kind is None or "native" not in vars(type(self.algorithm)):  # a subclass may act differently
+        form = self.algorithm.compiled_form() if self.noise.ahead and self._in_numpy is not None else None
+        if form is None or "compiled_form" not in vars(type(self.algorithm)):  # a subclass may act differently
             return None
         from marltrain.policies.compiled.acting import CompiledActing  # loads numba
         from marltrain.policies.compiled.network import is_known
 
-        network = self.nets[kind.network]
-        return CompiledActing(kind, network, row) if is_known(network) else None
+        network = self.nets[form.network]
+        return CompiledActing(form, network, row) if is_known(network) else None
 
     def prepare(self, acting: CompiledActing, rngs: Rngs) -> tuple[int, int]:
         """Prepare acts of compiled code; return the index of the next act and the number of prepared acts.

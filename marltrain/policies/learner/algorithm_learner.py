@@ -52,7 +52,7 @@ class AlgorithmLearner(Learner):
         self.hyper = StackedHyperparameters(settings, algorithm.name, self.num_agents, backend)
         self.actor = Actor(algorithm, backend, self.hyper, backend.seeded if self.weights.custom else None)
         self.copies = ActingCopies(self.actor, self.weights)
-        self.passes = _gradient_steps(algorithm, backend, self.weights, self.num_agents)
+        self.steps = make_gradient_steps(algorithm, backend, self.weights, self.num_agents)
         rates = {f"learning_rate/{name}": algorithm.rate_name(name) for name in self.weights.online}
         self.reported = rates | ({"epsilon": "epsilon"} if "epsilon" in self.hyper.names else {})
 
@@ -66,9 +66,9 @@ class AlgorithmLearner(Learner):
         self.copies.wait()
         self.hyper.set(row, name, value)
 
-    def at(self, env_steps: int) -> None:
+    def apply_schedules(self, env_steps: int) -> None:
         """Set all scheduled hyperparameters to their values after `env_steps` env steps."""
-        self.hyper.at(env_steps)
+        self.hyper.apply_schedules(env_steps)
 
     def gammas(self) -> Array:
         """Return each agent's discount, [K]."""
@@ -117,68 +117,74 @@ class AlgorithmLearner(Learner):
         metrics = MeanMetrics(self.backend)
         tensors = WholeBatch(batch, self.backend.tensor, self.backend.numpy)
         learn = learn & (batch.weight.sum(1) > 0)
-        self.passes.begin(self.weights)
+        self.steps.begin(self.weights)
         with self.backend.seeded(self._streams["update"][0]) if self.weights.custom else nullcontext():
             if type(self.algorithm).prepare is not Algorithm.prepare:
                 with self.backend.no_gradient():
-                    nets = self.passes.networks(self.weights.nets)
+                    nets = self.steps.networks(self.weights.nets)
                     tensors = self.algorithm.prepare(self.backend.ops, nets, batch, tensors, self.hyper.tensors())
-            if isinstance(batch, Rollout):
-                self._learn_rollout(batch, tensors.for_losses(), learn, self.pace.batch_size or batch_size, metrics)
-            else:
+            columns = tensors.for_losses()
+            if not isinstance(batch, Rollout):
                 weight = self.backend.tensor(shares_of(batch.weight))
-                self._pass({**tensors.for_losses(), "weight": weight}, learn, metrics)
-        self.passes.end(self.weights)
+                self._gradient_step({**columns, "weight": weight}, learn, metrics)
+            elif self.steps.at_once:
+                self._learn_rollout_at_once(batch, columns, learn, self.pace.batch_size or batch_size, metrics)
+            else:
+                self._learn_rollout(batch, columns, learn, self.pace.batch_size or batch_size, metrics)
+        self.steps.end(self.weights)
         self.updates += learn
         if self.weights.target:
             share = learn * self.algorithm.target_share(self.updates, self.hyper.values)
             if np.count_nonzero(share):
-                self.passes.follow(self.weights, share)
+                self.steps.follow(self.weights, share)
         settings = {name: self.hyper.values[own].copy() for name, own in self.reported.items()}
         return {**metrics.result(), **tensors.metrics, **settings}
 
     def compiled_updates(self, reader: Reader, batch_size: int) -> CompiledUpdates | None:
         """See `Learner`."""
-        if not self.passes.native:
+        if not self.steps.plannable:
             return None
         from marltrain.policies.compiled.replay_kernel import CompiledReader
         from marltrain.policies.compiled.replay_update import CompiledUpdates
 
-        (step,) = self.passes
+        (step,) = self.steps
         return CompiledUpdates(self, step, reader, batch_size) if isinstance(reader, CompiledReader) else None
 
     def _learn_rollout(
         self, batch: Rollout, rows: Mapping[str, Any], learn: Array, batch_size: int, metrics: MeanMetrics
     ) -> None:
-        """Make epochs x minibatches gradient passes over a prepared rollout."""
-        pace, rngs = self.pace, self.rngs("update")
-        width = rounded_up if self.backend.jit_compile and not self.passes.at_once else int
-        cut = Minibatches(batch.weight, pace.minibatches, batch_size, width=width)
-        if not self.passes.at_once:
-            for columns, present in cut.epochs(pace.epochs, rngs, rows, self.backend):
-                self._pass(columns, learn & present, metrics)
-            return
-        (one,), dealt = self.passes, cut.dealt(pace.epochs, rngs)
+        """Make epochs x minibatches gradient steps over a prepared rollout, one call for each minibatch."""
+        width = rounded_up if self.backend.jit_compile else int
+        cut = Minibatches(batch.weight, self.pace.minibatches, batch_size, width=width)
+        for columns, present in cut.epochs(self.pace.epochs, self.rngs("update"), rows, self.backend):
+            self._gradient_step(columns, learn & present, metrics)
+
+    def _learn_rollout_at_once(
+        self, batch: Rollout, rows: Mapping[str, Any], learn: Array, batch_size: int, metrics: MeanMetrics
+    ) -> None:
+        """Make epochs x minibatches gradient steps over a prepared rollout in a single call; see `GradientSteps`."""
+        cut = Minibatches(batch.weight, self.pace.minibatches, batch_size, width=int)
+        (step,), dealt = self.steps, cut.dealt(self.pace.epochs, self.rngs("update"))
         due = dealt.present & learn
-        measured = one(rows, dealt, self.hyper.stacked(), due)
+        measured = step(rows, dealt, self.hyper.stacked(), due)
         for values, active in zip(measured, due, strict=True):
             if np.count_nonzero(active):
-                metrics.add(one, self.backend.tensor(values), active)
+                metrics.add(step, self.backend.tensor(values), active)
         self.gradient_steps += due.sum(0)
 
-    def _pass(self, columns: Mapping[str, Any], active: Array, metrics: MeanMetrics) -> None:
-        """Make one gradient pass: all due phases, in order."""
+    def _gradient_step(self, columns: Mapping[str, Any], active: Array, metrics: MeanMetrics) -> None:
+        """Make one gradient step of the agents that are `active` [K]: all due phases, in order."""
         if not np.count_nonzero(active):
             return
-        for one in self.passes:
-            due = active if one.phase.every == 1 else active & (self.gradient_steps % one.phase.every == 0)
+        for step in self.steps:
+            due = active if step.phase.every == 1 else active & (self.gradient_steps % step.phase.every == 0)
             if np.count_nonzero(due):
-                metrics.add(one, one(columns, self.hyper.stacked(), due), due)
+                metrics.add(step, step(columns, self.hyper.stacked(), due), due)
         self.gradient_steps += active
 
     def close(self) -> None:
-        """End the processes or threads that the gradient passes started."""
-        self.passes.close()
+        """End the processes or threads that the gradient steps started."""
+        self.steps.close()
 
     # saving
 
@@ -206,11 +212,11 @@ class AlgorithmLearner(Learner):
         rngs = state.part("rngs")
         for purpose in PURPOSES:
             self._streams[purpose][row] = restored(rngs.value(purpose, dict))
-        self.passes.outdated()
+        self.steps.outdated()
         self.copies.sync()
 
 
-def _gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights, num_agents: int) -> GradientSteps:
+def make_gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights, num_agents: int) -> GradientSteps:
     """Return the gradient steps of K agents: in other processes, in compiled code, or by the backend."""
     strategy = backend.strategy
     if strategy is not None and weights.custom:

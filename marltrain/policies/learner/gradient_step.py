@@ -36,7 +36,7 @@ class GradientStep:
         self._function = backend.function(self._step)
 
     def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
-        """Make one gradient pass for the agents where `due` [K] is True; returns metrics [M, K].
+        """Make one gradient step for the agents where `due` [K] is True; returns metrics [M, K].
 
         The other agents do not change.  numbers: [H, K, 1], the agents' settings.
         An agent with a non-finite loss or gradient keeps its weights.
@@ -79,21 +79,21 @@ class GradientStep:
 
 
 class PartialGradientStep(GradientStep):
-    """The gradient pass of a replica on its part of the rows; `over_rows` has run on all rows before the split."""
+    """The gradient step of a replica on its part of the rows; `over_rows` has run on all rows before the split."""
 
     def _over_rows(self, batch: TensorBatch) -> None:
         pass
 
 
 class GradientSteps:
-    """The gradient passes of a learner, one per phase, in order, in the learner's process; see also `Replicas`.
+    """The gradient steps of a learner, one per phase, in order, in the learner's process; see also `Replicas`.
 
-    native: whether compiled code makes the passes and can make them between batch steps.
-    at_once: whether a single call makes all passes over a rollout: (columns, dealt, numbers, due [P, K])
+    plannable: whether compiled code can make updates with them between batch steps; see `CompiledUpdates`.
+    at_once: whether a single call makes all gradient steps over a rollout: (columns, dealt, numbers, due [P, K])
       -> metrics [P, M, K].
     """
 
-    native = False
+    plannable = False
     at_once = False
 
     def __init__(self, steps: Sequence[Any]) -> None:
@@ -105,48 +105,48 @@ class GradientSteps:
         return iter(self.steps)
 
     def begin(self, weights: Weights) -> None:
-        """Prepare the passes of an update."""
+        """Prepare the gradient steps of an update."""
 
     def networks(self, nets: Mapping[str, Network]) -> Mapping[str, Forward]:
         """Return the networks that `Algorithm.prepare` uses."""
         return nets
 
     def end(self, weights: Weights) -> None:
-        """Copy the results of an update's passes into the weights."""
+        """Copy the results of an update's gradient steps into the weights."""
 
     def follow(self, weights: Weights, share: Array) -> None:
         """Move the target networks towards the online networks by `share` [K]."""
         weights.follow(share)
 
     def outdated(self) -> None:
-        """Mark the state of the passes as outdated, because the learner has loaded an agent."""
+        """Mark the state of the gradient steps as outdated, because the learner has loaded an agent."""
 
     def close(self) -> None:
         """End the started processes or threads; a later update starts them again."""
 
 
 class MeanMetrics:
-    """Running means of metrics [K] over gradient passes; each agent's mean covers only its active passes."""
+    """Running means of metrics [K] over gradient steps; each agent's mean covers only its active steps."""
 
     def __init__(self, backend: Backend) -> None:
         """Start without values."""
         self.backend = backend
         self.seen: dict[GradientStep, list[tuple[Any, Array]]] = {}
 
-    def add(self, made_by: GradientStep, values: Any, active: Array) -> None:
-        """Add the metrics [M, K] of one pass; only agents where `active` [K] is True count."""
-        self.seen.setdefault(made_by, []).append((values, active))
+    def add(self, step: GradientStep, values: Any, active: Array) -> None:
+        """Add the metrics [M, K] of one step; only agents where `active` [K] is True count."""
+        self.seen.setdefault(step, []).append((values, active))
 
     def result(self) -> dict[str, Array]:
-        """Return the means [K]; NaN for an agent without an active pass."""
+        """Return the means [K]; NaN for an agent without an active step."""
         means_by_name: dict[str, Array] = {}
-        for one, seen in self.seen.items():
+        for step, seen in self.seen.items():
             if len(seen) == 1 and np.count_nonzero(seen[0][1]) == len(seen[0][1]):  # the usual off-policy case
-                means_by_name.update(zip(one.metrics, self.backend.numpy(seen[0][0]).astype(np.float64), strict=True))
+                means_by_name.update(zip(step.metrics, self.backend.numpy(seen[0][0]).astype(np.float64), strict=True))
                 continue
             values = np.stack([self.backend.numpy(value) for value, _ in seen]).astype(np.float64)
             active = np.stack([active for _, active in seen])[:, None]
             total, count = np.where(active, values, 0.0).sum(0), active.sum(0)
             means = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-            means_by_name.update(zip(one.metrics, means, strict=True))
+            means_by_name.update(zip(step.metrics, means, strict=True))
         return means_by_name

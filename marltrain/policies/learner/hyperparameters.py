@@ -73,7 +73,7 @@ class StackedHyperparameters:
         self.version += 1
         self._changed(name)
 
-    def at(self, env_steps: int) -> None:
+    def apply_schedules(self, env_steps: int) -> None:
         """Set all scheduled hyperparameters to their values after `env_steps` env steps."""
         changed = set()
         for row, schedules in enumerate(self.schedules):

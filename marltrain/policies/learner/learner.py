@@ -78,7 +78,7 @@ class Learner:
         """Return each agent's discount per decision, [K] float64."""
         return np.full(self.num_agents, 0.99)
 
-    def at(self, env_steps: int) -> None:
+    def apply_schedules(self, env_steps: int) -> None:
         """Set all scheduled settings to their values after `env_steps` env steps of the run."""
 
     def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:

@@ -89,7 +89,7 @@ class PlannedScheduler(UpdateScheduler):
         )  # `gathered` adds the steps up to the last round, too
         self._credit = last.credit
         self.updates += len(made.measured)
-        self.seated.learner.at(last.env_steps)
+        self.seated.learner.apply_schedules(last.env_steps)
         error: AgentError | None = None
         if made.broken:
             measured = dict(zip(made.names, made.measured[-1], strict=False))

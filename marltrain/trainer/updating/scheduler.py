@@ -166,7 +166,7 @@ class UpdateScheduler:
         """Make the updates that are due, at most `most` in this run; return each agent's mean metrics by label."""
         gathered, self._gathered = self._gathered, 0
         before, reader = self.settle(), self._reader
-        self.seated.learner.at(env_steps)
+        self.seated.learner.apply_schedules(env_steps)
         if reader is None or not (ready := self._ready(reader)).any():
             return before
         return before | self._make(self._batches(reader, ready, gathered, most), ready, env_steps)

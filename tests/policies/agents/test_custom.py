@@ -289,10 +289,10 @@ def test_any_spaces_with_an_acting_of_ones_own_in_keras():
 
 def test_numbers_are_set_and_follow_schedules():
     agent = with_torch.q_agent(3, 3, epsilon=mt.linear(1.0, 0.0, 100))
-    agent.learner().at(25)
+    agent.learner().apply_schedules(25)
     assert agent.hyper.epsilon == 0.75
     agent.hyper.epsilon = 0.3
-    agent.learner().at(50)
+    agent.learner().apply_schedules(50)
     assert agent.hyper.epsilon == 0.3
     agent.hyper.gamma = 0.5
     assert agent.learner().gammas() == [0.5]

@@ -42,7 +42,7 @@ def learners(kind, inputs, choices, hidden, activation, agents=3, backend="torch
 
 def clear(learner, kind, obs, legal, noise, explore):
     """Where the two highest of what is chosen by are further apart than rounding moves them, [K, B] bool."""
-    network = learner.weights.nets[learner.algorithm.native().network].in_numpy()
+    network = learner.weights.nets[learner.algorithm.compiled_form().network].in_numpy()
     values = network(obs)[0]
     if kind == "ppo":
         values = values + np.where(explore[..., None], noise["sample"], 0)
@@ -189,7 +189,7 @@ def test_an_algorithm_of_ones_own_acts_as_it_says():
             return -outputs[0]
 
     class Own(Contrary):
-        def native(self):
+        def compiled_form(self):
             return CompiledForm("q", "epsilon_greedy")
 
     class Louder(PPOAlgorithm):

@@ -32,7 +32,7 @@ THREE = spaces.Discrete(3)
 
 def made_for(agent: Any) -> bool:
     """Whether compiled code makes an agent's passes; then they are those of its loss."""
-    passes = agent.learner_.passes
+    passes = agent.learner_.steps
     if type(passes) is GradientSteps:
         return False
     ((whole, part),) = [made for kind, made in MADE.items() if isinstance(agent, kind)]
@@ -111,7 +111,7 @@ SMALL = net(MLP((4,)))
 def learns(algorithm: Any, backend: Any = COMPILED, **nets: Any) -> bool:
     """Whether compiled code can learn for it; networks that are not named are small."""
     small = dict.fromkeys(algorithm.networks(), SMALL)
-    made = can_learn(algorithm.native(), algorithm, backend, {**small, **nets})
+    made = can_learn(algorithm.compiled_form(), algorithm, backend, {**small, **nets})
     assert isinstance(made, bool)
     return made
 
@@ -160,7 +160,7 @@ def test_a_model_of_ones_own_learns_by_its_framework(make):
     """Also where only the actor is one."""
     own = {"critic_network": MLP((4,))} if make is mt.PPO else {}
     learner = make(VECTOR, THREE, seed=0, network=torch.nn.Linear(5, 3), device="cpu", **own).learner_
-    assert can_learn(learner.algorithm.native(), learner.algorithm, COMPILED, learner.weights.nets) is False
+    assert can_learn(learner.algorithm.compiled_form(), learner.algorithm, COMPILED, learner.weights.nets) is False
 
 
 # Algorithms -----------------------------------------------------------------------------------------------------------
@@ -175,22 +175,22 @@ class Bold(DQNAlgorithm):
 
 
 class Same(DQNAlgorithm):
-    def native(self):
+    def compiled_form(self):
         return CompiledForm("q", "epsilon_greedy", "q")
 
 
 class OnlyActs(DQNAlgorithm):
-    def native(self):
+    def compiled_form(self):
         return CompiledForm("q", "epsilon_greedy")
 
 
 class Silent(DQNAlgorithm):
-    def native(self):
+    def compiled_form(self):
         return None
 
 
 class Unknown(DQNAlgorithm):
-    def native(self):
+    def compiled_form(self):
         return CompiledForm("q", "epsilon_greedy", "huber")
 
 
@@ -202,12 +202,12 @@ class BoldPPO(PPOAlgorithm):
 
 
 class SamePPO(PPOAlgorithm):
-    def native(self):
+    def compiled_form(self):
         return CompiledForm("actor", "categorical", "ppo")
 
 
 class OnlyActsPPO(PPOAlgorithm):
-    def native(self):
+    def compiled_form(self):
         return CompiledForm("actor", "categorical")
 
 
@@ -215,8 +215,8 @@ def with_phases(kind: Any, change: Any) -> Any:
     """An algorithm with other phases, that says nothing else than before."""
 
     class Changed(kind):
-        def native(self):
-            return super().native()
+        def compiled_form(self):
+            return super().compiled_form()
 
         @property
         def phases(self):
@@ -247,7 +247,7 @@ def twice(kind: Any) -> Any:
 def test_an_algorithm_of_ones_own_learns_as_it_says(make, kind, expected):
     algorithm = algorithm_of(make, kind)
     learner = AlgorithmLearner(algorithm, COMPILED, [0], draw=True)
-    assert type(learner.passes) is (MADE[make][0] if expected else GradientSteps)
+    assert type(learner.steps) is (MADE[make][0] if expected else GradientSteps)
     again = compiled_steps(algorithm, COMPILED, learner.weights.nets, learner.weights.optimizers)
     assert (again is None) is not expected
     assert compiled_steps(algorithm, PLAIN, learner.weights.nets, learner.weights.optimizers) is None

@@ -34,7 +34,7 @@ def learner_of(*, compiled: bool = True, own: dict[str, tuple[Any, ...]] | None 
     backend: Any = make_backend("torch", "cpu", jit_compile=compiled)
     agent = mt.PPO(VECTOR, settings.pop("actions", FIVE), seed=0, device="cpu", **settings)
     learner = AlgorithmLearner(agent.algorithm, backend, [0, 1, 2], draw=True)
-    assert type(learner.passes) is (PPOUpdates if compiled else GradientSteps)
+    assert type(learner.steps) is (PPOUpdates if compiled else GradientSteps)
     for name, values in (own or {}).items():
         for row, value in enumerate(values):
             learner.set_hyper(row, name, value)
@@ -102,7 +102,7 @@ def test_updates_are_those_of_torch(case):
     for i in range(2 * len(COUNTS)):
         rollout = rollout_of(rng, COUNTS[i % len(COUNTS)], masked=masked, actions=actions)
         for learner in (native, plain):
-            learner.at(i)
+            learner.apply_schedules(i)
         assert_metrics_close(*update(rollout, native, plain, learn=LEARN[i % len(LEARN)], batch_size=11))
         np.testing.assert_array_equal(native.gradient_steps, plain.gradient_steps)
     assert_close(native, plain)
@@ -200,7 +200,7 @@ def test_an_agent_learns_alone_as_it_does_among_others(kind, masked):
     """To the last bit, and without the padding that others' rows make."""
     agents = [mt.PPO(VECTOR, FIVE, seed=k, device="cpu", jit_compile=True, **KINDS[kind]) for k in range(3)]
     together, rng = stacked(agents), np.random.default_rng(4)
-    assert isinstance(together.passes, PPOUpdates)
+    assert isinstance(together.steps, PPOUpdates)
     for counts in ([5, 17, 9], [31, 2, 8], [17, 17, 2 * BLOCK + 1]):
         rollout = rollout_of(rng, counts, masked=masked)
         (metrics,) = update(rollout, together)
@@ -220,10 +220,10 @@ def test_threads_make_the_same_bits(kind, monkeypatch):
     one, rng = learner_of(**KINDS[kind]), np.random.default_rng(6)
     rollouts = [rollout_of(rng, counts, masked=True) for counts in ([150, 90, 31], *COUNTS)]
     measured = [update(rollout, one)[0] for rollout in rollouts]
-    assert one.passes.steps[0]._pool is None
+    assert one.steps.steps[0]._pool is None
     for threads in (2, 3, 5, 64):
         many = learner_of(**KINDS[kind])
-        made = many.passes.steps[0]
+        made = many.steps.steps[0]
         monkeypatch.setattr(many.backend, "threads", lambda threads=threads: threads)
         for rollout, expected in zip(rollouts[:-1], measured, strict=False):
             np.testing.assert_equal(update(rollout, many)[0], expected)
@@ -242,7 +242,7 @@ def test_threads_make_the_same_bits(kind, monkeypatch):
 def test_there_is_room_for_each_thread():
     """For a block of rows of the observations and of all layers, weights transposed, zeros, and the largest matrix."""
     learner = learner_of(network=MLP((3, 64)), critic_network=MLP((300,)))
-    parts = list(learner.passes.steps[0]._networks.values())
+    parts = list(learner.steps.steps[0]._networks.values())
     assert all(type(part) is TrainedNetwork for part in parts)
     assert [part.widths for part in parts] == [[5, 3, 64, 5], [5, 300, 1]]
     rooms = Rooms(parts)
@@ -266,7 +266,7 @@ def test_a_thread_that_waits_gives_way_where_it_can():
 def test_what_networks_give_is_what_they_give(rows):
     learner = learner_of(network=MLP((5, 24)), critic_network=MLP((7,), "relu"))
     obs = torch.tensor(np.random.default_rng(rows).normal(size=(3, rows, 5)), dtype=torch.float32)
-    given = learner.passes.networks(learner.weights.nets)
+    given = learner.steps.networks(learner.weights.nets)
     assert given.keys() == learner.weights.nets.keys()
     for name, outputs in (("actor", 5), ("critic", 1)):
         (made,), (expected,) = given[name](obs), learner.weights.nets[name](obs)
@@ -286,7 +286,7 @@ def test_what_networks_give_is_what_they_give(rows):
 def trained(seed: int = 5, **settings: Any) -> Any:
     """An agent of compiled passes that has learned a little."""
     agent = mt.PPO(VECTOR, FIVE, seed=seed, device="cpu", jit_compile=True, minibatches=3, **settings)
-    assert isinstance(agent.learner_.passes, PPOUpdates)
+    assert isinstance(agent.learner_.steps, PPOUpdates)
     learn_on(2, agent.learner_)
     return agent
 
@@ -308,7 +308,7 @@ def test_a_saved_agent_goes_on_exactly(tmp_path):
     agent = trained()
     agent.save(tmp_path / "agent")
     plain: Any = mt.load(tmp_path / "agent")[0]
-    assert type(plain.learner_.passes) is GradientSteps
+    assert type(plain.learner_.steps) is GradientSteps
     assert not moved(agent.learner_.export(0), plain.learner_.export(0))
     again = trained(seed=6)
     again.restore(plain.state())
@@ -322,7 +322,7 @@ def test_a_copy_learns_by_itself():
     agent = trained()
     copy = agent.frozen_copy()
     before = copy.learner_.export(0)
-    assert isinstance(copy.learner_.passes, PPOUpdates)
+    assert isinstance(copy.learner_.steps, PPOUpdates)
     learn_on(2, agent.learner_)
     assert not moved(before, copy.learner_.export(0))
     learn_on(2, copy.learner_)

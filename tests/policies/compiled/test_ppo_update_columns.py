@@ -34,7 +34,7 @@ def given_to(learner: Any, columns: dict[str, Any], **changes: Any) -> Any:
     """Have its passes made by columns, and by what is dealt of their rows with some changes."""
     dealt = Minibatches(np.ones((3, 7), np.float32), 2, 64).dealt(2, [np.random.default_rng(0) for _ in range(3)])
     due = changes.pop("due", dealt.present)
-    return learner.passes.steps[0](columns, replace(dealt, **changes), learner.hyper.stacked(), due)
+    return learner.steps.steps[0](columns, replace(dealt, **changes), learner.hyper.stacked(), due)
 
 
 WRONG: dict[str, Any] = {
@@ -107,23 +107,23 @@ def test_places_that_there_are_not(changes, told):
 def test_the_same_columns_are_taken_as_they_should_be():
     """Without values, where they are not clipped, and without masks; each pass is as torch's."""
     native, plain = (learner_of(compiled=compiled, network=MLP((5,))) for compiled in (True, False))
-    assert native.passes.at_once
-    assert not native.passes.native
+    assert native.steps.at_once
+    assert not native.steps.plannable
     rngs = [np.random.default_rng(0) for _ in range(3)]
     dealt = Minibatches(np.ones((3, 7), np.float32), 2, 64).dealt(2, rngs)
     for masked in (False, True):
         columns = columns_of(np.random.default_rng(0), masked=masked)
         due = np.array([[True, False, True]] * 4)
         unclipped = {name: column for name, column in columns.items() if name != "value"}
-        measured = native.passes.steps[0](unclipped, dealt, native.hyper.stacked(), due)
+        measured = native.steps.steps[0](unclipped, dealt, native.hyper.stacked(), due)
         assert measured.shape == (4, METRICS, 3)
         for number, (start, stop, epoch) in enumerate(zip(dealt.start, dealt.stop, dealt.epoch, strict=True)):
             index = dealt.index[epoch, :, start:stop]
             rows = {n: None if c is None else c[np.arange(3)[:, None], index] for n, c in columns.items()}
             rows["weight"] = torch.tensor(dealt.weight[epoch, :, start:stop].copy())
-            expected = plain.passes.steps[0](rows, plain.hyper.stacked(), due[number])
+            expected = plain.steps.steps[0](rows, plain.hyper.stacked(), due[number])
             np.testing.assert_allclose(measured[number][:, [0, 2]], expected[:, [0, 2]], rtol=2 * CLOSE, atol=2 * CLOSE)
-        assert native.passes.steps[0].metrics == plain.passes.steps[0].metrics
+        assert native.steps.steps[0].metrics == plain.steps.steps[0].metrics
     for name, array in native.weights.trained().items():
         np.testing.assert_allclose(array, plain.weights.trained()[name], rtol=0, atol=CLOSE, err_msg=name)
 

@@ -43,7 +43,7 @@ def learners(choices: int = 4, own: dict[str, tuple[Any, ...]] | None = None, **
             for row, value in enumerate(values):
                 learner.set_hyper(row, name, value)
         made.append(learner)
-    assert [type(learner.passes) for learner in made] == [QSteps, GradientSteps]
+    assert [type(learner.steps) for learner in made] == [QSteps, GradientSteps]
     return made
 
 
@@ -129,7 +129,7 @@ def test_updates_are_those_of_torch(case):
         batch = batch_of(rng, choices, SIZES[i % len(SIZES)], masked=masked)
         measured = []
         for learner in (native, plain):
-            learner.at(i)
+            learner.apply_schedules(i)
             measured.append(learner.update(batch, learn=np.array(LEARN[i % len(LEARN)], bool), batch_size=64))
         assert_metrics_close(*measured)
     assert_close(native, plain)
@@ -234,7 +234,7 @@ def test_there_is_room_for_a_pass(hidden, rows, needed):
         native.update(
             some_transitions(np.random.default_rng(0), VECTOR, 4, 3, count), learn=everyone(native), batch_size=1
         )
-    room = native.passes.steps[0]._work
+    room = native.steps.steps[0]._work
     assert all(array.dtype == np.float32 for array in room)
     assert [len(array) for array in room] == needed
 
@@ -256,7 +256,7 @@ def test_an_agent_learns_alone_as_it_does_among_others(settings, masked):
     """To the last bit, and without the padding that others' rows make: 5, 7 and 3 of 7 rows."""
     agents = [mt.DQN(VECTOR, spaces.Discrete(4), seed=k, device="cpu", jit_compile=True, **settings) for k in range(3)]
     together, rng, counts = stacked(agents), np.random.default_rng(4), (5, 7, 3)
-    assert isinstance(together.passes, QSteps)
+    assert isinstance(together.steps, QSteps)
     for _ in range(12):
         batch = some_transitions(rng, VECTOR, 4, 3, 7, masked=masked)
         batch.weight = (np.arange(7) < np.array(counts)[:, None]).astype(np.float32)
@@ -275,7 +275,7 @@ def test_an_agent_learns_alone_as_it_does_among_others(settings, masked):
 def trained(seed: int = 5, updates: int = 5, **settings: Any) -> Any:
     """An agent of compiled passes that has learned a little."""
     agent = mt.DQN(VECTOR, spaces.Discrete(4), seed=seed, device="cpu", jit_compile=True, target_sync=3, **settings)
-    assert isinstance(agent.learner_.passes, QSteps)
+    assert isinstance(agent.learner_.steps, QSteps)
     learn_on(updates, agent.learner_)
     return agent
 
@@ -306,8 +306,8 @@ def test_a_saved_agent_goes_on_exactly(tmp_path):
     agent = trained()
     agent.save(tmp_path / "agent")
     plain: Any = mt.load(tmp_path / "agent")[0]
-    assert isinstance(plain.learner_.passes, GradientSteps)
-    assert not isinstance(plain.learner_.passes, QSteps)
+    assert isinstance(plain.learner_.steps, GradientSteps)
+    assert not isinstance(plain.learner_.steps, QSteps)
     assert not moved(agent.learner_.export(0), plain.learner_.export(0))
     again = trained(seed=6)
     again.restore(plain.state())
@@ -321,7 +321,7 @@ def test_a_copy_learns_by_itself():
     agent = trained()
     copy = agent.frozen_copy()
     before = copy.learner_.export(0)
-    assert isinstance(copy.learner_.passes, QSteps)
+    assert isinstance(copy.learner_.steps, QSteps)
     learn_on(4, agent.learner_)
     assert not moved(before, copy.learner_.export(0))
     learn_on(4, copy.learner_)

@@ -47,7 +47,7 @@ OF = dict.fromkeys(("obs", "reward", "discount", "weight", "next_obs"), "float32
 @pytest.mark.parametrize("name", OF)
 def test_columns_that_compiled_code_would_not_read_aright(name, wrong):
     native, _ = learners(network=MLP((5,)))
-    made, before = native.passes.steps[0], native.export(0)
+    made, before = native.steps.steps[0], native.export(0)
     columns = columns_of(np.random.default_rng(0))
     columns[name] = WRONG[wrong](columns[name])
     if (name, wrong) == ("next_legal", "nothing"):
@@ -69,7 +69,7 @@ def test_columns_of_another_width(name):
     with pytest.raises(
         TypeError, match=rf"column '{name}' must be \w+ \(3, 7, [45]\) in one piece; it is .*\(3, 7, 3\)"
     ):
-        native.passes.steps[0](columns, native.hyper.stacked(), everyone(native))
+        native.steps.steps[0](columns, native.hyper.stacked(), everyone(native))
 
 
 @pytest.mark.parametrize("action", [-1, 4])
@@ -78,14 +78,14 @@ def test_actions_that_there_are_not(action):
     before, columns = native.export(0), columns_of(np.random.default_rng(0))
     columns["action"][2, 6] = action
     with pytest.raises(TypeError, match=r"actions must lie in \[0, 4\); they are"):
-        native.passes.steps[0](columns, native.hyper.stacked(), everyone(native))
+        native.steps.steps[0](columns, native.hyper.stacked(), everyone(native))
     assert not moved(before, native.export(0))
 
 
 def test_metrics_are_not_overwritten_by_the_next_pass():
     native, _ = learners(network=MLP((5,)))
     rng = np.random.default_rng(0)
-    made = native.passes.steps[0]
+    made = native.steps.steps[0]
     first = made(columns_of(rng), native.hyper.stacked(), everyone(native))
     kept = first.clone()
     second = made(columns_of(rng), native.hyper.stacked(), everyone(native))
@@ -107,7 +107,7 @@ class Named(DQNAlgorithm):
     def targets(self):
         return ("value",)
 
-    def native(self):
+    def compiled_form(self):
         return CompiledForm("value", "epsilon_greedy", "double_q")
 
     @property
@@ -130,7 +130,7 @@ def test_metrics_have_the_networks_name():
     told = []
     for backend in (COMPILED, PLAIN):
         learner = AlgorithmLearner(algorithm_of(Named), backend, [0], draw=True)
-        assert learner.passes.native == (backend is COMPILED)
+        assert learner.steps.plannable == (backend is COMPILED)
         batch = some_transitions(np.random.default_rng(0), VECTOR, 4, 1, 7)
         told.append(sorted(learner.update(batch, learn=np.ones(1, bool), batch_size=7)))
     assert told[0] == told[1]
@@ -139,14 +139,14 @@ def test_metrics_have_the_networks_name():
 
 def test_the_same_columns_are_taken_as_they_should_be():
     native, plain = learners(network=MLP((5,)))
-    assert isinstance(native.passes.steps[0], QStep)
+    assert isinstance(native.steps.steps[0], QStep)
     for masked in (False, True):
         columns = columns_of(np.random.default_rng(0), masked=masked)
         measured = [
-            learner.passes.steps[0](columns, learner.hyper.stacked(), np.array([True, False, True])).numpy()[:, [0, 2]]
+            learner.steps.steps[0](columns, learner.hyper.stacked(), np.array([True, False, True])).numpy()[:, [0, 2]]
             for learner in (native, plain)
         ]
         np.testing.assert_allclose(measured[0], measured[1], rtol=2 * CLOSE, atol=2 * CLOSE)
-        assert native.passes.steps[0].metrics == plain.passes.steps[0].metrics
+        assert native.steps.steps[0].metrics == plain.steps.steps[0].metrics
     for name, array in native.weights.trained().items():
         np.testing.assert_allclose(array, plain.weights.trained()[name], rtol=0, atol=CLOSE, err_msg=name)

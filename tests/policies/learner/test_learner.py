@@ -263,13 +263,13 @@ def test_export_and_load_carry_everything():
     options: dict[str, Any] = {"minibatches": 2, "epochs": 2, "learning_rate": mt.linear(1e-3, 1e-4, 100)}
     home = stacked([mt.PPO(VECTOR, spaces.Discrete(3), seed=5, **options)])
     away = stacked([mt.PPO(VECTOR, spaces.Discrete(3), seed=k, **options) for k in (8, 9)])
-    home.at(40)
+    home.apply_schedules(40)
     home.update(some_rollout(rng, VECTOR, spaces.Discrete(3), [9]), learn=everyone(home), batch_size=64)
     away.load(1, home.export(0))
     assert away.export(1).info == home.export(0).info
     assert not moved(home.export(0), away.export(1))
     batch = some_rollout(rng, VECTOR, spaces.Discrete(3), [8, 8])
-    home.at(60), away.at(60)
+    home.apply_schedules(60), away.apply_schedules(60)
     home.update(of_agent(batch, 1), learn=everyone(home), batch_size=64)
     away.update(batch, learn=everyone(away), batch_size=64)
     assert away.hyper.get(1, "learning_rate") == pytest.approx(1e-3 - 0.6 * 9e-4)
@@ -300,15 +300,15 @@ def test_schedules_are_evaluated_at_env_steps():
     ]
     learner = stacked(agents)
     assert [learner.hyper.get(k, "epsilon") for k in (0, 1)] == [1.0, 0.5]
-    learner.at(25)
+    learner.apply_schedules(25)
     assert [learner.hyper.get(k, "epsilon") for k in (0, 1)] == [0.75, 0.5]
     assert learner.hyper.get(0, "learning_rate") == pytest.approx(0.05)
     assert learner.hyper.tensors()["epsilon"].tolist() == [[0.75], [0.5]]
     learner.set_hyper(0, "epsilon", 0.3)  # a number ends the schedule
-    learner.at(75)
+    learner.apply_schedules(75)
     assert learner.hyper.get(0, "epsilon") == 0.3
     learner.set_hyper(1, "epsilon", mt.linear(0.8, 0.4, 100))
-    learner.at(50)
+    learner.apply_schedules(50)
     assert learner.hyper.get(1, "epsilon") == pytest.approx(0.6)
 
 
