@@ -89,7 +89,7 @@ class Transitions(Batch):
 
 @dataclass
 class Rollout(Batch):
-    """An on-policy batch: the rows that became whole since the last rollout.
+    """An on-policy batch: the rows that were closed since the last rollout.
 
     Rows are ordered by player, then environment, then time.
 

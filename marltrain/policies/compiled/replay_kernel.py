@@ -18,7 +18,7 @@ from marltrain.policies.memory.readers import SCAN_BELOW, UniformReader
 from marltrain.policies.memory.ring import Ring
 
 _RING = ("capacity", "envs", "obs", "legal", "action", "next", "reward", "terminated", "last_obs", "last_legal",
-         "whole", "learnable")  # fmt: skip
+         "drawable_count", "learnable")  # fmt: skip
 _SIZES = ("obs_size", "legal_size", "action_size")
 _MADE = ("agents", "rows", "cells", "gamma", "to_obs", "to_legal", "to_action", "to_reward", "to_discount",
          "to_next_obs", "to_next_legal")  # fmt: skip
@@ -86,7 +86,7 @@ class Reading:
         obs, last = ring.obs[self._name], ring.ends.obs[self._name]
         told["capacity"], told["envs"] = ring.capacity, ring.num_envs
         found = {"obs": obs, "action": ring.action, "next": ring.next, "reward": ring.reward, "last_obs": last}
-        found |= {"terminated": ring.terminated, "whole": ring.whole, "learnable": ring.learnable}
+        found |= {"terminated": ring.terminated, "drawable_count": ring.drawable_count, "learnable": ring.learnable}
         if ring.legal is not None and ring.ends.legal is not None:
             found |= {"legal": ring.legal, "last_legal": ring.ends.legal}
             told["legal_size"] = ring.legal[0, 0, 0].nbytes
@@ -178,10 +178,10 @@ def draw(r: Any, now: int) -> None:
 
 @compiled
 def drawable(r: Any, starts: Any) -> int:
-    """Return the number of complete rows of the players whose cells begin at `starts`."""
+    """Return the number of drawable rows of the players whose cells begin at `starts`."""
     player, found = r.capacity * r.envs, 0
     for start in starts:
-        found += wholes(r.whole, start // player + 1)[start // player]
+        found += wholes(r.drawable_count, start // player + 1)[start // player]
     return found
 
 

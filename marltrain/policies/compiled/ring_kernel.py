@@ -17,7 +17,7 @@ from marltrain.policies.memory.ring import Ring
 from marltrain.spec import Step
 
 MOST_COLUMNS = 8
-_ONE = ("capacity", "players", "envs", "first", "next", "reward", "acted", "learning", "learnable", "whole",
+_ONE = ("capacity", "players", "envs", "first", "next", "reward", "acted", "learning", "learnable", "drawable_count",
         "shown", "chosen")  # fmt: skip
 _LISTS = ("shown_from", "shown_to", "shown_size", "chosen_from", "chosen_to", "chosen_size")
 ROWS = np.dtype([(name, np.int64) for name in _ONE] + [(name, np.int64, (MOST_COLUMNS,)) for name in _LISTS])
@@ -41,7 +41,7 @@ def told_of(ring: Ring, step: Step, action: Array, extras: dict[str, Array]) -> 
     t, group = told[0], ring.index
     t["players"], t["capacity"], t["envs"] = ring.axes
     t["first"] = ring.group.players[0]
-    for name in ("next", "reward", "acted", "learning", "learnable", "whole"):
+    for name in ("next", "reward", "acted", "learning", "learnable", "drawable_count"):
         t[name] = address_of(getattr(ring, name))
     shown = [(array, ring.obs[name]) for name, array in ring.stored(step.obs[group]).items()]
     legal = step.legal[group]
@@ -91,11 +91,12 @@ def is_free(r: Any, time: int) -> bool:
 def arrived(r: Any, time: int, rewards: int) -> None:
     """Complete the row before batch step `time` by rewards [P_all, E]; begin the row of `time` with observations."""
     slot, last = time % r.capacity, (time - 1) % r.capacity
-    learnable, whole = flags(r.learnable, r.players * r.capacity), wholes(r.whole, r.players)
+    learnable = flags(r.learnable, r.players * r.capacity)
+    drawable_count = wholes(r.drawable_count, r.players)
     for p in range(r.players):
-        whole[p] += r.envs * learnable[p * r.capacity + last]
+        drawable_count[p] += r.envs * learnable[p * r.capacity + last]
         if time >= r.capacity:
-            whole[p] -= r.envs * learnable[p * r.capacity + slot]
+            drawable_count[p] -= r.envs * learnable[p * r.capacity + slot]
         before, now = (p * r.capacity + last) * r.envs, (p * r.capacity + slot) * r.envs
         reward = numbers(r.reward + 4 * before, r.envs)
         told = numbers(rewards + 4 * (r.first + p) * r.envs, r.envs)

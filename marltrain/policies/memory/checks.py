@@ -87,7 +87,7 @@ def _check_next(rows: State, pointers: Array, acted: Array, times: Array, now: i
 
 
 def _check_open(state: State, saved: dict[str, Array], oldest: int, now: int) -> None:
-    """Raise SaveError for open rows that do not exist, have no decision, or are whole."""
+    """Raise SaveError for open rows that do not exist, have no decision, or are closed."""
     (players, _, envs), place = saved["next"].shape, state.place("open")
     opened = state.array("open", np.int64, (players, envs))
     within(place, opened, oldest, now - 1, opened != -1)

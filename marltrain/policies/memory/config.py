@@ -33,7 +33,7 @@ class Replay:
 @checked_arguments
 @dataclass(frozen=True)
 class Rollouts:
-    """Learn on-policy from each row exactly once, in the first update after it became whole."""
+    """Learn on-policy from each row exactly once, in the first update after its outcome is known."""
 
 
 def chosen_memory(memory: Any, allowed: tuple[type[Any], ...], who: str) -> Any:

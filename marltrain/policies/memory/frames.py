@@ -66,16 +66,11 @@ class FrameRing(Ring):
         slot = self.now % self.capacity
         self.previous[:, slot, envs], self.complete[:, slot, envs] = -1, True
 
-    def _end(self, time: int, step: Step, ended: Array, before: Array) -> Array:
-        """See `Ring`; compares the final observations."""
-        closed, cells, left = ended & (before >= 0), self.cells(before), super()._end(time, step, ended, before)
-        self._check(step.final_obs[self.index], closed, cells, "at the end", self.read(self.next, cells))
-        return left
-
-    def _begin(self, time: int, step: Step, before: Array) -> None:
-        """See `Ring`; links the row to the times `before` [P, E] and compares the observations."""
-        super()._begin(time, step, before)
-        slot, now = time % self.capacity, np.full_like(before, time)
+    def arrived(self, step: Step, reward: Array, part_ended: Array | None) -> None:
+        """See `Ring`; links the new row to the players' previous decisions and compares the observations."""
+        before = np.where(False if part_ended is None else part_ended[self.players], -1, self.open)
+        super().arrived(step, reward, part_ended)
+        slot, now = self.now % self.capacity, np.full_like(before, self.now)
         self.previous[:, slot] = before
         complete = np.ones(before.shape, bool)
         for _ in range(self.deepest - 1):
@@ -85,6 +80,12 @@ class FrameRing(Ring):
         self.complete[:, slot] = complete
         self._check(step.obs[self.index], step.turn[self.index], self.cells(now), "at a decision")
 
+    def _link_to_ends(self, time: int, step: Step, part_ended: Array, was_open: Array) -> None:
+        """See `Ring`; compares the final observations."""
+        super()._link_to_ends(time, step, part_ended, was_open)
+        cells, wanted = self.cells(was_open), part_ended & (was_open >= 0)
+        self._check(step.final_obs[self.index], wanted, cells, "at the end", self.read(self.next, cells))
+
     def _forget(self, slot: int) -> None:
         """See `Ring`; rows whose stacks need a frame of this slot become incomplete."""
         following = self.next[:, slot]
@@ -92,7 +93,7 @@ class FrameRing(Ring):
             player, env = np.nonzero((following >= 0) & (following <= self.now))
             cells = self.cells(following)[player, env]
             known = self.read(self.next, cells)
-            self.whole -= self._counted(player, cells)
+            self.drawable_count -= self._drawable_at(player, cells)
             self.complete.reshape(-1)[cells] = False
             following = np.full_like(following, -1)
             following[player, env] = known

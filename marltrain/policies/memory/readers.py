@@ -29,7 +29,7 @@ class Reader:
 
     def size(self) -> Array:
         """Return the number of available rows, [K] int64."""
-        counts: Array = np.add.reduceat(self.ring.whole[self._players], self._firsts)
+        counts: Array = np.add.reduceat(self.ring.drawable_count[self._players], self._firsts)
         return counts
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Any:
@@ -50,7 +50,7 @@ class Reader:
 class UniformReader(Reader):
     """Reader of transitions of up to n steps, drawn uniformly with replacement from the rows available to each agent.
 
-    Available rows are whole, belong to the agent's players, and were decided while the player's seat learned
+    Available rows are closed, belong to the agent's players, and were decided while the player's seat learned
     (`Streams.learning`).
     """
 
@@ -69,7 +69,7 @@ class UniformReader(Reader):
         """
         available = np.where([rng is not None for rng in rngs], self.size(), 0)
         if not np.count_nonzero(available):
-            raise AgentError("no agent of the learner has a whole row to learn from yet; ask `size()` first")
+            raise AgentError("no agent of the learner has a closed row to learn from yet; ask `size()` first")
         cells = self._drawn(rngs, available.tolist(), batch_size)
         have = available > 0
         if np.count_nonzero(have) < len(have):
@@ -153,7 +153,7 @@ class UniformReader(Reader):
 
 
 class RolloutReader(Reader):
-    """Reader that returns each row of the agents' players exactly once, in the first rollout after it became whole.
+    """Reader that returns each row of the agents' players exactly once, in the first rollout after it was closed.
 
     earliest: no later rollout holds a row of a batch step before this one.
     """
@@ -164,8 +164,8 @@ class RolloutReader(Reader):
         self._agent = np.repeat(np.arange(len(seats)), [len(row) for row in seats])
         self._since = np.full(len(self._players), ring.coming, np.int64)  # rollouts skip earlier rows of the seat
         self.earliest = ring.coming
-        self._taken = ring.now  # rows that were whole at this time have been taken
-        ring.ask(self)
+        self._taken = ring.now  # rows that were closed by this time have been taken
+        ring.register(self)
 
     def size(self) -> Array:
         """Return the number of rows that `take` would return now, [K] int64."""
@@ -192,7 +192,7 @@ class RolloutReader(Reader):
         ring = self.ring
         seat, found = self._fresh()
         if len(found) == 0:
-            raise AgentError("no row has become whole since the last rollout; ask `size()` first")
+            raise AgentError("no row was closed since the last rollout; ask `size()` first")
         self._taken = ring.now
         waiting = ring.open[self._players]
         self._since = np.maximum(self._since, np.where(waiting >= 0, waiting, ring.coming).min(1))
@@ -231,7 +231,7 @@ class RolloutReader(Reader):
             cells = (starts + times % ring.capacity) * ring.num_envs + np.arange(ring.num_envs)
             pointers = ring.read(ring.next, cells)
             unknown = (ring.open[self._players] == times) | (times > ring.now)
-            fresh = (pointers != -1) & (ring.whole_since(pointers) > self._taken)
+            fresh = (pointers != -1) & (ring.closed_at(pointers) > self._taken)
             if ((times >= self._since[:, None]) & (unknown | fresh)).any():
                 return True
             times = np.where((times >= 0) & (pointers >= 0), pointers, -1)
@@ -242,7 +242,7 @@ class RolloutReader(Reader):
         ring = self.ring
         times = np.arange(max(self.earliest, ring.oldest), ring.now)
         pointers = ring.next[self._players[:, None], times % ring.capacity]
-        fresh = (pointers != -1) & (ring.whole_since(pointers) > self._taken)
+        fresh = (pointers != -1) & (ring.closed_at(pointers) > self._taken)
         fresh &= (times >= self._since[:, None])[:, :, None]
         if ring.complete is not None:  # frames may have been overwritten before this reader protected them
             fresh &= ring.complete[self._players[:, None], times % ring.capacity]
@@ -270,6 +270,6 @@ class RolloutReader(Reader):
         """Return the next observations and legal actions of the `wanted` rows, [K, M, ...]; padded with copies."""
         counts = wanted.sum(1)
         places = np.arange(counts.max()) < counts[:, None]
-        asked, links = np.full(places.shape, cells[wanted][0]), np.full(places.shape, pointers[wanted][0])
-        asked[places], links[places] = cells[wanted], pointers[wanted]
-        return self.ring.after(asked, links)
+        from_cells, following = np.full(places.shape, cells[wanted][0]), np.full(places.shape, pointers[wanted][0])
+        from_cells[places], following[places] = cells[wanted], pointers[wanted]
+        return self.ring.after(from_cells, following)

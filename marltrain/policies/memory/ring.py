@@ -33,48 +33,60 @@ class Holder(Protocol):
 class Ring(Rows):
     """The rows of one group in the order of batch steps; see `frames.FrameRing` for stacked images.
 
+    A row's reward is the sum of what `arrived` adds while the row is open. Its next observation is not copied: the
+    pointer `next` names the row, or the entry of `ends`, that holds it, and `Rows.after` reads it there.
+
     coming: time of the next decisions; equal to `now` until `decided` is called.
     open: [P, E] int64, time of each player's open row; -1 for none.
     turn: [P, E] bool, the players that must act in the newest row.
     learning: [P] bool, whether transitions may be drawn from the next decisions.
-    whole: [P] int64, number of rows of each player that can be drawn.
+    drawable_count: [P] int64, number of rows of each player that `drawable` accepts.
     players: the group's indices among all players; a slice if they are consecutive.
     """
 
     def __init__(self, spec: EnvSpec, index: int, num_envs: int, rows: int, extras: Mapping[str, Column]) -> None:
-        """Allocate `rows` whole rows of a simultaneous game, the newest row, and rows for earlier frames of stacks."""
+        """Allocate `rows` closed rows of a simultaneous game, the newest row, and rows for earlier frames of stacks."""
         super().__init__(spec, index, num_envs, rows + self.deepest, extras)
         group, self.coming = self.group, 0
         self._nothing_open = np.full((group.size, num_envs), -1, np.int64)
         self.open = self._nothing_open.copy()
         self.learning = np.ones(group.size, bool)
-        self.whole = np.zeros(group.size, np.int64)
+        self.drawable_count = np.zeros(group.size, np.int64)
         self._holders: list[ref[Holder]] = []
         self.turn = np.zeros((group.size, num_envs), bool)
         self._everyone_turn = self._everyone_open = False
         low, high = group.players[0], group.players[-1] + 1
         self.players = slice(low, high) if high - low == group.size else np.array(group.players)
 
-    def arrived(self, step: Step, reward: Array, event: Array | None) -> None:
-        """Add rewards and ends to the open rows, link them to the players' next decisions, and begin the next row.
+    def arrived(self, step: Step, reward: Array, part_ended: Array | None) -> None:
+        """Add rewards to the open rows, close those of players that act now or whose part ended; begin the next row.
 
-        reward, event: [P_all, E] of all players; event is None if no player's part of an episode ended.
+        reward, part_ended: [P_all, E] of all players; part_ended is None if no player's part of an episode ended.
+
+        Example: players A and B act in turn until the episode ends at batch step 3.
+        time 0, turn A:                 row 0 begins; A's decision opens it
+        time 1, turn B, rewards 1, 0:   A's row 0 has reward 1 and stays open; B's decision opens row 1
+        time 2, turn A, rewards 2, 5:   A's row 0 has reward 3 and next 2: closed; B's row 1 has reward 5, still open
+        time 3, end, rewards 4, 6:      A's row 2 has reward 4, B's row 1 has reward 11; next of both is -2-k: closed
         """
         time, turn = self.now + 1, step.turn[self.index]
         everyone = np.count_nonzero(turn) == turn.size
-        ended = None if event is None else event[self.players]
-        before = self.open
+        reward = reward[self.players]
+        part_ended = None if part_ended is None else part_ended[self.players]
+        was_open = self.open  # both cases below assign a new array to `open`; this one does not change
         if everyone and self._everyone_open:  # simultaneous game: the open rows are those of the last batch step
             last = self.now % self.capacity
-            self.reward[:, last] = reward[self.players]
+            self.reward[:, last] = reward
             self.next[:, last] = time
-            self.whole += self._drawable_in(last) * self.learnable[:, last]
+            self.drawable_count += self._drawable_in(last) * self.learnable[:, last]
             self.open = self._nothing_open.copy()
         else:
-            self._settle(time, turn if ended is None else turn | ended, reward[self.players])
-        if ended is not None:
-            before = self._end(time, step, ended, before)
-        self._begin(time, step, before)
+            closes = turn if part_ended is None else turn | part_ended
+            self._credit_and_link(time, closes, reward)
+            self.open = np.where(closes, -1, was_open)
+        if part_ended is not None:
+            self._link_to_ends(time, step, part_ended, was_open)
+        self._begin(time, step)
         self.turn[...] = turn
         self._everyone_turn = everyone
         self._everyone_open = False
@@ -101,7 +113,7 @@ class Ring(Rows):
         self._everyone_open = self._everyone_turn
         self.coming = self.now + 1
 
-    def ask(self, holder: Holder) -> None:
+    def register(self, holder: Holder) -> None:
         """Register a holder, by weak reference; the ring calls `holds` before it overwrites a row."""
         self._holders.append(ref(holder, self._holders.remove))
 
@@ -113,7 +125,7 @@ class Ring(Rows):
         """
         if self.deepest > 1 or not self._everyone_turn:
             return 0
-        held = [holder.earliest for known in self._holders if (holder := known()) is not None]
+        held = [holder.earliest for reference in self._holders if (holder := reference()) is not None]
         return min([self.capacity - 1, *(self.capacity + earliest - self.now - 1 for earliest in held)])
 
     def advanced(self, decided: int, begun: int) -> None:
@@ -129,19 +141,19 @@ class Ring(Rows):
         self.open.fill(self.now if self._everyone_open else -1)
 
     def abandon(self, envs: Array | None = None) -> None:
-        """Abandon the running episodes of all or some environments; their open rows never become whole."""
+        """Abandon the running episodes of all or some environments; their open rows are never closed."""
         self.open[:, slice(None) if envs is None else envs] = -1
         self._everyone_open = False
 
     def restart(self, step: Step, envs: Array) -> None:
         """Abandon the running episodes of some environments; the first Step of new episodes replaces the newest row.
 
-        Rows that point to the replaced row get `next` -1 and never become whole: their next observation is gone.
+        Rows that point to the replaced row get `next` -1 and are never closed: their next observation is gone.
         """
         slot = self.now % self.capacity
         player, row, env = np.nonzero(self.next[:, :, envs] == self.now)
         cut = player, row, envs[env]
-        self.whole -= self._counted(player, (player * self.capacity + row) * self.num_envs + envs[env])
+        self.drawable_count -= self._drawable_at(player, (player * self.capacity + row) * self.num_envs + envs[env])
         self.next[cut] = -1
         self.open[:, envs] = -1
         for name, array in self.stored(step.obs[self.index]).items():
@@ -157,7 +169,8 @@ class Ring(Rows):
     ) -> None:
         """Load saved contents into this empty ring.
 
-        rows: columns [P, H, ...] of the H batch steps from `oldest` to `now`.  others: `open`, `whole` and `turn`.
+        rows: columns [P, H, ...] of the H batch steps from `oldest` to `now`.  others: `open`, `turn`, and
+        `whole`, the saved name of `drawable_count`.
         """
         while self.capacity < capacity:
             self._grow()
@@ -165,37 +178,35 @@ class Ring(Rows):
         slots = self.held()
         for name, column in self.columns.items():
             column[:, slots] = rows[name]
-        self.open[...], self.whole[...], self.turn[...] = others["open"], others["whole"], others["turn"]
+        self.open[...], self.drawable_count[...], self.turn[...] = others["open"], others["whole"], others["turn"]
         self._everyone_turn = bool(self.turn.all())
 
-    def _settle(self, time: int, settled: Array, reward: Array) -> None:
-        """Add rewards in the general case of `arrived`; open rows where `settled` [P, E] is True become whole."""
+    def _credit_and_link(self, time: int, closes: Array, reward: Array) -> None:
+        """Add `reward` [P, E] to all open rows; link those that close now, where `closes` [P, E], to batch step `time`.
+
+        The general case of `arrived`. `_link_to_ends` then overwrites the pointers where a part ended.
+        """
         player, env = np.nonzero(self.open >= 0)
         cells = self.cells(self.open)[player, env]
         self.reward.reshape(-1)[cells] += reward[player, env]
-        done = settled[player, env]
-        player, env, cells = player[done], env[done], cells[done]
-        self.next.reshape(-1)[cells] = time  # `_end` overwrites this pointer where a part ended
-        self.whole += self._counted(player, cells)
-        self.open = np.where(settled, -1, self.open)
+        closed = closes[player, env]
+        player, cells = player[closed], cells[closed]
+        self.next.reshape(-1)[cells] = time
+        self.drawable_count += self._drawable_at(player, cells)
 
-    def _end(self, time: int, step: Step, ended: Array, before: Array) -> Array:
-        """Link the rows of players whose part ended to their final observations.
-
-        Returns `before` [P, E] with -1 for these players.
-        """
-        player, env = np.nonzero(ended & (before >= 0))
+    def _link_to_ends(self, time: int, step: Step, part_ended: Array, was_open: Array) -> None:
+        """Link the rows of players whose part ended to their final observations; was_open: [P, E], times of rows."""
+        player, env = np.nonzero(part_ended & (was_open >= 0))
         if len(player) == 0:
-            return before
+            return
         obs, legal = step.final_obs[self.index], step.final_legal[self.index]
         entries = self.ends.add(self.stored(obs), legal, player, env, time)
-        closed = self.cells(before)[player, env]
-        self.next.reshape(-1)[closed] = -2 - entries
-        self.terminated.reshape(-1)[closed] = step.terminated[self.players][player, env]
-        return np.where(ended, -1, before)
+        cells = self.cells(was_open)[player, env]
+        self.next.reshape(-1)[cells] = -2 - entries
+        self.terminated.reshape(-1)[cells] = step.terminated[self.players][player, env]
 
-    def _begin(self, time: int, step: Step, before: Array) -> None:
-        """Begin the row of batch step `time`; before: [P, E], time of the player's previous decision, or -1."""
+    def _begin(self, time: int, step: Step) -> None:
+        """Begin the row of batch step `time` with the observations and legal actions of `step`."""
         if time >= self.capacity:
             if self._must_stay(time - self.capacity):
                 self._grow()
@@ -213,18 +224,18 @@ class Ring(Rows):
     def _must_stay(self, time: int) -> bool:
         if np.count_nonzero(self.open == time):
             return True
-        holders = (known() for known in self._holders)
+        holders = (reference() for reference in self._holders)
         return any(holder is not None and holder.holds(time) for holder in holders)
 
     def _forget(self, slot: int) -> None:
-        """Clear the slot for a new row; uncount its whole rows and free the entries of `ends` that they point to."""
+        """Clear the slot for a new row; uncount its drawable rows and free the entries of `ends` that they point to."""
         pointers = self.next[:, slot]
-        if pointers.min() >= 0:  # every row is whole and has a next decision
-            self.whole -= self._drawable_in(slot) * self.learnable[:, slot]
+        if pointers.min() >= 0:  # every row is closed and has a next decision
+            self.drawable_count -= self._drawable_in(slot) * self.learnable[:, slot]
         else:
-            whole = pointers != -1
-            counted = whole if self.complete is None else whole & self.complete[:, slot]
-            self.whole -= counted.sum(1) * self.learnable[:, slot]
+            closed = pointers != -1
+            drawable = closed if self.complete is None else closed & self.complete[:, slot]
+            self.drawable_count -= drawable.sum(1) * self.learnable[:, slot]
             self.ends.free(-2 - pointers[pointers < -1])
             self.terminated[:, slot] = False
         self.reward[:, slot] = 0.0
@@ -232,9 +243,9 @@ class Ring(Rows):
         self.next[:, slot] = -1
 
     def _drawable_in(self, slot: int) -> int | Array:
-        """Return how many rows of a slot each player can draw from if all are whole and learnable."""
+        """Return how many rows of a slot each player can draw from if all are closed and learnable."""
         return self.num_envs if self.complete is None else self.complete[:, slot].sum(1)
 
-    def _counted(self, player: Array, cells: Array) -> Array:
-        """Return the number of rows at cells [n] of each player [n] from which transitions may be drawn, [P]."""
-        return np.bincount(player[self.drawable(cells)], minlength=len(self.whole))
+    def _drawable_at(self, player: Array, cells: Array) -> Array:
+        """Return how many of the rows at cells [n] of players [n] are drawable, for each player, [P]."""
+        return np.bincount(player[self.drawable(cells)], minlength=len(self.drawable_count))

@@ -5,7 +5,7 @@ step, counted from the first recorded one. The row is in slot `time % C`. Pointe
 valid when the capacity grows. A cell is the flat index of one row of one player in one environment: the index into a
 column's first three axes [P, C, E] flattened.
 
-A row is open until the player's next decision or the end of its part in the episode. After that, the row is whole.
+A row is open until the player's next decision or the end of its part in the episode. After that, the row is closed.
 """
 
 from __future__ import annotations
@@ -127,16 +127,16 @@ class Rows:
         return self.learnable.reshape(-1).take(cells // self.num_envs)
 
     def drawable(self, cells: Array) -> Array:
-        """Return whether transitions may be drawn from rows: whole and learnable rows with all their frames."""
+        """Return whether transitions may be drawn from rows: closed and learnable rows with all their frames."""
         drawable: Array = (self.read(self.next, cells) != -1) & self.may_learn(cells)
         return drawable if self.complete is None else drawable & self.read(self.complete, cells)
 
-    def whole_since(self, pointers: Array) -> Array:
-        """Return the batch step at which rows with these `next` pointers became whole; undefined for open rows."""
-        ended = pointers < -1
-        if not ended.any():
+    def closed_at(self, pointers: Array) -> Array:
+        """Return the batch step at which rows with these `next` pointers were closed; undefined for open rows."""
+        part_ended = pointers < -1
+        if not part_ended.any():
             return pointers
-        return np.where(ended, self.ends.time.take(np.where(ended, -2 - pointers, 0)), pointers)
+        return np.where(part_ended, self.ends.time.take(np.where(part_ended, -2 - pointers, 0)), pointers)
 
     def obs_at(self, cells: Array) -> Obs:
         """Return observations [*cells.shape, *O]."""
@@ -148,15 +148,15 @@ class Rows:
 
     def after(self, cells: Array, pointers: Array) -> tuple[Obs, Array | None]:
         """Return the next observations and legal actions [*cells.shape, ...] of rows whose `next` is `pointers`."""
-        ended = pointers < -1
-        there = np.where(ended, cells, self.shifted(cells, pointers))
+        part_ended = pointers < -1
+        there = np.where(part_ended, cells, self.shifted(cells, pointers))
         arrays, legal = self._arrays_at(there), self.legal_at(there)
-        if np.count_nonzero(ended):
-            entries = -2 - pointers[ended]
+        if np.count_nonzero(part_ended):
+            entries = -2 - pointers[part_ended]
             for name, array in arrays.items():
-                array[ended] = self._final(name, entries, array[ended])
+                array[part_ended] = self._final(name, entries, array[part_ended])
             if legal is not None and self.ends.legal is not None:
-                legal[ended] = self.ends.legal[entries]
+                legal[part_ended] = self.ends.legal[entries]
         return _joined(arrays), legal
 
     def _arrays_at(self, cells: Array) -> dict[str, Array]:

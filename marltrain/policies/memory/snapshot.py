@@ -22,7 +22,7 @@ def ring_state(ring: Ring) -> State:
         rows=State({}, {name: column[:, held] for name, column in ring.columns.items()}), ends=ring.ends.state()
     )
     state.info |= {"capacity": ring.capacity, "now": ring.now, "oldest": ring.oldest}
-    state.arrays |= {"open": ring.open, "whole": ring.whole, "turn": ring.turn}
+    state.arrays |= {"open": ring.open, "whole": ring.drawable_count, "turn": ring.turn}
     return state
 
 

@@ -1,7 +1,7 @@
 """Streams: the trainer's record of all steps, each stored once; each learner reads the rows of its players.
 
 A player's row begins with its decision. It sums all rewards until the player's next decision or the end of its part,
-independent of the players that act in between. Until then the row is open, afterwards it is whole.
+independent of the players that act in between. Until then the row is open, afterwards it is closed.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ class Streams:
         self.torn = True
         reward = step.reward if reward is None else reward
         some = np.count_nonzero(step.terminated) or np.count_nonzero(step.truncated)
-        event = step.terminated | step.truncated if some else None
+        part_ended = step.terminated | step.truncated if some else None
         if np.count_nonzero(step.ended):
             self._check_ended(step)
         for ring in self.rings.values():
-            ring.arrived(step, reward, event)
+            ring.arrived(step, reward, part_ended)
         self.torn = False
 
     def learning(self, mask: Array) -> None:
@@ -99,7 +99,7 @@ class Streams:
         self.rings[group].decided(action, extras)
 
     def abandon(self, envs: Array | None = None) -> None:
-        """Abandon the running episodes of all environments or of `envs` [n] int64; their open rows never become whole.
+        """Abandon the running episodes of all environments or of `envs` [n] int64; their open rows are never closed.
 
         Call it before `arrived` with the first Step of the next episodes.
         """
@@ -156,8 +156,8 @@ class Streams:
     def _check_ended(self, step: Step) -> None:
         for ring in self.rings.values():
             players = list(ring.group.players)
-            ended = step.terminated[players] | step.truncated[players]
-            silent = (ring.open >= 0) & step.ended & ~ended
+            part_ended = step.terminated[players] | step.truncated[players]
+            silent = (ring.open >= 0) & step.ended & ~part_ended
             if silent.any():
                 row, env = np.argwhere(silent)[0]
                 raise EnvError(

@@ -318,7 +318,7 @@ def test_a_reward_before_a_players_first_decision_is_credited_to_none():
         "cat": [(4, 3 + 5), (6, 11)],
         "dan": [],
     }
-    assert ring.whole.tolist() == [4 * 3, 2 * 3, 2 * 3, 0]
+    assert ring.drawable_count.tolist() == [4 * 3, 2 * 3, 2 * 3, 0]
     assert ring.terminated.sum((1, 2)).tolist() == [3, 3, 3, 0]
 
 

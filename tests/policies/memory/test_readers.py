@@ -229,9 +229,9 @@ def test_an_agent_without_rows_gets_padding():
 
 def test_nothing_to_learn_from_is_an_error():
     streams = Streams(one_group(), 2, {0: Storage(4, COLUMNS)})
-    with pytest.raises(AgentError, match="no agent of the learner has a whole row"):
+    with pytest.raises(AgentError, match="no agent of the learner has a closed row"):
         uniform(streams, [[0]]).sample([np.random.default_rng(0)], np.array([0.9]), 4)
-    with pytest.raises(AgentError, match="no row has become whole"):
+    with pytest.raises(AgentError, match="no row was closed"):
         rollouts(streams, [[0]]).take(np.array([0.9]))
     with pytest.raises(ConfigError, match="n_step"):
         uniform(streams, [[0]], n_step=0)

@@ -137,7 +137,7 @@ def test_where_an_episode_begins_anew_the_row_whose_outcome_is_gone_is_cut():
     batch = drawn.sample([np.random.default_rng(0)], GAMMA, 500)
     pairs = set(zip(batch.obs[0, :, 0].tolist(), batch.next_obs[0, :, 0].tolist(), strict=True))
     assert pairs == {(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (100, 4)}
-    assert streams.rings[0].whole.tolist() == [9, 9, 9]
+    assert streams.rings[0].drawable_count.tolist() == [9, 9, 9]
 
 
 def moving(rows, **settings):
@@ -190,7 +190,7 @@ def test_rows_that_were_written_elsewhere_are_counted_as_its_own(before, rows, b
     advance(other, step, rows - 1, decide_last=True)
     if begun_last:
         other.arrived(step)
-    for name in ("next", "acted", "learnable", "whole"):  # what is written elsewhere
+    for name in ("next", "acted", "learnable", "drawable_count"):  # what is written elsewhere
         getattr(ring, name)[...] = getattr(expected, name)
     ring.advanced(rows, rows if begun_last else rows - 1)
     for name in ("now", "coming", "oldest"):
@@ -204,4 +204,4 @@ def test_rows_that_were_written_elsewhere_are_counted_as_its_own(before, rows, b
     assert one.info == same.info
     for name, array in one.arrays.items():
         np.testing.assert_array_equal(array, same.arrays[name], err_msg=name)
-    assert ring.whole.tolist() == [2 * min(before + rows - 1 + begun_last, 4)] * 3
+    assert ring.drawable_count.tolist() == [2 * min(before + rows - 1 + begun_last, 4)] * 3

@@ -218,7 +218,7 @@ def test_one_environments_abandoned_rows_leave_the_others_alone():
     assert rollout.boot.tolist() == [[-1, -1, -1, -1, 0, -1, 1, -1, 2]]
     assert rollout.boot_obs[0, :, 0].tolist() == [5, 2, 5]
     assert not rollout.truncated.any() and (rollout.discount == 0.5).all()
-    assert streams.rings[0].whole.tolist() == [9] * len(streams.rings[0].whole)
+    assert streams.rings[0].drawable_count.tolist() == [9] * len(streams.rings[0].drawable_count)
 
 
 def test_rows_before_a_step_without_decisions_stay_apart():

@@ -259,7 +259,15 @@ def test_fused_run_with_two_calls_of_train():
             callback.steps.clear()
         result = made.train(agents, [1], plot=False)
         ring = made.run.context.streams.rings[0]
-        columns = [ring.next, ring.reward, ring.action, ring.obs["vector"], ring.whole, ring.acted, ring.learnable]
+        columns = [
+            ring.next,
+            ring.reward,
+            ring.action,
+            ring.obs["vector"],
+            ring.drawable_count,
+            ring.acted,
+            ring.learnable,
+        ]
         runs.append((weights(agents), tables(result), [column.tolist() for column in columns]))
     assert_same(*runs)
 

@@ -138,7 +138,7 @@ def test_illegal_action_raises_the_same_error_and_keeps_the_rings_valid(make):
         if isinstance(callback, Counting):
             assert sum(callback.steps) < 13
         ring = made.run.context.streams.rings[0]
-        rings.append((ring.now, ring.coming, ring.whole.tolist(), ring.next.tolist(), ring.action.tolist()))
+        rings.append((ring.now, ring.coming, ring.drawable_count.tolist(), ring.next.tolist(), ring.action.tolist()))
     assert told[0] == told[1]
     assert rings[0] == rings[1]
 

@@ -189,7 +189,7 @@ def test_environment_that_cannot_be_restored_starts_a_new_episode(monkeypatch, m
     assert result["episodes"].length.tolist() == [3] * 18  # none has a step of two
     assert streams_of(run) is not None
     ring = streams_of(run).rings[0]
-    assert ring.whole.tolist() == [(ring.next[p] != -1).sum() for p in range(2)]
+    assert ring.drawable_count.tolist() == [(ring.next[p] != -1).sum() for p in range(2)]
     if make is dqn:
         assert (ring.next[:, 12] == -1).all()  # the moves whose outcome is gone
 

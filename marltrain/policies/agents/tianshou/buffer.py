@@ -62,7 +62,7 @@ class StreamBuffer(ReplayBuffer):
 
     def __len__(self) -> int:
         """Return the number of rows that can be drawn."""
-        return int(self.ring.whole.sum())
+        return int(self.ring.drawable_count.sum())
 
     @property
     def done(self) -> Array:
@@ -173,6 +173,6 @@ class RolloutView(RolloutReader):
         self.buffer = StreamBuffer(ring, to_raw)
 
     def take(self, gamma: Array) -> StreamBuffer:  # type: ignore[override]  # in place of a Rollout
-        """Return the buffer with the rows that became whole since the last call; tianshou applies the discount."""
+        """Return the buffer with the rows that were closed since the last call; tianshou applies the discount."""
         _, cells = self.claim()
         return self.buffer.look(lambda _: cells)
