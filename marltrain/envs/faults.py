@@ -76,7 +76,7 @@ def _restored_fault(one: Any, clock: int) -> tuple[int, Fault]:
     """Return a saved fault and its env step; raises SaveError for anything else."""
     what = "a fault of an environment"
     if len(of_type(what, one, list)) != 2 or len(of_type(what, one[1], list)) != len(FIELDS):
-        raise SaveError(f"{what} must be told by {', '.join(FIELDS)}, got {one!r:.80}")
+        raise SaveError(f"{what} must have the fields {', '.join(FIELDS)}, got {one!r:.80}")
     since, values = one
     for (name, kind), value in zip(FIELDS.items(), values, strict=True):
         of_type(f"{what}, {name}", value, kind)

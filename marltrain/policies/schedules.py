@@ -23,10 +23,10 @@ class Schedule:
     `linear`, `cosine` and `exponential` create schedules. Call a schedule with the env steps of the run.
     """
 
-    kind: str = setting(doc="how it moves", choices=KINDS)
-    start: float = setting(doc="its value at first")
-    stop: float = setting(doc="its value from `steps` on")
-    steps: int = setting(doc="env steps that it takes", low=1)
+    kind: str = setting(doc="kind of curve", choices=KINDS)
+    start: float = setting(doc="initial value")
+    stop: float = setting(doc="final value")
+    steps: int = setting(doc="duration in env steps", low=1)
 
     def __post_init__(self) -> None:
         """Raise ConfigError for an unknown kind, an invalid `start` or `stop`, or `steps` below 1."""

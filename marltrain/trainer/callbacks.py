@@ -301,7 +301,7 @@ def _check_callback(callback: Any) -> None:
         if method.startswith("on_") and method not in EVENTS:
             raise ConfigError(
                 f"callbacks: {name}.{method} is never called: no event has this name.{did_you_mean(method, EVENTS)} "
-                f"There are {', '.join(EVENTS)}; a method of your own has another beginning"
+                f"There are {', '.join(EVENTS)}; give your own methods another prefix"
             )
     for event in EVENTS:
         check_function(f"callbacks: {name}.{event}", getattr(callback, event), "moment")

@@ -207,8 +207,8 @@ def _picture(frame: Any) -> Array:
     picture = np.asarray(frame)
     if picture.ndim != 3 or picture.shape[2] not in (3, 4) or picture.dtype != np.uint8:
         raise EnvError(
-            f"render() gave {type(frame).__name__} of shape {picture.shape} and dtype {picture.dtype}; a film needs "
-            "pictures of shape [height, width, 3], uint8"
+            f"render() returned {type(frame).__name__} of shape {picture.shape} and dtype {picture.dtype}; a film "
+            "needs pictures of shape [height, width, 3], uint8"
         )
     height, width = (side - side % 2 for side in picture.shape[:2])
     return np.ascontiguousarray(picture[:height, :width, :3])

@@ -189,7 +189,7 @@ def _manifest(setup: TrainerSetup, call: TrainCall, spec: EnvSpec, masks: tuple[
 
 
 def _evaluation(setup: TrainerSetup, stack: ExitStack) -> Evaluation:
-    """Return the Evaluation that plays the tests, in environments of its own, which `stack` closes."""
+    """Return the Evaluation that plays the tests, in separate environments, which `stack` closes."""
     num_envs = min(setup.settings.num_test_envs, setup.settings.episodes_per_test)
     envs = stack.enter_context(closed(setup.vector_env(num_envs, "test"), setup.source.name))
     return Evaluation(envs, setup.seed, setup.settings.max_test_steps)

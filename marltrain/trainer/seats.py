@@ -114,7 +114,7 @@ class Seating:
             groups = {self.spec.place[p][0] for p in held}
             if len(groups) > 1:
                 players = ", ".join(self.spec.names[p] for p in held)
-                raise AgentError(f"one agent sits in seats of different kinds ({players}): some mask their actions")
+                raise AgentError(f"one agent occupies seats of different kinds ({players}): only some mask actions")
             inner = agent.inner if isinstance(agent, FrozenAgent) else agent
             key: Any = one
             if stack and isinstance(inner, LearningAgent) and inner.stackable:

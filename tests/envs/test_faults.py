@@ -320,7 +320,7 @@ def test_what_is_survived():
         (b"\xff", "the faults of environments are not JSON"),
         (b"{}", r"the faults of environments must be of type list, got \{\}"),
         (b"[3]", "a fault of an environment must be of type list, got 3"),
-        (b"[[0, [1, 2]]]", "a fault of an environment must be told by kind, env, "),
+        (b"[[0, [1, 2]]]", "a fault of an environment must have the fields kind, env, "),
         (b'[[0, ["died", 0, 0, 0, "1", "x", "", []]]]', "step must be of type int, got '1'"),
         (b'[[0, ["died", 0, 0, 0, -2, "x", "", []]]]', "must be from -1 to 9223372036854775807, got -2"),
         (b'[[0, ["died", 0, 0, 0, 1, "x", "", ["0"]]]]', "must be of type int, got '0'"),

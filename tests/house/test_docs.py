@@ -83,7 +83,7 @@ def run_commands(block: Block) -> None:
 def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> int:
     """Run a page's blocks as one script in an empty folder; return their number."""
     script = types.ModuleType("__main__")
-    monkeypatch.setitem(sys.modules, "__main__", script)  # what a script defines travels to workers by value
+    monkeypatch.setitem(sys.modules, "__main__", script)  # definitions of a script are sent to workers by value
     monkeypatch.syspath_prepend(ROOT / "examples")
     monkeypatch.chdir(folder)
     blocks = blocks_of(page)

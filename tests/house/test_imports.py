@@ -28,7 +28,7 @@ WITHOUT_FRAMEWORK = ("envs", "policies/algorithms", "policies/memory")
 WITHOUT_FRAMEWORK_FILES = ("distributions", "exploration", "networks", "returns", "schedules")
 
 
-def room(module: str) -> str:
+def package_part(module: str) -> str:
     """Return the part of the package that a module belongs to; "marltrain" is the package itself."""
     parts = module.split(".")
     if len(parts) == 1 or parts[1] == "__main__":
@@ -58,7 +58,7 @@ def wrong_way(tree: ast.Module, module: str, is_package: bool) -> Iterator[tuple
     """Yield the imports that `module` may not make."""
     package = module if is_package else module.rpartition(".")[0]
     for node, imported in imports(tree, package):
-        if imported.split(".")[0] == "marltrain" and room(imported) not in MAY_IMPORT[room(module)]:
+        if imported.split(".")[0] == "marltrain" and package_part(imported) not in MAY_IMPORT[package_part(module)]:
             yield node, imported
 
 
@@ -124,8 +124,10 @@ def test_circular_import_is_detected() -> None:
 
 
 def test_every_module_belongs_to_a_part_of_the_package() -> None:
-    rooms = {room(module_of(path)) for path in python_files("marltrain")}
-    assert rooms <= set(MAY_IMPORT), f"say what {rooms - set(MAY_IMPORT)} may import, in docs/architecture.md and here"
+    packages = {package_part(module_of(path)) for path in python_files("marltrain")}
+    assert packages <= set(MAY_IMPORT), (
+        f"say what {packages - set(MAY_IMPORT)} may import, in docs/architecture.md and here"
+    )
 
 
 def test_algorithms_and_environments_import_no_framework() -> None:

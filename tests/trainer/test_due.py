@@ -81,7 +81,7 @@ def test_no_tests():
     assert not Path("run/best").exists()
     table = pd.read_parquet("run/history.parquet")
     assert len(table) == 0 and {"metric", "judged", "best", "num_unfinished"} <= set(table.columns)
-    assert len(made.test(ppo()).returns) == 2  # asked for, it is played
+    assert len(made.test(ppo()).returns) == 2  # an explicit test is played
 
 
 def test_training_does_not_depend_on_tests():
@@ -125,6 +125,6 @@ def test_resumed_run_has_tests_at_the_same_steps():
         return made.train(ppo(), [1, 1], plot=False, **more)
 
     whole = train(63, "whole")
-    train(30, "half")  # the test at 30 is that of its end, and no part of the run that goes on
+    train(30, "half")  # the test at 30 is its last test, and not part of the resumed run
     assert tables(train(63, None, resume="half")) == tables(whole)
     assert whole["history"]["env_steps"].tolist() == [0, 21, 42, 60, 63]

@@ -10,7 +10,7 @@ from marltrain.trainer.hooks import FunctionHooks, Periodic
 def test_periodic_function_is_called_at_the_start_and_at_multiples():
     calls: list[Any] = []
     paced = Periodic("train_fn", lambda episodes, steps: calls.append((episodes, steps)), 3)
-    for _ in range(2):  # starting again counts anew
+    for _ in range(2):  # a second start resets the count
         paced.start()
         for episodes, steps in [(1, 10), (2, 20), (3, 30), (3, 40), (5, 50), (10, 60), (11, 70), (12, 80)]:
             paced.call_if_due(episodes, steps)

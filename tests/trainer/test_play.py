@@ -206,7 +206,7 @@ def test_gymnasium_environments_are_filmed():
         ({"fps": 0.0}, ConfigError, "fps must be greater than 0"),
         ({"agents": copycats(3)}, AgentError, "2 players"),
         ({"env_args": {"fault": "step"}}, EnvError, r"Canvas.*step 1: ZeroDivisionError: broken"),
-        ({"env_args": {"fault": "frame"}}, EnvError, r"render\(\) gave str"),
+        ({"env_args": {"fault": "frame"}}, EnvError, r"render\(\) returned str"),
         (
             {"env": Relay, "agents": [RandomAgent() for _ in range(3)], "out": None},
             EnvError,

@@ -27,7 +27,7 @@ from tests.trainer.running import Student, dqn, ppo, trainer
             3,
             False,
             36,
-        ),  # what was before is not paid for
+        ),  # earlier steps do not count
     ],
 )
 def test_env_step_of_the_first_update(pace, num_envs, on_policy, env_step):

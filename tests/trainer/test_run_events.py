@@ -79,7 +79,7 @@ def test_hooks_and_events_of_a_complete_run():
 
 
 def test_off_policy_update_steps_and_gradient_step_counts():
-    """0.2 updates an env step, asked every 12 env steps: 2.4 each time, so 2, 2, 3, 2; none before the 24th."""
+    """0.2 updates an env step, checked every 12 env steps: 2.4 each time, so 2, 2, 3, 2; none before step 24."""
     calls: list = []
 
     class Count(Callback):

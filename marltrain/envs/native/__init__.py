@@ -21,7 +21,7 @@ final observations, `Step` arrays, saving, threads, and objects for PettingZoo a
                 {"player_0": sides, "player_1": sides},     # name -> (observation space, action space), in order
                 fields={"place": (float, 2)},               # what one environment remembers: see below
                 rules={"goal": whole("goal", goal)},        # numbers, truth values, arrays of these: read only
-                limit=whole("max_cycles", max_cycles),      # `rules.limit`: then everybody is truncated
+                limit=whole("max_cycles", max_cycles),      # `rules.limit`: then all players are truncated
                 state_size=4,                               # numbers in the global state, if there is one
             )
 

@@ -75,7 +75,7 @@ class _Watch:
             self._findings.problem(f"player {player!r}: reward {reward!r} is not one finite number")
         elif player in self._over and reward != 0:
             self._findings.problem(
-                f"player {player!r} received reward {reward!r} after its part had ended: nobody would see it"
+                f"player {player!r} received reward {reward!r} after its part had ended: no agent would receive it"
             )
 
 
@@ -103,7 +103,7 @@ class _WatchParallel(_Watch):
             if not flagged and player not in self.env.agents:
                 self._findings.note(f"player {player!r} left env.agents without a termination or truncation")
         if self.env.agents and self._over.issuperset(self.env.agents):
-            self._findings.note("env.agents is not empty after everybody's part has ended")
+            self._findings.note("env.agents is not empty after the parts of all players have ended")
         return observations, rewards, terminated, truncated, infos
 
     def _check_observations(self, observations: Mapping[str, Any]) -> None:
@@ -134,8 +134,8 @@ class _WatchTurns(_Watch):
         gathered = self.env._cumulative_rewards
         if action is not None and before[mover] != 0 and gathered.get(mover) == before[mover] + self.env.rewards[mover]:
             self._findings.problem(
-                f"player {mover!r}: its cumulative reward goes on from {before[mover]} after its move, so that last() "
-                "reports the same reward twice; set _cumulative_rewards[agent] = 0 when an agent moves"
+                f"player {mover!r}: its cumulative reward continues from {before[mover]} after its move, so that "
+                "last() reports the same reward twice; set _cumulative_rewards[agent] = 0 when an agent moves"
             )
         self._over |= there - set(self.env.agents)
 

@@ -82,7 +82,7 @@ def _describe(
             )
         players.append(PlayerSpec(player, observation_space, action_space, layout, masked))
     if not players:
-        raise SpecError(f"{name}: possible_agents is empty: there is nobody to play")
+        raise SpecError(f"{name}: possible_agents is empty: the environment needs a player")
     return EnvSpec.of(
         name,
         players,

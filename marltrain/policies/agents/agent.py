@@ -126,7 +126,7 @@ class Agent(RngMixin):
         shape = (rows, *action_shape(space))
         if actions.shape not in (shape, (rows, *(space.shape or ()))) or not fitting or actions.dtype.kind not in "iuf":
             raise AgentError(
-                f"{type(self).__name__}.act gave {actions.dtype} of shape {actions.shape} for {rows} observations, "
+                f"{type(self).__name__}.act returned {actions.dtype} of shape {actions.shape} for {rows} observations, "
                 f"expected one action of {space} a row, shape {(rows, *(space.shape or ()))}"
             )
         return actions.reshape(shape)
@@ -150,7 +150,7 @@ class Agent(RngMixin):
     def _seated(self) -> tuple[Layout, Space]:
         if self.layout is None or self.action_space is None:
             raise AgentError(
-                f"this {type(self).__name__} has no seat yet: it learns its spaces from the trainer, or give them with "
+                f"this {type(self).__name__} has no seat yet: it gets its spaces from the trainer, or give them with "
                 "observation_space= and action_space="
             )
         return self.layout, self.action_space
@@ -191,8 +191,8 @@ class Agent(RngMixin):
         """
         if state.info["type"] != type(self).__name__ or type(self).state is not Agent.state:
             raise AgentError(
-                f"a {type(self).__name__} cannot take back the state of a {state.info['type']}: where a class defines "
-                "state(), it defines restore(state) too"
+                f"a {type(self).__name__} cannot restore the state of a {state.info['type']}: a class that defines "
+                "state() must also define restore(state)"
             )
 
     def state_dict(self) -> dict[str, Any]:

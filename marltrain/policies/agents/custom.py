@@ -181,7 +181,7 @@ class CustomAgent(ExternalAgent):
         expected = (len(turn), *action_shape(space))
         if action.shape != expected:
             raise AgentError(
-                f"CustomAgent: act_fn gave actions of shape {action.shape}, expected {expected} for {space}"
+                f"CustomAgent: act_fn returned actions of shape {action.shape}, expected {expected} for {space}"
             )
         check_legal(legal, action, turn, "CustomAgent", "Let act_fn choose among the legal actions only")
         if isinstance(space, spaces.Box):
@@ -203,8 +203,8 @@ class CustomAgent(ExternalAgent):
         if not isinstance(out, np.ndarray) or out.shape != (len(explore), width):
             came = f"shape {out.shape}" if isinstance(out, np.ndarray) else f"a {type(out).__name__}"
             raise AgentError(
-                f"CustomAgent: model {type(self.model).__name__} gave {came} for {len(explore)} rows, expected shape "
-                f"({len(explore)}, {width}) for {space}. Give act_fn= for a model with other outputs"
+                f"CustomAgent: model {type(self.model).__name__} returned {came} for {len(explore)} rows, expected "
+                f"shape ({len(explore)}, {width}) for {space}. Give act_fn= for a model with other outputs"
             )
         values: Array = out
         if isinstance(space, spaces.Discrete):

@@ -88,7 +88,7 @@ class Actor:
     nets: name -> network used for acting.
     hyper: the agents' settings.
     noise: noise of the acts. A custom model is seeded from the same stream at every act, so its noise is not drawn
-      ahead; nor is that of an algorithm that does not say that it can be.
+      ahead; nor is that of an algorithm without `noise_by_rows`.
     """
 
     nets: Mapping[str, Network]

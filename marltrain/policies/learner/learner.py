@@ -49,7 +49,7 @@ class Learner:
     """K agents computed together; row k is agent k. The interface between the training loop and the agents.
 
     num_agents: K.
-    actor: what acts, if it can act in compiled code or ahead of time; else None.
+    actor: computes the acts, if they can be compiled or computed ahead of time; else None.
     needs: the data required for learning, or None if the learner never learns.
     pace: the update schedule.
     when_not_finite: the sentence about the weights in the error for a loss that is not finite.

@@ -51,7 +51,7 @@ def chosen_memory(memory: Any, allowed: tuple[type[Any], ...], who: str) -> Any:
     )
     if hasattr(memory, "sample_indices"):
         raise ConfigError(
-            f"{who}: memory got a buffer ({type(memory).__name__}), but the trainer itself keeps what happened, once "
-            f"for all agents: say how much of it to learn from, with memory={instead}"
+            f"{who}: memory got a buffer ({type(memory).__name__}), but the trainer itself stores all "
+            f"transitions, once for all agents: set the size of the memory with memory={instead}"
         )
     raise ConfigError(f"{who}: memory must be {instead}, got {shown(memory)}")

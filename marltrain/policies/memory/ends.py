@@ -1,4 +1,4 @@
-"""The end table: final observations of players whose part of an episode ended, stored beside the ring buffer."""
+"""The end table: final observations of players whose part of an episode ended, stored outside the ring buffer."""
 
 from __future__ import annotations
 

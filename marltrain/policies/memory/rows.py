@@ -31,7 +31,7 @@ class Rows:
     next: int64, time of the player's next decision; -1 while open; -2-k if its part ended, see entry k of `ends`.
     learnable: [P, C] bool, whether transitions may be drawn from the decisions of the batch step.
     deepest: frames in the deepest stack of images; 1 if no images are stacked.
-    complete: bool, whether all frames of the row's stacks are there; None if no images are stacked.
+    complete: bool, whether all frames of the row's stacks are in the ring; None if no images are stacked.
     """
 
     deepest = 1

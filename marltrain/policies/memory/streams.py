@@ -59,7 +59,7 @@ class Streams:
         except (MemoryError, SaveError) as error:
             rows = max(kept.rows for kept in storage.values())
             raise ConfigError(
-                f"what is learned from does not fit into memory: {rows:,} batch steps of {num_envs:,} environments. "
+                f"the rows to learn from do not fit into memory: {rows:,} batch steps of {num_envs:,} environments. "
                 "Lower capacity (off-policy), update_freq (on-policy) or num_train_envs"
             ) from error
 

@@ -117,7 +117,7 @@ class TestInterrupted(Exception):  # noqa: N818  # nothing went wrong
 
 
 class Evaluation:
-    """Plays tests in environments of its own, on the same seeds every time."""
+    """Plays tests in separate environments, on the same seeds every time."""
 
     def __init__(self, envs: VectorEnv, seed: int, max_steps: int | None) -> None:
         """Take environments with role "test" and the run's seed; max_steps: env steps of a test, None: no limit."""

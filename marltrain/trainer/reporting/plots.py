@@ -61,7 +61,8 @@ def plot_runs(
 ) -> Path:
     """Draw the test metric of several runs; runs that differ only in their seed form one curve with a band.
 
-    run_dirs: folders of runs; a folder that is not a run stands for the runs inside it. Runs without tests are omitted.
+    run_dirs: folders of runs; a folder that is not a run is replaced by the runs inside it. Runs without tests are
+        omitted.
     x: "steps" (env steps), "episodes" or "time".  smooth: number of tests averaged per point.
     out: the image file, .png, .svg or .pdf.
 

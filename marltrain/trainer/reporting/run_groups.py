@@ -21,7 +21,7 @@ MOST_TOLD = 3
 
 
 def found(folders: Sequence[Path]) -> list[Path]:
-    """Return the folders of runs; a folder that is not a run stands for the runs inside it, up to two levels deep.
+    """Return the folders of runs; a folder that is not a run is replaced by the runs inside it, up to two levels deep.
 
     Raises SaveError for a folder that is not a run and contains none.
     """

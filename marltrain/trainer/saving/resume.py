@@ -128,7 +128,7 @@ def _check_call(found: FoundCheckpoint, now: Mapping[str, Any]) -> None:
     difference = _difference(found.told["call"], now, "")
     if difference:
         raise ConfigError(
-            f"{found.path} cannot be resumed by this call: {difference}. Repeat what the run was started with (budgets "
+            f"{found.path} cannot be resumed by this call: {difference}. Repeat the arguments of the run (budgets "
             "and callbacks may differ), or start a new run"
         )
 

@@ -168,7 +168,7 @@ def new_folder(wanted: Path, *, fresh: bool = False) -> RunFolder:
         if not _holds_run(path):
             return folder
         folder.release()
-    raise ConfigError(f"{wanted} and {MOST - 1} folders like it hold runs already: give another run_dir")
+    raise ConfigError(f"{wanted} and {MOST - 1} folders like it already hold runs: give another run_dir")
 
 
 def existing_folder(path: Path) -> RunFolder:

@@ -185,7 +185,7 @@ def test_dropout_is_off_in_acting_on_in_learning_and_repeats_with_the_agents_see
         (
             lambda: with_module(mt.DQN, module=own(out=4)),
             AgentError,
-            "module Own gave an output of shape (2, 4) for 2 rows, expected a tensor of shape (2, 3)",
+            "module Own returned an output of shape (2, 4) for 2 rows, expected a tensor of shape (2, 3)",
         ),
         (
             lambda: with_module(mt.DQN, module=own(width=6)),
@@ -193,7 +193,7 @@ def test_dropout_is_off_in_acting_on_in_learning_and_repeats_with_the_agents_see
             "module Own cannot take this player's observations",
         ),
         (lambda: with_module(mt.DQN, module=nn.ReLU()), AgentError, "ReLU has no parameters that learn"),
-        (lambda: with_module(mt.DQN, module=nn.GRU(5, 3)), AgentError, "module GRU gave a tuple"),
+        (lambda: with_module(mt.DQN, module=nn.GRU(5, 3)), AgentError, "module GRU returned a tuple"),
         (lambda: with_module(mt.PPO, critic_network=own(out=2)), AgentError, "expected a tensor of shape (2, 1)"),
         (lambda: with_module(mt.PPO, critic_network=None), ConfigError, "give the critic's too with critic_network="),
         (

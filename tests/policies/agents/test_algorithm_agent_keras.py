@@ -283,7 +283,7 @@ def twice():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: made(mt.DQN, functional(4)), "model Functional gave an output of shape (2, 4), expected"),
+        (lambda: made(mt.DQN, functional(4)), "model Functional returned an output of shape (2, 4), expected"),
         (lambda: made(mt.DQN, functional(width=6)), "Functional cannot take this player's observations, of shapes"),
         (lambda: made(mt.DQN, keras.Sequential([layers.LSTM(3)])), "Sequential cannot take this player's"),
         (lambda: made(mt.DQN, keras.Sequential([layers.Dense(3, trainable=False)])), "has no weights that learn"),

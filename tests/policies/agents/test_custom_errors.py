@@ -83,13 +83,13 @@ def test_a_wrong_output_is_told(own):
         return agent
 
     with pytest.raises(
-        mt.AgentError, match=r"model (Linear|Sequential) gave shape \(2, 4\) for 2 rows, expected shape \(2, 3\)"
+        mt.AgentError, match=r"model (Linear|Sequential) returned shape \(2, 4\) for 2 rows, expected shape \(2, 3\)"
     ):
         seated(own.linear(3, 4)).act(np.zeros(2, np.int64))
     with pytest.raises(mt.AgentError, match=r"model (Linear|Sequential) raised for observations of shape .*\(2, 3\)"):
         seated(own.linear(5, 3)).act(np.zeros(2, np.int64))
     wrong = seated(own.linear(3, 3), act_fn=lambda model, obs, legal, explore, rng: model(obs))
-    with pytest.raises(mt.AgentError, match=r"act_fn gave actions of shape \(2, 3\), expected \(2,\)"):
+    with pytest.raises(mt.AgentError, match=r"act_fn returned actions of shape \(2, 3\), expected \(2,\)"):
         wrong.act(np.zeros(2, np.int64))
     illegal = seated(own.linear(3, 3), act_fn=lambda model, obs, legal, explore, rng: np.zeros(len(obs), int))
     with pytest.raises(mt.AgentError, match=r"CustomAgent chose action 0 in row 0 of 1, where only \[2\] are legal"):

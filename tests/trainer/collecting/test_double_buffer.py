@@ -263,7 +263,7 @@ def test_resumed_run_equals_an_uninterrupted_run(every, tmp_path, ahead):
     once("parts", 120, True)
     found = sorted(int(path.name) for path in (tmp_path / "parts/checkpoints").iterdir())
     assert found[-1] == 120
-    assert equal(whole, once("parts", 180, False, resume=tmp_path / "parts")) is False  # it is not there yet
+    assert equal(whole, once("parts", 180, False, resume=tmp_path / "parts")) is False  # not the end yet
     assert equal(whole, once("parts", 240, True, resume=tmp_path / "parts"))
     assert (ahead["first"] > 0) is ("every_minutes" not in every)  # by the clock: at every step, so none is early
 
@@ -308,7 +308,7 @@ def test_second_interrupt_exits_at_once():
         run(callbacks=[Watcher(60, twice)])
 
 
-# Who may not, and who makes it wait
+# Callbacks that disable the double buffer
 
 
 def test_callback_without_only_watches_disables_the_double_buffer(ahead):

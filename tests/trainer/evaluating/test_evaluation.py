@@ -239,7 +239,7 @@ def test_wins_and_losses():
     result = result_of([[1, -1], [-1, 1], [0, 0], [2, -2]])
     assert result.outcomes.tolist() == [[1, -1], [-1, 1], [0, 0], [1, -1]]
     assert (result.wins.tolist(), result.losses.tolist()) == ([2, 1], [1, 2])
-    assert result_of([[1, 1, -2]]).outcomes.tolist() == [[0, 0, 0]]  # two best: nobody won
+    assert result_of([[1, 1, -2]]).outcomes.tolist() == [[0, 0, 0]]  # two best: a draw
     assert result_of([[1, 1], [1, -1]]).wins is None
     assert result_of([[1], [2]]).losses is None
 

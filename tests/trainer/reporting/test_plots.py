@@ -89,7 +89,7 @@ def test_infinite_intervals_are_not_drawn(tmp_path):
     draw_run(made.tests, made.episodes, tmp_path / "metrics.png")
     shown = pixels(tmp_path / "metrics.png", INK)
     draw_run(made.tests[:0], made.episodes, tmp_path / "metrics.png")
-    assert shown > pixels(tmp_path / "metrics.png", INK) + 500  # the curve itself, beside what is written in ink
+    assert shown > pixels(tmp_path / "metrics.png", INK) + 500  # the curve, in addition to the text
 
 
 def test_unknown_image_format_is_an_error(tmp_path):

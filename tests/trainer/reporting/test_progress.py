@@ -224,7 +224,7 @@ def test_display_stops_when_its_reader_is_gone(terminal, writes):
     file = Gone(terminal, writes, BrokenPipeError(32, "Broken pipe"))
     shown = showing(env_steps=4000, file=file)
     run(shown)
-    run(shown)  # nor when it is asked again
+    run(shown)  # nor in a second run
     assert file.left == -1
 
 

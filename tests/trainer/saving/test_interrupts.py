@@ -74,7 +74,7 @@ def test_interrupt_before_the_first_step():
     assert (result["stop_reason"], result["num_collected_steps"]) == ("interrupted", 0)
     assert result["reward_metric_stats"] == []
     assert not any(Path("run/checkpoints").iterdir())
-    with pytest.warns(UserWarning, match=r"a new run starts, in /.*/run$"):  # and not beside it
+    with pytest.warns(UserWarning, match=r"a new run starts, in /.*/run$"):  # in the same folder
         again = trainer(steps_per_train=60, callbacks=[Checkpoint(every_steps=1000)]).train(ppo(), [1, 1], plot=False,
                                                                                             resume="run")  # fmt: skip
     assert again["run_dir"] == str(Path("run").absolute())
@@ -88,7 +88,7 @@ def test_second_interrupt_exits_at_once(number):
     run = trainer(callbacks=both)
     with pytest.raises(KeyboardInterrupt):
         run.train(ppo(), [1, 1], plot=False)
-    assert calls[-1] == ("on_train_end", 3, 15)  # whoever has something open closes it
+    assert calls[-1] == ("on_train_end", 3, 15)  # callbacks can close their files
     assert not Path("run/last").exists()
     assert not any(Path("run/checkpoints").iterdir())
     assert not Path("run/history.parquet").exists() or run.run is not None

@@ -150,7 +150,7 @@ def test_gradient_step_counts_at_update_events():
     assert counting.told == again.told
     alone = Counting()
     trained(ppo(), updates_per_train=3, callbacks=[alone])
-    assert alone.told == [2 * 2, 2 * 2 * 2, 2 * 2 * 3]  # agents x minibatches x the updates that are told
+    assert alone.told == [2 * 2, 2 * 2 * 2, 2 * 2 * 3]  # agents x minibatches x reported updates
 
 
 def test_an_error_in_the_thread_ends_the_run(monkeypatch):

@@ -43,8 +43,8 @@ def _actions(policy: Policy, batch: Batch) -> Array:
     state = out.get("state", None)
     if state is not None and not (isinstance(state, Batch) and not state.get_keys()):
         raise AgentError(
-            f"{type(policy).__name__} gave a recurrent state, which agents made of tianshou algorithms do not carry: "
-            "use a network without memory"
+            f"{type(policy).__name__} returned a recurrent state, which agents with tianshou algorithms do not support:"
+            " use a network without memory"
         )
     return np.asarray(to_numpy(out.act))
 

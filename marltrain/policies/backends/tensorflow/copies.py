@@ -78,7 +78,7 @@ def _again(model: keras.Model) -> keras.Model:
         taken = inspect.signature(type(model)).parameters
         named = {name for name, parameter in taken.items() if parameter.kind not in _ANY_NUMBER}
         if type(model).get_config is keras.Model.get_config and (own := named - _LAYERS_OWN):
-            raise TypeError(f"it does not remember what its __init__ was given for {', '.join(sorted(own))}")
+            raise TypeError(f"its get_config lacks the arguments of __init__: {', '.join(sorted(own))}")
         config = model.get_config()
         if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values()):
             for name in _LAYERS_OWN - set(taken):  # entries that Keras adds to every layer's configuration

@@ -182,7 +182,7 @@ class ModelNetwork(Network):
         if not tf.is_tensor(out) or not expected.is_compatible_with(out.shape):
             came = f"an output of shape {tuple(out.shape)}" if tf.is_tensor(out) else f"a {type(out).__name__}"
             raise AgentError(
-                f"model {type(self.model).__name__} gave {came}, expected a tensor of shape {tuple(expected)}"
+                f"model {type(self.model).__name__} returned {came}, expected a tensor of shape {tuple(expected)}"
             )
         return list(tf.split(tf.cast(out, tf.float32)[tf.newaxis], widths, -1))
 

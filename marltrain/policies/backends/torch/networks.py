@@ -139,7 +139,7 @@ class ModuleNetwork(Network):
         if not isinstance(out, Tensor) or out.shape != (batch, sum(widths)):
             came = f"an output of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
             raise AgentError(
-                f"module {type(self.module).__name__} gave {came} for {batch} rows, expected a tensor of shape "
+                f"module {type(self.module).__name__} returned {came} for {batch} rows, expected a tensor of shape "
                 f"({batch}, {sum(widths)})"
             )
         return list(out.unsqueeze(0).split(widths, -1))
