@@ -323,7 +323,7 @@ def test_agent_with_other_spaces_is_refused():
         trainer().train([ppo()[0], other], [1, 1], plot=False)
 
 
-def test_environments_are_closed_after_errors():
+def test_environments_are_always_closed():
     closed = []
 
     class Closing(Identity):

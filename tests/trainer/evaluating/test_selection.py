@@ -78,8 +78,8 @@ def test_rounding_does_not_count_as_a_change_of_the_metric():
     made = selection()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        selecteds = [made.add(returns([0.3 + shift, -0.1, -0.2]), mask(1, 1, 1)) for shift in (7e-9, 1e-8, 0, 9e-9)]
-    assert [selected.best for selected in selecteds] == [True] * 4
+        selections = [made.add(returns([0.3 + shift, -0.1, -0.2]), mask(1, 1, 1)) for shift in (7e-9, 1e-8, 0, 9e-9)]
+    assert [selected.best for selected in selections] == [True] * 4
     assert len(caught) == 1
     assert made.add(returns([0.3, -0.1, -0.1999]), mask(1, 1, 1)).best
     assert not made.add(returns([0.3, -0.1, -0.1999]), mask(1, 1, 1)).best
