@@ -27,7 +27,7 @@ from tests.trainer.running import Student, dqn, ppo, trainer
         ({"double_buffer": 2}, "double_buffer must be True or False"),
     ],
 )
-def test_double_buffer_requires_worker_processes(settings, message):
+def test_invalid_settings_of_double_buffer(settings, message):
     with pytest.raises(ConfigError, match=message):
         trainer(**{**ODD, "double_buffer": True, **settings})
     trainer(**{**ODD, **settings, "double_buffer": False})

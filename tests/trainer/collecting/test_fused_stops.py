@@ -96,7 +96,7 @@ def test_resume_in_the_middle_of_an_episode(env, make, collect, tmp_path):
 
 
 class Trap(Game):
-    """Two players that observe the step number, of nine; after four steps of the second episode, the second has no legal move."""
+    """Two players observe the step number, of nine; after four steps of the second episode, one has no legal move."""
 
     name = "trap_v0"
 

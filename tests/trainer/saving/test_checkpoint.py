@@ -100,7 +100,7 @@ def test_checkpoint_that_was_being_replaced_is_found(run):
     assert found.told["env_steps"] == 60
 
 
-# what is in them
+# content
 
 
 def test_checkpoint_manifest(half):
@@ -132,7 +132,7 @@ def test_all_checkpoints_of_a_run_lead_to_the_same_result(half, tmp_path):
     expected = trainer(steps_per_train=99, run_dir=tmp_path / "whole").train(whole, [1, 1], plot=False)
     for place in ("21", "42"):
         again = Path(shutil.copytree(half, tmp_path / place))
-        agents = dqn(seed=5)  # what they were made with is replaced
+        agents = dqn(seed=5)  # their initial weights are replaced
         trainer(steps_per_train=72, run_dir=None, callbacks=[Checkpoint(every_steps=50)]).train(
             agents, [1, 1], plot=False, resume=again / "checkpoints" / place
         )

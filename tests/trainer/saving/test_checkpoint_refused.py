@@ -109,7 +109,7 @@ def test_invalid_manifest_is_refused(run, changes, message):
         find(run)
 
 
-def test_state_of_another_run_is_refused(run):
+def test_incomplete_state_is_refused(run):
     folder = run / "checkpoints" / "60"
     info = json.loads((folder / "state.json").read_text())
     del info["courses"]
