@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
@@ -355,51 +354,3 @@ class Auction(ParallelEnv):
 
     def _seen(self):
         return {name: np.array([i], np.float32) for i, name in enumerate(self.possible_agents)}
-
-
-# One player -----------------------------------------------------------------------------------------------------------
-
-
-class Film(gymnasium.Env):
-    """Shows what AtariPreprocessing would: uint8 frames, all of whose pixels count the frames: 1, 2, 3 ... 200, 1.
-
-    The reward is 1 for action 1. An episode is truncated after `length` steps.
-    """
-
-    def __init__(self, length: int = 6, size: int = 84) -> None:
-        self.observation_space = spaces.Box(0, 255, (size, size), np.uint8)
-        self.action_space = spaces.Discrete(2)
-        self.length = length
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self._frame(), {}
-
-    def step(self, action):
-        self.t += 1
-        return self._frame(), float(action), False, self.t == self.length, {}
-
-    def _frame(self):
-        return np.full(self.observation_space.shape, self.t % 200 + 1, np.uint8)
-
-
-class MaskedByInfo(gymnasium.Env):
-    """One player whose legal moves come with the info: all actions but t mod 3."""
-
-    def __init__(self) -> None:
-        self.observation_space = spaces.Box(0, 10, (1,), np.float32)
-        self.action_space = spaces.Discrete(3)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self._seen()
-
-    def step(self, action):
-        self.t += 1
-        observation, info = self._seen()
-        return observation, 0.0, self.t == 4, False, info
-
-    def _seen(self):
-        return np.array([self.t], np.float32), {"action_mask": np.arange(3) != self.t % 3}

@@ -9,7 +9,8 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, Record
 from marltrain.envs import DummyVectorEnv, FrameStack, SubprocVectorEnv, check_env, make_vector, probe, resolve
 from marltrain.errors import ConfigError
 from tests.envs.driving import act, column, random_run, run_seed, same
-from tests.toys import Crowd, Film, Motley, Relay
+from tests.gymnasium_toys import Film
+from tests.toys import Crowd, Motley, Relay
 
 
 def film(**rest):

@@ -13,7 +13,8 @@ from marltrain.envs import DummyVectorEnv, SubprocVectorEnv, list_environments, 
 from marltrain.envs.registry import imports_only_known
 from marltrain.errors import ConfigError
 from tests.envs.driving import act
-from tests.toys import Crowd, Film, Relay
+from tests.gymnasium_toys import Film
+from tests.toys import Crowd, Relay
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_names_bring_no_warnings_of_their_own():
 
 
 def test_an_environment_registered_by_the_script_works_in_workers():
-    gymnasium.register("Film-v7", entry_point="tests.toys:Film")
+    gymnasium.register("Film-v7", entry_point="tests.gymnasium_toys:Film")
     try:
         with SubprocVectorEnv(resolve("gymnasium/Film-v7", {"size": 9}), 2) as vector:
             (obs,) = vector.reset(0).obs

@@ -14,8 +14,9 @@ from marltrain.envs import DummyVectorEnv, SubprocVectorEnv, VectorEnv, make_vec
 from marltrain.errors import ConfigError, EnvError, WorkerError
 from tests.envs.driving import act, random_run, same
 from tests.faulty_toys import Broken
+from tests.gymnasium_toys import Film
 from tests.tiers import rounds
-from tests.toys import Crowd, Film, Identity, Motley, Relay
+from tests.toys import Crowd, Identity, Motley, Relay
 
 
 def alive(pid: int) -> bool:

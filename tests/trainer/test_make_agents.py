@@ -13,7 +13,8 @@ from torch import nn
 import marltrain as mt
 from marltrain.errors import AgentError, ConfigError
 from marltrain.trainer.make_agents import make_agents
-from tests.toys import Crowd, Identity, MaskedByInfo, Motley, Relay
+from tests.gymnasium_toys import MaskedByInfo
+from tests.toys import Crowd, Identity, Motley, Relay
 from tests.trainer.running import SMALL, changed, weights
 
 

@@ -17,7 +17,8 @@ import numpy as np
 
 import marltrain as mt
 from marltrain.state import State
-from tests.toys import Crowd, Film, Identity, Motley, Relay
+from tests.gymnasium_toys import Film
+from tests.toys import Crowd, Identity, Motley, Relay
 
 SMALL = mt.MLP(hidden=(8,))
 

@@ -10,8 +10,9 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
+from tests.gymnasium_toys import Film
 from tests.policies.batches import IMAGE, PICTURE_AND_VECTOR, VECTOR, some_obs, some_rollout, some_transitions
-from tests.toys import Film, Identity
+from tests.toys import Identity
 from tests.trainer.running import SMALL, changed, dqn, ppo, trainer, weights
 
 SPREAD, ARGS = "mpe2/simple_spread_v3", {"N": 3, "max_cycles": 25}

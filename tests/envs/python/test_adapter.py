@@ -6,7 +6,8 @@ import pytest
 from marltrain.envs import DummyVectorEnv, check_env, probe, resolve
 from marltrain.errors import EnvError, SpecError
 from tests.envs.driving import act, run_seed
-from tests.toys import Crowd, Identity, MaskedByInfo, Relay
+from tests.gymnasium_toys import MaskedByInfo
+from tests.toys import Crowd, Identity, Relay
 
 
 class Named(Identity):

@@ -7,7 +7,8 @@ import pytest
 from marltrain.envs import check_env
 from marltrain.errors import EnvError
 from tests.faulty_toys import Broken, Forgetful
-from tests.toys import Crowd, Film, Identity, Inn, MaskedByInfo, Motley, Relay
+from tests.gymnasium_toys import Film, MaskedByInfo
+from tests.toys import Crowd, Identity, Inn, Motley, Relay
 
 
 @pytest.mark.parametrize("env", [Relay, Crowd, Identity, Motley, Film, MaskedByInfo, Broken, Forgetful])

@@ -1,4 +1,4 @@
-"""Simultaneous and single-player environments as arrays, worked out by hand (see tests.toys)."""
+"""Simultaneous and single-player environments as arrays, worked out by hand (see tests.toys, tests.gymnasium_toys)."""
 
 import gymnasium
 import numpy as np
@@ -9,7 +9,8 @@ from marltrain.envs import DummyVectorEnv, probe, resolve
 from marltrain.errors import SpecError
 from marltrain.random import child_seed
 from tests.envs.driving import act, column, rewards, run_seed
-from tests.toys import Crowd, Film, Identity, MaskedByInfo, Motley
+from tests.gymnasium_toys import Film, MaskedByInfo
+from tests.toys import Crowd, Identity, Motley
 
 
 def crowd(parities=(0, 0), **arguments):

@@ -18,8 +18,9 @@ import marltrain as mt
 from marltrain.errors import ConfigError
 from marltrain.layout import Layout
 from marltrain.spec import EnvSpec, PlayerSpec
+from tests.gymnasium_toys import Film
 from tests.policies.agents.tianshou.making import DISCRETE, adam, box_ppo, c51, discrete_ppo, discrete_sac, dqn, sac
-from tests.toys import Film, Identity, Relay
+from tests.toys import Identity, Relay
 
 TICTACTOE = "pettingzoo/classic/tictactoe_v3"
 
