@@ -9,8 +9,7 @@ import pytest
 
 from tests.house.repository import PACKAGE, ROOT, dotted, parsed, place, python_files
 
-MAX_LINES, MAX_TEST_LINES = 400, 510
-MAX_METHODS = 20
+MAX_LINES, MAX_METHODS = 400, 20
 CODE = ("marltrain", "examples", "benchmarks")
 EVERYTHING = (*CODE, "tests", "docs")
 MIRRORS_NOTHING = {"house": "rules of the repository", "whole": "runs of the whole library"}
@@ -48,8 +47,7 @@ def silent(handler: ast.ExceptHandler) -> bool:
 
 def test_file_length_limit() -> None:
     lengths = {place(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files(*EVERYTHING)}
-    limits = {name: MAX_TEST_LINES if name.startswith("tests/") else MAX_LINES for name in lengths}
-    assert not {name: lines for name, lines in lengths.items() if lines > limits[name]}
+    assert not {name: lines for name, lines in lengths.items() if lines > MAX_LINES}
 
 
 def test_no_class_has_too_many_methods() -> None:
