@@ -56,7 +56,7 @@ def test_each_frame_is_stored_once():
 
 
 def test_a_row_whose_frames_are_gone_is_not_drawn():
-    """Room for 2 rows, the newest, and the 2 frames before: of rows 5 to 9, only 7 and 8 are whole and complete."""
+    """Room for 2 rows, the newest, and the 2 frames before: of rows 5 to 9, only 7 and 8 are closed and complete."""
     shown = [[max(t - 2, 1), max(t - 1, 1), t] for t in range(1, 11)]
     streams = run(shown, rows=2)
     assert streams.rings[0].capacity == 5
@@ -103,7 +103,7 @@ def test_frames_before_a_drop_are_kept_for_the_rows_after():
 
 
 def test_rows_without_their_frames_are_in_no_rollout():
-    """Nobody protected frame 1 when it was overwritten: the row of batch step 7 is left out, that of 8 is whole."""
+    """Nobody protected frame 1 when it was overwritten: the row of batch step 7 is left out, that of 8 is closed."""
     readers: list[Any] = []
 
     def each_step(t, streams):

@@ -43,7 +43,7 @@ def expected_reward(row, gamma, n):
             terminated, obs, legal = row.end
             return total, 0.0 if terminated else factor, obs, legal
         row = row.next
-        if row.whole_at is None or not row.learnable:
+        if row.closed_at is None or not row.learnable:
             break
     return total, factor, row.obs, row.legal
 
@@ -200,7 +200,7 @@ def test_draws_are_uniform_over_the_rows_of_all_seats(batch_size):
     reader = uniform(streams, [[0, 2]])
     ring = streams.rings[0]
     available = int(reader.size()[0])
-    assert available == sum(len(record.whole(p, ring.oldest)) for p in (0, 2)) > 64
+    assert available == sum(len(record.closed(p, ring.oldest)) for p in (0, 2)) > 64
     rng, draws = np.random.default_rng(0), 3000
     batches = [reader.sample([rng], np.array([0.9]), batch_size).cells[0] for _ in range(draws // batch_size)]
     _, counts = np.unique(np.concatenate(batches), return_counts=True)

@@ -56,7 +56,7 @@ def test_rollouts_equal_a_record_kept_in_lists(make, envs, rows, dense, seats, s
 
     def fresh(k):
         rows = [
-            [row for row in record.rows.get(p, []) if row.whole_at is not None and row.whole_at > taken]
+            [row for row in record.rows.get(p, []) if row.closed_at is not None and row.closed_at > taken]
             for p in seats[k]
         ]
         return [row for own in rows for row in sorted(own, key=lambda r: (r.env, r.time)) if row.time >= since[k]]
@@ -91,7 +91,7 @@ def test_each_row_is_taken_exactly_once_over_a_run():
     drive(World(spec, 3, 5), streams, record, take, 210)
     for k in range(3):
         assert len(seen[k]) > 100
-        assert sorted(seen[k]) == sorted(row.obs[0] for row in record.whole(k) if row.whole_at <= 209)
+        assert sorted(seen[k]) == sorted(row.obs[0] for row in record.closed(k) if row.closed_at <= 209)
 
 
 def decided(streams, values):
@@ -107,7 +107,7 @@ def test_what_was_decided_before_a_drop_is_never_taken():
     streams = chain([])
     reader = rollouts(streams, [[0]])
     decided(streams, [1, 2, 3])
-    reader.drop(0)  # forgets 1 and 2, which are whole, and 3, which is open
+    reader.drop(0)  # forgets 1 and 2, which are closed, and 3, which is open
     assert reader.size().tolist() == [0]
     decided(streams, [4, 5, 6])
     assert reader.take(np.array([0.9])).obs[0, :, 0].tolist() == [4, 5]

@@ -175,7 +175,7 @@ class Row:
     reward: float = 0.0
     next: Row | None = None
     end: tuple | None = None
-    whole_at: int | None = None
+    closed_at: int | None = None
     decided: bool = False
     learnable: bool = True
 
@@ -205,14 +205,14 @@ class Record:
         if step.terminated[p, e] or step.truncated[p, e]:
             if waiting is not None:
                 waiting.end = (bool(step.terminated[p, e]), *self._seen(step.final_obs[g], step.final_legal[g], row, e))
-                waiting.whole_at = self.now
+                waiting.closed_at = self.now
             self.open.pop((p, e), None)
             waiting = None
         if step.turn[g][row, e]:
             obs, legal = self._seen(step.obs[g], step.legal[g], row, e)
             begun = Row(self.now, e, obs, legal, before=waiting)
             if waiting is not None:
-                waiting.next, waiting.whole_at = begun, self.now
+                waiting.next, waiting.closed_at = begun, self.now
                 del self.open[p, e]
             self.rows.setdefault(p, []).append(begun)
 
@@ -233,13 +233,13 @@ class Record:
     def abandon(self, envs=None):
         self.open = {(p, e): row for (p, e), row in self.open.items() if envs is not None and e not in envs}
 
-    def whole(self, p, oldest=0):
-        """Rows of player p that are whole and, with STACK frames, all there since batch step `oldest`."""
-        return [row for row in self.rows.get(p, []) if row.whole_at is not None and self.there(row, oldest)]
+    def closed(self, p, oldest=0):
+        """Rows of player p that are closed and, with STACK frames, all there since batch step `oldest`."""
+        return [row for row in self.rows.get(p, []) if row.closed_at is not None and self.there(row, oldest)]
 
     def drawable(self, p, oldest=0):
-        """Rows of player p that are whole and were decided while its seat learned."""
-        return [row for row in self.whole(p, oldest) if row.learnable]
+        """Rows of player p that are closed and were decided while its seat learned."""
+        return [row for row in self.closed(p, oldest) if row.learnable]
 
     def there(self, row, oldest):
         depth = 1 if self.spec.players[0].layout.single else STACK

@@ -113,7 +113,7 @@ def row_at(record, player, env, time):
 
 
 def after(row):
-    """What the slow record says followed a whole row: (observation, legal actions, whether it terminated, ended)."""
+    """What the slow record says followed a closed row: (observation, legal actions, whether it terminated, ended)."""
     if row.end is not None:
         terminated, obs, legal = row.end
         return obs, legal, terminated, True

@@ -120,7 +120,7 @@ def test_clipped_actions_stay_in_a_box_of_float64():
 
 
 def test_a_rollout_of_one_row_waits_for_more_where_advantages_are_normalized():
-    """Relay with one environment: of each player one row becomes whole in every third move or so."""
+    """Relay with one environment: of each player one row is closed in every third move or so."""
     agents = [mt.OnPolicyAgent(discrete_ppo(3, 3, k), update_freq=1, batch_size=2, seed=k) for k in range(3)]
     rows = []
 

@@ -72,7 +72,7 @@ def test_three_step_targets_equal_a_slow_loop(seed):
         for i in range(3):
             total += GAMMA**i * row_now.reward
             obs, legal, terminated, ended = after(row_now)
-            last = ended or i == 2 or row_now.next.whole_at is None
+            last = ended or i == 2 or row_now.next.closed_at is None
             if last:
                 compared["end" if ended else "full" if i == 2 else "open"] += 1
                 return total + (0.0 if terminated else GAMMA ** (i + 1) * value(obs, legal))
@@ -139,8 +139,8 @@ def test_gae_equals_a_slow_loop_and_each_row_is_used_once(seed):
         expected = masked[torch.arange(len(rows)), batch.act.long()]
         np.testing.assert_allclose(batch.logp_old.numpy(), expected.numpy(), atol=1e-5)
         if t == 119:
-            whole = [row for p in SEATS[0] for row in record.whole(p)]
-            assert {id(row) for row in used} == {id(row) for row in whole}
+            closed = [row for p in SEATS[0] for row in record.closed(p)]
+            assert {id(row) for row in used} == {id(row) for row in closed}
 
     ragged(seed, on_step, steps=120, rows=5)  # a ring too small for a rollout grows
     assert len(used) == len({id(row) for row in used}) > 100
@@ -157,7 +157,7 @@ def test_a_rollout_holds_every_row_that_became_whole():
         if t % 13 == 12:
             used.extend(places(streams.rings[0], readers[0].take(np.ones(1)).sample_indices(0)))
         if t == 129:
-            assert sorted(used) == sorted((p, row.env, row.time) for p in SEATS[0] for row in record.whole(p))
+            assert sorted(used) == sorted((p, row.env, row.time) for p in SEATS[0] for row in record.closed(p))
 
     ragged(5, on_step, steps=130, rows=4)
     assert len(used) == len(set(used)) > 100
@@ -177,12 +177,12 @@ def test_next_and_prev_are_each_players_own(masks):
         for cell, onward, before in zip(rows, buffer.next(rows), buffer.prev(rows), strict=True):
             row = row_at(record, *places(ring, [cell])[0])
             assert row.learnable
-            goes_on = row.next is not None and row.next.whole_at is not None and row.next.learnable
+            goes_on = row.next is not None and row.next.closed_at is not None and row.next.learnable
             wanted = row.next if goes_on else row
             assert row_at(record, *places(ring, [onward])[0]) is wanted
             earlier = row.before if row.before is not None and row.before.time >= ring.oldest else row
             assert row_at(record, *places(ring, [before])[0]) is earlier
-        ended = {(p, row.env, row.time) for p in (0, 1, 2) for row in record.whole(p, ring.oldest) if row.end}
+        ended = {(p, row.env, row.time) for p in (0, 1, 2) for row in record.closed(p, ring.oldest) if row.end}
         assert set(places(ring, np.flatnonzero(buffer.done))) == ended
         assert not (buffer.truncated & buffer.terminated).any()
 
