@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from marltrain.checks import MOST_COUNTED, counted, of_type
 from marltrain.config import setting, validate
-from marltrain.errors import ConfigError, EnvError, SaveError, error_text, warn
+from marltrain.errors import EnvError, SaveError
 from marltrain.json_files import parse_json
 from marltrain.layout import Array
 from marltrain.random import MOST_SEED
@@ -90,31 +89,14 @@ def cut_by(faults: Iterable[Fault]) -> Array:
     return np.array(sorted({e for fault in faults for e in fault.cut}), np.int64)
 
 
-class Closable(Protocol):
-    """An object with a `close` method."""
-
-    def close(self) -> Any:
-        """Release the object's resources."""
-
-
-Opened = TypeVar("Opened", bound=Closable)
-
-
-@contextmanager
-def closed(opened: Opened, name: str) -> Iterator[Opened]:
-    """Close `opened` on exit. An error of `close` becomes a warning, because no result depends on it any more."""
-    try:
-        yield opened
-    finally:
-        try:
-            opened.close()
-        except Exception as error:
-            warn(f"environment {name!r}: close() raised {error_text(error)}. No result is lost")
-
-
 @dataclass(frozen=True)
-class Handling:
-    """Settings for the reaction to faults; see `make_vector`. Raises ConfigError for invalid values."""
+class FaultPolicy:
+    """Settings for the reaction to faults; see `make_vector`. Raises ConfigError for invalid values.
+
+    The default of `on_fault`, "raise", holds for vector environments without a trainer. The trainer passes None unless
+    the user sets it: an exception or a broken contract is then an error before the environment's first finished episode,
+    and every other fault is survived.
+    """
 
     on_fault: str | None = setting("raise", doc="what an environment's fault does", choices=ON_FAULT)
     max_env_restarts: int = setting(MAX_RESTARTS, doc=f"faults that are survived within {WINDOW:,} env steps", low=0)
@@ -130,28 +112,21 @@ class Handling:
             return self.on_fault == "restart"
         return proven or kind in (TIMEOUT, DIED)
 
+    def too_many(self, faults: int) -> bool:
+        """Return whether this number of faults is too large.
 
-def check_timeout(env_timeout: float | None, *, vector: str, native: bool) -> None:
-    """Raise ConfigError for a timeout with native games, or with environments that are not in worker processes."""
-    if env_timeout is None:
-        return
-    if native:
-        raise ConfigError(
-            f"env_timeout={env_timeout:g} has no meaning for a native game, whose steps are compiled: leave it out"
-        )
-    if vector != "subproc":
-        raise ConfigError(
-            f"env_timeout={env_timeout:g} needs worker processes, since nothing can end a step that hangs in this one: "
-            f'use vector="subproc", or leave it out with vector="{vector}"'
-        )
+        Only FaultLog decides, over the last `WINDOW` env steps. `Chunk` and `SubprocVectorEnv` ask for the faults of one
+        call, so that they stop restarting an environment when FaultLog will raise an error anyway.
+        """
+        return faults > self.max_env_restarts
 
 
 class FaultLog:
-    """The faults of the last `WINDOW` env steps: logs each fault and raises EnvError after more than `limit` faults."""
+    """The faults of the last `WINDOW` env steps: logs each fault and raises EnvError if they are too many."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, policy: FaultPolicy) -> None:
         """Start with an empty log."""
-        self._limit = limit
+        self._policy = policy
         self._recent: list[tuple[int, Fault]] = []
 
     def clear(self) -> None:
@@ -166,7 +141,7 @@ class FaultLog:
             )
         recent = [(time, fault) for time, fault in self._recent if clock - time < WINDOW]
         self._recent = recent + [(clock, fault) for fault in faults]
-        if len(self._recent) > self._limit:
+        if self._policy.too_many(len(self._recent)):
             raise EnvError(self._summary())
 
     def state(self, clock: int) -> Array:
@@ -184,10 +159,10 @@ class FaultLog:
 
     def _summary(self) -> str:
         """Return the recent faults in words, including the last traceback."""
-        faults = [fault for _, fault in self._recent]
+        faults, limit = [fault for _, fault in self._recent], self._policy.max_env_restarts
         last = next((fault.traceback for fault in reversed(faults) if fault.traceback), "")
         return "\n".join([
-            f"{len(faults)} faults within {WINDOW:,} env steps; max_env_restarts={self._limit} are survived:",
+            f"{len(faults)} faults within {WINDOW:,} env steps; max_env_restarts={limit} are survived:",
             *(f"  {fault.message}" for fault in faults),
             "Correct the environment, or raise max_env_restarts.",
             *([f"\nThe last traceback:\n{last}"] if last else []),

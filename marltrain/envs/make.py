@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from marltrain.envs.faults import MAX_RESTARTS, Handling, check_timeout
+from marltrain.envs.faults import MAX_RESTARTS, FaultPolicy
 from marltrain.envs.registry import resolve
-from marltrain.envs.vector import DummyVectorEnv, VectorEnv
+from marltrain.envs.vector import DummyVectorEnv, VectorEnv, check_timeout
 from marltrain.envs.workers.subproc import SubprocVectorEnv
 from marltrain.errors import ConfigError, did_you_mean
 
@@ -44,7 +44,7 @@ def make_vector(
     Raises ConfigError, EnvError and SpecError.
     """
     source = resolve(env, env_args)
-    handling = Handling(on_fault, max_env_restarts, env_timeout)
+    handling = FaultPolicy(on_fault, max_env_restarts, env_timeout)
     check_timeout(env_timeout, vector=vector, native=source.game is not None)
     if vector == "dummy":
         if num_workers is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from marltrain.checks import MOST_COUNTED, finite, within
 from marltrain.config import check_flags
-from marltrain.envs.faults import Fault, FaultLog, Handling, check_timeout
+from marltrain.envs.faults import Fault, FaultLog, FaultPolicy
 from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.python.action_log import check_action_log
 from marltrain.envs.python.chunk import Chunk
@@ -36,7 +36,7 @@ class VectorEnv(ABC):
     _step: Step
 
     def __init__(
-        self, source: Source, num_envs: int, *, with_state: bool = False, handling: Handling | None = None
+        self, source: Source, num_envs: int, *, with_state: bool = False, handling: FaultPolicy | None = None
     ) -> None:
         """Probe the environment that `source` builds. Raises ConfigError, EnvError or SpecError.
 
@@ -50,8 +50,8 @@ class VectorEnv(ABC):
         self.spec: EnvSpec = probe(source, with_state=with_state)
         self.faults: Sequence[Fault] = ()
         self.on_faults: Callable[[Sequence[Fault]], Any] = lambda faults: None
-        self._handling = handling or Handling()
-        self._fault_log = FaultLog(self._handling.max_env_restarts)
+        self._fault_policy = handling or FaultPolicy()
+        self._fault_log = FaultLog(self._fault_policy)
         self._env_steps = 0  # env steps since the reset, of all environments
 
     @abstractmethod
@@ -110,11 +110,11 @@ class VectorEnv(ABC):
             array[...] = seen[name]
         self._clear_faults()
         self._fault_log.restore(known.any_array("faults"), self._env_steps)
-        lost = self._restore(rest)
-        kept = np.setdiff1d(np.arange(self.num_envs), [e for e, _ in lost])
+        restarted = self._restore(rest)
+        kept = np.setdiff1d(np.arange(self.num_envs), [e for e, _ in restarted])
         self._restore_columns(seen, kept)
         self._check_restored()
-        return self._step, lost
+        return self._step, restarted
 
     def _check_restored(self) -> None:
         """Raise SaveError if a restored Step holds observations that are not finite or impossible episode numbers."""
@@ -223,16 +223,16 @@ class DummyVectorEnv(LocalVectorEnv):
         with_state: bool = False,
         render_mode: str | None = None,
         recording: bool = False,
-        handling: Handling | None = None,
+        handling: FaultPolicy | None = None,
     ) -> None:
         """Build `num_envs` environments of `source` (any argument that `resolve` accepts); see VectorEnv."""
         check_flags("DummyVectorEnv", recording=recording)
         super().__init__(resolve(source), num_envs, with_state=with_state, handling=handling)
-        check_timeout(self._handling.env_timeout, vector="dummy", native=False)
+        check_timeout(self._fault_policy.env_timeout, vector="dummy", native=False)
         self._step = Step.empty(self.spec, num_envs)
         self._chunk: Chunk = Chunk(
             self.source, self.spec, self._step, num_envs=num_envs, role=role, render_mode=render_mode,
-            recording=recording, handling=self._handling,
+            recording=recording, fault_policy=self._fault_policy,
         )  # fmt: skip
 
     def reset(self, seed: int) -> Step:
@@ -256,6 +256,21 @@ class DummyVectorEnv(LocalVectorEnv):
         return self._chunk.render(e)
 
     def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
-        lost = super()._restore(saved)
+        restarted = super()._restore(saved)
         self._add_faults(self._chunk.faults)
-        return lost
+        return restarted
+
+
+def check_timeout(env_timeout: float | None, *, vector: str, native: bool) -> None:
+    """Raise ConfigError for a timeout with native games, or with environments that are not in worker processes."""
+    if env_timeout is None:
+        return
+    if native:
+        raise ConfigError(
+            f"env_timeout={env_timeout:g} has no meaning for a native game, whose steps are compiled: leave it out"
+        )
+    if vector != "subproc":
+        raise ConfigError(
+            f"env_timeout={env_timeout:g} needs worker processes, since nothing can end a step that hangs in this one: "
+            f'use vector="subproc", or leave it out with vector="{vector}"'
+        )

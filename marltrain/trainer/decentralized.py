@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 from marltrain import config
 from marltrain.envs import resolve
-from marltrain.envs.faults import MAX_RESTARTS, check_timeout, closed
+from marltrain.envs.faults import MAX_RESTARTS
+from marltrain.envs.python.probe import closed
+from marltrain.envs.vector import check_timeout
 from marltrain.errors import ConfigError, shown
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent

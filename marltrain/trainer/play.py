@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.config import check_flags
-from marltrain.envs.faults import closed
 from marltrain.envs.python.adapter import Adapter, metadata_of
 from marltrain.envs.python.contract import Contract
-from marltrain.envs.python.probe import ADAPTERS, probe
+from marltrain.envs.python.probe import ADAPTERS, closed, probe
 from marltrain.envs.registry import Source, api_of, resolve
 from marltrain.errors import ConfigError, EnvError, MarlTrainError, error_text
 from marltrain.files import path_of, replacing

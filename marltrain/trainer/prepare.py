@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.envs import VectorEnv
-from marltrain.envs.faults import closed
+from marltrain.envs.python.probe import closed
 from marltrain.errors import ConfigError, warn
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from marltrain.envs import make_vector
-from marltrain.envs.faults import WINDOW, Fault, FaultLog, Handling, check_timeout, cut_by, decode_faults, encode_faults
+from marltrain.envs.faults import WINDOW, Fault, FaultLog, FaultPolicy, cut_by, decode_faults, encode_faults
+from marltrain.envs.vector import check_timeout
 from marltrain.errors import ConfigError, EnvError, SaveError
 from marltrain.random import child_seed
 from tests.envs.driving import act, random_run, same
@@ -206,7 +207,7 @@ def test_an_environment_that_never_begins_stops_with_the_whole_story(place, faul
 
 def test_faults_are_counted_within_a_window_of_env_steps(caplog):
     fault = Fault("exception", 0, 1, 2, 3, "it broke")
-    ledger = FaultLog(2)
+    ledger = FaultLog(FaultPolicy(max_env_restarts=2))
     ledger.add([fault], 0)
     ledger.add([fault], 10)
     ledger.add([fault], WINDOW)  # the first is past
@@ -256,7 +257,7 @@ def test_a_global_state_that_was_wrong_is_told_once():
 
 def test_a_ledger_goes_on_in_another_process():
     fault = Fault("exception", 0, 1, 2, 3, "it broke", "in line 3", (0,))
-    ledger, other = FaultLog(2), FaultLog(2)
+    ledger, other = FaultLog(FaultPolicy(max_env_restarts=2)), FaultLog(FaultPolicy(max_env_restarts=2))
     ledger.add([fault, fault], 100)
     other.restore(ledger.state(100 + WINDOW - 1), 0)
     assert other.state(0).tolist() == ledger.state(100 + WINDOW - 1).tolist()
@@ -306,12 +307,14 @@ def test_an_illegal_action_is_no_fault_of_the_environments():
 
 def test_what_is_survived():
     first, later = {"proven": False}, {"proven": True}
-    assert not any(Handling("raise").survives(kind, **later) for kind in ("exception", "contract", "timeout", "died"))
-    assert all(Handling("restart").survives(kind, **first) for kind in ("exception", "contract", "timeout", "died"))
-    assert [Handling(None).survives(k, **first) for k in ("exception", "contract", "timeout", "died")] == [
+    assert not any(
+        FaultPolicy("raise").survives(kind, **later) for kind in ("exception", "contract", "timeout", "died")
+    )
+    assert all(FaultPolicy("restart").survives(kind, **first) for kind in ("exception", "contract", "timeout", "died"))
+    assert [FaultPolicy(None).survives(k, **first) for k in ("exception", "contract", "timeout", "died")] == [
         False, False, True, True,
     ]  # fmt: skip
-    assert all(Handling(None).survives(kind, **later) for kind in ("exception", "contract", "timeout", "died"))
+    assert all(FaultPolicy(None).survives(kind, **later) for kind in ("exception", "contract", "timeout", "died"))
 
 
 @pytest.mark.parametrize(
@@ -329,4 +332,4 @@ def test_what_is_survived():
 )
 def test_a_ledger_of_anything_else_is_refused(told, message):
     with pytest.raises(SaveError, match=message):
-        FaultLog(2).restore(np.frombuffer(told, np.uint8), 0)
+        FaultLog(FaultPolicy(max_env_restarts=2)).restore(np.frombuffer(told, np.uint8), 0)

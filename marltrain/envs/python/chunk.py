@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.envs.faults import CONTRACT, EXCEPTION, Fault, Handling, location
+from marltrain.envs.faults import CONTRACT, EXCEPTION, Fault, FaultPolicy, location
 from marltrain.envs.python.action_log import ActionLog
 from marltrain.envs.python.adapter import Adapter, metadata_of
 from marltrain.envs.python.contract import Contract, Violation
@@ -57,13 +57,13 @@ class Chunk:
         role: str = "train",
         render_mode: str | None = None,
         recording: bool = False,
-        handling: Handling | None = None,
+        fault_policy: FaultPolicy | None = None,
         track: Track | None = None,
     ) -> None:
         """Build the environments; raises EnvError if one cannot be built.
 
         recording: whether to record the actions of the running episodes, which `snapshot` needs.
-        handling: which faults are survived (default: none).  track: the target for the environments' progress.
+        fault_policy: which faults are survived (default: none).  track: the target for the environments' progress.
         """
         self._source = source
         self._spec = spec
@@ -73,7 +73,7 @@ class Chunk:
         self._render_mode = render_mode
         self._contract = Contract(spec)
         self._log = ActionLog(spec, num_envs) if recording else None
-        self._handling = handling or Handling()
+        self._fault_policy = fault_policy or FaultPolicy()
         self._track = track or Track(np.zeros(num_envs, np.int64), [-1])
         self._track.at[0] = -1
         self.faults: list[Fault] = []
@@ -123,7 +123,7 @@ class Chunk:
             try:
                 ended = adapter.step(actions, out, e)
             except Exception as error:
-                self._record_fault(e, error, cut=True)
+                self._survive_or_raise(e, error, cut=True)
                 self._abandon(e)
                 continue
             out.ended[e] = ended
@@ -160,7 +160,7 @@ class Chunk:
         self._seed = int(saved["seed"][0])
         expected = {name: array.copy() for name, array in self._out.arrays().items()}
         stops = np.cumsum(saved["length"])
-        lost, played = [], []
+        restarted, played = [], []
         for e in range(len(self._adapters)):
             self._track.at[0] = e
             i = self._first + e
@@ -170,7 +170,7 @@ class Chunk:
             self._proven[e] = episode > 0
             found = self._replay(e, episode, moves, expected) if self._spec.reproducible else NOT_REPRODUCIBLE
             if found:
-                lost.append((i, f"{self._location(e)}: {found}"))
+                restarted.append((i, f"{self._location(e)}: {found}"))
                 self._begin(e, episode)
                 self._clear(e)
                 self._out.ended[e] = True  # state carried from step to step must be cleared
@@ -178,7 +178,7 @@ class Chunk:
         if self._log is not None:
             self._log.restore(played)
         self._track.at[0] = -1
-        return lost
+        return restarted
 
     def _replay(self, e: int, episode: int, moves: tuple[Array, ...], expected: Mapping[str, Array]) -> str:
         """Replay an episode up to its saved step; return the difference in words, or an empty string."""
@@ -242,11 +242,11 @@ class Chunk:
 
         Stops after more faults than are survived: the vector environment then raises an error.
         """
-        while len(self.faults) <= self._handling.max_env_restarts:
+        while not self._fault_policy.too_many(len(self.faults)):
             try:
                 self._start(e, episode)
             except Exception as error:
-                self._record_fault(e, error)
+                self._survive_or_raise(e, error)
                 episode += 1
             else:
                 return
@@ -278,10 +278,10 @@ class Chunk:
         out = self._out
         while violation := self._contract.published(out):
             e = self._track.at[0] = violation.column
-            before = violation.past and bool(out.ended[e])
-            cut = before or bool(self._track.length[e])
-            self._record_fault(e, violation, cut=cut, before=before)
-            if len(self.faults) > self._handling.max_env_restarts:
+            previous_episode = violation.past and bool(out.ended[e])
+            cut = previous_episode or bool(self._track.length[e])
+            self._survive_or_raise(e, violation, cut=cut, previous_episode=previous_episode)
+            if self._fault_policy.too_many(len(self.faults)):
                 break
             if cut:
                 self._abandon(e)
@@ -289,17 +289,19 @@ class Chunk:
                 self._begin(e, self._episode[e] + 1)
         self._track.at[0] = -1
 
-    def _record_fault(self, e: int, what: Exception | Violation, *, cut: bool = False, before: bool = False) -> None:
+    def _survive_or_raise(
+        self, e: int, what: Exception | Violation, *, cut: bool = False, previous_episode: bool = False
+    ) -> None:
         """Record a fault of environment `e`, or raise it as an EnvError if it is not survived.
 
-        cut: the running episode is abandoned.  before: the fault is in the episode that ended with this step.
+        cut: the running episode is abandoned.  previous_episode: the fault is in the episode that ended with this step.
         """
         error, words = (None, what.message) if isinstance(what, Violation) else (what, fault_text(what))
-        message = f"{self._location(e, before=before)}: {clean(words)}"
+        message = f"{self._location(e, previous_episode=previous_episode)}: {clean(words)}"
         kind = CONTRACT if error is None or isinstance(error, MarlTrainError) else EXCEPTION
-        if not self._handling.survives(kind, proven=self._proven[e]):
+        if not self._fault_policy.survives(kind, proven=self._proven[e]):
             raise EnvError(message) from error
-        episode, seed, step = self._progress(e, before=before)
+        episode, seed, step = self._progress(e, previous_episode=previous_episode)
         traceback = "" if error is None else traceback_of(error)
         i = self._first + e
         self.faults.append(Fault(kind, i, episode, seed, step, message, traceback, (i,) if cut else ()))
@@ -309,16 +311,18 @@ class Chunk:
         env = make_env(self._source, f"environment {self._first + e} ({self._source.name})", self._render_mode)
         return ADAPTERS[api_of(env)](env, self._spec)
 
-    def _progress(self, e: int, *, before: bool = False) -> tuple[int, int, int]:
+    def _progress(self, e: int, *, previous_episode: bool = False) -> tuple[int, int, int]:
         """Return the number, the seed and the step of the running or the previous episode."""
-        if not before:
+        if not previous_episode:
             return self._episode[e], self._episode_seed[e], int(self._track.length[e])
         episode, length = self._last[e]
         return episode, child_seed(self._seed, "episode", self._role, self._first + e, episode), length
 
-    def _location(self, e: int, *, before: bool = False) -> str:
+    def _location(self, e: int, *, previous_episode: bool = False) -> str:
         """Return the environment, episode, seed and step in words."""
-        return location(self._source.name, self._role, self._first + e, *self._progress(e, before=before))
+        return location(
+            self._source.name, self._role, self._first + e, *self._progress(e, previous_episode=previous_episode)
+        )
 
 
 def _close(adapter: Adapter, *, broken: bool) -> None:

@@ -1,24 +1,34 @@
-"""`probe`: build one environment and describe it as an EnvSpec; the adapters by interface."""
+"""`probe`: build one environment and describe it as an EnvSpec; the adapters by interface; `closed`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
 
 from gymnasium import spaces
 
-from marltrain.envs.faults import closed
 from marltrain.envs.frame_stack import frames_of, remembers
 from marltrain.envs.python.adapter import Adapter, flat_state, metadata_of
 from marltrain.envs.python.parallel import GymnasiumAdapter, ParallelAdapter
 from marltrain.envs.python.turns import TurnAdapter
 from marltrain.envs.registry import Source, api_of, resolve
-from marltrain.errors import EnvError, MarlTrainError, SpecError, clean, shown, text_of
+from marltrain.errors import EnvError, MarlTrainError, SpecError, clean, error_text, shown, text_of, warn
 from marltrain.layout import Layout
 from marltrain.spaces import without_mask
 from marltrain.spec import EnvSpec, PlayerSpec
 
 ADAPTERS: dict[str, type[Adapter]] = {"parallel": ParallelAdapter, "turns": TurnAdapter, "gymnasium": GymnasiumAdapter}
+
+
+class Closable(Protocol):
+    """An object with a `close` method."""
+
+    def close(self) -> Any:
+        """Release the object's resources."""
+
+
+Opened = TypeVar("Opened", bound=Closable)
 
 
 def probe(env: Any, env_args: Mapping[str, Any] | None = None, *, with_state: bool = False) -> EnvSpec:
@@ -42,6 +52,18 @@ def probe(env: Any, env_args: Mapping[str, Any] | None = None, *, with_state: bo
             raise
         except Exception as error:
             raise EnvError(f"environment {source.name!r} cannot be reset: {fault_text(error)}") from error
+
+
+@contextmanager
+def closed(opened: Opened, name: str) -> Iterator[Opened]:
+    """Close `opened` on exit. An error of `close` becomes a warning, because no result depends on it any more."""
+    try:
+        yield opened
+    finally:
+        try:
+            opened.close()
+        except Exception as error:
+            warn(f"environment {name!r}: close() raised {error_text(error)}. No result is lost")
 
 
 def make_env(source: Source, who: str, render_mode: str | None = None) -> Any:

@@ -12,9 +12,9 @@ import numpy as np
 
 from marltrain.children import within_limits
 from marltrain.config import check_flags
-from marltrain.envs.faults import DIED, Fault, Handling, check_timeout, decode_faults, location
+from marltrain.envs.faults import DIED, Fault, FaultPolicy, decode_faults, location
 from marltrain.envs.registry import resolve
-from marltrain.envs.vector import VectorEnv
+from marltrain.envs.vector import VectorEnv, check_timeout
 from marltrain.envs.workers.pool import FEWER, Loss, WorkerPool, worker_context
 from marltrain.envs.workers.worker import BEGIN, RESTORE, SNAPSHOT, Task, shared_arrays, shared_size
 from marltrain.errors import ConfigError
@@ -41,7 +41,7 @@ class SubprocVectorEnv(VectorEnv):
         role: str = "train",
         with_state: bool = False,
         recording: bool = False,
-        handling: Handling | None = None,
+        handling: FaultPolicy | None = None,
     ) -> None:
         """Start `num_workers` processes (default: one per core, at most one per environment)."""
         if num_workers is None:
@@ -51,8 +51,8 @@ class SubprocVectorEnv(VectorEnv):
         check_flags("SubprocVectorEnv", recording=recording)
         super().__init__(resolve(source), num_envs, with_state=with_state, handling=handling)
         native = self.source.game is not None
-        check_timeout(self._handling.env_timeout, vector="subproc", native=native)
-        self._survives = not native and self._handling.survives(DIED, proven=True)
+        check_timeout(self._fault_policy.env_timeout, vector="subproc", native=native)
+        self._survives = not native and self._fault_policy.survives(DIED, proven=True)
         self._role, self._seed = role, 0
         with within_limits(FEWER):
             memory = worker_context().RawArray("B", shared_size(self.spec, num_envs, num_workers))
@@ -64,10 +64,10 @@ class SubprocVectorEnv(VectorEnv):
         self.halves = (slice(0, cuts[middle]), slice(cuts[middle], num_envs))
         self._parts = [self._step.part(half.start, half.stop) for half in self.halves]
         self._tasks = [
-            Task(self.source, self.spec, num_envs, low, high, role, w, num_workers, recording, self._handling)
+            Task(self.source, self.spec, num_envs, low, high, role, w, num_workers, recording, self._fault_policy)
             for w, (low, high) in enumerate(itertools.pairwise(cuts))
         ]
-        self._pool = WorkerPool(self._tasks, memory, self._handling.env_timeout)
+        self._pool = WorkerPool(self._tasks, memory, self._fault_policy.env_timeout)
         self._sent = [False, False]  # of each half
 
     def reset(self, seed: int) -> Step:
@@ -142,18 +142,18 @@ class SubprocVectorEnv(VectorEnv):
             self._check_native(saved)
         self._seed = 0 if native else int(saved["seed"][0])
         self._pool.order(RESTORE, pack_arrays(saved))
-        lost, faults = [], []
+        restarted, faults = [], []
         for answer in self._pool.wait(1 if native else 1 + int(saved["length"].max())):
             if isinstance(answer, Loss):
                 faults += self._replace(answer)
-                lost += [(e, answer.description) for e in self._envs_of(answer)]
+                restarted += [(e, answer.description) for e in self._envs_of(answer)]
             else:
                 restored = json.loads(answer)
-                lost += [(e, found) for e, found in restored["lost"]]
+                restarted += [(e, found) for e, found in restored["restarted"]]
                 faults += decode_faults(restored["faults"].encode()) if restored["faults"] else []
-        self._step.ended[[e for e, _ in lost]] = True
+        self._step.ended[[e for e, _ in restarted]] = True
         self._add_faults(faults)
-        return lost
+        return restarted
 
     def _check_native(self, saved: Mapping[str, Array]) -> None:
         """Raise ConfigError for a state that a native game's rules cannot continue from, before workers receive it."""
@@ -184,7 +184,7 @@ class SubprocVectorEnv(VectorEnv):
         """
         envs = list(self._envs_of(loss))
         faults, answer = [self._fault(loss, tuple(cut))], b""
-        while len(faults) <= self._handling.max_env_restarts:
+        while not self._fault_policy.too_many(len(faults)):
             begin = [self._seed, *(self._step.episode[envs] + 1).tolist()]
             again = self._pool.replace(loss.worker, BEGIN, json.dumps(begin).encode())
             if not isinstance(again, Loss):

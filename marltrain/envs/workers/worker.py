@@ -18,7 +18,7 @@ import cloudpickle
 import numpy as np
 
 from marltrain.children import end_with_the_parent, settle
-from marltrain.envs.faults import Handling, encode_faults
+from marltrain.envs.faults import FaultPolicy, encode_faults
 from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.python.chunk import Chunk, Track
 from marltrain.envs.registry import Source
@@ -97,7 +97,7 @@ class Answer(NamedTuple):
 class Task:
     """A worker's task: its number among `num_workers`, and its environments, `low` to `high` of `num_envs`.
 
-    recording: whether to record actions.  handling: which faults are survived.
+    recording: whether to record actions.  fault_policy: which faults are survived.
     """
 
     source: Source
@@ -109,7 +109,7 @@ class Task:
     number: int
     num_workers: int
     recording: bool
-    handling: Handling
+    fault_policy: FaultPolicy
 
 
 class Shared(NamedTuple):
@@ -183,7 +183,7 @@ def _chunk(task: Task, shared: Shared) -> Chunk | GameBatch:
     track = Track(shared.length[task.low : task.high], shared.at[task.number : task.number + 1].data)
     return Chunk(
         task.source, task.spec, out, num_envs=size, first_index=task.low, role=task.role, recording=task.recording,
-        handling=task.handling, track=track,
+        fault_policy=task.fault_policy, track=track,
     )  # fmt: skip
 
 
@@ -196,7 +196,7 @@ def _serve(pipe: Connection, chunk: Chunk | GameBatch, task: Task, actions: tupl
                 answer = Answer(order.number, data=_encoded_faults(chunk))
             else:
                 answer = Answer(order.number, data=_execute(chunk, task, order))
-        except Exception as error:
+        except Exception as error:  # only faults that `Chunk` did not survive
             answer = Answer(order.number, WorkerFailure.of(error))
         pipe.send_bytes(answer.to_bytes())
 
@@ -206,8 +206,8 @@ def _execute(chunk: Chunk | GameBatch, task: Task, order: Order) -> bytes:
     if order.command == SNAPSHOT:
         return pack_arrays(chunk.snapshot())
     if order.command == RESTORE:
-        lost = _restore(chunk, task, order.data)
-        return json.dumps({"lost": lost, "faults": _encoded_faults(chunk).decode()}).encode()
+        restarted = _restore(chunk, task, order.data)
+        return json.dumps({"restarted": restarted, "faults": _encoded_faults(chunk).decode()}).encode()
     if order.command == BEGIN and isinstance(chunk, Chunk):
         seed, *episodes = json.loads(order.data)
         chunk.reset(seed, episodes)
