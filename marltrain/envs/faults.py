@@ -94,7 +94,7 @@ class FaultPolicy:
     """Settings for the reaction to faults; see `make_vector`. Raises ConfigError for invalid values.
 
     The default of `on_fault`, "raise", holds for vector environments without a trainer. The trainer passes None unless
-    the user sets it: an exception or a broken contract is then an error before the environment's first finished episode,
+    the user sets it: an exception or a broken contract is then an error until the environment has finished an episode,
     and every other fault is survived.
     """
 
@@ -115,8 +115,8 @@ class FaultPolicy:
     def too_many(self, faults: int) -> bool:
         """Return whether this number of faults is too large.
 
-        Only FaultLog decides, over the last `WINDOW` env steps. `Chunk` and `SubprocVectorEnv` ask for the faults of one
-        call, so that they stop restarting an environment when FaultLog will raise an error anyway.
+        Only FaultLog decides, over the last `WINDOW` env steps. `Chunk` and `SubprocVectorEnv` ask for one call's
+        faults, so that they stop restarting an environment when FaultLog will raise an error anyway.
         """
         return faults > self.max_env_restarts
 

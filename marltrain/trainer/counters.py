@@ -11,6 +11,9 @@ import numpy as np
 from marltrain.layout import Array
 from marltrain.spec import Step
 
+DROPPED = -1
+"""Length of a dropped episode: the next Step raises it to 0, and an ended episode of length 0 does not count."""
+
 
 @dataclass
 class Counters:
@@ -70,18 +73,21 @@ class RunningEpisodes:
         self.returns = np.zeros((players, num_envs))
         self.lengths, self.numbers = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
 
+    def begin(self, step: Step) -> None:
+        """Begin an episode in every environment, with a Step of first observations."""
+        self._start(np.arange(len(self.lengths)), step)
+
     def add(self, step: Step) -> FinishedEpisodes | None:
         """Add the rewards of a Step; return the episodes that ended, None if none did."""
         self.returns += step.reward
         self.lengths += 1
         if not np.count_nonzero(step.ended):
             return None
-        envs = np.flatnonzero(step.ended & (self.lengths > 0))  # the others were dropped
-        finished = FinishedEpisodes(
-            np.flatnonzero(step.ended), envs, self.numbers[envs], self.returns[:, envs], self.lengths[envs]
-        )
-        np.copyto(self.returns, step.start_reward, where=step.ended)
-        self.lengths[envs], self.numbers[...] = 0, step.episode
+        begun = np.flatnonzero(step.ended)
+        envs = begun[self.lengths[begun] > 0]  # the others were dropped
+        finished = FinishedEpisodes(begun, envs, self.numbers[envs], self.returns[:, envs], self.lengths[envs])
+        self._start(begun, step)
+        self.numbers[...] = step.episode
         return finished
 
     def drop(self, envs: Array) -> int:
@@ -90,7 +96,7 @@ class RunningEpisodes:
         Their next Step is not part of the new episodes.
         """
         dropped = int((self.lengths[envs] + 1).sum())
-        self.returns[:, envs], self.lengths[envs] = 0.0, -1
+        self.returns[:, envs], self.lengths[envs] = 0.0, DROPPED
         return dropped
 
     def restart(self, envs: Array, step: Step) -> int:
@@ -99,5 +105,9 @@ class RunningEpisodes:
         Returns the env steps of the dropped episodes.
         """
         dropped = int(self.lengths[envs].sum())
-        self.returns[:, envs], self.lengths[envs] = step.start_reward[:, envs], 0
+        self._start(envs, step)
         return dropped
+
+    def _start(self, envs: Array, step: Step) -> None:
+        """Start episodes in environments `envs` [n] int64: a new episode begins with the Step's `start_reward`."""
+        self.returns[:, envs], self.lengths[envs] = step.start_reward[:, envs], 0

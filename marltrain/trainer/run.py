@@ -105,7 +105,7 @@ class Run:
         envs = self.context.envs
         step = envs.reset(self.context.env_seed)
         self.go_on(step)
-        self.episodes.returns[...] = step.start_reward
+        self.episodes.begin(step)
         self.context.streams.arrived(step, None)
         self.tell_starts(range(envs.num_envs))
 
@@ -167,7 +167,10 @@ class Run:
         return max(1, min(MOST_STEPS, -(-self.due.steps_left(self.counters.env_steps) // num_envs)))
 
     def _drop(self, envs: Array) -> None:
-        """Drop the running episodes of environments `envs` [n] int64, before their next Step is processed."""
+        """Drop the running episodes of environments `envs` [n] int64, before their next Step is processed.
+
+        Learners keep the transitions before the last decision, which has no outcome.
+        """
         self.context.streams.abandon(envs)
         self.counters.dropped_steps += self.episodes.drop(envs)
 

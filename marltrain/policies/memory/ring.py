@@ -141,7 +141,7 @@ class Ring(Rows):
         self.open.fill(self.now if self._everyone_open else -1)
 
     def abandon(self, envs: Array | None = None) -> None:
-        """Abandon the running episodes of all or some environments; their open rows are never closed."""
+        """Abandon the open rows of all or some environments: they are never closed. Earlier rows remain drawable."""
         self.open[:, slice(None) if envs is None else envs] = -1
         self._everyone_open = False
 

@@ -99,7 +99,7 @@ class Streams:
         self.rings[group].decided(action, extras)
 
     def abandon(self, envs: Array | None = None) -> None:
-        """Abandon the running episodes of all environments or of `envs` [n] int64; their open rows are never closed.
+        """Abandon the open rows of all environments or of `envs` [n] int64; see `Ring.abandon`.
 
         Call it before `arrived` with the first Step of the next episodes.
         """

@@ -16,6 +16,7 @@ from marltrain.layout import Array
 from marltrain.random import generator
 from marltrain.spec import EnvSpec, Step
 from marltrain.trainer.collecting.rollout import Actors
+from marltrain.trainer.counters import DROPPED
 from marltrain.trainer.seats import LearnerSeats
 
 RESAMPLES = 2_000
@@ -209,7 +210,7 @@ class _Tally:
 
     def drop(self, envs: Array) -> None:
         """Drop the running episodes of some environments, before their next Step is added; they are replayed."""
-        self.lengths[envs] = -1  # the next Step is not part of the new episode
+        self.lengths[envs] = DROPPED
 
     def add(self, step: Step) -> bool:
         """Add one Step; return whether an episode ended."""

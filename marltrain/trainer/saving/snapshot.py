@@ -82,18 +82,18 @@ def restore(run: Run, found: FoundCheckpoint) -> Array:
     with found.taken():
         _restore_parts(run, found)
         envs, saved = run.context.envs, found.state.part("envs").arrays
-        step, lost = envs.restore(saved)
-        new = np.array([e for e, _ in lost], np.int64)
+        step, restarted = envs.restore(saved)
+        new = np.array([e for e, _ in restarted], np.int64)
         if found.memory:
             run.context.streams.check_shown(step, np.setdiff1d(np.arange(envs.num_envs), new))
     run.go_on(step)
     if not found.memory:
         run.context.streams.arrived(step, None)
-    elif lost:
+    elif restarted:
         run.context.streams.restart(step, new)
     run.counters.dropped_steps += run.episodes.restart(new, step)
     if envs.spec.reproducible:
-        for _, reason in lost:
+        for _, reason in restarted:
             warn(f"{reason}. A new episode begins: the run continues, but is not exact")
     return new
 
