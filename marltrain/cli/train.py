@@ -18,13 +18,15 @@ from marltrain.errors import ConfigError
 
 def add_train_arguments(parser: Parser) -> None:
     """Add the arguments of `marltrain train`."""
-    from marltrain.trainer.make_agents import make_agents
+    from marltrain.policies.algorithms.registry import ALGORITHMS
+    from marltrain.trainer.make_agents import RANDOM, make_agents
     from marltrain.trainer.settings import TrainerSettings
 
     backend = inspect.signature(make_agents).parameters["backend"].default
+    names = ", ".join([*ALGORITHMS, RANDOM])
     parser.add_argument("env", metavar="ENV", help="namespace/name (see `marltrain envs`) or module:attribute")
     parser.add_argument("--algo", action="append", required=True, metavar="[PLAYER=]ALGO",
-                        help="algorithm: ppo, dqn, ...; once for each player or pattern, or one for all")  # fmt: skip
+                        help=f"algorithm: {names}; once for each player or pattern, or one for all")  # fmt: skip
     parser.add_argument("--tuned", action="store_true", help="begin with the settings known to work for this pair")
     parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="argument of the environment")
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="setting of the agents, see below")

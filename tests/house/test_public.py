@@ -7,6 +7,8 @@ import re
 import pytest
 
 import marltrain
+from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+from tests.house.path import SETTINGS
 from tests.house.repository import PACKAGE, ROOT, parsed
 
 
@@ -53,3 +55,9 @@ def test_unknown_name_raises_attribute_error() -> None:
 
 def test_type_information_is_packaged() -> None:
     assert (PACKAGE / "py.typed").exists()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_algorithm_is_registered_by_its_name_and_has_a_training_path(name: str) -> None:
+    assert agent_class(name).algorithm_class.name == name
+    assert name in SETTINGS

@@ -113,7 +113,16 @@ class CompiledForm:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of every algorithm. For batch_size and update_freq, None means the trainer's value."""
+    """Settings of every algorithm. For batch_size and update_freq, None means the trainer's value.
+
+    The learner and the trainer look for these names among the fields of a subclass:
+
+    update_freq, batch_size, epochs, minibatches, update_per_step, learning_starts, least_rows: the fields of `Pace`,
+      which hold when updates are made and from how many rows; a missing one has the default of `Pace`.
+    gamma: the discount in the batches, a number for each agent.
+    epsilon: reported as a metric, and read by acting of the kind "epsilon_greedy" (see `CompiledForm`).
+    names that end in "network": a NetworkSpec, a model, a function that makes one, or None; checked as such.
+    """
 
     learning_rate: float | Schedule = setting(3e-4, doc="step size of all networks", low=0,
                                               high=FASTEST, per_row=True)  # fmt: skip
@@ -173,7 +182,7 @@ class Algorithm:
         raise _missing(self, "needs")
 
     def numbers(self) -> tuple[str, ...]:
-        """Return the names of the settings that may change during training and differ between agents."""
+        """Return the names of the hyperparameters: settings that may change in training and differ between agents."""
         return tuple(f.name for f in fields(self.settings) if f.metadata.get("per_row"))
 
     def rate_name(self, network: str) -> str:
