@@ -147,7 +147,7 @@ class Run:
         self.actors.explore(exploring)
         self.context.streams.learning(learning | self.context.setup.settings.shared_memory)
         for scheduler in self.context.schedulers:
-            scheduler.learning(learning)
+            scheduler.set_learning(learning)
 
     def note_faults(self, faults: Sequence[Fault], *, role: str = "train") -> None:
         """Add faults to the table; role: "train" or "test"."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from marltrain.config import setting
 from marltrain.layout import Array, Layout, Space
+from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.batch import Batch, Needs
 from marltrain.policies.networks import Head
 from marltrain.policies.schedules import Schedule
@@ -132,7 +133,7 @@ class Settings:
     batch_size: int | None = setting(None, doc="rows of a minibatch", low=1, high=MOST_ROWS)
     update_freq: int | None = setting(None, doc="env steps between updates", low=1, high=MOST_STEPS)
     network: Any = setting(None, doc="NetworkSpec or custom model (it is copied); None: MLP, or CNN for images")
-    optimizer: str = setting("adam", doc="optimizer", choices=("adam", "rmsprop", "sgd"))
+    optimizer: str = setting("adam", doc="optimizer", choices=tuple(OPTIMIZERS))
 
 
 class Algorithm:

@@ -129,6 +129,10 @@ class StackedNetwork(Network, Protocol):
         self.write(row, np.concatenate([finite(f"weight {name}", array).reshape(-1) for name, array in fitting]))
 
 
+OPTIMIZERS: dict[str, tuple[str, ...]] = {"adam": ("first", "second"), "rmsprop": ("second",), "sgd": ()}
+"""Names of the optimizers -> names of their moments; each framework has a class for each."""
+
+
 class Optimizer(Protocol):
     """An update rule for weights [K, N]; row k has its own learning rate, moments and step count.
 

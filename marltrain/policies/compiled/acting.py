@@ -16,7 +16,7 @@ from marltrain.layout import Array, Obs
 from marltrain.policies.algorithms.base import CompiledForm
 from marltrain.policies.backends.base import StackedNetwork
 from marltrain.policies.batch import Acted
-from marltrain.policies.compiled.network import NETWORK, forward, tell, widths_of
+from marltrain.policies.compiled.network import NETWORK, forward, widths_of, write_network
 
 GREEDY, SAMPLE = range(2)
 """Action rules: epsilon-greedy on values; a sample from the softmax of logits."""
@@ -38,7 +38,7 @@ ACT = np.dtype(NETWORK + [(name, np.int64) for name in _ONE])
 
 
 @compiled
-def record(address: int) -> Any:
+def act_at(address: int) -> Any:
     """Return the ACT record at an address."""
     return record_at(address, ACT)
 
@@ -46,7 +46,7 @@ def record(address: int) -> Any:
 @compiled
 def act(address: int, at: int) -> int:
     """Choose the actions of all rows of the ACT at an address, with the noise of act number `at`; return 0."""
-    u = record(address)
+    u = act_at(address)
     for k in range(u.agents):
         out = forward(u, u.obs + 4 * k * u.rows * u.width, u.rows, u.weights + 4 * k * u.size, u.activations)
         for row in range(u.rows):
@@ -132,11 +132,11 @@ def logsumexp(values: Any, legal: int) -> float:
 class CompiledActing:
     """K agents with networks of one plan that act in compiled code.
 
-    told: [1] ACT, the arguments of the kernel.  extras: names of the outputs beside the action.
+    record: [1] ACT, the arguments of the kernel.  extras: names of the outputs beside the action.
     """
 
     def __init__(self, form: CompiledForm, network: StackedNetwork, row: int | None = None) -> None:
-        """Write the constant fields of `told`; `is_known` must hold for the network.
+        """Write the constant fields of `record`; `is_known` must hold for the network.
 
         row: act for this agent only.
         """
@@ -147,47 +147,47 @@ class CompiledActing:
         self.extras = ("log_prob",) if self.rule == SAMPLE else ()
         self._rows = slice(None) if row is None else slice(row, row + 1)
         self.agents = network.num_agents if row is None else 1
-        self.told = np.zeros(1, ACT)
-        told = self.told[0]
-        tell(told, plan)
-        told["agents"], told["rule"] = self.agents, self.rule
-        self.choices = int(told["choices"])
+        self.record = np.zeros(1, ACT)
+        record = self.record[0]
+        write_network(record, plan)
+        record["agents"], record["rule"] = self.agents, self.rule
+        self.choices = int(record["choices"])
         self._outputs = sum(widths_of(plan))
         self._activations = np.empty(0, np.float32)
         self._unkept: dict[str, Array] = {}
         self._kept: tuple[Any, ...] = (None, None, None)  # noise, weights, epsilon
-        self.address = address_of(self.told)
+        self.address = address_of(self.record)
 
-    def place(self, rows: int, **arrays: Array | None) -> None:
+    def set_arrays(self, rows: int, **arrays: Array | None) -> None:
         """Write the addresses of obs, legal, explore, action and log_prob, [K, rows, ...], for acts of `rows` rows.
 
         Extras without a given array are written to an internal array.
         """
-        told = self.told[0]
-        if told["rows"] != rows:
+        record = self.record[0]
+        if record["rows"] != rows:
             self._activations = np.empty(rows * self._outputs, np.float32)
-            told["rows"], told["activations"] = rows, address_of(self._activations)
+            record["rows"], record["activations"] = rows, address_of(self._activations)
             self._unkept = {name: np.empty((self.agents, rows), np.float32) for name in self.extras}
         for name, array in {**self._unkept, **arrays}.items():
-            told[name] = 0 if array is None else address_of(array)
+            record[name] = 0 if array is None else address_of(array)
 
     def refresh(self, noise: Mapping[str, Array], hyper: Mapping[str, Array]) -> None:
         """Write the addresses of the noise of several acts [K, acts, rows, ...], the weights, and epsilon [K, 1]."""
-        told, weights = self.told[0], self.network.numbers()
+        record, weights = self.record[0], self.network.numbers()
         epsilon = hyper["epsilon"] if self.rule == GREEDY else None
         before, self._kept = self._kept, (noise, weights, epsilon)
         if weights is not before[1]:
-            told["weights"] = address_of(weights[self._rows])
+            record["weights"] = address_of(weights[self._rows])
         if epsilon is not None and epsilon is not before[2]:
-            told["epsilon"] = address_of(epsilon[self._rows])
+            record["epsilon"] = address_of(epsilon[self._rows])
         if noise is before[0]:
             return
         for kind, name, last in zip(("noise", "coin"), NOISE[self.rule], ((self.choices,), ()), strict=True):
             if name:
                 array = _fitting(name, noise[name], (self.agents, noise[name].shape[1], self.rows, *last))
-                told[kind] = address_of(array)
+                record[kind] = address_of(array)
                 for axis, size in zip(("agent", "act", "row"), array.strides, strict=False):
-                    told[f"{kind}_{axis}"] = size // 4
+                    record[f"{kind}_{axis}"] = size // 4
 
     def act(
         self, obs: Obs, legal: Array | None, noise: Mapping[str, Array], explore: Array, hyper: Mapping[str, Array]
@@ -198,7 +198,7 @@ class CompiledActing:
         exploring = np.ascontiguousarray(explore)
         action = np.empty(explore.shape, np.int64)
         extras = {name: np.empty(explore.shape, np.float32) for name in self.extras}
-        self.place(explore.shape[1], obs=seen, legal=mask, explore=exploring, action=action, **extras)
+        self.set_arrays(explore.shape[1], obs=seen, legal=mask, explore=exploring, action=action, **extras)
         self.refresh({name: values[:, None] for name, values in noise.items()}, hyper)
         act_program()(self.address, 0)
         return Acted(action, None, extras)
@@ -206,7 +206,7 @@ class CompiledActing:
     @property
     def rows(self) -> int:
         """Number of rows of an act."""
-        return int(self.told["rows"][0])
+        return int(self.record["rows"][0])
 
 
 def _fitting(name: str, noise: Array, shape: tuple[int, ...]) -> Array:

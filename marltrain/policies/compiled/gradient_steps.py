@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from marltrain.policies.algorithms.base import Algorithm, CompiledForm
 from marltrain.policies.backends.base import Backend, Network, Optimizer
 from marltrain.policies.compiled.network import is_known
+from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.compiled.ppo_update import PPOUpdate, PPOUpdates
 from marltrain.policies.compiled.q_update import QStep, QSteps
 from marltrain.policies.learner.gradient_step import GradientSteps
@@ -49,8 +50,11 @@ def compiled_steps(
 def can_learn(form: CompiledForm, algorithm: Algorithm, backend: Backend, nets: Mapping[str, Network]) -> bool:
     """Return whether compiled code can make the gradient steps.
 
-    It requires memory shared with the framework and small networks of a supported form.
+    It requires an optimizer that compiled code has, memory shared with the framework, and small networks of a
+    supported kind.
     """
+    if algorithm.settings.optimizer not in RULES:
+        return False
     if not backend.jit_compile or not backend.shares_memory or backend.strategy is not None:
         return False
     names = {form.network, *(name for phase in algorithm.phases for name in phase.trains)}

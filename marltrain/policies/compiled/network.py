@@ -39,16 +39,16 @@ def is_known(network: object) -> TypeGuard[StackedNetwork]:
     )  # fmt: skip
 
 
-def tell(told: Any, plan: Plan) -> None:
+def write_network(record: Any, plan: Plan) -> None:
     """Write the description of a network that `is_known` to a record with the fields of NETWORK."""
     sizes = [parameter.size for parameter in plan.parameters]
     starts = np.cumsum([0, *sizes[:-1]])
     widths = widths_of(plan)
-    told["layer"] = layer_entry()
-    told["layers"], told["activation"] = len(widths), ACTIVATIONS[plan.spec.activation]
-    told["width"], told["choices"], told["size"] = plan.layout.vector_size, widths[-1], sum(sizes)
+    record["layer"] = layer_entry()
+    record["layers"], record["activation"] = len(widths), ACTIVATIONS[plan.spec.activation]
+    record["width"], record["choices"], record["size"] = plan.layout.vector_size, widths[-1], sum(sizes)
     for i, width in enumerate(widths):
-        told["outputs"][i], told["weight_at"][i], told["bias_at"][i] = width, starts[2 * i], starts[2 * i + 1]
+        record["outputs"][i], record["weight_at"][i], record["bias_at"][i] = width, starts[2 * i], starts[2 * i + 1]
 
 
 def widths_of(plan: Plan) -> list[int]:

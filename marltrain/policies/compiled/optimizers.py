@@ -12,8 +12,7 @@ from marltrain.compiling import compiled
 
 ADAM, RMSPROP, SGD = range(3)
 RULES = {"adam": ADAM, "rmsprop": RMSPROP, "sgd": SGD}
-SLOTS = {"adam": ("first", "second"), "rmsprop": ("second",), "sgd": ()}
-"""Moments of each rule."""
+"""Optimizers of `backends.base.OPTIMIZERS` that compiled code has; see `gradient_steps.can_learn`."""
 LANES = 64
 """Independent partial sums of a norm, which the processor can compute in parallel."""
 
@@ -35,7 +34,7 @@ def optimizer_step(n: Any, rule: int, agents: int, k: int, gradient: int, factor
         adam(weights, n.first + place, n.second + place, gradient, n.size, factor, rate, count[k], epsilon)
     elif rule == RMSPROP:
         rmsprop(weights, n.second + place, gradient, n.size, factor, rate, epsilon)
-    else:
+    elif rule == SGD:
         sgd(weights, gradient, n.size, factor, rate)
 
 

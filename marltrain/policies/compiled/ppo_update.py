@@ -44,15 +44,15 @@ class Rooms:
         sizes = [{"x": BLOCK * part.widths[0], **part.work_sizes(BLOCK)} for part in parts]
         self._sizes = {name: max(each[name] for each in sizes) for name in sizes[0]}
         self._arrays: list[Array] = []
-        self._told = np.zeros(0, ROOM)
+        self._record = np.zeros(0, ROOM)
 
     def of(self, threads: int) -> int:
         """Return the address of the work arrays of at least `threads` threads."""
-        if len(self._told) < threads:
-            self._told, self._arrays = np.zeros(threads, ROOM), []
-            for told in self._told:
-                self._arrays += allocate(told, self._sizes)
-        return address_of(self._told)
+        if len(self._record) < threads:
+            self._record, self._arrays = np.zeros(threads, ROOM), []
+            for record in self._record:
+                self._arrays += allocate(record, self._sizes)
+        return address_of(self._record)
 
 
 class PPOUpdate:
@@ -75,8 +75,8 @@ class PPOUpdate:
         )  # fmt: skip
         self._parts = np.zeros(2, PART)
         self._networks = {
-            name: TrainedNetwork(told, nets[name], optimizers[name], rule, backend)
-            for name, told in zip(phase.trains, self._parts, strict=True)
+            name: TrainedNetwork(record, nets[name], optimizers[name], rule, backend)
+            for name, record in zip(phase.trains, self._parts, strict=True)
         }
         actor, _ = self._networks.values()
         self.agents, self._width, self._choices = actor.agents, actor.widths[0], actor.widths[-1]
@@ -88,13 +88,13 @@ class PPOUpdate:
         self._rates = [names.index(algorithm.rate_name(name)) for name in phase.trains]
         self._counts = np.zeros((2, self.agents), np.int64)
         self._tickets = np.zeros(1, np.int64)
-        self.told = np.zeros(1, PPO_UPDATE)
-        told = self.told[0]
-        told["agents"], told["rule"] = self.agents, RULES[rule]
-        told["normalize"], told["clipped"] = settings.normalize_advantage, settings.value_clip is not None
-        told["parts"], told["tickets"] = map(address_of, (self._parts, self._tickets))
-        (told["done"], told["moved"]), told["give_way"] = map(address_of, self._counts), give_way()
-        self.address = address_of(self.told)
+        self.record = np.zeros(1, PPO_UPDATE)
+        record = self.record[0]
+        record["agents"], record["rule"] = self.agents, RULES[rule]
+        record["normalize"], record["clipped"] = settings.normalize_advantage, settings.value_clip is not None
+        record["parts"], record["tickets"] = map(address_of, (self._parts, self._tickets))
+        (record["done"], record["moved"]), record["give_way"] = map(address_of, self._counts), give_way()
+        self.address = address_of(self.record)
 
     def __call__(self, columns: Mapping[str, Any], dealt: Dealt, numbers: Any, due: Array) -> Array:
         """Make the P gradient steps of a rollout, for the agents that are `due` [P, K] bool; return metrics [P, M, K].
@@ -104,10 +104,10 @@ class PPOUpdate:
         """
         wait(self._others)  # empty, unless a second Ctrl-C interrupted the wait at the end of the last call
         self._others.clear()
-        told, hyper = self.told[0], self.backend.numpy(numbers)
+        record, hyper = self.record[0], self.backend.numpy(numbers)
         rollout, passes, (epochs, _, rows) = self._place(columns), len(due), dealt.index.shape
         measured = np.zeros((passes, METRICS, self.agents), np.float32)
-        check_places("rows", dealt.index, int(told["of"]))
+        check_places("rows", dealt.index, int(record["of"]))
         given: dict[str, tuple[Array, Any, tuple[int, ...]]] = {
             "index": (dealt.index, np.int64, (epochs, self.agents, rows)),
             "share": (dealt.weight, np.float32, (epochs, self.agents, rows)),
@@ -117,10 +117,10 @@ class PPOUpdate:
             **{name: (hyper[place], np.float32, (self.agents, 1)) for name, place in self._settings.items()},
         }
         for name, column in given.items():
-            told[name] = place_of(name, *column)
+            record[name] = place_of(name, *column)
         for part, place in zip(self._parts, self._rates, strict=True):
             part["rate"] = address_of(hyper[place])
-        told["passes"], told["columns"] = passes, rows
+        record["passes"], record["columns"] = passes, rows
         self._tickets[:] = 0
         self._counts[...] = 0
         self._held = rollout, given, hyper
@@ -131,7 +131,7 @@ class PPOUpdate:
     def _run(self) -> None:
         """Make the gradient steps in this thread and in the threads of the pool."""
         threads = min(self.backend.threads(), 2 * self.agents)
-        self.told["rooms"] = self._rooms.of(threads)
+        self.record["rooms"] = self._rooms.of(threads)
         if threads > 1 and self._pool is None:
             self._pool = ThreadPoolExecutor(thread_name_prefix="marltrain-passes")
         try:
@@ -156,22 +156,22 @@ class PPOUpdate:
         rows = seen.shape[1]
         outputs = np.empty((self.agents, rows, part.widths[-1]), np.float32)
         x = place_of("obs", seen, np.float32, (self.agents, rows, self._width))
-        _evaluate()(address_of(part.told), self._rooms.of(1), self.agents, x, rows, address_of(outputs))
+        _evaluate()(address_of(part.record), self._rooms.of(1), self.agents, x, rows, address_of(outputs))
         return [self.backend.tensor(outputs)]
 
     def _place(self, columns: Mapping[str, Any]) -> list[Array | None]:
         """Write the addresses of the rollout's arrays; return the arrays, which the caller must keep."""
-        told, given = self.told[0], {name: columns.get(name) for name in _ROLLOUT}
+        record, given = self.record[0], {name: columns.get(name) for name in _ROLLOUT}
         arrays = {name: None if value is None else self.backend.numpy(value) for name, value in given.items()}
         target = arrays["target"]
         rows = 0 if target is None or target.ndim != 2 else target.shape[1]
         axes = {"obs": (self._width,), "legal": (self._choices,)}
         for name, array in {"target": target, **arrays}.items():
-            optional = name == "legal" or (name == "value" and not told["clipped"])
+            optional = name == "legal" or (name == "value" and not record["clipped"])
             shape = (self.agents, rows, *axes.get(name, ()))
-            told[name] = 0 if array is None and optional else place_of(name, array, _ROLLOUT[name], shape)
+            record[name] = 0 if array is None and optional else place_of(name, array, _ROLLOUT[name], shape)
         check_places("actions", arrays["action"], self._choices)
-        told["of"] = rows
+        record["of"] = rows
         return list(arrays.values())
 
 

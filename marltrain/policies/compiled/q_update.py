@@ -27,47 +27,47 @@ _COLUMNS = {"obs": np.float32, "action": np.int64, "reward": np.float32, "discou
 class QStep:
     """A `GradientStep` of Q-values in compiled code, in place on the arrays of the framework.
 
-    told: [1] Q_STEP, the arguments of the kernel.  metrics: the names of the metrics.
-    limit, rate: the indices of the largest norm and the learning rate among the hyperparameters.
+    record: [1] Q_STEP, the arguments of the kernel.  metrics: the names of the metrics.
+    limit_index, rate_index: the indices of the largest norm and the learning rate among the hyperparameters.
     """
 
     def __init__(
         self, phase: Phase, algorithm: Algorithm, backend: Backend, nets: Mapping[str, StackedNetwork],
         optimizers: Mapping[str, Optimizer], *, double: bool,
     ) -> None:  # fmt: skip
-        """Write the constant fields of `told` for a phase that trains one network; see `gradient_steps.can_learn`.
+        """Write the constant fields of `record` for a phase that trains one network; see `gradient_steps.can_learn`.
 
         double: whether the online network chooses the next action, instead of the target network.
         """
         self.phase, self.backend = phase, backend
         self.names, (name,) = algorithm.numbers(), phase.trains
         self.metrics = ("loss/total", "q_mean", f"grad_norm/{name}", f"grad_norm_clipped/{name}")
-        self.told = np.zeros(1, Q_STEP)
-        told, rule = self.told[0], algorithm.settings.optimizer
-        self._network = TrainedNetwork(told, nets[name], optimizers[name], rule, backend)
+        self.record = np.zeros(1, Q_STEP)
+        record, rule = self.record[0], algorithm.settings.optimizer
+        self._network = TrainedNetwork(record, nets[name], optimizers[name], rule, backend)
         self.agents, self._widths, self.rows = self._network.agents, self._network.widths, 0
         self._target = nets[f"target_{name}"].numbers()  # keeps it alive: compiled code has only addresses
-        self.limit, self.rate = map(self.names.index, ("max_grad_norm", algorithm.rate_name(name)))
+        self.limit_index, self.rate_index = map(self.names.index, ("max_grad_norm", algorithm.rate_name(name)))
         self._measured = np.zeros((METRICS, self.agents), np.float32)
         self._due = np.ones(self.agents, bool)
         self._work: list[Array] = []
-        told["agents"], told["double"], told["rule"] = self.agents, double, RULES[rule]
-        told["target"], told["due"] = address_of(self._target), address_of(self._due)
-        self.address = address_of(self.told)
+        record["agents"], record["double"], record["rule"] = self.agents, double, RULES[rule]
+        record["target"], record["due"] = address_of(self._target), address_of(self._due)
+        self.address = address_of(self.record)
 
     def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
         """Make a gradient step; see `GradientStep`."""
         arrays = {n: None if columns[n] is None else self.backend.numpy(columns[n]) for n in _COLUMNS}
         hyper = self.backend.numpy(numbers)
-        self.place(due, **arrays)
+        self.set_batch(due, **arrays)
         check_places("actions", arrays["action"], self._widths[-1])
-        told = self.told[0]
-        told["limit"], told["rate"] = address_of(hyper[self.limit]), address_of(hyper[self.rate])
-        told["metrics"] = address_of(self._measured)
+        record = self.record[0]
+        record["limit"], record["rate"] = address_of(hyper[self.limit_index]), address_of(hyper[self.rate_index])
+        record["metrics"] = address_of(self._measured)
         _step()(self.address)
         return self.backend.tensor(self._measured.copy())
 
-    def place(self, due: Array, **columns: Array | None) -> None:
+    def set_batch(self, due: Array, **columns: Array | None) -> None:
         """Write which agents learn, [K] bool, and the addresses of the minibatch's columns, [K, B, ...]."""
         reward = columns["reward"]
         rows = 0 if reward is None or reward.ndim != 2 else reward.shape[1]
@@ -80,11 +80,11 @@ class QStep:
         }
         if rows != self.rows:
             sizes = self._network.work_sizes(rows)
-            self._work = allocate(self.told[0], {**sizes, "next_activations": sizes["activations"], "targets": rows})
-            self.told["rows"] = self.rows = rows
+            self._work = allocate(self.record[0], {**sizes, "next_activations": sizes["activations"], "targets": rows})
+            self.record["rows"] = self.rows = rows
         self._due[...] = due
         for name, place in places.items():
-            self.told["share" if name == "weight" else name] = place
+            self.record["share" if name == "weight" else name] = place
 
     def follow(self, share: Array) -> None:
         """Move the target networks towards the online networks by shares [K]."""

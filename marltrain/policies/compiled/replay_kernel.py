@@ -45,18 +45,18 @@ def reads(ring: Ring, needs: Needs) -> bool:
 class Reading:
     """Arguments of compiled code that reads transitions from a ring; `reads` checks the ring.
 
-    told: [1] READING, the arguments of `read` and `draw`.
+    record: [1] READING, the arguments of `read` and `draw`.
     """
 
     def __init__(self, ring: Ring) -> None:
-        """Allocate the record; `lay` writes the ring's addresses."""
+        """Allocate the record; `refresh` writes the ring's addresses."""
         self.ring = ring
         (self._name,) = ring.obs
-        self.told = np.zeros(1, READING)
-        self.address = address_of(self.told)
-        self._laid: tuple[Array, Array] | None = None
+        self.record = np.zeros(1, READING)
+        self.address = address_of(self.record)
+        self._written: tuple[Array, Array] | None = None
 
-    def room(self, agents: int, rows: int) -> Transitions:
+    def new_transitions(self, agents: int, rows: int) -> Transitions:
         """Return uninitialized transitions [agents, rows], with weights of 1."""
         ring, shape = self.ring, (agents, rows)
         obs, legal = ring.obs[self._name], ring.legal
@@ -69,30 +69,30 @@ class Reading:
             cells=np.empty(shape, np.int64),
         )  # fmt: skip
 
-    def place(self, made: Any, gamma: Array) -> None:
-        """Write the addresses of the transitions `made`, as from `room`, and of the discounts [K] float64."""
-        self.lay()
+    def set_outputs(self, made: Any, gamma: Array) -> None:
+        """Write the addresses of the transitions `made`, see `new_transitions`, and of the discounts [K] float64."""
+        self.refresh()
         written = (made.cells, gamma, made.obs, made.legal, made.action, made.reward, made.discount, made.next_obs,
                    made.next_legal)  # fmt: skip
         places = (0 if array is None else address_of(array) for array in written)
-        self.told[list(_MADE)] = (*made.cells.shape, *places)
+        self.record[list(_MADE)] = (*made.cells.shape, *places)
 
-    def lay(self) -> None:
+    def refresh(self) -> None:
         """Write the addresses of the ring's arrays; a ring that grows allocates new arrays."""
-        ring, told = self.ring, self.told[0]
-        if self._laid is not None and self._laid[0] is ring.next and self._laid[1] is ring.ends.time:
+        ring, record = self.ring, self.record[0]
+        if self._written is not None and self._written[0] is ring.next and self._written[1] is ring.ends.time:
             return
-        self._laid = ring.next, ring.ends.time
+        self._written = ring.next, ring.ends.time
         obs, last = ring.obs[self._name], ring.ends.obs[self._name]
-        told["capacity"], told["envs"] = ring.capacity, ring.num_envs
+        record["capacity"], record["envs"] = ring.capacity, ring.num_envs
         found = {"obs": obs, "action": ring.action, "next": ring.next, "reward": ring.reward, "last_obs": last}
         found |= {"terminated": ring.terminated, "drawable_count": ring.drawable_count, "learnable": ring.learnable}
         if ring.legal is not None and ring.ends.legal is not None:
             found |= {"legal": ring.legal, "last_legal": ring.ends.legal}
-            told["legal_size"] = ring.legal[0, 0, 0].nbytes
+            record["legal_size"] = ring.legal[0, 0, 0].nbytes
         for name, array in found.items():
-            told[name] = address_of(array)
-        told["obs_size"], told["action_size"] = obs[0, 0, 0].nbytes, ring.action[0, 0, 0].nbytes
+            record[name] = address_of(array)
+        record["obs_size"], record["action_size"] = obs[0, 0, 0].nbytes, ring.action[0, 0, 0].nbytes
 
 
 class CompiledReader(UniformReader):
@@ -105,9 +105,9 @@ class CompiledReader(UniformReader):
 
     def _transitions(self, cells: Array, weight: Array, gamma: Array) -> Transitions:
         """See UniformReader."""
-        made = self._reading.room(*cells.shape)
+        made = self._reading.new_transitions(*cells.shape)
         made.cells, made.weight = cells, weight
-        self._reading.place(made, gamma)
+        self._reading.set_outputs(made, gamma)
         _program()(self._reading.address)
         return made
 
@@ -124,9 +124,9 @@ class Draws:
         self._generators, self._bits = (np.zeros(len(reader.seats), np.int64) for _ in range(2))
         self._rngs: list[np.random.Generator | None] = []
         arrays = self._seats, self._first, self._generators, self._bits
-        reading.told[list(_DRAWN)] = tuple(map(address_of, arrays))
+        reading.record[list(_DRAWN)] = tuple(map(address_of, arrays))
 
-    def possible(self, count: int, drawing: Array) -> bool:
+    def can_draw(self, count: int, drawing: Array) -> bool:
         """Return whether compiled code can draw `count` rows for the agents that are `drawing`, [K] bool.
 
         Compiled code draws by rejection: it tries random cells until enough of them hold transitions.
@@ -134,7 +134,7 @@ class Draws:
         cells = self.reader.ring.capacity * self.reader.ring.num_envs * max(map(len, self.reader.seats))
         return cells < MOST_CELLS and bool((self.reader.size()[drawing] >= SCAN_BELOW * count).all())
 
-    def place(self, rngs: Sequence[np.random.Generator | None]) -> None:
+    def set_generators(self, rngs: Sequence[np.random.Generator | None]) -> None:
         """Write the generators' addresses; an agent without generator draws no rows and reads an arbitrary row."""
         self._rngs = list(rngs)  # keeps them alive: compiled code has only addresses
         for k, rng in enumerate(rngs):
@@ -142,7 +142,7 @@ class Draws:
             self._generators[k] = 0 if interface is None else interface.state_address
             self._bits[k] = 0 if interface is None else ctypes.cast(interface.next_uint32, ctypes.c_void_p).value or 0
 
-    def lay(self) -> None:
+    def refresh(self) -> None:
         """Write the players' first cells, which change when the ring grows."""
         ring = self.reader.ring
         self._seats[...] = self._players * (ring.capacity * ring.num_envs)

@@ -35,104 +35,105 @@ class PlannedLearner(Protocol):
 class CompiledUpdates:
     """The updates of a learner with a CompiledReader and a QStep.
 
-    `plan` writes the rounds of updates; compiled code makes them one after another; `take` returns their metrics.
+    `set_plan` writes the rounds of updates; compiled code makes them one after another; `take_results` returns their
+    metrics.
 
-    learn: [K] bool, the agents that learn.  rounds: the planned rounds.
+    learn: [K] bool, the agents that learn.  plan: the planned rounds.
     """
 
-    def __init__(self, learner: PlannedLearner, moves: QStep, reader: CompiledReader, batch_size: int) -> None:
+    def __init__(self, learner: PlannedLearner, q_step: QStep, reader: CompiledReader, batch_size: int) -> None:
         """Write the constant fields of the arguments."""
-        self.learner, self.moves, self.batch_size = learner, moves, batch_size
+        self.learner, self.q_step, self.batch_size = learner, q_step, batch_size
         self._ring = reader.ring
         self._reading = Reading(reader.ring)
         self._draws = Draws(reader, self._reading)
-        self._rows: Any = self._reading.room(moves.agents, batch_size)
+        self._rows: Any = self._reading.new_transitions(q_step.agents, batch_size)
         self._rows.weight = np.ascontiguousarray(shares_of(self._rows.weight))
-        self.learn = np.zeros(moves.agents, bool)
-        self.rounds: Sequence[DueUpdates] = ()
+        self.learn = np.zeros(q_step.agents, bool)
+        self.plan: Sequence[DueUpdates] = ()
         self._taken = (0, 0)  # rounds and updates
         self._version = 0  # of the hyperparameters when the rounds were planned
         self._hyper = np.zeros((0, 0, 0))
         self._measured = np.zeros((0, 0, 0), np.float32)
         self._counts = np.zeros(0, np.int64)
-        self._names = (*moves.metrics, *learner.reported)
-        self._reported = [moves.names.index(name) for name in learner.reported.values()]
+        self._names = (*q_step.metrics, *learner.reported)
+        self._reported = [q_step.names.index(name) for name in learner.reported.values()]
         self._kept: tuple[Array, ...] = ()
-        self._told = np.zeros(1, UPDATE)
-        told, names = self._told[0], moves.names
+        self._record = np.zeros(1, UPDATE)
+        record, names = self._record[0], q_step.names
         self._gamma = names.index("gamma")
-        told["step"], told["reading"] = moves.address, self._reading.address
-        told["agents"], told["settings"] = moves.agents, len(names)
-        told["limit"], told["rate"] = moves.limit, moves.rate
-        told["epsilon_index"] = names.index("epsilon") if "epsilon" in names else -1
-        self.address = address_of(self._told)
+        record["step"], record["reading"] = q_step.address, self._reading.address
+        record["agents"], record["settings"] = q_step.agents, len(names)
+        record["limit_index"], record["rate_index"] = q_step.limit_index, q_step.rate_index
+        record["epsilon_index"] = names.index("epsilon") if "epsilon" in names else -1
+        self.address = address_of(self._record)
 
-    def possible(self, learn: Array) -> bool:
+    def can_draw(self, learn: Array) -> bool:
         """Return whether compiled code can already draw rows for the agents that `learn`, [K] bool."""
-        return self._draws.possible(self.batch_size, learn)
+        return self._draws.can_draw(self.batch_size, learn)
 
     @property
     def pending(self) -> bool:
-        """Whether planned rounds are left and no hyperparameter has been set since `plan`."""
-        return self._taken[0] < len(self.rounds) and self._version == self.learner.hyper.version
+        """Whether planned rounds are left and no hyperparameter has been set since `set_plan`."""
+        return self._taken[0] < len(self.plan) and self._version == self.learner.hyper.version
 
-    def drop(self) -> None:
+    def drop_plan(self) -> None:
         """Drop the planned rounds that are left."""
-        self.rounds = ()
+        self.plan = ()
 
-    def plan(
-        self, rounds: Sequence[DueUpdates], learn: Array, rngs: Sequence[np.random.Generator | None], act: int
+    def set_plan(
+        self, plan: Sequence[DueUpdates], learn: Array, rngs: Sequence[np.random.Generator | None], act: int
     ) -> None:
         """Write the next rounds of updates, for the agents that `learn` [K] bool.
 
         rngs: K random generators for drawing rows; None for an agent that does not learn.
         act: the address of the agents' ACT record.
         """
-        learner, rows, told = self.learner, self._rows, self._told[0]
-        counts = self._counts = np.array([each.updates for each in rounds])
-        self.learn, self.rounds, self._taken, self._version = learn, rounds, (0, 0), learner.hyper.version
-        self._hyper = learner.hyper.values_at([each.env_steps for each in rounds])
+        learner, rows, record = self.learner, self._rows, self._record[0]
+        counts = self._counts = np.array([each.updates for each in plan])
+        self.learn, self.plan, self._taken, self._version = learn, plan, (0, 0), learner.hyper.version
+        self._hyper = learner.hyper.values_at([each.env_steps for each in plan])
         settings = np.repeat(self._hyper, counts, 0)
         updates = learner.updates + learn * np.arange(1, len(settings) + 1)[:, None]
         share = learner.algorithm.target_share(
-            updates, dict(zip(self.moves.names, settings.swapaxes(0, 1), strict=True))
+            updates, dict(zip(self.q_step.names, settings.swapaxes(0, 1), strict=True))
         )
-        self._measured = np.zeros((counts.sum(), len(self.moves.metrics), self.moves.agents), np.float32)
+        self._measured = np.zeros((counts.sum(), len(self.q_step.metrics), self.q_step.agents), np.float32)
         arrays = {
-            "after": np.array([each.after for each in rounds]), "updates": counts, "metrics": self._measured,
+            "after": np.array([each.after for each in plan]), "updates": counts, "metrics": self._measured,
             "hyper": self._hyper.astype(np.float32), "gamma": np.ascontiguousarray(self._hyper[:, self._gamma]),
             "share": np.ascontiguousarray(np.broadcast_to(learn * share, updates.shape), np.float32),
         }  # fmt: skip
         for name, array in arrays.items():
-            told[name] = address_of(array)
+            record[name] = address_of(array)
         self._kept = tuple(arrays.values())
-        told["rounds"], told["act"] = len(rounds), act
-        told["round"] = told["made"] = told["broken"] = 0
-        self._reading.place(rows, arrays["gamma"])
-        self._draws.place(rngs)
-        self.moves.place(
+        record["rounds"], record["act"] = len(plan), act
+        record["round"] = record["made"] = record["broken"] = 0
+        self._reading.set_outputs(rows, arrays["gamma"])
+        self._draws.set_generators(rngs)
+        self.q_step.set_batch(
             learn, obs=rows.obs, action=rows.action, reward=rows.reward, discount=rows.discount, weight=rows.weight,
             next_obs=rows.next_obs, next_legal=rows.next_legal,
         )  # fmt: skip
 
-    def begin(self, steps: int) -> None:
-        """Prepare a call of compiled code; steps: batch steps made since `plan`."""
-        self._told["begun"] = steps
-        self._reading.lay()
-        self._draws.lay()
+    def prepare_call(self, steps: int) -> None:
+        """Prepare a call of compiled code; steps: batch steps made since `set_plan`."""
+        self._record["begun"] = steps
+        self._reading.refresh()
+        self._draws.refresh()
 
-    def make(self) -> None:
+    def make_round(self) -> None:
         """Make the next round of updates."""
         update_program()(self.address, self._ring.now)
 
-    def take(self) -> MadeUpdates:
+    def take_results(self) -> MadeUpdates:
         """Count the updates made since the last call on the learner, and return them."""
-        (first, start), told = self._taken, self._told[0]
-        last, stop = self._taken = int(told["round"]), int(told["made"])
+        (first, start), record = self._taken, self._record[0]
+        last, stop = self._taken = int(record["round"]), int(record["made"])
         for count in (self.learner.updates, self.learner.gradient_steps):
             count += self.learn * (stop - start)
         return MadeUpdates(
-            self.rounds[first:last], self._counts[first:last], self._names,
+            self.plan[first:last], self._counts[first:last], self._names,
             self._measured[start:stop].astype(np.float64), self._hyper[first:last, self._reported],
-            bool(told["broken"]),
+            bool(record["broken"]),
         )  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 
 from marltrain.addresses import copy, record_at, wholes
 from marltrain.compiling import compiled, program
-from marltrain.policies.compiled.acting import ACT, record
+from marltrain.policies.compiled.acting import ACT, act_at
 from marltrain.policies.compiled.q_kernel import METRICS, Q_STEP, step, step_at, targets_follow
 from marltrain.policies.compiled.replay_kernel import READING, draw, read, reading_at
 
@@ -17,7 +17,8 @@ _ONE = (
     "rounds", "after", "updates",  # R rounds: batch steps of the plan before each [R]; updates of each [R]
     "begun",  # batch steps of the plan made before the call
     "act", "step", "reading",  # addresses of an ACT, a Q_STEP and a READING
-    "agents", "settings", "limit", "rate", "epsilon_index",  # K, H; indices among the H hyperparameters, -1: none
+    "agents", "settings",  # K; number of hyperparameters H
+    "limit_index", "rate_index", "epsilon_index",  # among the hyperparameters; -1: none
     "hyper", "gamma", "share", "metrics",  # float32 [R, H, K], float64 [R, K]; per update: float32 [K], [4, K]
     "round", "made", "broken",  # rounds and updates made so far; whether the last update's loss was not finite
 )  # fmt: skip
@@ -43,10 +44,10 @@ def update(address: int, now: int) -> int:
     u = updates_at(address)
     p, r, each = step_at(u.step), reading_at(u.reading), 4 * u.agents
     hyper = u.hyper + u.round * u.settings * each
-    p.limit, p.rate = hyper + u.limit * each, hyper + u.rate * each
+    p.limit, p.rate = hyper + u.limit_index * each, hyper + u.rate_index * each
     r.gamma = u.gamma + 8 * u.round * u.agents
     if u.epsilon_index >= 0:
-        copy(hyper + u.epsilon_index * each, record(u.act).epsilon, each)
+        copy(hyper + u.epsilon_index * each, act_at(u.act).epsilon, each)
     due = wholes(u.updates, u.rounds)[u.round]
     u.round += 1
     for _ in range(due):

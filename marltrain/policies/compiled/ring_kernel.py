@@ -35,10 +35,10 @@ def takes(ring: Ring) -> bool:
     return ring.deepest == 1 and isinstance(ring.players, slice) and max(columns) <= MOST_COLUMNS
 
 
-def told_of(ring: Ring, step: Step, action: Array, extras: dict[str, Array]) -> Array:
+def ring_record(ring: Ring, step: Step, action: Array, extras: dict[str, Array]) -> Array:
     """Return [1] ROWS for a ring whose rows come from these arrays; it is valid until the ring grows."""
-    told = np.zeros(1, ROWS)
-    t, group = told[0], ring.index
+    record = np.zeros(1, ROWS)
+    t, group = record[0], ring.index
     t["players"], t["capacity"], t["envs"] = ring.axes
     t["first"] = ring.group.players[0]
     for name in ("next", "reward", "acted", "learning", "learnable", "drawable_count"):
@@ -52,7 +52,7 @@ def told_of(ring: Ring, step: Step, action: Array, extras: dict[str, Array]) -> 
         for i, (source, column) in enumerate(pairs):
             t[f"{kind}_from"][i], t[f"{kind}_to"][i] = address_of(source), address_of(column)
             t[f"{kind}_size"][i] = column[0, 0].nbytes
-    return told
+    return record
 
 
 @compiled
@@ -99,9 +99,9 @@ def arrived(r: Any, time: int, rewards: int) -> None:
             drawable_count[p] -= r.envs * learnable[p * r.capacity + slot]
         before, now = (p * r.capacity + last) * r.envs, (p * r.capacity + slot) * r.envs
         reward = numbers(r.reward + 4 * before, r.envs)
-        told = numbers(rewards + 4 * (r.first + p) * r.envs, r.envs)
+        new_reward = numbers(rewards + 4 * (r.first + p) * r.envs, r.envs)
         for e in range(r.envs):
-            reward[e] = told[e]
+            reward[e] = new_reward[e]
         wholes(r.next + 8 * before, r.envs)[:] = time
         numbers(r.reward + 4 * now, r.envs)[:] = float32(0.0)
         flags(r.acted + now, r.envs)[:] = False

@@ -11,44 +11,44 @@ import numpy as np
 from marltrain.addresses import address_of
 from marltrain.compiling import python_function
 from marltrain.layout import Array
-from marltrain.policies.backends.base import Backend, Optimizer, StackedNetwork
-from marltrain.policies.compiled.network import largest, tell, widths_of
-from marltrain.policies.compiled.optimizers import LANES, SLOTS
+from marltrain.policies.backends.base import OPTIMIZERS, Backend, Optimizer, StackedNetwork
+from marltrain.policies.compiled.network import largest, widths_of, write_network
+from marltrain.policies.compiled.optimizers import LANES
 
 
 class TrainedNetwork:
     """The networks of K agents and their optimizers, in the fields of a record.
 
-    told: the record: fields of NETWORK, weights, gradient, moments, count and epsilon.
+    record: the record: fields of NETWORK, weights, gradient, moments, count and epsilon.
     agents: K.  widths: sizes of the observation and of each layer's outputs.
     """
 
-    def __init__(self, told: Any, network: StackedNetwork, optimizer: Optimizer, rule: str, backend: Backend) -> None:
-        """Write the constant fields of `told`."""
+    def __init__(self, record: Any, network: StackedNetwork, optimizer: Optimizer, rule: str, backend: Backend) -> None:
+        """Write the constant fields of `record`."""
         plan = network.plan
-        tell(told, plan)
-        self.told, self.widths, self.agents = told, [plan.layout.vector_size, *widths_of(plan)], network.num_agents
+        write_network(record, plan)
+        self.record, self.widths, self.agents = record, [plan.layout.vector_size, *widths_of(plan)], network.num_agents
         moments = {name: backend.numpy(value) for name, value in optimizer.state().items()}
         weights, epsilon = network.numbers(), np.array([optimizer.epsilon])
         gradient = np.zeros(weights.shape, np.float32)
         self._kept = weights, gradient, epsilon, *moments.values()  # keeps them alive: compiled code has only addresses
-        told["weights"], told["gradient"], told["epsilon"] = map(address_of, (weights, gradient, epsilon))
-        for name in (*SLOTS[rule], "count"):
-            told[name] = address_of(moments[name])
+        record["weights"], record["gradient"], record["epsilon"] = map(address_of, (weights, gradient, epsilon))
+        for name in (*OPTIMIZERS[rule], "count"):
+            record[name] = address_of(moments[name])
 
     def work_sizes(self, rows: int) -> dict[str, int]:
         """Return the sizes of the work arrays of a gradient step over `rows` rows."""
         size = python_function(largest)  # not compiled: compilation takes longer than these calls
         most = max(size(rows, *pair) for pair in itertools.pairwise(self.widths))
         return {
-            "activations": rows * sum(self.widths[1:]), "transposed": int(self.told["size"]),
+            "activations": rows * sum(self.widths[1:]), "transposed": int(self.record["size"]),
             "zeros": max(self.widths), "scratch": max(LANES, most),
         }  # fmt: skip
 
 
-def allocate(told: Any, sizes: Mapping[str, int]) -> list[Array]:
+def allocate(record: Any, sizes: Mapping[str, int]) -> list[Array]:
     """Allocate float32 arrays of zeros, write their addresses to the fields of a record, and return the arrays."""
     arrays = [np.zeros(size, np.float32) for size in sizes.values()]
     for name, array in zip(sizes, arrays, strict=True):
-        told[name] = address_of(array)
+        record[name] = address_of(array)
     return arrays

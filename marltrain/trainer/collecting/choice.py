@@ -33,4 +33,4 @@ def make_collector(
 
     if not can_fuse(plain):
         return plain
-    return FusedCollector(plain, episodes.returns, episodes.lengths, updates.schedulers, updates.plan)
+    return FusedCollector(plain, episodes.returns, episodes.lengths, updates.schedulers, updates.prepare)

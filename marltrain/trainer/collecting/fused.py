@@ -20,7 +20,7 @@ from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.layout import Array
 from marltrain.policies.compiled.acting import act_program
 from marltrain.policies.compiled.replay_update_kernel import UPDATE, is_due, update_program, updates_at
-from marltrain.policies.compiled.ring_kernel import ROWS, arrived, decided, is_free, rows_at, takes, told_of
+from marltrain.policies.compiled.ring_kernel import ROWS, arrived, decided, is_free, ring_record, rows_at, takes
 from marltrain.policies.memory.ring import Ring
 from marltrain.spec import Step
 from marltrain.trainer.collecting.rollout import Collected, SyncCollector
@@ -61,8 +61,8 @@ def can_fuse(sync: SyncCollector) -> bool:
     return len(actors.learners) <= MOST
 
 
-Plan = Callable[[UpdateScheduler, int, int], int]
-"""(scheduler, batch steps, address of its agents' ACT) -> batch steps allowed; see `UpdateScheduler.plan`."""
+PrepareUpdates = Callable[[UpdateScheduler, int, int], int]
+"""(scheduler, batch steps, address of its agents' ACT) -> batch steps allowed; see `UpdateScheduler`."""
 
 
 class FusedCollector:
@@ -71,17 +71,22 @@ class FusedCollector:
     under_way = False
 
     def __init__(
-        self, sync: SyncCollector, returns: Array, lengths: Array, schedulers: Sequence[UpdateScheduler], plan: Plan
+        self,
+        sync: SyncCollector,
+        returns: Array,
+        lengths: Array,
+        schedulers: Sequence[UpdateScheduler],
+        prepare_updates: PrepareUpdates,
     ) -> None:
         """Fill in the arguments of the kernel that stay the same.
 
         sync: makes single batch steps.  returns: [P, E] float64 and lengths: [E] int64 of the running episodes.
-        schedulers: the schedulers of all learners.  plan: plans their updates.
+        schedulers: the schedulers of all learners.  prepare_updates: prepares their updates.
         """
         if not isinstance(sync.envs, NativeVectorEnv):
             raise TypeError("only a native game is stepped in compiled code: ask `can_fuse` first")
         self.sync, self.recorder, self.lengths = sync, sync.recorder, lengths
-        self._schedulers, self._plan = schedulers, plan
+        self._schedulers, self._prepare = schedulers, prepare_updates
         self.actors, self.rings = self.recorder.actors, list(self.recorder.streams.rings.values())
         self.batch, spec = sync.envs.batch, sync.envs.spec
         self._acting = [
@@ -92,68 +97,70 @@ class FusedCollector:
         self._ring_tables: list[Array] = []
         self._exploring: list[Array] | None = None
         self._capacities: list[int] = []
-        self._told = np.zeros(1, FUSED)
-        told = self._told[0]
-        told["game"], told["batch"] = self.batch.entry, self.batch.address
-        told["act"] = entry(act_program(), 2)
-        told["envs"], told["players"], told["returns"] = len(lengths), len(spec.players), address_of(returns)
-        told["actors"], told["rings"], told["groups"] = len(self._acting), len(self.rings), len(spec.groups)
+        self._record = np.zeros(1, FUSED)
+        record = self._record[0]
+        record["game"], record["batch"] = self.batch.entry, self.batch.address
+        record["act"] = entry(act_program(), 2)
+        record["envs"], record["players"], record["returns"] = len(lengths), len(spec.players), address_of(returns)
+        record["actors"], record["rings"], record["groups"] = len(self._acting), len(self.rings), len(spec.groups)
         self._fill("actor", [acting.address for _, acting in self._acting])
         addresses = [acting.address for _, acting in self._acting]
         self._address_of = dict(zip(map(id, self.actors.learners), addresses, strict=True))
-        self._address = address_of(self._told)
+        self._address = address_of(self._record)
 
     def advance(self, step: Step, most: int) -> Collected:
         """Make batch steps until an update is due that compiled code does not make, or a step needs Python."""
         most = min([most, *(ring.room for ring in self.rings)])
         if most < 2:
             return self.sync.advance(step, most)
-        self._lay(step)
+        self._refresh(step)
         parts = zip(self._acting, self.actors.rngs, strict=True)
         drawn = [actor.prepare(acting, rngs) for (actor, acting), rngs in parts]
         self._fill("noise", [first for first, _ in drawn])
         self._fill("time", [ring.now for ring in self.rings])
-        self._told["most"] = self._planned(min([most, *(left for _, left in drawn)]))
+        self._record["most"] = self._prepare_updates(min([most, *(left for _, left in drawn)]))
         streams = self.recorder.streams
         streams.torn = True  # an interrupt may occur between the call and the counts
         made: int = _program()(self._address)
         for actor, _ in self._acting:
             actor.noise.skip(made)
-        recorded = bool(self._told["remembered"][0])
+        recorded = bool(self._record["remembered"][0])
         begun = made if recorded else made - 1
         for ring in self.rings:
             ring.advanced(made, begun)
         self.lengths += begun
         streams.torn = False
-        self.batch.check(int(self._told["wrong"][0]))
-        return Collected(step, made, recorded, filter(None, (scheduler.take() for scheduler in self._schedulers)))
+        self.batch.check(int(self._record["wrong"][0]))
+        return Collected(
+            step, made, recorded, filter(None, (scheduler.take_metrics() for scheduler in self._schedulers))
+        )
 
-    def _planned(self, most: int) -> int:
-        """Plan the updates of the next batch steps; return the number of steps allowed."""
+    def _prepare_updates(self, most: int) -> int:
+        """Prepare the updates of the next batch steps; return the number of steps allowed."""
         for scheduler in self._schedulers:
-            most = min(most, self._plan(scheduler, most, self._address_of[id(scheduler.seated)]))
-        planned = [scheduler for scheduler in self._schedulers if scheduler.address]
+            most = min(most, self._prepare(scheduler, most, self._address_of[id(scheduler.seated)]))
+        prepared = [scheduler for scheduler in self._schedulers if scheduler.address]
         groups = [ring.index for ring in self.rings]
-        self._told["schedulers"] = len(planned)
-        if planned and not self._told["update"][0]:
-            self._told["update"] = entry(update_program(), 2)
-        self._fill("scheduler", [scheduler.address for scheduler in planned])
-        self._fill("read", [groups.index(scheduler.seated.group) for scheduler in planned])
+        self._record["schedulers"] = len(prepared)
+        if prepared and not self._record["update"][0]:
+            self._record["update"] = entry(update_program(), 2)
+        self._fill("scheduler", [scheduler.address for scheduler in prepared])
+        self._fill("read", [groups.index(scheduler.seated.group) for scheduler in prepared])
         return most
 
-    def _lay(self, step: Step) -> None:
+    def _refresh(self, step: Step) -> None:
         """Refresh the addresses of arrays that may be reallocated: exploration flags and grown ring buffers."""
         capacities = [ring.capacity for ring in self.rings]
         if self._exploring is self.actors.exploring and self._capacities == capacities:
             return
         self._exploring, self._capacities = self.actors.exploring, capacities
-        told = self._told[0]
+        record = self._record[0]
         for i, (seated, (_, acting)) in enumerate(zip(self.actors.learners, self._acting, strict=True)):
             rows, group = self.actors.views[i].index, seated.group
             legal, explore = step.legal[group], self.actors.exploring[i]
             kept = self.recorder.extras.get(group, {})
             extras = {name: kept[name][rows] for name in acting.extras if name in kept}
-            acting.place(
+            acting.set_arrays(
                 explore.shape[1], obs=step.obs[group][rows], legal=None if legal is None else legal[rows],
                 explore=explore, action=self.batch.actions[group][rows], **extras,
             )  # fmt: skip
@@ -162,13 +169,13 @@ class FusedCollector:
         self._fill("turn", [address_of(turn) for turn in step.turn])
         self._fill("size", [turn.size for turn in step.turn])
         for name in ("reward", "ended", "terminated", "truncated"):
-            told[name] = address_of(getattr(step, name))
+            record[name] = address_of(getattr(step, name))
 
     def _table(self, ring: Ring, step: Step) -> Array:
-        return told_of(ring, step, self.batch.actions[ring.index], self.recorder.extras[ring.index])
+        return ring_record(ring, step, self.batch.actions[ring.index], self.recorder.extras[ring.index])
 
     def _fill(self, name: str, values: list[int]) -> None:
-        self._told[name][0, : len(values)] = values
+        self._record[name][0, : len(values)] = values
 
 
 @compiled

@@ -51,18 +51,29 @@ def check_pace(seated: LearnerSeats, spec: EnvSpec, num_envs: int, defaults: Def
         return
     asked = "batch_size" if pace.minibatches is None else "minibatches"
     held = seated.players.shape[1]
-    value, rows = getattr(pace, asked), _batch_steps(pace, num_envs) * num_envs * held
+    steps = batch_steps_left(pace, num_envs)
+    value, rows = getattr(pace, asked), steps * num_envs * held
     if value > rows:
         seats = f" x {held} seats" if held > 1 else ""
         raise ConfigError(
-            f"{asked}={value} exceeds one rollout of the agent of {who}: {_batch_steps(pace, num_envs)} batch steps x "
+            f"{asked}={value} exceeds one rollout of the agent of {who}: {steps} batch steps x "
             f"{num_envs} environments{seats} = {rows} rows. Raise update_freq (now {pace.update_freq} env steps) or "
             f"lower {asked}"
         )
 
 
-def _batch_steps(pace: Pace, num_envs: int) -> int:
-    return -(-(pace.update_freq or 1) // num_envs)
+def batch_steps_left(pace: Pace, num_envs: int, env_steps: int = 0) -> int:
+    """Return the number of batch steps until an update is due, `env_steps` env steps after the last one."""
+    return -(-((pace.update_freq or 1) - env_steps) // num_envs)
+
+
+def updates_due(pace: Pace, credit: float, env_steps: int) -> tuple[int, float]:
+    """Return the number of off-policy updates due after `env_steps` env steps, and the fraction carried over.
+
+    credit: fraction of an update carried over from before.
+    """
+    credit += pace.update_per_step * env_steps
+    return int(credit), credit - int(credit)
 
 
 def storage_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defaults: Defaults) -> dict[int, Storage]:
@@ -77,7 +88,7 @@ def storage_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defa
         if needs is None or seated.frozen.all():
             continue
         slack = len(spec.players) if spec.turn_based else 0  # a row stays open while the others move
-        kept = _batch_steps(pace, num_envs) if needs.on_policy else -(-needs.capacity // num_envs)
+        kept = batch_steps_left(pace, num_envs) if needs.on_policy else -(-needs.capacity // num_envs)
         rows[seated.group] = max(rows.get(seated.group, 0), kept + 1 + slack)
         known = columns.setdefault(seated.group, {})
         for name, column in needs.columns.items():

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from marltrain.errors import AgentError
 from marltrain.layout import Array
+from marltrain.policies.learner.learner import Pace
 from marltrain.policies.learner.update_plan import DueUpdates
 from marltrain.policies.memory.streams import Streams
 from marltrain.trainer.seats import LearnerSeats
-from marltrain.trainer.updating.pace import Defaults
+from marltrain.trainer.updating.pace import Defaults, batch_steps_left, updates_due
 from marltrain.trainer.updating.scheduler import UpdateMetrics, UpdateScheduler, not_finite, rngs_of
 
 if TYPE_CHECKING:
@@ -26,85 +28,100 @@ class PlannedScheduler(UpdateScheduler):
         """Start without a plan."""
         super().__init__(seated, streams, num_envs, defaults)
         self._compiled: CompiledUpdates | None = None
-        self._steps = 0  # batch steps since the plan was made
+        self._plan_steps = 0  # batch steps since the plan was made
 
-    def learning(self, mask: Array) -> None:
+    def set_learning(self, mask: Array) -> None:
         """Set the players that learn, [P] bool; the plan is dropped."""
         before = self._reader
-        super().learning(mask)
+        super().set_learning(mask)
         if self._reader is None:
             self._compiled = None
         elif self._reader is not before:
             self._compiled = self.seated.learner.compiled_updates(self._reader, self.pace.batch_size or 1)
         elif self._compiled is not None:
-            self._compiled.drop()
+            self._compiled.drop_plan()
 
-    def gathered(self, steps: int) -> bool:
-        """Count batch steps; return whether an update is due."""
-        self._steps += steps
-        return super().gathered(steps)
+    def count_steps(self, steps: int) -> None:
+        """Count batch steps that have been results."""
+        self._plan_steps += steps
+        super().count_steps(steps)
 
-    def plan(self, env_steps: int, steps: int, most: int | None, act: int) -> int:
+    def prepare_updates(self, env_steps: int, steps: int, most: int | None, act: int) -> int:
         """See `UpdateScheduler`."""
         compiled, self.address = self._compiled, 0
-        if compiled is None or not (compiled.pending or self._plan(compiled, env_steps, most, act)):
-            return super().plan(env_steps, steps, most, act)
+        if compiled is None or not (compiled.pending or self._new_plan(compiled, env_steps, most, act)):
+            return super().prepare_updates(env_steps, steps, most, act)
         self.address = compiled.address
-        compiled.begin(self._steps)
-        return min(steps, compiled.rounds[-1].after - self._steps)
+        compiled.prepare_call(self._plan_steps)
+        return min(steps, compiled.plan[-1].after - self._plan_steps)
 
-    def _plan(self, compiled: CompiledUpdates, env_steps: int, most: int | None, act: int) -> bool:
-        """Plan the next rounds; return whether there are any.
-
-        The round that reaches `most` updates, and all later rounds, are left out.
-        """
-        compiled.drop()
-        if not compiled.possible(self.learn):
+    def _new_plan(self, compiled: CompiledUpdates, env_steps: int, most: int | None, act: int) -> bool:
+        """Plan the next rounds; return whether there are any."""
+        compiled.drop_plan()
+        if not compiled.can_draw(self.learn):
             return False
-        left, every = self.steps_left, -(-(self.pace.update_freq or 1) // self.num_envs)
-        gathered, ready = self._gathered + self.num_envs * left, self._started(left)
-        rounds: list[DueUpdates] = []
-        made, credit = self.updates, self._credit
-        for after in range(left, left + MOST_PLANNED * every, every):
-            due, credit = self._due(credit, gathered) if ready.any() else (0, credit)
-            made, gathered = made + due, self.num_envs * every
-            if (most is not None and made >= most) or (rounds and made - self.updates > MOST_PLANNED):
-                break
-            if (ready != self._started(after)).any():
-                break
-            rounds.append(DueUpdates(after, env_steps + self.num_envs * after, due, credit))
-        if rounds:
-            compiled.plan(rounds, ready, rngs_of(self.seated, ready), act)
-            self._steps = 0
-        return bool(rounds)
+        budget = None if most is None else most - self.updates
+        plan = due_rounds(
+            self.pace, self.num_envs, self._steps_since_update, self._credit, env_steps, budget, self._started
+        )
+        if plan:
+            ready = self._started(plan[0].after)
+            compiled.set_plan(plan, ready, rngs_of(self.seated, ready), act)
+            self._plan_steps = 0
+        return bool(plan)
 
-    def take(self) -> UpdateMetrics | None:
-        """See `UpdateScheduler`; call it before `gathered` counts the batch steps of the call."""
+    def take_metrics(self) -> UpdateMetrics | None:
+        """See `UpdateScheduler`; call it before `count_steps` counts the batch steps of the call."""
         compiled = self._compiled
-        if compiled is None or not compiled.rounds or not (made := compiled.take()).rounds:
+        if compiled is None or not compiled.plan or not (results := compiled.take_results()).rounds:
             return None
-        last = made.rounds[-1]
-        self._gathered = self.num_envs * (
-            self._steps - last.after
-        )  # `gathered` adds the steps up to the last round, too
+        last = results.rounds[-1]
+        # `count_steps` adds the batch steps up to the last round, too
+        self._steps_since_update = self.num_envs * (self._plan_steps - last.after)
         self._credit = last.credit
-        self.updates += len(made.measured)
+        self.updates += len(results.measured)
         self.seated.learner.apply_schedules(last.env_steps)
         error: AgentError | None = None
-        if made.broken:
-            measured = dict(zip(made.names, made.measured[-1], strict=False))
+        if results.broken:
+            measured = dict(zip(results.names, results.measured[-1], strict=False))
             error = not_finite(self.seated, measured, compiled.learn, self.updates, last.env_steps)
         labels = tuple(label for label, learns in zip(self.seated.labels, compiled.learn, strict=True) if learns)
-        return UpdateMetrics(labels, made.names, made.means()[..., compiled.learn], error)
+        return UpdateMetrics(labels, results.names, results.means()[..., compiled.learn], error)
 
     def update(self, env_steps: int, most: int | None = None) -> dict[str, dict[str, float]]:
         """Make the updates that are due, in compiled code if they are planned; see `UpdateScheduler`."""
         compiled = self._compiled
         if compiled is None or not compiled.pending:
             return super().update(env_steps, most)
-        compiled.begin(self._steps)
-        compiled.make()
-        learned = self.take()
-        if learned is not None and learned.error is not None:
-            raise learned.error
-        return {} if learned is None else learned.by_agent()
+        compiled.prepare_call(self._plan_steps)
+        compiled.make_round()
+        metrics = self.take_metrics()
+        if metrics is not None and metrics.error is not None:
+            raise metrics.error
+        return {} if metrics is None else metrics.by_agent()
+
+
+def due_rounds(
+    pace: Pace, num_envs: int, since_update: int, credit: float, env_steps: int, budget: int | None,
+    started: Callable[[int], Array],
+) -> list[DueUpdates]:  # fmt: skip
+    """Return the next rounds of updates, at most `MOST_PLANNED`.
+
+    It stops before the round that reaches `budget` updates, and before the round at which an agent starts to learn.
+    since_update: env steps since the last update.  credit: fraction of an update carried over from it.
+    env_steps: env steps of the run.  started: batch steps from now -> the agents that learn by then, [K] bool.
+    """
+    first, every = batch_steps_left(pace, num_envs, since_update), batch_steps_left(pace, num_envs)
+    ready, steps = started(first), since_update + num_envs * first
+    plan: list[DueUpdates] = []
+    updates = total = 0
+    for after in range(first, first + MOST_PLANNED * every, every):
+        if ready.any():
+            updates, credit = updates_due(pace, credit, steps)
+        total, steps = total + updates, num_envs * every
+        if (budget is not None and total >= budget) or (plan and total > MOST_PLANNED):
+            break
+        if (ready != started(after)).any():
+            break
+        plan.append(DueUpdates(after, env_steps + num_envs * after, updates, credit))
+    return plan

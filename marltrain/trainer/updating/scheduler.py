@@ -20,7 +20,7 @@ from marltrain.policies.memory.readers import Reader, RolloutReader
 from marltrain.policies.memory.streams import Streams
 from marltrain.state import State
 from marltrain.trainer.seats import LearnerSeats
-from marltrain.trainer.updating.pace import Defaults, pace_of
+from marltrain.trainer.updating.pace import Defaults, batch_steps_left, pace_of, updates_due
 
 
 class UpdateMetrics(NamedTuple):
@@ -49,13 +49,13 @@ class UpdateScheduler:
     It owns the reader, and the counts since the last update; the learner owns weights and optimizers.
 
     learn: [K] bool, the agents that learn.  updates: updates of this run.
-    address: address of the arguments of the updates that `plan` has planned; 0 without any.
+    address: address of the arguments of the updates that `prepare_updates` has prepared; 0 without any.
     """
 
     address: int = 0
 
     def __init__(self, seated: LearnerSeats, streams: Streams, num_envs: int, defaults: Defaults) -> None:
-        """Start without learning agents; `learning` sets them."""
+        """Start without learning agents; `set_learning` sets them."""
         self.seated, self.streams, self.num_envs = seated, streams, num_envs
         self.pace = pace_of(seated, defaults)
         self.shared = defaults.shared_memory
@@ -63,12 +63,13 @@ class UpdateScheduler:
         self._silent: list[tuple[int, int]] = []
         self._seats: list[list[int]] = []
         self._reader: Reader | None = None
-        self._gathered, self._credit = 0, 0.0  # since the last update: env steps, and a fraction of an update
+        self._steps_since_update = 0  # env steps
+        self._credit = 0.0  # fraction of an update, carried over from the last one
         self._practised = np.zeros(len(seated.agents), np.int64)  # env steps of this run that each agent may learn from
         self.updates = 0
         self._behind = False  # whether agents act with older weights than the learner's
 
-    def learning(self, mask: Array) -> None:
+    def set_learning(self, mask: Array) -> None:
         """Set the players that learn, [P] bool; the open rollout of a seat that stops learning is dropped."""
         seated = self.seated
         seats_learn: Array = mask[seated.players] & ~seated.frozen[:, None]
@@ -83,7 +84,7 @@ class UpdateScheduler:
             for held, learns in zip(seated.players, seats_learn, strict=True)
         ]
         if self._reader is None:
-            self._gathered = 0
+            self._steps_since_update = 0
         if seats != self._seats:
             self._seats, self._reader = seats, seated.learner.reader(self.streams, seats)
 
@@ -108,7 +109,7 @@ class UpdateScheduler:
         """Return the counts and the state of the reader."""
         reader = State() if self._reader is None else self._reader.state()
         made = State.joined(reader=reader)
-        made.info |= {"gathered": self._gathered, "credit": self._credit, "updates": self.updates}
+        made.info |= {"gathered": self._steps_since_update, "credit": self._credit, "updates": self.updates}
         made.info["behind"], made.arrays["practised"] = self._behind, self._practised
         return made
 
@@ -117,7 +118,7 @@ class UpdateScheduler:
 
         Raises SaveError for impossible counts, such as more env steps than `update_freq` without an update.
         """
-        self._gathered = state.count("gathered", high=(self.pace.update_freq or 1) - 1)
+        self._steps_since_update = state.count("gathered", high=(self.pace.update_freq or 1) - 1)
         self._credit, self.updates = state.value("credit", float), state.count("updates")
         if not 0 <= self._credit < 1:
             raise SaveError(f"{state.place('credit')} must be a fraction of an update, below 1, got {self._credit}")
@@ -127,49 +128,53 @@ class UpdateScheduler:
         if self._reader is not None and memory:
             self._reader.restore(state.part("reader"))
 
-    def gathered(self, steps: int) -> bool:
-        """Count batch steps; return whether an update is due."""
+    def count_steps(self, steps: int) -> None:
+        """Count batch steps that have been made."""
         if isinstance(self._reader, RolloutReader):
             for agent, seat in self._silent:
                 self._reader.drop(agent, seat)
         self._practised += self.num_envs * steps * (self.learn | self.shared)
-        self._gathered += self.num_envs * steps
-        return self._gathered >= (self.pace.update_freq or 1)
+        self._steps_since_update += self.num_envs * steps
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `update` must be called now: `update_freq` env steps have passed since the last call."""
+        return self._steps_since_update >= (self.pace.update_freq or 1)
 
     @property
     def steps_left(self) -> int:
         """Number of batch steps until the next update is due."""
-        return -(-((self.pace.update_freq or 1) - self._gathered) // self.num_envs)
+        return batch_steps_left(self.pace, self.num_envs, self._steps_since_update)
 
-    def plan(self, env_steps: int, steps: int, most: int | None, act: int) -> int:
-        """Plan updates for compiled code, if it can make them; return the batch steps allowed before `update`.
+    def prepare_updates(self, env_steps: int, steps: int, most: int | None, act: int) -> int:
+        """Prepare the updates of compiled code, if it can make them; return the batch steps allowed before `update`.
 
         env_steps: env steps of the run so far.  steps: batch steps at most.  most: see `update`.
         act: address of the arguments of the agents' act kernel (ACT).
         """
         return min(steps, self.steps_left)
 
-    def take(self) -> UpdateMetrics | None:
+    def take_metrics(self) -> UpdateMetrics | None:
         """Count the rounds that compiled code has made and return their metrics; None if it has made none."""
         return None
 
-    def is_due(self, most: int | None = None) -> bool:
-        """Return whether `update` makes at least one update now; call it when `gathered` has returned True."""
+    def will_update(self, most: int | None = None) -> bool:
+        """Return whether `update` makes at least one update now; call it when `is_due` is True."""
         if self._reader is None or not self._ready(self._reader).any():
             return False
         if isinstance(self._reader, RolloutReader):
             return True
-        due, _ = self._due(self._credit, self._gathered)
-        return due > 0 and (most is None or most > self.updates)
+        updates, _ = updates_due(self.pace, self._credit, self._steps_since_update)
+        return updates > 0 and (most is None or most > self.updates)
 
     def update(self, env_steps: int, most: int | None = None) -> dict[str, dict[str, float]]:
         """Make the updates that are due, at most `most` in this run; return each agent's mean metrics by label."""
-        gathered, self._gathered = self._gathered, 0
+        steps, self._steps_since_update = self._steps_since_update, 0
         before, reader = self.settle(), self._reader
         self.seated.learner.apply_schedules(env_steps)
         if reader is None or not (ready := self._ready(reader)).any():
             return before
-        return before | self._make(self._batches(reader, ready, gathered, most), ready, env_steps)
+        return before | self._make(self._batches(reader, ready, steps, most), ready, env_steps)
 
     @property
     def gradient_steps(self) -> int:
@@ -199,16 +204,16 @@ class UpdateScheduler:
         return _by_agent(self.seated.labels, rounds, ready)
 
     def _batches(
-        self, reader: Reader, ready: Array, gathered: int, most: int | None
+        self, reader: Reader, ready: Array, steps: int, most: int | None
     ) -> Iterator[tuple[int, Rollout | Transitions]]:
-        """Yield the number and the batch of each update that is due."""
+        """Yield the number and the batch of each update that is due after `steps` env steps."""
         gammas = self.seated.learner.gammas()
         if isinstance(reader, RolloutReader):
             self.updates += 1
             yield self.updates, reader.take(gammas)
             return
-        due, self._credit = self._due(self._credit, gathered)
-        for _ in range(due if most is None else min(due, most - self.updates)):
+        updates, self._credit = updates_due(self.pace, self._credit, steps)
+        for _ in range(updates if most is None else min(updates, most - self.updates)):
             self.updates += 1
             yield self.updates, reader.sample(rngs_of(self.seated, ready), gammas, self.pace.batch_size or 1)
 
@@ -223,11 +228,6 @@ class UpdateScheduler:
         """Return the agents that learn and will have passed `learning_starts` in `steps` batch steps, [K] bool."""
         started: Array = self.learn & (self._practised + self.num_envs * steps >= self.pace.learning_starts)
         return started
-
-    def _due(self, credit: float, gathered: int) -> tuple[int, float]:
-        """Return the number of off-policy updates due after `gathered` env steps, and the fraction carried over."""
-        credit += self.pace.update_per_step * gathered
-        return int(credit), credit - int(credit)
 
 
 def _players_read(seated: LearnerSeats, held: Array, learns: Array) -> list[int]:

@@ -36,10 +36,12 @@ class Updates:
 
     def make(self, steps: int) -> None:
         """Make the updates that are due after a collector call of `steps` batch steps."""
-        due = [scheduler for scheduler in self.schedulers if scheduler.gathered(steps)]
+        for scheduler in self.schedulers:
+            scheduler.count_steps(steps)
+        due = [scheduler for scheduler in self.schedulers if scheduler.is_due]
         if not due:
             return
-        if self._events.callbacks.listens("on_update_start") and any(one.is_due(self._most) for one in due):
+        if self._events.callbacks.listens("on_update_start") and any(one.will_update(self._most) for one in due):
             self._gather(scheduler.settle for scheduler in due)  # the previous round must end before the next begins
             self._events.tell("on_update_start")
         metrics: Metrics = {}
@@ -57,14 +59,14 @@ class Updates:
         if metrics.error is not None:
             raise metrics.error
 
-    def plan(self, scheduler: UpdateScheduler, steps: int, act: int) -> int:
-        """Plan the updates that compiled code makes during `steps` batch steps; return the number of steps allowed.
+    def prepare(self, scheduler: UpdateScheduler, steps: int, act: int) -> int:
+        """Prepare the updates that compiled code makes during `steps` batch steps; return the number of steps allowed.
 
-        No update is planned if a callback may change agents at each update.  act: see `UpdateScheduler.plan`.
+        There are none if a callback may change agents at each update.  act: see `UpdateScheduler.prepare_updates`.
         """
         if self._events.callbacks.interfering(["on_update_start", "on_update_end"]):
             return min(steps, scheduler.steps_left)
-        return scheduler.plan(self._counters.env_steps, steps, self._most, act)
+        return scheduler.prepare_updates(self._counters.env_steps, steps, self._most, act)
 
     def settle(self) -> None:
         """Wait for updates that overlap with collecting; afterwards agents can be tested, saved or masked."""

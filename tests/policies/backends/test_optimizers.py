@@ -11,6 +11,9 @@ import torch
 
 from marltrain.errors import SaveError
 from marltrain.layout import Layout
+from marltrain.policies.backends.base import OPTIMIZERS
+from marltrain.policies.backends.tensorflow import optimizers as tensorflow_optimizers
+from marltrain.policies.backends.torch import optimizers as torch_optimizers
 from marltrain.policies.networks import MLP, Head
 from tests.policies.backends.both import TENSORFLOW, TORCH, network, on_both
 from tests.policies.batches import VECTOR
@@ -39,6 +42,11 @@ class Moved:
         tensors = [np.asarray(grad, np.float32), np.asarray(rates, np.float32), due if due is None else np.array(due)]
         self.optimizer.step(self.net, *(self.backend.tensor(tensor) for tensor in tensors))
         self.net.discard_copies()
+
+
+def test_both_frameworks_have_the_optimizers_of_the_table():
+    for classes in (torch_optimizers.OPTIMIZERS, tensorflow_optimizers.OPTIMIZERS):
+        assert {name: kind.slot_names for name, kind in classes.items()} == OPTIMIZERS
 
 
 @on_both

@@ -1,4 +1,4 @@
-"""Actors and critics in memory that is watched, as compiled updates are told of them; and gradients in float64."""
+"""Actors and critics in memory that is watched, as in the arguments of compiled updates; and gradients in float64."""
 
 import threading
 from itertools import pairwise
@@ -11,7 +11,7 @@ from gymnasium import spaces
 from marltrain.addresses import address_of
 from marltrain.compiling import program
 from marltrain.layout import Layout
-from marltrain.policies.compiled.network import largest, tell
+from marltrain.policies.compiled.network import largest, write_network
 from marltrain.policies.compiled.optimizers import ADAM, LANES, SGD
 from marltrain.policies.compiled.ppo_kernel import (
     ACTOR_LOSS,
@@ -79,18 +79,22 @@ class Agents:
         self.written |= {name: Place(np.zeros(size), 77, np.int64) for name, size in counts.items()}
         assert not of
         self.all = np.zeros(1, PPO_UPDATE)
-        told = self.told = self.all[0]
-        told["agents"], told["of"], told["rule"], told["normalize"] = agents, rows, rule, normalize
-        told["clipped"], told["passes"], told["columns"] = "value_clip" in self.read, self.passes, columns
-        told["parts"], told["rooms"], told["give_way"] = address_of(self.parts), address_of(self.rooms), give_way()
-        for name in {*told.dtype.names} & {*self.read, *self.written}:
-            told[name] = (self.read | self.written)[name].at
+        record = self.record = self.all[0]
+        record["agents"], record["of"], record["rule"], record["normalize"] = agents, rows, rule, normalize
+        record["clipped"], record["passes"], record["columns"] = "value_clip" in self.read, self.passes, columns
+        record["parts"], record["rooms"], record["give_way"] = (
+            address_of(self.parts),
+            address_of(self.rooms),
+            give_way(),
+        )
+        for name in {*record.dtype.names} & {*self.read, *self.written}:
+            record[name] = (self.read | self.written)[name].at
 
     def _parts(self, of, rows):
         """Tell of both networks: places "actor/weights" and so on."""
         parts = np.zeros(2, PART)
         for name, part, plan in zip(NAMES, parts, self.plans, strict=True):
-            tell(part, plan)
+            write_network(part, plan)
             shape = self.agents, int(part["size"])
             made: dict[str, Any] = dict.fromkeys(("first", "second"), np.zeros(shape)) | {
                 "count": np.zeros(self.agents)
@@ -120,7 +124,7 @@ class Agents:
         return rooms
 
     def __getitem__(self, name):
-        """What lies where the code is told that it does."""
+        """The array at the address in the arguments."""
         return (self.read | self.written)[name].numbers
 
     def watch(self):
@@ -131,16 +135,16 @@ class Agents:
 
     def gradient(self, k, which, made=0):
         """The gradient [size] of one network of one agent in a pass."""
-        gradient(self.told, self.rooms[0], made, k, which)
+        gradient(self.record, self.rooms[0], made, k, which)
         self.watch()
         return self[f"{NAMES[which]}/gradient"][k].copy()
 
     def move(self, k, actor, critic, losses):
-        """Move one agent by gradients of both networks, where the loss's parts are 0 or as told; return its metrics."""
+        """Move one agent by gradients of both networks, where the parts of the loss are 0 or given; return metrics."""
         self["actor/gradient"][k], self["critic/gradient"][k] = actor, critic
         for place in (ACTOR_LOSS, CRITIC_LOSS, ENTROPY):
             self["metrics"][0, place, k] = losses.get(place, 0)
-        move(self.told, 0, k, self.rooms[0]["scratch"])
+        move(self.record, 0, k, self.rooms[0]["scratch"])
         self.watch()
         return self["metrics"][0, :, k]
 
@@ -202,7 +206,7 @@ def exact(of, k, index, share):
     policy = torch.distributions.Categorical(logits=logits)
     log_ratio = policy.log_prob(column["action"]) - column["log_prob"]
     ratio, advantage = log_ratio.exp(), column["advantage"].double()
-    if of.told["normalize"]:
+    if of.record["normalize"]:
         advantage = advantage - (share * advantage).sum()
         advantage = advantage / ((share * advantage**2).sum().sqrt() + 1e-8)
     won = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)

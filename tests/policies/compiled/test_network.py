@@ -20,10 +20,10 @@ from marltrain.policies.compiled.network import (
     backward,
     forward,
     largest,
-    tell,
     transpose,
     transpose_weights,
     widths_of,
+    write_network,
 )
 from marltrain.policies.compiled.q_kernel import Q_STEP
 from marltrain.policies.networks import MLP, Head, Plan
@@ -65,15 +65,15 @@ def room(*shape):
     return Place(np.full(shape, np.nan), UNTOUCHED)
 
 
-def told_of(plan):
+def record_of(plan):
     """A record of a network.
 
     It has a Q_STEP's fields, as where the code is used: of two records of which one begins as the other, numba may take
     the one for the other.
     """
-    told = np.zeros(1, Q_STEP)[0]
-    tell(told, plan)
-    return told
+    record = np.zeros(1, Q_STEP)[0]
+    write_network(record, plan)
+    return record
 
 
 class Net:
@@ -83,7 +83,7 @@ class Net:
         rows, inputs = np.shape(x)
         layout = Layout(spaces.Box(-9, 9, (inputs,), np.float32))
         self.plan = Plan(MLP(hidden, activation), layout, [Head(outputs)])
-        self.told = told_of(self.plan)
+        self.record = record_of(self.plan)
         self.rows, widths = rows, [inputs, *hidden, outputs]
         most = max(max(a * b, rows * a) for a, b in pairwise(widths))
         size = sum(a * b + b for a, b in pairwise(widths))
@@ -94,10 +94,10 @@ class Net:
 
     def forward(self):
         """The outputs [rows, choices]; the last layer's place is where they are said to be."""
-        at = forward(self.told, self.x.at, self.rows, self.weights.at, self.activations.at)
+        at = forward(self.record, self.x.at, self.rows, self.weights.at, self.activations.at)
         first = (int(at) - self.activations.at) // 4
         outputs = self.activations.numbers[first:]
-        assert outputs.size == self.rows * self.told["choices"]
+        assert outputs.size == self.rows * self.record["choices"]
         self.watch()
         return outputs.reshape(self.rows, -1)
 
@@ -105,9 +105,9 @@ class Net:
         """The gradient [size] by what `forward` left, added to what was there before."""
         self.forward()[...] = slopes
         self.gradient.numbers[...] = before
-        transpose_weights(self.told, self.weights.at, self.transposed.at)
+        transpose_weights(self.record, self.weights.at, self.transposed.at)
         work = self.activations.at, self.gradient.at, self.zeros.at, self.scratch.at
-        backward(self.told, self.x.at, self.rows, self.transposed.at, *work)
+        backward(self.record, self.x.at, self.rows, self.transposed.at, *work)
         self.watch()
         return self.gradient.numbers
 
@@ -146,22 +146,34 @@ def by_autograd(plan, weights, x, slopes):
 # Told -----------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_told_of_a_network():
+def test_record_of_a_network():
     net = Net((3, 4), "relu", np.zeros(5 * 3 + 3 + 3 * 4 + 4 + 4 * 7 + 7), np.zeros((1, 5)), 7)
-    told = net.told
-    assert (told["layers"], told["activation"], told["width"], told["choices"], told["size"]) == (3, RELU, 5, 7, 69)
-    assert told["layer"] == layer_entry()
-    assert told["outputs"].tolist() == [3, 4, 7, 0, 0, 0, 0, 0, 0]
-    assert told["weight_at"][:3].tolist() == [0, 18, 34]
-    assert told["bias_at"][:3].tolist() == [15, 30, 62]
+    record = net.record
+    assert tuple(record[["layers", "activation", "width", "choices", "size"]]) == (
+        3,
+        RELU,
+        5,
+        7,
+        69,
+    )
+    assert record["layer"] == layer_entry()
+    assert record["outputs"].tolist() == [3, 4, 7, 0, 0, 0, 0, 0, 0]
+    assert record["weight_at"][:3].tolist() == [0, 18, 34]
+    assert record["bias_at"][:3].tolist() == [15, 30, 62]
     assert widths_of(net.plan) == [3, 4, 7]
 
 
-def test_what_is_told_of_a_network_without_hidden_layers():
+def test_record_of_a_network_without_hidden_layers():
     net = Net((), "tanh", np.zeros(6), np.zeros((1, 5)), 1)
-    told = net.told
-    assert (told["layers"], told["activation"], told["width"], told["choices"], told["size"]) == (1, TANH, 5, 1, 6)
-    assert (told["outputs"][0], told["weight_at"][0], told["bias_at"][0]) == (1, 0, 5)
+    record = net.record
+    assert tuple(record[["layers", "activation", "width", "choices", "size"]]) == (
+        1,
+        TANH,
+        5,
+        1,
+        6,
+    )
+    assert (record["outputs"][0], record["weight_at"][0], record["bias_at"][0]) == (1, 0, 5)
 
 
 def test_activations_have_the_numbers_of_layers():
@@ -285,7 +297,7 @@ def test_add_turned(rows, columns):
 def test_turned_weights_lie_where_the_weights_do():
     """Each layer's transposed, by hand; where the biases are, nothing is written."""
     net = Net((2,), "relu", range(15), np.zeros((1, 2)), 3)
-    transpose_weights(net.told, net.weights.at, net.transposed.at)
+    transpose_weights(net.record, net.weights.at, net.transposed.at)
     transposed = net.transposed.numbers
     assert transposed[:4].tolist() == [0, 2, 1, 3]
     assert transposed[6:12].tolist() == [6, 9, 7, 10, 8, 11]
@@ -342,7 +354,7 @@ def test_weight_slopes_are_sums_in_the_order_of_the_rows(rows, inputs, outputs):
     before = rng.normal(size=(inputs, outputs)).astype(np.float32)
     made, scratch = Place(before, UNTOUCHED), room(largest(rows, inputs, outputs))
     zeros = given(np.zeros(max(inputs, outputs)))
-    add_weight_gradient(ANY.told, x.at, rows, inputs, slopes.at, outputs, made.at, zeros.at, scratch.at)
+    add_weight_gradient(ANY.record, x.at, rows, inputs, slopes.at, outputs, made.at, zeros.at, scratch.at)
     if (rows, inputs, outputs) in NARROW:  # they are added up apart
         expected = before + term_by_term(x.numbers.T, slopes.numbers, zeros.numbers[:outputs])
     else:
@@ -362,5 +374,5 @@ def test_weight_slopes_by_hand():
     ):
         left, right, zeros, scratch = given(x), given(slopes), given([0, 0]), room(6)
         made = Place(np.full(np.shape(expected), 100), UNTOUCHED)
-        add_weight_gradient(ANY.told, left.at, 3, len(x[0]), right.at, len(slopes[0]), made.at, zeros.at, scratch.at)
+        add_weight_gradient(ANY.record, left.at, 3, len(x[0]), right.at, len(slopes[0]), made.at, zeros.at, scratch.at)
         assert made.numbers.tolist() == expected

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from marltrain.policies.backends.base import OPTIMIZERS as MOMENTS
 from marltrain.policies.backends.torch.networks import Network
 from marltrain.policies.backends.torch.optimizers import OPTIMIZERS
 from marltrain.policies.compiled.optimizers import (
@@ -16,7 +17,6 @@ from marltrain.policies.compiled.optimizers import (
     RMSPROP,
     RULES,
     SGD,
-    SLOTS,
     adam,
     follow,
     norm,
@@ -36,8 +36,8 @@ def kept(values):
 
 def test_rules_are_those_of_the_optimizers():
     assert RULES == {"adam": ADAM, "rmsprop": RMSPROP, "sgd": SGD}
-    assert RULES.keys() == SLOTS.keys() == OPTIMIZERS.keys()
-    for name, slots in SLOTS.items():
+    assert RULES.keys() == MOMENTS.keys() == OPTIMIZERS.keys()
+    for name, slots in MOMENTS.items():
         assert set(OPTIMIZERS[name](torch.zeros(1, 2), 1e-8).slots) == set(slots)
 
 
@@ -141,7 +141,7 @@ def moved(rule, arrays, gradient, factor, rate, count, epsilon):
     """Move weights by a rule."""
     rules: dict[str, Any] = {"adam": adam, "rmsprop": rmsprop, "sgd": sgd}
     numbers = {"adam": (factor, rate, count, epsilon), "rmsprop": (factor, rate, epsilon), "sgd": (factor, rate)}[rule]
-    places = [arrays[name].at for name in ("weights", *SLOTS[rule])]
+    places = [arrays[name].at for name in ("weights", *MOMENTS[rule])]
     rules[rule](*places, gradient.at, len(gradient.numbers), *numbers)
 
 
@@ -154,7 +154,7 @@ def test_steps_are_those_of_torch(rule, size, epsilon):
     start = rng.normal(size=size).astype(np.float32)
     network: Network = SimpleNamespace(flat=torch.from_numpy(start[None].copy()))  # type: ignore[assignment]
     optimizer = OPTIMIZERS[rule](network.flat, epsilon)
-    arrays = {"weights": kept(start), **{name: kept(np.zeros(size)) for name in SLOTS[rule]}}
+    arrays = {"weights": kept(start), **{name: kept(np.zeros(size)) for name in MOMENTS[rule]}}
     for step in range(STEPS):
         gradient = given(rng.normal(size=size) * 10.0 ** rng.integers(-4, 1, size))
         factor, rate = F(rng.choice([1, 0.3])), F(rng.choice([1e-2, 3e-3]))
@@ -184,7 +184,7 @@ def test_adam_after_many_steps(count):
 def test_without_a_slope_at_rate_0_weights_stay_and_moments_fade(rule):
     """What is done where a loss is not finite."""
     start = np.random.default_rng(0).normal(size=65).astype(np.float32)
-    arrays = {"weights": kept(start), **{name: kept(np.full(65, 0.5)) for name in SLOTS[rule]}}
+    arrays = {"weights": kept(start), **{name: kept(np.full(65, 0.5)) for name in MOMENTS[rule]}}
     moved(rule, arrays, given(np.zeros(65)), F(0), F(0), F(3), 1e-8)
     np.testing.assert_array_equal(arrays["weights"].numbers, start)
     fades = {"adam": {"first": 0.9, "second": 0.999}, "rmsprop": {"second": 0.99}, "sgd": {}}

@@ -39,7 +39,7 @@ def test_metrics_are_in_their_places():
 def test_records_lie_at_their_addresses():
     one = Agents(rows=7)
     assert update_at(address_of(one.all))["of"] == 7
-    assert [part_of(one.told, which)["choices"] for which in range(2)] == [3, 1]
+    assert [part_of(one.record, which)["choices"] for which in range(2)] == [3, 1]
 
 
 # Distributions --------------------------------------------------------------------------------------------------------
@@ -65,8 +65,8 @@ def test_log_probabilities(logits, legal, chances, entropy):
     """To float32's precision of the largest logit."""
     made, chances, close = given(logits), np.array(chances), 1e-6 + 1e-7 * np.abs(logits).max()
     mask = Place(np.array(legal or [], bool), True, np.bool_)
-    told = log_softmax(made.numbers, mask.at if legal else 0)
-    assert told == pytest.approx(entropy, abs=close)
+    found = log_softmax(made.numbers, mask.at if legal else 0)
+    assert found == pytest.approx(entropy, abs=close)
     likely = chances > 0
     np.testing.assert_allclose(made.numbers[likely], np.log(chances[likely]), atol=close)
     assert (np.exp(made.numbers[~likely]) == 0).all()
@@ -94,7 +94,7 @@ def test_ruled_out():
 
 def test_gathered():
     both = Agents(2, 5, obs=[np.full((5, 2), -1), [[10 * i, i] for i in range(5)]])
-    gather(both.told, 1, np.array([4, 0, 0, 3]), 2, both.rooms[0]["x"])
+    gather(both.record, 1, np.array([4, 0, 0, 3]), 2, both.rooms[0]["x"])
     assert both["x/0"][:8].tolist() == [40, 4, 0, 0, 0, 0, 30, 3]
     assert np.isnan(both["x/0"][8:]).all()
     both.watch()
@@ -104,9 +104,9 @@ def test_advantages_get_mean_0_and_deviation_1():
     """4 and 2 with weights of a quarter and the rest: mean 2.5, variance 0.25 * 2.25 + 0.75 * 0.25 = 0.75."""
     of = {"advantage": [[9] * 4, [1e6, 2, 7, 4]], "obs": np.zeros((2, 4, 2))}
     index, share = np.array([3, 1, 0]), np.array([0.25, 0.75, 0], F)  # the last one is padding
-    assert advantages(Agents(2, 4, normalize=True, **of).told, 1, index, share) == pytest.approx((2.5, 0.75**-0.5))
-    assert advantages(Agents(2, 4, normalize=True, **of).told, 0, index, share) == pytest.approx((9, 1e8))
-    assert advantages(Agents(2, 4, **of).told, 1, index, share) == (0, 1)
+    assert advantages(Agents(2, 4, normalize=True, **of).record, 1, index, share) == pytest.approx((2.5, 0.75**-0.5))
+    assert advantages(Agents(2, 4, normalize=True, **of).record, 0, index, share) == pytest.approx((9, 1e8))
+    assert advantages(Agents(2, 4, **of).record, 1, index, share) == (0, 1)
 
 
 # Slopes of the actor --------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def slopes_of_policy(of, logits, *, centre=0.0, scale=1.0, sums=(0.0, 0.0, 0.0, 
     """The slopes [rows, 3], and the sums."""
     agents, order = of
     out = Place(logits, UNTOUCHED)
-    made = policy_gradient(agents.told, 1, np.array(order), SHARE.astype(F), out.at, 3, centre, scale, sums)
+    made = policy_gradient(agents.record, 1, np.array(order), SHARE.astype(F), out.at, 3, centre, scale, sums)
     out.assert_kept()
     agents.watch()
     return out.numbers, made
@@ -192,10 +192,10 @@ def test_slopes_where_actions_are_illegal():
         logits[place, illegal], chances[place, illegal] = 1e4, 0
         chances[place] /= chances[place].sum()
     agents.read["legal"] = Place(agents["legal"], True, np.bool_)
-    agents.told["legal"] = agents.read["legal"].at
+    agents.record["legal"] = agents.read["legal"].at
     agents.read["log_prob"].numbers[1, order] = np.log(chances[np.arange(7), np.int64(TAKEN)] / RATIO)
     agents.read["log_prob"] = given(agents["log_prob"])
-    agents.told["log_prob"] = agents.read["log_prob"].at
+    agents.record["log_prob"] = agents.read["log_prob"].at
     slopes, sums = slopes_of_policy((agents, order), logits)
     logs = np.log(np.where(chances > 0, chances, 1))
     entropy = -(chances * logs).sum(1, keepdims=True)
@@ -215,7 +215,7 @@ def test_an_action_that_was_illegal_gets_no_slope(allowed):
     assert of[1][4] == 1
     of[0].read["log_prob"].numbers[1, 1] = 0
     slopes = Place(LOGITS, UNTOUCHED)
-    policy_gradient(of[0].told, 1, of[1], SHARE.astype(F), slopes.at, 3, 0.0, 1.0, (0.0, 0.0, 0.0, 0.0))
+    policy_gradient(of[0].record, 1, of[1], SHARE.astype(F), slopes.at, 3, 0.0, 1.0, (0.0, 0.0, 0.0, 0.0))
     assert (slopes.numbers[4][np.array(allowed) == 0] == 0).all()
     assert (slopes.numbers[0] != 0).all()
 
@@ -242,7 +242,7 @@ def test_slopes_of_the_critic_by_hand(clipped):
     own = {"value": [nothing, OLD[back]], "value_clip": [np.nan, 0.5]} if clipped else {}
     both = Agents(2, 7, target=[nothing, AIM[back]], value_coef=[np.nan, 0.5], **own)
     out = Place(VALUED, UNTOUCHED)
-    sums = value_gradient(both.told, 1, order, WEIGHED.astype(F), out.at, (3.0, 0.0, 0.0, 0.0))
+    sums = value_gradient(both.record, 1, order, WEIGHED.astype(F), out.at, (3.0, 0.0, 0.0, 0.0))
     np.testing.assert_allclose(out.numbers, 0.5 * WEIGHED * passed, rtol=1e-6)
     np.testing.assert_allclose(sums, [3 + (0.5 * WEIGHED * error**2).sum(), 0, 0, 0], rtol=1e-6)
     out.assert_kept()

@@ -107,7 +107,7 @@ def test_passes_follow_each_other(rule):
             each["actor/gradient"][k], each["critic/gradient"][k] = gradients
             for place, value in metrics.items():
                 each["metrics"][number, place, k] = value
-            move(each.told, number, k, each.rooms[0]["scratch"])
+            move(each.record, number, k, each.rooms[0]["scratch"])
     for name, values in each.result().items():
         np.testing.assert_allclose(made[name], values, rtol=1e-5, atol=1e-5, err_msg=name)
     assert made["actor/count"].tolist() == [6] * 3
@@ -135,7 +135,7 @@ def test_one_that_is_not_finite_holds_up_no_other(wrong):
     all_three, faulty = three(), three()
     faulty.read["target"].numbers[wrong] = np.inf
     faulty.read["target"] = given(faulty["target"])
-    faulty.told["target"] = faulty.read["target"].at
+    faulty.record["target"] = faulty.read["target"].at
     before = faulty["actor/weights"].copy()
     all_three.run(0)
     faulty.run(0)
@@ -153,7 +153,7 @@ def test_who_does_which_part_does_not_matter(rule, threads):
     """To the last bit; rows make more than two blocks, so that threads meet amid a pass."""
     alone, shared = (three(columns=701, rule=RULES[rule], threads=size) for size in (1, max(threads) + 1))
     alone.run(0)
-    shared.told["give_way"] *= rule != "sgd"  # they may wait without giving way, too
+    shared.record["give_way"] *= rule != "sgd"  # they may wait without giving way, too
     shared.run(*threads)
     for name, array in alone.result().items():
         assert not np.isnan(array).any()

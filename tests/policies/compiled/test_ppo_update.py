@@ -235,7 +235,7 @@ def test_threads_make_the_same_bits(kind, monkeypatch):
         np.testing.assert_equal(update(rollouts[-1], many)[0], measured[-1])
         for row in range(3):
             assert not moved(one.export(row), many.export(row))
-        assert len(made._rooms._told) == min(threads, 6)
+        assert len(made._rooms._record) == min(threads, 6)
         many.close()
 
 
@@ -248,11 +248,11 @@ def test_there_is_room_for_each_thread():
     rooms = Rooms(parts)
     first, again, more = rooms.of(2), rooms.of(1), rooms.of(3)
     assert first == again
-    assert len(rooms._told) == 3
+    assert len(rooms._record) == 3
     assert more == rooms.of(3)
     sizes = [BLOCK * 5, BLOCK * 301, 5 * 300 + 300 + 301, 300, BLOCK * 300]
     assert [array.size for array in rooms._arrays] == 3 * sizes
-    assert len({int(one[name]) for one in rooms._told for name in ROOM.names or ()}) == 15
+    assert len({int(one[name]) for one in rooms._record for name in ROOM.names or ()}) == 15
 
 
 def test_a_thread_that_waits_gives_way_where_it_can():

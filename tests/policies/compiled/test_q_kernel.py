@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from marltrain.addresses import address_of
 from marltrain.layout import Layout
-from marltrain.policies.compiled.network import tell
+from marltrain.policies.compiled.network import write_network
 from marltrain.policies.compiled.optimizers import ADAM, LANES, RMSPROP, RULES, SGD
 from marltrain.policies.compiled.q_kernel import (
     CLIPPED,
@@ -46,8 +46,8 @@ class Agents:
     def __init__(self, weights, target=None, *, rows=1, rule=SGD, double=False, due=None, limit=None, rate=None, **of):
         agents = len(weights)
         plan = Plan(MLP(()), Layout(spaces.Box(-9, 9, (2,), np.float32)), [Head(3)])
-        self.told: Any = np.zeros(1, Q_STEP)[0]
-        tell(self.told, plan)
+        self.record: Any = np.zeros(1, Q_STEP)[0]
+        write_network(self.record, plan)
         self.read = {
             "obs": np.zeros((agents, rows, 2)), "next_obs": np.zeros((agents, rows, 2)),
             "reward": np.zeros((agents, rows)), "discount": np.zeros((agents, rows)),
@@ -71,14 +71,19 @@ class Agents:
         }
         if "next_legal" in of:
             self.others["next_legal"] = np.array(of["next_legal"], bool)
-        self.told["agents"], self.told["rows"], self.told["rule"], self.told["double"] = agents, rows, rule, double
+        self.record["agents"], self.record["rows"], self.record["rule"], self.record["double"] = (
+            agents,
+            rows,
+            rule,
+            double,
+        )
         for name, place in (self.read | self.written).items():
-            self.told[name] = place.at
+            self.record[name] = place.at
         for name, array in self.others.items():
-            self.told[name] = address_of(array)
+            self.record[name] = address_of(array)
 
     def __getitem__(self, name):
-        """What lies where the code is told that it does."""
+        """The array at the address in the arguments."""
         return (self.read | self.written)[name].numbers
 
     def watch(self):
@@ -90,8 +95,8 @@ class Agents:
     def aims(self):
         """What each agent's values aim at, [K, B]."""
         made = []
-        for k in range(self.told["agents"]):
-            write_targets(self.told, k)
+        for k in range(self.record["agents"]):
+            write_targets(self.record, k)
             made.append(self["targets"].tolist())
             self.watch()
         return made
@@ -99,7 +104,7 @@ class Agents:
     def slopes(self, k, aims):
         """The gradient [9] of one agent's loss."""
         self["targets"][:] = aims
-        loss_gradient(self.told, k, self["metrics"].reshape(-1))
+        loss_gradient(self.record, k, self["metrics"].reshape(-1))
         self.watch()
         return self["gradient"].tolist()
 
@@ -107,7 +112,7 @@ class Agents:
         """Move one agent by a gradient."""
         self["gradient"][:] = gradient
         self["metrics"][LOSS, k] = loss
-        fine = move(self.told, k, self["metrics"].reshape(-1))
+        fine = move(self.record, k, self["metrics"].reshape(-1))
         self.watch()
         return fine
 
@@ -117,9 +122,9 @@ def test_metrics_are_in_their_places():
 
 
 def test_a_record_lies_at_its_address():
-    told = np.zeros(1, Q_STEP)
-    told["rows"] = 7
-    assert step_at(address_of(told))["rows"] == 7
+    record = np.zeros(1, Q_STEP)
+    record["rows"] = 7
+    assert step_at(address_of(record))["rows"] == 7
 
 
 # What values aim at ---------------------------------------------------------------------------------------------------
@@ -283,7 +288,7 @@ def three(due, rewards=(0, 0, 0)):
 def test_a_pass_of_all():
     """Errors 1, 2 and 3: slopes of 1 by the bias alone."""
     all_three = three([True, True, True])
-    assert step(all_three.told) is True
+    assert step(all_three.record) is True
     all_three.watch()
     assert all_three["weights"].tolist() == [biases(0.5, 0, 0), biases(0, 1.75, 0), biases(0, 0, 2.875)]
     expected = np.array([[0.5, 1.5, 2.5], [1, 2, 3], [1, 1, 1], [1, 1, 1]])
@@ -294,7 +299,7 @@ def test_a_pass_of_all():
 def test_who_is_not_due_is_left_alone():
     some = three([False, True, False])
     before = {name: some[name].copy() for name in ("weights", "target", "first", "second", "count")}
-    assert step(some.told) is True
+    assert step(some.record) is True
     some.watch()
     for name, array in before.items():
         np.testing.assert_array_equal(some[name][[0, 2]], array[[0, 2]], err_msg=name)
@@ -309,18 +314,18 @@ def test_one_that_is_not_finite_is_told_and_holds_up_no_other(wrong):
     rewards[wrong] = np.inf
     all_three = three([True, True, True], rewards)
     before = all_three["weights"].copy()
-    assert step(all_three.told) is False
+    assert step(all_three.record) is False
     all_three.watch()
     stayed = (all_three["weights"] == before).all(1)
     assert stayed.tolist() == [k == wrong for k in range(3)]
     assert np.isnan(all_three["metrics"][NORM]).tolist() == stayed.tolist()
-    assert step(three([k != wrong for k in range(3)], rewards).told) is True  # who is not due is not looked at
+    assert step(three([k != wrong for k in range(3)], rewards).record) is True  # who is not due is not looked at
 
 
 def test_a_pass_aims_by_the_target_and_keeps_it():
     """0 + 0.5 * 7 by the target, against 1; the weights of the target stay as they are."""
     one = Agents([biases(1, 0, 0)], [biases(5, 6, 7)], discount=[[0.5]])
-    step(one.told)
+    step(one.record)
     assert one["metrics"][:2, 0].tolist() == [2, 1]
     assert one["weights"][0].tolist() == biases(1.5, 0, 0)
     assert one["target"][0].tolist() == biases(5, 6, 7)
@@ -331,7 +336,7 @@ def test_targets_follow_by_their_shares():
     online = [biases(4, 0, 8), biases(np.inf, 0, 8), biases(4, 0, 8)]
     agents = Agents(online, [biases(0, 8, 8)] * 3)
     shares = given([0.25, 0, 1])
-    targets_follow(agents.told, shares.at)
+    targets_follow(agents.record, shares.at)
     agents.watch()
     assert agents["target"].tolist() == [biases(1, 6, 8), biases(0, 8, 8), biases(4, 0, 8)]
     assert agents["weights"].tolist() == online

@@ -94,12 +94,12 @@ def test_transitions_are_those_that_are_drawn_and_read_in_numpy(make, envs, rows
                 np.testing.assert_array_equal(one, other, err_msg=name)
         reading = Reading(ring)
         draws = Draws(native, reading)
-        assert draws.possible(ROWS, BOTH) == (plain.size().min() >= SCAN_BELOW * ROWS)
-        if draws.possible(ROWS, BOTH):
-            rngs, room = [np.random.default_rng([t, k]) for k in range(2)], reading.room(2, ROWS)
-            reading.place(room, GAMMA)
-            draws.place(rngs)
-            draws.lay()
+        assert draws.can_draw(ROWS, BOTH) == (plain.size().min() >= SCAN_BELOW * ROWS)
+        if draws.can_draw(ROWS, BOTH):
+            rngs, room = [np.random.default_rng([t, k]) for k in range(2)], reading.new_transitions(2, ROWS)
+            reading.set_outputs(room, GAMMA)
+            draws.set_generators(rngs)
+            draws.refresh()
             drawn(reading.address, ring.now)
             np.testing.assert_array_equal(room.cells, expected.cells)
             assert [rng.bit_generator.state for rng in rngs] == [rng.bit_generator.state for rng in its]
@@ -121,11 +121,11 @@ def test_an_agent_without_a_generator_draws_none():
         streams.decided(0, np.zeros((3, 11), np.int64), {})
     ring = streams.rings[0]
     reader, reading = CompiledReader(ring, [[0], [1]], NEEDS), Reading(ring)
-    draws, room = Draws(reader, reading), reading.room(2, ROWS)
-    assert not draws.possible(ROWS, BOTH) and draws.possible(ROWS, np.array([False, True]))
-    reading.place(room, GAMMA)
-    draws.place([None, np.random.default_rng(3)])
-    draws.lay()
+    draws, room = Draws(reader, reading), reading.new_transitions(2, ROWS)
+    assert not draws.can_draw(ROWS, BOTH) and draws.can_draw(ROWS, np.array([False, True]))
+    reading.set_outputs(room, GAMMA)
+    draws.set_generators([None, np.random.default_rng(3)])
+    draws.refresh()
     drawn(reading.address, ring.now)
     assert room.cells[0].tolist() == [0] * ROWS
     batch = reader.sample([None, np.random.default_rng(3)], GAMMA, ROWS)
@@ -141,14 +141,14 @@ def test_a_ring_that_has_grown_is_read_where_it_is_now():
     ring = streams.rings[0]
     native, plain = CompiledReader(ring, [[0], [1]], NEEDS), UniformReader(ring, [[0], [1]], NEEDS)
     reading = Reading(ring)
-    draws, room = Draws(native, reading), reading.room(2, ROWS)
+    draws, room = Draws(native, reading), reading.new_transitions(2, ROWS)
     for t in range(30):
         step.reward[:] = t
         streams.arrived(step)
         if t > 3:
-            reading.place(room, GAMMA)
-            draws.place([np.random.default_rng(t), np.random.default_rng(-t % 97)])
-            draws.lay()
+            reading.set_outputs(room, GAMMA)
+            draws.set_generators([np.random.default_rng(t), np.random.default_rng(-t % 97)])
+            draws.refresh()
             drawn(reading.address, ring.now)
             rngs = [np.random.default_rng(t), np.random.default_rng(-t % 97)]
             expected = plain.sample(rngs, GAMMA, ROWS)
@@ -184,8 +184,8 @@ def test_more_cells_than_32_bits_are_left_to_numpy(monkeypatch):
         streams.arrived(step)
     reader = CompiledReader(streams.rings[0], [[0], [1, 2]], NEEDS)
     draws = Draws(reader, Reading(streams.rings[0]))
-    assert draws.possible(5, BOTH)  # 160 rows of the first agent
-    assert not draws.possible(6, BOTH)
-    assert draws.possible(6, np.array([False, True]))
+    assert draws.can_draw(5, BOTH)  # 160 rows of the first agent
+    assert not draws.can_draw(6, BOTH)
+    assert draws.can_draw(6, np.array([False, True]))
     monkeypatch.setattr("marltrain.policies.compiled.replay_kernel.MOST_CELLS", 800)  # ten slots, two players
-    assert not draws.possible(5, BOTH)
+    assert not draws.can_draw(5, BOTH)

@@ -8,7 +8,7 @@ from marltrain.addresses import address_of
 from marltrain.compiling import compiled
 from marltrain.policies.batch import Column
 from marltrain.policies.compiled import ring_kernel
-from marltrain.policies.compiled.ring_kernel import MOST_COLUMNS, rows_at, takes, told_of
+from marltrain.policies.compiled.ring_kernel import MOST_COLUMNS, ring_record, rows_at, takes
 from marltrain.policies.memory import Storage, Streams
 from marltrain.spec import EnvSpec
 from tests.policies.memory.test_ring import equal
@@ -70,8 +70,10 @@ class Pair:
         mask = self.rng.random(len(self.world.spec.players)) < 0.7
         for streams in (self.slow, self.quick):
             streams.learning(mask)
-        told = [told_of(ring, self.world.step, self.action[ring.index], self.extras[ring.index]) for ring in rings]
-        places, starts = [address_of(table) for table in told], [ring.now for ring in rings]
+        records = [
+            ring_record(ring, self.world.step, self.action[ring.index], self.extras[ring.index]) for ring in rings
+        ]
+        places, starts = [address_of(table) for table in records], [ring.now for ring in rings]
         for made in range(1, most + 1):
             self.decide()
             for place, start in zip(places, starts, strict=True):
@@ -155,8 +157,8 @@ def test_a_row_by_hand():
     for _ in range(4):
         streams.arrived(step)
         streams.decided(0, action * 0, {"log_prob": extras["log_prob"] * 0})
-    place = address_of(told := told_of(ring, step, action, extras))
-    assert told["shown"] == 1
+    place = address_of(record := ring_record(ring, step, action, extras))
+    assert record["shown"] == 1
     assert (ring.now, ring.capacity, ring.room) == (3, 3, 2)
     assert is_free(place, 4)
     ring.next[1, 1, 0] = -3  # player b's row of batch step 1 in environment 0 was its last

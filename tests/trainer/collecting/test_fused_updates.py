@@ -256,14 +256,14 @@ def test_non_finite_loss_names_its_update():
 def test_rounds_are_planned_only_for_compiled_updates(monkeypatch):
     """No rounds are planned with a learning thread, or with a callback that may change agents."""
     planned = []
-    plan = PlannedScheduler._plan
+    plan = PlannedScheduler._new_plan
 
     def noting(self, *args):
         made = plan(self, *args)
         planned.append(made)
         return made
 
-    monkeypatch.setattr(PlannedScheduler, "_plan", noting)
+    monkeypatch.setattr(PlannedScheduler, "_new_plan", noting)
     given = {"update_freq": 5, "steps_per_train": 505}
     train(SPREAD, learners(), callbacks=[Acting()], run_dir="one", **given)
     train(SPREAD, learners(), callbacks=[Looking()], run_dir="two", **given)
