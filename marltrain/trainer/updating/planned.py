@@ -42,7 +42,7 @@ class PlannedScheduler(UpdateScheduler):
             self._compiled.drop_plan()
 
     def count_steps(self, steps: int) -> None:
-        """Count batch steps that have been results."""
+        """Count batch steps that have been made."""
         self._plan_steps += steps
         super().count_steps(steps)
 
