@@ -35,11 +35,11 @@ PART = np.dtype(
 weights, first, second, gradient: [K, size].  count: steps so far, [K].  rate: learning rates, [K].  epsilon: one
 float64.
 """
-ROOM = np.dtype([(name, np.int64) for name in ("x", "activations", "transposed", "zeros", "scratch")])
+WORK = np.dtype([(name, np.int64) for name in ("x", "activations", "transposed", "zeros", "scratch")])
 """Work arrays of a thread: for one network and one block of rows."""
 _ONE = (
     "agents", "of", "rule", "normalize", "clipped",  # K agents, R rows each; optimizer rule; two flags
-    "parts", "rooms",  # [2] PART, actor and critic; [threads] ROOM
+    "parts", "work",  # [2] PART, actor and critic; [threads] WORK
     "passes", "start", "stop", "epoch", "due",  # P gradient steps: columns [P], epoch [P]; due agents [P, K]
     "columns", "index", "share",  # N per epoch; row index and weight of each: [epochs, K, N]
     "obs", "legal", "action", "log_prob", "advantage", "target", "value",  # [K, R, ...]; legal, value may be 0 (none)
@@ -47,7 +47,7 @@ _ONE = (
     "metrics",  # [P, METRICS, K]
     "tickets", "done", "moved", "give_way",  # tasks taken; tasks and gradient steps done, [K]; see `update`
 )  # fmt: skip
-_PART_SIZE, _ROOM_SIZE = PART.itemsize, ROOM.itemsize
+_PART_SIZE, _WORK_SIZE = PART.itemsize, WORK.itemsize
 PPO_UPDATE = np.dtype([(name, np.int64) for name in _ONE])
 """Arguments of an update: numbers and addresses."""
 
@@ -74,7 +74,7 @@ def update(address: int, thread: int) -> int:
     of tasks to threads.
     """
     u = update_at(address)
-    room = record_at(u.rooms + thread * _ROOM_SIZE, ROOM)
+    work = record_at(u.work + thread * _WORK_SIZE, WORK)
     while True:
         ticket = add_at(u.tickets, 1)
         if ticket >= u.passes * u.agents * 2:
@@ -86,10 +86,10 @@ def update(address: int, thread: int) -> int:
                 call(u.give_way, ())
         due = flags(u.due, u.passes * u.agents)[made * u.agents + k]
         if due:
-            gradient(u, room, made, k, which)
+            gradient(u, work, made, k, which)
         if add_at(u.done + 8 * k, 1) == 2 * made + 1:
             if due:
-                move(u, made, k, room.scratch)
+                move(u, made, k, work.scratch)
             add_at(u.moved + 8 * k, 1)
 
 
@@ -100,12 +100,12 @@ def metrics_of(u: Any, made: int) -> Any:
 
 
 @compiled
-def gradient(u: Any, room: Any, made: int, k: int, which: int) -> None:
+def gradient(u: Any, work: Any, made: int, k: int, which: int) -> None:
     """Write the gradient of the loss with respect to the weights of one network of agent k, and the loss's metrics."""
     n = part_of(u, which)
     weights, grad = n.weights + 4 * k * n.size, n.gradient + 4 * k * n.size
     numbers(grad, n.size)[:] = float32(0.0)
-    transpose_weights(n, weights, room.transposed)
+    transpose_weights(n, weights, work.transposed)
     first, last = wholes(u.start, u.passes)[made], wholes(u.stop, u.passes)[made]
     place = (wholes(u.epoch, u.passes)[made] * u.agents + k) * u.columns + first
     index, share = wholes(u.index + 8 * place, last - first), numbers(u.share + 4 * place, last - first)
@@ -114,13 +114,13 @@ def gradient(u: Any, room: Any, made: int, k: int, which: int) -> None:
     for start in range(0, len(index), BLOCK):
         rows = min(BLOCK, len(index) - start)
         chosen, weighed = index[start : start + rows], share[start : start + rows]
-        gather(u, k, chosen, n.width, room.x)
-        out = forward(n, room.x, rows, weights, room.activations)
+        gather(u, k, chosen, n.width, work.x)
+        out = forward(n, work.x, rows, weights, work.activations)
         if which:
             sums = value_gradient(u, k, chosen, weighed, out, sums)
         else:
             sums = policy_gradient(u, k, chosen, weighed, out, n.choices, centre, scale, sums)
-        backward(n, room.x, rows, room.transposed, room.activations, grad, room.zeros, room.scratch)
+        backward(n, work.x, rows, work.transposed, work.activations, grad, work.zeros, work.scratch)
     metrics = metrics_of(u, made)
     if which:
         metrics[CRITIC_LOSS * u.agents + k] = sums[0]
@@ -265,9 +265,9 @@ def move(u: Any, made: int, k: int, scratch: int) -> None:
 
 
 @compiled
-def evaluate(n: Any, room: Any, k: int, x: int, rows: int, made: int) -> None:
+def evaluate(n: Any, work: Any, k: int, x: int, rows: int, made: int) -> None:
     """Write the outputs of agent k's network for x [rows, width] to `made` [rows, choices]."""
     for start in range(0, rows, BLOCK):
         some = min(BLOCK, rows - start)
-        out = forward(n, x + 4 * start * n.width, some, n.weights + 4 * k * n.size, room.activations)
+        out = forward(n, x + 4 * start * n.width, some, n.weights + 4 * k * n.size, work.activations)
         copy(out, made + 4 * start * n.choices, 4 * some * n.choices)

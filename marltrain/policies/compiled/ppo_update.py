@@ -18,7 +18,7 @@ from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import Backend, Forward, Network, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of
 from marltrain.policies.compiled.optimizers import RULES
-from marltrain.policies.compiled.ppo_kernel import BLOCK, METRICS, PART, PPO_UPDATE, ROOM, evaluate, update
+from marltrain.policies.compiled.ppo_kernel import BLOCK, METRICS, PART, PPO_UPDATE, WORK, evaluate, update
 from marltrain.policies.compiled.trained_network import TrainedNetwork, allocate
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.minibatches import Dealt
@@ -36,20 +36,20 @@ def give_way() -> int:
     return ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
 
 
-class Rooms:
-    """Work arrays of threads, [threads] ROOM at an address, large enough for each of some networks."""
+class WorkArrays:
+    """Work arrays of threads, [threads] WORK at an address, large enough for each of some networks."""
 
     def __init__(self, parts: Sequence[TrainedNetwork]) -> None:
         """Compute the sizes of one thread's arrays."""
         sizes = [{"x": BLOCK * part.widths[0], **part.work_sizes(BLOCK)} for part in parts]
         self._sizes = {name: max(each[name] for each in sizes) for name in sizes[0]}
         self._arrays: list[Array] = []
-        self._record = np.zeros(0, ROOM)
+        self._record = np.zeros(0, WORK)
 
     def of(self, threads: int) -> int:
         """Return the address of the work arrays of at least `threads` threads."""
         if len(self._record) < threads:
-            self._record, self._arrays = np.zeros(threads, ROOM), []
+            self._record, self._arrays = np.zeros(threads, WORK), []
             for record in self._record:
                 self._arrays += allocate(record, self._sizes)
         return address_of(self._record)
@@ -80,7 +80,7 @@ class PPOUpdate:
         }
         actor, _ = self._networks.values()
         self.agents, self._width, self._choices = actor.agents, actor.widths[0], actor.widths[-1]
-        self._rooms = Rooms(list(self._networks.values()))
+        self._work = WorkArrays(list(self._networks.values()))
         self._pool: ThreadPoolExecutor | None = None
         self._others: list[Future[int]] = []
         self._held: tuple[Any, ...] = ()  # arrays that compiled code reads and writes during a call
@@ -131,7 +131,7 @@ class PPOUpdate:
     def _run(self) -> None:
         """Make the gradient steps in this thread and in the threads of the pool."""
         threads = min(self.backend.threads(), 2 * self.agents)
-        self.record["rooms"] = self._rooms.of(threads)
+        self.record["work"] = self._work.of(threads)
         if threads > 1 and self._pool is None:
             self._pool = ThreadPoolExecutor(thread_name_prefix="marltrain-passes")
         try:
@@ -156,7 +156,7 @@ class PPOUpdate:
         rows = seen.shape[1]
         outputs = np.empty((self.agents, rows, part.widths[-1]), np.float32)
         x = place_of("obs", seen, np.float32, (self.agents, rows, self._width))
-        _evaluate()(address_of(part.record), self._rooms.of(1), self.agents, x, rows, address_of(outputs))
+        _evaluate()(address_of(part.record), self._work.of(1), self.agents, x, rows, address_of(outputs))
         return [self.backend.tensor(outputs)]
 
     def _place(self, columns: Mapping[str, Any]) -> list[Array | None]:
@@ -192,18 +192,18 @@ class PPOUpdates(GradientSteps):
 
 
 @compiled
-def evaluate_agents(network: int, room: int, agents: int, x: int, rows: int, outputs: int) -> None:
+def evaluate_agents(network: int, work: int, agents: int, x: int, rows: int, outputs: int) -> None:
     """Write the outputs of each agent's network for x [K, rows, width] to `outputs` [K, rows, choices]."""
-    n, own = record_at(network, PART), record_at(room, ROOM)
+    n, own = record_at(network, PART), record_at(work, WORK)
     for k in range(agents):
         evaluate(n, own, k, x + 4 * k * rows * n.width, rows, outputs + 4 * k * rows * n.choices)
 
 
 @functools.cache
 def _update() -> Any:
-    return program(update, PPO_UPDATE, PART, ROOM)
+    return program(update, PPO_UPDATE, PART, WORK)
 
 
 @functools.cache
 def _evaluate() -> Any:
-    return program(evaluate_agents, PART, ROOM)
+    return program(evaluate_agents, PART, WORK)

@@ -24,7 +24,7 @@ from marltrain.policies.compiled.ppo_kernel import (
     METRICS,
     PART,
     PPO_UPDATE,
-    ROOM,
+    WORK,
     gradient,
     move,
     update,
@@ -56,7 +56,7 @@ class Agents:
         self.written: dict[str, Any] = {"metrics": room(self.passes, METRICS, agents)}
         self.read: dict[str, Any] = {}
         self.parts = self._parts(of, rows)
-        self.rooms = self._rooms(threads, max(min(BLOCK, int(size)) for size in stops - starts))
+        self.work = self._work(threads, max(min(BLOCK, int(size)) for size in stops - starts))
         zeros = np.zeros((agents, rows))
         columns_of: dict[str, Any] = {
             "share": np.full(index.shape, 1 / columns), "obs": np.zeros((agents, rows, 2)), "log_prob": zeros,
@@ -82,9 +82,9 @@ class Agents:
         record = self.record = self.all[0]
         record["agents"], record["of"], record["rule"], record["normalize"] = agents, rows, rule, normalize
         record["clipped"], record["passes"], record["columns"] = "value_clip" in self.read, self.passes, columns
-        record["parts"], record["rooms"], record["give_way"] = (
+        record["parts"], record["work"], record["give_way"] = (
             address_of(self.parts),
-            address_of(self.rooms),
+            address_of(self.work),
             give_way(),
         )
         for name in {*record.dtype.names} & {*self.read, *self.written}:
@@ -108,11 +108,11 @@ class Agents:
                 part[each] = place.at
         return parts
 
-    def _rooms(self, threads, rows):
+    def _work(self, threads, rows):
         """Room for exactly so many rows."""
-        rooms = np.zeros(threads, ROOM)
+        work = np.zeros(threads, WORK)
         widths = [2, *self.hidden, 3]
-        for t, one in enumerate(rooms):
+        for t, one in enumerate(work):
             most = max(largest(rows, *pair) for pair in pairwise(widths))
             self.read[f"zeros/{t}"] = given(np.zeros(max(widths)))
             sizes = {"x": rows * 2, "activations": rows * sum(widths[1:]), "transposed": int(self.parts[ACTOR]["size"]),
@@ -121,7 +121,7 @@ class Agents:
             one["zeros"] = self.read[f"zeros/{t}"].at
             for name in sizes:
                 one[name] = self.written[f"{name}/{t}"].at
-        return rooms
+        return work
 
     def __getitem__(self, name):
         """The array at the address in the arguments."""
@@ -135,7 +135,7 @@ class Agents:
 
     def gradient(self, k, which, made=0):
         """The gradient [size] of one network of one agent in a pass."""
-        gradient(self.record, self.rooms[0], made, k, which)
+        gradient(self.record, self.work[0], made, k, which)
         self.watch()
         return self[f"{NAMES[which]}/gradient"][k].copy()
 
@@ -144,7 +144,7 @@ class Agents:
         self["actor/gradient"][k], self["critic/gradient"][k] = actor, critic
         for place in (ACTOR_LOSS, CRITIC_LOSS, ENTROPY):
             self["metrics"][0, place, k] = losses.get(place, 0)
-        move(self.record, 0, k, self.rooms[0]["scratch"])
+        move(self.record, 0, k, self.work[0]["scratch"])
         self.watch()
         return self["metrics"][0, :, k]
 
@@ -165,7 +165,7 @@ class Agents:
         return {"metrics": self["metrics"], **{f"{n}/{each}": self[f"{n}/{each}"] for n in NAMES for each in WEIGHTS}}
 
 
-_update = program(update, PPO_UPDATE, PART, ROOM)
+_update = program(update, PPO_UPDATE, PART, WORK)
 
 
 def plan_of(hidden, outputs):

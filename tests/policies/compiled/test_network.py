@@ -261,7 +261,7 @@ def test_gradients_of_parts_of_the_rows_add_up(hidden, outputs):
 
 
 def test_what_is_left_from_before_does_not_matter():
-    """The second time the rooms hold numbers: results are the same bits."""
+    """The second time the work arrays hold numbers: results are the same bits."""
     rng = np.random.default_rng(0)
     net = Net((5, 64), "tanh", rng.normal(size=5 * 5 + 5 + 5 * 64 + 64 + 64 * 7 + 7), rng.normal(size=(3, 5)), 7)
     slopes = rng.normal(size=(3, 7))

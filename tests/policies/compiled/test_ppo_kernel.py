@@ -94,7 +94,7 @@ def test_ruled_out():
 
 def test_gathered():
     both = Agents(2, 5, obs=[np.full((5, 2), -1), [[10 * i, i] for i in range(5)]])
-    gather(both.record, 1, np.array([4, 0, 0, 3]), 2, both.rooms[0]["x"])
+    gather(both.record, 1, np.array([4, 0, 0, 3]), 2, both.work[0]["x"])
     assert both["x/0"][:8].tolist() == [40, 4, 0, 0, 0, 0, 30, 3]
     assert np.isnan(both["x/0"][8:]).all()
     both.watch()
@@ -287,7 +287,7 @@ def test_what_a_network_gives(rows):
     x = given(rng.normal(size=(rows, 2)))
     for which, choices in ((ACTOR, 3), (CRITIC, 1)):
         made = room(rows, choices)
-        evaluate(both.parts[which], both.rooms[0], 1, x.at, rows, made.at)
+        evaluate(both.parts[which], both.work[0], 1, x.at, rows, made.at)
         leaf = leaf_of(both[f"{NAMES[which]}/weights"][1])
         exactly = outputs_of(both.plans[which], leaf, x.numbers).detach()
         np.testing.assert_allclose(made.numbers, exactly, rtol=0, atol=3e-6)

@@ -107,7 +107,7 @@ def test_passes_follow_each_other(rule):
             each["actor/gradient"][k], each["critic/gradient"][k] = gradients
             for place, value in metrics.items():
                 each["metrics"][number, place, k] = value
-            move(each.record, number, k, each.rooms[0]["scratch"])
+            move(each.record, number, k, each.work[0]["scratch"])
     for name, values in each.result().items():
         np.testing.assert_allclose(made[name], values, rtol=1e-5, atol=1e-5, err_msg=name)
     assert made["actor/count"].tolist() == [6] * 3
@@ -161,7 +161,7 @@ def test_who_does_which_part_does_not_matter(rule, threads):
 
 
 def test_what_is_left_from_before_does_not_matter():
-    """Rooms, gradients and metrics hold other numbers when the next update begins."""
+    """Work arrays, gradients and metrics hold other numbers when the next update begins."""
     first, second = three(), three()
     for name, place in second.written.items():
         if name == "metrics" or name.endswith(("gradient", "/0")):

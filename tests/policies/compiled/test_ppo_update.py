@@ -12,8 +12,8 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.policies.backends import make_backend
-from marltrain.policies.compiled.ppo_kernel import BLOCK, ROOM
-from marltrain.policies.compiled.ppo_update import PPOUpdates, Rooms, give_way
+from marltrain.policies.compiled.ppo_kernel import BLOCK, WORK
+from marltrain.policies.compiled.ppo_update import PPOUpdates, WorkArrays, give_way
 from marltrain.policies.compiled.trained_network import TrainedNetwork
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.gradient_step import GradientSteps
@@ -235,7 +235,7 @@ def test_threads_make_the_same_bits(kind, monkeypatch):
         np.testing.assert_equal(update(rollouts[-1], many)[0], measured[-1])
         for row in range(3):
             assert not moved(one.export(row), many.export(row))
-        assert len(made._rooms._record) == min(threads, 6)
+        assert len(made._work._record) == min(threads, 6)
         many.close()
 
 
@@ -245,14 +245,14 @@ def test_there_is_room_for_each_thread():
     parts = list(learner.steps.steps[0]._networks.values())
     assert all(type(part) is TrainedNetwork for part in parts)
     assert [part.widths for part in parts] == [[5, 3, 64, 5], [5, 300, 1]]
-    rooms = Rooms(parts)
-    first, again, more = rooms.of(2), rooms.of(1), rooms.of(3)
+    work = WorkArrays(parts)
+    first, again, more = work.of(2), work.of(1), work.of(3)
     assert first == again
-    assert len(rooms._record) == 3
-    assert more == rooms.of(3)
+    assert len(work._record) == 3
+    assert more == work.of(3)
     sizes = [BLOCK * 5, BLOCK * 301, 5 * 300 + 300 + 301, 300, BLOCK * 300]
-    assert [array.size for array in rooms._arrays] == 3 * sizes
-    assert len({int(one[name]) for one in rooms._record for name in ROOM.names or ()}) == 15
+    assert [array.size for array in work._arrays] == 3 * sizes
+    assert len({int(one[name]) for one in work._record for name in WORK.names or ()}) == 15
 
 
 def test_a_thread_that_waits_gives_way_where_it_can():
