@@ -64,7 +64,7 @@ class Trainer(Protocol):
     def exploration_mask(self, values: Sequence[Any] | Array) -> None: ...
 
     def stop(self, reason: str) -> None:
-        """End training after the current batch step."""
+        """End training after the current collector call and its updates."""
 
     def log(self, name: str, value: float) -> None:
         """Log a number."""
@@ -110,7 +110,10 @@ class Moment:
         return self.trainer.folder
 
     def stop(self, reason: str) -> None:
-        """End training after the current batch step; the reason becomes `stop_reason` of the result."""
+        """End training after the current collector call and its updates.
+
+        reason: `stop_reason` of the result.
+        """
         self.trainer.stop(reason)
 
     def log(self, name: str, value: float) -> None:

@@ -229,7 +229,10 @@ class DecentralizedTrainer:
                 return Evaluation(envs, setup.seed, settings.max_test_steps).play(seating.learners, episodes)
 
     def stop(self, reason: str) -> None:
-        """End training after the current batch step; the first reason given becomes `stop_reason` of the result."""
+        """End training after the current collector call and its updates.
+
+        reason: `stop_reason` of the result; the first reason given counts.
+        """
         if self.run is not None:
             self.run.stop(reason)
 

@@ -58,7 +58,7 @@ def _start(run: Run) -> None:
         hooks.train.start()
     else:
         hooks.train.continue_from(run.counters.episodes)
-    for seated in context.seating.learners:
+    for seated in context.seating.learners:  # initial values; `UpdateScheduler.update` sets the later ones
         seated.learner.apply_schedules(run.counters.env_steps)
     run.begin()
 

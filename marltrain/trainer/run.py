@@ -120,7 +120,7 @@ class Run:
         return bool(self.reason) and not self.collector.under_way
 
     def stop(self, reason: str) -> None:
-        """End training after the current batch step; the first reason given counts."""
+        """End training after the current collector call and its updates (see `over`); the first reason given counts."""
         self._stop_reason = self._stop_reason or reason
 
     @property

@@ -266,7 +266,7 @@ class Chunk:
         self._adapters[e].reset(seed, self._out, e)
 
     def _abandon(self, e: int) -> None:
-        """Abandon the running episode and start the next one."""
+        """Abandon the running episode and start the next one; the trainer drops its rows in `Run.collect`."""
         self._clear(e)
         if self._out.final_state is not None:
             self._out.final_state[e] = 0  # the state may be the invalid value

@@ -52,7 +52,7 @@ class SubprocVectorEnv(VectorEnv):
         super().__init__(resolve(source), num_envs, with_state=with_state, handling=handling)
         native = self.source.game is not None
         check_timeout(self._fault_policy.env_timeout, vector="subproc", native=native)
-        self._survives = not native and self._fault_policy.survives(DIED, proven=True)
+        self._survives_loss = not native and self._fault_policy.survives(DIED, proven=True)
         self._role, self._seed = role, 0
         with within_limits(FEWER):
             memory = worker_context().RawArray("B", shared_size(self.spec, num_envs, num_workers))
@@ -196,7 +196,7 @@ class SubprocVectorEnv(VectorEnv):
 
     def _fault(self, loss: Loss, cut: tuple[int, ...]) -> Fault:
         """Return the fault of a lost worker; raises WorkerError if the loss is not survived."""
-        if not self._survives:
+        if not self._survives_loss:
             raise self._pool.error(loss)
         at = int(self._shared.at[loss.worker])
         if at < 0:
@@ -216,7 +216,7 @@ class SubprocVectorEnv(VectorEnv):
 
         The next step also finds the loss and starts new episodes.
         """
-        if not self._survives:
+        if not self._survives_loss:
             raise self._pool.error(loss)
         envs = list(self._envs_of(loss))
         moves = [one.swapaxes(0, 1) for one in empty_actions(self.spec, 0)]

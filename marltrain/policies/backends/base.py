@@ -130,7 +130,10 @@ class StackedNetwork(Network, Protocol):
 
 
 OPTIMIZERS: dict[str, tuple[str, ...]] = {"adam": ("first", "second"), "rmsprop": ("second",), "sgd": ()}
-"""Names of the optimizers -> names of their moments; each framework has a class for each."""
+"""Names of the optimizers -> names of their moments; each framework has a class for each.
+
+"first" is a mean of gradients; "second" is a mean of their squares and must not be negative.
+"""
 
 
 class Optimizer(Protocol):

@@ -168,7 +168,10 @@ class UpdateScheduler:
         return updates > 0 and (most is None or most > self.updates)
 
     def update(self, env_steps: int, most: int | None = None) -> dict[str, dict[str, float]]:
-        """Make the updates that are due, at most `most` in this run; return each agent's mean metrics by label."""
+        """Make the updates that are due, at most `most` in this run; return each agent's mean metrics by label.
+
+        First, scheduled hyperparameters (epsilon, learning rates) get their values at `env_steps`.
+        """
         steps, self._steps_since_update = self._steps_since_update, 0
         before, reader = self.settle(), self._reader
         self.seated.learner.apply_schedules(env_steps)

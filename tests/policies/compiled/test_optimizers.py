@@ -36,7 +36,7 @@ def kept(values):
 
 def test_rules_are_those_of_the_optimizers():
     assert RULES == {"adam": ADAM, "rmsprop": RMSPROP, "sgd": SGD}
-    assert RULES.keys() == MOMENTS.keys() == OPTIMIZERS.keys()
+    assert RULES.keys() <= MOMENTS.keys() == OPTIMIZERS.keys()  # the frameworks make the steps of the others
     for name, slots in MOMENTS.items():
         assert set(OPTIMIZERS[name](torch.zeros(1, 2), 1e-8).slots) == set(slots)
 
