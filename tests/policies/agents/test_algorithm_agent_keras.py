@@ -321,7 +321,10 @@ def test_what_is_drawn_elsewhere_is_left_as_it_was():
 def test_a_model_that_would_forget_its_arguments_is_not_copied():
     model = Louder(10.0)
     model(np.zeros((1, 5), np.float32))
-    with pytest.raises(AgentError, match=r"Louder cannot be copied.*network=lambda: Louder.*given for volume"):
+    with pytest.raises(
+        AgentError,
+        match=r"Louder cannot be copied.*network=lambda: Louder.*get_config lacks the arguments of __init__: volume",
+    ):
         mt.DQN(VECTOR, spaces.Discrete(3), backend="tensorflow", network=model)
     made: Any = mt.DQN(VECTOR, spaces.Discrete(3), backend="tensorflow", network=lambda: Louder(10.0), seed=0).learner_
     assert made.weights.online["q"].model.volume == 10.0

@@ -139,7 +139,7 @@ def more(streams, t):
 
 
 def test_what_does_not_fit_into_memory_is_told_with_what_makes_it_so():
-    with pytest.raises(ConfigError, match=r"does not fit into memory: 1,000,000,000,000 batch steps .* Lower capacity"):
+    with pytest.raises(ConfigError, match=r"do not fit into memory: 1,000,000,000,000 batch steps .* Lower capacity"):
         Streams(one_group(), 2, {0: Storage(10**12)})
 
 

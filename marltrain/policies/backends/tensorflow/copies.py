@@ -86,7 +86,7 @@ def _again(model: keras.Model) -> keras.Model:
         return type(model).from_config(config)
     except FAILURES as error:
         raise AgentError(
-            f"model {type(model).__name__} cannot be copied, and every agent needs one of its own. Give a function "
+            f"model {type(model).__name__} cannot be copied, and every agent needs its own. Give a function "
             f"that makes it, such as network=lambda: {type(model).__name__}(...), or the class a get_config(). "
             f"Keras says: {error}"
         ) from error
