@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
 import sys
 import traceback as tracebacks
 import warnings
@@ -52,8 +53,8 @@ ALSO_CALLED = {
     "vf_coef": "value_coef",
 }
 """Names of settings in other libraries -> names in marltrain, for suggestions."""
-_SKIPPED = (str(Path(__file__).parent), contextlib.__file__)
-"""Files whose frames a warning does not point to."""
+_SKIPPED = (f"{Path(__file__).parent}{os.sep}", contextlib.__file__)
+"""Beginnings of the paths of files whose frames a warning does not point to."""
 
 
 class MarlTrainError(Exception):
@@ -123,7 +124,7 @@ def text_of(error: BaseException) -> str:
     """Return the text of any error, cleaned by `clean`; its `__str__` may raise."""
     try:
         return clean(str(error))
-    except Exception:
+    except Exception:  # the error's own __str__
         return "(an error whose text cannot be shown)"
 
 

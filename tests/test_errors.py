@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+from types import FunctionType
+
 import numpy as np
 import pytest
 
+import marltrain
 from marltrain.cli.agents import settings_of_agents
 from marltrain.errors import (
     ALSO_CALLED,
@@ -17,8 +22,29 @@ from marltrain.errors import (
     shown,
     text_of,
     traceback_of,
+    warn,
 )
 from marltrain.trainer.settings import TrainerSettings
+
+PACKAGE = Path(marltrain.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("caller", "pointed_to"),
+    [
+        (PACKAGE / "trainer" / "loop.py", __file__),
+        (Path(contextlib.__file__), __file__),
+        (PACKAGE.parent / "marltrain_scripts" / "script.py", None),
+        (PACKAGE.parent / "script.py", None),
+    ],
+)
+def test_a_warning_points_to_the_line_outside_of_the_package(caller, pointed_to):
+    """A folder of the user may have a name that begins with that of the package."""
+    code = compile("def call():\n    warn('careful')", str(caller), "exec")
+    function = FunctionType(code.co_consts[0], {"warn": warn})
+    with pytest.warns(UserWarning, match="careful") as found:
+        function()
+    assert found[0].filename == (pointed_to or str(caller))
 
 
 class Unspeakable:

@@ -41,7 +41,9 @@ class Updates:
         due = [scheduler for scheduler in self.schedulers if scheduler.is_due]
         if not due:
             return
-        if self._events.callbacks.listens("on_update_start") and any(one.will_update(self._most) for one in due):
+        if self._events.callbacks.listens("on_update_start") and any(
+            scheduler.will_update(self._most) for scheduler in due
+        ):
             self._gather(scheduler.settle for scheduler in due)  # the previous round must end before the next begins
             self._events.tell("on_update_start")
         metrics: Metrics = {}

@@ -14,6 +14,7 @@ from marltrain.policies.learner.minibatches import Minibatches
 from marltrain.policies.networks import MLP
 from tests.policies.compiled.test_ppo_update import learner_of, rollout_of, update
 from tests.policies.compiled.test_q_update import CLOSE, assert_close, assert_metrics_close
+from tests.policies.compiled.wrong_columns import WRONG_COLUMNS
 from tests.policies.learner.test_learner import everyone, moved
 
 
@@ -37,16 +38,7 @@ def given_to(learner: Any, columns: dict[str, Any], **changes: Any) -> Any:
     return learner.steps.steps[0](columns, replace(dealt, **changes), learner.hyper.stacked(), due)
 
 
-WRONG: dict[str, Any] = {
-    "float64": lambda column: column.double(),
-    "int32": lambda column: column.int(),
-    "float16": lambda column: column.half(),
-    "strides": lambda column: column.repeat_interleave(2, -1)[..., ::2],
-    "nothing": lambda column: None,
-    r"\(3, 6": lambda column: column[:, :6].contiguous(),
-    r"\(2, 7": lambda column: column[:2],
-    r"\(3, 7, 3": lambda column: column[..., :3].contiguous(),
-}
+WRONG: dict[str, Any] = {**WRONG_COLUMNS, r"\(3, 7, 3": lambda column: column[..., :3].contiguous()}
 OF = dict.fromkeys(("obs", "log_prob", "advantage", "target", "value"), "float32") | {
     "action": "int64",
     "legal": "bool",

@@ -19,6 +19,7 @@ from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.networks import MLP
 from tests.policies.batches import VECTOR, some_transitions
 from tests.policies.compiled.test_q_update import CLOSE, COMPILED, PLAIN, learners
+from tests.policies.compiled.wrong_columns import WRONG_COLUMNS
 from tests.policies.learner.test_learner import everyone, moved
 
 
@@ -29,27 +30,18 @@ def columns_of(rng: np.random.Generator, *, masked: bool = True) -> dict[str, An
     return {**rows, "weight": COMPILED.tensor(shares_of(batch.weight))}
 
 
-WRONG: dict[str, Any] = {
-    "float64": lambda column: column.double(),
-    "int32": lambda column: column.int(),
-    "float16": lambda column: column.half(),
-    "strides": lambda column: column.repeat_interleave(2, -1)[..., ::2],
-    "nothing": lambda column: None,
-    r"\(3, 6": lambda column: column[:, :6].contiguous(),
-    r"\(2, 7": lambda column: column[:2],
-}
 OF = dict.fromkeys(("obs", "reward", "discount", "weight", "next_obs"), "float32") | {
     "action": "int64", "next_legal": "bool",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong", WRONG_COLUMNS)
 @pytest.mark.parametrize("name", OF)
 def test_columns_that_compiled_code_would_not_read_aright(name, wrong):
     native, _ = learners(network=MLP((5,)))
     made, before = native.steps.steps[0], native.export(0)
     columns = columns_of(np.random.default_rng(0))
-    columns[name] = WRONG[wrong](columns[name])
+    columns[name] = WRONG_COLUMNS[wrong](columns[name])
     if (name, wrong) == ("next_legal", "nothing"):
         made(columns, native.hyper.stacked(), everyone(native))
         assert moved(before, native.export(0))
