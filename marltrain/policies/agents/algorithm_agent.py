@@ -153,8 +153,10 @@ class LearningAgent(Agent):
         """Choose actions for Step arrays [B, ...] with this agent's row of the learner."""
         lifted = map_tree(lambda array: array[None], obs)
         mask = None if legal is None else legal[None]
-        acted = self.learner_.actor.act_row(self.row, lifted, mask, explore[None], rng)
-        return Acted(acted.action[0], None, {name: value[0] for name, value in acted.extras.items()})
+        kept = map_tree(lambda array: array[None], carry)
+        acted = self.learner_.actor.act_row(self.row, lifted, mask, kept, explore[None], rng)
+        following = map_tree(lambda array: array[0], acted.carry)
+        return Acted(acted.action[0], following, {name: value[0] for name, value in acted.extras.items()})
 
     def frozen_copy(self) -> LearningAgent:
         """Return an independent copy with its own learner."""

@@ -14,7 +14,7 @@ import numpy as np
 from marltrain.config import setting
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.backends.base import OPTIMIZERS
-from marltrain.policies.batch import Batch, Needs
+from marltrain.policies.batch import Batch, Column, Needs
 from marltrain.policies.networks import Head
 from marltrain.policies.schedules import Schedule
 
@@ -140,9 +140,9 @@ class Algorithm:
     """Base class of algorithms: acting and learning over arrays with a leading axis K for K agents.
 
     Class attributes: `name`, `Settings` (a frozen dataclass), `on_policy`, `optimizer_epsilon`, and two flags for
-    faster acting. `acts_in_numpy`: the class's own `act` uses only `ops`, so that it can run in numpy without the
-    framework's overhead. `noise_by_rows`: the class's own `noise` of a + b rows is the noise of a rows followed by that
-    of b rows, so that it can be drawn for many acts at once.
+    faster acting. `acts_in_numpy`: the class's own `act` (or `act_with_carry`) uses only `ops`, so that it can run in
+    numpy without the framework's overhead. `noise_by_rows`: the class's own `noise` of a + b rows is the noise of a
+    rows followed by that of b rows, so that it can be drawn for many acts at once.
     """
 
     name: ClassVar[str]
@@ -204,6 +204,32 @@ class Algorithm:
     ) -> tuple[Any, dict[str, Any]]:
         """Return (action, extras), each [K, B, ...].  explore: [K, B] bool."""
         raise _missing(self, "act")
+
+    def carry(self) -> Mapping[str, Column]:
+        """Return the state that a player's acts carry from decision to decision; none by default.
+
+        The trainer keeps it for each player and environment, sets it to zero when the player's part or the episode
+        ends, and saves it in checkpoints. `agent.act` outside a run starts from zero.
+        """
+        return {}
+
+    def act_with_carry(
+        self,
+        ops: Any,
+        nets: Networks,
+        obs: Any,
+        legal: Any,
+        carry: dict[str, Any],
+        noise: Any,
+        explore: Any,
+        hyper: Mapping[str, Any],
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """Return (action, next carry, extras); an algorithm with a carry overrides this method in place of `act`.
+
+        carry: name -> [K, B, ...], the columns of `carry`.
+        """
+        action, extras = self.act(ops, nets, obs, legal, noise, explore, hyper)
+        return action, carry, extras
 
     def to_units(self, action: Array) -> Array:
         """Convert the network's actions to the environment's units (identity unless overridden)."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.layout import Array, Obs
+from marltrain.layout import Array, Obs, map_tree
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.backends.base import Backend, Forward, Network
@@ -87,6 +87,7 @@ class Actor:
 
     nets: name -> network used for acting.
     hyper: the agents' settings.
+    carried: name -> column of the state that acts carry from decision to decision; usually empty.
     noise: noise of the acts. A custom model is seeded from the same stream at every act, so its noise is not drawn
       ahead; nor is that of an algorithm without `noise_by_rows`.
     """
@@ -107,19 +108,22 @@ class Actor:
         self.algorithm, self.backend, self.hyper, self._seeded = algorithm, backend, hyper, seeded
         ahead = seeded is None and vouched(algorithm, "noise", "noise_by_rows")
         self.noise = Noise(algorithm.noise, ahead=ahead)
+        self.carried = dict(algorithm.carry())
+        self._method = "act_with_carry" if self.carried else "act"
         self._in_numpy: Mapping[str, Forward] | None = None
         self._compiled: dict[int | None, CompiledActing | None] = {}
 
     def use(self, nets: Mapping[str, Network]) -> None:
         """Set the networks used for acting."""
         views = {name: view for name, net in nets.items() if (view := net.in_numpy()) is not None}
-        in_numpy = len(views) == len(nets) and vouched(self.algorithm, "act", "acts_in_numpy")
+        in_numpy = len(views) == len(nets) and vouched(self.algorithm, self._method, "acts_in_numpy")
         self.nets, self._in_numpy = nets, views if in_numpy else None
         self._compiled = {}
 
     def compiled(self, row: int | None = None) -> CompiledActing | None:
         """Return the compiled acting of one agent or of all agents; None if unsupported."""
-        form = self.algorithm.compiled_form() if self.noise.ahead and self._in_numpy is not None else None
+        supported = self.noise.ahead and self._in_numpy is not None and not self.carried
+        form = self.algorithm.compiled_form() if supported else None
         if form is None or "compiled_form" not in vars(type(self.algorithm)):  # a subclass may act differently
             return None
         from marltrain.policies.compiled.acting import CompiledActing  # loads numba
@@ -137,17 +141,29 @@ class Actor:
         acting.refresh(noise, self.hyper.columns)
         return first, left
 
-    def act(self, obs: Obs, legal: Array | None, explore: Array, rngs: Rngs) -> Acted:
-        """Choose actions for observations [K, B, ...]; noise is drawn for every row."""
-        return self._decided(None, obs, legal, self.noise.next(rngs, explore.shape[1]), explore, rngs[0])
+    def act(self, obs: Obs, legal: Array | None, carry: Any, explore: Array, rngs: Rngs) -> Acted:
+        """Choose actions for observations [K, B, ...]; noise is drawn for every row.
 
-    def act_row(self, row: int, obs: Obs, legal: Array | None, explore: Array, rng: np.random.Generator) -> Acted:
+        carry: the `carry` of the previous decision, or None at the start.
+        """
+        return self._decided(None, obs, legal, carry, self.noise.next(rngs, explore.shape[1]), explore, rngs[0])
+
+    def act_row(
+        self, row: int, obs: Obs, legal: Array | None, carry: Any, explore: Array, rng: np.random.Generator
+    ) -> Acted:
         """Choose actions for one agent only, [1, B, ...]."""
         noise = self.algorithm.noise([rng], explore.shape[1])
-        return self._decided(row, obs, legal, noise, explore, rng)
+        return self._decided(row, obs, legal, carry, noise, explore, rng)
 
     def _decided(
-        self, row: int | None, obs: Obs, legal: Array | None, noise: Any, explore: Array, rng: np.random.Generator
+        self,
+        row: int | None,
+        obs: Obs,
+        legal: Array | None,
+        carry: Any,
+        noise: Any,
+        explore: Array,
+        rng: np.random.Generator,
     ) -> Acted:
         """Choose actions for one agent or for all agents: in compiled code, else in numpy, else in tensors."""
         if row not in self._compiled:
@@ -161,24 +177,49 @@ class Actor:
                 if row is None
                 else {name: column[rows] for name, column in self.hyper.columns.items()}
             )
-            action, extras = self.algorithm.act(
-                numpy_ops, _of_row(self._in_numpy, row), obs, legal, noise, explore, hyper
+            action, carry, extras = self._call(
+                numpy_ops,
+                _of_row(self._in_numpy, row),
+                obs,
+                legal,
+                self._started(carry, explore),
+                noise,
+                explore,
+                hyper,
             )
-            return Acted(self.algorithm.to_units(action), None, extras)
+            return Acted(self.algorithm.to_units(action), carry, extras)
         with nullcontext() if self._seeded is None else self._seeded(rng):
-            return self._in_tensors(row, rows, obs, legal, noise, explore)
+            return self._in_tensors(row, rows, obs, legal, self._started(carry, explore), noise, explore)
+
+    def _started(self, carry: Any, explore: Array) -> dict[str, Array] | None:
+        """Return the carry of the previous decision, zeros at the start; None for an algorithm without a carry."""
+        if not self.carried:
+            return None
+        if carry is not None:
+            return dict(carry)
+        return {name: np.zeros((*explore.shape, *column.shape), column.dtype) for name, column in self.carried.items()}
+
+    def _call(
+        self, ops: Any, nets: Any, obs: Any, legal: Any, carry: Any, noise: Any, explore: Any, hyper: Any
+    ) -> tuple[Any, Any, Any]:
+        """Return (action, next carry or None, extras) of the algorithm's method for acting."""
+        if carry is not None:
+            return self.algorithm.act_with_carry(ops, nets, obs, legal, carry, noise, explore, hyper)
+        action, extras = self.algorithm.act(ops, nets, obs, legal, noise, explore, hyper)
+        return action, None, extras
 
     def _in_tensors(
-        self, row: int | None, rows: slice, obs: Obs, legal: Array | None, noise: Any, explore: Array
+        self, row: int | None, rows: slice, obs: Obs, legal: Array | None, carry: Any, noise: Any, explore: Array
     ) -> Acted:
         backend, algorithm = self.backend, self.algorithm
         tensor, hyper = backend.tensor, {name: value[rows] for name, value in self.hyper.tensors().items()}
         with backend.no_gradient():
-            action, extras = algorithm.act(
-                backend.ops, _of_row(self.nets, row), tensor(obs), tensor(legal), tensor(noise), tensor(explore), hyper
-            )
+            action, carry, extras = self._call(
+                backend.ops, _of_row(self.nets, row), tensor(obs), tensor(legal), tensor(carry), tensor(noise),
+                tensor(explore), hyper,
+            )  # fmt: skip
         kept = {name: backend.numpy(value) for name, value in extras.items()}
-        return Acted(algorithm.to_units(backend.numpy(action)), None, kept)
+        return Acted(algorithm.to_units(backend.numpy(action)), map_tree(backend.numpy, carry), kept)
 
 
 def vouched(algorithm: Algorithm, method: str, flag: str) -> bool:

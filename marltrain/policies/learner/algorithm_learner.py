@@ -101,7 +101,7 @@ class AlgorithmLearner(Learner):
 
     def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
         """Choose actions for all rows; noise is drawn for every row, independent of `turn` and `explore`."""
-        return self.actor.act(obs, legal, explore, rngs)
+        return self.actor.act(obs, legal, carry, explore, rngs)
 
     # learning
 

@@ -57,12 +57,13 @@ class Actors:
         for i, seated in enumerate(self.learners):
             view, group = self.views[i], seated.group
             legal, turn = step.legal[group], view.take(step.turn[group])
-            self._forget_ended(i, step)
+            here = None if envs is EVERYWHERE else self._within(i, envs)
+            self._forget_ended(i, step, here)
             acted = seated.learner.act(
                 map_tree(view.take, step.obs[group]), None if legal is None else view.take(legal), self._carries[i],
                 turn=turn, explore=self.exploring[i], rngs=self.rngs[i],
             )  # fmt: skip
-            self._carries[i] = _moved(acted.carry, self._carries[i], turn)
+            self._carries[i] = _moved(acted.carry, self._carries[i], turn if here is None else turn & here)
             view.put(self.actions[group], acted.action, envs)
             decided.append(acted)
         return decided
@@ -82,13 +83,19 @@ class Actors:
         rows = [(view.agents, view.seats * self.num_envs) for view in self.views]
         self._carries = [_rebuilt(carry, state, shape) for carry, shape in zip(told, rows, strict=True)]
 
-    def _forget_ended(self, i: int, step: Step) -> None:
-        """Set the carry of every seat whose player or episode just ended to zero."""
+    def _within(self, i: int, envs: slice) -> Array:
+        """Return which rows of learner i belong to the environments `envs`, [K, S * E] bool."""
+        inside = np.zeros((len(self.spec.groups[self.learners[i].group].players), self.num_envs), bool)
+        inside[:, envs] = True
+        return self.views[i].take(inside)
+
+    def _forget_ended(self, i: int, step: Step, here: Array | None) -> None:
+        """Set the carry of every seat whose player or episode just ended to zero, in the rows `here`."""
         if self._carries[i] is None:
             return
         players = list(self.spec.groups[self.learners[i].group].players)
         over = self.views[i].take((step.terminated | step.truncated)[players] | step.ended)
-        self._carries[i] = _zeroed(self._carries[i], over)
+        self._carries[i] = _zeroed(self._carries[i], over if here is None else over & here)
 
 
 def _moved(new: Any, old: Any, turn: Array) -> Any:
