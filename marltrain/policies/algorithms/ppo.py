@@ -25,7 +25,7 @@ from marltrain.policies.algorithms.base import (
     weighted_mean,
 )
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
-from marltrain.policies.distributions import Categorical, Gaussian, distribution_of
+from marltrain.policies.distributions import Categorical, Continuous, distribution_of
 from marltrain.policies.networks import Head, NetworkSpec
 from marltrain.policies.schedules import Schedule
 
@@ -83,9 +83,9 @@ class PPOAlgorithm(Algorithm):
         return CompiledForm("actor", "categorical", "ppo") if isinstance(self.distribution, Categorical) else None
 
     def needs(self) -> Needs:
-        """Return `Needs` for on-policy learning with log-probabilities, and with raw actions for a Gaussian."""
+        """Return `Needs` for on-policy learning with log-probabilities, and with raw actions for a Box."""
         columns = {"log_prob": Column()}
-        if isinstance(self.distribution, Gaussian):
+        if isinstance(self.distribution, Continuous):
             columns["raw"] = Column((self.distribution.dims,))
         return Needs(on_policy=True, columns=columns)
 
@@ -113,13 +113,13 @@ class PPOAlgorithm(Algorithm):
         (out,) = nets["actor"](obs)
         action, raw, log_prob = self.distribution.sample(ops, out, legal, noise["sample"], explore)
         extras = {"log_prob": log_prob}
-        if isinstance(self.distribution, Gaussian):
+        if isinstance(self.distribution, Continuous):
             extras["raw"] = raw
         return action, extras
 
     def to_units(self, action: Array) -> Array:
         """Scale and clip continuous actions; return other actions unchanged."""
-        return self.distribution.to_units(action) if isinstance(self.distribution, Gaussian) else action
+        return self.distribution.to_units(action) if isinstance(self.distribution, Continuous) else action
 
     def prepare(
         self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]

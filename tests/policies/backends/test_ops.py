@@ -9,6 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy import special
 
 from marltrain.policies.backends import numpy_ops
 from tests.policies.backends.both import BOTH, on_both, slopes, value_and_gradients
@@ -24,6 +25,7 @@ EXACT: dict[str, Callable[..., np.ndarray]] = {
     "silu": lambda x: x / (1 + np.exp(-x)),
     "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2,
     "softplus": lambda x: np.log1p(np.exp(x)),
+    "lgamma": special.gammaln, "digamma": special.digamma,
 }  # fmt: skip
 ALONG: dict[str, Callable[..., np.ndarray]] = {
     "logsumexp": lambda x, axis: np.log(np.exp(x).sum(axis)),
@@ -69,7 +71,7 @@ def test_both_frameworks_have_the_same_names_and_numpy_all_but_those_of_images()
 
 @pytest.mark.parametrize("name", EXACT)
 def test_elementwise(name):
-    x = np.abs(X) + 0.1 if name in ("log", "sqrt") else X
+    x = np.abs(X) + 0.1 if name in ("log", "sqrt", "lgamma", "digamma") else X
     assert_equal_to(EXACT[name], lambda ops: getattr(ops, name), x)
 
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 exp, log, sqrt, square, absolute = torch.exp, torch.log, torch.sqrt, torch.square, torch.abs
 relu, elu, silu, gelu = functional.relu, functional.elu, functional.silu, functional.gelu
 softplus, minimum, maximum, where, clip = functional.softplus, torch.minimum, torch.maximum, torch.where, torch.clamp
-isfinite, unstack = torch.isfinite, torch.unbind
+isfinite, unstack, lgamma, digamma = torch.isfinite, torch.unbind, torch.lgamma, torch.digamma
 logsumexp, softmax = torch.logsumexp, functional.softmax
 zeros_like, ones_like, stop_gradient = torch.zeros_like, torch.ones_like, torch.Tensor.detach
 sum, mean, max, argmax, concat, stack = torch.sum, torch.mean, torch.amax, torch.argmax, torch.cat, torch.stack

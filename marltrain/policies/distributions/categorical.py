@@ -1,22 +1,15 @@
-"""Action distributions of policy networks, written with `ops` for all frameworks.
-
-A distribution converts the network's output [K, B, size] to actions, log-probabilities and entropies. Random numbers
-are arguments (`noise`), drawn with numpy from each agent's own stream.
-"""
+"""Categorical distributions: Discrete and MultiDiscrete actions, with masks of legal actions."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import SpecError
-from marltrain.layout import Array, Space
+from marltrain.layout import Array
 from marltrain.policies.networks import Head
-from marltrain.spaces import action_bounds
 
 ILLEGAL = -1e9
 """Logit of illegal actions; its exp() is exactly 0 in float32."""
@@ -60,6 +53,10 @@ class Categorical:
         log_probs = ops.log_softmax(masked(ops, out, legal), -1)
         return ops.take(log_probs, raw), -ops.sum(ops.exp(log_probs) * log_probs, -1)
 
+    def kl(self, ops: Any, old_out: Any, new_out: Any, legal: Any) -> Any:
+        """Return KL(old, new) of two outputs with the same legal actions, [K, B]."""
+        return _kl(ops, masked(ops, old_out, legal), masked(ops, new_out, legal))
+
 
 class MultiCategorical:
     """D independent categorical distributions; the outputs are their concatenated logits. Action [K, B, D] int64."""
@@ -92,60 +89,16 @@ class MultiCategorical:
             entropy = entropy - ops.sum(ops.exp(log_probs) * log_probs, -1)
         return log_prob, entropy
 
-
-class Gaussian:
-    """Diagonal normal distribution; the outputs are A means and A log standard deviations.
-
-    The log standard deviations do not depend on the observation. `raw` is the sample of the normal distribution. In a
-    bounded dimension, raw -1 and 1 map to the bounds, and the action is clipped to them. In an unbounded dimension, the
-    action is raw. Action [K, B, A] float32.
-    """
-
-    def __init__(self, space: spaces.Box, log_std: float = 0.0) -> None:
-        """Read the bounds from the space; `log_std` is the initial value of the log standard deviations."""
-        low, high = space.low.reshape(-1).astype(np.float64), space.high.reshape(-1).astype(np.float64)
-        bounded = np.isfinite(low) & np.isfinite(high)
-        self.dims, self.log_std = len(low), log_std
-        self.centre = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0.0)
-        self.reach = np.where(bounded, (np.where(bounded, high, 1) - np.where(bounded, low, -1)) / 2, 1.0)
-        self.low, self.high = action_bounds(space)
-
-    def head(self, gain: float) -> Head:
-        """Return the head that a policy network needs."""
-        return Head(self.dims, gain, free=self.dims, free_start=self.log_std)
-
-    def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> Array:
-        """Draw the noise of one `sample` call, [K, rows, A]."""
-        return np.stack([rng.standard_normal((rows, self.dims), np.float32) for rng in rngs])
-
-    def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
-        """Return (raw action, raw action, its log-density); `to_units` converts the raw action."""
-        mean, log_std = ops.split(out, [self.dims, self.dims])
-        raw = mean + ops.only(ops.exp(log_std) * noise, explore)
-        return raw, raw, self.evaluate(ops, out, legal, raw)[0]
-
-    def evaluate(self, ops: Any, out: Any, legal: Any, raw: Any) -> tuple[Any, Any]:
-        """Return (log-density of `raw`, entropy), each [K, B]: sums over the dimensions."""
-        mean, log_std = ops.split(out, [self.dims, self.dims])
-        z = (raw - mean) * ops.exp(-log_std)
-        log_prob = -0.5 * ops.square(z) - log_std - 0.5 * math.log(2 * math.pi)
-        return ops.sum(log_prob, -1), ops.sum(log_std + 0.5 * (1.0 + math.log(2 * math.pi)), -1)
-
-    def to_units(self, raw: Array) -> Array:
-        """Scale raw actions to the environment's units and clip them to its bounds."""
-        scaled = (self.centre + self.reach * raw).astype(np.float32)
-        return np.clip(scaled, self.low, self.high)
+    def kl(self, ops: Any, old_out: Any, new_out: Any, legal: Any) -> Any:
+        """Return KL(old, new) of two outputs, [K, B]: the sum over the D choices."""
+        pairs = zip(ops.split(old_out, self.sizes), ops.split(new_out, self.sizes), strict=True)
+        total: Any = 0.0
+        for old, new in pairs:
+            total = total + _kl(ops, old, new)
+        return total
 
 
-Distribution = Categorical | MultiCategorical | Gaussian
-
-
-def distribution_of(space: Space, log_std: float = 0.0) -> Distribution:
-    """Return the distribution for a Discrete, MultiDiscrete or Box space; raises SpecError for another space."""
-    if isinstance(space, spaces.Discrete):
-        return Categorical(space)
-    if isinstance(space, spaces.MultiDiscrete):
-        return MultiCategorical(space)
-    if isinstance(space, spaces.Box):
-        return Gaussian(space, log_std)
-    raise SpecError(f"action space {space} has no distribution; marltrain takes Discrete, MultiDiscrete and Box")
+def _kl(ops: Any, old: Any, new: Any) -> Any:
+    """Return KL(old, new) of two softmax distributions with logits [..., A]."""
+    old_log, new_log = ops.log_softmax(old, -1), ops.log_softmax(new, -1)
+    return ops.sum(ops.exp(old_log) * (old_log - new_log), -1)

@@ -1,0 +1,26 @@
+"""Action distributions of policy networks, written with `ops` for all frameworks.
+
+A distribution converts the network's output [K, B, size] to actions, log-probabilities, entropies and divergences.
+Random numbers are arguments (`noise`), drawn with numpy from each agent's own stream.
+"""
+
+from marltrain.policies.distributions.beta import Beta
+from marltrain.policies.distributions.categorical import ILLEGAL, Categorical, MultiCategorical, gumbel, masked
+from marltrain.policies.distributions.choice import Distribution, distribution_of
+from marltrain.policies.distributions.continuous import Continuous
+from marltrain.policies.distributions.gaussian import Gaussian, SquashedGaussian, StateGaussian
+
+__all__ = [
+    "ILLEGAL",
+    "Beta",
+    "Categorical",
+    "Continuous",
+    "Distribution",
+    "Gaussian",
+    "MultiCategorical",
+    "SquashedGaussian",
+    "StateGaussian",
+    "distribution_of",
+    "gumbel",
+    "masked",
+]

@@ -1,0 +1,52 @@
+"""The choice of a distribution by the action space and a name."""
+
+from __future__ import annotations
+
+from gymnasium import spaces
+
+from marltrain.errors import ConfigError, SpecError, did_you_mean, shown
+from marltrain.layout import Space
+from marltrain.policies.distributions.beta import Beta
+from marltrain.policies.distributions.categorical import Categorical, MultiCategorical
+from marltrain.policies.distributions.gaussian import LOG_STD_BOUNDS, Gaussian, SquashedGaussian, StateGaussian
+
+Distribution = Categorical | MultiCategorical | Gaussian | Beta
+
+CONTINUOUS = ("gaussian", "state_gaussian", "squashed_gaussian", "beta")
+"""Names of the distributions of Box actions."""
+
+
+def distribution_of(
+    space: Space,
+    log_std: float = 0.0,
+    *,
+    name: str | None = None,
+    log_std_bounds: tuple[float, float] = LOG_STD_BOUNDS,
+) -> Distribution:
+    """Return the distribution for a Discrete, MultiDiscrete or Box space.
+
+    log_std: initial log standard deviation of the Gaussians.
+    name: for a Box "gaussian" (free log standard deviations, the default), "state_gaussian" (log standard deviations
+        that depend on the observation), "squashed_gaussian" (tanh of these) or "beta"; None for other spaces.
+    log_std_bounds: bounds of log standard deviations that depend on the observation.
+    Raises ConfigError for an unknown name. Raises SpecError for another space, for a name with a space that is not a
+    Box, and for a squashed Gaussian or a Beta distribution of an unbounded Box.
+    """
+    if name is not None and name not in CONTINUOUS:
+        near = did_you_mean(name, CONTINUOUS)
+        raise ConfigError(f"a distribution must be one of {', '.join(CONTINUOUS)}, got {shown(name)}.{near}")
+    if name is not None and not isinstance(space, spaces.Box):
+        raise SpecError(f'the distribution "{name}" needs a Box of actions, got {space}; leave the name out')
+    if isinstance(space, spaces.Discrete):
+        return Categorical(space)
+    if isinstance(space, spaces.MultiDiscrete):
+        return MultiCategorical(space)
+    if not isinstance(space, spaces.Box):
+        raise SpecError(f"action space {space} has no distribution; marltrain takes Discrete, MultiDiscrete and Box")
+    if name == "beta":
+        return Beta(space)
+    if name == "state_gaussian":
+        return StateGaussian(space, log_std, log_std_bounds)
+    if name == "squashed_gaussian":
+        return SquashedGaussian(space, log_std, log_std_bounds)
+    return Gaussian(space, log_std)

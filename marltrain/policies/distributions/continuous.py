@@ -1,0 +1,45 @@
+"""Continuous: base of the distributions of Box actions; the scale between [-1, 1] and the environment's units."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.errors import SpecError
+from marltrain.layout import Array
+from marltrain.spaces import action_bounds
+
+
+class Continuous:
+    """Base of the distributions over A numbers.
+
+    In a bounded dimension, -1 and 1 correspond to the bounds of the Box. In an unbounded dimension, an action has the
+    environment's units. A half-bounded dimension counts as unbounded, but actions are clipped to its bound.
+
+    dims: A.  centre, reach: [A] float64, the action 0 and the width of 1 in the environment's units.
+    low, high: [A] float32, the bounds.
+    """
+
+    def __init__(self, space: spaces.Box) -> None:
+        """Read the bounds from the space."""
+        low, high = space.low.reshape(-1).astype(np.float64), space.high.reshape(-1).astype(np.float64)
+        bounded = self.bounded = np.isfinite(low) & np.isfinite(high)
+        self.dims = len(low)
+        self.centre = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0.0)
+        self.reach = np.where(bounded, (np.where(bounded, high, 1) - np.where(bounded, low, -1)) / 2, 1.0)
+        self.low, self.high = action_bounds(space)
+
+    def to_units(self, action: Array) -> Array:
+        """Scale actions [..., A] to the environment's units and clip them to its bounds; returns float32."""
+        scaled = (self.centre + self.reach * action).astype(np.float32)
+        return np.clip(scaled, self.low, self.high)
+
+    def _check_bounded(self, what: str) -> None:
+        """Raise SpecError unless each dimension has two finite bounds."""
+        if not self.bounded.all():
+            i = int(np.argmin(self.bounded))
+            raise SpecError(
+                f"{what} needs two finite bounds in every dimension of a Box; dimension {i} of the action space goes "
+                f"from {self.low[i]:g} to {self.high[i]:g}. Give the environment's action space finite bounds, or use "
+                'the distribution "gaussian" where there is a choice'
+            )

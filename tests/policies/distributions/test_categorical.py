@@ -1,0 +1,55 @@
+"""Divergences of categorical distributions, by hand and against torch's own."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from marltrain.policies.distributions import distribution_of
+from tests.policies.backends.both import BOTH, value_and_gradients
+from tests.policies.distributions.three import in_all
+
+K, B = 2, 5
+
+
+def test_divergence_by_hand():
+    """p = (1/2, 1/4, 1/4), q = (1/4, 1/2, 1/4): KL = 1/2 log 2 - 1/4 log 2."""
+    kl = distribution_of(spaces.Discrete(3)).kl
+    old, new = (np.log(np.array([[row]], np.float32)) for row in ([0.5, 0.25, 0.25], [0.25, 0.5, 0.25]))
+    (found,) = in_all(lambda ops, p, q: kl(ops, p, q, None), old + 3.0, new)
+    np.testing.assert_allclose(found, [[0.25 * math.log(2)]], rtol=1e-5)
+    legal = np.array([[[True, False, True]]])  # (2/3, 1/3) and (1/2, 1/2)
+    (found,) = in_all(kl, old, new, legal)
+    np.testing.assert_allclose(found, [[2 / 3 * math.log(4 / 3) + 1 / 3 * math.log(2 / 3)]], rtol=1e-5)
+    (found,) = in_all(kl, old, old, legal)
+    np.testing.assert_allclose(found, [[0.0]], atol=1e-6)
+
+
+def test_divergence_of_several_equals_torchs():
+    old, new = np.random.default_rng(0).standard_normal((2, K, B, 5)).astype(np.float32) * 2
+    (found,) = in_all(lambda ops, p, q: distribution_of(spaces.MultiDiscrete([2, 3])).kl(ops, p, q, None), old, new)
+    pairs = [
+        (torch.distributions.Categorical(logits=p), torch.distributions.Categorical(logits=q))
+        for p, q in zip(*(torch.from_numpy(x).split([2, 3], -1) for x in (old, new)), strict=True)
+    ]
+    expected = sum(torch.distributions.kl_divergence(p, q) for p, q in pairs)
+    np.testing.assert_allclose(found, np.asarray(expected), rtol=2e-5, atol=2e-6)
+
+
+def test_an_illegal_action_has_no_gradient():
+    kl, legal = distribution_of(spaces.Discrete(3)).kl, np.array([[[True, False, True]]])
+    old, new = np.random.default_rng(0).standard_normal((2, 1, 1, 3)).astype(np.float32)
+    slopes = [
+        value_and_gradients(
+            backend, lambda p, q, backend=backend: kl(backend.ops, p, q, backend.tensor(legal)), old, new
+        )[1:]
+        for backend in BOTH.values()
+    ]
+    for mine, theirs in zip(*slopes, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+        assert np.isfinite(mine).all()
+        assert mine[0, 0, 1] == theirs[0, 0, 1] == 0
+        assert mine[0, 0, 0] != 0
