@@ -43,7 +43,10 @@ def test_density_and_entropy_equal_scipys():
 def test_divergence_equals_torchs():
     old, new = some_outputs(0), some_outputs(1)
     (kl,) = in_all(lambda ops, p, q: Beta(BOX).kl(ops, p, q, None), old, new, rtol=1e-3, atol=1e-4)
-    p, q = (torch.distributions.Beta(*map(torch.from_numpy, parameters(out))) for out in (old, new))
+    p, q = (
+        torch.distributions.Beta(torch.from_numpy(alpha), torch.from_numpy(beta))
+        for alpha, beta in map(parameters, (old, new))
+    )
     np.testing.assert_allclose(kl, torch.distributions.kl_divergence(p, q).sum(-1).numpy(), rtol=1e-3, atol=1e-4)
     assert abs(in_numpy(lambda ops, p: Beta(BOX).kl(ops, p, p, None), old)[0]).max() < 1e-6
 

@@ -132,8 +132,8 @@ def test_gradients_flow_through_the_sample():
     expected_log = theirs.base_dist.log_prob(raw) - (
         2 * (math.log(2) - raw - torch.nn.functional.softplus(-2 * raw))
     ).sum(-1)
-    (slope,) = torch.autograd.grad(expected_log.square().sum(), out_tensor)
-    np.testing.assert_allclose(made["torch"][1][1], slope.numpy(), rtol=2e-3, atol=2e-3)
+    (theirs_slope,) = torch.autograd.grad(expected_log.square().sum(), out_tensor)
+    np.testing.assert_allclose(made["torch"][1][1], theirs_slope.numpy(), rtol=2e-3, atol=2e-3)
 
 
 def test_squashed_mode_and_units():
