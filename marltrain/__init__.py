@@ -7,6 +7,7 @@ still first on the path. Therefore it imports only modules that Python has alrea
 
 import importlib
 
+from marltrain.policies.algorithms.registry import ALGORITHMS
 from marltrain.version import __version__ as __version__
 
 TYPE_CHECKING = False  # true for type checkers
@@ -21,9 +22,9 @@ _HOME = {
     "CNN": "marltrain.policies.networks",
     "Callback": "marltrain.trainer.callbacks",
     "Checkpoint": "marltrain.trainer.saving.checkpoint",
+    "Column": "marltrain.policies.batch",
     "ConfigError": "marltrain.errors",
     "CustomAgent": "marltrain.policies.agents.custom",
-    "DQN": "marltrain.policies.algorithms.dqn",
     "DataParallel": "marltrain.policies.learner.parallel.strategies",
     "DecentralizedTrainer": "marltrain.trainer.decentralized",
     "DummyVectorEnv": "marltrain.envs",
@@ -33,6 +34,7 @@ _HOME = {
     "FrameStack": "marltrain.envs",
     "FrozenAgent": "marltrain.policies.agents.fixed",
     "FunctionAgent": "marltrain.policies.agents.fixed",
+    "Head": "marltrain.policies.networks",
     "LambdaCallback": "marltrain.trainer.lambda_callback",
     "Learner": "marltrain.policies.learner.learner",
     "LearningAgent": "marltrain.policies.agents.algorithm_agent",
@@ -44,17 +46,19 @@ _HOME = {
     "Moment": "marltrain.trainer.callbacks",
     "MultiWorkerMirroredStrategy": "marltrain.policies.learner.parallel.strategies",
     "Needs": "marltrain.policies.batch",
+    "NetworkDefinition": "marltrain.policies.networks",
     "NetworkSpec": "marltrain.policies.networks",
     "OffPolicyAgent": "marltrain.policies.agents.tianshou",
     "OnPolicyAgent": "marltrain.policies.agents.tianshou",
-    "PPO": "marltrain.policies.algorithms.ppo",
     "ParameterServerStrategy": "marltrain.policies.learner.parallel.strategies",
     "Phase": "marltrain.policies.algorithms.base",
     "PlayerSpec": "marltrain.spec",
     "ProgressPrinter": "marltrain.trainer.reporting.progress",
     "RandomAgent": "marltrain.policies.agents.fixed",
     "Replay": "marltrain.policies.memory.config",
+    "Rollout": "marltrain.policies.batch",
     "Rollouts": "marltrain.policies.memory.config",
+    "RunningStatistics": "marltrain.policies.normalisation",
     "SaveError": "marltrain.errors",
     "Schedule": "marltrain.policies.schedules",
     "Settings": "marltrain.policies.algorithms.base",
@@ -62,10 +66,13 @@ _HOME = {
     "Step": "marltrain.spec",
     "SubprocVectorEnv": "marltrain.envs",
     "TestResult": "marltrain.trainer.evaluating.evaluation",
+    "Transitions": "marltrain.policies.batch",
     "WorkerError": "marltrain.errors",
     "check_env": "marltrain.envs",
     "cosine": "marltrain.policies.schedules",
+    "distribution_of": "marltrain.policies.distributions",
     "exponential": "marltrain.policies.schedules",
+    "gae": "marltrain.policies.returns",
     "linear": "marltrain.policies.schedules",
     "list_environments": "marltrain.envs",
     "load": "marltrain.policies.agents.saving",
@@ -74,10 +81,11 @@ _HOME = {
     "save": "marltrain.policies.agents.saving",
     "setting": "marltrain.config",
     "tuned": "marltrain.trainer.tuned",
-}
-"""Public names and the modules that define them, sorted."""
+    "weighted_mean": "marltrain.policies.algorithms.base",
+} | {agent: module for module, agent in ALGORITHMS.values()}
+"""Public names and the modules that define them."""
 
-__all__ = list(_HOME)  # (type checkers read the imports at the end of the file)
+__all__ = sorted(_HOME)  # (type checkers read the imports at the end of the file)
 
 
 def __getattr__(name: str) -> "Any":
@@ -126,16 +134,24 @@ if TYPE_CHECKING:
     )
     from marltrain.policies.agents.saving import load as load, save as save
     from marltrain.policies.agents.tianshou import OffPolicyAgent as OffPolicyAgent, OnPolicyAgent as OnPolicyAgent
-    from marltrain.policies.algorithms.base import Algorithm as Algorithm, Phase as Phase, Settings as Settings
-    from marltrain.policies.algorithms.dqn import DQN as DQN
-    from marltrain.policies.algorithms.ppo import PPO as PPO
+    from marltrain.policies.algorithms import *  # noqa: F403, the agent classes of all algorithms
+    from marltrain.policies.algorithms.base import (
+        Algorithm as Algorithm,
+        Phase as Phase,
+        Settings as Settings,
+        weighted_mean as weighted_mean,
+    )
     from marltrain.policies.batch import (
         Acted as Acted,
         AgentState as AgentState,
         Batch as Batch,
+        Column as Column,
         Experience as Experience,
         Needs as Needs,
+        Rollout as Rollout,
+        Transitions as Transitions,
     )
+    from marltrain.policies.distributions import distribution_of as distribution_of
     from marltrain.policies.learner.learner import Learner as Learner
     from marltrain.policies.learner.parallel.strategies import (
         DataParallel as DataParallel,
@@ -144,7 +160,15 @@ if TYPE_CHECKING:
         ParameterServerStrategy as ParameterServerStrategy,
     )
     from marltrain.policies.memory.config import Replay as Replay, Rollouts as Rollouts
-    from marltrain.policies.networks import CNN as CNN, MLP as MLP, NetworkSpec as NetworkSpec
+    from marltrain.policies.networks import (
+        CNN as CNN,
+        MLP as MLP,
+        Head as Head,
+        NetworkDefinition as NetworkDefinition,
+        NetworkSpec as NetworkSpec,
+    )
+    from marltrain.policies.normalisation import RunningStatistics as RunningStatistics
+    from marltrain.policies.returns import gae as gae
     from marltrain.policies.schedules import (
         Schedule as Schedule,
         cosine as cosine,

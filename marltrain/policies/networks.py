@@ -15,7 +15,7 @@ import numpy as np
 
 from marltrain.config import as_integer, checked_arguments
 from marltrain.errors import ConfigError, SpecError, did_you_mean, shown
-from marltrain.layout import VECTOR, Array, Layout
+from marltrain.layout import VECTOR, Allocate, Array, Layout, map_tree
 
 ACTIVATIONS = ("tanh", "relu", "elu", "silu", "gelu")
 WIDEST = 2**16
@@ -37,6 +37,46 @@ class Head:
     gain: float = 1.0
     free: int = 0
     free_start: float = 0.0
+
+
+@dataclass(frozen=True)
+class NetworkDefinition:
+    """A network of an algorithm: its layers, outputs and inputs.
+
+    spec: a NetworkSpec, or a custom model or a function that makes one; None for a network without inputs.
+    heads: the outputs.
+    layout: layout of the observations, the first input; None for a network that gets no observations.
+    vectors: widths of further inputs, such as an action or a goal, which are joined to the vector of the observation.
+      A call gives all inputs in this order: `nets["critic"](obs, action)`.
+    members: number of networks of an ensemble. They get the same inputs; an output is [K, members, B, width].
+    head_layers: number of hidden layers that each head has for itself, if there are several heads.
+
+    Without inputs, the network consists of the trained constants of its heads (`Head.free`), [K, 1, free]. A custom
+    model gets the inputs as arguments and returns the outputs of all heads side by side, [B, sum of widths]; those of
+    an ensemble, member after member.
+    """
+
+    spec: Any
+    heads: Sequence[Head]
+    layout: Layout | None
+    vectors: tuple[int, ...] = ()
+    members: int = 1
+    head_layers: int = 1
+
+    @property
+    def has_inputs(self) -> bool:
+        """Whether a call gives any input."""
+        return self.layout is not None or bool(self.vectors)
+
+    @property
+    def widths(self) -> list[int]:
+        """Number of outputs of each head, its constants included."""
+        return [head.width + head.free for head in self.heads]
+
+    def empty(self, leading: tuple[int, ...], allocate: Allocate = np.zeros) -> list[Any]:
+        """Allocate the inputs of a call, with `leading` axes."""
+        observations = [] if self.layout is None else [self.layout.empty(leading, allocate)]
+        return [*observations, *(allocate((*leading, width), np.float32) for width in self.vectors)]
 
 
 @dataclass(frozen=True)
@@ -212,31 +252,35 @@ def _image_axes(shape: tuple[int, ...], stack: int) -> tuple[int, int, int, str]
 
 
 class Plan:
-    """The parameters and the forward pass of a specification for one observation layout.
+    """The parameters and the forward pass of a network over a NetworkSpec.
 
-    With several heads, each head has its own last hidden layer of full width. The dueling streams of Wang et al. 2016
-    are two heads.
+    With several heads, each head has its own last hidden layers of full width (`NetworkDefinition.head_layers`). The
+    dueling streams of Wang et al. 2016 are two heads.
     """
 
-    def __init__(self, spec: NetworkSpec, layout: Layout, heads: Sequence[Head]) -> None:
-        """Create the parameters of `spec`; raises SpecError if an image is too small for the convolutions."""
-        self.spec, self.layout, self.heads = spec, layout, tuple(heads)
+    def __init__(self, definition: NetworkDefinition) -> None:
+        """Create the parameters; raises SpecError if an image is too small for the convolutions."""
+        self.definition, self.spec, self.layout = definition, definition.spec, definition.layout
+        self.heads, self.members = tuple(definition.heads), definition.members
         self.parameters: list[Parameter] = []
-        self.convolutions = spec.filters if isinstance(spec, CNN) else ()
+        self.convolutions = self.spec.filters if isinstance(self.spec, CNN) else ()
         width = self._lay_inputs()
-        trunk, own = (spec.hidden[:-1], spec.hidden[-1:]) if len(self.heads) > 1 else (spec.hidden, ())
-        self.trunk_depth, self.own_depth = len(trunk), len(own)
-        for i, size in enumerate(trunk):
+        hidden = self.spec.hidden if definition.has_inputs else ()
+        own = min(definition.head_layers, len(hidden)) if len(self.heads) > 1 else 0
+        self.trunk_depth, self.own_depth = len(hidden) - own, own
+        for i, size in enumerate(hidden[: self.trunk_depth]):
             self._linear(f"hidden{i}", width, size, math.sqrt(2))
             width = size
         for h, head in enumerate(self.heads):
             inner = width
-            for size in own:
-                self._linear(f"head{h}.hidden", inner, size, math.sqrt(2))
+            for i, size in enumerate(hidden[self.trunk_depth :]):
+                self._linear(f"head{h}.hidden{i or ''}", inner, size, math.sqrt(2))
                 inner = size
-            self._linear(f"head{h}", inner, head.width, head.gain)
+            if head.width:
+                self._linear(f"head{h}", inner, head.width, head.gain)
             if head.free:
                 self.parameters.append(Parameter(f"head{h}.free", (head.free,), constant=head.free_start))
+        self.size = sum(parameter.size for parameter in self.parameters)
 
     def _linear(self, name: str, width: int, size: int, gain: float) -> None:
         self.parameters.append(Parameter(f"{name}.weight", (width, size), gain))
@@ -244,9 +288,11 @@ class Plan:
 
     def _lay_inputs(self) -> int:
         """Add the convolutions' parameters; return the input width of the first hidden layer."""
-        width = self.layout.vector_size
-        self.names, self.with_vector = tuple(self.layout.shapes), width > 0
         self.image_orders: dict[str, str] = {}
+        self.vector_width = width = sum(self.definition.vectors) + (self.layout.vector_size if self.layout else 0)
+        if self.layout is None:
+            return width
+        self.names, self.with_vector = tuple(self.layout.shapes), self.layout.vector_size > 0
         for part in self.layout.images:
             shape = tuple(part.space.shape or ())
             self.image_orders[part.name or "image"] = _image_axes(shape, part.stack)[3]
@@ -267,15 +313,31 @@ class Plan:
             width += channels * height * breadth
         return width
 
-    def forward(self, ops: Any, weights: Sequence[Any], obs: Any) -> list[Any]:
-        """Return each head's output, [K, B, width]; `weights` are the parameters in order, each [K, *shape]."""
+    def draw(self, rng: np.random.Generator) -> Array:
+        """Return the initial weights of one agent, [members * size] float32."""
+        drawn = [parameter.draw(rng).reshape(-1) for _ in range(self.members) for parameter in self.parameters]
+        return np.concatenate(drawn)
+
+    def forward(self, ops: Any, weights: Sequence[Any], *inputs: Any) -> list[Any]:
+        """Return each head's output, [K, B, width], or [K, members, B, width] of an ensemble.
+
+        weights: the parameters in order, each [K * members, *shape].
+        """
+        if self.members == 1:
+            return self._forward(ops, weights, inputs)
+        repeated = [map_tree(lambda x: ops.repeat_agents(x, self.members), given) for given in inputs]
+        return [ops.unfold_agents(out, self.members) for out in self._forward(ops, weights, repeated)]
+
+    def _forward(self, ops: Any, weights: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         remaining = iter(weights)
+        if not self.definition.has_inputs:
+            return [ops.constants(next(remaining)) for _ in self.heads]
         activate = getattr(ops, self.spec.activation)
 
         def linear(x: Any) -> Any:
             return ops.linear(x, next(remaining), next(remaining))
 
-        x = self._inputs(ops, remaining, activate, obs)
+        x = self._inputs(ops, remaining, activate, inputs)
         for _ in range(self.trunk_depth):
             x = activate(linear(x))
         outputs = []
@@ -287,9 +349,13 @@ class Plan:
             outputs.append(ops.append_constants(out, next(remaining)) if head.free else out)
         return outputs
 
-    def _inputs(self, ops: Any, remaining: Any, activate: Any, obs: Any) -> Any:
-        arrays = obs if isinstance(obs, dict) else {self.names[0]: obs}
-        pieces = [arrays[VECTOR]] if self.with_vector else []
+    def _inputs(self, ops: Any, remaining: Any, activate: Any, inputs: Sequence[Any]) -> Any:
+        """Return the input of the first hidden layer: observation vector, further vectors, features of images."""
+        pieces = list(inputs)
+        if self.layout is not None:
+            obs, *vectors = inputs
+            arrays = obs if isinstance(obs, dict) else {self.names[0]: obs}
+            pieces = [*([arrays[VECTOR]] if self.with_vector else []), *vectors]
         for name, order in self.image_orders.items():
             image = ops.scaled_image(arrays[name])
             if self.convolutions:

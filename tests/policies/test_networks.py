@@ -13,7 +13,17 @@ import marltrain as mt
 from marltrain.errors import ConfigError, SpecError
 from marltrain.layout import Layout
 from marltrain.policies.backends import make_backend
-from marltrain.policies.networks import CNN, LARGE, MLP, Head, Parameter, Plan, default_network, spec_from
+from marltrain.policies.networks import (
+    CNN,
+    LARGE,
+    MLP,
+    Head,
+    NetworkDefinition,
+    Parameter,
+    Plan,
+    default_network,
+    spec_from,
+)
 from marltrain.random import generator
 from tests.policies.batches import IMAGE, VECTOR
 
@@ -29,7 +39,9 @@ def wrong(value: Any) -> Any:
 
 
 def network(spec, layout, heads=HEAD, agents=2):
-    return BACKEND.network(spec, layout, heads, [generator(k, "weights") for k in range(agents)], agents)
+    return BACKEND.network(
+        NetworkDefinition(spec, heads, layout), [generator(k, "weights") for k in range(agents)], agents
+    )
 
 
 def test_initial_weights_are_orthogonal_with_their_gain_and_each_agents_own():
@@ -40,7 +52,9 @@ def test_initial_weights_are_orthogonal_with_their_gain_and_each_agents_own():
         np.testing.assert_allclose(w["hidden1.weight"] @ w["hidden1.weight"].T, 2 * np.eye(8), atol=1e-5)
         np.testing.assert_allclose(w["head0.weight"].T @ w["head0.weight"], 1e-4 * np.eye(3), atol=1e-9)
         assert not w["hidden0.bias"].any()
-    alone = BACKEND.network(MLP(hidden=(8, 8)), Layout(VECTOR), (Head(3, gain=0.01),), [generator(1, "weights")], 1)
+    alone = BACKEND.network(
+        NetworkDefinition(MLP(hidden=(8, 8)), (Head(3, gain=0.01),), Layout(VECTOR)), [generator(1, "weights")], 1
+    )
     assert all((alone.arrays(0)[name] == net.arrays(1)[name]).all() for name in net.arrays(1))
     assert (net.arrays(0)["hidden0.weight"] != net.arrays(1)["hidden0.weight"]).all()
 
@@ -53,7 +67,9 @@ def test_convolutions_start_orthogonal_over_filters():
 def test_descriptions_build_the_specification_again():
     for spec in (MLP(hidden=(3,), activation="relu"), CNN(filters=((2, 3, 1),))):
         assert spec_from(spec.describe()) == spec
-    assert isinstance(Plan(CNN(), Layout(spaces.Box(0, 255, (16, 16), np.uint8)), (Head(2),)).spec, mt.CNN)
+    assert isinstance(
+        Plan(NetworkDefinition(CNN(), (Head(2),), Layout(spaces.Box(0, 255, (16, 16), np.uint8)))).spec, mt.CNN
+    )
 
 
 def test_large_tall_arrays_start_as_by_a_decomposition():
@@ -99,7 +115,7 @@ def test_the_default_network_fits_the_size_of_the_image(space, stack, filters, w
     network = default_network(layout)
     assert isinstance(network, CNN)
     assert network.filters == filters
-    assert sum(parameter.size for parameter in Plan(network, layout, ()).parameters) == weights
+    assert sum(parameter.size for parameter in Plan(NetworkDefinition(network, (), layout)).parameters) == weights
 
 
 def test_the_default_network_fits_any_image():
@@ -107,7 +123,7 @@ def test_the_default_network_fits_any_image():
     for height in range(1, 10):
         for width in (*range(1, 10), 64, 5000):
             layout = Layout(pixels(height, width))
-            Plan(default_network(layout), layout, HEAD)
+            Plan(NetworkDefinition(default_network(layout), HEAD, layout))
     agent = mt.PPO(pixels(1, 1), spaces.Discrete(2), seed=0)
     assert agent.act(np.zeros((1, 1), np.uint8)) in (0, 1)
 
@@ -129,7 +145,7 @@ def test_the_default_network_fits_any_image():
         (lambda: CNN(filters=wrong(((1.5, 1, 1),))), ConfigError, "filters must be triples"),
         (lambda: spec_from({"type": "RNN"}), ConfigError, "MLP, CNN, got 'RNN'"),
         (
-            lambda: Plan(CNN(filters=((2, 9, 1),)), Layout(IMAGE), (Head(2),)),
+            lambda: Plan(NetworkDefinition(CNN(filters=((2, 9, 1),)), (Head(2),), Layout(IMAGE))),
             SpecError,
             "too small for the convolutions",
         ),

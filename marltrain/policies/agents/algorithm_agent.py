@@ -116,7 +116,7 @@ class LearningAgent(Agent):
     @property
     def stackable(self) -> bool:
         """Whether the agent can share a learner with others; False for custom models."""
-        return all(isinstance(spec, NetworkSpec) for spec, _ in self.algorithm.networks().values())
+        return not any(self.backend.is_module(made.spec) for made in self.algorithm.networks().values())
 
     @property
     def kind(self) -> str:
@@ -161,7 +161,7 @@ class LearningAgent(Agent):
     def frozen_copy(self) -> LearningAgent:
         """Return an independent copy with its own learner."""
         clone = copy.copy(self)
-        models = [spec for spec, _ in self.algorithm.networks().values() if self.backend.is_module(spec)]
+        models = [made.spec for made in self.algorithm.networks().values() if self.backend.is_module(made.spec)]
         clone.algorithm = copy.deepcopy(
             self.algorithm, {id(model): model for model in models}
         )  # each network copies it
@@ -190,7 +190,7 @@ class LearningAgent(Agent):
     def _setting(self, name: str) -> Any:
         """Return a setting as JSON values; for a custom model, with the names of its networks and its structure."""
         value = getattr(self.settings, name)
-        networks = [network for network, (spec, _) in self.algorithm.networks().items() if spec is value]
+        networks = [network for network, made in self.algorithm.networks().items() if made.spec is value]
         if not networks or isinstance(value, NetworkSpec):
             return _plain(value)
         return {

@@ -1,1 +1,7 @@
-"""The algorithms, one file each."""
+"""Algorithms, written over `ops`: one file each, entered in `registry.py`, and below for type checkers."""
+
+TYPE_CHECKING = False  # true for type checkers
+
+if TYPE_CHECKING:
+    from marltrain.policies.algorithms.dqn import DQN as DQN
+    from marltrain.policies.algorithms.ppo import PPO as PPO

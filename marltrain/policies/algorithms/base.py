@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from marltrain.config import setting
+from marltrain.errors import ConfigError
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.batch import Batch, Column, Needs
-from marltrain.policies.networks import Head
+from marltrain.policies.networks import NetworkDefinition
+from marltrain.policies.normalisation import RunningStatistics
+from marltrain.policies.row_draws import Draw
 from marltrain.policies.schedules import Schedule
 
 Number = float | int | Schedule
 MOST_STEPS, MOST_ROWS, MOST_PASSES, FASTEST = 2**34, 2**24, 10_000, 10.0
 """Limits that detect mistyped settings: stored env steps, rows of a batch, passes over a rollout or per env step, and
 learning rate."""
+OBSERVATION, NORMALIZE = "observation", "normalize_observations"
+"""Name of the statistics of observations, and of the setting that asks for them."""
 Networks = Mapping[str, Callable[..., Any]]
 Loss = Callable[[Any, Networks, Any, Mapping[str, Any]], tuple[Any, dict[str, Any]]]
 Targets = Callable[[Any, Networks, Any, Mapping[str, Any]], None]
@@ -57,14 +62,24 @@ class WholeBatch(TensorBatch):
 
     metrics: name -> [K], values that `prepare` reports.
     to_tensor, to_numpy: convert an array to a tensor of the framework, and back.
+    draw: draws random numbers for the rows, (function) -> tensors by name; see `row_draws.Draw`.
+    statistics: the running statistics that `Algorithm.statistics` names; `prepare` updates them.
     """
 
-    __slots__ = ("batch", "metrics", "to_numpy", "to_tensor")  # not among the columns, which are in `vars`
+    __slots__ = ("batch", "draw", "metrics", "statistics", "to_numpy", "to_tensor")  # no columns: those are in `vars`
 
-    def __init__(self, batch: Batch, to_tensor: Callable[[Any], Any], to_numpy: Callable[[Any], Array]) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        to_tensor: Callable[[Any], Any],
+        to_numpy: Callable[[Any], Array],
+        draw: Callable[[Draw], dict[str, Any]],
+        statistics: Mapping[str, RunningStatistics],
+    ) -> None:
         """Convert the columns of `batch`."""
         super().__init__(**{name: to_tensor(value) for name, value in vars(batch).items()})
         self.batch, self.to_tensor, self.to_numpy = batch, to_tensor, to_numpy
+        self.draw, self.statistics = draw, statistics
         self.metrics: dict[str, Array] = {}
 
     def for_losses(self) -> dict[str, Any]:
@@ -85,6 +100,9 @@ class Phase:
     targets: (ops, networks, batch, hyper) -> None; adds the targets of the loss to the batch, row by row, without
         gradients.
     every: run the phase only on every n-th gradient pass.
+    draw: draws random numbers for the rows of each gradient pass, which the batch then holds by their names, such as
+        the noise of sampled actions; see `row_draws.Draw`. The generators are those of the agents, so that both
+        frameworks get the same numbers.
     """
 
     name: str
@@ -92,6 +110,7 @@ class Phase:
     loss: Loss
     targets: Targets | None = None
     every: int = 1
+    draw: Draw | None = None
 
 
 @dataclass(frozen=True)
@@ -134,6 +153,9 @@ class Settings:
     update_freq: int | None = setting(None, doc="env steps between updates", low=1, high=MOST_STEPS)
     network: Any = setting(None, doc="NetworkSpec or custom model (it is copied); None: MLP, or CNN for images")
     optimizer: str = setting("adam", doc="optimizer", choices=tuple(OPTIMIZERS))
+    normalize_observations: bool = setting(
+        False, doc="subtract the running mean of the observations' vector and divide by its standard deviation"
+    )
 
 
 class Algorithm:
@@ -153,11 +175,19 @@ class Algorithm:
     noise_by_rows: ClassVar[bool] = False
 
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
-        """Store structural settings and spaces; raises SpecError for an unsupported action space."""
-        self.settings, self.layout, self.action_space = settings, layout, action_space
+        """Store structural settings and spaces.
 
-    def networks(self) -> dict[str, tuple[Any, Sequence[Head]]]:
-        """Return name -> (NetworkSpec or custom model, heads), in the order in which weights are drawn."""
+        Raises ConfigError for the normalisation of images; subclasses raise SpecError for an unsupported action space.
+        """
+        self.settings, self.layout, self.action_space = settings, layout, action_space
+        if getattr(settings, NORMALIZE, False) and layout.images:
+            raise ConfigError(
+                f"{self.name}: {NORMALIZE}=True normalises vectors, and the observation{layout.images[0].where} is an "
+                "image, whose pixels the network scales to [0, 1]: leave it out"
+            )
+
+    def networks(self) -> dict[str, NetworkDefinition]:
+        """Return the networks by name, in the order in which weights are drawn."""
         raise _missing(self, "networks")
 
     def compiled_form(self) -> CompiledForm | None:
@@ -177,6 +207,14 @@ class Algorithm:
         updates: [..., K], the numbers n.  hyper: name -> [..., K], for K agents or several updates of each.
         """
         return np.zeros(updates.shape)
+
+    def statistics(self) -> dict[str, int]:
+        """Return the running statistics of each agent, name -> number of values, such as {"return": 1}.
+
+        They are saved with the agent. `prepare` updates them, except "observation", the statistics of
+        `normalize_observations`: they are updated by the learner after each update. Acting uses them unchanged.
+        """
+        return {OBSERVATION: self.layout.vector_size} if getattr(self.settings, NORMALIZE, False) else {}
 
     def needs(self) -> Needs:
         """Return the data that the memory must store for the algorithm."""

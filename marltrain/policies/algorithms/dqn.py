@@ -28,7 +28,7 @@ from marltrain.policies.batch import Needs
 from marltrain.policies.distributions import masked
 from marltrain.policies.exploration import epsilon_greedy, epsilon_noise
 from marltrain.policies.memory.config import LONGEST
-from marltrain.policies.networks import Head, NetworkSpec
+from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
 from marltrain.policies.schedules import Schedule, linear
 
 
@@ -70,10 +70,10 @@ class DQNAlgorithm(Algorithm):
             raise ConfigError("DQN: dueling=True needs a NetworkSpec; a model of your own gives its Q-values directly")
         self.choices = int(action_space.n)
 
-    def networks(self) -> dict[str, tuple[Any, Sequence[Head]]]:
+    def networks(self) -> dict[str, NetworkDefinition]:
         """Return the Q-network: one head of A values; with `dueling`, heads of one value and A advantages."""
         heads = (Head(1), Head(self.choices)) if self.settings.dueling else (Head(self.choices),)
-        return {"q": (self.settings.network, heads)}
+        return {"q": NetworkDefinition(self.settings.network, heads, self.layout)}
 
     def compiled_form(self) -> CompiledForm | None:
         """Return the epsilon-greedy form with the loss "q" or "double_q"; None with `dueling`."""

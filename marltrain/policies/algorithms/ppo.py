@@ -26,7 +26,7 @@ from marltrain.policies.algorithms.base import (
 )
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
 from marltrain.policies.distributions import Categorical, Continuous, distribution_of
-from marltrain.policies.networks import Head, NetworkSpec
+from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
 from marltrain.policies.schedules import Schedule
 
 
@@ -70,12 +70,12 @@ class PPOAlgorithm(Algorithm):
             )
         self.distribution = distribution_of(action_space, settings.log_std)
 
-    def networks(self) -> dict[str, tuple[Any, Sequence[Head]]]:
+    def networks(self) -> dict[str, NetworkDefinition]:
         """Return the actor and the critic."""
         critic = self.settings.critic_network or self.settings.network
         return {
-            "actor": (self.settings.network, (self.distribution.head(0.01),)),
-            "critic": (critic, (Head(1),)),
+            "actor": NetworkDefinition(self.settings.network, [self.distribution.head(0.01)], self.layout),
+            "critic": NetworkDefinition(critic, [Head(1)], self.layout),
         }
 
     def compiled_form(self) -> CompiledForm | None:

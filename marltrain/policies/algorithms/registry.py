@@ -1,11 +1,6 @@
-"""The algorithms by name."""
+"""The algorithms by name. The package reads this file when it is imported: it imports no other module at its top."""
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import Any
-
-from marltrain.errors import SaveError, did_you_mean
+TYPE_CHECKING = False  # true for type checkers
 
 ALGORITHMS = {
     "dqn": ("marltrain.policies.algorithms.dqn", "DQN"),
@@ -14,11 +9,19 @@ ALGORITHMS = {
 """Algorithm name -> (module, agent class). Saved files store only the key, never a class path."""
 
 
-def agent_class(name: str) -> Any:
+def agent_class(name: str) -> "Any":
     """Return the agent class of a named algorithm; raises SaveError for an unknown one."""
+    from importlib import import_module
+
+    from marltrain.errors import SaveError, did_you_mean
+
     if name not in ALGORITHMS:
         raise SaveError(
             f"no algorithm is called {name!r}; there are {', '.join(ALGORITHMS)}.{did_you_mean(name, ALGORITHMS)}"
         )
     module, attribute = ALGORITHMS[name]
     return getattr(import_module(module), attribute)
+
+
+if TYPE_CHECKING:
+    from typing import Any

@@ -14,17 +14,17 @@ import numpy as np
 
 from marltrain.checks import finite, shaped, within
 from marltrain.errors import SaveError
-from marltrain.layout import Array, Layout
+from marltrain.layout import Array
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.learner.parallel.strategies import Strategy
-from marltrain.policies.networks import Head, Plan
+from marltrain.policies.networks import NetworkDefinition, Plan
 
 Tensor = Any
 """A tensor or variable of the framework."""
 Tree = Any
 """A tensor, None, or a dict of trees; observations are a tensor or a dict of tensors."""
 Forward = Callable[..., list[Any]]
-"""(obs, row=None) -> the output of each head, as `Network.__call__`."""
+"""(*inputs, row=None) -> the output of each head, as `Network.__call__`."""
 
 MOST_STEPS = 2**24
 """Largest step count of a float32: adding 1 to it has no effect."""
@@ -33,10 +33,10 @@ MOST_STEPS = 2**24
 class Network(Protocol):
     """K networks of equal structure, or a user's model (K = 1); the optimizer updates all weights as one array."""
 
-    def __call__(self, obs: Tree, row: int | None = None) -> list[Tensor]:
-        """Return the output of each head, [K, B, width], for observations [K, B, *O].
+    def __call__(self, *inputs: Tree, row: int | None = None) -> list[Tensor]:
+        """Return the output of each head, [K, B, width], for the inputs of the `NetworkDefinition`, each [K, B, ...].
 
-        row: compute only this agent's output [1, B, width], for observations [1, B, *O].
+        row: compute only this agent's output [1, B, width], for inputs [1, B, ...].
         """
 
     @property
@@ -88,7 +88,9 @@ class Network(Protocol):
 
 
 class StackedNetwork(Network, Protocol):
-    """K networks of one `NetworkSpec`; the weights of an agent [N] are its parameters, one after another.
+    """K networks, or K ensembles of M, of one `NetworkSpec`.
+
+    The weights of an agent [N] are the parameters, one after another, of each member of its ensemble.
 
     plan: parameters and forward pass.  num_agents: K.  on_cpu: whether the weights are in the memory of the CPU.
     """
@@ -101,7 +103,7 @@ class StackedNetwork(Network, Protocol):
         """Return all weights as a numpy array [K, N]: on a CPU, the same object until the weights are replaced."""
 
     def numpy_weights(self) -> list[Array]:
-        """Return the weights of each parameter as a numpy array [K, *shape]."""
+        """Return the weights of each parameter as a numpy array [K * M, *shape]."""
 
     def write(self, row: int, weights: Array) -> None:
         """Replace one agent's weights by an array [N]."""
@@ -109,24 +111,32 @@ class StackedNetwork(Network, Protocol):
     def draw(self, rngs: Sequence[np.random.Generator]) -> None:
         """Draw initial weights, those of each agent from its own generator."""
         for row, rng in enumerate(rngs):
-            self.write(row, np.concatenate([p.draw(rng).reshape(-1) for p in self.plan.parameters]))
+            self.write(row, self.plan.draw(rng))
 
     def in_numpy(self) -> Forward | None:
         """See `Network`; None for images and on a GPU, which the framework computes."""
-        return self._forward_in_numpy if self.on_cpu and not self.plan.layout.images else None
+        return self._forward_in_numpy if self.on_cpu and not self.plan.image_orders else None
 
-    def _forward_in_numpy(self, obs: Any, row: int | None = None) -> list[Array]:
+    def _forward_in_numpy(self, *inputs: Any, row: int | None = None) -> list[Array]:
         weights = self.numpy_weights()
-        return self.plan.forward(numpy_ops, weights if row is None else [w[row : row + 1] for w in weights], obs)
+        return self.plan.forward(numpy_ops, weights if row is None else self.members_of(weights, row), *inputs)
+
+    def members_of(self, weights: Sequence[Any], row: int) -> list[Any]:
+        """Return the part [M, *shape] of one agent of weights [K * M, *shape]."""
+        members = self.plan.members
+        return [weight[row * members : (row + 1) * members] for weight in weights]
 
     def arrays(self, row: int) -> dict[str, Array]:
-        """See `Network`."""
-        return {p.name: w[row].copy() for p, w in zip(self.plan.parameters, self.numpy_weights(), strict=True)}
+        """See `Network`; the arrays of an ensemble have a leading axis M."""
+        own = self.members_of(self.numpy_weights(), row)
+        alone = self.plan.members == 1
+        return {p.name: (w[0] if alone else w).copy() for p, w in zip(self.plan.parameters, own, strict=True)}
 
     def load(self, row: int, arrays: Mapping[str, Array]) -> None:
         """See `Network`; raises SaveError for values that are not finite, too."""
-        fitting = self.fitting(row, arrays).items()
-        self.write(row, np.concatenate([finite(f"weight {name}", array).reshape(-1) for name, array in fitting]))
+        fitting, members = self.fitting(row, arrays).items(), self.plan.members
+        checked = [finite(f"weight {name}", array).reshape(members, -1) for name, array in fitting]
+        self.write(row, np.concatenate(checked, 1).reshape(-1))
 
 
 OPTIMIZERS: dict[str, tuple[str, ...]] = {"adam": ("first", "second"), "rmsprop": ("second",), "sgd": ()}
@@ -208,13 +218,10 @@ class Backend(Protocol):
     def overwrite(self, old: Tensor, new: Array) -> None:
         """Copy an array into a tensor or variable."""
 
-    def network(
-        self, spec: Any, layout: Layout, heads: Sequence[Head], rngs: Sequence[np.random.Generator] | None, rows: int
-    ) -> Network:
+    def network(self, definition: NetworkDefinition, rngs: Sequence[np.random.Generator] | None, rows: int) -> Network:
         """Build K = `rows` networks, with initial weights drawn from `rngs`, or zero weights without `rngs`.
 
-        spec: a NetworkSpec, a user's model, which is copied, or a function that makes a model.
-        Raises AgentError if a model does not fit the observations or the heads.
+        A user's model is copied. Raises AgentError if it does not fit the inputs or the heads.
         """
 
     def is_module(self, network: object) -> bool:

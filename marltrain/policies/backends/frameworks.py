@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from marltrain.errors import AgentError
-from marltrain.layout import Layout
+from marltrain.policies.networks import NetworkDefinition
 
 
 def framework_of(model: object) -> str | None:
@@ -41,14 +41,17 @@ def made_by(make: Any, kind: type[Any], kind_name: str) -> Any:
 
 
 @contextmanager
-def trial(what: str, layout: Layout, errors: tuple[type[Exception], ...]) -> Iterator[None]:
-    """Turn `errors` of a model's first call, on two observations of zeros, into AgentErrors; what: names the model."""
+def trial(what: str, definition: NetworkDefinition, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Turn `errors` of a model's first call, on two rows of zeros, into AgentErrors; what: names the model."""
     try:
         yield
     except AgentError:
         raise
     except errors as error:
-        shapes = {name: (2, *shape) for name, (shape, _) in layout.shapes.items()}
+        observed = {} if definition.layout is None else definition.layout.shapes
+        shapes = {name: (2, *shape) for name, (shape, _) in observed.items()}
+        further = "".join(f", and a vector of shape (2, {width})" for width in definition.vectors)
         raise AgentError(
-            f"{what} cannot take this player's observations, of shapes {shapes}: {type(error).__name__}: {error}"
+            f"{what} cannot take this player's observations, of shapes {shapes}{further}: {type(error).__name__}: "
+            f"{error}"
         ) from error

@@ -144,3 +144,18 @@ def append_constants(x: Array, constants: Array) -> Array:
     """Append [K, F] constants to every row of [K, B, N]."""
     rows = np.broadcast_to(constants[:, None], (*x.shape[:2], constants.shape[1]))
     return np.concatenate([x, rows], -1)
+
+
+def repeat_agents(x: Array, members: int) -> Array:
+    """Repeat the rows of every agent for the members of an ensemble: [K, ...] -> [K * members, ...]."""
+    return np.repeat(x, members, 0)
+
+
+def unfold_agents(x: Array, members: int) -> Array:
+    """Separate the members of an ensemble: [K * members, B, N] -> [K, members, B, N]."""
+    return x.reshape(-1, members, *x.shape[1:])
+
+
+def constants(x: Array) -> Array:
+    """Return constants [K, F] as one row, [K, 1, F]."""
+    return x[:, None]

@@ -59,7 +59,7 @@ def can_learn(form: CompiledForm, algorithm: Algorithm, backend: Backend, nets: 
         return False
     names = {form.network, *(name for phase in algorithm.phases for name in phase.trains)}
     small = all(
-        is_known(net) and sum(parameter.size for parameter in net.plan.parameters) <= LARGEST
+        is_known(net) and net.plan.size <= LARGEST
         for net in (nets[name] for name in names)
     )  # fmt: skip
     return small and [phase.every for phase in algorithm.phases] == [1]

@@ -33,7 +33,8 @@ def is_known(network: object) -> TypeGuard[StackedNetwork]:
     """Return whether compiled code supports a network: fully connected layers, tanh or ReLU, on one vector."""
     plan = getattr(network, "plan", None)
     return (
-        isinstance(plan, Plan) and isinstance(plan.spec, MLP) and list(plan.layout.shapes) == [VECTOR]
+        isinstance(plan, Plan) and isinstance(plan.spec, MLP) and plan.layout is not None
+        and list(plan.layout.shapes) == [VECTOR] and not plan.definition.vectors and plan.members == 1
         and plan.spec.activation in ACTIVATIONS and len(plan.spec.hidden) < MOST_LAYERS
         and len(plan.heads) == 1 and not plan.heads[0].free
     )  # fmt: skip
@@ -46,7 +47,7 @@ def write_network(record: Any, plan: Plan) -> None:
     widths = widths_of(plan)
     record["layer"] = layer_entry()
     record["layers"], record["activation"] = len(widths), ACTIVATIONS[plan.spec.activation]
-    record["width"], record["choices"], record["size"] = plan.layout.vector_size, widths[-1], sum(sizes)
+    record["width"], record["choices"], record["size"] = plan.vector_width, widths[-1], sum(sizes)
     for i, width in enumerate(widths):
         record["outputs"][i], record["weight_at"][i], record["bias_at"][i] = width, starts[2 * i], starts[2 * i + 1]
 

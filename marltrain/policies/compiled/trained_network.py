@@ -27,7 +27,7 @@ class TrainedNetwork:
         """Write the constant fields of `record`."""
         plan = network.plan
         write_network(record, plan)
-        self.record, self.widths, self.agents = record, [plan.layout.vector_size, *widths_of(plan)], network.num_agents
+        self.record, self.widths, self.agents = record, [plan.vector_width, *widths_of(plan)], network.num_agents
         moments = {name: backend.numpy(value) for name, value in optimizer.state().items()}
         weights, epsilon = network.numbers(), np.array([optimizer.epsilon])
         gradient = np.zeros(weights.shape, np.float32)

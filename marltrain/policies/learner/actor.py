@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.layout import Array, Obs, map_tree
-from marltrain.policies.algorithms.base import Algorithm
+from marltrain.policies.algorithms.base import OBSERVATION, Algorithm
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.backends.base import Backend, Forward, Network
 from marltrain.policies.batch import Acted
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
+from marltrain.policies.normalisation import RunningStatistics, normalised_observations
 
 if TYPE_CHECKING:
     from marltrain.policies.compiled.acting import CompiledActing
@@ -113,8 +114,9 @@ class Actor:
         self._in_numpy: Mapping[str, Forward] | None = None
         self._compiled: dict[int | None, CompiledActing | None] = {}
 
-    def use(self, nets: Mapping[str, Network]) -> None:
-        """Set the networks used for acting."""
+    def use(self, nets: Mapping[str, Network], statistics: Mapping[str, RunningStatistics]) -> None:
+        """Set the networks and the running statistics used for acting."""
+        self._observed = statistics.get(OBSERVATION)
         views = {name: view for name, net in nets.items() if (view := net.in_numpy()) is not None}
         in_numpy = len(views) == len(nets) and vouched(self.algorithm, self._method, "acts_in_numpy")
         self.nets, self._in_numpy = nets, views if in_numpy else None
@@ -122,7 +124,8 @@ class Actor:
 
     def compiled(self, row: int | None = None) -> CompiledActing | None:
         """Return the compiled acting of one agent or of all agents; None if unsupported."""
-        supported = self.noise.ahead and self._in_numpy is not None and not self.carried
+        supported = self.noise.ahead and self._in_numpy is not None and self._observed is None
+        supported = supported and not self.carried
         form = self.algorithm.compiled_form() if supported else None
         if form is None or "compiled_form" not in vars(type(self.algorithm)):  # a subclass may act differently
             return None
@@ -170,6 +173,8 @@ class Actor:
             self._compiled[row] = self.compiled(row)
         if (compiled := self._compiled[row]) is not None:
             return compiled.act(obs, legal, noise, explore, self.hyper.columns)
+        if self._observed is not None:
+            obs = normalised_observations(self._observed if row is None else self._observed.row(row), obs)
         rows = slice(None) if row is None else slice(row, row + 1)
         if self._in_numpy is not None:
             hyper = (

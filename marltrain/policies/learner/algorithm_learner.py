@@ -11,7 +11,7 @@ import numpy as np
 
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, Obs
-from marltrain.policies.algorithms.base import Algorithm, WholeBatch
+from marltrain.policies.algorithms.base import OBSERVATION, Algorithm, WholeBatch
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.backends.shapes import rounded_up
 from marltrain.policies.batch import Acted, AgentState, Batch, Rollout
@@ -25,6 +25,8 @@ from marltrain.policies.learner.parallel.replicas import Replicas
 from marltrain.policies.learner.weights import Weights
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
+from marltrain.policies.normalisation import normalised_batch, observe
+from marltrain.policies.row_draws import Draw, drawn_rows
 from marltrain.random import MOST_SEED, generator, restored, state_of
 from marltrain.state import State
 
@@ -114,9 +116,12 @@ class AlgorithmLearner(Learner):
 
     def update(self, batch: Batch, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Make one gradient pass (off-policy), or epochs x minibatches over a rollout (on-policy)."""
-        metrics = MeanMetrics(self.backend)
-        tensors = WholeBatch(batch, self.backend.tensor, self.backend.numpy)
+        metrics, seen = MeanMetrics(self.backend), batch
         learn = learn & (batch.weight.sum(1) > 0)
+        observed = self.weights.statistics.get(OBSERVATION)
+        if observed is not None:
+            batch = normalised_batch(observed, batch)
+        tensors = self._whole(batch)
         self.steps.begin(self.weights)
         with self.backend.seeded(self._streams["update"][0]) if self.weights.custom else nullcontext():
             if type(self.algorithm).prepare is not Algorithm.prepare:
@@ -137,18 +142,33 @@ class AlgorithmLearner(Learner):
             share = learn * self.algorithm.target_share(self.updates, self.hyper.values)
             if np.count_nonzero(share):
                 self.steps.follow(self.weights, share)
+        if observed is not None:
+            observe(observed, seen)
         settings = {name: self.hyper.values[own].copy() for name, own in self.reported.items()}
         return {**metrics.result(), **tensors.metrics, **settings}
 
     def compiled_updates(self, reader: Reader, batch_size: int) -> CompiledUpdates | None:
         """See `Learner`."""
-        if not self.steps.plannable:
+        if not self.steps.plannable or self.weights.statistics:
             return None
         from marltrain.policies.compiled.replay_kernel import CompiledReader
         from marltrain.policies.compiled.replay_update import CompiledUpdates
 
         (step,) = self.steps
         return CompiledUpdates(self, step, reader, batch_size) if isinstance(reader, CompiledReader) else None
+
+    def _whole(self, batch: Batch) -> WholeBatch:
+        """Return the batch as tensors for `Algorithm.prepare`."""
+        return WholeBatch(
+            batch, self.backend.tensor, self.backend.numpy, lambda draw: self._draw(draw, batch.weight),
+            self.weights.statistics,
+        )  # fmt: skip
+
+    def _draw(self, draw: Draw, weight: Array) -> dict[str, Any]:
+        """Draw random numbers for the rows of positive weight, as tensors by name."""
+        drawn = drawn_rows(draw, self._streams["update"], (weight > 0).sum(1), weight.shape[1])
+        tensors: dict[str, Any] = self.backend.tensor(drawn)
+        return tensors
 
     def _learn_rollout(
         self, batch: Rollout, rows: Mapping[str, Any], learn: Array, batch_size: int, metrics: MeanMetrics
@@ -178,8 +198,13 @@ class AlgorithmLearner(Learner):
             return
         for step in self.steps:
             due = active if step.phase.every == 1 else active & (self.gradient_steps % step.phase.every == 0)
-            if np.count_nonzero(due):
-                metrics.add(step, step(columns, self.hyper.stacked(), due), due)
+            if not np.count_nonzero(due):
+                continue
+            given = columns
+            if step.phase.draw is not None:
+                weight = np.asarray(self.backend.numpy(columns["weight"]))
+                given = {**columns, **self._draw(step.phase.draw, weight * due[:, None])}
+            metrics.add(step, step(given, self.hyper.stacked(), due), due)
         self.gradient_steps += active
 
     def close(self) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
-from marltrain.checks import finite
+from marltrain.checks import finite, within
 from marltrain.policies.backends.base import Network
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.weights import Weights
+from marltrain.policies.normalisation import LIMITS
 from marltrain.state import State
 
 
 class ActingCopies:
-    """Copies of a learner's networks for acting; none until `begin`.
+    """Copies of a learner's networks and statistics for acting; none until `begin`.
 
-    nets: name -> copy.  wait: waits for the thread that updates the originals; called before an agent is read or
-    changed.
+    nets, statistics: name -> copy.
+    wait: waits for the thread that updates the originals; called before an agent is read or changed.
     """
 
     def __init__(self, actor: Actor, weights: Weights) -> None:
@@ -24,25 +26,31 @@ class ActingCopies:
         self.end()
 
     def begin(self, wait: Callable[[], object]) -> None:
-        """Act with copies of the networks."""
+        """Act with copies of the networks and statistics."""
         self.nets: dict[str, Network] = {name: net.copy() for name, net in self.weights.nets.items()}
+        self.statistics = copy.deepcopy(self.weights.statistics)
         self.wait = wait
-        self.actor.use(self.nets)
+        self.actor.use(self.nets, self.statistics)
 
     def sync(self) -> None:
         """Copy the current weights into the copies."""
         for name, net in self.nets.items():
             net.assign(self.weights.nets[name].flat)
             net.discard_copies()
+        for name, statistics in self.statistics.items():
+            statistics.copy_from(self.weights.statistics[name])
 
     def end(self) -> None:
         """Act with the trained networks."""
-        self.nets, self.wait = {}, _no_thread
-        self.actor.use(self.weights.nets)
+        self.nets, self.statistics, self.wait = {}, {}, _no_thread
+        self.actor.use(self.weights.nets, self.weights.statistics)
 
     def state(self) -> State:
-        """Return the weights of the copies."""
-        return State({}, {name: self.weights.backend.numpy(net.flat) for name, net in self.nets.items()})
+        """Return the weights and statistics of the copies."""
+        arrays = {name: self.weights.backend.numpy(net.flat) for name, net in self.nets.items()}
+        for name, statistics in self.statistics.items():
+            arrays.update({f"statistics/{name}/{key}": value for key, value in statistics.values().items()})
+        return State({}, arrays)
 
     def restore(self, state: State) -> None:
         """Restore the weights of the copies."""
@@ -51,6 +59,10 @@ class ActingCopies:
             now = backend.numpy(net.flat)
             net.assign(backend.tensor(finite(state.place(name), state.array(name, now.dtype, now.shape))))
             net.discard_copies()
+        for name, statistics in self.statistics.items():
+            for key, value in statistics.values().items():
+                place = f"statistics/{name}/{key}"
+                value[...] = within(state.place(place), state.array(place, value.dtype, value.shape), *LIMITS[key])
 
 
 def _no_thread() -> None:

@@ -1,13 +1,15 @@
-"""The networks, target networks and optimizers of K agents."""
+"""The networks, target networks, optimizers and running statistics of K agents."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from marltrain.errors import SaveError
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.backends.base import Backend, Network
+from marltrain.policies.normalisation import RunningStatistics
 from marltrain.random import generator
 
 
@@ -15,7 +17,7 @@ class Weights:
     """The parameters that updates change, for K agents.
 
     online: name -> network.  target: name -> target network.  nets: both; targets are named "target_<name>".
-    optimizers: network name -> optimizer.
+    optimizers: network name -> optimizer.  statistics: name -> running statistics.
     custom: whether any network is a custom module.
     """
 
@@ -26,12 +28,13 @@ class Weights:
         """
         self.backend, self._who = backend, algorithm.name
         self.online: dict[str, Network] = {}
-        for name, (spec, heads) in algorithm.networks().items():
+        for name, definition in algorithm.networks().items():
             rngs = None if seeds is None else [generator(seed, "weights", name) for seed in seeds]
-            self.online[name] = backend.network(spec, algorithm.layout, heads, rngs, num_agents)
+            self.online[name] = backend.network(definition, rngs, num_agents)
         self.target = {name: self.online[name].copy() for name in algorithm.targets()}
         self.nets: dict[str, Network] = {**self.online, **{f"target_{name}": net for name, net in self.target.items()}}
-        self.custom = any(backend.is_module(spec) for spec, _ in algorithm.networks().values())
+        self.custom = any(backend.is_module(definition.spec) for definition in algorithm.networks().values())
+        self.statistics = {n: RunningStatistics(num_agents, width) for n, width in algorithm.statistics().items()}
         kind, epsilon = algorithm.settings.optimizer, algorithm.optimizer_epsilon
         self.optimizers = {name: backend.optimizer(kind, net, epsilon) for name, net in self.online.items()}
 
@@ -68,18 +71,27 @@ class Weights:
             arrays.update({f"net/{name}/{key}": value for key, value in net.arrays(row).items()})
         for name, optimizer in self.optimizers.items():
             arrays.update({f"optimiser/{name}/{key}": value for key, value in optimizer.arrays(row).items()})
+        for name, statistics in self.statistics.items():
+            arrays.update({f"statistics/{name}/{key}": value for key, value in statistics.arrays(row).items()})
         return arrays
 
     def load(self, row: int, arrays: Mapping[str, Array]) -> None:
         """Load one agent's arrays; raises SaveError for those of another kind of agent."""
         groups = _grouped(arrays)
-        expected = {*(f"net/{n}" for n in self.nets), *(f"optimiser/{n}" for n in self.optimizers)}
+        held: dict[str, Mapping[str, Any]] = {
+            "net": self.nets,
+            "optimiser": self.optimizers,
+            "statistics": self.statistics,
+        }
+        expected = {f"{kind}/{name}" for kind, parts in held.items() for name in parts}
         if set(groups) != expected:
             raise SaveError(f"saved agent holds {sorted(groups)}, a {self._who} agent {sorted(expected)}")
         for name, net in self.nets.items():
             net.load(row, groups[f"net/{name}"])
         for name, optimizer in self.optimizers.items():
             optimizer.load(row, groups[f"optimiser/{name}"])
+        for name, statistics in self.statistics.items():
+            statistics.load(row, groups[f"statistics/{name}"])
 
 
 def _grouped(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:

@@ -12,7 +12,7 @@ import torch
 
 from marltrain.layout import Layout
 from marltrain.policies.backends import make_backend
-from marltrain.policies.networks import Head, NetworkSpec
+from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
 from marltrain.random import generator
 
 TORCH, TENSORFLOW = make_backend("torch", "cpu"), make_backend("tensorflow", "cpu")
@@ -24,7 +24,8 @@ def network(
     backend: Any, spec: NetworkSpec, layout: Layout, heads: Sequence[Head], agents: int = 2, stream: str = "weights"
 ) -> Any:
     """Return a stack of networks with weights drawn from streams 0, 1, ..."""
-    return backend.network(spec, layout, heads, [generator(k, stream) for k in range(agents)], agents)
+    rngs = [generator(k, stream) for k in range(agents)]
+    return backend.network(NetworkDefinition(spec, heads, layout), rngs, agents)
 
 
 def value_and_gradients(backend: Any, function: Callable[..., Any], *arrays: np.ndarray) -> list[np.ndarray]:

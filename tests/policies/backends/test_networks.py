@@ -12,7 +12,7 @@ from torch import nn
 
 from marltrain.errors import SaveError
 from marltrain.layout import Layout
-from marltrain.policies.networks import CNN, MLP, Head
+from marltrain.policies.networks import CNN, MLP, Head, NetworkDefinition
 from marltrain.random import generator
 from tests.policies.backends.both import BOTH, TENSORFLOW, network, on_both
 from tests.policies.batches import IMAGE, PICTURE_AND_VECTOR, VECTOR, some_obs
@@ -23,7 +23,7 @@ RNG = np.random.default_rng(0)
 
 def outputs(backend, net, obs, row=None):
     with backend.no_gradient():
-        return [backend.numpy(out) for out in net(backend.tensor(obs), row)]
+        return [backend.numpy(out) for out in net(backend.tensor(obs), row=row)]
 
 
 def torch_weights(net, k):
@@ -113,7 +113,7 @@ def test_a_network_without_hidden_layers_is_linear(backend):
 def test_equal_seeds_are_equal_weights_bit_for_bit_in_both(spec, space):
     """Each agent's own, wherever it stands in a stack."""
     nets = [network(backend, spec, Layout(space), HEAD, 3) for backend in BOTH.values()]
-    alone = TENSORFLOW.network(spec, Layout(space), HEAD, [generator(2, "weights")], 1)
+    alone = TENSORFLOW.network(NetworkDefinition(spec, HEAD, Layout(space)), [generator(2, "weights")], 1)
     for k in range(3):
         mine, theirs = (net.arrays(k) for net in nets)
         assert list(mine) == list(theirs)
@@ -125,7 +125,7 @@ def test_equal_seeds_are_equal_weights_bit_for_bit_in_both(spec, space):
 @on_both
 def test_without_streams_weights_are_zero_until_loaded(backend):
     drawn = network(backend, MLP(hidden=(4,)), Layout(VECTOR), HEAD)
-    empty = backend.network(MLP(hidden=(4,)), Layout(VECTOR), HEAD, None, 2)
+    empty = backend.network(NetworkDefinition(MLP(hidden=(4,)), HEAD, Layout(VECTOR)), None, 2)
     obs: Any = some_obs(RNG, VECTOR, (2, 4))
     assert not any(array.any() for array in empty.arrays(0).values())
     empty.load(1, drawn.arrays(0))
@@ -172,7 +172,9 @@ def test_the_same_network_in_numpy_follows_the_weights(backend):
     forward, obs = net.in_numpy(), np.asarray(some_obs(RNG, VECTOR, (2, 4)))
     for _ in range(2):
         np.testing.assert_allclose(forward(obs)[0], outputs(backend, net, obs)[0], rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(forward(obs[1:], 1)[0], outputs(backend, net, obs[1:], 1)[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            forward(obs[1:], row=1)[0], outputs(backend, net, obs[1:], 1)[0], rtol=1e-5, atol=1e-6
+        )
         net.load(0, net.arrays(1))
     assert network(backend, CNN(filters=((4, 3, 2),)), Layout(IMAGE), HEAD).in_numpy() is None
 

@@ -30,7 +30,7 @@ from marltrain.policies.compiled.ppo_kernel import (
     update,
 )
 from marltrain.policies.compiled.ppo_update import give_way
-from marltrain.policies.networks import MLP, Head, Plan
+from marltrain.policies.networks import MLP, Head, NetworkDefinition, Plan
 from tests.policies.compiled.test_network import UNTOUCHED, Place, given, leaf_of, outputs_of, room
 
 ACTOR, CRITIC = range(2)
@@ -169,7 +169,7 @@ _update = program(update, PPO_UPDATE, PART, WORK)
 
 
 def plan_of(hidden, outputs):
-    return Plan(MLP(hidden, "tanh"), Layout(spaces.Box(-9, 9, (2,), np.float32)), [Head(outputs)])
+    return Plan(NetworkDefinition(MLP(hidden, "tanh"), [Head(outputs)], Layout(spaces.Box(-9, 9, (2,), np.float32))))
 
 
 def some(rng, agents=2, rows=11, hidden=(5,), epochs=1, columns=None, *, masked=False, clipped=False, **of):

@@ -14,7 +14,7 @@ from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
 from marltrain.policies.compiled.acting import CompiledActing
 from marltrain.policies.compiled.network import is_known
-from marltrain.policies.networks import CNN, MLP, Head, Plan
+from marltrain.policies.networks import CNN, MLP, Head, NetworkDefinition, Plan
 from tests.policies.learner.test_learner import stacked
 
 NEAR = 1e-5
@@ -157,7 +157,7 @@ VECTOR, IMAGE = spaces.Box(-1, 1, (5,), np.float32), spaces.Box(0, 255, (9, 9, 3
     ],
 )
 def test_which_networks(spec, space, heads, expected):
-    assert is_known(SimpleNamespace(plan=Plan(spec, Layout(space), heads))) is expected
+    assert is_known(SimpleNamespace(plan=Plan(NetworkDefinition(spec, heads, Layout(space))))) is expected
 
 
 def test_a_model_of_ones_own_is_none():

@@ -11,7 +11,7 @@ from marltrain.addresses import address_of
 from marltrain.layout import Layout
 from marltrain.policies.algorithms.base import CompiledForm
 from marltrain.policies.compiled.acting import CompiledActing, best, best_sum, is_legal, logsumexp
-from marltrain.policies.networks import MLP, Head, Plan
+from marltrain.policies.networks import MLP, Head, NetworkDefinition, Plan
 
 SEES = spaces.Box(-9, 9, (2,), np.float32)
 
@@ -20,7 +20,7 @@ class Stack:
     """K networks whose weights [K, N] are given, laid out in the order of the plan."""
 
     def __init__(self, weights, hidden=(), choices=3, activation="relu"):
-        self.plan = Plan(MLP(hidden, activation), Layout(SEES), [Head(choices)])
+        self.plan = Plan(NetworkDefinition(MLP(hidden, activation), [Head(choices)], Layout(SEES)))
         self.weights = np.array(weights, np.float32)
         self.num_agents = len(weights)
 

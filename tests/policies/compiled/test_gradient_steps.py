@@ -22,7 +22,7 @@ from marltrain.policies.compiled.ppo_update import PPOUpdate, PPOUpdates
 from marltrain.policies.compiled.q_update import QStep, QSteps
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.gradient_step import GradientSteps
-from marltrain.policies.networks import CNN, MLP, Head, Plan
+from marltrain.policies.networks import CNN, MLP, Head, NetworkDefinition, Plan
 from tests.policies.batches import IMAGE, PICTURE_AND_VECTOR, VECTOR
 from tests.policies.compiled.test_q_update import CLOSE, COMPILED, PLAIN, assert_close, learn_on, scattered
 
@@ -103,7 +103,7 @@ def algorithm_of(make: Any = mt.DQN, kind: Any = None, **settings: Any) -> Any:
 def net(spec: Any, inputs: int = 5, choices: int = 3, heads: int = 1) -> Any:
     """What is asked of a learner's network: a plan."""
     layout = Layout(spaces.Box(-1, 1, (inputs,), np.float32))
-    return SimpleNamespace(plan=Plan(spec, layout, [Head(choices)] * heads))
+    return SimpleNamespace(plan=Plan(NetworkDefinition(spec, [Head(choices)] * heads, layout)))
 
 
 SMALL = net(MLP((4,)))

@@ -26,7 +26,7 @@ from marltrain.policies.compiled.network import (
     write_network,
 )
 from marltrain.policies.compiled.q_kernel import Q_STEP
-from marltrain.policies.networks import MLP, Head, Plan
+from marltrain.policies.networks import MLP, Head, NetworkDefinition, Plan
 from tests.policies.compiled.test_layers import term_by_term
 
 EDGE = 40
@@ -82,7 +82,7 @@ class Net:
     def __init__(self, hidden, activation, weights, x, outputs):
         rows, inputs = np.shape(x)
         layout = Layout(spaces.Box(-9, 9, (inputs,), np.float32))
-        self.plan = Plan(MLP(hidden, activation), layout, [Head(outputs)])
+        self.plan = Plan(NetworkDefinition(MLP(hidden, activation), [Head(outputs)], layout))
         self.record = record_of(self.plan)
         self.rows, widths = rows, [inputs, *hidden, outputs]
         most = max(max(a * b, rows * a) for a, b in pairwise(widths))

@@ -24,7 +24,7 @@ from marltrain.policies.compiled.q_kernel import (
     targets_follow,
     write_targets,
 )
-from marltrain.policies.networks import MLP, Head, Plan
+from marltrain.policies.networks import MLP, Head, NetworkDefinition, Plan
 from tests.policies.compiled.test_acting_by_hand import IDENTITY
 from tests.policies.compiled.test_network import UNTOUCHED, Place, given, room
 
@@ -45,7 +45,7 @@ class Agents:
 
     def __init__(self, weights, target=None, *, rows=1, rule=SGD, double=False, due=None, limit=None, rate=None, **of):
         agents = len(weights)
-        plan = Plan(MLP(()), Layout(spaces.Box(-9, 9, (2,), np.float32)), [Head(3)])
+        plan = Plan(NetworkDefinition(MLP(()), [Head(3)], Layout(spaces.Box(-9, 9, (2,), np.float32))))
         self.record: Any = np.zeros(1, Q_STEP)[0]
         write_network(self.record, plan)
         self.read = {

@@ -25,7 +25,7 @@ from marltrain.policies.backends.tensorflow.graphs import Graph
 from marltrain.policies.backends.tensorflow.networks import ModelNetwork, Network, StackedNetwork
 from marltrain.policies.backends.tensorflow.optimizers import OPTIMIZERS, Optimizer
 from marltrain.policies.backends.tensorflow.randomness import seeded
-from marltrain.policies.networks import Head, NetworkSpec, Plan
+from marltrain.policies.networks import NetworkDefinition, Plan
 
 
 class Backend(base.Backend):
@@ -83,18 +83,16 @@ class Backend(base.Backend):
         """See `base.Backend`."""
         return isinstance(network, keras.Model) or makes_models(network)
 
-    def network(
-        self, spec: Any, layout: Any, heads: Sequence[Head], rngs: Sequence[np.random.Generator] | None, rows: int
-    ) -> Network:
+    def network(self, definition: NetworkDefinition, rngs: Sequence[np.random.Generator] | None, rows: int) -> Network:
         """See `base.Backend`."""
-        if isinstance(spec, NetworkSpec):
-            stacked = StackedNetwork(Plan(spec, layout, heads), rows, self.scope)
+        if not self.is_module(definition.spec):
+            stacked = StackedNetwork(Plan(definition), rows, self.scope)
             if rngs is not None:
                 stacked.draw(rngs)
             return stacked
         # seeded: a model that is not built yet, or is made by a function, draws its initial weights here
         with self.scope(), self.seeded(rngs[0] if rngs is not None else np.random.default_rng(0)):
-            return ModelNetwork(Maker(spec), heads, layout, lambda: self._recording)
+            return ModelNetwork(Maker(definition.spec), definition, lambda: self._recording)
 
     def optimizer(self, name: str, network: base.Network, epsilon: float) -> Optimizer:
         """See `base.Backend`."""

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow import Tensor
 
 from marltrain.errors import AgentError
-from marltrain.layout import Array, Layout
+from marltrain.layout import Array
 from marltrain.policies.backends import base
 from marltrain.policies.backends.frameworks import trial
 from marltrain.policies.backends.own import structure_of
@@ -21,7 +21,7 @@ from marltrain.policies.backends.tensorflow.copies import Maker
 from marltrain.policies.backends.tensorflow.graphs import Graph
 from marltrain.policies.backends.tensorflow.randomness import random_states, reseed, seed_graph
 from marltrain.policies.backends.tensorflow.regularisers import check_added, penalty
-from marltrain.policies.networks import Head, Plan
+from marltrain.policies.networks import NetworkDefinition, Plan
 
 
 class Network(base.Network):
@@ -39,10 +39,11 @@ class StackedNetwork(Network, base.StackedNetwork):
     def __init__(self, plan: Plan, num_agents: int, scope: Callable[[], AbstractContextManager[Any]]) -> None:
         """Allocate zero weights within `scope`, which determines their device; `draw` or `load` fills them."""
         self.plan, self.num_agents, self.scope = plan, num_agents, scope
+        self.rows = num_agents * plan.members
         self._sizes = [parameter.size for parameter in plan.parameters]
-        self._shapes = [(num_agents, *parameter.shape) for parameter in plan.parameters]
+        self._shapes = [(self.rows, *parameter.shape) for parameter in plan.parameters]
         with scope():
-            self.variable = tf.Variable(tf.zeros([num_agents, sum(self._sizes)]))
+            self.variable = tf.Variable(tf.zeros([num_agents, plan.members * plan.size]))
         self.on_cpu = "GPU" not in self.variable.device.upper()
         self._graph = Graph(self._forward)
         self._numbers: Array | None = None
@@ -72,24 +73,25 @@ class StackedNetwork(Network, base.StackedNetwork):
         self.assign(tf.constant(flat))
         self.discard_copies()
 
-    def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
+    def __call__(self, *inputs: Any, row: int | None = None) -> list[Tensor]:
         """See `base.Network`."""
         if not tf.executing_eagerly():
-            return self._forward(obs)
+            return self._forward(*inputs)
         if row is None:
-            return list(self._graph(obs))
-        everyone = tf.nest.map_structure(lambda x: tf.repeat(x, self.num_agents, 0), obs)
-        return [out[row : row + 1] for out in self._graph(everyone)]
+            return list(self._graph(*inputs))
+        everyone = [tf.nest.map_structure(lambda x: tf.repeat(x, self.num_agents, 0), given) for given in inputs]
+        return [out[row : row + 1] for out in self._graph(*everyone)]
 
-    def _forward(self, obs: Any) -> list[Tensor]:
-        pieces = tf.split(self.variable, self._sizes, 1)
+    def _forward(self, *inputs: Any) -> list[Tensor]:
+        flat = self.variable if self.plan.members == 1 else tf.reshape(self.variable, [self.rows, self.plan.size])
+        pieces = tf.split(flat, self._sizes, 1)
         weights = [tf.reshape(piece, shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
-        return self.plan.forward(ops, weights, obs)
+        return self.plan.forward(ops, weights, *inputs)
 
     def numpy_weights(self) -> list[Array]:
         """See `base.StackedNetwork`: a copy, made once after each change."""
         if self._copied is None:
-            pieces = np.split(self.numbers(), np.cumsum(self._sizes)[:-1], 1)
+            pieces = np.split(self.numbers().reshape(self.rows, -1), np.cumsum(self._sizes)[:-1], 1)
             self._copied = [piece.reshape(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
         return self._copied
 
@@ -118,12 +120,12 @@ class ModelNetwork(Network):
     process in them.
     """
 
-    def __init__(self, maker: Maker, heads: Sequence[Head], layout: Layout, recording: Callable[[], bool]) -> None:
-        """Make a model and build it on observations of zeros; raises AgentError if it does not fit them or the heads.
+    def __init__(self, maker: Maker, definition: NetworkDefinition, recording: Callable[[], bool]) -> None:
+        """Make a model and build it on inputs of zeros; raises AgentError if it does not fit them or the heads.
 
         recording: returns whether gradients are recorded.
         """
-        self.maker, self.heads, self.layout, self.recording = maker, tuple(heads), layout, recording
+        self.maker, self.definition, self.recording = maker, definition, recording
         self.model = maker.make()
         self._states = random_states(self.model)
         self._try_out()
@@ -140,8 +142,8 @@ class ModelNetwork(Network):
 
     def _try_out(self) -> None:
         errors = tf.errors.OpError, TypeError, ValueError, LookupError, AttributeError
-        with trial(f"model {type(self.model).__name__}", self.layout, errors):
-            self._forward(self.layout.empty((1, 2), lambda shape, dtype: tf.zeros(shape, dtype)))
+        with trial(f"model {type(self.model).__name__}", self.definition, errors):
+            self._forward(*self.definition.empty((1, 2), lambda shape, dtype: tf.zeros(shape, dtype)))
         check_added(self.model)
 
     def penalty(self) -> Tensor | None:
@@ -168,23 +170,26 @@ class ModelNetwork(Network):
         """See `base.Network`."""
         return tf.concat([tf.cast(tf.reshape(grad, [-1]), tf.float32) for grad in grads], 0)[tf.newaxis]
 
-    def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
+    def __call__(self, *inputs: Any, row: int | None = None) -> list[Tensor]:
         """Return the model's output, split by the heads' widths, with the leading axis K = 1 restored."""
-        return list(self._graphs[self.recording()](obs)) if tf.executing_eagerly() else self._forward(obs)
+        return list(self._graphs[self.recording()](*inputs)) if tf.executing_eagerly() else self._forward(*inputs)
 
-    def _forward(self, obs: Any) -> list[Tensor]:
+    def _forward(self, *inputs: Any) -> list[Tensor]:
         seed_graph()
         reseed(self._states)
-        rows = tf.nest.map_structure(lambda x: x[0], obs)
-        out = self.model(rows, training=self.recording())
-        widths = [head.width + head.free for head in self.heads]
-        expected = tf.TensorShape([tf.nest.flatten(rows)[0].shape[0], sum(widths)])
+        rows = [tf.nest.map_structure(lambda x: x[0], given) for given in inputs]
+        out = self.model(*rows, training=self.recording())
+        widths, members = self.definition.widths, self.definition.members
+        expected = tf.TensorShape([tf.nest.flatten(rows)[0].shape[0], members * sum(widths)])
         if not tf.is_tensor(out) or not expected.is_compatible_with(out.shape):
             came = f"an output of shape {tuple(out.shape)}" if tf.is_tensor(out) else f"a {type(out).__name__}"
             raise AgentError(
                 f"model {type(self.model).__name__} returned {came}, expected a tensor of shape {tuple(expected)}"
             )
-        return list(tf.split(tf.cast(out, tf.float32)[tf.newaxis], widths, -1))
+        out = tf.cast(out, tf.float32)
+        if members > 1:
+            out = tf.transpose(tf.reshape(out, [-1, members, sum(widths)]), [1, 0, 2])
+        return list(tf.split(out[tf.newaxis], widths, -1))
 
     def arrays(self, row: int) -> dict[str, Array]:
         """Return all weights of the model, including the running statistics of its layers."""
@@ -212,7 +217,7 @@ class ModelNetwork(Network):
 
     def copy(self) -> ModelNetwork:
         """See `base.Network`."""
-        twin = ModelNetwork(self.maker, self.heads, self.layout, self.recording)
+        twin = ModelNetwork(self.maker, self.definition, self.recording)
         twin.load(0, self.arrays(0))
         return twin
 

@@ -66,6 +66,21 @@ def append_constants(x: Tensor, constants: Tensor) -> Tensor:
     return tf.concat([x, tf.zeros_like(x[..., :1]) + constants[:, tf.newaxis]], -1)
 
 
+def repeat_agents(x: Tensor, members: int) -> Tensor:
+    """Repeat the rows of every agent for the members of an ensemble: [K, ...] -> [K * members, ...]."""
+    return tf.repeat(x, members, 0)
+
+
+def unfold_agents(x: Tensor, members: int) -> Tensor:
+    """Separate the members of an ensemble: [K * members, B, N] -> [K, members, B, N]."""
+    return tf.reshape(x, [x.shape[0] // members, members, -1, x.shape[-1]])
+
+
+def constants(x: Tensor) -> Tensor:
+    """Return constants [K, F] as one row, [K, 1, F]."""
+    return x[:, tf.newaxis]
+
+
 def scaled_image(x: Tensor) -> Tensor:
     """Convert uint8 pixels to float32 in [0, 1]."""
     return tf.cast(x, tf.float32) / 255.0

@@ -24,7 +24,7 @@ from marltrain.policies.backends.torch.graphs import Graph
 from marltrain.policies.backends.torch.networks import ModuleNetwork, Network, StackedNetwork
 from marltrain.policies.backends.torch.optimizers import OPTIMIZERS, Optimizer
 from marltrain.policies.backends.torch.randomness import seeded
-from marltrain.policies.networks import Head, NetworkSpec, Plan
+from marltrain.policies.networks import NetworkDefinition, Plan
 
 
 class Backend(base.Backend):
@@ -80,12 +80,10 @@ class Backend(base.Backend):
         """See `base.Backend`."""
         return isinstance(network, nn.Module) or makes_models(network)
 
-    def network(
-        self, spec: Any, layout: Any, heads: Sequence[Head], rngs: Sequence[np.random.Generator] | None, rows: int
-    ) -> Network:
+    def network(self, definition: NetworkDefinition, rngs: Sequence[np.random.Generator] | None, rows: int) -> Network:
         """See `base.Backend`; raises ConfigError for a user's module with `jit_compile`."""
-        if isinstance(spec, NetworkSpec):
-            stacked = StackedNetwork(Plan(spec, layout, heads), rows, self.device)
+        if not self.is_module(definition.spec):
+            stacked = StackedNetwork(Plan(definition), rows, self.device)
             if rngs is not None:
                 stacked.draw(rngs)
             return stacked
@@ -95,8 +93,8 @@ class Backend(base.Backend):
                 "out, and compile a model of your own with torch.compile"
             )
         with self.seeded(rngs[0] if rngs is not None else np.random.default_rng(0)):
-            own = ModuleNetwork(_own_module(spec), heads, self.device)
-        own.try_out(layout)
+            own = ModuleNetwork(_own_module(definition.spec), definition, self.device)
+        own.try_out()
         return own
 
     def optimizer(self, name: str, network: base.Network, epsilon: float) -> Optimizer:

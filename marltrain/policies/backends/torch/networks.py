@@ -12,18 +12,20 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from marltrain.errors import AgentError, SaveError
-from marltrain.layout import Array, Layout, map_tree
+from marltrain.layout import Array, arrays_of, map_tree
 from marltrain.policies.backends import base
 from marltrain.policies.backends.frameworks import trial
 from marltrain.policies.backends.own import structure_of
 from marltrain.policies.backends.torch import ops
-from marltrain.policies.networks import Head, Plan
+from marltrain.policies.networks import NetworkDefinition, Plan
 
 
 class Network(base.Network):
     """K networks whose `weights` are views of one buffer [K, N]; see `base.Network`."""
 
     weights: list[Tensor]
+    rows: int
+    """Number of networks: K, or K * M of K ensembles."""
     _flat: Tensor
 
     @property
@@ -44,9 +46,8 @@ class Network(base.Network):
 
     def joined(self, grads: Sequence[Tensor | None]) -> Tensor:
         """See `base.Network`."""
-        agents = self._flat.shape[0]
         pieces = [torch.zeros_like(w) if g is None else g for w, g in zip(self.weights, grads, strict=True)]
-        return torch.cat([piece.reshape(agents, -1) for piece in pieces], 1)
+        return torch.cat([piece.reshape(self.rows, -1) for piece in pieces], 1).view_as(self._flat)
 
     def follow(self, online: base.Network, share: Tensor) -> None:
         """See `base.Network`."""
@@ -63,32 +64,32 @@ class StackedNetwork(Network, base.StackedNetwork):
     def __init__(self, plan: Plan, num_agents: int, device: torch.device) -> None:
         """Allocate zero weights; `draw` or `load` fills them."""
         self.plan, self.num_agents, self.device = plan, num_agents, device
+        self.rows = num_agents * plan.members
         self._sizes = [parameter.size for parameter in plan.parameters]
-        self._shapes = [(num_agents, *parameter.shape) for parameter in plan.parameters]
-        self._flat = torch.zeros(num_agents, sum(self._sizes), device=device)
+        self._shapes = [(self.rows, *parameter.shape) for parameter in plan.parameters]
+        self._flat = torch.zeros(num_agents, plan.members * plan.size, device=device)
         self.weights = [view.detach().requires_grad_() for view in self._views(self._flat)]
         self.on_cpu = device.type == "cpu"
         self._numbers = self._flat.numpy() if self.on_cpu else None
         self._numpy_weights = [weight.detach().numpy() for weight in self.weights] if self.on_cpu else None
 
     def _views(self, flat: Tensor) -> list[Tensor]:
-        pieces = flat.split(self._sizes, 1)
+        pieces = flat.view(self.rows, -1).split(self._sizes, 1)
         return [piece.view(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
 
     def write(self, row: int, weights: Array) -> None:
         """See `base.StackedNetwork`."""
         self._flat[row].copy_(torch.from_numpy(weights))
 
-    def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
+    def __call__(self, *inputs: Any, row: int | None = None) -> list[Tensor]:
         """See `base.Network`."""
         if torch.compiler.is_compiling():
-            return self.at(self._flat, obs)
-        weights = self.weights if row is None else [weight[row : row + 1] for weight in self.weights]
-        return self.plan.forward(ops, weights, obs)
+            return self.at(self._flat, *inputs)
+        return self.plan.forward(ops, self.weights if row is None else self.members_of(self.weights, row), *inputs)
 
-    def at(self, flat: Tensor, obs: Any) -> list[Tensor]:
-        """Return the output of each head, as a function of the weights `flat` [K, N] and the observations."""
-        return self.plan.forward(ops, self._views(flat), obs)
+    def at(self, flat: Tensor, *inputs: Any) -> list[Tensor]:
+        """Return the output of each head, as a function of the weights `flat` [K, N] and the inputs."""
+        return self.plan.forward(ops, self._views(flat), *inputs)
 
     def numbers(self) -> Array:
         """See `base.StackedNetwork`: on the same memory; on a GPU a copy."""
@@ -111,14 +112,16 @@ class ModuleNetwork(Network):
     The module is in evaluation mode while no gradients are recorded (acting, targets), else in training mode.
     """
 
-    def __init__(self, module: nn.Module, heads: Sequence[Head], device: torch.device) -> None:
+    rows = 1
+
+    def __init__(self, module: nn.Module, definition: NetworkDefinition, device: torch.device) -> None:
         """Wrap the module: its parameters become views of the buffer."""
         if any(is_lazy(parameter) for parameter in module.parameters()):
             raise AgentError(
                 f"module {type(module).__name__} has parameters without a shape yet (nn.LazyLinear and the like). "
                 "Call it once on a batch of observations beforehand, or use layers that name the width of their input"
             )
-        self.module, self.heads, self.device = module.to(device), tuple(heads), device
+        self.module, self.definition, self.device = module.to(device), definition, device
         self.weights = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not self.weights:
             raise AgentError(f"module {type(module).__name__} has no parameters that learn: there is nothing to train")
@@ -128,31 +131,33 @@ class ModuleNetwork(Network):
             parameter.data = self._flat[0, start : start + parameter.numel()].view(parameter.shape)
             start += parameter.numel()
 
-    def __call__(self, obs: Any, row: int | None = None) -> list[Tensor]:
+    def __call__(self, *inputs: Any, row: int | None = None) -> list[Tensor]:
         """Return the module's output, split by the heads' widths, with the leading axis K = 1 restored."""
         if self.module.training != torch.is_grad_enabled():
             self.module.train(torch.is_grad_enabled())
-        rows = map_tree(lambda tensor: tensor[0], obs)
-        out = self.module(rows)
-        widths = [head.width + head.free for head in self.heads]
-        batch = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
-        if not isinstance(out, Tensor) or out.shape != (batch, sum(widths)):
+        rows = [map_tree(lambda tensor: tensor[0], given) for given in inputs]
+        out = self.module(*rows)
+        widths, members = self.definition.widths, self.definition.members
+        batch, width = len(arrays_of(rows[0])[0]), members * sum(widths)
+        if not isinstance(out, Tensor) or out.shape != (batch, width):
             came = f"an output of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
             raise AgentError(
                 f"module {type(self.module).__name__} returned {came} for {batch} rows, expected a tensor of shape "
-                f"({batch}, {sum(widths)})"
+                f"({batch}, {width})"
             )
+        if members > 1:
+            out = out.view(batch, members, -1).transpose(0, 1)
         return list(out.unsqueeze(0).split(widths, -1))
 
     def structure(self) -> str:
         """See `base.Network`."""
         return structure_of(self.module)
 
-    def try_out(self, layout: Layout) -> None:
-        """Run the module once on observations of zeros; raises AgentError if it fails or its output does not fit."""
+    def try_out(self) -> None:
+        """Run the module once on inputs of zeros; raises AgentError if it fails or its output does not fit."""
         errors = RuntimeError, TypeError, ValueError, LookupError, AttributeError
-        with trial(f"module {type(self.module).__name__}", layout, errors), torch.no_grad():
-            self(layout.empty((1, 2), self._zeros))
+        with trial(f"module {type(self.module).__name__}", self.definition, errors), torch.no_grad():
+            self(*self.definition.empty((1, 2), self._zeros))
 
     def _zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return torch.from_numpy(np.zeros(shape, dtype)).to(self.device)
@@ -177,4 +182,4 @@ class ModuleNetwork(Network):
 
     def copy(self) -> ModuleNetwork:
         """Return an independent copy of the module."""
-        return ModuleNetwork(copy.deepcopy(self.module), self.heads, self.device)
+        return ModuleNetwork(copy.deepcopy(self.module), self.definition, self.device)

@@ -130,6 +130,21 @@ def append_constants(x: Tensor, constants: Tensor) -> Tensor:
     return torch.cat([x, constants.unsqueeze(1).expand(-1, x.shape[1], -1)], -1)
 
 
+def repeat_agents(x: Tensor, members: int) -> Tensor:
+    """Repeat the rows of every agent for the members of an ensemble: [K, ...] -> [K * members, ...]."""
+    return x.repeat_interleave(members, 0)
+
+
+def unfold_agents(x: Tensor, members: int) -> Tensor:
+    """Separate the members of an ensemble: [K * members, B, N] -> [K, members, B, N]."""
+    return x.unflatten(0, (-1, members))
+
+
+def constants(x: Tensor) -> Tensor:
+    """Return constants [K, F] as one row, [K, 1, F]."""
+    return x.unsqueeze(1)
+
+
 def scaled_image(x: Tensor) -> Tensor:
     """Convert uint8 pixels to float32 in [0, 1]."""
     return x.to(torch.float32) / 255.0

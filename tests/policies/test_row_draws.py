@@ -1,0 +1,36 @@
+"""Random numbers for the rows of a batch: every agent draws for its own rows only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from marltrain.policies.row_draws import drawn_rows
+
+
+def draw(rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Any]:
+    normal = np.stack([rng.standard_normal((rows, 2)) for rng in rngs])
+    return {"noise": normal, "tree": {"index": np.stack([rng.integers(9, size=rows) for rng in rngs])}}
+
+
+def generators(*seeds: int) -> list[np.random.Generator]:
+    return [np.random.default_rng(seed) for seed in seeds]
+
+
+def test_rows_of_an_agent_do_not_depend_on_the_others():
+    counts = np.array([3, 0, 5])
+    rngs = generators(0, 1, 2)
+    made = drawn_rows(draw, rngs, counts, 5)
+    for k, count in enumerate(counts):
+        alone: Any = draw(generators(k), int(count))
+        assert np.array_equal(made["noise"][k, :count], alone["noise"][0])
+        assert not made["noise"][k, count:].any()
+    assert np.array_equal(made["tree"]["index"][2], draw(generators(2), 5)["tree"]["index"][0])
+    assert rngs[1].random() == np.random.default_rng(1).random()  # an agent without rows drew nothing
+
+
+def test_full_rows_are_drawn_in_one_call():
+    made = drawn_rows(draw, generators(0, 1), np.array([4, 4]), 4)
+    assert np.array_equal(made["noise"], draw(generators(0, 1), 4)["noise"])
