@@ -11,12 +11,14 @@ EXTRAS  := dev,docs,tensorflow
 
 CORE    := $(VENV)/.installed-core
 ALL     := $(VENV)/.installed-all
+LEARN   := $(VENV)/.installed-learn
+MUJOCO  := $(VENV)/.installed-mujoco
 
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format pytest docs check-long bench peers learn crash-test config-test fault-test corruption-test forgery-test long-run clean
+.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test config-test fault-test corruption-test forgery-test long-run clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -33,6 +35,14 @@ $(CORE): pyproject.toml constraints.txt | $(BIN)/python
 $(ALL): pyproject.toml constraints.txt Makefile | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $(CORE) $@
+
+$(LEARN): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[learn]'
+	@touch $(CORE) $@
+
+$(MUJOCO): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[learn,mujoco]'
+	@touch $(CORE) $(LEARN) $@
 
 install: $(ALL) ## install marltrain and the packages that its tests need
 
@@ -73,8 +83,17 @@ bench: $(ALL) ## measure speed, compared with other variants and other libraries
 peers: ## install the other libraries for make bench, each in a separate environment
 	$(PYTHON) benchmarks/peers/install.py
 
-learn: $(CORE) ## measure learning with the tuned settings, over seeds
-	$(THREADS) $(BIN)/python benchmarks/learn.py
+learn: $(LEARN) ## train what is missing of the learning table (days); continues after an interrupt
+	$(THREADS) $(BIN)/python -m benchmarks.learn
+
+learn-mujoco: $(MUJOCO) ## the same for the tasks of MuJoCo
+	$(THREADS) $(BIN)/python -m benchmarks.learn --group learn-mujoco
+
+learn-table: $(LEARN) ## write the learning table and its pictures from the committed results
+	$(THREADS) $(BIN)/python -m benchmarks.learn table
+
+claims: $(CORE) ## measure what the results page claims about learning, beside the learning table
+	$(THREADS) $(BIN)/python benchmarks/claims.py
 
 crash-test: $(ALL) ## kill -9 a hundred runs at random moments, resume them, compare the results
 	$(THREADS) $(BIN)/python -m tests.whole.crashing 100

@@ -70,8 +70,9 @@ def run_commands(block: Block) -> None:
             continue
         if words[0] == "make":
             assert words[1] in targets, line
-        elif words[0] == "python" and words[1] != "-m":
-            assert (ROOT / words[1]).exists(), line
+        elif words[0] == "python":
+            module = ROOT.joinpath(*words[2].split(".")) if words[1] == "-m" else ROOT / words[1]
+            assert module.exists() or module.with_suffix(".py").exists(), line
         else:
             assert words[0] == "marltrain", f"{line}: not a command that a page should hold"
             try:
@@ -123,6 +124,7 @@ def test_page_runs(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         ("<!-- test: 100 => 1 -->\n```python\nx = 200\n```\n", AssertionError),
         ("```bash\nmarltrain train nowhere --algo ppo\n```\n", AssertionError),
         ("```bash\nmake nothing\n```\n", AssertionError),
+        ("```bash\npython -m benchmarks.nothing\n```\n", AssertionError),
         ("```bash\nrm -rf x\n```\n", AssertionError),
     ],
 )

@@ -1,6 +1,6 @@
-"""Learning results with seeds and confidence intervals (`make learn`), with the settings of `marltrain.tuned`.
+"""Claims about learning, with seeds and confidence intervals (`make claims`), with the settings of `marltrain.tuned`.
 
-    python benchmarks/learn.py [tictactoe] [cartpole-ppo] [cartpole-dqn] [apples] [--backend tensorflow] [--write]
+    python benchmarks/claims.py [tictactoe] [cartpole-ppo] [cartpole-dqn] [apples] [--backend tensorflow] [--write]
 
 --write writes the results to docs/results.md and replaces those of the same task and backend.
 """
@@ -25,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np
 
 import marltrain as mt
+from benchmarks import results_page
 
 Rows = list[dict[str, Any]]
 
@@ -90,7 +91,8 @@ def cartpole(algo: str, wanted: int, place: Place) -> Result:
                      "seconds": round(time.perf_counter() - start, 1)})  # fmt: skip
         print(rows[-1], flush=True)
     solved = sum(row["test of 100 episodes"] >= 475 for row in rows)
-    return (f"CartPole, {algo.upper()}: {solved} of 10 seeds reach 475 within 100,000 env steps "
+    steps = mt.tuned(algo, "gymnasium/CartPole-v1")["trainer"]["steps_per_train"]
+    return (f"CartPole, {algo.upper()}: {solved} of 10 seeds reach 475 within {steps:,} env steps "
             f"(wanted: at least {wanted})"), rows  # fmt: skip
 
 
@@ -124,26 +126,15 @@ TASKS: dict[str, Callable[[Place], Result]] = {
     "cartpole-dqn": partial(cartpole, "dqn", 8),
     "apples": apples,
 }
-HEAD = """# Results
-
-Written by `python benchmarks/learn.py --write` (`make learn` prints the same), and on TensorFlow with
-`--backend tensorflow`. Settings: `marltrain.tuned`, and `examples/apples.py` for the game of images. One thread."""
 
 
-def section(name: str, task: Callable[[Place], Result], result: Result) -> str:
-    """Return a task's results as a section of the page."""
+def section(task: Callable[[Place], Result], result: Result) -> str:
+    """Return a task's results as the text of a section of the page."""
     summary, rows = result
     described = task.func if isinstance(task, partial) else task
-    page = [f"## {name}", "", str(described.__doc__), "", f"**{summary}.**", ""]
+    page = [str(described.__doc__), "", f"**{summary}.**", ""]
     page += ["| " + " | ".join(rows[0]) + " |", "|" + "---|" * len(rows[0])]
     return "\n".join([*page, *("| " + " | ".join(str(value) for value in row.values()) + " |" for row in rows)])
-
-
-def write(made: dict[str, str]) -> None:
-    """Write sections to the page; they replace sections of the same name, and all others stay."""
-    page = ROOT / "docs" / "results.md"
-    kept = {part.split("\n", 1)[0]: f"## {part.strip()}" for part in page.read_text().split("\n## ")[1:]}
-    page.write_text("\n\n".join([HEAD, *{**kept, **made}.values()]) + "\n")
 
 
 def main() -> None:
@@ -161,8 +152,7 @@ def main() -> None:
             result = TASKS[name](Place(folder, args.backend))
         print(result[0], flush=True)
         if args.write:
-            title = f"{name}, {args.backend}"
-            write({title: section(title, TASKS[name], result)})
+            results_page.put({f"{name}, {args.backend}": section(TASKS[name], result)})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,130 @@
+"""The command line of the learning table; see the package's docstring."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+
+import benchmarks.learn
+from benchmarks import results_page
+from benchmarks.learn import pictures
+from benchmarks.learn.results import ROOT, missing_of, path_of, read
+from benchmarks.learn.rows import ROWS, TUNING_SEEDS, Row, row_of
+from benchmarks.learn.table import table
+from benchmarks.learn.training import Interrupted, train, try_settings
+from marltrain.cli.options import key_values
+from marltrain.errors import ConfigError, MarlTrainError
+
+SECTION = "Learning table"
+IMAGES = ROOT / "docs" / "images" / "learn"
+INTERRUPTED = 130
+HEAD = f"""\
+The agents that a run saved at its end play 100 episodes greedily, on seeds that training never used. A seed's score is
+the mean return of a player. The table shows the interquartile mean (IQM) of the seeds' scores and its 95 % bootstrap
+interval, by `rliable`. Settings were chosen on seeds from {TUNING_SEEDS} on.
+
+A row is held if its IQM is at least the figure minus 5 % of (figure - random play). The figures are those that RL
+Baselines3 Zoo reports for one tuned model of each row, which is a single run (Hopper: v3). The figures of
+`examples/apples.py` are goals of this project, without the 5 %. Rows without a figure are shown for their curves."""
+
+
+def run_missing(group: str) -> int:
+    """Train every missing row and seed of a group, the cheapest first; return the exit code."""
+    failed = []
+    for row, seed in missing_of(row for row in ROWS if row.task.group == group):
+        try:
+            run_one(row, seed)
+        except Interrupted as interrupted:
+            print(interrupted, flush=True)
+            return INTERRUPTED
+        except Exception:  # days of other rows must not be lost
+            traceback.print_exc()
+            failed.append(f"{row.name} seed {seed}")
+    for row in ROWS:
+        if row.task.group == group and row.missing:
+            print(f"{row.name}: not run: {row.missing}")
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def run_one(row: Row, seed: int) -> None:
+    """Train one row and seed, unless its result exists; print the score."""
+    if not path_of(row, seed).exists():
+        train(row, seed)
+    result = read(row, seed)
+    print(f"{row.name}, seed {seed}: {result.score:.2f} in {result.seconds:,.0f} s", flush=True)
+
+
+def run_trial(row: Row, seed: int, settings: Sequence[str], trainer: Sequence[str]) -> None:
+    """Train with changed settings and print the curve and the score; nothing is written."""
+    more = {"agents": key_values("--set", settings), "trainer": key_values("--trainer", trainer)}
+    content = try_settings(row, seed, more)
+    scores = [sum(returns) / len(returns) for returns in content["returns"].values()]
+    print(f"{row.name}, seed {seed}, {more}: {sum(scores) / len(scores):.2f} in {content['seconds']:,.0f} s; "
+          f"tests {' '.join(f'{metric:.4g}' for _, metric in content['curve'])}", flush=True)  # fmt: skip
+
+
+def show_missing() -> None:
+    """Print every row with its env steps, its minutes a seed and its missing seeds."""
+    for row in ROWS:
+        seeds = [seed for seed in row.seeds if not path_of(row, seed).exists()]
+        state = row.missing or (f"missing seeds {', '.join(map(str, seeds))}" if seeds else "complete")
+        print(f"{row.name:<30}{row.steps:>10,} env steps {row.minutes:>6g} min  {state}")
+
+
+def write_page() -> None:
+    """Write the table into docs/results.md, and its pictures."""
+    shown = []
+    for task in pictures.pictured():
+        pictures.draw(task, IMAGES / f"{task.name}.png")
+        shown.append(f"### {task.title}\n\n![Learning curves on {task.title}](images/learn/{task.name}.png)")
+    results_page.put({SECTION: "\n\n".join([HEAD, table(), *shown])}, first=True)
+
+
+def main() -> int:
+    """Run the command of the arguments; return the exit code."""
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.learn", description=benchmarks.learn.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("what", nargs="?", help="a row, table or list; without it, all that is missing")
+    parser.add_argument("--seed", type=int, help=f"seed of the row; from {TUNING_SEEDS} on, nothing is written")
+    parser.add_argument("--group", choices=sorted({row.task.group for row in ROWS}), default="learn")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="other settings of the agents")
+    parser.add_argument("--trainer", nargs="+", default=[], metavar="KEY=VALUE", help="other settings of the trainer")
+    args = parser.parse_args()
+    try:
+        if args.what is None:
+            return run_missing(args.group)
+        if args.what in ("table", "list"):
+            (write_page if args.what == "table" else show_missing)()
+            return 0
+        row = row_of(args.what)
+        if args.seed is None or (args.seed not in row.seeds and args.seed < TUNING_SEEDS):
+            raise ConfigError(f"--seed must be one of {', '.join(map(str, row.seeds))}, or {TUNING_SEEDS} and above")
+        if args.seed >= TUNING_SEEDS:
+            run_trial(row, args.seed, args.set, args.trainer)
+        elif args.set or args.trainer:
+            raise ConfigError(f"settings are chosen on seeds from {TUNING_SEEDS} on: give --seed {TUNING_SEEDS}")
+        elif row.missing:
+            raise ConfigError(f"{row.name} cannot be trained: {row.missing}")
+        else:
+            run_one(row, args.seed)
+    except Interrupted as interrupted:
+        print(interrupted, flush=True)
+        return INTERRUPTED
+    except MarlTrainError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

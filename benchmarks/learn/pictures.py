@@ -1,0 +1,68 @@
+"""The pictures: learning curves of a task's rows, with random play and the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.learn.results import RESULTS, Result, read_all
+from benchmarks.learn.rows import RANDOM, ROWS, TASKS, Row, Task
+from benchmarks.learn.table import estimate, scores_of
+from marltrain.files import replacing
+from marltrain.layout import Array
+from marltrain.trainer.reporting.plots import COLORS, GRID, INK
+
+RESAMPLES = 500
+ALGORITHMS = tuple(dict.fromkeys(row.algo for row in ROWS if row.algo != RANDOM))
+
+
+def pictured(folder: Path = RESULTS) -> list[Task]:
+    """Return the tasks of which some row has been trained."""
+    return [task for task in TASKS if any(read_all(row, folder) for row in _rows(task))]
+
+
+def draw(task: Task, path: Path, folder: Path = RESULTS) -> None:
+    """Draw the curves of a task into a file: interquartile mean of the seeds and its 95 % bootstrap interval."""
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    ax = figure.subplots()
+    for row in _rows(task):
+        if found := read_all(row, folder):
+            _curve(ax, row, found)
+    chance = [read_all(row, folder) for row in ROWS if row.task is task and row.algo == RANDOM]
+    for found in filter(None, chance):
+        ax.axhline(scores_of(found)[0], color=INK, linestyle=":", linewidth=1, label="random play")
+    ax.set_title(task.title, loc="left", color=INK, fontsize=11)
+    ax.set_xlabel("env steps", color=INK)
+    ax.set_ylabel("return of a player, greedy", color=INK)
+    ax.grid(color=GRID)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize=8)
+    with replacing(path) as beside:
+        figure.savefig(beside, dpi=110, metadata={"Software": None})
+
+
+def _rows(task: Task) -> list[Row]:
+    return [row for row in ROWS if row.task is task and row.algo != RANDOM]
+
+
+def _curve(ax: Axes, row: Row, found: Sequence[Result]) -> None:
+    color = COLORS[ALGORITHMS.index(row.algo) % len(COLORS)]
+    steps, scores = aligned(found)
+    iqm, low, high = estimate(scores, RESAMPLES)
+    ax.plot(steps, iqm, color=color, label=f"{row.algo}, {len(found)} seeds")
+    ax.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
+    if row.figure is not None:
+        ax.axhline(row.figure, color=color, linestyle="--", linewidth=1)
+
+
+def aligned(found: Sequence[Result]) -> tuple[Array, Array]:
+    """Return (env steps [points], returns [seeds, points]) of curves whose tests may lie some env steps apart.
+
+    Every curve is interpolated at the tests of the first one.
+    """
+    steps = found[0].curve[:, 0]
+    return steps, np.array([np.interp(steps, *result.curve.T) for result in found])

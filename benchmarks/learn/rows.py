@@ -1,0 +1,176 @@
+"""The rows of the learning table: tasks, algorithms, env steps and published figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import marltrain as mt
+from examples.apples import SETTINGS as APPLES_SETTINGS, Apples
+from marltrain.errors import ConfigError, did_you_mean
+from marltrain.policies.algorithms.registry import ALGORITHMS
+
+Settings = Mapping[str, Mapping[str, Any]]
+"""{"trainer": keyword arguments of DecentralizedTrainer, "agents": those of make_agents}."""
+
+TUNING_SEEDS = 100
+"""Settings are chosen on seeds from here on; the table shows smaller ones."""
+SEEDS, SEEDS_OF_AN_HOUR = 5, 3
+"""Number of seeds, and of seeds that take over an hour each."""
+RANDOM = "random"
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """An environment of the table.
+
+    env, env_args: as for `DecentralizedTrainer`.  group: the make target that trains its rows.
+    """
+
+    name: str
+    title: str
+    env: Any
+    env_args: Mapping[str, Any] = field(default_factory=dict)
+    group: str = "learn"
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One algorithm on one task.
+
+    steps: env steps of training.  figure: mean return to compare with, None for a row without one.
+    minutes: estimate for one seed on one core.
+    tolerance: share of (figure - random play) by which a held row may fall short of the figure.
+    compiled: train with `jit_compile=True`; only for networks that marltrain compiles itself.
+    own: settings of the row; None: `marltrain.tuned`.
+    most_seeds: number of seeds, where it is not that of the table.
+    """
+
+    task: Task
+    algo: str
+    steps: int
+    figure: float | None = None
+    minutes: float = 1.0
+    tolerance: float = 0.05
+    compiled: bool = False
+    own: Settings | None = None
+    most_seeds: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the row on the command line and of its folder of results."""
+        return f"{self.task.name}-{self.algo}"
+
+    @property
+    def seeds(self) -> range:
+        """The seeds that the table shows."""
+        return range(self.most_seeds or (SEEDS if self.minutes <= 60 else SEEDS_OF_AN_HOUR))
+
+    @property
+    def missing(self) -> str:
+        """Why the row cannot be trained yet, or an empty string."""
+        if self.algo != RANDOM and self.algo not in ALGORITHMS:
+            return f"{self.algo} is not available"
+        try:
+            self.settings()
+        except ConfigError:
+            return "no tuned settings"
+        return ""
+
+    def settings(self) -> Settings:
+        """Return the settings of training; raises ConfigError if there are none."""
+        if self.algo == RANDOM:
+            return {"trainer": {}, "agents": {}}
+        return mt.tuned(self.algo, self.task.env) if self.own is None else self.own
+
+
+def _spread(steps: int) -> Settings:
+    """Return the settings of PPO on mpe2's simple_spread, for another number of env steps."""
+    tuned = mt.tuned("ppo", "mpe2/simple_spread_v3")
+    return {
+        "trainer": {**tuned["trainer"], "steps_per_train": steps},
+        "agents": {**tuned["agents"], "learning_rate": mt.linear(1e-3, 1e-4, steps)},
+    }
+
+
+def _apples(algo: str) -> Settings:
+    """Return the settings of examples/apples.py."""
+    return {"trainer": {"num_train_envs": 16}, "agents": APPLES_SETTINGS[algo]}
+
+
+CARTPOLE = Task("cartpole", "CartPole-v1", "gymnasium/CartPole-v1")
+ACROBOT = Task("acrobot", "Acrobot-v1", "gymnasium/Acrobot-v1")
+PENDULUM = Task("pendulum", "Pendulum-v1", "gymnasium/Pendulum-v1")
+CAR = Task("mountaincar", "MountainCar-v0", "gymnasium/MountainCar-v0")
+CAR_CONTINUOUS = Task("mountaincar-continuous", "MountainCarContinuous-v0", "gymnasium/MountainCarContinuous-v0")
+LANDER = Task("lunarlander", "LunarLander-v3", "gymnasium/LunarLander-v3")
+LANDER_CONTINUOUS = Task(
+    "lunarlander-continuous", "LunarLander-v3, continuous", "gymnasium/LunarLander-v3", {"continuous": True}
+)
+CHEETAH = Task("halfcheetah", "HalfCheetah-v5", "gymnasium/HalfCheetah-v5", group="learn-mujoco")
+HOPPER = Task("hopper", "Hopper-v5", "gymnasium/Hopper-v5", group="learn-mujoco")
+SPREAD = Task("spread", "mpe2 simple_spread, discrete actions", "mpe2/simple_spread_v3")
+SPREAD_CONTINUOUS = Task(
+    "spread-continuous", "mpe2 simple_spread, continuous actions", "mpe2/simple_spread_v3",
+    {"continuous_actions": True},
+)  # fmt: skip
+APPLES = Task("apples", "examples/apples.py (images)", Apples)
+
+TASKS = (
+    CARTPOLE, ACROBOT, PENDULUM, CAR, CAR_CONTINUOUS, LANDER, LANDER_CONTINUOUS, SPREAD, SPREAD_CONTINUOUS, APPLES,
+    CHEETAH, HOPPER,
+)  # fmt: skip
+
+_ALGORITHM_ROWS = (
+    Row(CARTPOLE, "ppo", 100_000, 500.0, 0.7, compiled=True),
+    Row(CARTPOLE, "dqn", 50_000, 500.0, 1, compiled=True),
+    Row(CARTPOLE, "a2c", 500_000, 500.0, 4),
+    Row(CARTPOLE, "trpo", 100_000, None, 2),
+    Row(CARTPOLE, "acer", 100_000, None, 4),
+    Row(CARTPOLE, "c51", 50_000, None, 3),
+    Row(ACROBOT, "dqn", 100_000, -76.6, 3, compiled=True),
+    Row(ACROBOT, "ppo", 1_000_000, -73.5, 6, compiled=True),
+    Row(ACROBOT, "a2c", 500_000, -83.4, 5),
+    Row(PENDULUM, "sac", 20_000, -157.0, 3),
+    Row(PENDULUM, "td3", 20_000, -152.0, 3),
+    Row(PENDULUM, "ddpg", 20_000, -152.0, 3),
+    Row(PENDULUM, "ppo", 100_000, -172.0, 2),
+    Row(PENDULUM, "a2c", 1_000_000, -163.0, 10),
+    Row(PENDULUM, "trpo", 100_000, None, 2),
+    Row(CAR, "dqn", 120_000, -101.0, 3, compiled=True),
+    Row(CAR, "ppo", 1_000_000, -110.0, 6, compiled=True),
+    Row(CAR_CONTINUOUS, "sac", 50_000, 94.7, 8),
+    Row(CAR_CONTINUOUS, "ddpg", 300_000, 93.5, 20),
+    Row(LANDER, "dqn", 100_000, 154.0, 5, compiled=True),
+    Row(LANDER, "ppo", 1_000_000, 242.0, 15, compiled=True),
+    Row(LANDER, "a2c", 200_000, 156.0, 5),
+    Row(LANDER_CONTINUOUS, "sac", 500_000, 260.0, 90),
+    Row(LANDER_CONTINUOUS, "td3", 300_000, 207.0, 50),
+    Row(SPREAD, "ppo", 300_000, None, 6, compiled=True, own=_spread(300_000)),
+    Row(SPREAD_CONTINUOUS, "ppo", 300_000, None, 8, own=_spread(300_000)),
+    Row(SPREAD_CONTINUOUS, "sac", 300_000, None, 60),
+    Row(SPREAD_CONTINUOUS, "ddpg", 300_000, None, 60),
+    Row(APPLES, "dqn", 60_000, 3.0, 2, tolerance=0.0, own=_apples("dqn")),
+    Row(APPLES, "ppo", 60_000, 2.0, 2, tolerance=0.0, own=_apples("ppo")),
+    Row(CHEETAH, "sac", 1_000_000, 9535.0, 300, most_seeds=1),
+    Row(CHEETAH, "td3", 1_000_000, 9656.0, 300, most_seeds=1),
+    Row(CHEETAH, "ppo", 1_000_000, 5819.0, 60, most_seeds=1),
+    Row(HOPPER, "td3", 1_000_000, 3606.0, 300, most_seeds=1),
+)
+"""Figures: RL Baselines3 Zoo's table of one tuned model per row (Hopper: v3), and goals of this project for apples."""
+
+ROWS = tuple(
+    row
+    for task in TASKS
+    for row in (Row(task, RANDOM, 0, minutes=0.1, most_seeds=1), *(r for r in _ALGORITHM_ROWS if r.task is task))
+)
+"""Every row, by task, random play first."""
+
+
+def row_of(name: str) -> Row:
+    """Return the row of a name; raises ConfigError for an unknown name."""
+    rows = {row.name: row for row in ROWS}
+    if name not in rows:
+        raise ConfigError(f"there is no row {name!r}.{did_you_mean(name, rows)} There are {', '.join(rows)}")
+    return rows[name]

@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+
+from benchmarks.learn.rows import TASKS, Row, row_of
+from benchmarks.learn.table import estimate, held, needed, number, table
+from tests.benchmarks.learn.files import write_result
+
+
+@pytest.mark.parametrize(
+    ("figure", "random_play", "tolerance", "least"),
+    [(500, 20, 0.05, 476), (-76.6, -500, 0.05, -97.77), (3.0, 0.3, 0.0, 3.0), (None, 20, 0.05, None)],
+)
+def test_held_rule_by_hand(figure, random_play, tolerance, least):
+    row = Row(TASKS[0], "ppo", 1, figure, tolerance=tolerance)
+    assert needed(row, random_play) == (None if least is None else pytest.approx(least))
+    assert held(row, -1000.0, random_play) is (None if least is None else False)
+    if least is not None:
+        assert held(row, least + 1e-9, random_play) is True
+        assert held(row, least - 1e-9, random_play) is False
+
+
+def test_interquartile_mean_by_hand():
+    """Of 5 seeds the best and the worst are left out, of 3 none; every point of a curve has its own."""
+    found = estimate(np.array([[1.0, 0], [2, 0], [3, 0], [10, 0], [100, 5]]), 200)
+    assert np.array_equal(found.iqm, [5.0, 0.0])
+    assert 1 <= found.low[0] < 5 < found.high[0] <= 100
+    assert estimate(np.array([[1.0], [2], [6]]), 200).iqm == 3.0
+
+
+def test_interval_is_the_same_again_and_leaves_the_global_generator_alone():
+    scores = np.arange(5.0)[:, None] ** 2
+    np.random.seed(5)
+    before = np.random.get_state()[1].copy()  # type: ignore[index]
+    first, second = estimate(scores, 100), estimate(scores, 100)
+    assert (first.low, first.high) == (second.low, second.high)
+    assert np.array_equal(before, np.random.get_state()[1])  # type: ignore[index]
+
+
+def test_one_seed_has_no_interval():
+    found = estimate(np.array([[7.0]]), 100)
+    assert found.iqm == 7.0
+    assert np.isnan(found.low).all()
+
+
+def test_table_from_given_files(tmp_path):
+    write_result(tmp_path, row_of("cartpole-random"), 0, 20.0)
+    for seed, score in enumerate([100.0, 476, 477, 478, 500]):
+        write_result(tmp_path, row_of("cartpole-ppo"), seed, score)
+    for seed, score in enumerate([100.0, 200, 475, 475, 500]):
+        write_result(tmp_path, row_of("cartpole-dqn"), seed, score)
+    write_result(tmp_path, row_of("acrobot-dqn"), 2, -90.0)
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table(tmp_path).splitlines()]
+    assert {len(line) for line in lines} == {9}
+    rows = {(line[0], line[1]): line[2:] for line in lines[2:]}
+    steps, seeds, iqm, _, chance, figure, verdict = rows["CartPole-v1", "ppo"]
+    assert (steps, seeds, iqm, chance, figure, verdict) == ("100,000", "5 of 5", "477.0", "20.0", "500.0", "yes")
+    assert rows["CartPole-v1", "dqn"][2] == "383.3"  # (200 + 475 + 475) / 3
+    assert rows["CartPole-v1", "dqn"][-1] == "**no**"
+    assert rows["Acrobot-v1", "dqn"] == ["100,000", "1 of 5", "-90.0", "", "", "-76.6", ""]
+    assert rows["Acrobot-v1", "ppo"][2] == "not run"
+
+
+def test_numbers_have_three_digits_or_all():
+    assert [number(x) for x in (9534.6, -76.62, 2.984, -0.5, 154.0)] == ["9,535", "-76.6", "2.98", "-0.50", "154.0"]
