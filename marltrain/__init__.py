@@ -58,6 +58,7 @@ _HOME = {
     "Replay": "marltrain.policies.memory.config",
     "Rollout": "marltrain.policies.batch",
     "Rollouts": "marltrain.policies.memory.config",
+    "RewardModel": "marltrain.policies.algorithms.reward_model",
     "RunningStatistics": "marltrain.policies.normalisation",
     "SaveError": "marltrain.errors",
     "Schedule": "marltrain.policies.schedules",
@@ -141,6 +142,7 @@ if TYPE_CHECKING:
         Settings as Settings,
         weighted_mean as weighted_mean,
     )
+    from marltrain.policies.algorithms.reward_model import RewardModel as RewardModel
     from marltrain.policies.batch import (
         Acted as Acted,
         AgentState as AgentState,

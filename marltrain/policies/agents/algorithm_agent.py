@@ -16,6 +16,7 @@ from marltrain.layout import Array, Obs, Space, map_tree
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.spaces import described_spaces, spaces_from
 from marltrain.policies.algorithms.base import Algorithm
+from marltrain.policies.algorithms.reward_model import UnknownReward, with_reward_model
 from marltrain.policies.backends import make_backend
 from marltrain.policies.backends.frameworks import makes_models
 from marltrain.policies.batch import Acted, AgentState
@@ -26,6 +27,9 @@ from marltrain.policies.schedules import Schedule
 from marltrain.random import chosen_seed
 from marltrain.spaces import check_actions, describe_space
 from marltrain.spec import PlayerSpec
+
+REWARD_MODEL = "reward_model"
+"""Name of the setting that replaces the environment's rewards."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +95,9 @@ class LearningAgent(Agent):
                 )
             if makes_models(model) and not isinstance(model, NetworkSpec):
                 check_function(f"{name}: {network}", model)
-        self.algorithm = self.algorithm_class(self.settings, layout, action_space)
+        rewarded = getattr(self.settings, REWARD_MODEL, None) is not None
+        algorithm_class = with_reward_model(self.algorithm_class) if rewarded else self.algorithm_class
+        self.algorithm = algorithm_class(self.settings, layout, action_space)
         self.attach(AlgorithmLearner(self.algorithm, self.backend, [self.seed], draw=True), 0)
 
     def attach(self, learner: AlgorithmLearner, row: int) -> None:
@@ -130,7 +136,7 @@ class LearningAgent(Agent):
         place = [backend.name, str(backend.device), backend.jit_compile, repr(backend.strategy)]
         layout, action_space = self._seated()
         sides = [describe_space(layout.space), describe_space(action_space), layout.stack]
-        own = [] if self.stackable else [id(self)]
+        own = [id(getattr(self.settings, REWARD_MODEL, None)), *([] if self.stackable else [id(self)])]
         return json.dumps([type(self).__name__, *place, structure, *sides, *own], sort_keys=True, default=repr)
 
     def sit(self, player: PlayerSpec, seed: int) -> None:
@@ -237,13 +243,15 @@ def _restored(setting: str, value: Any, supply: Mapping[str, Any]) -> Any:
         return spec_from(value["network"])
     name, networks = value.get("model"), value.get("networks", ())
     keys = [key for key in (*networks, setting, name) if key in supply]
+    if setting == REWARD_MODEL and not keys:
+        return UnknownReward(str(name))
     if not isinstance(name, str) or not keys:
         raise SaveError(
             f"the saved agent uses a model of your own, {name!r}: give it with supply={{{name!r}: the model or a "
             "function that makes it}"
         )
     given = supply[keys[0]]
-    return _under(name, given) if makes_models(given) else given
+    return _under(name, given) if makes_models(given) and setting != REWARD_MODEL else given
 
 
 def _under(name: str, make: Callable[[], Any]) -> Callable[[], Any]:

@@ -153,6 +153,9 @@ class Settings:
     update_freq: int | None = setting(None, doc="env steps between updates", low=1, high=MOST_STEPS)
     network: Any = setting(None, doc="NetworkSpec or custom model (it is copied); None: MLP, or CNN for images")
     optimizer: str = setting("adam", doc="optimizer", choices=tuple(OPTIMIZERS))
+    reward_model: Any = setting(
+        None, doc="function (observation, action, reward) -> rewards or RewardModel; None: the environment's rewards"
+    )
     normalize_observations: bool = setting(
         False, doc="subtract the running mean of the observations' vector and divide by its standard deviation"
     )

@@ -1,0 +1,149 @@
+"""Rewards that an agent learns from in place of the environment's: a function, or a model that is trained as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from marltrain.config import check_function
+from marltrain.errors import AgentError, ConfigError
+from marltrain.layout import Array, map_tree
+from marltrain.policies.agents.spaces import in_units
+from marltrain.policies.algorithms.base import NORMALIZE, Algorithm, CompiledForm, Networks, Phase, WholeBatch
+from marltrain.policies.batch import Batch
+from marltrain.policies.networks import NetworkDefinition
+
+RewardFunction = Callable[[Any, Array, Array], Array]
+
+
+class RewardModel:
+    """Rewards of an agent's transitions, computed once for every update; the setting `reward_model` of an agent.
+
+    A subclass defines `rewards`. If it is trained, it also names its networks and phases, which run before those of
+    the agent's algorithm, with the same rows.
+    """
+
+    def networks(self, algorithm: Algorithm) -> dict[str, NetworkDefinition]:
+        """Return the trained networks by name; the algorithm has the layout and the action space."""
+        return {}
+
+    def phases(self, algorithm: Algorithm) -> tuple[Phase, ...]:
+        """Return the phases that train the networks."""
+        return ()
+
+    def rewards(self, algorithm: Algorithm, ops: Any, nets: Networks, tensors: WholeBatch) -> Array:
+        """Return the rewards of all rows, [K, B] float32, without gradients.
+
+        tensors: the batch; `tensors.batch` has its arrays, with the environment's rewards.
+        """
+        raise TypeError(f"{type(self).__name__} must define rewards")
+
+
+class FunctionReward(RewardModel):
+    """A function of B transitions: (observation, action, reward) -> [B].
+
+    observation, action: in the environment's format, with a leading axis B.  reward: [B], the environment's.
+    """
+
+    def __init__(self, function: RewardFunction) -> None:
+        """Raise ConfigError unless the function takes three positional arguments."""
+        check_function("reward_model", function, "observation", "action", "reward")
+        self.function = function
+
+    def rewards(self, algorithm: Algorithm, ops: Any, nets: Networks, tensors: WholeBatch) -> Array:
+        """See `RewardModel`; raises AgentError if the function returns another shape."""
+        batch = tensors.batch
+        made = np.zeros_like(batch.reward)
+        for k, valid in enumerate(batch.weight > 0):
+            if not valid.any():
+                continue
+            observation = algorithm.layout.decode(map_tree(itemgetter((k, valid)), batch.obs))
+            action = in_units(algorithm.action_space, batch.action[k][valid])
+            given = np.asarray(self.function(observation, action, batch.reward[k][valid]))
+            if given.shape != (valid.sum(),):
+                raise AgentError(
+                    f"reward_model must return one reward for each of the {valid.sum()} transitions, an array of shape "
+                    f"({valid.sum()},); it returned shape {given.shape}"
+                )
+            made[k][valid] = given
+        return made
+
+
+class UnknownReward(RewardModel):
+    """Stands for the reward model of a loaded agent, which is not saved: the agent acts, and cannot learn."""
+
+    def __init__(self, name: str) -> None:
+        """Store the name of the function or class."""
+        self.name = name
+
+    def rewards(self, algorithm: Algorithm, ops: Any, nets: Networks, tensors: WholeBatch) -> Array:
+        """Raise AgentError."""
+        raise AgentError(
+            f"the agent learned from the reward model {self.name!r}, which is not saved with it: to train it further, "
+            f"load it with supply={{{self.name!r}: the function or RewardModel}}"
+        )
+
+
+class Rewarded(Algorithm):
+    """Mix-in: an algorithm that learns from the rewards of `reward_model`; it stands before the algorithm's class."""
+
+    def __init__(self, *arguments: Any) -> None:
+        """Raise ConfigError for settings that need the environment's own rewards or observations."""
+        super().__init__(*arguments)
+        if self.needs().n_step > 1:
+            raise ConfigError(
+                f"{self.name}: reward_model gives a reward for each transition, so that n_step must be 1, got "
+                f"n_step={self.needs().n_step}"
+            )
+        if getattr(self.settings, NORMALIZE, False):
+            raise ConfigError(
+                f"{self.name}: reward_model gets the environment's observations, which {NORMALIZE}=True changes: leave "
+                "one of them out"
+            )
+
+    @property
+    def reward_model(self) -> RewardModel:
+        """The reward model: by default, the setting of this name."""
+        given = self.settings.reward_model
+        return given if isinstance(given, RewardModel) else FunctionReward(given)
+
+    def networks(self) -> dict[str, NetworkDefinition]:
+        """Return the networks of the algorithm and of the reward model."""
+        return {**super().networks(), **self.reward_model.networks(self)}
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases of the reward model, then those of the algorithm."""
+        return (*self.reward_model.phases(self), *super().phases)
+
+    def acting_form(self) -> CompiledForm | None:
+        """Return the algorithm's compiled form for acting only."""
+        form = super().compiled_form()
+        return None if form is None else replace(form, loss=None)
+
+    def prepare(
+        self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
+    ) -> WholeBatch:
+        """Replace the rewards; raises AgentError for rewards of a wrong shape."""
+        rewards = np.asarray(self.reward_model.rewards(self, ops, nets, tensors), np.float32)
+        if rewards.shape != batch.reward.shape:
+            raise AgentError(
+                f"reward_model {type(self.reward_model).__name__} must return rewards of shape {batch.reward.shape}, "
+                f"it returned {rewards.shape}"
+            )
+        rewards = np.where(batch.weight > 0, rewards, np.float32(0))
+        batch = tensors.batch = replace(batch, reward=rewards)
+        tensors.reward = tensors.to_tensor(rewards)
+        rows = np.maximum(batch.weight.sum(1), 1e-8)
+        tensors.metrics["model_reward"] = (rewards * batch.weight).sum(1).astype(np.float64) / rows
+        return super().prepare(ops, nets, batch, tensors, hyper)
+
+
+def with_reward_model(algorithm_class: type[Algorithm]) -> type[Algorithm]:
+    """Return the subclass of an algorithm that learns from the rewards of its setting `reward_model`."""
+    forms = {"compiled_form": Rewarded.acting_form} if "compiled_form" in vars(algorithm_class) else {}
+    return type(f"{algorithm_class.__name__}WithRewardModel", (Rewarded, algorithm_class), forms)
