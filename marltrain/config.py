@@ -34,13 +34,17 @@ def setting(
     high: float | None = None,
     above: float | None = None,
     choices: tuple[str, ...] | None = None,
+    only: tuple[str, str] | None = None,
 ) -> Any:
     """Declare a field: its default, one line of documentation and the allowed values.
 
     per_row: whether the number may differ between agents of one learner (a learning rate may, a batch size may not).
     low, high: inclusive bounds.  above: exclusive lower bound.  choices: the allowed strings.
+    only: another setting and the value of it with which this setting has an effect; with other values of it, this
+        setting must keep its default.
     """
-    metadata = {"doc": doc, "per_row": per_row, "low": low, "high": high, "above": above, "choices": choices}
+    metadata = {"doc": doc, "per_row": per_row, "low": low, "high": high, "above": above, "choices": choices,
+                "only": only}  # fmt: skip
     return field(default=default, metadata=metadata)
 
 
@@ -62,6 +66,8 @@ def validate(settings: Any, where: str) -> None:
     """
     for f in fields(settings):
         object.__setattr__(settings, f.name, check(f, getattr(settings, f.name), type(settings), where))
+    for f in fields(settings):
+        check_has_effect(f, getattr(settings, f.name), settings, where)
 
 
 def check(f: Field[Any], value: Any, cls: type, where: str) -> Any:
@@ -82,6 +88,18 @@ def check(f: Field[Any], value: Any, cls: type, where: str) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         _check_bounds(f, value, where)
     return value
+
+
+def check_has_effect(f: Field[Any], value: Any, settings: Any, where: str) -> None:
+    """Raise ConfigError if another of the settings takes all effect from `value`; see `only` of `setting`."""
+    if not f.metadata.get("only") or value == f.default:
+        return
+    other, needed = f.metadata["only"]
+    if (now := getattr(settings, other)) != needed:
+        raise ConfigError(
+            f"{where}: {f.name}={shown(value)} has no effect with {other}={now!r}; it needs {other}={needed!r}. Leave "
+            f"{f.name} at {f.default!r}"
+        )
 
 
 def python_number(value: Any) -> Any:

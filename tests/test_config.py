@@ -73,6 +73,20 @@ def test_what_does_not(values, words):
     assert words in str(caught.value)
 
 
+def test_a_setting_without_effect():
+    @dataclass(frozen=True, kw_only=True)
+    class Two:
+        mode: str = setting("plain", doc="mode", choices=("plain", "fast"))
+        speed: float = setting(1.0, doc="speed of the mode fast", only=("mode", "fast"))
+
+    assert build(Two, {"speed": 1}, "here").speed == 1  # its default
+    assert build(Two, {"mode": "fast", "speed": 2.0}, "here").speed == 2
+    with pytest.raises(
+        ConfigError, match=r"here: speed=2.0 has no effect with mode='plain'; it needs mode='fast'\. Leave"
+    ):
+        build(Two, {"speed": 2.0}, "here")
+
+
 def test_numbers_of_numpy_become_pythons():
     given = {"litres": np.float32(0.5), "cups": np.int64(3), "whistle": np.True_, "timer": np.uint8(7)}
     made = build(Kettle, given, "kettle")

@@ -22,9 +22,9 @@ from marltrain.policies.row_draws import Draw
 from marltrain.policies.schedules import Schedule
 
 Number = float | int | Schedule
-MOST_STEPS, MOST_ROWS, MOST_PASSES, FASTEST = 2**34, 2**24, 10_000, 10.0
-"""Limits that detect mistyped settings: stored env steps, rows of a batch, passes over a rollout or per env step, and
-learning rate."""
+MOST_STEPS, MOST_ROWS, MOST_PASSES, FASTEST, MOST_DECAY = 2**34, 2**24, 10_000, 10.0, 100.0
+"""Limits that detect mistyped settings: stored env steps, rows of a batch, passes over a rollout or per env step,
+learning rate and weight decay."""
 OBSERVATION, NORMALIZE = "observation", "normalize_observations"
 """Name of the statistics of observations, and of the setting that asks for them."""
 Networks = Mapping[str, Callable[..., Any]]
@@ -152,7 +152,13 @@ class Settings:
     batch_size: int | None = setting(None, doc="rows of a minibatch", low=1, high=MOST_ROWS)
     update_freq: int | None = setting(None, doc="env steps between updates", low=1, high=MOST_STEPS)
     network: Any = setting(None, doc="NetworkSpec or custom model (it is copied); None: MLP, or CNN for images")
-    optimizer: str = setting("adam", doc="optimizer", choices=tuple(OPTIMIZERS))
+    optimizer: str = setting("adam", doc="optimizer: adam, adamw, adamax, rmsprop or sgd", choices=tuple(OPTIMIZERS))
+    weight_decay: float | Schedule = setting(
+        0.0, doc="decoupled weight decay (adamw), or L2 penalty in the gradient (the other optimizers)", low=0,
+        high=MOST_DECAY, per_row=True,
+    )  # fmt: skip
+    momentum: float | Schedule = setting(0.0, doc="momentum of sgd", low=0, high=1, per_row=True,
+                                         only=("optimizer", "sgd"))  # fmt: skip
     reward_model: Any = setting(
         None, doc="function (observation, action, reward) -> rewards or RewardModel; None: the environment's rewards"
     )

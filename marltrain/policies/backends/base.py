@@ -139,11 +139,20 @@ class StackedNetwork(Network, Protocol):
         self.write(row, np.concatenate(checked, 1).reshape(-1))
 
 
-OPTIMIZERS: dict[str, tuple[str, ...]] = {"adam": ("first", "second"), "rmsprop": ("second",), "sgd": ()}
+OPTIMIZERS: dict[str, tuple[str, ...]] = {
+    "adam": ("first", "second"),
+    "adamw": ("first", "second"),
+    "adamax": ("first", "largest"),
+    "rmsprop": ("second",),
+    "sgd": ("first",),
+}
 """Names of the optimizers -> names of their moments; each framework has a class for each.
 
-"first" is a mean of gradients; "second" is a mean of their squares and must not be negative.
+"first" is a mean of gradients, or their decayed sum (sgd with momentum); "second" is a mean of their squares; "largest"
+is the largest of their decayed sizes. The last two must not be negative.
 """
+OPTIMIZER_NUMBERS = ("weight_decay", "momentum")
+"""Settings that a step of an optimizer reads beside the learning rate; a number of 0 has no effect."""
 
 
 class Optimizer(Protocol):
@@ -156,10 +165,15 @@ class Optimizer(Protocol):
     slots: Mapping[str, Tensor]
     count: Tensor
 
-    def step(self, network: Network, grad: Tensor, rate: Tensor, due: Tensor | None) -> None:
-        """Update a network by gradients [K, N] at learning rates [K].
+    def step(
+        self, network: Network, grad: Tensor, rate: Tensor, due: Tensor | None, *,
+        weight_decay: Tensor | None = None, momentum: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        """Update a network by gradients [K, N] at learning rates [K], as the optimizer of this name in torch does.
 
         due: [K] bool, the agents that learn; the state of the others does not change. None: all agents learn.
+        weight_decay: [K, 1]; decoupled from the gradient in AdamW, added to it by the other optimizers. None: all 0.
+        momentum: [K, 1], read by SGD. None: all 0.
         """
 
     def state(self) -> dict[str, Tensor]:
@@ -184,7 +198,7 @@ def _checked(name: str, values: Array, shape: tuple[int, ...]) -> Array:
     """Return one agent's moments, or its step count, as float32; raises SaveError for impossible values."""
     what = f"optimizer state {name!r}"
     array = np.ascontiguousarray(finite(what, shaped(what, values, np.float32, shape)))
-    if name in ("second", "count"):  # a mean of squares; a number of steps: neither is negative
+    if name in ("second", "largest", "count"):  # squares, sizes and a number of steps: none is negative
         within(what, array, 0, MOST_STEPS if name == "count" else np.inf)
     return array
 

@@ -10,8 +10,8 @@ from numba import float32
 from marltrain.addresses import fma, numbers, outcomes
 from marltrain.compiling import compiled
 
-ADAM, RMSPROP, SGD = range(3)
-RULES = {"adam": ADAM, "rmsprop": RMSPROP, "sgd": SGD}
+ADAM, ADAMW, RMSPROP, SGD = range(4)
+RULES = {"adam": ADAM, "adamw": ADAMW, "rmsprop": RMSPROP, "sgd": SGD}
 """Optimizers of `backends.base.OPTIMIZERS` that compiled code has; see `gradient_steps.can_learn`."""
 LANES = 64
 """Independent partial sums of a norm, which the processor can compute in parallel."""
@@ -21,7 +21,8 @@ LANES = 64
 def optimizer_step(n: Any, rule: int, agents: int, k: int, gradient: int, factor: Any, fine: bool) -> None:
     """Update the weights of agent k by a gradient [size] times `factor`.
 
-    n: a record with the fields weights, first, second and count [K, ...], rate, epsilon and size.
+    n: a record with the fields weights, first, second and count [K, ...], rate, weight_decay and momentum [K], epsilon
+      and size.
     fine: whether the loss and the gradient are finite; if not, only the step is counted: rate and gradient become 0.
     """
     rate, count, place = numbers(n.rate, agents)[k], numbers(n.count, agents), 4 * k * n.size
@@ -30,12 +31,37 @@ def optimizer_step(n: Any, rule: int, agents: int, k: int, gradient: int, factor
         numbers(gradient, n.size)[:] = float32(0.0)
     count[k] += float32(1.0)
     weights, epsilon = n.weights + place, outcomes(n.epsilon, 1)[0]
-    if rule == ADAM:
+    decay, push = numbers(n.weight_decay, agents)[k], numbers(n.momentum, agents)[k]
+    if decay != float32(0.0):
+        if rule == ADAMW:
+            shrink(weights, n.size, float32(1.0) - rate * decay)
+        else:
+            add_penalty(gradient, weights, n.size, factor, decay)
+            factor = float32(1.0)
+    if rule in (ADAM, ADAMW):
         adam(weights, n.first + place, n.second + place, gradient, n.size, factor, rate, count[k], epsilon)
     elif rule == RMSPROP:
         rmsprop(weights, n.second + place, gradient, n.size, factor, rate, epsilon)
+    elif rule == SGD and push != float32(0.0):
+        sgd_with_momentum(weights, n.first + place, gradient, n.size, factor, rate, push)
     elif rule == SGD:
         sgd(weights, gradient, n.size, factor, rate)
+
+
+@compiled
+def shrink(weights: int, size: int, share: Any) -> None:
+    """Multiply weights by `share`: decoupled weight decay (Loshchilov and Hutter 2019)."""
+    w = numbers(weights, size)
+    for i in range(size):
+        w[i] *= share
+
+
+@compiled
+def add_penalty(gradient: int, weights: int, size: int, factor: Any, decay: Any) -> None:
+    """Multiply a gradient by `factor` and add that of the L2 penalty decay / 2 * |weights|^2, in place."""
+    g, w = numbers(gradient, size), numbers(weights, size)
+    for i in range(size):
+        g[i] = fma(decay, w[i], g[i] * factor)
 
 
 @compiled
@@ -90,6 +116,17 @@ def sgd(weights: int, gradient: int, size: int, factor: Any, rate: Any) -> None:
     w, g = numbers(weights, size), numbers(gradient, size)
     for i in range(size):
         w[i] -= rate * (g[i] * factor)
+
+
+@compiled
+def sgd_with_momentum(
+    weights: int, first: int, gradient: int, size: int, factor: Any, rate: Any, momentum: Any
+) -> None:
+    """Make a step of stochastic gradient descent with momentum (Polyak 1964) by a gradient times `factor`."""
+    w, m, g = numbers(weights, size), numbers(first, size), numbers(gradient, size)
+    for i in range(size):
+        m[i] = fma(momentum, m[i], g[i] * factor)
+        w[i] -= rate * m[i]
 
 
 @compiled

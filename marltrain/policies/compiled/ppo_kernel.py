@@ -27,13 +27,12 @@ BLOCK = 128
 ILLEGAL = np.float32(-1e9)
 """Logit of illegal actions, equal to `distributions.ILLEGAL`."""
 
-PART = np.dtype(
-    NETWORK + [(name, np.int64) for name in ("weights", "first", "second", "count", "gradient", "rate", "epsilon")]
-)
+_NETWORK_TRAINED = ("weights", "first", "second", "count", "gradient", "rate", "weight_decay", "momentum", "epsilon")
+PART = np.dtype(NETWORK + [(name, np.int64) for name in _NETWORK_TRAINED])
 """Arguments of a gradient step for one network.
 
-weights, first, second, gradient: [K, size].  count: steps so far, [K].  rate: learning rates, [K].  epsilon: one
-float64.
+weights, first, second, gradient: [K, size].  count: steps so far, [K].  rate, weight_decay, momentum: [K].
+epsilon: one float64.
 """
 WORK = np.dtype([(name, np.int64) for name in ("x", "activations", "transposed", "zeros", "scratch")])
 """Work arrays of a thread: for one network and one block of rows."""

@@ -15,7 +15,7 @@ from marltrain.addresses import address_of, record_at
 from marltrain.compiling import compiled, program
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Phase
-from marltrain.policies.backends.base import Backend, Forward, Network, Optimizer, StackedNetwork
+from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Forward, Network, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of
 from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.compiled.ppo_kernel import BLOCK, METRICS, PART, PPO_UPDATE, WORK, evaluate, update
@@ -85,7 +85,8 @@ class PPOUpdate:
         self._others: list[Future[int]] = []
         self._held: tuple[Any, ...] = ()  # arrays that compiled code reads and writes during a call
         self._settings = {name: names.index(name) for name in SETTINGS} | {"limit": names.index("max_grad_norm")}
-        self._rates = [names.index(algorithm.rate_name(name)) for name in phase.trains]
+        extra = {name: names.index(name) for name in OPTIMIZER_NUMBERS}
+        self._places = [{"rate": names.index(algorithm.rate_name(name)), **extra} for name in phase.trains]
         self._counts = np.zeros((2, self.agents), np.int64)
         self._tickets = np.zeros(1, np.int64)
         self.record = np.zeros(1, PPO_UPDATE)
@@ -118,8 +119,9 @@ class PPOUpdate:
         }
         for name, column in given.items():
             record[name] = place_of(name, *column)
-        for part, place in zip(self._parts, self._rates, strict=True):
-            part["rate"] = address_of(hyper[place])
+        for part, places in zip(self._parts, self._places, strict=True):
+            for field, place in places.items():
+                part[field] = address_of(hyper[place])
         record["passes"], record["columns"] = passes, rows
         self._tickets[:] = 0
         self._counts[...] = 0

@@ -22,7 +22,7 @@ _ONE = (
     "agents", "rows", "double", "rule", "due",  # K agents, B rows each; due [K]
     "weights", "target", "first", "second", "count",  # [K, size], and steps so far [K]
     "obs", "action", "reward", "discount", "share", "next_obs", "next_legal",  # [K, B, ...]; next_legal may be 0 (none)
-    "limit", "rate", "epsilon",  # [K], [K] and one float64
+    "limit", "rate", "weight_decay", "momentum", "epsilon",  # [K] each, and one float64
     "metrics",  # [4, K]
     "activations", "next_activations", "transposed", "gradient", "targets", "zeros", "scratch",  # work arrays
 )  # fmt: skip

@@ -12,7 +12,7 @@ from marltrain.addresses import address_of
 from marltrain.compiling import compiled, program
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Phase
-from marltrain.policies.backends.base import Backend, Optimizer, StackedNetwork
+from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of
 from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.compiled.q_kernel import METRICS, Q_STEP, step, step_at, targets_follow
@@ -28,7 +28,7 @@ class QStep:
     """A `GradientStep` of Q-values in compiled code, in place on the arrays of the framework.
 
     record: [1] Q_STEP, the arguments of the kernel.  metrics: the names of the metrics.
-    limit_index, rate_index: the indices of the largest norm and the learning rate among the hyperparameters.
+    indices: field of the record -> index of the hyperparameter that it holds.
     """
 
     def __init__(
@@ -47,7 +47,8 @@ class QStep:
         self._network = TrainedNetwork(record, nets[name], optimizers[name], rule, backend)
         self.agents, self._widths, self.rows = self._network.agents, self._network.widths, 0
         self._target = nets[f"target_{name}"].numbers()  # keeps it alive: compiled code has only addresses
-        self.limit_index, self.rate_index = map(self.names.index, ("max_grad_norm", algorithm.rate_name(name)))
+        read = {"limit": "max_grad_norm", "rate": algorithm.rate_name(name), **{n: n for n in OPTIMIZER_NUMBERS}}
+        self.indices = {field: self.names.index(hyper) for field, hyper in read.items()}
         self._measured = np.zeros((METRICS, self.agents), np.float32)
         self._due = np.ones(self.agents, bool)
         self._work: list[Array] = []
@@ -62,7 +63,8 @@ class QStep:
         self.set_batch(due, **arrays)
         check_places("actions", arrays["action"], self._widths[-1])
         record = self.record[0]
-        record["limit"], record["rate"] = address_of(hyper[self.limit_index]), address_of(hyper[self.rate_index])
+        for field, index in self.indices.items():
+            record[field] = address_of(hyper[index])
         record["metrics"] = address_of(self._measured)
         _step()(self.address)
         return self.backend.tensor(self._measured.copy())

@@ -64,7 +64,8 @@ class CompiledUpdates:
         self._gamma = names.index("gamma")
         record["step"], record["reading"] = q_step.address, self._reading.address
         record["agents"], record["settings"] = q_step.agents, len(names)
-        record["limit_index"], record["rate_index"] = q_step.limit_index, q_step.rate_index
+        for field, index in q_step.indices.items():
+            record[f"{field}_index"] = index
         record["epsilon_index"] = names.index("epsilon") if "epsilon" in names else -1
         self.address = address_of(self._record)
 

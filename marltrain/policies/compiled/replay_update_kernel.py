@@ -18,7 +18,8 @@ _ONE = (
     "begun",  # batch steps of the plan made before the call
     "act", "step", "reading",  # addresses of an ACT, a Q_STEP and a READING
     "agents", "settings",  # K; number of hyperparameters H
-    "limit_index", "rate_index", "epsilon_index",  # among the hyperparameters; -1: none
+    "limit_index", "rate_index", "weight_decay_index", "momentum_index",  # among the hyperparameters
+    "epsilon_index",  # the same; -1: none
     "hyper", "gamma", "share", "metrics",  # float32 [R, H, K], float64 [R, K]; per update: float32 [K], [4, K]
     "round", "made", "broken",  # rounds and updates made so far; whether the last update's loss was not finite
 )  # fmt: skip
@@ -45,6 +46,7 @@ def update(address: int, now: int) -> int:
     p, r, each = step_at(u.step), reading_at(u.reading), 4 * u.agents
     hyper = u.hyper + u.round * u.settings * each
     p.limit, p.rate = hyper + u.limit_index * each, hyper + u.rate_index * each
+    p.weight_decay, p.momentum = hyper + u.weight_decay_index * each, hyper + u.momentum_index * each
     r.gamma = u.gamma + 8 * u.round * u.agents
     if u.epsilon_index >= 0:
         copy(hyper + u.epsilon_index * each, act_at(u.act).epsilon, each)

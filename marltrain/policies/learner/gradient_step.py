@@ -9,7 +9,7 @@ import numpy as np
 
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Phase, TensorBatch
-from marltrain.policies.backends.base import Backend, Forward, Network, Optimizer
+from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Forward, Network, Optimizer
 from marltrain.policies.learner.weights import Weights
 
 TOTAL = "the loss itself"
@@ -33,6 +33,8 @@ class GradientStep:
         self.nets, self.optimizers = nets, optimizers
         self.names = algorithm.numbers()
         self.metrics: tuple[str, ...] = ()
+        self._numbers: Any = None
+        self._extra: dict[str, Any] = {}  # what the optimizers read of `_numbers`
         self._function = backend.function(self._step)
 
     def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
@@ -41,14 +43,26 @@ class GradientStep:
         The other agents do not change.  numbers: [H, K, 1], the agents' settings.
         An agent with a non-finite loss or gradient keeps its weights.
         """
+        all_due = np.count_nonzero(due) == len(due)
         measured = self._function(
-            dict(columns), numbers, None if np.count_nonzero(due) == len(due) else self.backend.tensor(due)
+            dict(columns), numbers, None if all_due else self.backend.tensor(due), self._optimizer_numbers(numbers)
         )
         for name in self.phase.trains:
             self.nets[name].discard_copies()
         return measured
 
-    def _step(self, columns: dict[str, Any], numbers: Any, due: Any) -> Any:
+    def _optimizer_numbers(self, numbers: Any) -> dict[str, Any]:
+        """Return the numbers of OPTIMIZER_NUMBERS that are not 0 for all agents, by name, each [K, 1].
+
+        A learner passes the same tensor until a hyperparameter changes, so the values are rarely copied from a device.
+        """
+        if numbers is not self._numbers:
+            values, places = self.backend.numpy(numbers), {name: i for i, name in enumerate(self.names)}
+            used = [name for name in OPTIMIZER_NUMBERS if name in places and np.count_nonzero(values[places[name]])]
+            self._numbers, self._extra = numbers, {name: numbers[places[name]] for name in used}
+        return self._extra
+
+    def _step(self, columns: dict[str, Any], numbers: Any, due: Any, extra: dict[str, Any]) -> Any:
         backend, batch = self.backend, TensorBatch(**columns)
         hyper = dict(zip(self.names, backend.ops.unstack(numbers), strict=True))
         self._over_rows(batch)
@@ -60,7 +74,7 @@ class GradientStep:
             measured[f"grad_norm_clipped/{name}"] = norm * factor
             rate = hyper[self.algorithm.rate_name(name)][:, 0]
             safe, rate = ops.where(fine[:, None], grad, 0.0), ops.where(fine, rate, 0.0)
-            self.optimizers[name].step(self.nets[name], safe, rate, due)
+            self.optimizers[name].step(self.nets[name], safe, rate, due, **extra)
         self.metrics = tuple(measured)
         return backend.ops.stack(list(measured.values()), 0)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.checks import of_type
-from marltrain.config import check
+from marltrain.config import check, check_has_effect
 from marltrain.errors import ConfigError, SaveError, did_you_mean
 from marltrain.layout import Array
 from marltrain.policies.backends.base import Backend
@@ -51,12 +51,14 @@ class StackedHyperparameters:
     def set(self, row: int, name: str, value: Any) -> None:
         """Set one agent's hyperparameter to a value or a schedule.
 
-        Raises ConfigError for a structural or unknown setting, a value out of range, or a change to or from None.
+        Raises ConfigError for a structural or unknown setting, a value out of range or without effect, or a change to
+        or from None.
         """
         self._check_known(name)
         settings = self.settings
         rule = next(f for f in fields(settings) if f.name == name)
         check(rule, value, type(settings), self._who)
+        check_has_effect(rule, value, settings, self._who)
         if (value is None) != (getattr(settings, name) is None):
             made = "without it (None)" if value is not None else f"with {name}={getattr(settings, name)!r}"
             raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -19,10 +20,19 @@ from tests.policies.backends.both import TENSORFLOW, TORCH, network, on_both
 from tests.policies.batches import VECTOR
 
 THEIRS: dict[str, Any] = {
-    "adam": lambda p, rate: torch.optim.Adam([p], lr=rate, eps=1e-5),
-    "rmsprop": lambda p, rate: torch.optim.RMSprop([p], lr=rate, eps=1e-5),
-    "sgd": lambda p, rate: torch.optim.SGD([p], lr=rate),
+    "adam": functools.partial(torch.optim.Adam, eps=1e-5),
+    "adamw": functools.partial(torch.optim.AdamW, eps=1e-5),
+    "adamax": functools.partial(torch.optim.Adamax, eps=1e-5),
+    "rmsprop": functools.partial(torch.optim.RMSprop, eps=1e-5),
+    "sgd": torch.optim.SGD,
 }
+NUMBERS: list[tuple[str, dict[str, list[float]]]] = [
+    *((name, {"weight_decay": [0.0, 0.0, 0.0]}) for name in THEIRS),
+    *((name, {"weight_decay": [0.3, 0.0, 0.05]}) for name in THEIRS),
+    ("sgd", {"weight_decay": [0.0, 0.0, 0.0], "momentum": [0.9, 0.5, 0.0]}),
+    ("sgd", {"weight_decay": [0.2, 0.1, 0.3], "momentum": [0.0, 0.9, 0.4]}),
+]
+"""Optimizers, and the numbers of three agents."""
 WEIGHTS = 12  # of 5 inputs and 2 outputs
 
 
@@ -38,9 +48,11 @@ class Moved:
     def weights(self) -> np.ndarray:
         return self.backend.numpy(self.net.flat).copy()
 
-    def step(self, grad: Any, rates: Any, due: Any = None) -> None:
+    def step(self, grad: Any, rates: Any, due: Any = None, **numbers: Any) -> None:
         tensors = [np.asarray(grad, np.float32), np.asarray(rates, np.float32), due if due is None else np.array(due)]
-        self.optimizer.step(self.net, *(self.backend.tensor(tensor) for tensor in tensors))
+        columns = {name: np.array(each, np.float32)[:, None] for name, each in numbers.items() if np.any(each)}
+        tensor = self.backend.tensor
+        self.optimizer.step(self.net, *map(tensor, tensors), **{name: tensor(each) for name, each in columns.items()})
         self.net.discard_copies()
 
 
@@ -50,18 +62,21 @@ def test_both_frameworks_have_the_optimizers_of_the_table():
 
 
 @on_both
-@pytest.mark.parametrize("name", THEIRS)
-def test_rows_equal_torchs_with_rates_of_their_own_and_pauses(backend, name):
+@pytest.mark.parametrize(("name", "numbers"), NUMBERS)
+def test_rows_equal_torchs_with_numbers_of_their_own_and_pauses(backend, name, numbers):
     """Row 1 sits out every third step: for it, as if that step had not been."""
     rng, rates, own = np.random.default_rng(0), [1e-2, 3e-3, 0.1], Moved(backend, name, 3)
     theirs = [torch.from_numpy(row).requires_grad_() for row in own.weights]
-    optimizers = [THEIRS[name](p, rate) for p, rate in zip(theirs, rates, strict=True)]
+    told = [dict(zip(numbers, row, strict=True)) for row in zip(*numbers.values(), strict=True)]
+    optimizers = [THEIRS[name]([p], lr=rate, **of) for p, rate, of in zip(theirs, rates, told, strict=True)]
     for step in range(30):
         grad = rng.standard_normal((3, WEIGHTS)).astype(np.float32)
         due = [True, step % 3 > 0, True]
-        before = own.weights
-        own.step(grad, rates, None if all(due) else due)
+        before, state = own.weights, own.optimizer.arrays(1)
+        own.step(grad, rates, None if all(due) else due, **numbers)
         assert (before[1] == own.weights[1]).all() == (not due[1])
+        if not due[1]:
+            assert all(np.array_equal(state[name], after) for name, after in own.optimizer.arrays(1).items())
         for k in np.flatnonzero(due):
             theirs[k].grad = torch.from_numpy(grad[k].copy())
             optimizers[k].step()
@@ -97,6 +112,79 @@ def test_rmsprop_and_sgd_by_hand(backend):
 
 
 @on_both
+def test_adamax_by_hand(backend):
+    """Gradients 3 and then 0 with an epsilon of 1: the mean is 0.3, then 0.27; the largest size 4, then 3.996."""
+    own = Moved(backend, "adamax", 1, epsilon=1.0)
+    start = own.weights
+    own.step([[3.0] * WEIGHTS], [0.1])
+    np.testing.assert_allclose(start - own.weights, 0.1 * (0.3 / 0.1) / 4, rtol=1e-5)
+    own.step([[0.0] * WEIGHTS], [0.1])
+    second = 0.1 * (0.27 / 0.19) / 3.996
+    np.testing.assert_allclose(start - own.weights, 0.075 + second, rtol=1e-5)
+    np.testing.assert_allclose(own.optimizer.arrays(0)["largest"], 3.996, rtol=1e-6)
+
+
+@on_both
+def test_weight_decay_and_momentum_by_hand(backend):
+    """Weights of 8 and a gradient of 4 twice, at rate 0.5; a decay of 0.25 adds 2 to the gradient.
+
+    SGD: steps 0.5 * 6, then 0.5 * (4 + 5 / 4 + 6 / 2). AdamW: shrunk to 7, a step of 0.5; shrunk to 6.5 * 7/8.
+    """
+    for name, numbers, expected in (
+        ("sgd", {"weight_decay": [0.25], "momentum": [0.5]}, (5.0, 0.875)),
+        ("adamw", {"weight_decay": [0.25]}, (6.5, 5.1875)),
+    ):
+        own = Moved(backend, name, 1, epsilon=1e-12)
+        own.net.write(0, np.full(WEIGHTS, 8, np.float32))
+        own.net.discard_copies()
+        for weights in expected:
+            own.step([[4.0] * WEIGHTS], [0.5], **numbers)
+            np.testing.assert_allclose(own.weights, np.full((1, WEIGHTS), weights), rtol=1e-6)
+
+
+@on_both
+def test_momentum_that_begins_later_begins_without_past(backend):
+    """As in torch, where the sum of gradients is made at the first step with momentum, and waits where it is 0."""
+    own, rng = Moved(backend, "sgd", 2), np.random.default_rng(0)
+    theirs = torch.from_numpy(own.weights[0].copy()).requires_grad_()
+    optimizer = torch.optim.SGD([theirs], lr=0.1)
+    for momentum in (0.0, 0.9, 0.9, 0.0, 0.0, 0.5):
+        grad = rng.standard_normal((2, WEIGHTS)).astype(np.float32)
+        own.step(grad, [0.1, 0.1], momentum=[momentum, 0.9])
+        optimizer.param_groups[0]["momentum"] = momentum
+        theirs.grad = torch.from_numpy(grad[0].copy())
+        optimizer.step()
+        np.testing.assert_allclose(own.weights[0], theirs.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_steps_are_those_of_keras():
+    """With an epsilon too small to count, which Keras adds in other places."""
+    import keras
+
+    made: dict[str, tuple[Any, dict[str, float]]] = {
+        "adam": (keras.optimizers.Adam, {}),
+        "adamw": (keras.optimizers.AdamW, {"weight_decay": 0.3}),
+        "adamax": (keras.optimizers.Adamax, {}),
+        "rmsprop": (functools.partial(keras.optimizers.RMSprop, rho=0.99), {}),
+        "sgd": (keras.optimizers.SGD, {"momentum": 0.9}),
+    }
+    assert made.keys() == OPTIMIZERS.keys()
+    for name, (kind, numbers) in made.items():
+        epsilon = {} if name == "sgd" else {"epsilon": 1e-12}
+        rng, own, optimizer = (
+            np.random.default_rng(2),
+            Moved(TENSORFLOW, name, 1, 1e-12),
+            kind(0.01, **numbers, **epsilon),
+        )
+        theirs = keras.Variable(own.weights[0])
+        for _ in range(10):
+            grad = rng.standard_normal((1, WEIGHTS)).astype(np.float32)
+            own.step(grad, [0.01], **{each: [value] for each, value in numbers.items()})
+            optimizer.apply([keras.ops.convert_to_tensor(grad[0])], [theirs])
+            np.testing.assert_allclose(own.weights[0], theirs.numpy(), rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@on_both
 def test_no_rows_is_no_step(backend):
     own = Moved(backend, "adam", 2)
     before = own.weights
@@ -106,19 +194,19 @@ def test_no_rows_is_no_step(backend):
 
 
 @pytest.mark.parametrize(("first", "second"), [(TORCH, TENSORFLOW), (TENSORFLOW, TORCH)], ids=["torch", "tensorflow"])
-@pytest.mark.parametrize("name", THEIRS)
-def test_a_state_moves_to_another_row_and_to_the_other_backend(first, second, name):
-    rng, rates = np.random.default_rng(1), [0.1, 0.1]
+@pytest.mark.parametrize(("name", "numbers"), NUMBERS[len(THEIRS) :])
+def test_a_state_moves_to_another_row_and_to_the_other_backend(first, second, name, numbers):
+    rng, rates, numbers = np.random.default_rng(1), [0.1, 0.1], {of: [each[0]] * 2 for of, each in numbers.items()}
     one, same, other = (Moved(backend, name, 2) for backend in (first, first, second))
     for _ in range(3):
-        one.step(rng.standard_normal((2, WEIGHTS)), rates)
+        one.step(rng.standard_normal((2, WEIGHTS)), rates, **numbers)
     for made in (same, other):
         made.net.load(1, one.net.arrays(0))
         made.optimizer.load(1, one.optimizer.arrays(0))
         assert np.array_equal(one.weights[0], made.weights[1])
     grad = np.tile(rng.standard_normal(WEIGHTS), (2, 1))
     for made in (one, same, other):
-        made.step(grad, rates)
+        made.step(grad, rates, **numbers)
     assert np.array_equal(one.weights[0], same.weights[1])
     np.testing.assert_allclose(one.weights[0], other.weights[1], rtol=1e-6, atol=1e-7)
 
@@ -130,3 +218,6 @@ def test_what_is_no_state_of_the_optimizer(backend):
         own.optimizer.load(0, Moved(backend, "rmsprop", 1).optimizer.arrays(0))
     with pytest.raises(SaveError, match=r"optimizer state 'count' must be float32 of shape \(1,\), got float32 of "):
         own.optimizer.load(0, own.optimizer.arrays(0) | {"count": np.zeros(2, np.float32)})
+    own = Moved(backend, "adamax", 2)
+    with pytest.raises(SaveError, match=r"optimizer state 'largest'\[0\] must be from 0 to inf"):
+        own.optimizer.load(0, own.optimizer.arrays(0) | {"largest": np.full(WEIGHTS, -1, np.float32)})

@@ -104,7 +104,9 @@ class Agents:
             self.written |= {f"{name}/{each}": place for each, place in own.items()}
             rate = self.read[f"{name}/rate"] = given(of.pop(f"{name}_rate", [0.5] * self.agents))
             epsilon = self.read[f"{name}/epsilon"] = Place([1e-8], np.nan, np.float64)
-            for each, place in {**own, "rate": rate, "epsilon": epsilon}.items():
+            none = self.read[f"{name}/none"] = given([0.0] * self.agents)
+            numbers = {"rate": rate, "weight_decay": none, "momentum": none, "epsilon": epsilon}
+            for each, place in {**own, **numbers}.items():
                 part[each] = place.at
         return parts
 

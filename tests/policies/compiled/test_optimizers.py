@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from marltrain.addresses import address_of, record_at
+from marltrain.compiling import compiled
 from marltrain.policies.backends.base import OPTIMIZERS as MOMENTS
 from marltrain.policies.backends.torch.networks import Network
 from marltrain.policies.backends.torch.optimizers import OPTIMIZERS
 from marltrain.policies.compiled.optimizers import (
     ADAM,
+    ADAMW,
     LANES,
     RMSPROP,
     RULES,
@@ -20,6 +23,7 @@ from marltrain.policies.compiled.optimizers import (
     adam,
     follow,
     norm,
+    optimizer_step,
     rmsprop,
     sgd,
 )
@@ -35,8 +39,8 @@ def kept(values):
 
 
 def test_rules_are_those_of_the_optimizers():
-    assert RULES == {"adam": ADAM, "rmsprop": RMSPROP, "sgd": SGD}
-    assert RULES.keys() <= MOMENTS.keys() == OPTIMIZERS.keys()  # the frameworks make the steps of the others
+    assert RULES == {"adam": ADAM, "adamw": ADAMW, "rmsprop": RMSPROP, "sgd": SGD}
+    assert RULES.keys() < MOMENTS.keys() == OPTIMIZERS.keys()  # the frameworks make the steps of the others
     for name, slots in MOMENTS.items():
         assert set(OPTIMIZERS[name](torch.zeros(1, 2), 1e-8).slots) == set(slots)
 
@@ -114,6 +118,21 @@ def test_sgd_by_hand():
     assert w.numbers.tolist() == [0.5, 2, -2.875]
 
 
+def test_decay_and_momentum_by_hand():
+    """Slopes 4 and -2, halved, at rate 0.5 with decay 0.25; the weight 8 adds 2 to the first, -4 takes 1 of the other.
+
+    AdamW takes a step of the rate after the weights have shrunk by 1/8.
+    """
+    w, m = kept([8, -4]), kept([2, 0])
+    arrays = {"weights": w, "first": m}
+    moved("sgd", arrays, given([4, -2]), 0.5, 0.5, F(1), 0.0, weight_decay=0.25, momentum=0.5)
+    assert m.numbers.tolist() == [5, -2]
+    assert w.numbers.tolist() == [5.5, -3]
+    shrunk = {"weights": kept([8, -4]), "first": kept([0, 0]), "second": kept([0, 0])}
+    moved("adamw", shrunk, given([4, -2]), 0.5, 0.5, F(1), 0.0, weight_decay=0.25)
+    np.testing.assert_allclose(shrunk["weights"].numbers, [6.5, -3], rtol=1e-6)
+
+
 def test_following_by_hand():
     target, online = kept([0, 8, -4, 1]), given([4, 0, -4, 5])
     follow(target.at, online.at, 4, F(0.25))
@@ -137,18 +156,45 @@ def test_copies_are_copies_to_the_last_bit():
 STEPS = 12
 
 
-def moved(rule, arrays, gradient, factor, rate, count, epsilon):
-    """Move weights by a rule."""
-    rules: dict[str, Any] = {"adam": adam, "rmsprop": rmsprop, "sgd": sgd}
-    numbers = {"adam": (factor, rate, count, epsilon), "rmsprop": (factor, rate, epsilon), "sgd": (factor, rate)}[rule]
-    places = [arrays[name].at for name in ("weights", *MOMENTS[rule])]
-    rules[rule](*places, gradient.at, len(gradient.numbers), *numbers)
+ARGUMENTS = np.dtype([
+    *((name, np.int64) for name in ("weights", "first", "second", "count", "rate", "weight_decay", "momentum")),
+    ("epsilon", np.int64), ("size", np.int64),
+])  # fmt: skip
+
+
+@compiled
+def step_once(address, rule, agents, k, gradient, factor, fine):
+    """Make a step of the arguments at an address."""
+    optimizer_step(record_at(address, ARGUMENTS), rule, agents, k, gradient, factor, fine)
+
+
+def moved(rule, arrays, gradient, factor, rate, count, epsilon, weight_decay=0.0, momentum=0.0):
+    """Move the weights of the second of two agents; the first's rate, decay and momentum are others."""
+    record: Any = np.zeros(1, ARGUMENTS)
+    record["size"] = size = len(gradient.numbers)
+    numbers = {"count": [0, count - 1], "rate": [9, rate], "weight_decay": [8, weight_decay], "momentum": [7, momentum]}
+    held = {name: np.array(values, np.float32) for name, values in numbers.items()}
+    for name, values in {**held, "epsilon": (small := np.array([epsilon]))}.items():
+        record[name] = address_of(values)
+    for name in ("weights", *MOMENTS[rule]):
+        record[name] = arrays[name].at - 4 * size  # those of the first agent are before them, and are not touched
+    slopes = gradient.numbers.copy()
+    step_once(address_of(record), RULES[rule], 2, 1, address_of(slopes), F(factor), True)
+    assert (held["count"].tolist(), small) == ([0, count], epsilon)
+
+
+EXTRA = [
+    *((rule, {}) for rule in RULES),
+    *((rule, {"weight_decay": 0.03}) for rule in RULES),
+    ("sgd", {"momentum": 0.9}),
+    ("sgd", {"momentum": 0.7, "weight_decay": 0.1}),
+]
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("rule", "extra"), EXTRA)
 @pytest.mark.parametrize("epsilon", [1e-8, 1e-2])
-def test_steps_are_those_of_torch(rule, size, epsilon):
+def test_steps_are_those_of_torch(rule, extra, size, epsilon):
     """Rates, factors and the sizes of slopes change; the tolerance is that of a dozen roundings of numbers around 1."""
     rng = np.random.default_rng(size)
     start = rng.normal(size=size).astype(np.float32)
@@ -158,8 +204,10 @@ def test_steps_are_those_of_torch(rule, size, epsilon):
     for step in range(STEPS):
         gradient = given(rng.normal(size=size) * 10.0 ** rng.integers(-4, 1, size))
         factor, rate = F(rng.choice([1, 0.3])), F(rng.choice([1e-2, 3e-3]))
-        optimizer.step(network, torch.from_numpy(gradient.numbers[None] * factor), torch.tensor([rate]), None)
-        moved(rule, arrays, gradient, factor, rate, F(step + 1), epsilon)
+        tensors = {name: torch.tensor([[value]]) for name, value in extra.items()}
+        slopes, rates = torch.from_numpy(gradient.numbers[None] * factor), torch.tensor([rate])
+        optimizer.step(network, slopes, rates, None, **tensors)
+        moved(rule, arrays, gradient, factor, rate, F(step + 1), epsilon, **extra)
         gradient.assert_unchanged()
     expected = {"weights": network.flat, **optimizer.slots}
     assert expected.keys() == arrays.keys()
@@ -187,8 +235,8 @@ def test_without_a_slope_at_rate_0_weights_stay_and_moments_fade(rule):
     arrays = {"weights": kept(start), **{name: kept(np.full(65, 0.5)) for name in MOMENTS[rule]}}
     moved(rule, arrays, given(np.zeros(65)), F(0), F(0), F(3), 1e-8)
     np.testing.assert_array_equal(arrays["weights"].numbers, start)
-    fades = {"adam": {"first": 0.9, "second": 0.999}, "rmsprop": {"second": 0.99}, "sgd": {}}
-    for name, share in fades[rule].items():
+    fades = {"adam": {"first": 0.9, "second": 0.999}, "rmsprop": {"second": 0.99}, "sgd": {"first": 1.0}}
+    for name, share in (fades | {"adamw": fades["adam"]})[rule].items():
         np.testing.assert_allclose(arrays[name].numbers, 0.5 * share, rtol=1e-6)
 
 

@@ -39,12 +39,12 @@ def test_each_rule_moves_the_weights_and_moments_of_its_agent(rule):
     both = Agents(2, rule=RULES[rule], actor_rate=[9, 0.5], critic_rate=[9, 0.25])
     both.move(1, THREE, FOUR, {})
     for name, rate, slopes in (("actor", 0.5, np.array(THREE)), ("critic", 0.25, np.array(FOUR))):
-        step = {"adam": np.sign(slopes), "rmsprop": 10 * np.sign(slopes), "sgd": slopes}[rule]
+        step = {"adam": np.sign(slopes), "adamw": np.sign(slopes), "rmsprop": 10 * np.sign(slopes), "sgd": slopes}[rule]
         nothing = np.zeros(len(slopes))
         np.testing.assert_allclose(both[f"{name}/weights"], [nothing, -rate * step], rtol=1e-6)
-        first = 0.1 * slopes if rule == "adam" else nothing
+        first = 0.1 * slopes if rule in ("adam", "adamw") else nothing
         np.testing.assert_allclose(both[f"{name}/first"], [nothing, first], rtol=1e-6)
-        share = {"adam": 0.001, "rmsprop": 0.01, "sgd": 0}[rule]
+        share = {"adam": 0.001, "adamw": 0.001, "rmsprop": 0.01, "sgd": 0}[rule]
         np.testing.assert_allclose(both[f"{name}/second"], [nothing, share * slopes**2], rtol=1e-6)
         assert both[f"{name}/count"].tolist() == [0, 1]
 
@@ -83,8 +83,8 @@ def test_what_is_not_finite_moves_no_weight(rule, actor, critic, losses):
         both[f"{name}/first"][:], both[f"{name}/second"][:], both[f"{name}/count"][:] = 0.5, 0.25, 9
     metrics = both.move(1, biases(0, actor, 0), biases(critic), losses)
     assert np.isnan(metrics[[NORM, NORM + 2]]).all()
-    first = {"adam": 0.45, "rmsprop": 0.5, "sgd": 0.5}[rule]
-    second = {"adam": 0.24975, "rmsprop": 0.2475, "sgd": 0.25}[rule]
+    first = {"adam": 0.45, "adamw": 0.45, "rmsprop": 0.5, "sgd": 0.5}[rule]
+    second = {"adam": 0.24975, "adamw": 0.24975, "rmsprop": 0.2475, "sgd": 0.25}[rule]
     for name, weights in (("actor", biases(1, 2, 3)), ("critic", biases(4))):
         assert both[f"{name}/weights"].tolist() == [weights, weights]
         np.testing.assert_allclose(both[f"{name}/first"][:, 0], [0.5, first], rtol=1e-6)

@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.policies.backends import make_backend
+from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.compiled.ppo_kernel import BLOCK, WORK
 from marltrain.policies.compiled.ppo_update import PPOUpdates, WorkArrays, give_way
 from marltrain.policies.compiled.trained_network import TrainedNetwork
@@ -88,6 +89,14 @@ CASES: dict[str, dict[str, Any]] = {
         "masked": True, "network": MLP(()), "minibatches": 1, "optimizer": "sgd", "learning_rate": 0.03,
         "value_clip": 0.3, "normalize_advantage": False, "max_grad_norm": 0.5,
     },
+    "adamw": {
+        "network": MLP((5,)), "minibatches": 3, "optimizer": "adamw", "critic_learning_rate": 3e-3,
+        "own": {"weight_decay": (1.0, 0.0, mt.linear(3.0, 0.0, 5)), "learning_rate": RATES},
+    },
+    "sgd with momentum, L2": {
+        "network": MLP((5,)), "minibatches": 3, "optimizer": "sgd", "learning_rate": 0.03,
+        "own": {"weight_decay": (0.1, 0.0, 0.02), "momentum": (0.5, 0.9, 0.0)},
+    },
     "one choice, eight layers": {"actions": spaces.Discrete(1), "network": MLP((3,) * 8), "minibatches": 2},
 }  # fmt: skip
 
@@ -124,7 +133,7 @@ def test_rollouts_of_more_rows_than_a_block():
     assert_close(native, plain)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "sgd"])
+@pytest.mark.parametrize("optimizer", RULES)
 def test_an_agent_that_does_not_learn_is_unchanged_to_the_bit(optimizer):
     """Its weights, moments and counts, whichever the others are that do; nor one that has no rows."""
     native, rng = learner_of(network=MLP((5,)), optimizer=optimizer, minibatches=3), np.random.default_rng(1)
@@ -153,7 +162,7 @@ def too_large(rollout: Any) -> None:
 
 
 @pytest.mark.parametrize("fault", [with_inf, with_nan, too_large])
-@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "sgd"])
+@pytest.mark.parametrize("optimizer", RULES)
 def test_a_loss_that_is_not_finite_moves_no_weight_of_its_agent(optimizer, fault):
     """The others learn on. Its moments fade, steps are counted, metrics tell, as with torch; then it recovers."""
     native, plain = (
@@ -177,7 +186,9 @@ def test_a_loss_that_is_not_finite_moves_no_weight_of_its_agent(optimizer, fault
         elif name.endswith("count"):
             assert after[1][name] == array + 2
         else:
-            fade = {"first": 0.9, "second": 0.999 if optimizer == "adam" else 0.99}[name.split("/")[-1]]
+            fade = {"first": 1.0 if optimizer == "sgd" else 0.9, "second": 0.99 if optimizer == "rmsprop" else 0.999}[
+                name.split("/")[-1]
+            ]
             np.testing.assert_allclose(after[1][name], fade**2 * array, rtol=1e-5, err_msg=name)
     assert_close(native, plain)
     learn_on(2, native, plain, seed=4)
@@ -291,7 +302,7 @@ def trained(seed: int = 5, **settings: Any) -> Any:
     return agent
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "sgd"])
+@pytest.mark.parametrize("optimizer", RULES)
 def test_an_agent_goes_on_exactly_where_it_is_loaded(optimizer):
     """In a learner that has learned before: what it is told of weights and moments stays where it was."""
     home, away = (trained(seed, optimizer=optimizer).learner_ for seed in (5, 6))

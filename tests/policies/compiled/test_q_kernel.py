@@ -53,6 +53,7 @@ class Agents:
             "reward": np.zeros((agents, rows)), "discount": np.zeros((agents, rows)),
             "share": np.full((agents, rows), 1 / rows),
             "limit": [np.inf] * agents if limit is None else limit, "rate": [0.5] * agents if rate is None else rate,
+            "weight_decay": [0] * agents, "momentum": [0] * agents,
             "zeros": [0, 0, 0], **{name: of[name] for name in of if name not in ("action", "next_legal")},
         }  # fmt: skip
         self.written = {
@@ -223,11 +224,14 @@ def test_each_rule_moves_the_weights_and_moments_of_its_agent(rule):
     both = Agents([IDENTITY, IDENTITY], rule=RULES[rule], rate=[9, 0.5])
     assert both.move(1, THREE_FOUR)
     gradient = np.array(THREE_FOUR)
-    step = {"adam": np.sign(gradient), "rmsprop": 10 * np.sign(gradient), "sgd": gradient}[rule]
+    first = np.sign(gradient)
+    step = {"adam": first, "adamw": first, "rmsprop": 10 * first, "sgd": gradient}[rule]
     np.testing.assert_allclose(both["weights"], [IDENTITY, np.array(IDENTITY) - 0.5 * step], rtol=1e-6)
     nothing = np.zeros(9)
-    np.testing.assert_allclose(both["first"], [nothing, 0.1 * gradient if rule == "adam" else nothing], rtol=1e-6)
-    share = {"adam": 0.001, "rmsprop": 0.01, "sgd": 0}[rule]
+    np.testing.assert_allclose(
+        both["first"], [nothing, 0.1 * gradient if rule in ("adam", "adamw") else nothing], rtol=1e-6
+    )
+    share = {"adam": 0.001, "adamw": 0.001, "rmsprop": 0.01, "sgd": 0}[rule]
     np.testing.assert_allclose(both["second"], [nothing, share * gradient**2], rtol=1e-6)
     assert both["count"].tolist() == [0, 1]
     assert both.move(1, THREE_FOUR)
@@ -262,8 +266,8 @@ def test_what_is_not_finite_moves_no_weight(rule, loss, slope):
     assert both.move(1, biases(0, slope, 0), loss) is False
     assert both["weights"].tolist() == [IDENTITY, IDENTITY]
     assert np.isnan(both["metrics"][NORM, 1])
-    first = {"adam": 0.45, "rmsprop": 0.5, "sgd": 0.5}[rule]
-    second = {"adam": 0.24975, "rmsprop": 0.2475, "sgd": 0.25}[rule]
+    first = {"adam": 0.45, "adamw": 0.45, "rmsprop": 0.5, "sgd": 0.5}[rule]
+    second = {"adam": 0.24975, "adamw": 0.24975, "rmsprop": 0.2475, "sgd": 0.25}[rule]
     np.testing.assert_allclose(both["first"], np.repeat([[0.5], [first]], 9, 1), rtol=1e-6)
     np.testing.assert_allclose(both["second"], np.repeat([[0.25], [second]], 9, 1), rtol=1e-6)
     assert both["count"].tolist() == [9, 10]

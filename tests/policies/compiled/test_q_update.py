@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.policies.backends import make_backend
+from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.compiled.q_update import QSteps
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.gradient_step import GradientSteps
@@ -114,6 +115,14 @@ CASES: dict[str, dict[str, Any]] = {
         "max_grad_norm": None, "learning_rate": 0.05,
     },
     "double, adam, tanh, eight layers": {"network": MLP((3,) * 8), "target_sync": 25, "learning_rate": 2e-3},
+    "adamw": {
+        "network": MLP((5,)), "tau": 0.1, "optimizer": "adamw",
+        "own": {"weight_decay": (0.0, 1.0, mt.linear(3.0, 0.0, UPDATES)), "learning_rate": RATES},
+    },
+    "sgd with momentum, L2": {
+        "network": MLP((5,)), "target_sync": 9, "optimizer": "sgd", "learning_rate": 0.03,
+        "own": {"weight_decay": (0.1, 0.0, 0.02), "momentum": (0.5, 0.9, 0.0)},
+    },
     "one choice": {"choices": 1, "network": MLP((3,)), "target_sync": 4, "learning_rate": 2e-3},
 }  # fmt: skip
 
@@ -138,7 +147,7 @@ def test_updates_are_those_of_torch(case):
 
 
 @pytest.mark.parametrize("targets", [{"tau": 0.5}, {"target_sync": 1}])
-@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "sgd"])
+@pytest.mark.parametrize("optimizer", RULES)
 def test_an_agent_that_does_not_learn_is_unchanged_to_the_bit(optimizer, targets):
     """Its weights, target, moments and counts, whichever the others are that do."""
     native, _ = learners(network=MLP((5,)), optimizer=optimizer, **targets)
@@ -187,7 +196,7 @@ def next_too_large(batch: Any) -> None:
 
 
 @pytest.mark.parametrize("fault", [with_inf, with_inf_in_padding, with_nan, too_large, next_too_large])
-@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "sgd"])
+@pytest.mark.parametrize("optimizer", RULES)
 def test_a_loss_that_is_not_finite_moves_no_weight_of_its_agent(optimizer, fault):
     """The others learn on. Its moments fade, a step is counted, metrics tell, as with torch; then it recovers."""
     native, plain = learners(network=MLP((5, 9), "relu"), optimizer=optimizer, tau=0.1, learning_rate=1e-3)
@@ -212,7 +221,9 @@ def test_a_loss_that_is_not_finite_moves_no_weight_of_its_agent(optimizer, fault
             np.testing.assert_array_equal(after[1][name], array, err_msg=name)
             assert all((after[row][name] != before[row][name]).any() for row in (0, 2))
         elif name.startswith("optimiser/") and not name.endswith("count"):
-            fade = {"first": 0.9, "second": 0.999 if optimizer == "adam" else 0.99}[name.split("/")[-1]]
+            fade = {"first": 1.0 if optimizer == "sgd" else 0.9, "second": 0.99 if optimizer == "rmsprop" else 0.999}[
+                name.split("/")[-1]
+            ]
             np.testing.assert_allclose(after[1][name], fade * array, rtol=1e-5, err_msg=name)
     assert after[1]["optimiser/q/count"] == before[1]["optimiser/q/count"] + 1
     for _ in range(3):
@@ -289,7 +300,7 @@ def learn_on(updates: int, *of: Any) -> None:
             learner.update(batch, learn=np.ones(1, bool), batch_size=64)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "sgd"])
+@pytest.mark.parametrize("optimizer", RULES)
 def test_an_agent_goes_on_exactly_where_it_is_loaded(optimizer):
     """In a learner that has learned before: what it is told of weights and moments stays where it was."""
     home, away = (trained(seed, optimizer=optimizer).learner_ for seed in (5, 6))

@@ -32,11 +32,19 @@ class Optimizer(base.Optimizer):
             self.slots = {name: tf.Variable(tf.zeros(flat.shape)) for name in self.slot_names}
             self.count = tf.Variable(tf.zeros([flat.shape[0], 1]))
 
-    def step(self, network: base.Network, grad: Tensor, rate: Tensor, due: Tensor | None) -> None:
+    def step(
+        self, network: base.Network, grad: Tensor, rate: Tensor, due: Tensor | None, *,
+        weight_decay: Tensor | None = None, momentum: Tensor | None = None,
+    ) -> None:  # fmt: skip
         """See `base.Optimizer`; it may be traced."""
         before = {name: slot.read_value() for name, slot in self.slots.items()}
         flat, count = network.flat, self.count.read_value()
-        weights, after = self._updated(flat, grad, rate[:, tf.newaxis], before, count + 1.0)
+        decayed, rates, slots = flat, rate[:, tf.newaxis], before
+        if weight_decay is not None:
+            decayed, grad = self._decayed(flat, grad, rates, weight_decay)
+        if momentum is not None:
+            grad, slots = self._with_momentum(grad, before, momentum)
+        weights, after = self._updated(decayed, grad, rates, slots, count + 1.0)
 
         def kept(new: Tensor, old: Tensor) -> Tensor:
             return new if due is None else tf.where(due[:, tf.newaxis], new, old)
@@ -45,6 +53,14 @@ class Optimizer(base.Optimizer):
         self.count.assign(kept(count + 1.0, count))
         for name, slot in self.slots.items():
             slot.assign(kept(after[name], before[name]))
+
+    def _decayed(self, flat: Tensor, grad: Tensor, rate: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the weights, and the gradient with the L2 penalty decay / 2 * |weights|^2; decay: [K, 1]."""
+        return flat, grad + decay * flat
+
+    def _with_momentum(self, grad: Tensor, slots: State, momentum: Tensor) -> tuple[Tensor, State]:
+        """Return the gradient and the moments of a rule without momentum: unchanged."""
+        return grad, slots
 
     @abstractmethod
     def _updated(self, flat: Tensor, grad: Tensor, rate: Tensor, slots: State, count: Tensor) -> tuple[Tensor, State]:
@@ -77,6 +93,26 @@ class Adam(Optimizer):
         return weights, {"first": first, "second": second}
 
 
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv:1711.05101)."""
+
+    def _decayed(self, flat: Tensor, grad: Tensor, rate: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the weights shrunk by rate * decay, and the gradient unchanged."""
+        return flat * (1.0 - rate * decay), grad
+
+
+class Adamax(Optimizer):
+    """Adamax (Kingma and Ba 2015, section 7.1) with betas 0.9 and 0.999; as in torch, epsilon is added to sizes."""
+
+    slot_names = ("first", "largest")
+
+    def _updated(self, flat: Tensor, grad: Tensor, rate: Tensor, slots: State, count: Tensor) -> tuple[Tensor, State]:
+        first = slots["first"] + 0.1 * (grad - slots["first"])
+        largest = tf.maximum(0.999 * slots["largest"], tf.abs(grad) + self.epsilon)
+        weights = flat - first * (rate / -tf.math.expm1(count * math.log(0.9))) / largest
+        return weights, {"first": first, "largest": largest}
+
+
 class RMSprop(Optimizer):
     """RMSprop (Tieleman and Hinton 2012), decay 0.99."""
 
@@ -88,10 +124,20 @@ class RMSprop(Optimizer):
 
 
 class SGD(Optimizer):
-    """Plain stochastic gradient descent."""
+    """Stochastic gradient descent, with momentum (Polyak 1964) for the agents whose momentum is not 0."""
+
+    slot_names = ("first",)
+
+    def _with_momentum(self, grad: Tensor, slots: State, momentum: Tensor) -> tuple[Tensor, State]:
+        """Return the decayed sum of gradients as gradient and moment; agents without momentum keep both."""
+        moving = momentum != 0.0
+        first = tf.where(moving, slots["first"] * momentum + grad, slots["first"])
+        return tf.where(moving, first, grad), {"first": first}
 
     def _updated(self, flat: Tensor, grad: Tensor, rate: Tensor, slots: State, count: Tensor) -> tuple[Tensor, State]:
-        return flat - grad * rate, {}
+        return flat - grad * rate, slots
 
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": Adam, "rmsprop": RMSprop, "sgd": SGD}
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+    "adam": Adam, "adamw": AdamW, "adamax": Adamax, "rmsprop": RMSprop, "sgd": SGD,
+}  # fmt: skip

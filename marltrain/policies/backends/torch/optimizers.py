@@ -27,15 +27,31 @@ class Optimizer(base.Optimizer):
         self.slots = {name: torch.zeros_like(flat) for name in self.slot_names}
         self.count = torch.zeros(flat.shape[0], 1, device=flat.device)
 
-    def step(self, network: base.Network, grad: Tensor, rate: Tensor, due: Tensor | None) -> None:
+    def step(
+        self, network: base.Network, grad: Tensor, rate: Tensor, due: Tensor | None, *,
+        weight_decay: Tensor | None = None, momentum: Tensor | None = None,
+    ) -> None:  # fmt: skip
         """See `base.Optimizer`; all agents are updated in place, or copies if not all of them learn."""
         state = {"flat": network.flat, **self.slots, "count": self.count}
         after = state if due is None else {name: value.clone() for name, value in state.items()}
         after["count"] += 1
-        self._update(after["flat"], grad, rate.unsqueeze(1), after, after["count"])
+        flat, rates = after["flat"], rate.unsqueeze(1)
+        if weight_decay is not None:
+            grad = self._decayed(flat, grad, rates, weight_decay)
+        if momentum is not None:
+            grad = self._with_momentum(grad, after, momentum)
+        self._update(flat, grad, rates, after, after["count"])
         if due is not None:
             for name, value in state.items():
                 value.copy_(torch.where(due.unsqueeze(1), after[name], value))
+
+    def _decayed(self, flat: Tensor, grad: Tensor, rate: Tensor, decay: Tensor) -> Tensor:
+        """Return the gradient of the loss with the L2 penalty decay / 2 * |weights|^2; decay: [K, 1]."""
+        return torch.addcmul(grad, flat, decay)
+
+    def _with_momentum(self, grad: Tensor, slots: dict[str, Tensor], momentum: Tensor) -> Tensor:
+        """Return the gradient of a rule without momentum: unchanged."""
+        return grad
 
     @abstractmethod
     def _update(self, flat: Tensor, grad: Tensor, rate: Tensor, slots: dict[str, Tensor], count: Tensor) -> None:
@@ -66,6 +82,27 @@ class Adam(Optimizer):
         flat.sub_(first.mul(rate / -torch.expm1(count * math.log(0.9))).div_(spread))
 
 
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv:1711.05101)."""
+
+    def _decayed(self, flat: Tensor, grad: Tensor, rate: Tensor, decay: Tensor) -> Tensor:
+        """Shrink the weights in place by rate * decay; return the gradient unchanged."""
+        flat.mul_(1 - rate * decay)
+        return grad
+
+
+class Adamax(Optimizer):
+    """Adamax (Kingma and Ba 2015, section 7.1) with betas 0.9 and 0.999; as in torch, epsilon is added to sizes."""
+
+    slot_names = ("first", "largest")
+
+    def _update(self, flat: Tensor, grad: Tensor, rate: Tensor, slots: dict[str, Tensor], count: Tensor) -> None:
+        first, largest = slots["first"], slots["largest"]
+        first.lerp_(grad, 0.1)
+        torch.maximum(largest.mul_(0.999), grad.abs().add_(self.epsilon), out=largest)
+        flat.sub_(first.mul(rate / -torch.expm1(count * math.log(0.9))).div_(largest))
+
+
 class RMSprop(Optimizer):
     """RMSprop (Tieleman and Hinton 2012), decay 0.99."""
 
@@ -78,10 +115,20 @@ class RMSprop(Optimizer):
 
 
 class SGD(Optimizer):
-    """Plain stochastic gradient descent."""
+    """Stochastic gradient descent, with momentum (Polyak 1964) for the agents whose momentum is not 0."""
+
+    slot_names = ("first",)
+
+    def _with_momentum(self, grad: Tensor, slots: dict[str, Tensor], momentum: Tensor) -> Tensor:
+        """Return the decayed sum of gradients, and the gradient itself for agents without momentum."""
+        first, moving = slots["first"], momentum != 0
+        first.copy_(torch.where(moving, first * momentum + grad, first))
+        return torch.where(moving, first, grad)
 
     def _update(self, flat: Tensor, grad: Tensor, rate: Tensor, slots: dict[str, Tensor], count: Tensor) -> None:
         flat.sub_(grad.mul(rate))
 
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": Adam, "rmsprop": RMSprop, "sgd": SGD}
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+    "adam": Adam, "adamw": AdamW, "adamax": Adamax, "rmsprop": RMSprop, "sgd": SGD,
+}  # fmt: skip
