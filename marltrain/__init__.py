@@ -71,6 +71,7 @@ _HOME = {
     "WorkerError": "marltrain.errors",
     "check_env": "marltrain.envs",
     "cosine": "marltrain.policies.schedules",
+    "decay": "marltrain.policies.schedules",
     "distribution_of": "marltrain.policies.distributions",
     "exponential": "marltrain.policies.schedules",
     "gae": "marltrain.policies.returns",
@@ -81,6 +82,7 @@ _HOME = {
     "play": "marltrain.trainer.play",
     "save": "marltrain.policies.agents.saving",
     "setting": "marltrain.config",
+    "switch": "marltrain.policies.schedules",
     "tuned": "marltrain.trainer.tuned",
     "weighted_mean": "marltrain.policies.algorithms.base",
 } | {agent: module for module, agent in ALGORITHMS.values()}
@@ -174,8 +176,10 @@ if TYPE_CHECKING:
     from marltrain.policies.schedules import (
         Schedule as Schedule,
         cosine as cosine,
+        decay as decay,
         exponential as exponential,
         linear as linear,
+        switch as switch,
     )
     from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
     from marltrain.trainer.callbacks import Callback as Callback, Moment as Moment

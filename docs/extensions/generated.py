@@ -27,6 +27,7 @@ KINDS = {
     "bool": "True or False",
     "Schedule": "schedule",
     "str": "string",
+    "tuple[float, ...]": "numbers",
 }
 WIDTH = "100"
 """Columns that a command's help is printed in."""

@@ -109,10 +109,11 @@ def parse_value(text: str) -> Any:
 def _call(node: ast.Call, name: str, text: str) -> Any:
     """Return the schedule or network that a call expression describes; raises ConfigError for other calls."""
     from marltrain.policies.networks import CNN, MLP
-    from marltrain.policies.schedules import cosine, exponential, linear
+    from marltrain.policies.schedules import cosine, decay, exponential, linear, switch
 
     makers: dict[str, Callable[..., Any]] = {
-        "CNN": CNN, "MLP": MLP, "cosine": cosine, "exponential": exponential, "linear": linear,
+        "CNN": CNN, "MLP": MLP, "cosine": cosine, "decay": decay, "exponential": exponential, "linear": linear,
+        "switch": switch,
     }  # fmt: skip
     if name not in makers:
         raise ConfigError(f"{text!r}: there is no {name!r}.{did_you_mean(name, makers)}")

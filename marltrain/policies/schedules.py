@@ -13,20 +13,21 @@ from typing import Any
 from marltrain.config import checked_arguments, setting, validate
 from marltrain.errors import ConfigError
 
-KINDS = ("linear", "cosine", "exponential")
+KINDS = ("linear", "cosine", "exponential", "decay", "switch")
 
 
 @dataclass(frozen=True)
 class Schedule:
     """A value that changes from `start` to `stop` over `steps` env steps and then stays constant.
 
-    `linear`, `cosine` and `exponential` create schedules. Call a schedule with the env steps of the run.
+    `linear`, `cosine`, `exponential`, `decay` and `switch` create schedules. Call a schedule with the env steps of the
+    run.
     """
 
     kind: str = setting(doc="kind of curve", choices=KINDS)
     start: float = setting(doc="initial value")
     stop: float = setting(doc="final value")
-    steps: int = setting(doc="duration in env steps", low=1)
+    steps: int = setting(doc="duration in env steps (decay: its time constant)", low=1)
 
     def __post_init__(self) -> None:
         """Raise ConfigError for an unknown kind, an invalid `start` or `stop`, or `steps` below 1."""
@@ -38,6 +39,10 @@ class Schedule:
 
     def __call__(self, env_steps: int) -> float:
         """Return the value after `env_steps` env steps of the run."""
+        if self.kind == "decay":
+            return self.stop + (self.start - self.stop) * math.exp(-max(env_steps, 0) / self.steps)
+        if self.kind == "switch":
+            return self.start if env_steps < self.steps else self.stop
         done = min(max(env_steps / self.steps, 0.0), 1.0)
         if self.kind == "linear":
             return self.start + (self.stop - self.start) * done
@@ -69,3 +74,18 @@ def exponential(start: float, stop: float, steps: int) -> Schedule:
     `start` and `stop` must be positive.
     """
     return Schedule("exponential", start, stop, steps)
+
+
+@checked_arguments
+def decay(start: float, stop: float, steps: int) -> Schedule:
+    """Return a schedule whose distance to `stop` decays: stop + (start - stop) * exp(-env_steps / steps).
+
+    It never ends. With rate = 1 / steps it is the "adaptive" epsilon of some libraries.
+    """
+    return Schedule("decay", start, stop, steps)
+
+
+@checked_arguments
+def switch(start: float, stop: float, steps: int) -> Schedule:
+    """Return a schedule that is `start` for the first `steps` env steps and `stop` from then on."""
+    return Schedule("switch", start, stop, steps)

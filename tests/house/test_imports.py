@@ -24,8 +24,8 @@ MAY_IMPORT = {
     "marltrain": {"base", "envs", "policies", "trainer", "cli", "marltrain"},
 }
 FRAMEWORKS = {"torch", "tensorflow", "keras", "tianshou"}
-WITHOUT_FRAMEWORK = ("envs", "policies/algorithms", "policies/distributions", "policies/memory")
-WITHOUT_FRAMEWORK_FILES = ("exploration", "networks", "returns", "schedules")
+WITHOUT_FRAMEWORK = ("envs", "policies/algorithms", "policies/distributions", "policies/exploration", "policies/memory")
+WITHOUT_FRAMEWORK_FILES = ("networks", "returns", "schedules")
 
 
 def package_part(module: str) -> str:

@@ -231,12 +231,14 @@ def _plain(value: Any) -> Any:
         return {"network": value.describe()}
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, tuple) and all(isinstance(each, int | float) for each in value):
+        return list(value)
     return {"model": getattr(value, "__name__", type(value).__name__)}
 
 
 def _restored(setting: str, value: Any, supply: Mapping[str, Any]) -> Any:
     if not isinstance(value, dict):
-        return value
+        return tuple(value) if isinstance(value, list) else value
     if "schedule" in value:
         return Schedule(**value["schedule"])
     if "network" in value:

@@ -120,6 +120,7 @@ class CompiledForm:
     network: name of the network.
     rule: "epsilon_greedy": the outputs are action values; noise "coin" and "choice", hyperparameter "epsilon" (see
       `exploration`).  "categorical": the outputs are logits; noise "sample", extra "log_prob" (see `distributions`).
+      None: `Algorithm.act` acts.
     loss: "q": one phase trains only this network, which has a target network, with the Huber loss towards
       r + discount * max Q_target. "double_q": like "q", but the online network chooses the next action. "ppo": one
       phase trains this network and a critic with one output, in this order, with the loss and settings of
@@ -127,7 +128,7 @@ class CompiledForm:
     """
 
     network: str
-    rule: str
+    rule: str | None
     loss: str | None = None
 
 

@@ -26,21 +26,19 @@ from marltrain.policies.algorithms.base import (
 )
 from marltrain.policies.batch import Needs
 from marltrain.policies.distributions import masked
-from marltrain.policies.exploration import epsilon_greedy, epsilon_noise
+from marltrain.policies.exploration import ActionChoice, DiscreteExploration
 from marltrain.policies.memory.config import LONGEST
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
-from marltrain.policies.schedules import Schedule, linear
+from marltrain.policies.schedules import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
-class DQNSettings(Settings):
+class DQNSettings(DiscreteExploration, Settings):
     """Settings of DQN; the defaults suit small games."""
 
     learning_rate: float | Schedule = setting(5e-4, doc="step size", low=0, high=FASTEST, per_row=True)
     max_grad_norm: float | None = setting(10.0, doc="largest gradient norm of an agent; None: not clipped", above=0,
                                           per_row=True)  # fmt: skip
-    epsilon: float | Schedule = setting(linear(1.0, 0.05, 20_000), doc="share of random legal actions when exploring",
-                                        low=0, high=1, per_row=True)  # fmt: skip
     capacity: int = setting(50_000, doc="size of the replay memory in env steps", low=1, high=MOST_STEPS)
     learning_starts: int = setting(1_000, doc="env steps of learning seats before the first update", low=0)
     update_per_step: float = setting(0.25, doc="gradient steps per env step; fractions are carried over", above=0,
@@ -69,6 +67,7 @@ class DQNAlgorithm(Algorithm):
         if settings.dueling and not isinstance(settings.network, NetworkSpec):
             raise ConfigError("DQN: dueling=True needs a NetworkSpec; a model of your own gives its Q-values directly")
         self.choices = int(action_space.n)
+        self.exploration = ActionChoice(settings, self.choices)
 
     def networks(self) -> dict[str, NetworkDefinition]:
         """Return the Q-network: one head of A values; with `dueling`, heads of one value and A advantages."""
@@ -76,9 +75,12 @@ class DQNAlgorithm(Algorithm):
         return {"q": NetworkDefinition(self.settings.network, heads, self.layout)}
 
     def compiled_form(self) -> CompiledForm | None:
-        """Return the epsilon-greedy form with the loss "q" or "double_q"; None with `dueling`."""
+        """Return the form with the loss "q" or "double_q" and epsilon-greedy acting; None with `dueling`.
+
+        Acting by another exploration rule is not compiled.
+        """
         loss = "double_q" if self.settings.double else "q"
-        return None if self.settings.dueling else CompiledForm("q", "epsilon_greedy", loss)
+        return None if self.settings.dueling else CompiledForm("q", self.exploration.compiled_rule, loss)
 
     def targets(self) -> tuple[str, ...]:
         """Return the name of the Q-network, which has a target network."""
@@ -107,18 +109,18 @@ class DQNAlgorithm(Algorithm):
         return value + advantage - ops.mean(advantage, -1)[..., None]
 
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
-        """Draw the random numbers of epsilon-greedy exploration; see `epsilon_noise`."""
-        return epsilon_noise(rngs, rows, self.choices)
+        """Draw the random numbers of the exploration rule."""
+        return self.exploration.noise(rngs, rows)
 
     def act(
         self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Return the best legal action; where `explore`, a random legal action with probability epsilon.
+        """Return the best legal action; where `explore`, the action of the exploration rule (see `ActionChoice`).
 
-        For fully connected networks on a CPU, `compiled/acting.py` computes the same.
+        For epsilon-greedy exploration and fully connected networks on a CPU, `compiled/acting.py` computes the same.
         """
-        q = masked(ops, self.values(ops, nets["q"](obs)), legal)
-        return epsilon_greedy(ops, q, legal, noise, explore, hyper["epsilon"]), {}
+        q = self.values(ops, nets["q"](obs))
+        return self.exploration.choose(ops, q, legal, noise, explore, hyper), {}
 
     def _targets(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
         """Add `target`: r + discount * Q_target(s', a'), a' legal and best by the online (double) or target network."""

@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from marltrain.layout import Array
 from marltrain.policies.distributions.continuous import Continuous
+from marltrain.policies.distributions.draws import normal_of
 from marltrain.policies.networks import Head
 
 TRIES = 4
@@ -42,15 +43,9 @@ class Beta(Continuous):
         return Head(2 * self.dims, gain)
 
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> Array:
-        """Draw the noise of one `sample` call, [K, rows, 2A, 2, TRIES]: normal numbers, logarithms of uniform ones.
-
-        The normal numbers are made from pairs of uniform ones (Box and Muller 1958), so that each row uses as many.
-        """
+        """Draw the noise of one `sample` call, [K, rows, 2A, 2, TRIES]: normal numbers, logarithms of uniform ones."""
         uniform = np.stack([rng.random((rows, 2 * self.dims, 2 * TRIES), np.float32) for rng in rngs])
-        radius, angle, accept = np.split(uniform, [TRIES // 2, TRIES], -1)
-        length, turn = np.sqrt(-2.0 * np.log1p(-radius)), np.float32(2 * math.pi) * angle
-        normal = np.concatenate([length * np.cos(turn), length * np.sin(turn)], -1)
-        return np.stack([normal, np.log1p(-accept)], -2)
+        return np.stack([normal_of(uniform[..., :TRIES]), np.log1p(-uniform[..., TRIES:])], -2)
 
     def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
         """Return (raw action, raw action, its log-density): sampled where `explore` [K, B], else the mode."""

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.layout import Array
+from marltrain.policies.distributions.draws import gumbel_of
 from marltrain.policies.networks import Head
 
 ILLEGAL = -1e9
@@ -22,9 +23,7 @@ def masked(ops: Any, logits: Any, legal: Any) -> Any:
 
 def gumbel(rngs: Sequence[np.random.Generator], shape: tuple[int, ...]) -> Array:
     """Draw Gumbel(0, 1) noise [K, *shape] float32: argmax(logits + noise) is a sample of the softmax."""
-    # 1 - U lies in (0, 1]; the floor keeps log(0) out after rounding to float32
-    uniform = np.stack([rng.random(shape, np.float32) for rng in rngs])
-    return -np.log(-np.log(np.clip(uniform, 1e-12, 1.0 - 1e-7)))
+    return gumbel_of(np.stack([rng.random(shape, np.float32) for rng in rngs]))
 
 
 class Categorical:

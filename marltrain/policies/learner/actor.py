@@ -127,8 +127,8 @@ class Actor:
         supported = self.noise.ahead and self._in_numpy is not None and self._observed is None
         supported = supported and not self.carried
         form = self.algorithm.compiled_form() if supported else None
-        if form is None or "compiled_form" not in vars(type(self.algorithm)):  # a subclass may act differently
-            return None
+        if form is None or form.rule is None or "compiled_form" not in vars(type(self.algorithm)):
+            return None  # a subclass that does not define compiled_form may act differently
         from marltrain.policies.compiled.acting import CompiledActing  # loads numba
         from marltrain.policies.compiled.network import is_known
 

@@ -236,7 +236,7 @@ def test_one_agent_acts_as_it_does_among_others(kind):
     obs, on = np.random.default_rng(0).normal(size=(3, 5, 4)).astype(np.float32), np.ones((3, 5), bool)
     everyone = learner.act(obs, None, None, turn=on, explore=on, rngs=[np.random.default_rng(k) for k in range(3)])
     for k in range(3):
-        alone = learner.actor.act_row(k, obs[k : k + 1], None, on[:1], np.random.default_rng(k))
+        alone = learner.actor.act_row(k, obs[k : k + 1], None, None, on[:1], np.random.default_rng(k))
         np.testing.assert_array_equal(alone.action[0], everyone.action[k])
         for name, values in alone.extras.items():
             np.testing.assert_array_equal(values[0], everyone.extras[name][k])

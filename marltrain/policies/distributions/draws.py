@@ -1,0 +1,35 @@
+"""Random numbers for acts: uniform numbers row by row, and normal and Gumbel numbers made from them.
+
+Each row uses the same number of uniform numbers. Numbers of a + b rows are therefore those of a rows followed by those
+of b rows, as `Algorithm.noise_by_rows` requires.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from marltrain.layout import Array
+
+
+def uniform_of(rngs: Sequence[np.random.Generator], rows: int, widths: Mapping[str, int]) -> dict[str, Array]:
+    """Draw uniform numbers in [0, 1), float32; return name -> [K, rows, width], in the order of `widths`."""
+    drawn = np.stack([rng.random((rows, sum(widths.values())), np.float32) for rng in rngs])
+    pieces = np.split(drawn, np.cumsum(list(widths.values()))[:-1], -1)
+    return dict(zip(widths, pieces, strict=True))
+
+
+def gumbel_of(uniform: Array) -> Array:
+    """Convert uniform to Gumbel(0, 1) numbers of the same shape: argmax(logits + noise) is a sample of the softmax."""
+    # 1 - U lies in (0, 1]; the floor keeps log(0) out after rounding to float32
+    made: Array = -np.log(-np.log(np.clip(uniform, 1e-12, 1.0 - 1e-7)))
+    return made
+
+
+def normal_of(uniform: Array) -> Array:
+    """Convert uniform [..., 2N] to standard normal numbers [..., 2N] (Box and Muller 1958)."""
+    radius, angle = np.split(uniform, 2, -1)
+    length, turn = np.sqrt(-2.0 * np.log1p(-radius)), np.float32(2 * math.pi) * angle
+    return np.concatenate([length * np.cos(turn), length * np.sin(turn)], -1)

@@ -1,0 +1,20 @@
+"""Exploration rules, by name with settings: actions by their values, noise on continuous actions, random warm-up."""
+
+from marltrain.policies.exploration.continuous import ActionNoise, ContinuousExploration
+from marltrain.policies.exploration.discrete import (
+    ActionChoice,
+    DiscreteExploration,
+    epsilon_greedy,
+    epsilon_noise,
+)
+from marltrain.policies.exploration.warmup import Warmup
+
+__all__ = [
+    "ActionChoice",
+    "ActionNoise",
+    "ContinuousExploration",
+    "DiscreteExploration",
+    "Warmup",
+    "epsilon_greedy",
+    "epsilon_noise",
+]
