@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -181,13 +182,13 @@ def test_an_agent_explores_by_name_and_its_numbers_may_change():
 
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])
 def test_a_saved_agent_continues_with_the_same_random_numbers(backend, tmp_path):
-    settings = {"exploration": "gumbel_softmax", "epsilon": mt.decay(1.0, 0.2, 50), "random_steps": 100}
+    settings: dict[str, Any] = {"exploration": "gumbel_softmax", "epsilon": mt.decay(1.0, 0.2, 50), "random_steps": 100}
     agent = mt.DQN(OBS, spaces.Discrete(4), seed=3, **settings)
     agent.learner_.apply_schedules(120)
     obs = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
     agent.act(obs, explore=True)
     mt.save(tmp_path / "agent", [agent])
-    (again,) = mt.load(tmp_path / "agent", backend=backend)
+    again: Any = mt.load(tmp_path / "agent", backend=backend)[0]
     assert again.hyper.random_steps == 100
     assert (again.hyper.random_share, again.hyper.epsilon) == (0.0, agent.hyper.epsilon)
     np.testing.assert_array_equal(again.act(obs, explore=True), agent.act(obs, explore=True))
