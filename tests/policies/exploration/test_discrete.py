@@ -78,7 +78,7 @@ def chosen(choice, legal=None, explore=True, shift=0.0, **numbers):
     """Return the actions of many rows with equal values, in numpy, which both frameworks repeat."""
     values = np.tile(VALUES + np.float32(shift), (1, ROWS, 1))
     mask = None if legal is None else np.tile(np.array(legal), (1, ROWS, 1))
-    noise = choice.noise([np.random.default_rng(0)], ROWS)
+    noise = choice.noise([np.random.default_rng(1)], ROWS)
     on = np.full((1, ROWS), explore)
     (actions,) = in_all(choice.choose, values, mask, noise, on, hyper(**numbers))
     return actions[0]
