@@ -131,7 +131,7 @@ def make_agents(
 ) -> list[Agent]:
     """Make one agent per player of an environment, in the players' order.
 
-    name: "ppo", "dqn", "random" or an agent class, for all players. For different agents, either a mapping from
+    name: "a2c", "dqn", "ppo", "random" or an agent class, for all players. For different agents, either a mapping from
       players' names or shell patterns ("hare_*", case-sensitive, see `fnmatch`) to entries, or a list of entries in the
       players' order. An entry is a name, a class, or a pair (name or class, settings). A player's name takes precedence
       over patterns; every player must match exactly one key, and every key must match a player. A class that is not a

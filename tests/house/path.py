@@ -15,7 +15,7 @@ import marltrain as mt
 
 PACKAGE = Path(mt.__file__).parent
 EVERYWHERE = {"errors.py", "config.py", "spec.py", "__init__.py"}
-SETTINGS: dict[str, dict[str, Any]] = {"ppo": {}, "dqn": {"learning_starts": 0}}
+SETTINGS: dict[str, dict[str, Any]] = {"a2c": {}, "ppo": {}, "dqn": {"learning_starts": 0}}
 
 
 class Trace(mt.Callback):

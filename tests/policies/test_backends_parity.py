@@ -83,12 +83,18 @@ DQN: dict[str, dict[str, dict[str, Any]]] = {
         "colour frames": {"target_sync": 4}, "dueling": {"max_grad_norm": 0.5, "n_step": 5},
     },
 }  # fmt: skip
+A2C: dict[str, dict[str, dict[str, Any]]] = {
+    "masked": {"elu": {"minibatches": 2}, "cnn": {"normalize_advantage": True}},
+    "box": {"tanh": {"critic_learning_rate": 1e-3}},
+}
+DEFAULTS: dict[Any, dict[str, Any]] = {mt.PPO: {"epochs": 1}, mt.DQN: {"target_sync": 10}}
 ACTIONS = {"discrete": DISCRETE, "masked": DISCRETE, "multidiscrete": WHEELS, "box": BOX}
 PAUSING = {"PPO discrete tanh", "PPO box own critic", "DQN discrete elu", "DQN masked relu"}
 """Where an agent pauses, which is a second graph: with each optimizer, and with targets that follow."""
 SHORT = {
     "PPO": {"discrete": ["tanh"], "masked": ["gelu", "cnn", "colour frames"],
             "multidiscrete": ["silu", "image and vector", "frames"], "box": ["elu", "own critic"]},
+    "A2C": {"masked": ["elu"], "box": ["tanh"]},
     "DQN": {"discrete": ["elu", "image and vector", "frames", "pixels", "dueling cnn"],
             "masked": ["relu", "cnn", "colour frames", "dueling"]},
 }  # fmt: skip
@@ -98,7 +104,7 @@ An activation or an optimizer is in one of the two: it is the same code. DQN wit
 """
 CASES = [
     pytest.param((make, actions, network, settings), id=f"{name} {actions} {network}")
-    for name, make, table in (("PPO", mt.PPO, PPO), ("DQN", mt.DQN, DQN))
+    for name, make, table in (("PPO", mt.PPO, PPO), ("A2C", mt.A2C, A2C), ("DQN", mt.DQN, DQN))
     for actions, networks in table.items()
     for network, settings in networks.items()
     if network in SHORT[name][actions] or LONG
@@ -107,7 +113,7 @@ CASES = [
 
 def learner(backend: Any, make: Any, actions: str, network: str, settings: Mapping[str, Any]) -> AlgorithmLearner:
     """Return two agents as one learner; equal seeds, so equal weights."""
-    told = {**({"epochs": 1} if make is mt.PPO else {"target_sync": 10}), **NETWORKS[network], **settings}
+    told = {**DEFAULTS.get(make, {}), **NETWORKS[network], **settings}
     agent = make(told.pop("space"), ACTIONS[actions], seed=0, backend=backend.name, **told)
     return AlgorithmLearner(agent.algorithm, backend, [0, 1], draw=True)
 
@@ -116,7 +122,7 @@ def recorded(make: Any, actions: str, network: str, settings: Mapping[str, Any])
     """Return batches of both agents: rollouts of different lengths, or transitions."""
     rng, masked = np.random.default_rng(0), actions == "masked"
     space = Layout(NETWORKS[network]["space"], NETWORKS[network].get("frame_stack", 1))
-    if make is mt.PPO:
+    if make.algorithm_class.on_policy:
         return [some_rollout(rng, space, ACTIONS[actions], [7, 9], masked=masked) for _ in range(RECORDED)]
     steps = settings.get("n_step", 1)
     return [some_transitions(rng, space, 4, 2, 11, n_step=steps, masked=masked) for _ in range(RECORDED)]

@@ -66,6 +66,7 @@ def test_a_chain_cut_by_a_limit_is_worth_one_over_one_minus_gamma(algo, truncate
 # Naming what one sees -------------------------------------------------------------------------------------------------
 
 LEARNING: dict[str, dict[str, Any]] = {
+    "a2c": {"network": mt.MLP(hidden=(16,)), "learning_rate": 0.01, "minibatches": 4, "gamma": 0.5},
     "ppo": {"network": mt.MLP(hidden=(16,)), "learning_rate": 0.01, "minibatches": 4, "gamma": 0.5},
     "dqn": {
         "network": mt.MLP(hidden=(16,)),
@@ -79,7 +80,7 @@ GAME = {"players": 2, "length": 10}
 
 
 @pytest.mark.parametrize("share", [False, True], ids=["separate", "shared"])
-@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+@pytest.mark.parametrize("algo", LEARNING)
 def test_the_identity_is_learned(algo, share):
     agents = mt.make_agents(algo, Identity, env_args=GAME, seed=0, share=share, **LEARNING[algo])
     result = trainer(

@@ -3,6 +3,7 @@
 TYPE_CHECKING = False  # true for type checkers
 
 ALGORITHMS = {
+    "a2c": ("marltrain.policies.algorithms.a2c", "A2C"),
     "dqn": ("marltrain.policies.algorithms.dqn", "DQN"),
     "ppo": ("marltrain.policies.algorithms.ppo", "PPO"),
 }

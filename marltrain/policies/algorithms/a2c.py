@@ -1,0 +1,67 @@
+"""Advantage actor-critic: Mnih et al. 2016 (arXiv:1602.01783), synchronous, with GAE (arXiv:1506.02438)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from marltrain.config import setting
+from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings
+from marltrain.policies.algorithms.base import FASTEST, CompiledForm, Networks, Phase, weighted_mean
+from marltrain.policies.backends.base import OPTIMIZERS
+from marltrain.policies.schedules import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class A2CSettings(ActorCriticSettings):
+    """Settings of A2C; with `gae_lambda=1`, advantages are those of the paper: rewards up to the rollout's end."""
+
+    learning_rate: float | Schedule = setting(7e-4, doc="step size of all networks", low=0, high=FASTEST,
+                                              per_row=True)  # fmt: skip
+    optimizer: str = setting("rmsprop", doc="optimizer: adam, adamw, adamax, rmsprop or sgd", choices=tuple(OPTIMIZERS))
+    gae_lambda: float | Schedule = setting(
+        1.0, doc="lambda of generalised advantage estimation", low=0, high=1, per_row=True
+    )
+    normalize_advantage: bool = setting(False, doc="normalize the advantages of each minibatch")
+    entropy_coef: float | Schedule = setting(0.01, doc="weight of the entropy bonus", low=0, per_row=True)
+    value_coef: float | Schedule = setting(0.5, doc="weight of the critic's loss", low=0, per_row=True)
+    minibatches: int | None = setting(
+        1, doc="gradient steps of an update, each over a part of the rollout; None: rollout / batch_size", low=1
+    )
+
+
+class A2CAlgorithm(ActorCritic):
+    """A2C: one pass over each rollout, without clipping, because the policy that acted is the one that learns."""
+
+    name = "a2c"
+    Settings: ClassVar[type[A2CSettings]] = A2CSettings
+
+    def compiled_form(self) -> CompiledForm | None:
+        """Return the categorical form for Discrete actions, otherwise None; the framework makes the gradient steps."""
+        return self.acting_form()
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The single phase, which trains both networks."""
+        return (Phase("policy", ("actor", "critic"), self._loss),)
+
+    def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return L = -log pi(a|s) A + c_v (V(s) - R)^2 / 2 - c_e entropy (Mnih et al. 2016, section 4)."""
+
+        def mean(x: Any) -> Any:
+            return weighted_mean(ops, x, batch.weight)
+
+        log_prob, entropy = self.distribution.evaluate(ops, self.policy(nets, batch.obs), batch.legal, batch.action)
+        actor_loss = -mean(log_prob * batch.advantage)
+        critic_loss = 0.5 * mean(ops.square(self.value(nets, batch.obs) - batch.target))
+        bonus = mean(entropy)
+        total = actor_loss + hyper["value_coef"][:, 0] * critic_loss - hyper["entropy_coef"][:, 0] * bonus
+        return total, {"loss/actor": actor_loss, "loss/critic": critic_loss, "loss/total": total, "entropy": bonus}
+
+
+class A2C(LearningAgent):
+    """Agent that learns with A2C; for the settings see `A2CSettings`."""
+
+    algorithm_class = A2CAlgorithm
