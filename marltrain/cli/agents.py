@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
+from marltrain.cli.options import imported
 from marltrain.errors import ConfigError, did_you_mean, nearest
 
 AGENT_ARGUMENTS = ("device", "jit_compile", "strategy")
@@ -52,7 +53,8 @@ def _text(value: Any) -> str:
 
 def algorithms_and_settings(texts: Sequence[str], settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return the argument `name` of `make_agents`, with settings PLAYER.KEY in its entries, and the common settings."""
-    entries = {} if len(texts) == 1 and "=" not in texts[0] else _entries(texts)
+    one_for_all = len(texts) == 1 and "=" not in texts[0]
+    entries = {} if one_for_all else _entries(texts)
     common: dict[str, Any] = {}
     for name, value in settings.items():
         player, dot, key = name.rpartition(".")
@@ -61,19 +63,24 @@ def algorithms_and_settings(texts: Sequence[str], settings: Mapping[str, Any]) -
             hint = did_you_mean(player, entries) or f" Give one with --algo {player}=ALGO, or write --set {key}=..."
             raise ConfigError(f"--set {name}: no --algo is given for {player!r}.{hint}")
         (entries[player][1] if dot else common)[key] = value
-    return entries or texts[0], common
+    return _kind(texts[0]) if one_for_all else entries, common
 
 
-def _entries(texts: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+def _kind(algo: str) -> Any:
+    """Return the name of an algorithm, or the agent class that "module:Class" names."""
+    return imported("--algo", algo) if ":" in algo else algo
+
+
+def _entries(texts: Sequence[str]) -> dict[str, tuple[Any, dict[str, Any]]]:
     """Parse PLAYER=ALGO texts; raises ConfigError for other texts and for a repeated player."""
-    entries: dict[str, tuple[str, dict[str, Any]]] = {}
+    entries: dict[str, tuple[Any, dict[str, Any]]] = {}
     for text in texts:
         player, _, algo = text.rpartition("=")
         if not player or not algo:
             raise ConfigError(f"--algo takes one ALGO for all players, or PLAYER=ALGO for each, got {text!r}")
         if player in entries:
             raise ConfigError(f"--algo names {player!r} twice")
-        entries[player] = (algo, {})
+        entries[player] = (_kind(algo), {})
     return entries
 
 
@@ -86,3 +93,23 @@ def _check_setting(name: str, key: str) -> None:
     if near not in ("", *of_agents):
         option = "--" + near.replace("_", "-")
         raise ConfigError(f"--set {name}: no agent has this setting. Did you mean the trainer's option {option!r}?")
+
+
+def supply_options(agents: Sequence[Any]) -> str:
+    """Return the options `--supply NAME=module:Class` with which other commands load these agents, as text."""
+    from marltrain.policies.algorithms.registry import ALGORITHMS
+
+    algorithms = {agent.algorithm.name: type(agent) for agent in agents if hasattr(agent, "algorithm")}
+    own = {name: kind for name, kind in algorithms.items() if name not in ALGORITHMS}
+    return "".join(f" --supply {name}={kind.__module__}:{kind.__qualname__}" for name, kind in own.items())
+
+
+def supplied(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the argument `supply` of `load` for texts NAME=module:attribute; raises ConfigError for other texts."""
+    parts = {}
+    for text in texts:
+        name, _, place = text.partition("=")
+        if not name or ":" not in place:
+            raise ConfigError(f"--supply takes NAME=module:attribute, got {text!r}")
+        parts[name] = imported("--supply", place)
+    return parts

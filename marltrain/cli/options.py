@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, NoReturn
 
 from marltrain.errors import ConfigError, did_you_mean, nearest
@@ -54,6 +55,16 @@ def add_working_folder(env: str) -> None:
     """Add the working folder to sys.path if the user names a module, unless Python runs with a safe path."""
     if ":" in env and not sys.flags.safe_path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # last: a file there must not shadow an installed module
+
+
+def imported(option: str, text: str) -> Any:
+    """Return the attribute that "module:attribute" names; raises ConfigError if it cannot be imported."""
+    add_working_folder(text)
+    module, _, attribute = text.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{option} {text}: cannot be imported: {error}. Write module:attribute") from error
 
 
 def integer(text: str) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from marltrain.cli.agents import supplied
 from marltrain.cli.options import Parser, add_working_folder, integer, or_none, pop_given
 from marltrain.errors import ConfigError, SaveError, did_you_mean
 from marltrain.files import complete_folder
@@ -42,6 +43,8 @@ def _add_run_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--random", action="append", metavar="PLAYER", help="let this player play at random")
     parser.add_argument("--env", help="namespace/name or module:attribute, for a run of an environment of your own")
+    parser.add_argument("--supply", action="append", metavar="NAME=MODULE:ATTRIBUTE",
+                        help="class, model or function of your own that the saved agents name")  # fmt: skip
     parser.add_argument("--episodes", type=integer, metavar="INT", help="how many")
     parser.add_argument("--seed", type=integer, metavar="INT", help="of the episodes; drawn where none is given")
 
@@ -97,7 +100,7 @@ def _open_run(options: dict[str, Any]) -> _Run:
         env = options.pop("env")
         add_working_folder(env)
     names = probe(resolve(env, env_args)).names
-    agents = load(_agents_of(folder, options.pop("agents", None)))
+    agents = load(_agents_of(folder, options.pop("agents", None)), supply=supplied(options.pop("supply", [])))
     for player in options.pop("random", []):
         if player not in names:
             raise ConfigError(f"--random: {env} has no player {player!r}.{did_you_mean(player, names)}"

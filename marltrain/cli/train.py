@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from marltrain.cli.agents import algorithms_and_settings, settings_help, settings_of_agents
+from marltrain.cli.agents import algorithms_and_settings, settings_help, settings_of_agents, supply_options
 from marltrain.cli.options import Parser, add_working_folder, integer, key_values, or_none, pop_given
 from marltrain.errors import ConfigError
 
@@ -26,7 +26,8 @@ def add_train_arguments(parser: Parser) -> None:
     names = ", ".join([*ALGORITHMS, RANDOM])
     parser.add_argument("env", metavar="ENV", help="namespace/name (see `marltrain envs`) or module:attribute")
     parser.add_argument("--algo", action="append", required=True, metavar="[PLAYER=]ALGO",
-                        help=f"algorithm: {names}; once for each player or pattern, or one for all")  # fmt: skip
+                        help=f"algorithm: {names}, or module:Class of your own; once for each player or "
+                        "pattern, or one for all")  # fmt: skip
     parser.add_argument("--tuned", action="store_true", help="begin with the settings known to work for this pair")
     parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="argument of the environment")
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="setting of the agents, see below")
@@ -77,8 +78,10 @@ def train(options: dict[str, Any]) -> Path | None:
     env_args = key_values("--env-arg", options.pop("env_arg", []))
     algo, hyper = algorithms_and_settings(options.pop("algo"), key_values("--set", options.pop("set", [])))
     for option, on in (("--tuned", options.get("tuned")), ("--self-play", self_play)):
-        if on and not isinstance(algo, str):
+        if on and isinstance(algo, dict):
             raise ConfigError(f"{option} needs one algorithm for all players: --algo ALGO")
+    if options.get("tuned") and not isinstance(algo, str):
+        raise ConfigError("--tuned: there are tuned settings for marltrain's own algorithms only")
     of_agents = pop_given(options, "share", "backend") | ({"share": True} if self_play else {})
     known = tuned(algo, env) if options.pop("tuned", False) else {"trainer": {}, "agents": {}}
     resuming, here = _pop_resume(options), Path.cwd()
@@ -94,7 +97,7 @@ def train(options: dict[str, Any]) -> Path | None:
     folder = Path(result["run_dir"])
     if not Path(options.get("run_dir", "")).is_absolute() and folder.is_relative_to(here) and here == Path.cwd():
         folder = folder.relative_to(here)  # show it relative, as the user gave it
-    _print_result(result, env, folder)
+    _print_result(result, env, folder, supply=supply_options(agents))
     return folder if result["stop_reason"] == "interrupted" else None
 
 
@@ -108,8 +111,8 @@ def _pop_resume(options: dict[str, Any]) -> dict[str, Any]:
     return {"resume": options["run_dir"], "any_threads": any_threads} if resume else {}
 
 
-def _print_result(result: Mapping[str, Any], env: str, folder: Path) -> None:
-    """Print the result of training, the files written and the next commands."""
+def _print_result(result: Mapping[str, Any], env: str, folder: Path, *, supply: str) -> None:
+    """Print the result of training, the files written and the next commands; supply: options that these need."""
     from marltrain.envs.registry import imports_only_known
 
     tests = result["history"]
@@ -126,7 +129,7 @@ def _print_result(result: Mapping[str, Any], env: str, folder: Path) -> None:
     for name in ("best", "last", "history.parquet", "episodes.parquet", "faults.parquet", "metrics.png", "config.json"):
         if (folder / name).exists():
             print(f"  {folder / name}")
-    option = "" if imports_only_known(env) else f" --env {env}"
+    option = ("" if imports_only_known(env) else f" --env {env}") + supply
     print(f"next: marltrain test {folder}{option}, marltrain play {folder}{option}, marltrain plot {folder}")
 
 

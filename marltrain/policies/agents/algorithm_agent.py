@@ -197,7 +197,7 @@ class LearningAgent(Agent):
         """Return a setting as JSON values; for a custom model, with the names of its networks and its structure."""
         value = getattr(self.settings, name)
         networks = [network for network, made in self.algorithm.networks().items() if made.spec is value]
-        if not networks or isinstance(value, NetworkSpec):
+        if value is None or not networks or isinstance(value, NetworkSpec):
             return _plain(value)
         return {
             **_plain(value),
