@@ -11,7 +11,7 @@ import inspect
 import math
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache, wraps
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -35,6 +35,7 @@ def setting(
     above: float | None = None,
     choices: tuple[str, ...] | None = None,
     only: tuple[str, str] | None = None,
+    saved: bool = True,
 ) -> Any:
     """Declare a field: its default, one line of documentation and the allowed values.
 
@@ -42,10 +43,18 @@ def setting(
     low, high: inclusive bounds.  above: exclusive lower bound.  choices: the allowed strings.
     only: another setting and the value of it with which this setting has an effect; with other values of it, this
         setting must keep its default.
+    saved: False for code or data that only learning needs, such as a reward function: a saved agent stores its name.
     """
     metadata = {"doc": doc, "per_row": per_row, "low": low, "high": high, "above": above, "choices": choices,
-                "only": only}  # fmt: skip
+                "only": only, "saved": saved}  # fmt: skip
     return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Unsaved:
+    """Stands for a setting with saved=False in a loaded agent; name: the name of its function or class."""
+
+    name: str
 
 
 def build(cls: type[SettingsT], values: Mapping[str, Any], where: str) -> SettingsT:

@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.config import build, check_function, checked_arguments, setting, validate
+from marltrain.config import Unsaved, build, check_function, checked_arguments, setting, validate
 from marltrain.errors import AgentError, SaveError, shown
 from marltrain.layout import Array, Obs, Space, map_tree
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.spaces import described_spaces, spaces_from
 from marltrain.policies.algorithms.base import Algorithm
-from marltrain.policies.algorithms.reward_model import UnknownReward, with_reward_model
+from marltrain.policies.algorithms.reward_model import with_reward_model
 from marltrain.policies.backends import make_backend
-from marltrain.policies.backends.frameworks import makes_models
+from marltrain.policies.backends.frameworks import makes_models, name_of
 from marltrain.policies.batch import Acted, AgentState
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.hyperparameters import AgentHyperparameters
@@ -136,8 +136,13 @@ class LearningAgent(Agent):
         place = [backend.name, str(backend.device), backend.jit_compile, repr(backend.strategy)]
         layout, action_space = self._seated()
         sides = [describe_space(layout.space), describe_space(action_space), layout.stack]
-        own = [id(getattr(self.settings, REWARD_MODEL, None)), *([] if self.stackable else [id(self)])]
+        own = [*map(id, self._unsaved), *([] if self.stackable else [id(self)])]
         return json.dumps([type(self).__name__, *place, structure, *sides, *own], sort_keys=True, default=repr)
+
+    @property
+    def _unsaved(self) -> list[Any]:
+        """Values of the settings that are not saved."""
+        return [getattr(self.settings, f.name) for f in fields(self.settings) if not f.metadata.get("saved", True)]
 
     def sit(self, player: PlayerSpec, seed: int) -> None:
         """Take a seat; raises AgentError if the spaces or the number of stacked frames differ."""
@@ -168,9 +173,8 @@ class LearningAgent(Agent):
         """Return an independent copy with its own learner."""
         clone = copy.copy(self)
         models = [made.spec for made in self.algorithm.networks().values() if self.backend.is_module(made.spec)]
-        clone.algorithm = copy.deepcopy(
-            self.algorithm, {id(model): model for model in models}
-        )  # each network copies it
+        shared = {id(each): each for each in (*models, *self._unsaved)}  # each network copies its model
+        clone.algorithm = copy.deepcopy(self.algorithm, shared)
         clone.settings = clone.algorithm.settings
         clone.attach(AlgorithmLearner(clone.algorithm, self.backend, [self.learner_.seeds[self.row]], draw=False), 0)
         clone.learner_.load(0, self.learner_.export(self.row))
@@ -196,6 +200,8 @@ class LearningAgent(Agent):
     def _setting(self, name: str) -> Any:
         """Return a setting as JSON values; for a custom model, with the names of its networks and its structure."""
         value = getattr(self.settings, name)
+        if any(value is each for each in self._unsaved) and value is not None:
+            return {"unsaved": value.name if isinstance(value, Unsaved) else name_of(value)}
         networks = [network for network, made in self.algorithm.networks().items() if made.spec is value]
         if value is None or not networks or isinstance(value, NetworkSpec):
             return _plain(value)
@@ -243,17 +249,18 @@ def _restored(setting: str, value: Any, supply: Mapping[str, Any]) -> Any:
         return Schedule(**value["schedule"])
     if "network" in value:
         return spec_from(value["network"])
+    if "unsaved" in value:
+        kept = str(value["unsaved"])
+        return supply.get(setting, supply.get(kept, Unsaved(kept)))
     name, networks = value.get("model"), value.get("networks", ())
     keys = [key for key in (*networks, setting, name) if key in supply]
-    if setting == REWARD_MODEL and not keys:
-        return UnknownReward(str(name))
     if not isinstance(name, str) or not keys:
         raise SaveError(
             f"the saved agent uses a model of your own, {name!r}: give it with supply={{{name!r}: the model or a "
             "function that makes it}"
         )
     given = supply[keys[0]]
-    return _under(name, given) if makes_models(given) and setting != REWARD_MODEL else given
+    return _under(name, given) if makes_models(given) else given
 
 
 def _under(name: str, make: Callable[[], Any]) -> Callable[[], Any]:

@@ -161,7 +161,9 @@ class Settings:
     momentum: float | Schedule = setting(0.0, doc="momentum of sgd", low=0, high=1, per_row=True,
                                          only=("optimizer", "sgd"))  # fmt: skip
     reward_model: Any = setting(
-        None, doc="function (observation, action, reward) -> rewards or RewardModel; None: the environment's rewards"
+        None,
+        saved=False,
+        doc="function (observation, action, reward) -> rewards or RewardModel; None: the environment's rewards",
     )
     normalize_observations: bool = setting(
         False, doc="subtract the running mean of the observations' vector and divide by its standard deviation"

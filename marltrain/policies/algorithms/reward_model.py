@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.config import check_function
+from marltrain.config import Unsaved, check_function
 from marltrain.errors import AgentError, ConfigError
 from marltrain.layout import Array, map_tree
 from marltrain.policies.agents.spaces import in_units
@@ -74,7 +74,7 @@ class FunctionReward(RewardModel):
 
 
 class UnknownReward(RewardModel):
-    """Stands for the reward model of a loaded agent, which is not saved: the agent acts, and cannot learn."""
+    """The reward model of a loaded agent, which is not saved with it: the agent acts, and cannot learn."""
 
     def __init__(self, name: str) -> None:
         """Store the name of the function or class."""
@@ -109,6 +109,8 @@ class Rewarded(Algorithm):
     def reward_model(self) -> RewardModel:
         """The reward model: by default, the setting of this name."""
         given = self.settings.reward_model
+        if isinstance(given, Unsaved):
+            return UnknownReward(given.name)
         return given if isinstance(given, RewardModel) else FunctionReward(given)
 
     def networks(self) -> dict[str, NetworkDefinition]:
@@ -120,7 +122,7 @@ class Rewarded(Algorithm):
         """The phases of the reward model, then those of the algorithm."""
         return (*self.reward_model.phases(self), *super().phases)
 
-    def acting_form(self) -> CompiledForm | None:
+    def form_for_acting(self) -> CompiledForm | None:
         """Return the algorithm's compiled form for acting only."""
         form = super().compiled_form()
         return None if form is None else replace(form, loss=None)
@@ -128,7 +130,11 @@ class Rewarded(Algorithm):
     def prepare(
         self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
     ) -> WholeBatch:
-        """Replace the rewards; raises AgentError for rewards of a wrong shape."""
+        """Replace the rewards; raises AgentError for rewards of a wrong shape.
+
+        The phases of the reward model get the actions in the environment's units as `acted`.
+        """
+        tensors.acted = tensors.action
         rewards = np.asarray(self.reward_model.rewards(self, ops, nets, tensors), np.float32)
         if rewards.shape != batch.reward.shape:
             raise AgentError(
@@ -145,5 +151,5 @@ class Rewarded(Algorithm):
 
 def with_reward_model(algorithm_class: type[Algorithm]) -> type[Algorithm]:
     """Return the subclass of an algorithm that learns from the rewards of its setting `reward_model`."""
-    forms = {"compiled_form": Rewarded.acting_form} if "compiled_form" in vars(algorithm_class) else {}
+    forms = {"compiled_form": Rewarded.form_for_acting} if "compiled_form" in vars(algorithm_class) else {}
     return type(f"{algorithm_class.__name__}WithRewardModel", (Rewarded, algorithm_class), forms)
