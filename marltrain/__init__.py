@@ -27,6 +27,7 @@ _HOME = {
     "CustomAgent": "marltrain.policies.agents.custom",
     "DataParallel": "marltrain.policies.learner.parallel.strategies",
     "DecentralizedTrainer": "marltrain.trainer.decentralized",
+    "Demonstrations": "marltrain.policies.demonstrations",
     "DummyVectorEnv": "marltrain.envs",
     "EnvError": "marltrain.errors",
     "EnvSpec": "marltrain.spec",
@@ -73,6 +74,7 @@ _HOME = {
     "cosine": "marltrain.policies.schedules",
     "decay": "marltrain.policies.schedules",
     "distribution_of": "marltrain.policies.distributions",
+    "demonstrations": "marltrain.trainer.demonstrations",
     "exponential": "marltrain.policies.schedules",
     "gae": "marltrain.policies.returns",
     "linear": "marltrain.policies.schedules",
@@ -155,6 +157,7 @@ if TYPE_CHECKING:
         Rollout as Rollout,
         Transitions as Transitions,
     )
+    from marltrain.policies.demonstrations import Demonstrations as Demonstrations
     from marltrain.policies.distributions import distribution_of as distribution_of
     from marltrain.policies.learner.learner import Learner as Learner
     from marltrain.policies.learner.parallel.strategies import (
@@ -184,6 +187,7 @@ if TYPE_CHECKING:
     from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
     from marltrain.trainer.callbacks import Callback as Callback, Moment as Moment
     from marltrain.trainer.decentralized import DecentralizedTrainer as DecentralizedTrainer
+    from marltrain.trainer.demonstrations import demonstrations as demonstrations
     from marltrain.trainer.evaluating.evaluation import TestResult as TestResult
     from marltrain.trainer.lambda_callback import LambdaCallback as LambdaCallback
     from marltrain.trainer.make_agents import make_agents as make_agents

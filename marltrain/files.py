@@ -105,6 +105,16 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
         shutil.rmtree(beside, ignore_errors=True)
 
 
+def check_free(path: Path, description: str, what: str) -> None:
+    """Raise SaveError if the folder `path` holds other files than those of `what`, which it describes in a file."""
+    if path.is_dir() and any(path.iterdir()) and not (path / description).is_file():
+        raise SaveError(
+            f"{path}: holds other things than {what} ({description} is not there); name a folder of its own"
+        )
+    if path.exists() and not path.is_dir():
+        raise SaveError(f"{path}: is a file, and {what} are saved as a folder")
+
+
 def complete_folder(path: str | Path) -> Path:
     """Return the folder that `replacing_folder` last completed for `path`; raises SaveError if there is none."""
     previous = _previous(path_of(path))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from marltrain.errors import AgentError, SaveError, shown, warn
 from marltrain.files import (
+    check_free,
     check_own_checksum,
     check_sha256,
     complete_folder,
@@ -64,7 +65,7 @@ def write_agents(path: str | Path, seated: Sequence[Saveable], *, players: Seque
         raise AgentError("there are no agents to save: the list is empty")
     if players is not None and len(players) != len(seated):
         raise AgentError(f"players must name the {len(seated)} agents' seats, got {shown(players)}")
-    _check_free(path)
+    check_free(path, DESCRIPTION, "agents")
     distinct = list({id(agent): agent for agent in seated}.values())
     place = {id(agent): i for i, agent in enumerate(distinct)}
     states, seats = [agent.state() for agent in distinct], [place[id(agent)] for agent in seated]
@@ -95,16 +96,6 @@ def read_agents(path: str | Path) -> SavedAgents:
     parts = _parts(folder / WEIGHTS, [entry["arrays"] for entry in description["agents"]])
     states = [AgentState(entry["info"], arrays) for entry, arrays in zip(description["agents"], parts, strict=True)]
     return SavedAgents(file, states, description["seats"], description.get(PLAYERS, ()))
-
-
-def _check_free(path: Path) -> None:
-    """Raise SaveError if `path` holds files other than saved agents."""
-    if path.is_dir() and any(path.iterdir()) and not (path / DESCRIPTION).is_file():
-        raise SaveError(
-            f"{path}: holds other things than agents ({DESCRIPTION} is not there); name a folder of its own"
-        )
-    if path.exists() and not path.is_dir():
-        raise SaveError(f"{path}: is a file, and agents are saved as a folder")
 
 
 def _shapes(arrays: Mapping[str, Array]) -> dict[str, Any]:

@@ -1,0 +1,292 @@
+"""Demonstrations: the decisions of one player, for algorithms that imitate (behaviour cloning, GAIL)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.errors import AgentError, SpecError, shown
+from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_tree
+from marltrain.policies.agents.spaces import action_dtype, action_shape
+from marltrain.policies.demonstration_files import Saved, read_demonstrations, write_demonstrations
+from marltrain.policies.minari_episodes import rows_of_dataset
+from marltrain.spaces import action_bounds, describe_space, space_from, split_mask, without_mask
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Demonstrations:
+    """N decisions of one player, in order: episode after episode, each by time.
+
+    Make them with `marltrain.demonstrations` (agents play an environment), `from_arrays`, `from_minari` or `load`.
+    Their arrays are those of the training loop:
+
+    observation_space, action_space: the player's, without "action_mask".
+    obs: [N, *O], or a mapping of such arrays, as `Layout` encodes the observations.
+    action: [N] int64 from 0 (Discrete), [N, D] int64 from 0 (MultiDiscrete) or [N, A] float32 (Box).
+    ends: [N] bool, whether the decision is the last one of its episode.
+    legal: [N, A] bool, the legal actions; None if all are legal.
+    next_obs: like obs, at the player's next decision or at the end of its episode; None if unknown.
+    frame_stack: number of frames on axis 0 of images.
+
+    Raises AgentError if arrays do not fit the spaces or each other, and for actions that are illegal or outside of
+    their space.
+    """
+
+    observation_space: Space
+    action_space: Space
+    obs: Obs
+    action: Array
+    ends: Array
+    legal: Array | None = None
+    next_obs: Obs | None = None
+    frame_stack: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the arrays."""
+        _check_some(self.action)
+        rows = len(self.action)
+        for what, obs in (("obs", self.obs), ("next_obs", self.next_obs)):
+            if obs is not None:
+                self._check_obs(what, obs, rows)
+        space, dtype = self.action_space, action_dtype(self.action_space)
+        _check_array("action", self.action, (rows, *action_shape(space)), dtype)
+        _check_array("ends", self.ends, (rows,), bool)
+        self._check_actions()
+        if self.legal is not None:
+            self._check_legal(self.legal, rows)
+
+    def __len__(self) -> int:
+        """Return N, the number of decisions."""
+        return len(self.action)
+
+    def __repr__(self) -> str:
+        """Return the size and the spaces in one line."""
+        spaces_ = f"{self.observation_space} -> {self.action_space}"
+        return f"Demonstrations({len(self):,} decisions, {self.num_episodes:,} episodes, {spaces_})"
+
+    @property
+    def num_episodes(self) -> int:
+        """Number of episodes with an end."""
+        return int(self.ends.sum())
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The arrays of the observations."""
+        return Layout(self.observation_space, self.frame_stack)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        observation_space: Space,
+        action_space: Space,
+        observation: Any,
+        action: Any,
+        *,
+        ends: Any = None,
+        legal: Any = None,
+        next_observation: Any = None,
+        frame_stack: int = 1,
+    ) -> Demonstrations:
+        """Return demonstrations from arrays in the environment's format, with a leading axis N.
+
+        observation, next_observation: in the structure of the space: an array [N, ...], or a mapping or tuple of such
+        arrays. The "action_mask" of a mapping is the default of `legal`.
+        action: [N, ...] in the environment's units.  legal: [N, A] truth values.
+        ends: [N] truth values, see the class; None: the decisions are one episode.
+        """
+        space, (observation, mask) = without_mask(observation_space)[0], split_mask(observation)
+        legal = mask if legal is None else legal
+        layout = Layout(space, frame_stack)
+        following = None if next_observation is None else split_mask(next_observation)[0]
+        chosen = _indexed(action_space, action)
+        last = np.arange(len(chosen)) == len(chosen) - 1
+        return cls(
+            space, action_space, _encoded(layout, "observation", observation), chosen,
+            _truths("ends", last if ends is None else ends), None if legal is None else _truths("legal", legal),
+            None if following is None else _encoded(layout, "next_observation", following), frame_stack,
+        )  # fmt: skip
+
+    @classmethod
+    def from_minari(cls, dataset: Any, *, episodes: int | None = None) -> Demonstrations:
+        """Return demonstrations from a Minari dataset (`pip install 'marltrain[minari]'`).
+
+        dataset: a `minari.MinariDataset`, or the name of a local one; nothing is downloaded.
+        episodes: number of episodes to take, from the first; None: all.
+        Raises ConfigError if Minari is not installed, or has no such dataset.
+        """
+        return cls.from_arrays(**rows_of_dataset(dataset, episodes))
+
+    @classmethod
+    def joined(cls, several: Sequence[Demonstrations]) -> Demonstrations:
+        """Return the decisions of several demonstrations of equal spaces, such as those of players that share an agent.
+
+        Legal actions and next observations are kept if all have them. Raises AgentError for different spaces.
+        """
+        if not several:
+            raise AgentError("there are no demonstrations to join: the list is empty")
+        first = several[0]
+        for other in several[1:]:
+            other.check_fits(first.observation_space, first.action_space, first.frame_stack)
+            if (other.legal is None) != (first.legal is None):
+                raise AgentError("some demonstrations have legal actions and some do not: they cannot be joined")
+        legal = None if first.legal is None else np.concatenate([one.legal for one in several if one.legal is not None])
+        following = [one.next_obs for one in several if one.next_obs is not None]
+        return cls(
+            first.observation_space, first.action_space, _concatenated([one.obs for one in several]),
+            np.concatenate([one.action for one in several]), np.concatenate([one.ends for one in several]), legal,
+            _concatenated(following) if len(following) == len(several) else None, first.frame_stack,
+        )  # fmt: skip
+
+    def check_fits(self, observation_space: Space, action_space: Space, frame_stack: int = 1) -> None:
+        """Raise AgentError unless the demonstrations are of these spaces and this number of stacked frames."""
+        for what, mine, theirs in (
+            ("observation space", self.observation_space, without_mask(observation_space)[0]),
+            ("action space", self.action_space, action_space),
+        ):
+            if describe_space(mine) != describe_space(theirs):
+                raise AgentError(
+                    f"demonstrations of other spaces: their {what} is {mine}, expected {theirs}. Record demonstrations "
+                    "of a player with the agent's spaces"
+                )
+        if frame_stack != self.frame_stack:
+            raise AgentError(
+                f"demonstrations of other spaces: their images stack {self.frame_stack} frames, expected {frame_stack}"
+            )
+
+    def save(self, path: str | Path) -> None:
+        """Write the demonstrations to the folder `path`; the write is atomic and replaces demonstrations there.
+
+        Raises SaveError if `path` holds other files or cannot be written.
+        """
+        info = {
+            "observation_space": describe_space(self.observation_space),
+            "action_space": describe_space(self.action_space), "frame_stack": self.frame_stack,
+        }  # fmt: skip
+        arrays: dict[str, Array] = {"action": self.action, "ends": self.ends}
+        if self.legal is not None:
+            arrays["legal"] = self.legal
+        for what, obs in (("obs", self.obs), ("next_obs", self.next_obs)):
+            if obs is not None:
+                arrays |= {f"{what}/{name}": a for name, a in zip(self.layout.shapes, arrays_of(obs), strict=True)}
+        write_demonstrations(path, Saved(info, arrays))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Demonstrations:
+        """Return the demonstrations that `save` wrote; raises SaveError, naming the file, for any other content."""
+        return read_demonstrations(path, cls._restored)
+
+    @classmethod
+    def _restored(cls, saved: Saved) -> Demonstrations:
+        observation_space = space_from(saved.info["observation_space"])
+        layout = Layout(observation_space, saved.info["frame_stack"])
+        arrays = dict(saved.arrays)
+
+        def taken(what: str) -> Obs:
+            parts = {name: arrays.pop(f"{what}/{name}") for name in layout.shapes}
+            return next(iter(parts.values())) if layout.single else parts
+
+        following = taken("next_obs") if any(name.startswith("next_obs/") for name in arrays) else None
+        return cls(
+            observation_space, space_from(saved.info["action_space"]), taken("obs"), next_obs=following,
+            frame_stack=layout.stack, **arrays,
+        )  # fmt: skip
+
+    def _check_obs(self, what: str, obs: Obs, rows: int) -> None:
+        arrays, shapes = arrays_of(obs), self.layout.shapes
+        if isinstance(obs, dict) == self.layout.single or (isinstance(obs, dict) and list(obs) != list(shapes)):
+            raise AgentError(f"demonstrations: {what} must hold the parts {', '.join(shapes)} of {self.layout.space}")
+        for array, (name, (shape, dtype)) in zip(arrays, shapes.items(), strict=True):
+            _check_array(f"{what}, part {name!r},", array, (rows, *shape), dtype)
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                row = int(np.argwhere(~np.isfinite(array))[0][0])
+                raise AgentError(f"demonstrations: {what} of decision {row} holds numbers that are not finite")
+
+    def _check_actions(self) -> None:
+        space: Any = self.action_space
+        if isinstance(space, spaces.Box):
+            low, high = action_bounds(space)
+        else:
+            sizes = np.array(space.n) if isinstance(space, spaces.Discrete) else space.nvec.reshape(-1)
+            low, high = np.zeros_like(sizes), sizes - 1
+        fits = (self.action >= low) & (self.action <= high) & np.isfinite(self.action)
+        if not fits.all():
+            row = int(np.argwhere(~fits)[0][0])
+            raise AgentError(
+                f"demonstrations: the action of decision {row} is outside of its space {space}: its "
+                f"{'values' if isinstance(space, spaces.Box) else 'indices from 0'} are {shown(self.action[row])}"
+            )
+
+    def _check_legal(self, legal: Array, rows: int) -> None:
+        if not isinstance(self.action_space, spaces.Discrete):
+            raise AgentError(
+                f"demonstrations: legal actions are given for {self.action_space}, expected a Discrete space"
+            )
+        _check_array("legal", legal, (rows, int(self.action_space.n)), bool)
+        played = legal[np.arange(rows), self.action]
+        if not played.all():
+            row = int(np.flatnonzero(~played)[0])
+            raise AgentError(f"demonstrations: the action of decision {row} is not one of its legal actions")
+
+
+def _check_some(action: Array) -> None:
+    if len(action) == 0:
+        raise AgentError("demonstrations hold no decisions: give at least one")
+
+
+def _check_array(what: str, array: Array, shape: tuple[int, ...], dtype: Any) -> None:
+    if array.shape != shape or array.dtype != dtype:
+        raise AgentError(
+            f"demonstrations: {what} must be {np.dtype(dtype)} of shape {shape}, got {array.dtype} of shape "
+            f"{array.shape}"
+        )
+
+
+def _encoded(layout: Layout, what: str, observation: Any) -> Obs:
+    try:
+        obs, batched = layout.encode(observation)
+    except SpecError as error:
+        raise AgentError(f"demonstrations: {what}: {error}") from error
+    if not batched:
+        raise AgentError(f"demonstrations: {what} must have a leading axis, one entry for each decision")
+    return map_tree(np.array, obs)
+
+
+def _indexed(space: Space, action: Any) -> Array:
+    """Convert actions [N, ...] in the environment's units to the loop's format; raises AgentError for other arrays."""
+    if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
+        raise AgentError(f"demonstrations: action space {space} is not one of Discrete, MultiDiscrete, Box")
+    actions = np.asarray(action)
+    allowed = "iuf" if isinstance(space, spaces.Box) else "iu"
+    if actions.ndim == 0 or actions.shape[1:] != (space.shape or ()) or actions.dtype.kind not in allowed:
+        raise AgentError(
+            f"demonstrations: action must hold an action of {space} for each decision, got {actions.dtype} of shape "
+            f"{actions.shape}"
+        )
+    _check_some(actions)
+    if isinstance(space, spaces.Box):
+        low, high = action_bounds(space)
+        flat = actions.reshape(len(actions), -1)
+        near = np.clip(flat, low, high).astype(np.float32)  # bounds that float32 rounds
+        return np.where(np.isclose(near, flat, rtol=1e-6, atol=1e-6), near, flat).astype(np.float32)
+    flat = actions.reshape(len(actions), *action_shape(space))
+    return (flat - np.reshape(space.start, action_shape(space))).astype(np.int64)
+
+
+def _truths(what: str, values: Any) -> Array:
+    array = np.asarray(values)
+    if array.dtype.kind not in "biu" or not np.isin(array, (0, 1)).all():
+        raise AgentError(f"demonstrations: {what} must hold truth values, got {array.dtype} {shown(array)}")
+    return array.astype(bool)
+
+
+def _concatenated(several: Sequence[Obs]) -> Obs:
+    first = several[0]
+    if isinstance(first, dict):
+        return {name: np.concatenate([obs[name] for obs in several if isinstance(obs, dict)]) for name in first}
+    return np.concatenate([obs for obs in several if not isinstance(obs, dict)])

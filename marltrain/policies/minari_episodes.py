@@ -1,0 +1,76 @@
+"""Read the decisions of a Minari dataset (https://minari.farama.org)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from marltrain.errors import ConfigError, did_you_mean, error_text, shown
+
+
+def rows_of_dataset(dataset: Any, episodes: int | None) -> dict[str, Any]:
+    """Return the arguments of `Demonstrations.from_arrays` for the first `episodes` episodes of a dataset, or for all.
+
+    dataset: see `Demonstrations.from_minari`.  An episode holds one observation more than actions, its last one.
+    """
+    minari = _minari()
+    if isinstance(dataset, str):
+        dataset = _local(minari, dataset)
+    if not isinstance(dataset, minari.MinariDataset):
+        raise ConfigError(f"dataset must be a minari.MinariDataset or the name of a local one, got {shown(dataset)}")
+    total = int(dataset.total_episodes)
+    if episodes is not None and not (type(episodes) is int and 1 <= episodes <= total):
+        raise ConfigError(f"episodes must be from 1 to the dataset's {total:,}, or None for all, got {shown(episodes)}")
+    chosen = range(total if episodes is None else episodes)
+    found = [episode for episode in dataset.iterate_episodes(chosen) if len(episode.actions)]
+    if not found:
+        raise ConfigError(f"dataset {shown(dataset.id)} holds no steps: give one with demonstrations")
+    return {
+        "observation_space": dataset.observation_space,
+        "action_space": dataset.action_space,
+        "observation": _joined([_each(episode.observations, lambda a: a[:-1]) for episode in found]),
+        "next_observation": _joined([_each(episode.observations, lambda a: a[1:]) for episode in found]),
+        "action": np.concatenate([episode.actions for episode in found]),
+        "ends": np.concatenate([np.arange(len(e.actions)) == len(e.actions) - 1 for e in found]),
+    }
+
+
+def _minari() -> ModuleType:
+    try:
+        import minari
+    except ImportError as error:
+        raise ConfigError(f"Minari cannot be imported: {error}. pip install 'marltrain[minari]'") from error
+    return minari
+
+
+def _local(minari: ModuleType, name: str) -> Any:
+    known = list(minari.list_local_datasets())
+    if name not in known:
+        raise ConfigError(
+            f"there is no local Minari dataset {name!r}.{did_you_mean(name, known)} There are: "
+            f"{', '.join(known) or 'none'}. Download one: minari download NAME"
+        )
+    try:
+        return minari.load_dataset(name)
+    except Exception as error:  # Minari's own readers
+        raise ConfigError(f"Minari dataset {name!r} cannot be loaded: {error_text(error)}") from error
+
+
+def _each(observations: Any, function: Callable[[Any], Any]) -> Any:
+    if isinstance(observations, dict):
+        return {name: _each(inner, function) for name, inner in observations.items()}
+    if isinstance(observations, tuple):
+        return tuple(_each(inner, function) for inner in observations)
+    return function(np.asarray(observations))
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    first = parts[0]
+    if isinstance(first, dict):
+        return {name: _joined([part[name] for part in parts]) for name in first}
+    if isinstance(first, tuple):
+        return tuple(_joined([part[i] for part in parts]) for i in range(len(first)))
+    return np.concatenate(parts)
