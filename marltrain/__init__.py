@@ -15,6 +15,7 @@ TYPE_CHECKING = False  # true for type checkers
 _HOME = {
     "Acted": "marltrain.policies.batch",
     "Agent": "marltrain.policies.agents.agent",
+    "AgentArguments": "marltrain.policies.agents.arguments",
     "AgentError": "marltrain.errors",
     "AgentState": "marltrain.policies.batch",
     "Algorithm": "marltrain.policies.algorithms.base",
@@ -70,6 +71,7 @@ _HOME = {
     "TestResult": "marltrain.trainer.evaluating.evaluation",
     "Transitions": "marltrain.policies.batch",
     "WorkerError": "marltrain.errors",
+    "accepts": "marltrain.policies.agents.arguments",
     "check_env": "marltrain.envs",
     "cosine": "marltrain.policies.schedules",
     "decay": "marltrain.policies.schedules",
@@ -130,6 +132,7 @@ if TYPE_CHECKING:
     )
     from marltrain.policies.agents.agent import Agent as Agent
     from marltrain.policies.agents.algorithm_agent import LearningAgent as LearningAgent
+    from marltrain.policies.agents.arguments import AgentArguments as AgentArguments, accepts as accepts
     from marltrain.policies.agents.custom import CustomAgent as CustomAgent
     from marltrain.policies.agents.custom_losses import LossBatch as LossBatch
     from marltrain.policies.agents.fixed import (

@@ -84,7 +84,7 @@ def check(f: Field[Any], value: Any, cls: type, where: str) -> Any:
 
     A float without a fraction (1e6) is accepted for an integer. Raises ConfigError for an invalid value.
     """
-    expected, value = _hints(cls)[f.name], python_number(value)
+    expected, value = hints_of(cls)[f.name], python_number(value)
     if not _fits(value, expected) and _fits(as_integer(value), expected):
         value = as_integer(value)
     if not _fits(value, expected):
@@ -184,7 +184,8 @@ def checked_arguments(called: CallableT) -> CallableT:
 
 
 @cache
-def _hints(cls: type) -> dict[str, Any]:
+def hints_of(cls: type) -> dict[str, Any]:
+    """Return the types of a class's fields."""
     return get_type_hints(cls)
 
 

@@ -1,9 +1,12 @@
 """The public names: sorted, importable, documented, and visible to type checkers."""
 
 import ast
+import importlib
 import inspect
 import re
+from dataclasses import fields
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -49,6 +52,16 @@ def test_type_checking_imports_match_the_lazy_imports() -> None:
     algorithms = guarded_imports(PACKAGE / "policies" / "algorithms" / "__init__.py")
     assert algorithms == {agent: module for module, agent in ALGORITHMS.values()}
     assert guarded_imports(PACKAGE / "__init__.py") | algorithms == marltrain._HOME
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_type_checkers_know_the_settings_of_an_agent_class(name: str) -> None:
+    kind = agent_class(name)
+    arguments = getattr(importlib.import_module(kind.__module__), f"{kind.__name__}Arguments")
+    assert issubclass(arguments, marltrain.AgentArguments)
+    assert issubclass(arguments, kind.algorithm_class.Settings)
+    assert {f.name for f in fields(arguments)} == set(inspect.signature(kind).parameters)
+    assert dedent(inspect.getsource(kind.__init__)).startswith(f"@accepts({arguments.__name__})\n")
 
 
 def test_dir_lists_the_public_names() -> None:

@@ -28,7 +28,9 @@ def test_seed_must_be_a_non_negative_integer(seed):
 
 def test_integers_may_be_written_as_1e6():
     made = mt.DecentralizedTrainer(Identity, steps_per_train=cast(Any, 1e6), seed=cast(Any, 3.0))
-    agent = mt.DQN(BOX, CHOICE, seed=cast(Any, 1e3), capacity=1e5, epsilon=mt.linear(1.0, 0.1, cast(Any, 1e6)))
+    agent = mt.DQN(
+        BOX, CHOICE, seed=cast(Any, 1e3), capacity=cast(Any, 1e5), epsilon=mt.linear(1.0, 0.1, cast(Any, 1e6))
+    )
     network = mt.MLP(hidden=cast(Any, (8.0,)))
     whole = made.settings.steps_per_train, made.seed, agent.seed, agent.hyper.capacity, *network.hidden
     assert (*whole, agent.settings.epsilon.steps) == (10**6, 3, 1000, 10**5, 8, 10**6)

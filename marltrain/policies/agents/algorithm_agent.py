@@ -5,15 +5,16 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.config import Unsaved, build, check_function, checked_arguments, setting, validate
+from marltrain.config import Unsaved, build, check_function, checked_arguments, validate
 from marltrain.errors import AgentError, SaveError, shown
 from marltrain.layout import Array, Obs, Space, map_tree
 from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.arguments import AgentSignature, Place, described
 from marltrain.policies.agents.spaces import described_spaces, spaces_from
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.algorithms.reward_model import with_reward_model
@@ -32,16 +33,6 @@ REWARD_MODEL = "reward_model"
 """Name of the setting that replaces the environment's rewards."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Place:
-    """Backend, device and compilation of an agent; `make_backend` checks the backend and the device."""
-
-    backend: str = setting(doc="framework")
-    device: str = setting(doc="device")
-    jit_compile: bool = setting(doc="compile the gradient passes")
-    frame_stack: int = setting(doc="stacked frames of its images", low=1)
-
-
 class LearningAgent(Agent):
     """Agent that learns with an `Algorithm`.
 
@@ -49,6 +40,13 @@ class LearningAgent(Agent):
     """
 
     algorithm_class: ClassVar[type[Algorithm]]
+    __signature__: ClassVar[AgentSignature] = AgentSignature()
+
+    def __init_subclass__(cls) -> None:
+        """Add the arguments and settings to the docstring of a class that names its algorithm."""
+        super().__init_subclass__()
+        if "algorithm_class" in vars(cls):
+            cls.__doc__ = described(vars(cls).get("__doc__"), cls.algorithm_class.Settings)
 
     @checked_arguments
     def __init__(
@@ -77,7 +75,7 @@ class LearningAgent(Agent):
         settings: settings of the algorithm; a wrong name or value raises ConfigError.
         """
         name = type(self).__name__
-        place = _Place(backend=backend, device=device, jit_compile=jit_compile, frame_stack=frame_stack)
+        place = Place(backend=backend, device=device, jit_compile=jit_compile, frame_stack=frame_stack)
         validate(place, name)
         self._set_spaces(observation_space, action_space, place.frame_stack)
         layout = self._seated()[0]

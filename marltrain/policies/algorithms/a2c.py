@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from marltrain.config import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings
 from marltrain.policies.algorithms.base import FASTEST, CompiledForm, Networks, Phase, weighted_mean
 from marltrain.policies.backends.base import OPTIMIZERS
@@ -20,7 +21,7 @@ class A2CSettings(ActorCriticSettings):
 
     learning_rate: float | Schedule = setting(7e-4, doc="step size of all networks", low=0, high=FASTEST,
                                               per_row=True)  # fmt: skip
-    optimizer: str = setting("rmsprop", doc="optimizer: adam, adamw, adamax, rmsprop or sgd", choices=tuple(OPTIMIZERS))
+    optimizer: str = setting("rmsprop", doc="adam, adamw, adamax, rmsprop or sgd", choices=tuple(OPTIMIZERS))
     gae_lambda: float | Schedule = setting(
         1.0, doc="lambda of generalised advantage estimation", low=0, high=1, per_row=True
     )
@@ -61,7 +62,17 @@ class A2CAlgorithm(ActorCritic):
         return total, {"loss/actor": actor_loss, "loss/critic": critic_loss, "loss/total": total, "entropy": bonus}
 
 
+@dataclass(frozen=True, kw_only=True)
+class A2CArguments(AgentArguments, A2CSettings):
+    """Arguments of `A2C`."""
+
+
 class A2C(LearningAgent):
-    """Agent that learns with A2C; for the settings see `A2CSettings`."""
+    """Agent that learns with A2C."""
 
     algorithm_class = A2CAlgorithm
+
+    @accepts(A2CArguments)
+    def __init__(self, *args: Any, **arguments: Any) -> None:
+        """Build the agent; see `LearningAgent`."""
+        super().__init__(*args, **arguments)

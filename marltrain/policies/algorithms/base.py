@@ -153,7 +153,7 @@ class Settings:
     batch_size: int | None = setting(None, doc="rows of a minibatch", low=1, high=MOST_ROWS)
     update_freq: int | None = setting(None, doc="env steps between updates", low=1, high=MOST_STEPS)
     network: Any = setting(None, doc="NetworkSpec or custom model (it is copied); None: MLP, or CNN for images")
-    optimizer: str = setting("adam", doc="optimizer: adam, adamw, adamax, rmsprop or sgd", choices=tuple(OPTIMIZERS))
+    optimizer: str = setting("adam", doc="adam, adamw, adamax, rmsprop or sgd", choices=tuple(OPTIMIZERS))
     weight_decay: float | Schedule = setting(
         0.0, doc="decoupled weight decay (adamw), or L2 penalty in the gradient (the other optimizers)", low=0,
         high=MOST_DECAY, per_row=True,

@@ -13,6 +13,7 @@ from marltrain.config import setting
 from marltrain.errors import ConfigError, SpecError
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.base import (
     FASTEST,
     MOST_PASSES,
@@ -143,7 +144,17 @@ def huber(ops: Any, error: Any) -> Any:
     return near * (size - 0.5 * near)
 
 
+@dataclass(frozen=True, kw_only=True)
+class DQNArguments(AgentArguments, DQNSettings):
+    """Arguments of `DQN`."""
+
+
 class DQN(LearningAgent):
-    """Agent that learns with DQN; for the settings see `DQNSettings`."""
+    """Agent that learns with DQN."""
 
     algorithm_class = DQNAlgorithm
+
+    @accepts(DQNArguments)
+    def __init__(self, *args: Any, **arguments: Any) -> None:
+        """Build the agent; see `LearningAgent`."""
+        super().__init__(*args, **arguments)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from marltrain.config import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings
 from marltrain.policies.algorithms.base import MOST_PASSES, CompiledForm, Networks, Phase, weighted_mean
 from marltrain.policies.schedules import Schedule
@@ -90,7 +91,17 @@ def approx_kl(ops: Any, log_ratio: Any) -> Any:
     return ops.exp(log_ratio) - 1.0 - log_ratio
 
 
+@dataclass(frozen=True, kw_only=True)
+class PPOArguments(AgentArguments, PPOSettings):
+    """Arguments of `PPO`."""
+
+
 class PPO(LearningAgent):
-    """Agent that learns with PPO; for the settings see `PPOSettings`."""
+    """Agent that learns with PPO."""
 
     algorithm_class = PPOAlgorithm
+
+    @accepts(PPOArguments)
+    def __init__(self, *args: Any, **arguments: Any) -> None:
+        """Build the agent; see `LearningAgent`."""
+        super().__init__(*args, **arguments)
