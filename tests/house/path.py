@@ -1,7 +1,8 @@
 """The files executed by a training step: one update and the batch steps before it, on a Python environment.
 
-`python -m tests.house.path ppo` (or `dqn`) prints the modules of marltrain that execute, in the order of their first
-call. Modules that every line of code may use (errors, config, spec, packages' `__init__`) are left out.
+`python -m tests.house.path ppo` (or another algorithm's name) prints the modules of marltrain that execute, in the
+order of their first call. Modules that every line of code may use (errors, config, spec, packages' `__init__`) are left
+out.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ import marltrain as mt
 
 PACKAGE = Path(mt.__file__).parent
 EVERYWHERE = {"errors.py", "config.py", "spec.py", "__init__.py"}
-SETTINGS: dict[str, dict[str, Any]] = {"a2c": {}, "ppo": {}, "dqn": {"learning_starts": 0}}
+CONTINUOUS: dict[str, Any] = {"env_args": {"continuous_actions": True}, "learning_starts": 0}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "a2c": {},
+    "ddpg": CONTINUOUS,
+    "dqn": {"learning_starts": 0},
+    "ppo": {},
+    "sac": CONTINUOUS,
+    "td3": CONTINUOUS,
+}
 
 
 class Trace(mt.Callback):
@@ -40,8 +49,8 @@ def path_of(algo: str) -> list[str]:
     env, trace = "mpe2/simple_spread_v3", Trace()  # 25 env steps an episode: none ends while the trace is taken
     agents = mt.make_agents(algo, env, seed=0, **SETTINGS[algo])
     trainer = mt.DecentralizedTrainer(
-        env, num_train_envs=4, batch_size=16, update_freq=24, test_freq=None, steps_per_train=72, run_dir=False,
-        progress=False, seed=0, callbacks=[trace],
+        env, env_args=SETTINGS[algo].get("env_args"), num_train_envs=4, batch_size=16, update_freq=24, test_freq=None,
+        steps_per_train=72, run_dir=False, progress=False, seed=0, callbacks=[trace],
     )  # fmt: skip
     trainer.train(agents, [1, 1, 1], plot=False)
     return list(trace.files)

@@ -21,7 +21,7 @@ from marltrain.trainer.settings import TrainerSettings
 from tests.house.repository import PACKAGE, ROOT, python_files
 from tests.trainer.running import without_pictures
 
-PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
     r"(?:^<!-- test: (?P<mark>[^\n]*) -->\n)?"
     r"^```(?P<kind>python|bash|\{literalinclude\} (?P<file>\S+))\n(?P<code>.*?)^```$"

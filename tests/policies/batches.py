@@ -83,10 +83,15 @@ def some_rollout(
 
 
 def some_transitions(
-    rng: np.random.Generator, space: Any, choices: int, agents: int, rows: int, *, n_step: int = 1, masked: bool = False
+    rng: np.random.Generator, space: Any, actions: Any, agents: int, rows: int, *, n_step: int = 1, masked: bool = False
 ) -> Transitions:
-    """Make `rows` n-step transitions for each agent, a fifth of them terminated."""
-    action = rng.integers(choices, size=(agents, rows))
+    """Make `rows` n-step transitions for each agent, a fifth of them terminated.
+
+    actions: the action space, or the number of Discrete actions.
+    """
+    action_space = spaces.Discrete(actions) if isinstance(actions, int) else actions
+    choices = int(action_space.n) if isinstance(action_space, spaces.Discrete) else 1
+    action = some_actions(rng, action_space, (agents, rows))
     steps = rng.integers(1, n_step + 1, size=(agents, rows))
     following = rng.integers(choices, size=(agents, rows))
     return Transitions(

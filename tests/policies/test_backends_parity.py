@@ -88,26 +88,56 @@ A2C: dict[str, dict[str, dict[str, Any]]] = {
     "box": {"tanh": {"critic_learning_rate": 1e-3}},
 }
 DEFAULTS: dict[Any, dict[str, Any]] = {mt.PPO: {"epochs": 1}, mt.DQN: {"target_sync": 10}}
+DDPG: dict[str, dict[str, dict[str, Any]]] = {
+    "box": {
+        "tanh": {"tau": 0.1, "learning_rate": SCHEDULE}, "cnn": {"tau": 0.1, "optimizer": "rmsprop"},
+        "own critic": {"tau": 0.2, "critic_learning_rate": 1e-3, "n_step": 3, "max_grad_norm": 0.5},
+    }
+}  # fmt: skip
+TD3: dict[str, dict[str, dict[str, Any]]] = {
+    "box": {
+        "relu": {"tau": 0.1, "policy_delay": 3}, "image and vector": {"tau": 0.1, "n_step": 3},
+        "own critic": {"tau": 0.2, "critic_learning_rate": SCHEDULE, "max_grad_norm": 0.5, "target_noise": 0.5},
+    }
+}  # fmt: skip
+SAC: dict[str, dict[str, dict[str, Any]]] = {
+    "box": {
+        "relu": {"tau": 0.1, "learning_rate": 1e-3, "temperature_learning_rate": 0.01}, "cnn": {"tau": 0.2},
+        "own critic": {"tau": 0.2, "temperature": 0.2, "max_grad_norm": 0.5, "n_step": 3},
+        "image and vector": {"tau": 0.1, "target_entropy": -1.0, "optimizer": "sgd", "learning_rate": 0.05},
+    },
+    "discrete": {"tanh": {"tau": 0.1}, "frames": {"tau": 0.2, "critic_learning_rate": SCHEDULE}},
+    "masked": {
+        "gelu": {"tau": 0.1, "target_entropy_ratio": 0.5, "temperature_learning_rate": SCHEDULE},
+        "own critic": {"tau": 0.2, "temperature": 0.3, "n_step": 3}, "cnn": {"tau": 0.2, "optimizer": "rmsprop"},
+    },
+}  # fmt: skip
 ACTIONS = {"discrete": DISCRETE, "masked": DISCRETE, "multidiscrete": WHEELS, "box": BOX}
-PAUSING = {"PPO discrete tanh", "PPO box own critic", "DQN discrete elu", "DQN masked relu"}
-"""Where an agent pauses, which is a second graph: with each optimizer, and with targets that follow."""
+PAUSING = {"PPO discrete tanh", "PPO box own critic", "DQN discrete elu", "DQN masked relu", "TD3 box relu"}
+"""Where an agent pauses, a second graph: with each optimizer, with targets that follow, with a delayed phase."""
 SHORT = {
     "PPO": {"discrete": ["tanh"], "masked": ["gelu", "cnn", "colour frames"],
             "multidiscrete": ["silu", "image and vector", "frames"], "box": ["elu", "own critic"]},
     "A2C": {"masked": ["elu"], "box": ["tanh"]},
     "DQN": {"discrete": ["elu", "image and vector", "frames", "pixels", "dueling cnn"],
             "masked": ["relu", "cnn", "colour frames", "dueling"]},
+    "DDPG": {"box": ["tanh"]},
+    "TD3": {"box": ["relu"]},
+    "SAC": {"box": ["relu", "image and vector"], "masked": ["gelu"]},
 }  # fmt: skip
-"""Each kind of network, of actions, and of settings once for PPO and once for DQN; other combinations are long.
+"""Each kind of network, of actions, and of settings once for PPO and once for DQN, the others' losses once each.
+
+Other combinations are long.
 
 An activation or an optimizer is in one of the two: it is the same code. DQN with "tanh" is in the test of signs.
 """
+TABLES = {"PPO": PPO, "A2C": A2C, "DQN": DQN, "DDPG": DDPG, "TD3": TD3, "SAC": SAC}
 CASES = [
-    pytest.param((make, actions, network, settings), id=f"{name} {actions} {network}")
-    for name, make, table in (("PPO", mt.PPO, PPO), ("A2C", mt.A2C, A2C), ("DQN", mt.DQN, DQN))
+    pytest.param((getattr(mt, name), actions, network, settings), id=f"{name} {actions} {network}")
+    for name, table in TABLES.items()
     for actions, networks in table.items()
     for network, settings in networks.items()
-    if network in SHORT[name][actions] or LONG
+    if network in SHORT[name].get(actions, ()) or LONG
 ]
 
 
@@ -125,7 +155,7 @@ def recorded(make: Any, actions: str, network: str, settings: Mapping[str, Any])
     if make.algorithm_class.on_policy:
         return [some_rollout(rng, space, ACTIONS[actions], [7, 9], masked=masked) for _ in range(RECORDED)]
     steps = settings.get("n_step", 1)
-    return [some_transitions(rng, space, 4, 2, 11, n_step=steps, masked=masked) for _ in range(RECORDED)]
+    return [some_transitions(rng, space, ACTIONS[actions], 2, 11, n_step=steps, masked=masked) for _ in range(RECORDED)]
 
 
 def exported(one: AlgorithmLearner, kind: str) -> dict[str, np.ndarray]:

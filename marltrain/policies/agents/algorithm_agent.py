@@ -23,7 +23,7 @@ from marltrain.policies.backends.frameworks import makes_models, name_of
 from marltrain.policies.batch import Acted, AgentState
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.hyperparameters import AgentHyperparameters
-from marltrain.policies.networks import NetworkSpec, default_network, spec_from
+from marltrain.policies.networks import NetworkSpec, spec_from
 from marltrain.policies.schedules import Schedule
 from marltrain.random import chosen_seed
 from marltrain.spaces import check_actions, describe_space
@@ -82,7 +82,8 @@ class LearningAgent(Agent):
         check_actions(action_space)
         self.seed = chosen_seed(seed, name)
         given = build(self.algorithm_class.Settings, settings, name)
-        self.settings = replace(given, network=default_network(layout)) if given.network is None else given
+        default = self.algorithm_class.default_network(layout)
+        self.settings = replace(given, network=default) if given.network is None else given
         self.backend = make_backend(backend, device, jit_compile=place.jit_compile, strategy=strategy)
         for network in (f.name for f in fields(self.settings) if f.name.endswith("network")):
             model = getattr(self.settings, network)

@@ -16,7 +16,7 @@ from marltrain.errors import ConfigError
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.batch import Batch, Column, Needs
-from marltrain.policies.networks import NetworkDefinition
+from marltrain.policies.networks import NetworkDefinition, NetworkSpec, default_network
 from marltrain.policies.normalisation import RunningStatistics
 from marltrain.policies.row_draws import Draw
 from marltrain.policies.schedules import Schedule
@@ -197,6 +197,11 @@ class Algorithm:
                 f"{self.name}: {NORMALIZE}=True normalises vectors, and the observation{layout.images[0].where} is an "
                 "image, whose pixels the network scales to [0, 1]: leave it out"
             )
+
+    @classmethod
+    def default_network(cls, layout: Layout) -> NetworkSpec:
+        """Return the network for `network=None`; see `networks.default_network`."""
+        return default_network(layout)
 
     def networks(self) -> dict[str, NetworkDefinition]:
         """Return the networks by name, in the order in which weights are drawn."""

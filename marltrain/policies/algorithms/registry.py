@@ -4,8 +4,11 @@ TYPE_CHECKING = False  # true for type checkers
 
 ALGORITHMS = {
     "a2c": ("marltrain.policies.algorithms.a2c", "A2C"),
+    "ddpg": ("marltrain.policies.algorithms.ddpg", "DDPG"),
     "dqn": ("marltrain.policies.algorithms.dqn", "DQN"),
     "ppo": ("marltrain.policies.algorithms.ppo", "PPO"),
+    "sac": ("marltrain.policies.algorithms.sac", "SAC"),
+    "td3": ("marltrain.policies.algorithms.td3", "TD3"),
 }
 """Algorithm name -> (module, agent class). Saved files store only the key, never a class path."""
 

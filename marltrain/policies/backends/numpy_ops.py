@@ -159,3 +159,8 @@ def unfold_agents(x: Array, members: int) -> Array:
 def constants(x: Array) -> Array:
     """Return constants [K, F] as one row, [K, 1, F]."""
     return x[:, None]
+
+
+def tensor_like(x: Array, values: Sequence[float]) -> Array:
+    """Return constant numbers as an array of the type of x."""
+    return np.array(values, x.dtype)

@@ -36,7 +36,7 @@ class Beta(Continuous):
     def __init__(self, space: spaces.Box) -> None:
         """Read the bounds from the space; raises SpecError if a dimension is not bounded."""
         super().__init__(space)
-        self._check_bounded("a Beta distribution")
+        self.check_bounded("a Beta distribution")
 
     def head(self, gain: float) -> Head:
         """Return the head that a policy network needs."""

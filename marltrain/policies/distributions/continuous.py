@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from gymnasium import spaces
 
@@ -28,13 +30,19 @@ class Continuous:
         self.centre = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0.0)
         self.reach = np.where(bounded, (np.where(bounded, high, 1) - np.where(bounded, low, -1)) / 2, 1.0)
         self.low, self.high = action_bounds(space)
+        self._centre, self._width = self.centre.tolist(), np.where(self.reach > 0, self.reach, 1.0).tolist()
 
     def to_units(self, action: Array) -> Array:
         """Scale actions [..., A] to the environment's units and clip them to its bounds; returns float32."""
         scaled = (self.centre + self.reach * action).astype(np.float32)
         return np.clip(scaled, self.low, self.high)
 
-    def _check_bounded(self, what: str) -> None:
+    def from_units(self, ops: Any, action: Any) -> Any:
+        """Return stored actions [..., A] of a bounded Box in [-1, 1]: the inverse of `to_units`, clipped."""
+        raw = (action - ops.tensor_like(action, self._centre)) / ops.tensor_like(action, self._width)
+        return ops.clip(raw, -1.0, 1.0)
+
+    def check_bounded(self, what: str) -> None:
         """Raise SpecError unless each dimension has two finite bounds."""
         if not self.bounded.all():
             i = int(np.argmin(self.bounded))

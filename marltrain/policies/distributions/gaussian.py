@@ -44,7 +44,8 @@ class Gaussian(Continuous):
     def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
         """Return (raw action, raw action, its log-density); `to_units` converts the raw action.
 
-        Gradients flow through the sample: raw = mean + std * noise where `explore` [K, B], the mean elsewhere.
+        Gradients flow through the sample: raw = mean + std * noise where `explore` [K, B], the mean elsewhere; None
+        samples every row.
         """
         raw = self._raw(ops, out, noise, explore)
         return raw, raw, self.log_density(ops, out, raw)
@@ -76,7 +77,8 @@ class Gaussian(Continuous):
 
     def _raw(self, ops: Any, out: Any, noise: Any, explore: Any) -> Any:
         mean, log_std = self.parameters(ops, out)
-        return mean + ops.only(ops.exp(log_std) * noise, explore)
+        spread = ops.exp(log_std) * noise
+        return mean + (spread if explore is None else ops.only(spread, explore))
 
 
 class StateGaussian(Gaussian):
@@ -118,7 +120,7 @@ class SquashedGaussian(StateGaussian):
     ) -> None:
         """Read the bounds from the space; raises SpecError if a dimension is not bounded."""
         super().__init__(space, log_std, log_std_bounds)
-        self._check_bounded("a squashed Gaussian")
+        self.check_bounded("a squashed Gaussian")
         nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
         self._quadrature = list(zip(nodes.tolist(), (weights / weights.sum()).tolist(), strict=True))
 
@@ -126,6 +128,10 @@ class SquashedGaussian(StateGaussian):
         """Return (action tanh(raw), raw, log-density of the action); gradients flow through the sample."""
         raw = self._raw(ops, out, noise, explore)
         return ops.tanh(raw), raw, self.log_density(ops, out, raw)
+
+    def action(self, ops: Any, out: Any, noise: Any, explore: Any) -> Any:
+        """Return the action of `sample` without its log-density, which acting does not need."""
+        return ops.tanh(self._raw(ops, out, noise, explore))
 
     def evaluate(self, ops: Any, out: Any, legal: Any, raw: Any) -> tuple[Any, Any]:
         """Return (log-density of the action of `raw`, entropy), each [K, B].

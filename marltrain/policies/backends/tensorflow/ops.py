@@ -81,6 +81,11 @@ def constants(x: Tensor) -> Tensor:
     return x[:, tf.newaxis]
 
 
+def tensor_like(x: Tensor, values: Sequence[float]) -> Tensor:
+    """Return constant numbers as a tensor of the type and on the device of x."""
+    return tf.constant(values, x.dtype)
+
+
 def scaled_image(x: Tensor) -> Tensor:
     """Convert uint8 pixels to float32 in [0, 1]."""
     return tf.cast(x, tf.float32) / 255.0

@@ -145,6 +145,11 @@ def constants(x: Tensor) -> Tensor:
     return x.unsqueeze(1)
 
 
+def tensor_like(x: Tensor, values: Sequence[float]) -> Tensor:
+    """Return constant numbers as a tensor of the type and on the device of x."""
+    return torch.tensor(values, dtype=x.dtype, device=x.device)
+
+
 def scaled_image(x: Tensor) -> Tensor:
     """Convert uint8 pixels to float32 in [0, 1]."""
     return x.to(torch.float32) / 255.0

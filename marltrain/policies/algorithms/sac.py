@@ -1,0 +1,218 @@
+"""Soft actor-critic with a tuned temperature: Haarnoja et al. 2018 (arXiv:1812.05905); discrete: arXiv:1910.07207."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.config import setting
+from marltrain.errors import ConfigError, SpecError
+from marltrain.layout import Array, Layout, Space
+from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.agents.arguments import AgentArguments, accepts
+from marltrain.policies.algorithms.base import FASTEST, Networks, Phase, weighted_mean
+from marltrain.policies.algorithms.off_policy import OffPolicyActorCritic, OffPolicySettings, squared_errors
+from marltrain.policies.distributions import Categorical, SquashedGaussian, masked
+from marltrain.policies.distributions.draws import normal_of, uniform_of
+from marltrain.policies.exploration import ActionChoice, DiscreteExploration, Warmup
+from marltrain.policies.networks import Head, NetworkDefinition
+from marltrain.policies.schedules import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class SACSettings(Warmup, OffPolicySettings):
+    """Settings of SAC; the defaults suit small problems of control."""
+
+    temperature: float | Schedule | None = setting(None, doc="weight of the entropy; None: tuned", low=0, per_row=True)
+    initial_temperature: float = setting(1.0, doc="first value of the tuned temperature", above=0)
+    temperature_learning_rate: float | Schedule | None = setting(
+        None, doc="step size of the temperature's logarithm; None: learning_rate", low=0, high=FASTEST, per_row=True
+    )
+    target_entropy: float | None = setting(
+        None, doc="entropy to which the temperature is tuned, Box actions; None: minus the number of dimensions"
+    )
+    target_entropy_ratio: float = setting(
+        0.98, doc="the same for Discrete actions, as a share of log(number of legal actions)", low=0, high=1
+    )
+
+
+class SACAlgorithm(OffPolicyActorCritic):
+    """SAC: a stochastic actor pi, two critics with target networks, and a temperature alpha.
+
+    Box actions are sampled from a squashed Gaussian, and the critics are Q(s, a). Discrete actions have a critic with
+    one output for each action, and expectations over pi are sums over the legal actions.
+    """
+
+    name = "sac"
+    Settings: ClassVar[type[SACSettings]] = SACSettings
+    acts_in_numpy = noise_by_rows = True
+    critics = 2
+
+    def __init__(self, settings: SACSettings, layout: Layout, action_space: Space) -> None:
+        """Choose the policy for the action space; raises SpecError for another one than Discrete or a bounded Box."""
+        super().__init__(settings, layout, action_space)
+        self.tuned, self.discrete = settings.temperature is None, isinstance(action_space, spaces.Discrete)
+        self.distribution: Any
+        if isinstance(action_space, spaces.Box):
+            self.distribution = SquashedGaussian(action_space)
+            dims = self.distribution.dims
+            random = {"coin": 1, "uniform": dims} if settings.random_share is not None else {}
+            self._widths = {"sample": 2 * math.ceil(dims / 2), **random}
+        elif not isinstance(action_space, spaces.Discrete):
+            raise SpecError(f"SAC needs a Box or Discrete action space, got {action_space}; PPO takes MultiDiscrete")
+        elif settings.target_entropy is not None:
+            raise ConfigError(
+                f"SAC: target_entropy={settings.target_entropy} is for a Box of actions, got {action_space}; set "
+                "target_entropy_ratio, the share of the largest entropy of the legal actions"
+            )
+        else:
+            self.distribution = Categorical(action_space)
+            sampling = DiscreteExploration(exploration="softmax", random_share=settings.random_share)
+            self._choice = ActionChoice(sampling, self.distribution.choices)
+
+    def networks(self) -> dict[str, NetworkDefinition]:
+        """Return the actor, the critics, and the logarithm of the temperature if it is tuned."""
+        spec, distribution = self.settings.network, self.distribution
+        critic = self.critic(distribution.choices) if self.discrete else self.critic(1, (distribution.dims,))
+        networks = {"actor": NetworkDefinition(spec, [distribution.head(0.01)], self.layout), "critic": critic}
+        if self.tuned:
+            start = Head(0, free=1, free_start=math.log(self.settings.initial_temperature))
+            networks["temperature"] = NetworkDefinition(None, [start], None)
+        return networks
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The critics, then the actor through the new critics, with the temperature (algorithm 1)."""
+        trains = ("actor", "temperature") if self.tuned else ("actor",)
+        draws = (None, None) if self.discrete else (self._next_noise, self._noise)
+        return (
+            Phase("critic", ("critic",), self._critic_loss, self._targets, draw=draws[0]),
+            Phase("actor", trains, self._actor_loss, draw=draws[1]),
+        )
+
+    def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
+        """Draw the random numbers of the policy's samples and of random actions."""
+        if self.discrete:
+            return self._choice.noise(rngs, rows)
+        drawn = uniform_of(rngs, rows, self._widths)
+        return {**drawn, "sample": normal_of(drawn["sample"])[..., : self.distribution.dims]}
+
+    def act(
+        self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return actions, sampled where `explore`; elsewhere tanh of the mean, or the most probable legal action."""
+        (out,) = nets["actor"](obs)
+        if self.discrete:
+            return self._choice.choose(ops, out, legal, noise, explore, hyper), {}
+        action = self.distribution.action(ops, out, noise["sample"], explore)
+        if "uniform" in noise:
+            random = explore[..., None] & (noise["coin"] < hyper["random_share"][..., None])
+            action = ops.where(random, 2.0 * noise["uniform"] - 1.0, action)
+        return action, {}
+
+    def to_units(self, action: Array) -> Array:
+        """Scale continuous actions to the environment's units."""
+        units: Array = action if self.discrete else self.distribution.to_units(action)
+        return units
+
+    def _noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
+        return {"noise": self.distribution.noise(rngs, rows)}
+
+    def _next_noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
+        return {"next_noise": self.distribution.noise(rngs, rows)}
+
+    def _targets(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
+        """Add `target`: r + discount * V(s'), with the soft value V of the target critics (eq. 3 and 7)."""
+        noise = None if self.discrete else batch.next_noise
+        value, _ = self._soft_value(ops, nets, "target_critic", batch.next_obs, batch.next_legal, noise, hyper)
+        batch.target = batch.reward + batch.discount * value
+
+    def _critic_loss(
+        self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return the mean of (Q_i(s, a) - target)^2 / 2, summed over both critics (eq. 5)."""
+        if self.discrete:
+            (q,) = nets["critic"](batch.obs)
+            q = ops.stack([ops.take(q[:, i], batch.action) for i in range(self.critics)], 1)
+        else:
+            q = nets["critic"](batch.obs, self.distribution.from_units(ops, batch.action))[0][..., 0]
+        loss = 0.5 * squared_errors(ops, q, batch.target, batch.weight)
+        return loss, {"loss/critic": loss, "q_mean": weighted_mean(ops, ops.mean(q, 1), batch.weight)}
+
+    def _actor_loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return the mean of -V(s) for the actor (eq. 9), plus the loss of the temperature (eq. 18).
+
+        The latter is log(alpha) * (entropy - target), as in the paper's published code; its gradient with respect to
+        log(alpha) has the sign of the paper's.
+        """
+        noise = None if self.discrete else batch.noise
+        value, entropy = self._soft_value(ops, nets, "critic", batch.obs, batch.legal, noise, hyper)
+        loss = -weighted_mean(ops, value, batch.weight)
+        metrics = {"loss/actor": loss, "entropy": weighted_mean(ops, entropy, batch.weight)}
+        if self.tuned:
+            excess = ops.stop_gradient(entropy) - self._target_entropy(ops, batch)
+            log_temperature = nets["temperature"]()[0][..., 0]
+            tuning = weighted_mean(ops, log_temperature * excess, batch.weight)
+            temperature = ops.exp(log_temperature) * ops.ones_like(excess)
+            metrics |= {"loss/temperature": tuning, "temperature": weighted_mean(ops, temperature, batch.weight)}
+            loss = loss + tuning
+        return loss, metrics
+
+    def _soft_value(
+        self, ops: Any, nets: Networks, critic: str, obs: Any, legal: Any, noise: Any, hyper: Mapping[str, Any]
+    ) -> tuple[Any, Any]:
+        """Return V(s) = E[min_i Q_i(s, a) - alpha log pi(a|s)] and the entropy E[-log pi(a|s)], each [K, B].
+
+        The expectation is one sample for a Box, and exact for Discrete actions.
+        """
+        (out,) = nets["actor"](obs)
+        temperature = ops.stop_gradient(self._temperature(ops, nets, hyper))
+        if self.discrete:
+            log_probs = ops.log_softmax(masked(ops, out, legal), -1)
+            probs: Any = ops.exp(log_probs)  # exactly 0 for illegal actions
+            (q,) = nets[critic](obs)
+            entropy = -ops.sum(probs * log_probs, -1)
+            return ops.sum(probs * ops.minimum(q[:, 0], q[:, 1]), -1) + temperature * entropy, entropy
+        action, _, log_prob = self.distribution.sample(ops, out, legal, noise, None)
+        q = nets[critic](obs, action)[0][..., 0]
+        return ops.minimum(q[:, 0], q[:, 1]) - temperature * log_prob, -log_prob
+
+    def _temperature(self, ops: Any, nets: Networks, hyper: Mapping[str, Any]) -> Any:
+        """Return alpha, [K, 1]."""
+        return ops.exp(nets["temperature"]()[0][..., 0]) if self.tuned else hyper["temperature"]
+
+    def _target_entropy(self, ops: Any, batch: Any) -> Any:
+        """Return the target of the entropy: a number, or [K, B] if the legal actions differ between rows.
+
+        For a Box it is -A (appendix D). For Discrete actions, the largest entropy of a row is the logarithm of its
+        number of legal actions, and the target is a share of it. A row with one legal action then has target 0, and
+        does not tune the temperature.
+        """
+        if not self.discrete:
+            target = self.settings.target_entropy
+            return -float(self.distribution.dims) if target is None else target
+        ratio = self.settings.target_entropy_ratio
+        if batch.legal is None:
+            return ratio * math.log(self.distribution.choices)
+        return ratio * ops.log(ops.sum(ops.flag(batch.legal), -1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SACArguments(AgentArguments, SACSettings):
+    """Arguments of `SAC`."""
+
+
+class SAC(LearningAgent):
+    """Agent that learns with SAC."""
+
+    algorithm_class = SACAlgorithm
+
+    @accepts(SACArguments)
+    def __init__(self, *args: Any, **arguments: Any) -> None:
+        """Build the agent; see `LearningAgent`."""
+        super().__init__(*args, **arguments)
