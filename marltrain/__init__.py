@@ -14,6 +14,8 @@ TYPE_CHECKING = False  # true for type checkers
 
 _HOME = {
     "Acted": "marltrain.policies.batch",
+    "ActionChoice": "marltrain.policies.exploration",
+    "ActionNoise": "marltrain.policies.exploration",
     "Agent": "marltrain.policies.agents.agent",
     "AgentArguments": "marltrain.policies.agents.arguments",
     "AgentError": "marltrain.errors",
@@ -25,10 +27,12 @@ _HOME = {
     "Checkpoint": "marltrain.trainer.saving.checkpoint",
     "Column": "marltrain.policies.batch",
     "ConfigError": "marltrain.errors",
+    "ContinuousExploration": "marltrain.policies.exploration",
     "CustomAgent": "marltrain.policies.agents.custom",
     "DataParallel": "marltrain.policies.learner.parallel.strategies",
     "DecentralizedTrainer": "marltrain.trainer.decentralized",
     "Demonstrations": "marltrain.policies.demonstrations",
+    "DiscreteExploration": "marltrain.policies.exploration",
     "DummyVectorEnv": "marltrain.envs",
     "EnvError": "marltrain.errors",
     "EnvSpec": "marltrain.spec",
@@ -162,6 +166,12 @@ if TYPE_CHECKING:
     )
     from marltrain.policies.demonstrations import Demonstrations as Demonstrations
     from marltrain.policies.distributions import distribution_of as distribution_of
+    from marltrain.policies.exploration import (
+        ActionChoice as ActionChoice,
+        ActionNoise as ActionNoise,
+        ContinuousExploration as ContinuousExploration,
+        DiscreteExploration as DiscreteExploration,
+    )
     from marltrain.policies.learner.learner import Learner as Learner
     from marltrain.policies.learner.parallel.strategies import (
         DataParallel as DataParallel,
