@@ -105,9 +105,7 @@ PENDULUM = Task("pendulum", "Pendulum-v1", "gymnasium/Pendulum-v1")
 CAR = Task("mountaincar", "MountainCar-v0", "gymnasium/MountainCar-v0")
 CAR_CONTINUOUS = Task("mountaincar-continuous", "MountainCarContinuous-v0", "gymnasium/MountainCarContinuous-v0")
 LANDER = Task("lunarlander", "LunarLander-v3", "gymnasium/LunarLander-v3")
-LANDER_CONTINUOUS = Task(
-    "lunarlander-continuous", "LunarLander-v3, continuous", "gymnasium/LunarLander-v3", {"continuous": True}
-)
+LANDER_CONTINUOUS = Task("lunarlander-continuous", "LunarLanderContinuous-v3", "gymnasium/LunarLanderContinuous-v3")
 CHEETAH = Task("halfcheetah", "HalfCheetah-v5", "gymnasium/HalfCheetah-v5", group="learn-mujoco")
 HOPPER = Task("hopper", "Hopper-v5", "gymnasium/Hopper-v5", group="learn-mujoco")
 SPREAD = Task("spread", "mpe2 simple_spread, discrete actions", "mpe2/simple_spread_v3")
