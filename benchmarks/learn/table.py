@@ -65,13 +65,13 @@ def held(row: Row, iqm: float, random_play: float) -> bool | None:
     return None if least is None else iqm >= least
 
 
-def table(folder: Path = RESULTS) -> str:
+def table(folder: Path = RESULTS, resamples: int = RESAMPLES) -> str:
     """Return the table of all rows in Markdown, rows without results at their places."""
     random_play = {row.task.name: scores_of(read_all(row, folder)) for row in ROWS if row.algo == RANDOM}
     lines = [HEADER, ("---",) * len(HEADER)]
     for row in ROWS:
         if row.algo != RANDOM:
-            lines.append(_line(row, read_all(row, folder), random_play[row.task.name]))
+            lines.append(_line(row, read_all(row, folder), random_play[row.task.name], resamples))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -80,13 +80,13 @@ def scores_of(found: Sequence[Result]) -> Array:
     return np.array([result.score for result in found])
 
 
-def _line(row: Row, found: Sequence[Result], random_play: Array) -> tuple[str, ...]:
+def _line(row: Row, found: Sequence[Result], random_play: Array, resamples: int) -> tuple[str, ...]:
     start = (row.task.title, row.algo, f"{row.steps:,}", f"{len(found)} of {len(row.seeds)}")
     known = bool(len(random_play))
     chance, figure = number(random_play[0]) if known else "", "" if row.figure is None else number(row.figure)
     if not found:
         return *start, f"not run{': ' + row.missing if row.missing else ''}", "", chance, figure, ""
-    iqm, low, high = (float(values[0]) for values in estimate(scores_of(found)[:, None]))
+    iqm, low, high = (float(values[0]) for values in estimate(scores_of(found)[:, None], resamples))
     judged = held(row, iqm, float(random_play[0])) if known and len(found) == len(row.seeds) else None
     interval = "" if np.isnan(low) else f"{number(low)} to {number(high)}"
     return *start, number(iqm), interval, chance, figure, "" if judged is None else "yes" if judged else "**no**"

@@ -1,5 +1,6 @@
 import numpy as np
 
+from benchmarks.learn import pictures
 from benchmarks.learn.pictures import aligned, draw, pictured
 from benchmarks.learn.results import Result
 from benchmarks.learn.rows import row_of
@@ -15,7 +16,8 @@ def test_curves_are_interpolated_at_the_first_ones_tests():
     assert np.array_equal(scores, [[1, 2], [0, 15]])
 
 
-def test_picture_of_a_task_with_results(tmp_path):
+def test_picture_of_a_task_with_results(tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "RESAMPLES", 50)
     row = row_of("cartpole-ppo")
     write_result(tmp_path, row_of("cartpole-random"), 0, 20.0)
     assert not pictured(tmp_path)

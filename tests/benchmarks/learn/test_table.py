@@ -51,7 +51,7 @@ def test_table_from_given_files(tmp_path):
     for seed, score in enumerate([100.0, 200, 475, 475, 500]):
         write_result(tmp_path, row_of("cartpole-dqn"), seed, score)
     write_result(tmp_path, row_of("acrobot-dqn"), 2, -90.0)
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table(tmp_path).splitlines()]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table(tmp_path, 100).splitlines()]
     assert {len(line) for line in lines} == {9}
     rows = {(line[0], line[1]): line[2:] for line in lines[2:]}
     steps, seeds, iqm, _, chance, figure, verdict = rows["CartPole-v1", "ppo"]

@@ -21,7 +21,6 @@ def trained(folder, stop_at=None):
     """Train ROW in `folder`, interrupted at an env step if one is given; return the result."""
     if stop_at is not None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(training, "MINUTES", 1e-9)  # a checkpoint at every batch step
             patch.setattr(mt, "Checkpoint", stopping(stop_at))
             with pytest.raises(training.Interrupted, match=r"identity-dqn, seed 3: interrupted after \d+ env steps"):
                 training.train(ROW, 3, folder, folder / "runs")
