@@ -52,6 +52,7 @@ _HOME = {
     "Moment": "marltrain.trainer.callbacks",
     "MultiWorkerMirroredStrategy": "marltrain.policies.learner.parallel.strategies",
     "Needs": "marltrain.policies.batch",
+    "NaturalGradient": "marltrain.policies.algorithms.natural_gradient",
     "NetworkDefinition": "marltrain.policies.networks",
     "NetworkSpec": "marltrain.policies.networks",
     "OffPolicyAgent": "marltrain.policies.agents.tianshou",
@@ -153,6 +154,7 @@ if TYPE_CHECKING:
         Settings as Settings,
         weighted_mean as weighted_mean,
     )
+    from marltrain.policies.algorithms.natural_gradient import NaturalGradient as NaturalGradient
     from marltrain.policies.algorithms.reward_model import RewardModel as RewardModel
     from marltrain.policies.batch import (
         Acted as Acted,

@@ -131,11 +131,12 @@ def make_agents(
 ) -> list[Agent]:
     """Make one agent per player of an environment, in the players' order.
 
-    name: "a2c", "ddpg", "dqn", "ppo", "sac", "td3", "random" or an agent class, for all players. For different agents,
-      either a mapping from players' names or shell patterns ("hare_*", case-sensitive, see `fnmatch`) to entries, or a
-      list of entries in the players' order. An entry is a name, a class, or a pair (name or class, settings). A
-      player's name takes precedence over patterns; every player must match exactly one key, and every key must match a
-      player. A class that is not a `LearningAgent` gets those of spaces, seed and backend that its constructor names.
+    name: "random", a name of an algorithm ("ppo", "dqn", "sac", ...; see `marltrain.policies.algorithms.registry`) or an
+      agent class, for all players. For different agents, either a mapping from players' names or shell patterns
+      ("hare_*", case-sensitive, see `fnmatch`) to entries, or a list of entries in the players' order. An entry is a
+      name, a class, or a pair (name or class, settings). A player's name takes precedence over patterns; every player
+      must match exactly one key, and every key must match a player. A class that is not a `LearningAgent` gets those of
+      spaces, seed and backend that its constructor names.
     env, env_args: as for `DecentralizedTrainer`.
     share: players with equal spaces (and the same entry of a mapping) get the same agent.
     backend: framework of the learning agents, "torch" by default.

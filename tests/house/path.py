@@ -24,6 +24,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ppo": {},
     "sac": CONTINUOUS,
     "td3": CONTINUOUS,
+    "trpo": {},
 }
 
 

@@ -87,6 +87,11 @@ A2C: dict[str, dict[str, dict[str, Any]]] = {
     "masked": {"elu": {"minibatches": 2}, "cnn": {"normalize_advantage": True}},
     "box": {"tanh": {"critic_learning_rate": 1e-3}},
 }
+TRPO: dict[str, dict[str, dict[str, Any]]] = {
+    "masked": {"gelu": {"damping": 0.2}, "cnn": {"minibatches": 2}},
+    "multidiscrete": {"elu": {"max_kl": 0.02}},
+    "box": {"tanh": {"cg_iterations": 5}},
+}
 DEFAULTS: dict[Any, dict[str, Any]] = {mt.PPO: {"epochs": 1}, mt.DQN: {"target_sync": 10}}
 DDPG: dict[str, dict[str, dict[str, Any]]] = {
     "box": {
@@ -119,6 +124,7 @@ SHORT = {
     "PPO": {"discrete": ["tanh"], "masked": ["gelu", "cnn", "colour frames"],
             "multidiscrete": ["silu", "image and vector", "frames"], "box": ["elu", "own critic"]},
     "A2C": {"masked": ["elu"], "box": ["tanh"]},
+    "TRPO": {"masked": ["gelu"], "multidiscrete": [], "box": ["tanh"]},
     "DQN": {"discrete": ["elu", "image and vector", "frames", "pixels", "dueling cnn"],
             "masked": ["relu", "cnn", "colour frames", "dueling"]},
     "DDPG": {"box": ["tanh"]},
@@ -131,7 +137,7 @@ Other combinations are long.
 
 An activation or an optimizer is in one of the two: it is the same code. DQN with "tanh" is in the test of signs.
 """
-TABLES = {"PPO": PPO, "A2C": A2C, "DQN": DQN, "DDPG": DDPG, "TD3": TD3, "SAC": SAC}
+TABLES = {"PPO": PPO, "A2C": A2C, "TRPO": TRPO, "DQN": DQN, "DDPG": DDPG, "TD3": TD3, "SAC": SAC}
 CASES = [
     pytest.param((getattr(mt, name), actions, network, settings), id=f"{name} {actions} {network}")
     for name, table in TABLES.items()

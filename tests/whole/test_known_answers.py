@@ -43,12 +43,13 @@ def value_of(agent):
 
 CHAIN: dict[str, dict[str, Any]] = {
     "ppo": {"critic_learning_rate": 0.02, "minibatches": 1, "max_grad_norm": None, "learning_rate": 0.0},
+    "trpo": {"learning_rate": 0.02, "minibatches": 1, "epochs": 4, "max_grad_norm": None},
     "dqn": {"learning_rate": 0.01, "tau": 0.1, "learning_starts": 0, "update_per_step": 0.5, "epsilon": 1.0},
 }
 
 
 @pytest.mark.parametrize("truncate", [True, False], ids=["truncated", "told as terminated"])
-@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+@pytest.mark.parametrize("algo", CHAIN)
 def test_a_chain_cut_by_a_limit_is_worth_one_over_one_minus_gamma(algo, truncate):
     """0.1 / (1 - 0.9) = 1. Told that it ends, the ten equal-looking states are worth V = 0.1 + 0.9 (9/10) V, 0.526, by
     one-step targets, and by whole returns the mean of 1 - 0.9^k over k = 1 to 10, 0.414."""
@@ -68,6 +69,7 @@ def test_a_chain_cut_by_a_limit_is_worth_one_over_one_minus_gamma(algo, truncate
 LEARNING: dict[str, dict[str, Any]] = {
     "a2c": {"network": mt.MLP(hidden=(16,)), "learning_rate": 0.01, "minibatches": 4, "gamma": 0.5},
     "ppo": {"network": mt.MLP(hidden=(16,)), "learning_rate": 0.01, "minibatches": 4, "gamma": 0.5},
+    "trpo": {"network": mt.MLP(hidden=(16,)), "learning_rate": 0.01, "minibatches": 4, "gamma": 0.5, "max_kl": 0.02},
     "dqn": {
         "network": mt.MLP(hidden=(16,)),
         "learning_rate": 0.01,

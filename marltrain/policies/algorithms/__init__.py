@@ -9,3 +9,4 @@ if TYPE_CHECKING:
     from marltrain.policies.algorithms.ppo import PPO as PPO
     from marltrain.policies.algorithms.sac import SAC as SAC
     from marltrain.policies.algorithms.td3 import TD3 as TD3
+    from marltrain.policies.algorithms.trpo import TRPO as TRPO

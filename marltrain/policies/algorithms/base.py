@@ -14,6 +14,7 @@ import numpy as np
 from marltrain.config import setting
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, Layout, Space
+from marltrain.policies.algorithms.natural_gradient import NaturalGradient
 from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.batch import Batch, Column, Needs
 from marltrain.policies.networks import NetworkDefinition, NetworkSpec, default_network
@@ -103,6 +104,9 @@ class Phase:
     draw: draws random numbers for the rows of each gradient pass, which the batch then holds by their names, such as
         the noise of sampled actions; see `row_draws.Draw`. The generators are those of the agents, so that both
         frameworks get the same numbers.
+    natural: solve for a natural gradient step within a trust region, instead of a step of the optimizer. Such a phase
+        runs on all rows of a batch, once per update, before the phases that follow a gradient; `every` then counts
+        updates.
     """
 
     name: str
@@ -111,6 +115,7 @@ class Phase:
     targets: Targets | None = None
     every: int = 1
     draw: Draw | None = None
+    natural: NaturalGradient | None = None
 
 
 @dataclass(frozen=True)

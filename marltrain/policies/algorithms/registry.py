@@ -9,6 +9,7 @@ ALGORITHMS = {
     "ppo": ("marltrain.policies.algorithms.ppo", "PPO"),
     "sac": ("marltrain.policies.algorithms.sac", "SAC"),
     "td3": ("marltrain.policies.algorithms.td3", "TD3"),
+    "trpo": ("marltrain.policies.algorithms.trpo", "TRPO"),
 }
 """Algorithm name -> (module, agent class). Saved files store only the key, never a class path."""
 

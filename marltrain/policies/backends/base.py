@@ -205,6 +205,8 @@ def _checked(name: str, values: Array, shape: tuple[int, ...]) -> Array:
 
 Loss = Callable[[Mapping[str, Any], dict[str, Tree], Any], tuple[Tensor, dict[str, Tensor]]]
 """(networks, columns, hyperparameters) -> (loss [K], metrics: name -> [K])."""
+Divergence = Callable[[Mapping[str, Any], dict[str, Tree], Any], Tensor]
+"""(networks, columns, hyperparameters) -> [K]."""
 
 
 class Backend(Protocol):
@@ -214,6 +216,7 @@ class Backend(Protocol):
     jit_compile: whether gradient steps are compiled.
     shares_memory: whether a tensor and the array that `numpy` returns for it share memory.
     strategy: distributes gradient steps over devices or processes; set by `make_backend`.
+    compiles_curvature: whether `curvature_product` may be part of a compiled function.
     """
 
     name: str
@@ -222,6 +225,7 @@ class Backend(Protocol):
     jit_compile: bool
     shares_memory: bool = False
     strategy: Strategy | None = None
+    compiles_curvature: bool = True
 
     def tensor(self, array: Tree) -> Tree:
         """Convert an array, or a dict of arrays, to tensors on the device; None stays None."""
@@ -251,6 +255,21 @@ class Backend(Protocol):
         self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: dict[str, Tree], hyper: Any
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
         """Return the metrics [K] and, for each network in `trains`, the gradients [K, N] of the agents' losses."""
+
+    def curvature_product(
+        self,
+        divergence: Divergence,
+        nets: Mapping[str, Network],
+        trains: Sequence[str],
+        columns: dict[str, Tree],
+        hyper: Any,
+        vectors: Sequence[Tensor],
+    ) -> list[Tensor]:
+        """Return, for each network in `trains`, the products of second derivatives and vectors, [K, N].
+
+        The matrix of agent k is the second derivative of its divergence with respect to its weights of all networks in
+        `trains`; it is not formed.  vectors: [K, N] for each of these networks.
+        """
 
     def clip(self, grads: list[Tensor], limit: Tensor) -> tuple[list[Tensor], Any, Tensor]:
         """Scale each row of the gradients, possibly in place, to a joint norm of at most `limit` [K].

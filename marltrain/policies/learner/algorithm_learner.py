@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from marltrain.policies.learner.gradient_step import GradientStep, GradientSteps
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.learner import PURPOSES, Learner, Pace
 from marltrain.policies.learner.minibatches import Minibatches, shares_of
+from marltrain.policies.learner.natural_gradient import NaturalGradientStep
 from marltrain.policies.learner.parallel.replicas import Replicas
 from marltrain.policies.learner.weights import Weights
 from marltrain.policies.memory.readers import Reader
@@ -55,7 +56,7 @@ class AlgorithmLearner(Learner):
         self.actor = Actor(algorithm, backend, self.hyper, backend.seeded if self.weights.custom else None)
         self.copies = ActingCopies(self.actor, self.weights)
         self.steps = make_gradient_steps(algorithm, backend, self.weights, self.num_agents)
-        rates = {f"learning_rate/{name}": algorithm.rate_name(name) for name in self.weights.online}
+        rates = {f"learning_rate/{name}": algorithm.rate_name(name) for name in self.weights.optimizers}
         self.reported = rates | ({"epsilon": "epsilon"} if "epsilon" in self.hyper.names else {})
 
     # hyperparameters
@@ -129,9 +130,11 @@ class AlgorithmLearner(Learner):
                     nets = self.steps.networks(self.weights.nets)
                     tensors = self.algorithm.prepare(self.backend.ops, nets, batch, tensors, self.hyper.tensors())
             columns = tensors.for_losses()
+            weight = self.backend.tensor(shares_of(batch.weight))
+            self._run(self.steps.solving, {**columns, "weight": weight}, learn, self.updates, metrics)
             if not isinstance(batch, Rollout):
-                weight = self.backend.tensor(shares_of(batch.weight))
-                self._gradient_step({**columns, "weight": weight}, learn, metrics)
+                self._run(self.steps, {**columns, "weight": weight}, learn, self.gradient_steps, metrics)
+                self.gradient_steps += learn
             elif self.steps.at_once:
                 self._learn_rollout_at_once(batch, columns, learn, self.pace.batch_size or batch_size, metrics)
             else:
@@ -177,7 +180,8 @@ class AlgorithmLearner(Learner):
         width = rounded_up if self.backend.jit_compile else int
         cut = Minibatches(batch.weight, self.pace.minibatches, batch_size, width=width)
         for columns, present in cut.epochs(self.pace.epochs, self.rngs("update"), rows, self.backend):
-            self._gradient_step(columns, learn & present, metrics)
+            self._run(self.steps, columns, learn & present, self.gradient_steps, metrics)
+            self.gradient_steps += learn & present
 
     def _learn_rollout_at_once(
         self, batch: Rollout, rows: Mapping[str, Any], learn: Array, batch_size: int, metrics: MeanMetrics
@@ -192,12 +196,15 @@ class AlgorithmLearner(Learner):
                 metrics.add(step, self.backend.tensor(values), active)
         self.gradient_steps += due.sum(0)
 
-    def _gradient_step(self, columns: Mapping[str, Any], active: Array, metrics: MeanMetrics) -> None:
-        """Make one gradient step of the agents that are `active` [K]: all due phases, in order."""
-        if not np.count_nonzero(active):
-            return
-        for step in self.steps:
-            due = active if step.phase.every == 1 else active & (self.gradient_steps % step.phase.every == 0)
+    def _run(
+        self, steps: Iterable[Any], columns: Mapping[str, Any], active: Array, passes: Array, metrics: MeanMetrics
+    ) -> None:
+        """Run the due phases in order for the agents that are `active`.
+
+        active: [K] bool.  passes: [K], numbers of earlier passes; a phase is due on every n-th one.
+        """
+        for step in steps:
+            due = active if step.phase.every == 1 else active & (passes % step.phase.every == 0)
             if not np.count_nonzero(due):
                 continue
             given = columns
@@ -205,7 +212,6 @@ class AlgorithmLearner(Learner):
                 weight = np.asarray(self.backend.numpy(columns["weight"]))
                 given = {**columns, **self._draw(step.phase.draw, weight * due[:, None])}
             metrics.add(step, step(given, self.hyper.stacked(), due), due)
-        self.gradient_steps += active
 
     def close(self) -> None:
         """End the processes or threads that the gradient steps started."""
@@ -244,6 +250,12 @@ class AlgorithmLearner(Learner):
 def make_gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights, num_agents: int) -> GradientSteps:
     """Return the gradient steps of K agents: in other processes, in compiled code, or by the backend."""
     strategy = backend.strategy
+    solved = [phase for phase in algorithm.phases if phase.natural is not None]
+    if strategy is not None and solved:
+        raise ConfigError(
+            f"{algorithm.name}: {strategy} sums gradients over parts of a minibatch, and phase {solved[0].name!r} "
+            "solves for a natural gradient over all rows; it is trained without strategy="
+        )
     if strategy is not None and weights.custom:
         raise ConfigError(
             f"{algorithm.name}: {strategy} needs networks that are NetworkSpecs (MLP(...), CNN(...)). A model "
@@ -258,4 +270,7 @@ def make_gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights
 
         if (steps := compiled_steps(*parts)) is not None:
             return steps
-    return GradientSteps([GradientStep(phase, *parts) for phase in algorithm.phases])
+    return GradientSteps(
+        [GradientStep(phase, *parts) for phase in algorithm.phases if phase.natural is None],
+        [NaturalGradientStep(phase, phase.natural, *parts[:3]) for phase in algorithm.phases if phase.natural],
+    )

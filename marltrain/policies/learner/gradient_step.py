@@ -103,6 +103,7 @@ class GradientSteps:
     """The gradient steps of a learner, one per phase, in order, in the learner's process; see also `Replicas`.
 
     plannable: whether compiled code can make updates with them between batch steps; see `CompiledUpdates`.
+    solving: the steps of the phases that solve for a natural gradient; iteration leaves them out.
     at_once: whether a single call makes all gradient steps over a rollout: (columns, dealt, numbers, due [P, K])
       -> metrics [P, M, K].
     """
@@ -110,12 +111,12 @@ class GradientSteps:
     plannable = False
     at_once = False
 
-    def __init__(self, steps: Sequence[Any]) -> None:
+    def __init__(self, steps: Sequence[Any], solving: Sequence[Any] = ()) -> None:
         """Store the function of each phase, (columns, numbers, due) -> metrics [M, K], or the one of `at_once`."""
-        self.steps = list(steps)
+        self.steps, self.solving = list(steps), list(solving)
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the functions of the phases."""
+        """Iterate over the functions of the phases that follow a gradient."""
         return iter(self.steps)
 
     def begin(self, weights: Weights) -> None:
@@ -145,9 +146,9 @@ class MeanMetrics:
     def __init__(self, backend: Backend) -> None:
         """Start without values."""
         self.backend = backend
-        self.seen: dict[GradientStep, list[tuple[Any, Array]]] = {}
+        self.seen: dict[Any, list[tuple[Any, Array]]] = {}
 
-    def add(self, step: GradientStep, values: Any, active: Array) -> None:
+    def add(self, step: Any, values: Any, active: Array) -> None:
         """Add the metrics [M, K] of one step; only agents where `active` [K] is True count."""
         self.seen.setdefault(step, []).append((values, active))
 

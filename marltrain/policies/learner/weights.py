@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from marltrain.errors import SaveError
 from marltrain.layout import Array
-from marltrain.policies.algorithms.base import Algorithm
+from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import Backend, Network
 from marltrain.policies.normalisation import RunningStatistics
 from marltrain.random import generator
@@ -17,7 +17,8 @@ class Weights:
     """The parameters that updates change, for K agents.
 
     online: name -> network.  target: name -> target network.  nets: both; targets are named "target_<name>".
-    optimizers: network name -> optimizer.  statistics: name -> running statistics.
+    optimizers: network name -> optimizer; networks that only solving phases train have none.
+    statistics: name -> running statistics.
     custom: whether any network is a custom module.
     """
 
@@ -36,7 +37,10 @@ class Weights:
         self.custom = any(backend.is_module(definition.spec) for definition in algorithm.networks().values())
         self.statistics = {n: RunningStatistics(num_agents, width) for n, width in algorithm.statistics().items()}
         kind, epsilon = algorithm.settings.optimizer, algorithm.optimizer_epsilon
-        self.optimizers = {name: backend.optimizer(kind, net, epsilon) for name, net in self.online.items()}
+        solved = solved_networks(algorithm.phases)
+        self.optimizers = {
+            name: backend.optimizer(kind, net, epsilon) for name, net in self.online.items() if name not in solved
+        }
 
     def follow(self, share: Array) -> None:
         """Move the target networks towards the online networks by `share` [K]; 1 copies."""
@@ -92,6 +96,14 @@ class Weights:
             optimizer.load(row, groups[f"optimiser/{name}"])
         for name, statistics in self.statistics.items():
             statistics.load(row, groups[f"statistics/{name}"])
+
+
+def solved_networks(phases: Iterable[Phase]) -> set[str]:
+    """Return the networks that are trained by phases with `Phase.natural`, and by no others."""
+    by_solving = {solves: set[str]() for solves in (True, False)}
+    for phase in phases:
+        by_solving[phase.natural is not None].update(phase.trains)
+    return by_solving[True] - by_solving[False]
 
 
 def _grouped(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:

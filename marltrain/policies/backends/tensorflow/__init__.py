@@ -17,7 +17,7 @@ from tensorflow import Tensor
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, map_tree
 from marltrain.policies.backends import base
-from marltrain.policies.backends.base import Loss
+from marltrain.policies.backends.base import Divergence, Loss
 from marltrain.policies.backends.frameworks import makes_models
 from marltrain.policies.backends.tensorflow import ops as tensorflow_ops
 from marltrain.policies.backends.tensorflow.copies import Maker
@@ -111,6 +111,31 @@ class Backend(base.Backend):
             total = tf.add_n([tf.reduce_sum(value), *(tf.reduce_sum(own) for own in added.values())])
         grads = tape.gradient(total, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return {**metrics, **added}, [network.joined(grad) for network, grad in zip(networks, grads, strict=True)]
+
+    def curvature_product(
+        self,
+        divergence: Divergence,
+        nets: Mapping[str, base.Network],
+        trains: Sequence[str],
+        columns: Any,
+        hyper: Any,
+        vectors: Sequence[Tensor],
+    ) -> list[Tensor]:
+        """See `base.Backend`."""
+        networks = [nets[name] for name in trains]
+        sources, zero = [network.sources() for network in networks], tf.UnconnectedGradients.ZERO
+
+        def joined(grads: Any) -> list[Tensor]:
+            return [network.joined(grad) for network, grad in zip(networks, grads, strict=True)]
+
+        with tf.GradientTape(watch_accessed_variables=False) as outer:
+            outer.watch(sources)
+            with tf.GradientTape(watch_accessed_variables=False) as inner, self._recorded(inner):
+                inner.watch(sources)
+                total = tf.reduce_sum(divergence(nets, columns, hyper))
+            first = joined(inner.gradient(total, sources, unconnected_gradients=zero))
+            along = tf.add_n([tf.reduce_sum(grad * vector) for grad, vector in zip(first, vectors, strict=True)])
+        return joined(outer.gradient(along, sources, unconnected_gradients=zero))
 
     @property
     def _recording(self) -> bool:

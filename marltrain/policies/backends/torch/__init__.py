@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, map_tree
 from marltrain.policies.backends import base
-from marltrain.policies.backends.base import Loss
+from marltrain.policies.backends.base import Divergence, Loss
 from marltrain.policies.backends.frameworks import made_by, makes_models
 from marltrain.policies.backends.torch import ops as torch_ops
 from marltrain.policies.backends.torch.graphs import Graph
@@ -32,6 +32,7 @@ class Backend(base.Backend):
 
     name = "torch"
     ops: ModuleType = torch_ops
+    compiles_curvature = False
 
     def __init__(self, device: str = "auto", *, jit_compile: bool = False) -> None:
         """Choose a device: "auto" takes a GPU if there is one; raises ConfigError for a device that is missing.
@@ -113,6 +114,31 @@ class Backend(base.Backend):
         grads = iter(torch.autograd.grad(value.sum(), list(chain(*sources)), allow_unused=True))
         joined = [network.joined(list(islice(grads, len(own)))) for network, own in zip(networks, sources, strict=True)]
         return {name: metric.detach() for name, metric in metrics.items()}, joined
+
+    def curvature_product(
+        self,
+        divergence: Divergence,
+        nets: Mapping[str, base.Network],
+        trains: Sequence[str],
+        columns: Any,
+        hyper: Any,
+        vectors: Sequence[Tensor],
+    ) -> list[Tensor]:
+        """See `base.Backend`."""
+        networks = [nets[name] for name in trains]
+        sources = [network.sources() for network in networks]
+        every = list(chain(*sources))
+
+        def joined(grads: Sequence[Tensor | None]) -> list[Tensor]:
+            rest = iter(grads)
+            return [
+                network.joined(list(islice(rest, len(own)))) for network, own in zip(networks, sources, strict=True)
+            ]
+
+        total = divergence(nets, columns, hyper).sum()
+        first = joined(torch.autograd.grad(total, every, create_graph=True, allow_unused=True))
+        along = torch.stack([(grad * vector).sum() for grad, vector in zip(first, vectors, strict=True)]).sum()
+        return joined(torch.autograd.grad(along, every, allow_unused=True))
 
     def clip(self, grads: list[Tensor], limit: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
         """See `base.Backend`; the gradients are scaled in place."""

@@ -141,8 +141,8 @@ def unfold_agents(x: Tensor, members: int) -> Tensor:
 
 
 def constants(x: Tensor) -> Tensor:
-    """Return constants [K, F] as one row, [K, 1, F]."""
-    return x.unsqueeze(1)
+    """Return constants [K, F] as one row, [K, 1, F]: a copy, which does not change with the weights."""
+    return x.unsqueeze(1).clone()
 
 
 def tensor_like(x: Tensor, values: Sequence[float]) -> Tensor:
