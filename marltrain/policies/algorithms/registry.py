@@ -4,8 +4,10 @@ TYPE_CHECKING = False  # true for type checkers
 
 ALGORITHMS = {
     "a2c": ("marltrain.policies.algorithms.a2c", "A2C"),
+    "bc": ("marltrain.policies.algorithms.bc", "BC"),
     "ddpg": ("marltrain.policies.algorithms.ddpg", "DDPG"),
     "dqn": ("marltrain.policies.algorithms.dqn", "DQN"),
+    "gail": ("marltrain.policies.algorithms.gail", "GAIL"),
     "ppo": ("marltrain.policies.algorithms.ppo", "PPO"),
     "sac": ("marltrain.policies.algorithms.sac", "SAC"),
     "td3": ("marltrain.policies.algorithms.td3", "TD3"),

@@ -106,6 +106,11 @@ def _starts(shape: tuple[int, ...]) -> Array:
     return np.arange(0, math.prod(shape), shape[-1]).reshape(shape[:-1])
 
 
+def one_hot(index: Array, choices: int) -> Array:
+    """Return 1.0 at the index and 0.0 elsewhere, [..., choices], for indices [...]."""
+    return np.eye(choices, dtype=np.float32)[index]
+
+
 def only(x: Array, chosen: Array) -> Array:
     """Return x [..., A] in the rows that are `chosen` [...], 0 in the others."""
     if np.count_nonzero(chosen) == chosen.size:  # the usual case: all rows explore

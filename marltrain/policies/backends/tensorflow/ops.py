@@ -41,6 +41,11 @@ def take(x: Tensor, index: Tensor) -> Tensor:
     return tf.reduce_sum(tf.where(chosen, x, tf.zeros_like(x)), -1)
 
 
+def one_hot(index: Tensor, choices: int) -> Tensor:
+    """Return 1.0 at the index and 0.0 elsewhere, [..., choices], for indices [...]."""
+    return tf.one_hot(index, choices)
+
+
 def only(x: Tensor, chosen: Tensor) -> Tensor:
     """Return x [..., A] in the rows that are `chosen` [...], 0 in the others."""
     return tf.where(chosen[..., tf.newaxis], x, tf.zeros_like(x))

@@ -85,6 +85,11 @@ def take(x: Tensor, index: Tensor) -> Tensor:
     return x.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
 
+def one_hot(index: Tensor, choices: int) -> Tensor:
+    """Return 1.0 at the index and 0.0 elsewhere, [..., choices], for indices [...]."""
+    return functional.one_hot(index, choices).to(torch.float32)
+
+
 def only(x: Tensor, chosen: Tensor) -> Tensor:
     """Return x [..., A] in the rows that are `chosen` [...], 0 in the others."""
     return torch.where(chosen.unsqueeze(-1), x, 0.0)

@@ -1,0 +1,111 @@
+"""Generative adversarial imitation learning: Ho and Ermon 2016 (arXiv:1606.03476), with PPO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from marltrain.config import setting
+from marltrain.layout import Array
+from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.algorithms.base import (
+    FASTEST,
+    Algorithm,
+    CompiledForm,
+    Networks,
+    Phase,
+    WholeBatch,
+    weighted_mean,
+)
+from marltrain.policies.algorithms.imitation import Expert, action_vector, width_of
+from marltrain.policies.algorithms.ppo import PPOAlgorithm, PPOSettings
+from marltrain.policies.algorithms.reward_model import Rewarded, RewardModel
+from marltrain.policies.networks import Head, NetworkDefinition
+from marltrain.policies.schedules import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class GAILSettings(PPOSettings):
+    """Settings of GAIL; the rewards of the environment have no effect on learning."""
+
+    demonstrations: Any = setting(None, saved=False, doc="marltrain.Demonstrations of the player; required")
+    discriminator_network: Any = setting(None, doc="the discriminator's network; None: like the actor's")
+    discriminator_learning_rate: float | Schedule = setting(3e-4, doc="the discriminator's step size", low=0,
+                                                            high=FASTEST, per_row=True)  # fmt: skip
+    discriminator_reward: str = setting(
+        "softplus", doc="reward of a logit d: softplus(d) = -log(1 - D), or logit: d", choices=("softplus", "logit")
+    )
+
+
+class Discriminator(RewardModel):
+    """D(s, a): the probability that a decision is demonstrated; the policy is rewarded for decisions like these."""
+
+    def __init__(self, expert: Expert, settings: GAILSettings) -> None:
+        """Store the demonstrations and the settings."""
+        self.expert, self.settings = expert, settings
+
+    def networks(self, algorithm: Algorithm) -> dict[str, NetworkDefinition]:
+        """Return the discriminator, whose output is the logit of D."""
+        spec = self.settings.discriminator_network or self.settings.network
+        vectors = (width_of(algorithm.action_space),)
+        return {"discriminator": NetworkDefinition(spec, [Head(1)], algorithm.layout, vectors)}
+
+    def phases(self, algorithm: Algorithm) -> tuple[Phase, ...]:
+        """Return the phase that trains the discriminator to tell the policy's decisions from demonstrated ones."""
+
+        def loss(ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+            """Return -E_policy[log(1 - D)] - E_expert[log D] (eq. 15, with the labels exchanged)."""
+            own = self._logits(algorithm, ops, nets, batch.obs, batch.acted)
+            shown = self._logits(algorithm, ops, nets, batch.expert_obs, batch.expert_action)
+            errors = ops.softplus(own) + ops.softplus(-shown)
+            right = 0.5 * (ops.flag(own < 0.0) + ops.flag(shown > 0.0))
+            total = weighted_mean(ops, errors, batch.weight)
+            return total, {
+                "loss/discriminator": total,
+                "discriminator_accuracy": weighted_mean(ops, right, batch.weight),
+            }
+
+        return (Phase("discriminator", ("discriminator",), loss, draw=self.expert.draw),)
+
+    def rewards(self, algorithm: Algorithm, ops: Any, nets: Networks, tensors: WholeBatch) -> Array:
+        """See `RewardModel`."""
+        logits = self._logits(algorithm, ops, nets, tensors.obs, tensors.action)
+        made = ops.softplus(logits) if self.settings.discriminator_reward == "softplus" else logits
+        return np.asarray(tensors.to_numpy(made))
+
+    def _logits(self, algorithm: Algorithm, ops: Any, nets: Networks, obs: Any, action: Any) -> Any:
+        return nets["discriminator"](obs, action_vector(ops, algorithm.action_space, action))[0][..., 0]
+
+
+class GAILAlgorithm(Rewarded, PPOAlgorithm):
+    """PPO on the rewards of a discriminator, which is trained on the same minibatches."""
+
+    name = "gail"
+    Settings: ClassVar[type[GAILSettings]] = GAILSettings
+
+    def __init__(self, *arguments: Any) -> None:
+        """Raise ConfigError without demonstrations, AgentError for demonstrations of other spaces."""
+        self.discriminator = Discriminator(Expert(self.name, *arguments), arguments[0])
+        super().__init__(*arguments)
+
+    @property
+    def reward_model(self) -> RewardModel:
+        """The discriminator."""
+        return self.discriminator
+
+    def compiled_form(self) -> CompiledForm | None:
+        """Return the form of PPO for acting only."""
+        return self.form_for_acting()
+
+    def rate_name(self, network: str) -> str:
+        """Return "discriminator_learning_rate" for the discriminator, otherwise the name for PPO."""
+        return "discriminator_learning_rate" if network == "discriminator" else super().rate_name(network)
+
+
+class GAIL(LearningAgent):
+    """Agent that imitates demonstrations by reinforcement learning; for the settings see `GAILSettings`."""
+
+    algorithm_class = GAILAlgorithm

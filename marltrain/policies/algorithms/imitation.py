@@ -1,0 +1,79 @@
+"""Parts of algorithms that learn from demonstrations: their check, their random rows, and actions as vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.config import Unsaved
+from marltrain.errors import AgentError, ConfigError, shown
+from marltrain.layout import Layout, Space, map_tree, size_of
+from marltrain.policies.algorithms.base import NORMALIZE
+from marltrain.policies.demonstrations import Demonstrations
+from marltrain.policies.distributions import Continuous
+
+
+class Expert:
+    """The demonstrations of an agent: random rows for gradient passes."""
+
+    def __init__(self, who: str, settings: Any, layout: Layout, action_space: Space) -> None:
+        """Check the setting `demonstrations`.
+
+        Raises ConfigError if it is missing or observations are normalised, AgentError for demonstrations of other
+        spaces.
+        """
+        self.who, self.given = who, settings.demonstrations
+        if not isinstance(self.given, Demonstrations | Unsaved):
+            raise ConfigError(
+                f"{who}: demonstrations must be marltrain.Demonstrations, as marltrain.demonstrations(env, agents) "
+                f"returns, got {shown(self.given)}"
+            )
+        if getattr(settings, NORMALIZE, False):
+            raise ConfigError(f"{who}: demonstrations are not normalised: leave {NORMALIZE}=True out")
+        if isinstance(self.given, Demonstrations):
+            self.given.check_fits(layout.space, action_space, layout.stack)
+
+    def draw(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Any]:
+        """Draw decisions uniformly, with replacement: `expert_obs`, `expert_action`, `expert_legal`, [K, rows, ...].
+
+        Raises AgentError for a loaded agent, whose demonstrations are not saved with it.
+        """
+        held = self.given
+        if isinstance(held, Unsaved):
+            raise AgentError(
+                f"{self.who}: the agent's demonstrations are not saved with it: to train it further, load it with "
+                "supply={'demonstrations': ...}"
+            )
+        index = np.stack([rng.integers(len(held), size=rows) for rng in rngs])
+        drawn = {"expert_obs": map_tree(lambda array: array[index], held.obs), "expert_action": held.action[index]}
+        return drawn if held.legal is None else {**drawn, "expert_legal": held.legal[index]}
+
+
+def width_of(space: Space) -> int:
+    """Return the width of `action_vector`."""
+    width = size_of(space)
+    if width is None:
+        raise ConfigError(f"actions of {space} have no vector; marltrain takes Discrete, MultiDiscrete and Box")
+    return width
+
+
+def action_vector(ops: Any, space: Space, action: Any) -> Any:
+    """Return actions as vectors [K, B, width]: one-hot, or a Box's numbers scaled to [-1, 1].
+
+    action: in the arrays of the training loop.
+    """
+    if isinstance(space, spaces.Discrete):
+        return ops.one_hot(action, int(space.n))
+    if isinstance(space, spaces.MultiDiscrete):
+        sizes = map(int, space.nvec.reshape(-1))
+        return ops.concat([ops.one_hot(action[..., i], size) for i, size in enumerate(sizes)], -1)
+    return scaled(ops, space, action)
+
+
+def scaled(ops: Any, space: Any, action: Any) -> Any:
+    """Return a Box's actions [K, B, A] with bounded dimensions scaled to [-1, 1]."""
+    scale = Continuous(space)
+    return (action - ops.tensor_like(action, scale.centre.tolist())) / ops.tensor_like(action, scale.reach.tolist())
