@@ -11,6 +11,7 @@ import numpy as np
 from marltrain.config import setting
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.base import FASTEST, MOST_PASSES, Algorithm, Networks, Phase, Settings, weighted_mean
 from marltrain.policies.algorithms.imitation import Expert, scaled
 from marltrain.policies.batch import Needs
@@ -89,7 +90,17 @@ class BCAlgorithm(Algorithm):
         return loss, {"loss/total": loss, "log_prob": likelihood, "entropy": bonus}
 
 
+@dataclass(frozen=True, kw_only=True)
+class BCArguments(AgentArguments, BCSettings):
+    """Arguments of `BC`."""
+
+
 class BC(LearningAgent):
-    """Agent that imitates demonstrations; for the settings see `BCSettings`."""
+    """Agent that imitates demonstrations."""
 
     algorithm_class = BCAlgorithm
+
+    @accepts(BCArguments)
+    def __init__(self, *args: Any, **arguments: Any) -> None:
+        """Build the agent; see `LearningAgent`."""
+        super().__init__(*args, **arguments)

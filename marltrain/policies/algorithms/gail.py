@@ -11,6 +11,7 @@ import numpy as np
 from marltrain.config import setting
 from marltrain.layout import Array
 from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.base import (
     FASTEST,
     Algorithm,
@@ -105,7 +106,17 @@ class GAILAlgorithm(Rewarded, PPOAlgorithm):
         return "discriminator_learning_rate" if network == "discriminator" else super().rate_name(network)
 
 
+@dataclass(frozen=True, kw_only=True)
+class GAILArguments(AgentArguments, GAILSettings):
+    """Arguments of `GAIL`."""
+
+
 class GAIL(LearningAgent):
-    """Agent that imitates demonstrations by reinforcement learning; for the settings see `GAILSettings`."""
+    """Agent that imitates demonstrations by reinforcement learning."""
 
     algorithm_class = GAILAlgorithm
+
+    @accepts(GAILArguments)
+    def __init__(self, *args: Any, **arguments: Any) -> None:
+        """Build the agent; see `LearningAgent`."""
+        super().__init__(*args, **arguments)
