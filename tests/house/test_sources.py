@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from marltrain.policies.algorithms.registry import ALGORITHMS
 from tests.house.repository import PACKAGE, ROOT, dotted, parsed, place, python_files
 
 MAX_LINES, MAX_METHODS = 400, 20
@@ -195,3 +196,18 @@ def test_every_example_is_run_by_a_test() -> None:
         if path.name not in RUN_ELSEWHERE and path.name not in sources and f"examples.{path.stem}" not in sources
     ]
     assert not found, f"no test runs {found}"
+
+
+def test_no_other_module_names_an_algorithm() -> None:
+    """Only the folder of algorithms and the table of tuned settings import or name one; others find it by its name."""
+    modules = {module for module, _ in ALGORITHMS.values()}
+    found = []
+    for path in python_files("marltrain"):
+        if path.is_relative_to(PACKAGE / "policies" / "algorithms") or path.name == "tuned.py":
+            continue
+        for node in ast.walk(parsed(path)):
+            named = isinstance(node, ast.Constant) and node.value in ALGORITHMS
+            imported = isinstance(node, ast.ImportFrom) and node.module in modules
+            if named or imported:
+                found.append(place(path, node))
+    assert not found

@@ -127,7 +127,7 @@ class CompiledForm:
       `exploration`).  "categorical": the outputs are logits; noise "sample", extra "log_prob" (see `distributions`).
       None: `Algorithm.act` acts.
     loss: "q": one phase trains only this network, which has a target network, with the Huber loss towards
-      r + discount * max Q_target. "double_q": like "q", but the online network chooses the next action. "ppo": one
+      r + discount * max Q_target. "double_q": like "q", but the online network chooses the next action. "clipped": one
       phase trains this network and a critic with one output, in this order, with the loss and settings of
       `algorithms.ppo`. None: the framework makes the gradient passes.
     """

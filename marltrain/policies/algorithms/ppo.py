@@ -34,8 +34,8 @@ class PPOAlgorithm(ActorCritic):
     Settings: ClassVar[type[PPOSettings]] = PPOSettings
 
     def compiled_form(self) -> CompiledForm | None:
-        """Return the categorical form with the loss "ppo" for Discrete actions, otherwise None."""
-        return self.acting_form("ppo")
+        """Return the categorical form with the loss "clipped" for Discrete actions, otherwise None."""
+        return self.acting_form("clipped")
 
     @property
     def phases(self) -> tuple[Phase, ...]:

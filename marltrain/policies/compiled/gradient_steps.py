@@ -12,7 +12,7 @@ from marltrain.policies.compiled.ppo_update import PPOUpdate, PPOUpdates
 from marltrain.policies.compiled.q_update import QStep, QSteps
 from marltrain.policies.learner.gradient_step import GradientSteps
 
-LOSSES = ("q", "double_q", "ppo")
+LOSSES = ("q", "double_q", "clipped")
 """Possible values of `CompiledForm.loss`."""
 LARGEST = 2**15
 """Largest number of weights of a network in compiled code; torch computes larger networks.
@@ -36,12 +36,12 @@ def compiled_steps(
         raise TypeError(f"CompiledForm(loss=...): compiled code knows {', '.join(map(repr, LOSSES))}; not {form}")
     (phase,), stacked = algorithm.phases, {name: net for name, net in nets.items() if is_known(net)}
     parts = phase, algorithm, backend, stacked, optimizers
-    if form.loss == "ppo":
+    if form.loss == "clipped":
         first, *others = phase.trains
         if first != form.network or [stacked[name].plan.heads[0].width for name in others] != [1]:
             raise TypeError(
-                f"CompiledForm(loss='ppo'): its phase must train {form.network!r} and a critic of one output, in this "
-                f"order; it trains {phase.trains}"
+                f"CompiledForm(loss='clipped'): its phase must train {form.network!r} and a critic of one output, in "
+                f"this order; it trains {phase.trains}"
             )
         return PPOUpdates([PPOUpdate(*parts)])
     return QSteps([QStep(*parts, double=form.loss == "double_q")])

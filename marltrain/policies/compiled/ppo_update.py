@@ -24,7 +24,7 @@ from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.minibatches import Dealt
 
 SETTINGS = ("clip", "value_clip", "entropy_coef", "value_coef")
-"""Hyperparameters of an algorithm whose loss is "ppo", beside `max_grad_norm` and the learning rates."""
+"""Hyperparameters of an algorithm whose loss is "clipped", beside `max_grad_norm` and the learning rates."""
 _ROLLOUT = {"obs": np.float32, "legal": np.bool_, "action": np.int64, "log_prob": np.float32, "advantage": np.float32,
             "target": np.float32, "value": np.float32}  # fmt: skip
 

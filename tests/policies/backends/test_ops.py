@@ -152,6 +152,26 @@ def test_constants_are_appended_to_every_row():
     )
 
 
+def test_rows_of_agents_are_repeated_for_the_members_of_an_ensemble_and_separated():
+    assert_equal_to(lambda x: np.repeat(x, 2, 0), lambda ops: lambda x: ops.repeat_agents(x, 2), X)
+    pairs = np.concatenate([X, 2 * X], 0)
+    assert_equal_to(lambda x: x.reshape(3, 2, 5, 4), lambda ops: lambda x: ops.unfold_agents(x, 2), pairs)
+    assert_equal_to(lambda x: x[:, None], lambda ops: ops.constants, X[:, 0].copy())
+
+
+def test_one_hot_vectors_and_constant_numbers():
+    index = np.array([[2, 0], [1, 1]])
+    for ops, tensor, numpy in (
+        (numpy_ops, np.asarray, np.asarray),
+        *((b.ops, b.tensor, b.numpy) for b in BOTH.values()),
+    ):
+        made = numpy(ops.one_hot(tensor(index), 3))
+        assert made.dtype == np.float32
+        assert made.tolist() == [[[0, 0, 1], [1, 0, 0]], [[0, 1, 0], [0, 1, 0]]]
+        like = numpy(ops.tensor_like(tensor(X), [0.5, -2.0]))
+        assert (like.tolist(), like.dtype) == ([0.5, -2.0], np.float32)
+
+
 # Images ---------------------------------------------------------------------------------------------------------------
 
 

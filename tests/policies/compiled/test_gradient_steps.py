@@ -205,7 +205,7 @@ class BoldPPO(PPOAlgorithm):
 
 class SamePPO(PPOAlgorithm):
     def compiled_form(self):
-        return CompiledForm("actor", "categorical", "ppo")
+        return CompiledForm("actor", "categorical", "clipped")
 
 
 class OnlyActsPPO(PPOAlgorithm):
@@ -268,9 +268,9 @@ def test_it_is_done_as_the_algorithm_says():
 
 
 def test_a_loss_that_is_not_known_is_told():
-    assert LOSSES == ("q", "double_q", "ppo")
+    assert LOSSES == ("q", "double_q", "clipped")
     with pytest.raises(
-        TypeError, match=r"CompiledForm\(loss=\.\.\.\): compiled code knows 'q', 'double_q', 'ppo'; not .*'huber'"
+        TypeError, match=r"CompiledForm\(loss=\.\.\.\): compiled code knows 'q', 'double_q', 'clipped'; not .*'huber'"
     ):
         algorithm_of(mt.DQN, Unknown, jit_compile=True)
 
