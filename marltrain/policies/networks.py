@@ -7,7 +7,7 @@ are drawn with numpy from each agent's own stream, so equal seeds give equal wei
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -50,6 +50,9 @@ class NetworkDefinition:
       A call gives all inputs in this order: `nets["critic"](obs, action)`.
     members: number of networks of an ensemble. They get the same inputs; an output is [K, members, B, width].
     head_layers: number of hidden layers that each head has for itself, if there are several heads.
+    noisy: sigma_0 of noisy networks with factorised noise (Fortunato et al. 2017, arXiv:1706.10295); 0: not noisy. Each
+      fully connected layer then has a second weight and bias, the standard deviations of the first. The last input of
+      a call is the noise, [K, B, `noise_width`]; zeros give the mean network.
 
     Without inputs, the network consists of the trained constants of its heads (`Head.free`), [K, 1, free]. A custom
     model gets the inputs as arguments and returns the outputs of all heads side by side, [B, sum of widths]; those of
@@ -62,6 +65,7 @@ class NetworkDefinition:
     vectors: tuple[int, ...] = ()
     members: int = 1
     head_layers: int = 1
+    noisy: float = 0.0
 
     @property
     def has_inputs(self) -> bool:
@@ -72,6 +76,11 @@ class NetworkDefinition:
     def widths(self) -> list[int]:
         """Number of outputs of each head, its constants included."""
         return [head.width + head.free for head in self.heads]
+
+    @property
+    def noise_width(self) -> int:
+        """Number of values of the noise of a row: f(epsilon) of the inputs and outputs of each noisy layer."""
+        return sum(Plan(self).noise_widths) if self.noisy else 0
 
     def empty(self, leading: tuple[int, ...], allocate: Allocate = np.zeros) -> list[Any]:
         """Allocate the inputs of a call, with `leading` axes."""
@@ -256,6 +265,8 @@ class Plan:
 
     With several heads, each head has its own last hidden layers of full width (`NetworkDefinition.head_layers`). The
     dueling streams of Wang et al. 2016 are two heads.
+
+    noise_widths: the numbers of inputs and of outputs of each noisy layer, in the order of the layers.
     """
 
     def __init__(self, definition: NetworkDefinition) -> None:
@@ -263,6 +274,7 @@ class Plan:
         self.definition, self.spec, self.layout = definition, definition.spec, definition.layout
         self.heads, self.members = tuple(definition.heads), definition.members
         self.parameters: list[Parameter] = []
+        self.noise_widths: list[int] = []
         self.convolutions = self.spec.filters if isinstance(self.spec, CNN) else ()
         width = self._lay_inputs()
         hidden = self.spec.hidden if definition.has_inputs else ()
@@ -285,6 +297,11 @@ class Plan:
     def _linear(self, name: str, width: int, size: int, gain: float) -> None:
         self.parameters.append(Parameter(f"{name}.weight", (width, size), gain))
         self.parameters.append(Parameter(f"{name}.bias", (size,), constant=0.0))
+        if self.definition.noisy:
+            sigma = self.definition.noisy / math.sqrt(width)
+            self.parameters.append(Parameter(f"{name}.weight_sigma", (width, size), constant=sigma))
+            self.parameters.append(Parameter(f"{name}.bias_sigma", (size,), constant=sigma))
+            self.noise_widths += [width, size]
 
     def _lay_inputs(self) -> int:
         """Add the convolutions' parameters; return the input width of the first hidden layer."""
@@ -333,9 +350,17 @@ class Plan:
         if not self.definition.has_inputs:
             return [ops.constants(next(remaining)) for _ in self.heads]
         activate = getattr(ops, self.spec.activation)
+        factors: Iterator[Any] = iter(())
+        if self.definition.noisy:
+            *inputs, noise = inputs
+            factors = iter(ops.split(noise, self.noise_widths))
 
         def linear(x: Any) -> Any:
-            return ops.linear(x, next(remaining), next(remaining))
+            mean = ops.linear(x, next(remaining), next(remaining))
+            if not self.definition.noisy:
+                return mean
+            before, after = next(factors), next(factors)  # eqs. 10 and 11: the noise of a weight is their product
+            return mean + ops.linear(x * before, next(remaining), next(remaining)) * after
 
         x = self._inputs(ops, remaining, activate, inputs)
         for _ in range(self.trunk_depth):

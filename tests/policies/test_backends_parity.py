@@ -80,7 +80,7 @@ DQN: dict[str, dict[str, dict[str, Any]]] = {
     "masked": {
         "relu": {"tau": 0.2, "learning_rate": SCHEDULE}, "gelu": {"optimizer": "sgd", "learning_rate": 0.05},
         "cnn": {"double": False}, "image and vector": {"tau": 0.3, "optimizer": "rmsprop"},
-        "colour frames": {"target_sync": 4}, "dueling": {"max_grad_norm": 0.5, "n_step": 5},
+        "colour frames": {"target_sync": 4}, "dueling": {"max_grad_norm": 0.5, "n_step": 5}, "silu": {"noisy": 0.5},
     },
 }  # fmt: skip
 A2C: dict[str, dict[str, dict[str, Any]]] = {
@@ -92,7 +92,16 @@ TRPO: dict[str, dict[str, dict[str, Any]]] = {
     "multidiscrete": {"elu": {"max_kl": 0.02}},
     "box": {"tanh": {"cg_iterations": 5}},
 }
-DEFAULTS: dict[Any, dict[str, Any]] = {mt.PPO: {"epochs": 1}, mt.DQN: {"target_sync": 10}}
+C51: dict[str, dict[str, dict[str, Any]]] = {
+    "discrete": {"tanh": {"double": True, "n_step": 3}, "cnn": {"noisy": 0.5}, "frames": {"atoms": 11}},
+    "masked": {"relu": {"target_sync": 3}, "dueling cnn": {"v_min": -3.0, "v_max": 4.0, "tau": 0.1}},
+}
+RAINBOW: dict[str, dict[str, dict[str, Any]]] = {
+    "discrete": {"gelu": {"n_step": 5}, "image and vector": {"tau": 0.1}},
+    "masked": {"tanh": {"v_min": -3.0, "v_max": 4.0, "atoms": 7}, "cnn": {"tau": 0.2}},
+}
+DEFAULTS: dict[Any, dict[str, Any]] = {mt.PPO: {"epochs": 1}, mt.DQN: {"target_sync": 10}, mt.C51: {"target_sync": 10},
+                                      mt.Rainbow: {"target_sync": 10}}  # fmt: skip
 DDPG: dict[str, dict[str, dict[str, Any]]] = {
     "box": {
         "tanh": {"tau": 0.1, "learning_rate": SCHEDULE}, "cnn": {"tau": 0.1, "optimizer": "rmsprop"},
@@ -118,7 +127,8 @@ SAC: dict[str, dict[str, dict[str, Any]]] = {
     },
 }  # fmt: skip
 ACTIONS = {"discrete": DISCRETE, "masked": DISCRETE, "multidiscrete": WHEELS, "box": BOX}
-PAUSING = {"PPO discrete tanh", "PPO box own critic", "DQN discrete elu", "DQN masked relu", "TD3 box relu"}
+PAUSING = {"PPO discrete tanh", "PPO box own critic", "DQN discrete elu", "DQN masked relu", "TD3 box relu",
+           "Rainbow masked tanh"}  # fmt: skip
 """Where an agent pauses, a second graph: with each optimizer, with targets that follow, with a delayed phase."""
 SHORT = {
     "PPO": {"discrete": ["tanh"], "masked": ["gelu", "cnn", "colour frames"],
@@ -126,7 +136,9 @@ SHORT = {
     "A2C": {"masked": ["elu"], "box": ["tanh"]},
     "TRPO": {"masked": ["gelu"], "multidiscrete": [], "box": ["tanh"]},
     "DQN": {"discrete": ["elu", "image and vector", "frames", "pixels", "dueling cnn"],
-            "masked": ["relu", "cnn", "colour frames", "dueling"]},
+            "masked": ["relu", "cnn", "colour frames", "dueling", "silu"]},
+    "C51": {"masked": ["relu"]},
+    "Rainbow": {"discrete": ["image and vector"], "masked": ["tanh"]},
     "DDPG": {"box": ["tanh"]},
     "TD3": {"box": ["relu"]},
     "SAC": {"box": ["relu", "image and vector"], "masked": ["gelu"]},
@@ -137,7 +149,8 @@ Other combinations are long.
 
 An activation or an optimizer is in one of the two: it is the same code. DQN with "tanh" is in the test of signs.
 """
-TABLES = {"PPO": PPO, "A2C": A2C, "TRPO": TRPO, "DQN": DQN, "DDPG": DDPG, "TD3": TD3, "SAC": SAC}
+TABLES = {"PPO": PPO, "A2C": A2C, "TRPO": TRPO, "DQN": DQN, "C51": C51, "Rainbow": RAINBOW, "DDPG": DDPG, "TD3": TD3,
+          "SAC": SAC}  # fmt: skip
 CASES = [
     pytest.param((getattr(mt, name), actions, network, settings), id=f"{name} {actions} {network}")
     for name, table in TABLES.items()

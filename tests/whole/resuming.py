@@ -138,11 +138,16 @@ def ppo(env: Any, args: dict[str, Any] | None = None, **more: Any) -> list[mt.Ag
     return mt.make_agents("ppo", env, env_args=args, **{"seed": 1, "network": SMALL, **own, **more})
 
 
-def dqn(env: Any, args: dict[str, Any] | None = None, **more: Any) -> list[mt.Agent]:
+def dqn(env: Any, args: dict[str, Any] | None = None, algo: str = "dqn", **more: Any) -> list[mt.Agent]:
     """The same, off-policy, with a memory that wraps around and a schedule."""
     own = {"capacity": 60, "n_step": 3, "update_per_step": 0.3, "learning_starts": 30, "target_sync": 7,
            "epsilon": mt.linear(1, 0.1, 140), "batch_size": 16}  # fmt: skip
-    return mt.make_agents("dqn", env, env_args=args, **{"seed": 1, "network": SMALL, **own, **more})
+    return mt.make_agents(algo, env, env_args=args, **{"seed": 1, "network": SMALL, **own, **more})
+
+
+def rainbow(env: Any) -> list[mt.Agent]:
+    """The same with noise of the weights, which acts and updates draw."""
+    return dqn(env, algo="rainbow")
 
 
 def mixed() -> list[mt.Agent]:
@@ -207,6 +212,7 @@ CASES = {
     "line-up": Case(Identity, lambda: ppo(Identity, share=True),
                     test_agents=lambda agents: [agents[0], mt.FrozenAgent(dqn(Identity)[1])]),
     "boxes and pictures": Case(Motley, lambda: [mt.RandomAgent(), *ppo(Motley)[1:]], learning=(0, 1)),
+    "noisy": Case(Relay, lambda: rainbow(Relay), learning=(1, 0, 1), at=87),
     "frames": Case(STACKED, lambda: dqn(STACKED, {"size": 9}, network=mt.CNN((8,))), {"size": 9, "length": 11},
                    {"test_freq": 99}, learning=(1,), at=63, steps=120),
     "frames on-policy": Case(STACKED, lambda: ppo(STACKED, {"size": 9}, network=mt.CNN((8,))),

@@ -37,14 +37,26 @@ class Chain(Env):
 def value_of(agent):
     """What the agent expects from the only state: its critic's value, or its largest action value."""
     learner = agent.learner_
-    net = learner.weights.nets["critic" if "critic" in learner.weights.nets else "q"]
-    return float(net(agent.backend.tensor(np.ones((1, 1, 1), np.float32)))[0].detach().max())
+    nets, obs = learner.weights.nets, agent.backend.tensor(np.ones((1, 1, 1), np.float32))
+    if "critic" in nets:
+        return float(nets["critic"](obs)[0].detach())
+    return float(learner.algorithm.values(agent.backend.ops, nets["q"](obs)).detach().max())
 
 
 CHAIN: dict[str, dict[str, Any]] = {
     "ppo": {"critic_learning_rate": 0.02, "minibatches": 1, "max_grad_norm": None, "learning_rate": 0.0},
     "trpo": {"learning_rate": 0.02, "minibatches": 1, "epochs": 4, "max_grad_norm": None},
     "dqn": {"learning_rate": 0.01, "tau": 0.1, "learning_starts": 0, "update_per_step": 0.5, "epsilon": 1.0},
+    "c51": {
+        "learning_rate": 0.01,
+        "tau": 0.1,
+        "learning_starts": 0,
+        "update_per_step": 0.5,
+        "epsilon": 1.0,
+        "v_min": -0.5,
+        "v_max": 2.0,
+        "atoms": 21,
+    },
 }
 
 
@@ -78,6 +90,8 @@ LEARNING: dict[str, dict[str, Any]] = {
         "epsilon": 0.3,
     },
 }
+LEARNING["c51"] = {**LEARNING["dqn"], "v_min": -0.5, "v_max": 1.5, "atoms": 11}
+LEARNING["rainbow"] = {**LEARNING["c51"], "n_step": 1}
 GAME = {"players": 2, "length": 10}
 
 

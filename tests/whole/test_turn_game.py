@@ -68,6 +68,7 @@ def given(monkeypatch):
     monkeypatch.setattr(DQNAlgorithm, "act", act)
     for algorithm in (PPOAlgorithm, DQNAlgorithm):
         monkeypatch.setattr(algorithm, "compiled_form", lambda self: None)  # else compiled code acts
+        monkeypatch.setattr(algorithm, "acts_in_numpy", True, raising=False)  # the class of `act` must say so itself
     monkeypatch.setattr(AlgorithmLearner, "update", noting)
     return seen
 

@@ -5,10 +5,12 @@ TYPE_CHECKING = False  # true for type checkers
 if TYPE_CHECKING:
     from marltrain.policies.algorithms.a2c import A2C as A2C
     from marltrain.policies.algorithms.bc import BC as BC
+    from marltrain.policies.algorithms.c51 import C51 as C51
     from marltrain.policies.algorithms.ddpg import DDPG as DDPG
     from marltrain.policies.algorithms.dqn import DQN as DQN
     from marltrain.policies.algorithms.gail import GAIL as GAIL
     from marltrain.policies.algorithms.ppo import PPO as PPO
+    from marltrain.policies.algorithms.rainbow import Rainbow as Rainbow
     from marltrain.policies.algorithms.sac import SAC as SAC
     from marltrain.policies.algorithms.td3 import TD3 as TD3
     from marltrain.policies.algorithms.trpo import TRPO as TRPO

@@ -210,7 +210,7 @@ class Algorithm:
 
     def networks(self) -> dict[str, NetworkDefinition]:
         """Return the networks by name, in the order in which weights are drawn."""
-        raise _missing(self, "networks")
+        raise missing(self, "networks")
 
     def compiled_form(self) -> CompiledForm | None:
         """Return the compiled form that may replace the class's own `act` and phases, or None.
@@ -240,7 +240,7 @@ class Algorithm:
 
     def needs(self) -> Needs:
         """Return the data that the memory must store for the algorithm."""
-        raise _missing(self, "needs")
+        raise missing(self, "needs")
 
     def numbers(self) -> tuple[str, ...]:
         """Return the names of the hyperparameters: settings that may change in training and differ between agents."""
@@ -253,17 +253,17 @@ class Algorithm:
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The phases of one gradient pass."""
-        raise _missing(self, "phases")
+        raise missing(self, "phases")
 
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
         """Draw the random numbers of one act for all rows: arrays [K, rows, ...]."""
-        raise _missing(self, "noise")
+        raise missing(self, "noise")
 
     def act(
         self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Return (action, extras), each [K, B, ...].  explore: [K, B] bool."""
-        raise _missing(self, "act")
+        raise missing(self, "act")
 
     def carry(self) -> Mapping[str, Column]:
         """Return the state that a player's acts carry from decision to decision; none by default.
@@ -311,7 +311,8 @@ class Algorithm:
         """
 
 
-def _missing(algorithm: Algorithm, what: str) -> TypeError:
+def missing(algorithm: Algorithm, what: str) -> TypeError:
+    """Return the error of an algorithm that does not define a method."""
     return TypeError(
         f"algorithm {type(algorithm).__name__} must define {what}; see marltrain.policies.algorithms.base.Algorithm"
     )

@@ -5,10 +5,12 @@ TYPE_CHECKING = False  # true for type checkers
 ALGORITHMS = {
     "a2c": ("marltrain.policies.algorithms.a2c", "A2C"),
     "bc": ("marltrain.policies.algorithms.bc", "BC"),
+    "c51": ("marltrain.policies.algorithms.c51", "C51"),
     "ddpg": ("marltrain.policies.algorithms.ddpg", "DDPG"),
     "dqn": ("marltrain.policies.algorithms.dqn", "DQN"),
     "gail": ("marltrain.policies.algorithms.gail", "GAIL"),
     "ppo": ("marltrain.policies.algorithms.ppo", "PPO"),
+    "rainbow": ("marltrain.policies.algorithms.rainbow", "Rainbow"),
     "sac": ("marltrain.policies.algorithms.sac", "SAC"),
     "td3": ("marltrain.policies.algorithms.td3", "TD3"),
     "trpo": ("marltrain.policies.algorithms.trpo", "TRPO"),

@@ -36,7 +36,7 @@ def is_known(network: object) -> TypeGuard[StackedNetwork]:
         isinstance(plan, Plan) and isinstance(plan.spec, MLP) and plan.layout is not None
         and list(plan.layout.shapes) == [VECTOR] and not plan.definition.vectors and plan.members == 1
         and plan.spec.activation in ACTIVATIONS and len(plan.spec.hidden) < MOST_LAYERS
-        and len(plan.heads) == 1 and not plan.heads[0].free
+        and len(plan.heads) == 1 and not plan.heads[0].free and not plan.definition.noisy
     )  # fmt: skip
 
 

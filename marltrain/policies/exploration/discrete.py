@@ -33,7 +33,9 @@ NOISE: dict[str, tuple[str, ...]] = {
 class DiscreteExploration(Warmup):
     """Settings of exploration by values; part of the settings of an algorithm for Discrete actions."""
 
-    exploration: str = setting("epsilon_greedy", doc="exploration rule", choices=tuple(NOISE))
+    exploration: str | None = setting(
+        None, doc="exploration rule; None: epsilon_greedy, or greedy with a noisy network", choices=tuple(NOISE)
+    )
     epsilon: float | Schedule = setting(linear(1.0, 0.05, 20_000), doc="share of random legal actions when exploring",
                                         low=0, high=1, per_row=True)  # fmt: skip
     temperature: float | Schedule = setting(
@@ -73,13 +75,21 @@ class ActionChoice:
     `random_share` of its actions are uniformly random in place of these. Other seats take the best action.
     """
 
-    def __init__(self, settings: DiscreteExploration, choices: int) -> None:
-        """Store the rule and the number of actions A."""
-        self.rule, self.choices = settings.exploration, choices
+    def __init__(self, settings: DiscreteExploration, choices: int, default: str = "epsilon_greedy") -> None:
+        """Store the rule and the number of actions A.
+
+        default: the rule if the settings name none.
+        """
+        self.rule, self.choices = settings.exploration or default, choices
         self.warms_up = settings.random_share is not None
         needed = {*NOISE[self.rule], *(("coin", "choice") if self.warms_up else ())}
         widths = {"coin": 1, "choice": choices, "gumbel": choices, "relaxed": choices}
         self._widths = {name: width for name, width in widths.items() if name in needed}
+
+    @property
+    def draws(self) -> bool:
+        """Whether choosing uses random numbers."""
+        return bool(self._widths)
 
     @property
     def compiled_rule(self) -> str | None:

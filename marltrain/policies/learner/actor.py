@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Rngs = Sequence[np.random.Generator]
 ROWS = 2048
 """Maximum number of rows per agent in one draw."""
+NUMBERS = 2**20
+"""Maximum number of random numbers in one draw of several acts."""
 Draw = Callable[[Rngs, int], dict[str, Array]]
 """(K generators, B rows) -> arrays [K, B, ...]."""
 
@@ -41,7 +43,7 @@ class Noise:
         """Store the draw function, without drawing."""
         self._draw, self.ahead = draw, ahead
         self._rngs: Sequence[np.random.Generator] | None = None
-        self._rows = self._acts = self._given = 0
+        self._rows = self._acts = self._given = self._numbers = 0
         self._before: list[dict[str, object]] = []
         self._drawn: dict[str, Array] = {}
 
@@ -76,9 +78,11 @@ class Noise:
         self._rngs, self._acts, self._given = None, 0, 0
 
     def _draw_ahead(self, rngs: Sequence[np.random.Generator], rows: int) -> None:
-        acts = self._acts = min(max(1, 2 * self._acts), max(1, ROWS // rows)) if self.ahead else 1
+        most = min(ROWS // rows, NUMBERS * self._acts // max(1, self._numbers)) if self._acts else 1
+        acts = self._acts = max(1, min(2 * self._acts, most)) if self.ahead else 1
         self._before = [dict(rng.bit_generator.state) for rng in rngs]
         drawn = self._draw(rngs, acts * rows)
+        self._numbers = sum(values.size for values in drawn.values())
         self._drawn = {name: v.reshape(len(v), acts, rows, *v.shape[2:]) for name, v in drawn.items()}
         self._given = 0
 

@@ -129,6 +129,14 @@ def test_a_pick_sends_its_gradient_to_what_was_picked(backend):
     assert np.array_equal(grad, np.where(index[..., None] == np.arange(4), 2 * X, 0))
 
 
+def test_the_last_axis_is_split_and_numbers_become_a_vector():
+    assert_equal_to(lambda x: x.reshape(3, 5, 2, 2), lambda ops: lambda x: ops.unflatten(x, 2), X)
+    for backend in BOTH.values():
+        made = backend.ops.vector([0.5, 2], backend.tensor(X))
+        assert backend.numpy(made).dtype == np.float32
+        assert backend.numpy(made).tolist() == numpy_ops.vector([0.5, 2], X).tolist() == [0.5, 2.0]
+
+
 @on_both
 def test_a_stopped_gradient_counts_as_a_constant(backend):
     _, grad = value_and_gradients(backend, lambda x: x * backend.ops.stop_gradient(x), X)

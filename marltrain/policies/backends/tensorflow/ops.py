@@ -46,6 +46,16 @@ def one_hot(index: Tensor, choices: int) -> Tensor:
     return tf.one_hot(index, choices)
 
 
+def unflatten(x: Tensor, size: int) -> Tensor:
+    """Split the last axis into two, the second of this size: [K, B, A * size] -> [K, B, A, size]."""
+    return tf.reshape(x, [x.shape[0], -1, x.shape[-1] // size, size])
+
+
+def vector(values: Sequence[float], like: Tensor) -> Tensor:
+    """Return numbers as an array [N], of the type of `like` and on its device."""
+    return tf.constant(values, like.dtype)
+
+
 def only(x: Tensor, chosen: Tensor) -> Tensor:
     """Return x [..., A] in the rows that are `chosen` [...], 0 in the others."""
     return tf.where(chosen[..., tf.newaxis], x, tf.zeros_like(x))

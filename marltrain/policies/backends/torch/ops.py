@@ -90,6 +90,16 @@ def one_hot(index: Tensor, choices: int) -> Tensor:
     return functional.one_hot(index, choices).to(torch.float32)
 
 
+def unflatten(x: Tensor, size: int) -> Tensor:
+    """Split the last axis into two, the second of this size: [K, B, A * size] -> [K, B, A, size]."""
+    return x.unflatten(-1, (-1, size))
+
+
+def vector(values: Sequence[float], like: Tensor) -> Tensor:
+    """Return numbers as an array [N], of the type of `like` and on its device."""
+    return torch.tensor(values, dtype=like.dtype, device=like.device)
+
+
 def only(x: Tensor, chosen: Tensor) -> Tensor:
     """Return x [..., A] in the rows that are `chosen` [...], 0 in the others."""
     return torch.where(chosen.unsqueeze(-1), x, 0.0)

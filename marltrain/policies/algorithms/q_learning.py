@@ -1,0 +1,184 @@
+"""Q-learning with a network, a target network and a replay memory: the common part of its algorithms.
+
+It has the options of Hessel et al. 2018 (arXiv:1710.02298) that do not depend on what the network predicts: double
+Q-learning (arXiv:1509.06461), dueling heads (arXiv:1511.06581), n-step returns (Sutton 1988) and noisy networks
+(arXiv:1706.10295).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.config import setting
+from marltrain.errors import ConfigError, SpecError
+from marltrain.layout import Array, Layout, Space
+from marltrain.policies.algorithms.base import (
+    FASTEST,
+    MOST_PASSES,
+    MOST_STEPS,
+    Algorithm,
+    Networks,
+    Phase,
+    Settings,
+    missing,
+)
+from marltrain.policies.batch import Needs
+from marltrain.policies.distributions import masked
+from marltrain.policies.exploration import ActionChoice, DiscreteExploration
+from marltrain.policies.memory.config import LONGEST
+from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
+from marltrain.policies.schedules import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class QLearningSettings(DiscreteExploration, Settings):
+    """Settings of Q-learning; the defaults suit small games."""
+
+    learning_rate: float | Schedule = setting(5e-4, doc="step size", low=0, high=FASTEST, per_row=True)
+    max_grad_norm: float | None = setting(10.0, doc="largest gradient norm of an agent; None: not clipped", above=0,
+                                          per_row=True)  # fmt: skip
+    capacity: int = setting(50_000, doc="size of the replay memory in env steps", low=1, high=MOST_STEPS)
+    learning_starts: int = setting(1_000, doc="env steps of learning seats before the first update", low=0)
+    update_per_step: float = setting(0.25, doc="gradient steps per env step; fractions are carried over", above=0,
+                                     high=MOST_PASSES)  # fmt: skip
+    n_step: int = setting(1, doc="rewards summed before bootstrapping", low=1, high=LONGEST)
+    double: bool = setting(True, doc="double DQN: the online network chooses the next action")
+    dueling: bool = setting(False, doc="dueling network: separate heads for value and advantages")
+    noisy: float = setting(0.0, doc="noisy networks: initial noise sigma_0 of the weights, such as 0.5; 0: no noise",
+                           low=0, high=10)  # fmt: skip
+    target_sync: int = setting(250, doc="updates between copies to the target network (tau=None)", low=1)
+    tau: float | None = setting(None, doc="rate of soft target updates; None: hard copies",
+                                above=0, high=1, per_row=True)  # fmt: skip
+
+
+class QLearning(Algorithm):
+    """Q-learning with one network "q" and its target network.
+
+    A subclass defines `values`, `_targets` and `_loss`, and `outputs` if an action has several outputs.
+    """
+
+    Settings: ClassVar[type[QLearningSettings]] = QLearningSettings
+    on_policy = False
+    acts_in_numpy = noise_by_rows = True
+
+    def __init__(self, settings: QLearningSettings, layout: Layout, action_space: Space) -> None:
+        """Raise SpecError unless actions are Discrete, ConfigError for a custom model that is dueling or noisy."""
+        super().__init__(settings, layout, action_space)
+        who = type(self).__name__.removesuffix("Algorithm")
+        if not isinstance(action_space, spaces.Discrete):
+            raise SpecError(f"{who} needs a Discrete action space, got {action_space}; policy gradients take all kinds")
+        self.choices = int(action_space.n)
+        self.exploration = ActionChoice(
+            settings, self.choices, default="greedy" if settings.noisy else "epsilon_greedy"
+        )
+        if not isinstance(settings.network, NetworkSpec):
+            for name in ("dueling", "noisy"):
+                if given := getattr(settings, name):
+                    raise ConfigError(
+                        f"{who}: {name}={given} needs a NetworkSpec; a model of your own gives its outputs directly"
+                    )
+        self.noise_width = self.networks()["q"].noise_width
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs of the network for each action."""
+        return 1
+
+    def networks(self) -> dict[str, NetworkDefinition]:
+        """Return the Q-network: one head for all actions; with `dueling`, heads of a value and of advantages."""
+        actions = Head(self.choices * self.outputs)
+        heads = (Head(self.outputs), actions) if self.settings.dueling else (actions,)
+        return {"q": NetworkDefinition(self.settings.network, heads, self.layout, noisy=self.settings.noisy)}
+
+    def targets(self) -> tuple[str, ...]:
+        """Return the name of the Q-network, which has a target network."""
+        return ("q",)
+
+    def target_share(self, updates: Array, hyper: Mapping[str, Array]) -> Array:
+        """Return tau (soft updates), or 1 on every `target_sync`-th update and 0 otherwise."""
+        if self.settings.tau is not None:
+            return np.asarray(hyper["tau"])
+        return (updates % self.settings.target_sync == 0).astype(np.float64)
+
+    def needs(self) -> Needs:
+        """Return `Needs` for off-policy learning with `capacity` and `n_step`."""
+        return Needs(on_policy=False, capacity=self.settings.capacity, n_step=self.settings.n_step)
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The single phase, which trains the Q-network."""
+        return (Phase("q", ("q",), self._loss, self._targets, draw=self._drawn if self.noise_width else None),)
+
+    def values(self, ops: Any, outputs: Sequence[Any]) -> Any:
+        """Return Q [K, B, A] from the heads' outputs."""
+        raise missing(self, "values")
+
+    def _targets(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
+        """Add `target` of the loss to the batch."""
+        raise missing(self, "_targets")
+
+    def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return the mean loss and the metrics."""
+        raise missing(self, "_loss")
+
+    # acting
+
+    def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
+        """Draw the random numbers of the exploration rule, and the noise of a noisy network's weights for each row."""
+        if not self.noise_width:
+            return self.exploration.noise(rngs, rows)
+        if not self.exploration.draws:
+            return {"weights": weight_noise(rngs, rows, self.noise_width)}
+        by_row = [
+            {"weights": weight_noise(rngs, 1, self.noise_width), **self.exploration.noise(rngs, 1)} for _ in range(rows)
+        ]
+        return {name: np.concatenate([noise[name] for noise in by_row], 1) for name in by_row[0]}
+
+    def act(
+        self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return the best legal action; where `explore`, the action of the exploration rule (see `ActionChoice`).
+
+        The values of a noisy network are noisy where `explore`.
+        """
+        given = (obs, ops.only(noise["weights"], explore)) if self.noise_width else (obs,)
+        q = self.values(ops, nets["q"](*given))
+        return self.exploration.choose(ops, q, legal, noise, explore, hyper), {}
+
+    # learning
+
+    def _drawn(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
+        """Draw the weights' noise of a gradient pass; one sample of an agent holds for all its rows.
+
+        The online network, the target network and the online network that chooses the next action have noise of their
+        own (Fortunato et al. 2017, eqs. 13 to 15).
+        """
+        names = ("online_noise", "target_noise", *(("chooser_noise",) if self.settings.double else ()))
+        drawn = weight_noise(rngs, len(names), self.noise_width)
+        shape = (len(rngs), rows, self.noise_width)
+        return {name: np.broadcast_to(drawn[:, i : i + 1], shape) for i, name in enumerate(names)}
+
+    def heads(self, net: Any, obs: Any, batch: Any, noise: str) -> Any:
+        """Return the outputs of a network's heads, with the named noise of a gradient pass if it is noisy."""
+        return net(obs, getattr(batch, noise)) if self.noise_width else net(obs)
+
+    def next_action(self, ops: Any, nets: Networks, batch: Any, values: Any) -> Any:
+        """Return a' [K, B], legal and best by the online network (double) or by `values` [K, B, A] of the target's."""
+        if self.settings.double:
+            values = self.values(ops, self.heads(nets["q"], batch.next_obs, batch, "chooser_noise"))
+        return ops.argmax(masked(ops, values, batch.next_legal), -1)
+
+
+def weight_noise(rngs: Sequence[np.random.Generator], rows: int, width: int) -> Array:
+    """Draw the factors of factorised noise, [K, rows, width]: f(e) = sign(e) sqrt(|e|) of standard normal numbers e.
+
+    Fortunato et al. 2017, section 3 (b). The factors of agent k are drawn row by row from its own generator.
+    """
+    normal = np.stack([rng.standard_normal((rows, width), np.float32) for rng in rngs])
+    factors: Array = np.sign(normal) * np.sqrt(np.abs(normal))
+    return factors
