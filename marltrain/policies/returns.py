@@ -41,6 +41,31 @@ def gae(reward: Array, discount: Array, value: Array, next_value: Array, cut: Ar
     return advantage
 
 
+@njit("float64[:,::1](float32[:,::1], float32[:,::1], boolean[:,::1])", cache=True)
+def _returns_so_far(reward: Array, discount: Array, cut: Array) -> Array:
+    agents, rows = reward.shape
+    returns = np.empty((agents, rows), np.float64)
+    for k in range(agents):
+        earlier = 0.0
+        for i in range(rows):
+            returns[k, i] = reward[k, i] + earlier
+            earlier = 0.0 if cut[k, i] else discount[k, i] * returns[k, i]
+    return returns
+
+
+def returns_so_far(reward: Array, discount: Array, cut: Array) -> Array:
+    """Return the discounted sum of rewards up to each row, [K, B] float64, over rows in the order of a `Rollout`.
+
+    G_i = reward_i + discount_{i-1} * G_{i-1}; without the second term at the first row and after a row that is `cut`.
+    The sums therefore begin anew with every episode and with every rollout.
+
+    reward, discount: [K, B].  cut: [K, B] bool.
+    """
+    reward, discount = (np.ascontiguousarray(column, np.float32) for column in (reward, discount))
+    returns: Array = _returns_so_far(reward, discount, np.ascontiguousarray(cut, bool))
+    return returns
+
+
 def explained_variance(prediction: Array, target: Array, weight: Array) -> Array:
     """Return 1 - Var[target - prediction] / Var[target] of each agent, [K] float64; NaN for constant targets.
 

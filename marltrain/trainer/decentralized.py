@@ -33,9 +33,11 @@ from marltrain.trainer.saving.continuation import check_finished, take_over
 from marltrain.trainer.saving.run_folder import checked
 from marltrain.trainer.seats import Seating
 from marltrain.trainer.settings import (
+    BATCH_SIZE,
     EPISODES,
     TEST_EPISODES,
     TEST_STEPS,
+    UPDATE_FREQ,
     RewardMetric,
     TeamReward,
     TestSettings,
@@ -52,7 +54,8 @@ class DecentralizedTrainer:
 
     env: "namespace/name", a class or a factory.  env_args: its keyword arguments.
     num_train_envs, num_test_envs: number of parallel environments for training and for tests.
-    batch_size, update_freq: rows of a batch, and env steps between updates, for learners that set none of their own.
+    batch_size, update_freq: rows of a batch, and env steps between updates, for learners that set none of their own;
+    where they are not given, defaults of the learners' algorithms come first (update_freq=2048 of PPO).
     test_freq, test_freq_steps: episodes and env steps between tests. If both are given, a test is played at the
     multiples of each; if only test_freq_steps is given, at its multiples only. test_freq=None alone: no tests.
     max_test_steps: env steps after which a test is cut; episodes running then count with their return so far.
@@ -89,8 +92,8 @@ class DecentralizedTrainer:
         env_args: Mapping[str, Any] | None = None,
         num_train_envs: int = 16,
         num_test_envs: int = 16,
-        batch_size: int = 64,
-        update_freq: int = 100,
+        batch_size: int = BATCH_SIZE,
+        update_freq: int = UPDATE_FREQ,
         test_freq: int | None = TEST_EPISODES,
         episodes_per_train: int = EPISODES,
         episodes_per_test: int = 50,

@@ -86,7 +86,7 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     manifest = _manifest(setup, call, spec, masks)
     if found is not None:
         check(found, manifest, any_threads=call.any_threads)
-    defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory)
+    defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory, settings.given)
     for seated in seating.learners:
         check_pace(seated, spec, num_envs, defaults)
     warn_of_early_end(

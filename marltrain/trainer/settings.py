@@ -22,11 +22,15 @@ MOST_EPISODES = 1_000_000
 """Maximum number of episodes of one test; each has a row of returns."""
 
 
-class DefaultEpisodes(int):
-    """A default number of episodes; it is ignored if the user gives the same limit in env steps or updates."""
+class Default(int):
+    """A default that other values replace if the user does not give the argument.
+
+    Episodes: the same limit in env steps or updates. `batch_size` and `update_freq`: the default of an algorithm.
+    """
 
 
-EPISODES, TEST_EPISODES = DefaultEpisodes(5000), DefaultEpisodes(100)
+EPISODES, TEST_EPISODES = Default(5000), Default(100)
+BATCH_SIZE, UPDATE_FREQ = Default(64), Default(100)
 TEST_STEPS = 100_000
 
 
@@ -36,8 +40,8 @@ class TrainerSettings:
 
     num_train_envs: int = setting(16, doc="training environments", low=1, high=MOST_ENVS)
     num_test_envs: int = setting(16, doc="test environments", low=1, high=MOST_ENVS)
-    batch_size: int = setting(64, doc="rows of a batch, for agents that set none", low=1, high=MOST_ROWS)
-    update_freq: int = setting(100, doc="env steps between updates, for agents that set none", low=1,
+    batch_size: int = setting(BATCH_SIZE, doc="rows of a batch, for agents that set none", low=1, high=MOST_ROWS)
+    update_freq: int = setting(UPDATE_FREQ, doc="env steps between updates, for agents that set none", low=1,
                                high=MOST_STEPS)  # fmt: skip
     test_freq: int | None = setting(TEST_EPISODES, doc="episodes between tests; None: none by episodes", low=1)
     episodes_per_train: int = setting(EPISODES, doc="budget of training episodes", low=1)
@@ -59,8 +63,13 @@ class TrainerSettings:
 
     def __post_init__(self) -> None:
         """Set `test_freq` to None if only `test_freq_steps` is given."""
-        if self.test_freq_steps is not None and isinstance(self.test_freq, DefaultEpisodes):
+        if self.test_freq_steps is not None and isinstance(self.test_freq, Default):
             object.__setattr__(self, "test_freq", None)
+
+    @property
+    def given(self) -> frozenset[str]:
+        """Names of the values for learners, `batch_size` and `update_freq`, that the user gave."""
+        return frozenset(n for n in ("batch_size", "update_freq") if not isinstance(getattr(self, n), Default))
 
     @property
     def tests(self) -> bool:
@@ -71,7 +80,7 @@ class TrainerSettings:
     def episode_budget(self) -> int | None:
         """Budget of training episodes, or None if the user gives only other budgets."""
         others = self.steps_per_train is not None or self.updates_per_train is not None
-        return None if others and isinstance(self.episodes_per_train, DefaultEpisodes) else self.episodes_per_train
+        return None if others and isinstance(self.episodes_per_train, Default) else self.episodes_per_train
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -161,3 +161,14 @@ def test_an_interrupted_run_says_how_to_go_on(capsys, tmp_path, monkeypatch, num
     out = capsys.readouterr().out
     assert "interrupted: there is no checkpoint to resume from; --checkpoint STEPS writes some" in out
     assert "resume with" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "steps"),
+    [(["--set", "update_freq=20", "--update-freq", 50], 5), (["--update-freq", 50], 2), ([], 1)],
+    ids=["of the agents", "option", "of the algorithm"],
+)
+def test_update_frequency_is_the_agents_the_option_or_the_algorithms(capsys, tmp_path, words, steps):
+    few = ["--steps-per-train", 100, "--num-train-envs", 2, "--test-freq", 50, "--no-progress"]
+    out = said(capsys, "train", SYMBOLS, "--algo", "a2c", "--share", "--run-dir", tmp_path / "r", *few, *words)
+    assert f"{steps} gradient steps" in out

@@ -61,6 +61,7 @@ PPO: dict[str, dict[str, dict[str, Any]]] = {  # actions -> network -> settings
     "masked": {
         "gelu": {"value_clip": 0.1, "learning_rate": SCHEDULE}, "cnn": {"optimizer": "sgd", "learning_rate": 0.05},
         "image and vector": {}, "colour frames": {"normalize_advantage": False}, "own critic": {"max_grad_norm": None},
+        "small": {"shared_trunk": True, "kl_penalty": 0.5, "epochs": 2, "target_kl": 1.0},
     },
     "multidiscrete": {
         "silu": {"epochs": 2, "minibatches": 2}, "cnn": {}, "image and vector": {"critic_learning_rate": SCHEDULE},
@@ -69,6 +70,8 @@ PPO: dict[str, dict[str, dict[str, Any]]] = {  # actions -> network -> settings
     "box": {
         "elu": {"log_std": -0.5}, "cnn": {}, "image and vector": {"value_clip": 0.2}, "colour frames": {},
         "own critic": {"optimizer": "sgd", "learning_rate": mt.linear(0.1, 0.01, UPDATES)},
+        "tanh": {"policy": "state_gaussian", "normalize_values": "popart", "normalize_returns": True},
+        "relu": {"policy": "squashed_gaussian", "normalize_values": "valuenorm", "shared_trunk": True},
     },
 }  # fmt: skip
 DQN: dict[str, dict[str, dict[str, Any]]] = {
@@ -131,8 +134,8 @@ PAUSING = {"PPO discrete tanh", "PPO box own critic", "DQN discrete elu", "DQN m
            "Rainbow masked tanh"}  # fmt: skip
 """Where an agent pauses, a second graph: with each optimizer, with targets that follow, with a delayed phase."""
 SHORT = {
-    "PPO": {"discrete": ["tanh"], "masked": ["gelu", "cnn", "colour frames"],
-            "multidiscrete": ["silu", "image and vector", "frames"], "box": ["elu", "own critic"]},
+    "PPO": {"discrete": ["tanh"], "masked": ["gelu", "cnn", "colour frames", "small"],
+            "multidiscrete": ["silu", "image and vector", "frames"], "box": ["elu", "own critic", "tanh"]},
     "A2C": {"masked": ["elu"], "box": ["tanh"]},
     "TRPO": {"masked": ["gelu"], "multidiscrete": [], "box": ["tanh"]},
     "DQN": {"discrete": ["elu", "image and vector", "frames", "pixels", "dueling cnn"],

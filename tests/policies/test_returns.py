@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from marltrain.policies.returns import explained_variance, gae
+from marltrain.policies.returns import explained_variance, gae, returns_so_far
 
 
 def test_gae_by_hand():
@@ -17,6 +17,15 @@ def test_gae_by_hand():
     advantage = gae(reward, discount, value, next_value, cut, np.array([0.5]))
     assert advantage.dtype == np.float32
     assert advantage.tolist() == [[0.75, 1.0, 3.0, -7.0]]
+
+
+def test_returns_so_far_by_hand():
+    """Pieces of 3 and 2 rows, and one piece of 4 whose first row ends without a cut by termination; then padding."""
+    reward = np.array([[1.0, 2.0, 4.0, 8.0, 16.0], [1.0, 1.0, 1.0, 1.0, 0.0]])
+    discount = np.array([[0.5, 0.5, 0.5, 0.25, 0.0], [0.9, 0.5, 0.5, 0.5, 0.0]])
+    cut = np.array([[False, False, True, False, True], [False, False, False, True, True]])
+    expected = [[1, 2.5, 5.25, 8, 18], [1, 1.9, 1.95, 1.975, 0]]
+    assert returns_so_far(reward, discount, cut) == pytest.approx(np.array(expected))
 
 
 def test_the_last_row_needs_no_cut():

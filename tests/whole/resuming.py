@@ -202,6 +202,8 @@ STACKED = mt.FrameStack(Film, 3)
 CASES = {
     "ppo": Case(Identity, lambda: ppo(Identity)),
     "ppo after an update": Case(Identity, lambda: ppo(Identity), at=63),
+    "ppo normalises": Case(Relay, lambda: ppo(Relay, normalize_values="popart", normalize_returns=True, target_kl=0.01,
+                                              kl_penalty=0.5, shared_trunk=True), learning=(1, 1, 0), at=84),
     "dqn": Case(Identity, lambda: dqn(Identity)),
     "dqn shares memory": Case(Identity, lambda: dqn(Identity), settings={"shared_memory": True, "team_reward": "sum"}),
     "ppo by turns": Case(Relay, lambda: ppo(Relay), learning=(1, 1, 0), at=84),

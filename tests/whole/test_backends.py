@@ -49,6 +49,13 @@ KINDS = [
     pytest.param(mt.PPO, VECTOR, spaces.Discrete(3), {}, id="ppo"),
     pytest.param(mt.PPO, VECTOR, spaces.Box(-2, 1, (2,), np.float32), {"optimizer": "rmsprop"}, id="ppo, box"),
     pytest.param(
+        mt.PPO,
+        VECTOR,
+        spaces.Box(-2, 1, (2,), np.float32),
+        {"policy": "state_gaussian", "normalize_values": "popart", "normalize_returns": True, "kl_penalty": 0.5},
+        id="ppo, normalised",
+    ),
+    pytest.param(
         mt.PPO, PICTURE_AND_VECTOR, spaces.MultiDiscrete([2, 3]), {"network": CNN}, id="ppo, image and vector"
     ),
     pytest.param(mt.DQN, VECTOR, spaces.Discrete(3), {"dueling": True, "tau": 0.1}, id="dqn"),

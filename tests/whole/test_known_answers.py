@@ -153,11 +153,14 @@ class Mirror(ParallelEnv):
 
 
 @pytest.mark.parametrize(
-    ("levers", "untrained", "trained"), [(False, 14, 19.5), (True, -6, -1.0)], ids=["wheels", "levers"]
+    ("levers", "untrained", "trained", "policy"),
+    [(False, 14, 19.5, None), (True, -6, -1.0, None), (True, -6, -1.0, "beta")],
+    ids=["wheels", "levers", "levers by a Beta distribution"],
 )
-def test_ppo_learns_wheels_and_levers(levers, untrained, trained):
+def test_ppo_learns_wheels_and_levers(levers, untrained, trained, policy):
     """Two wheels of 2 and 3 are worth 20 an episode (chance 8.3). A lever held at the middle costs 6.7."""
     settings = {**LEARNING["ppo"], "gamma": 0.0, "entropy_coef": 0.0, "log_std": -0.7, "network": mt.MLP(hidden=(32,))}
+    settings["policy"] = policy
     agents = mt.make_agents("ppo", Mirror, env_args={"levers": levers}, seed=0, **settings)
     result = trainer(
         Mirror, {"levers": levers}, num_train_envs=8, update_freq=240, steps_per_train=12_000, episodes_per_test=20

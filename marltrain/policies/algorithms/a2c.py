@@ -26,6 +26,7 @@ class A2CSettings(ActorCriticSettings):
         1.0, doc="lambda of generalised advantage estimation", low=0, high=1, per_row=True
     )
     normalize_advantage: bool = setting(False, doc="normalize the advantages of each minibatch")
+    shared_trunk: bool = setting(False, doc="one network with a head for the policy and one for the value")
     entropy_coef: float | Schedule = setting(0.01, doc="weight of the entropy bonus", low=0, per_row=True)
     value_coef: float | Schedule = setting(0.5, doc="weight of the critic's loss", low=0, per_row=True)
     minibatches: int | None = setting(
@@ -38,6 +39,7 @@ class A2CAlgorithm(ActorCritic):
 
     name = "a2c"
     Settings: ClassVar[type[A2CSettings]] = A2CSettings
+    update_freq = 80
 
     def compiled_form(self) -> CompiledForm | None:
         """Return the categorical form for Discrete actions, otherwise None; the framework makes the gradient steps."""
@@ -45,8 +47,8 @@ class A2CAlgorithm(ActorCritic):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The single phase, which trains both networks."""
-        return (Phase("policy", ("actor", "critic"), self._loss),)
+        """The single phase, which trains all networks."""
+        return (Phase("policy", tuple(self.networks()), self._loss),)
 
     def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return L = -log pi(a|s) A + c_v (V(s) - R)^2 / 2 - c_e entropy (Mnih et al. 2016, section 4)."""
@@ -54,9 +56,10 @@ class A2CAlgorithm(ActorCritic):
         def mean(x: Any) -> Any:
             return weighted_mean(ops, x, batch.weight)
 
-        log_prob, entropy = self.distribution.evaluate(ops, self.policy(nets, batch.obs), batch.legal, batch.action)
+        out, value = self.policy_and_value(nets, batch.obs)
+        log_prob, entropy = self.distribution.evaluate(ops, out, batch.legal, batch.action)
         actor_loss = -mean(log_prob * batch.advantage)
-        critic_loss = 0.5 * mean(ops.square(self.value(nets, batch.obs) - batch.target))
+        critic_loss = 0.5 * mean(ops.square(value - batch.target))
         bonus = mean(entropy)
         total = actor_loss + hyper["value_coef"][:, 0] * critic_loss - hyper["entropy_coef"][:, 0] * bonus
         return total, {"loss/actor": actor_loss, "loss/critic": critic_loss, "loss/total": total, "entropy": bonus}

@@ -22,9 +22,14 @@ from marltrain.policies.algorithms.base import (
     weighted_mean,
 )
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
-from marltrain.policies.distributions import Categorical, Continuous, distribution_of
+from marltrain.policies.distributions import CONTINUOUS, Categorical, Continuous, distribution_of
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
 from marltrain.policies.schedules import Schedule
+
+TRUNK, SHARED = "actor_critic", "shared_trunk"
+"""Name of the network with a policy head and a value head, and of the setting that asks for it."""
+RETURN, TARGET = "return", "target"
+"""Names of the running statistics of discounted returns and of the critic's targets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +43,16 @@ class ActorCriticSettings(Settings):
     )
     normalize_advantage: bool = setting(True, doc="normalize the advantages of each minibatch")
     critic_network: Any = setting(None, doc="the critic's network; None: like the actor's")
+    policy: str | None = setting(
+        None, doc="distribution of Box actions: gaussian (free deviations; None), state_gaussian (deviations from the "
+        "observation), squashed_gaussian or beta", choices=CONTINUOUS,
+    )  # fmt: skip
     log_std: float = setting(0.0, doc="initial log standard deviations of continuous actions", low=-20, high=20)
+    normalize_returns: bool = setting(False, doc="divide rewards by the running deviation of discounted returns")
+    normalize_values: str | None = setting(
+        None, doc="the critic learns targets less their running mean, over their deviation: valuenorm; popart also "
+        "keeps its outputs when these change", choices=("popart", "valuenorm"),
+    )  # fmt: skip
 
 
 class ActorCritic(Algorithm):
@@ -52,28 +66,38 @@ class ActorCritic(Algorithm):
     on_policy = True
     acts_in_numpy = noise_by_rows = True
     optimizer_epsilon = 1e-5
+    update_freq = 2_048
 
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
         """Choose the distribution for the action space; raises ConfigError for a custom actor without a critic."""
         super().__init__(settings, layout, action_space)
-        if settings.critic_network is None and not isinstance(settings.network, NetworkSpec):
-            raise ConfigError(
-                f"{self.name}: network={type(settings.network).__name__} is a model of your own and only the actor; "
-                "give the critic's too with critic_network= (a model with one output, or MLP() or CNN())"
-            )
-        self.distribution = distribution_of(action_space, settings.log_std)
+        _check_networks(self.name, settings)
+        self.distribution = distribution_of(action_space, settings.log_std, name=settings.policy)
+        self.shared = getattr(settings, SHARED, False)
+        self.critic_head = (TRUNK, 1) if self.shared else ("critic", 0)
 
     def networks(self) -> dict[str, NetworkDefinition]:
-        """Return the actor and the critic."""
-        critic = self.settings.critic_network or self.settings.network
+        """Return the actor and the critic; with `shared_trunk`, one network with two heads directly on its layers."""
+        actor, policy, value = self.settings.network, self.distribution.head(0.01), Head(1)
+        if self.shared:
+            return {TRUNK: NetworkDefinition(actor, [policy, value], self.layout, head_layers=0)}
+        critic = self.settings.critic_network or actor
         return {
-            "actor": NetworkDefinition(self.settings.network, [self.distribution.head(0.01)], self.layout),
-            "critic": NetworkDefinition(critic, [Head(1)], self.layout),
+            "actor": NetworkDefinition(actor, [policy], self.layout),
+            "critic": NetworkDefinition(critic, [value], self.layout),
         }
 
+    def statistics(self) -> dict[str, int]:
+        """Return those of the base, of discounted returns and of the critic's targets, as the settings ask for."""
+        kept = super().statistics()
+        if self.settings.normalize_returns:
+            kept[RETURN] = 1
+        return kept if self.settings.normalize_values is None else kept | {TARGET: 1}
+
     def acting_form(self, loss: str | None = None) -> CompiledForm | None:
-        """Return the categorical form with a loss for Discrete actions, otherwise None."""
-        return CompiledForm("actor", "categorical", loss) if isinstance(self.distribution, Categorical) else None
+        """Return the categorical form with a loss for Discrete actions and separate networks, otherwise None."""
+        known = isinstance(self.distribution, Categorical) and not self.shared
+        return CompiledForm("actor", "categorical", loss) if known else None
 
     def needs(self) -> Needs:
         """Return `Needs` for on-policy learning with log-probabilities, and with raw actions for a Box."""
@@ -89,11 +113,19 @@ class ActorCritic(Algorithm):
 
     def policy(self, nets: Networks, obs: Any) -> Any:
         """Return the outputs of the actor, which `distribution` reads, [K, B, outputs]."""
-        return nets["actor"](obs)[0]
+        return nets[TRUNK if self.shared else "actor"](obs)[0]
 
     def value(self, nets: Networks, obs: Any) -> Any:
-        """Return the values of the critic, [K, B]."""
-        return nets["critic"](obs)[0][..., 0]
+        """Return the outputs of the critic, [K, B]: values, in the units of `normalize_values` if it is set."""
+        network, head = self.critic_head
+        return nets[network](obs)[head][..., 0]
+
+    def policy_and_value(self, nets: Networks, obs: Any) -> tuple[Any, Any]:
+        """Return `policy` and `value`, by one pass through a shared trunk."""
+        if self.shared:
+            policy, value = nets[TRUNK](obs)
+            return policy, value[..., 0]
+        return self.policy(nets, obs), self.value(nets, obs)
 
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
         """Draw the sampling noise of the distribution."""
@@ -119,27 +151,70 @@ class ActorCritic(Algorithm):
     def prepare(
         self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
     ) -> WholeBatch:
-        """Add `value`, `advantage` (GAE) and the critic's `target`, and the explained variance of the old values."""
-        from marltrain.policies.returns import explained_variance, gae
+        """Add `value`, `advantage` (GAE) and the critic's `target`, and metrics of rewards, returns and old values.
+
+        With `normalize_returns`, advantages and targets are those of the divided rewards. With `normalize_values`,
+        `value` and `target` are in the critic's units.
+        """
+        from marltrain.policies.returns import gae
 
         if not isinstance(batch, Rollout):
             raise TypeError(f"{self.name} learns from a Rollout, got {type(batch).__name__}")
         value, follows = self._values(nets, batch, tensors)
         lam = tensors.to_numpy(hyper["gae_lambda"])[:, 0]
-        advantage = gae(batch.reward, batch.discount, value, follows, batch.cut, lam)
+        advantage = gae(self._rewards(batch, tensors), batch.discount, value, follows, batch.cut, lam)
         target = advantage + value
+        tensors.metrics |= _metrics(batch, value, target)
+        value, target = self._in_units_of_the_critic(value, target, batch.weight, tensors)
         tensors.value, tensors.advantage, tensors.target = map(tensors.to_tensor, (value, advantage, target))
         tensors.action = tensors.extras.get("raw", tensors.action)
         tensors.log_prob = tensors.extras["log_prob"]
-        tensors.metrics["explained_variance"] = explained_variance(value, target, batch.weight)
         return tensors
+
+    def _rewards(self, batch: Rollout, tensors: WholeBatch) -> Array:
+        """Return the rewards, divided by the deviation of discounted returns if `normalize_returns` is set.
+
+        The statistics hold the returns of all rollouts including this one, see `returns_so_far`.
+        """
+        from marltrain.policies.returns import returns_so_far
+
+        if not self.settings.normalize_returns:
+            return batch.reward
+        returns = returns_so_far(batch.reward, batch.discount, batch.cut)
+        tensors.statistics[RETURN].update(returns[..., None], batch.weight)
+        scaled: Array = (batch.reward / tensors.statistics[RETURN].deviation).astype(np.float32)
+        return scaled
 
     def _values(self, nets: Networks, batch: Rollout, tensors: WholeBatch) -> tuple[Array, Array]:
         """Return the old critic's values of the rows and of what follows each row, [K, B]."""
         value = tensors.to_numpy(self.value(nets, tensors.obs))
         boot = tensors.to_numpy(self.value(nets, tensors.boot_obs))
+        if TARGET in tensors.statistics:
+            known = tensors.statistics[TARGET]
+            value, boot = ((out * known.deviation + known.mean).astype(np.float32) for out in (value, boot))
         following = np.concatenate([value[:, 1:], value[:, :1]], 1)
         return value, np.where(batch.boot < 0, following, np.take_along_axis(boot, np.maximum(batch.boot, 0), 1))
+
+    def _in_units_of_the_critic(
+        self, value: Array, target: Array, weight: Array, tensors: WholeBatch
+    ) -> tuple[Array, Array]:
+        """Add the targets to the running statistics; return old values and targets as outputs of the critic.
+
+        PopArt (van Hasselt et al. 2016, arXiv:1602.07714; Hessel et al. 2018, arXiv:1809.04474) rescales the critic's
+        last layer, so that values do not change with the statistics. ValueNorm (Yu et al. 2021, arXiv:2103.01955) does
+        not: the outputs stay.
+        """
+        if TARGET not in tensors.statistics:
+            return value, target
+        known = tensors.statistics[TARGET]
+        mean, deviation = known.mean.copy(), known.deviation
+        known.update(target[..., None], weight)
+        if self.settings.normalize_values == "popart":
+            scale, shift = deviation / known.deviation, (mean - known.mean) / known.deviation
+            tensors.rescale(*self.critic_head, scale[:, 0], shift[:, 0])
+            mean, deviation = known.mean, known.deviation
+        normalised: Array = ((target - known.mean) / known.deviation).astype(np.float32)
+        return ((value - mean) / deviation).astype(np.float32), normalised
 
     def over_rows(self, ops: Any, batch: TensorBatch) -> None:
         """Normalise the advantages of the minibatch if `normalize_advantage` is set."""
@@ -147,3 +222,48 @@ class ActorCritic(Algorithm):
             centred = batch.advantage - weighted_mean(ops, batch.advantage, batch.weight)[:, None]
             deviation = ops.sqrt(weighted_mean(ops, ops.square(centred), batch.weight))
             batch.advantage = centred / (deviation + 1e-8)[:, None]
+
+
+def _check_networks(name: str, settings: Any) -> None:
+    """Raise ConfigError for networks that do not fit `shared_trunk` or `normalize_values`, or a missing critic."""
+    own = not isinstance(settings.network, NetworkSpec)
+    if getattr(settings, SHARED, False):
+        for critic in ("critic_network", "critic_learning_rate"):
+            if (value := getattr(settings, critic)) is not None:
+                raise ConfigError(
+                    f"{name}: {critic}={value!r} has no effect with shared_trunk=True, where one network has both "
+                    "heads: leave one of them out"
+                )
+    elif own and settings.critic_network is None:
+        raise ConfigError(
+            f"{name}: network={type(settings.network).__name__} is a model of your own and only the actor; give the "
+            "critic's too with critic_network= (a model with one output, or MLP() or CNN()), or shared_trunk=True for "
+            "a model that returns the policy's outputs and the value"
+        )
+    critic = settings.network if settings.critic_network is None else settings.critic_network
+    if settings.normalize_values == "popart" and not isinstance(critic, NetworkSpec):
+        raise ConfigError(
+            f'{name}: normalize_values="popart" rescales the last layer of the critic, which is a model of your own, '
+            f'{type(critic).__name__}: use normalize_values="valuenorm", or MLP() or CNN() for the critic'
+        )
+
+
+def _metrics(batch: Rollout, value: Array, target: Array) -> dict[str, Array]:
+    """Return metrics [K] of a rollout: of rewards, of the critic's old values and of its targets; NaN without rows."""
+    from marltrain.policies.returns import explained_variance
+
+    total = batch.weight.sum(1, dtype=np.float64)
+
+    def mean(column: Array) -> Array:
+        with np.errstate(invalid="ignore"):
+            return np.asarray((batch.weight * column).sum(1) / total)
+
+    largest = np.where(batch.weight > 0, batch.reward, -np.inf).max(1)
+    return {
+        "explained_variance": explained_variance(value, target, batch.weight),
+        "reward_mean": mean(batch.reward),
+        "reward_max": np.where(total > 0, largest, np.nan),
+        "value_mean": mean(value),
+        "return_mean": mean(target),
+        "return_change": mean(target - value),
+    }

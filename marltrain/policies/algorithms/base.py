@@ -65,9 +65,19 @@ class WholeBatch(TensorBatch):
     to_tensor, to_numpy: convert an array to a tensor of the framework, and back.
     draw: draws random numbers for the rows, (function) -> tensors by name; see `row_draws.Draw`.
     statistics: the running statistics that `Algorithm.statistics` names; `prepare` updates them.
+    rescale: changes the last layer of a network's head before the gradient passes, so that its outputs become
+        scale * output + shift: (network, number of the head, scale [K], shift [K]).
     """
 
-    __slots__ = ("batch", "draw", "metrics", "statistics", "to_numpy", "to_tensor")  # no columns: those are in `vars`
+    __slots__ = (
+        "batch",
+        "draw",
+        "metrics",
+        "rescale",
+        "statistics",
+        "to_numpy",
+        "to_tensor",
+    )  # no columns: those are in `vars`
 
     def __init__(
         self,
@@ -76,11 +86,12 @@ class WholeBatch(TensorBatch):
         to_numpy: Callable[[Any], Array],
         draw: Callable[[Draw], dict[str, Any]],
         statistics: Mapping[str, RunningStatistics],
+        rescale: Callable[[str, int, Array, Array], None],
     ) -> None:
         """Convert the columns of `batch`."""
         super().__init__(**{name: to_tensor(value) for name, value in vars(batch).items()})
         self.batch, self.to_tensor, self.to_numpy = batch, to_tensor, to_numpy
-        self.draw, self.statistics = draw, statistics
+        self.draw, self.statistics, self.rescale = draw, statistics, rescale
         self.metrics: dict[str, Array] = {}
 
     def for_losses(self) -> dict[str, Any]:
@@ -139,7 +150,10 @@ class CompiledForm:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of every algorithm. For batch_size and update_freq, None means the trainer's value.
+    """Settings of every algorithm.
+
+    For batch_size and update_freq, None means the trainer's argument if it is given, otherwise the algorithm's default
+    (`Algorithm.update_freq`) if there is one, otherwise the trainer's default.
 
     The learner and the trainer look for these names among the fields of a subclass:
 
@@ -178,16 +192,19 @@ class Settings:
 class Algorithm:
     """Base class of algorithms: acting and learning over arrays with a leading axis K for K agents.
 
-    Class attributes: `name`, `Settings` (a frozen dataclass), `on_policy`, `optimizer_epsilon`, and two flags for
-    faster acting. `acts_in_numpy`: the class's own `act` (or `act_with_carry`) uses only `ops`, so that it can run in
-    numpy without the framework's overhead. `noise_by_rows`: the class's own `noise` of a + b rows is the noise of a
-    rows followed by that of b rows, so that it can be drawn for many acts at once.
+    Class attributes: `name`, `Settings` (a frozen dataclass), `on_policy`, `optimizer_epsilon`, `update_freq` and
+    `batch_size` (defaults where neither the agent nor the trainer is given a value; None: the trainer's), and two
+    flags for faster acting. `acts_in_numpy`: the class's own `act` (or `act_with_carry`) uses only `ops`, so that it
+    can run in numpy without the framework's overhead. `noise_by_rows`: the class's own `noise` of a + b rows is the
+    noise of a rows followed by that of b rows, so that it can be drawn for many acts at once.
     """
 
     name: ClassVar[str]
     Settings: ClassVar[type[Any]] = Settings
     on_policy: ClassVar[bool]
     optimizer_epsilon: ClassVar[float] = 1e-8
+    update_freq: ClassVar[int | None] = None
+    batch_size: ClassVar[int | None] = None
     acts_in_numpy: ClassVar[bool] = False
     noise_by_rows: ClassVar[bool] = False
 
@@ -303,6 +320,21 @@ class Algorithm:
         Use new column names: `reward`, `discount` and `extras` of the rollout do not reach the losses.
         """
         return tensors
+
+    def ends_update(self) -> Callable[[Mapping[str, Array], Mapping[str, Array]], Array] | None:
+        """Return the function that ends updates over a rollout early; None: all gradient passes are made.
+
+        It is called after each gradient pass with the pass's metrics and the hyperparameters, each name -> [K], and
+        returns for which agents [K] the update ends; the other agents go on.
+        """
+        return None
+
+    def adapted(self, ops: Any, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Mapping[str, Array]:
+        """Return hyperparameters that change after an update, name -> [K]; without gradients.
+
+        tensors: the result of `prepare`. The new values are saved with the agents, as all hyperparameters are.
+        """
+        return {}
 
     def over_rows(self, ops: Any, batch: TensorBatch) -> None:
         """Compute values that need all rows of a gradient pass, such as normalised advantages, without networks.

@@ -2,58 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from marltrain.config import setting
+from marltrain.layout import Array
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings
-from marltrain.policies.algorithms.base import MOST_PASSES, CompiledForm, Networks, Phase, weighted_mean
+from marltrain.policies.algorithms.base import MOST_PASSES, CompiledForm, Networks, Phase, WholeBatch, weighted_mean
+from marltrain.policies.batch import Batch
+from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.schedules import Schedule
+
+PENALTIES = 1e-6, 1e6
+"""Smallest and largest adapted `kl_penalty`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PPOSettings(ActorCriticSettings):
     """Settings of PPO; the defaults suit small games."""
 
-    clip: float | Schedule = setting(0.2, doc="clipping range of the ratio around 1", above=0, per_row=True)
+    shared_trunk: bool = setting(False, doc="one network with a head for the policy and one for the value")
+    clip: float | Schedule | None = setting(0.2, doc="clipping range of the ratio around 1; None: no clipping",
+                                            above=0, per_row=True)  # fmt: skip
     value_clip: float | None = setting(None, doc="clipping range of value updates; None: no clipping", above=0,
                                        per_row=True)  # fmt: skip
     entropy_coef: float | Schedule = setting(0.01, doc="weight of the entropy bonus", low=0, per_row=True)
     value_coef: float | Schedule = setting(0.5, doc="weight of the critic's loss", low=0, per_row=True)
+    target_kl: float | None = setting(
+        None, doc="an agent's update ends after a gradient pass with approx_kl above 1.5 times this; None: never",
+        above=0, per_row=True,
+    )  # fmt: skip
+    kl_penalty: float | None = setting(
+        None, doc="weight of a penalty on KL(old policy, policy), adapted after each update; None: no penalty",
+        above=0, per_row=True,
+    )  # fmt: skip
+    kl_penalty_target: float = setting(
+        0.01, doc="kl_penalty is doubled where KL exceeds 1.5 times this, and halved below two thirds of it", above=0,
+        per_row=True,
+    )  # fmt: skip
     epochs: int = setting(4, doc="passes over each rollout", low=1, high=MOST_PASSES)
     minibatches: int | None = setting(None, doc="minibatches per epoch; None: rollout / batch_size", low=1)
 
 
 class PPOAlgorithm(ActorCritic):
-    """PPO with separate actor and critic networks, trained with one clipped loss."""
+    """PPO: one clipped loss trains actor and critic, optionally with a penalty on the divergence from the old one."""
 
     name = "ppo"
     Settings: ClassVar[type[PPOSettings]] = PPOSettings
 
     def compiled_form(self) -> CompiledForm | None:
-        """Return the categorical form with the loss "clipped" for Discrete actions, otherwise None."""
-        return self.acting_form("clipped")
+        """Return the categorical form for Discrete actions; its loss is "clipped" without limits on the divergence."""
+        plain = self.settings.target_kl is None and self.settings.kl_penalty is None
+        return self.acting_form("clipped" if plain else None)
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The single phase, which trains both networks."""
-        return (Phase("policy", ("actor", "critic"), self._loss),)
+        """The single phase, which trains all networks."""
+        return (Phase("policy", tuple(self.networks()), self._loss),)
+
+    def ends_update(self) -> Callable[[Mapping[str, Array], Mapping[str, Array]], Array] | None:
+        """Return the rule that ends an update where approx_kl exceeds 1.5 `target_kl`, if this is set."""
+        return None if self.settings.target_kl is None else _too_far
+
+    def prepare(
+        self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
+    ) -> WholeBatch:
+        """Add the columns of the base and, for a penalty, the outputs `old` of the policy before the update."""
+        tensors = super().prepare(ops, nets, batch, tensors, hyper)
+        if self.settings.kl_penalty is not None:
+            tensors.old = self.policy(nets, tensors.obs)
+            tensors.metrics["kl_penalty"] = tensors.to_numpy(hyper["kl_penalty"])[:, 0].astype(np.float64)
+        return tensors
+
+    def adapted(self, ops: Any, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Mapping[str, Array]:
+        """Return `kl_penalty`, halved or doubled by the divergence of the update (Schulman et al. 2017, section 4)."""
+        if self.settings.kl_penalty is None:
+            return {}
+        kl = tensors.to_numpy(self.distribution.kl(ops, tensors.old, self.policy(nets, tensors.obs), tensors.legal))
+        weight = shares_of(tensors.batch.weight)
+        mean = (kl * weight).sum(1)
+        penalty, target = (tensors.to_numpy(hyper[name])[:, 0] for name in ("kl_penalty", "kl_penalty_target"))
+        factor = np.where(mean > 1.5 * target, 2.0, np.where(mean < target / 1.5, 0.5, 1.0))
+        return {"kl_penalty": np.clip(penalty * factor, *PENALTIES)}
 
     def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return L = -L_clip + c_v L_value - c_e entropy (Schulman et al. 2017, eq. 9, signs for descent)."""
+        """Return L = -L_clip + c_v L_value - c_e entropy (Schulman et al. 2017, eq. 9, signs for descent).
+
+        With a penalty, L is larger by beta KL(old, new) (eq. 8).
+        """
 
         def mean(x: Any) -> Any:
             return weighted_mean(ops, x, batch.weight)
 
-        out = self.policy(nets, batch.obs)
+        out, value = self.policy_and_value(nets, batch.obs)
         log_prob, entropy = self.distribution.evaluate(ops, out, batch.legal, batch.action)
         log_ratio = log_prob - batch.log_prob
         ratio = ops.exp(log_ratio)
         actor_loss = -mean(clipped_surrogate(ops, ratio, batch.advantage, hyper["clip"]))
-        value = self.value(nets, batch.obs)
         if self.settings.value_clip is None:
             errors = ops.square(value - batch.target)
         else:
@@ -61,6 +111,10 @@ class PPOAlgorithm(ActorCritic):
         critic_loss = 0.5 * mean(errors)
         bonus = mean(entropy)
         total = actor_loss + hyper["value_coef"][:, 0] * critic_loss - hyper["entropy_coef"][:, 0] * bonus
+        more = {}
+        if self.settings.kl_penalty is not None:
+            more["kl"] = mean(self.distribution.kl(ops, batch.old, out, batch.legal))
+            total = total + hyper["kl_penalty"][:, 0] * more["kl"]
         return total, {
             "loss/actor": actor_loss,
             "loss/critic": critic_loss,
@@ -68,7 +122,13 @@ class PPOAlgorithm(ActorCritic):
             "entropy": bonus,
             "approx_kl": mean(approx_kl(ops, ops.stop_gradient(log_ratio))),
             "clip_share": mean(ops.flag(ops.absolute(ratio - 1.0) > hyper["clip"])),
+            **more,
         }
+
+
+def _too_far(metrics: Mapping[str, Array], hyper: Mapping[str, Array]) -> Array:
+    """Return whether the policy of each agent has moved too far from the old one, [K] bool."""
+    return np.asarray(metrics["approx_kl"] > 1.5 * hyper["target_kl"])
 
 
 def clipped_surrogate(ops: Any, ratio: Any, advantage: Any, clip: Any) -> Any:

@@ -50,9 +50,11 @@ def compiled_steps(
 def can_learn(form: CompiledForm, algorithm: Algorithm, backend: Backend, nets: Mapping[str, Network]) -> bool:
     """Return whether compiled code can make the gradient steps.
 
-    It requires an optimizer that compiled code has, memory shared with the framework, and small networks of a
-    supported kind.
+    It requires an optimizer that compiled code has, memory shared with the framework, small networks of a supported
+    kind, and an algorithm that does not end updates early.
     """
+    if algorithm.ends_update() is not None:
+        return False
     if algorithm.settings.optimizer not in RULES:
         return False
     if not backend.jit_compile or not backend.shares_memory or backend.strategy is not None:

@@ -6,11 +6,12 @@ Random numbers are arguments (`noise`), drawn with numpy from each agent's own s
 
 from marltrain.policies.distributions.beta import Beta
 from marltrain.policies.distributions.categorical import ILLEGAL, Categorical, MultiCategorical, gumbel, masked
-from marltrain.policies.distributions.choice import Distribution, distribution_of
+from marltrain.policies.distributions.choice import CONTINUOUS, Distribution, distribution_of
 from marltrain.policies.distributions.continuous import Continuous
 from marltrain.policies.distributions.gaussian import Gaussian, SquashedGaussian, StateGaussian
 
 __all__ = [
+    "CONTINUOUS",
     "ILLEGAL",
     "Beta",
     "Categorical",

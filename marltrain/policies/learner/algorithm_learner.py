@@ -47,7 +47,9 @@ class AlgorithmLearner(Learner):
         self.num_agents = len(seeds)
         self.needs = algorithm.needs()
         settings = algorithm.settings
-        self.pace = Pace(**{f.name: getattr(settings, f.name) for f in fields(Pace) if hasattr(settings, f.name)})
+        own: dict[str, Any] = {f.name: getattr(settings, f.name) for f in fields(Pace) if hasattr(settings, f.name)}
+        usual = algorithm.update_freq, algorithm.batch_size
+        self.pace = Pace(**own, default_update_freq=usual[0], default_batch_size=usual[1])
         self.gradient_steps = np.zeros(self.num_agents, np.int64)
         self.updates = np.zeros(self.num_agents, np.int64)
         self._streams = {p: [generator(seed, p) for seed in seeds] for p in PURPOSES}
@@ -123,12 +125,12 @@ class AlgorithmLearner(Learner):
         if observed is not None:
             batch = normalised_batch(observed, batch)
         tensors = self._whole(batch)
-        self.steps.begin(self.weights)
         with self.backend.seeded(self._streams["update"][0]) if self.weights.custom else nullcontext():
             if type(self.algorithm).prepare is not Algorithm.prepare:
                 with self.backend.no_gradient():
                     nets = self.steps.networks(self.weights.nets)
                     tensors = self.algorithm.prepare(self.backend.ops, nets, batch, tensors, self.hyper.tensors())
+            self.steps.begin(self.weights)
             columns = tensors.for_losses()
             weight = self.backend.tensor(shares_of(batch.weight))
             self._run(self.steps.solving, {**columns, "weight": weight}, learn, self.updates, metrics)
@@ -140,6 +142,11 @@ class AlgorithmLearner(Learner):
             else:
                 self._learn_rollout(batch, columns, learn, self.pace.batch_size or batch_size, metrics)
         self.steps.end(self.weights)
+        if type(self.algorithm).adapted is not Algorithm.adapted:
+            with self.backend.no_gradient():
+                nets = self.steps.networks(self.weights.nets)
+                adapted = self.algorithm.adapted(self.backend.ops, nets, tensors, self.hyper.tensors())
+            self.hyper.adapt(adapted, learn)
         self.updates += learn
         if self.weights.target:
             share = learn * self.algorithm.target_share(self.updates, self.hyper.values)
@@ -162,9 +169,14 @@ class AlgorithmLearner(Learner):
 
     def _whole(self, batch: Batch) -> WholeBatch:
         """Return the batch as tensors for `Algorithm.prepare`."""
+
+        def rescale(network: str, head: int, scale: Array, shift: Array) -> None:
+            self.weights.rescale(network, head, scale, shift)
+            self.steps.outdated()
+
         return WholeBatch(
             batch, self.backend.tensor, self.backend.numpy, lambda draw: self._draw(draw, batch.weight),
-            self.weights.statistics,
+            self.weights.statistics, rescale,
         )  # fmt: skip
 
     def _draw(self, draw: Draw, weight: Array) -> dict[str, Any]:
@@ -179,9 +191,13 @@ class AlgorithmLearner(Learner):
         """Make epochs x minibatches gradient steps over a prepared rollout, one call for each minibatch."""
         width = rounded_up if self.backend.jit_compile else int
         cut = Minibatches(batch.weight, self.pace.minibatches, batch_size, width=width)
+        ends = self.algorithm.ends_update()
         for columns, present in cut.epochs(self.pace.epochs, self.rngs("update"), rows, self.backend):
-            self._run(self.steps, columns, learn & present, self.gradient_steps, metrics)
-            self.gradient_steps += learn & present
+            active = learn & present
+            self._run(self.steps, columns, active, self.gradient_steps, metrics)
+            self.gradient_steps += active
+            if ends is not None and np.count_nonzero(active):
+                learn = learn & ~(active & ends(metrics.last(), self.hyper.values))
 
     def _learn_rollout_at_once(
         self, batch: Rollout, rows: Mapping[str, Any], learn: Array, batch_size: int, metrics: MeanMetrics

@@ -152,6 +152,14 @@ class MeanMetrics:
         """Add the metrics [M, K] of one step; only agents where `active` [K] is True count."""
         self.seen.setdefault(step, []).append((values, active))
 
+    def last(self) -> dict[str, Array]:
+        """Return the metrics [K] of each phase's last step."""
+        return {
+            name: values
+            for step, seen in self.seen.items()
+            for name, values in zip(step.metrics, self.backend.numpy(seen[-1][0]), strict=True)
+        }
+
     def result(self) -> dict[str, Array]:
         """Return the means [K]; NaN for an agent without an active step."""
         means_by_name: dict[str, Array] = {}

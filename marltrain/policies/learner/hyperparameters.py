@@ -87,6 +87,12 @@ class StackedHyperparameters:
         for name in changed:
             self._changed(name)
 
+    def adapt(self, values: Mapping[str, Array], due: Array) -> None:
+        """Set hyperparameters to values that the algorithm computed, name -> [K], for the agents that are `due` [K]."""
+        for name, own in values.items():
+            self.values[name][due] = own[due]
+            self._changed(name)
+
     def values_at(self, env_steps: Sequence[int]) -> Array:
         """Return all hyperparameters after each of the given env steps [R] of the run, [R, H, K] float64."""
         made = np.repeat(np.stack(list(self.values.values()))[None], len(env_steps), 0)

@@ -29,6 +29,7 @@ class Pace:
 
     update_freq: env steps between updates.
     batch_size: rows of a batch or minibatch.
+    default_update_freq, default_batch_size: the algorithm's own, used unless the trainer's values are given.
     update_per_step: gradient passes per env step (off-policy only).
     learning_starts: env steps before the first update (off-policy only).
     epochs: passes over a rollout (on-policy only).
@@ -38,6 +39,8 @@ class Pace:
 
     update_freq: int | None = None
     batch_size: int | None = None
+    default_update_freq: int | None = None
+    default_batch_size: int | None = None
     update_per_step: float = 1.0
     learning_starts: int = 0
     minibatches: int | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from marltrain.errors import SaveError
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Phase
@@ -47,6 +49,18 @@ class Weights:
         moved = self.backend.tensor(share.astype("float32"))
         for name, target in self.target.items():
             target.follow(self.online[name], moved)
+
+    def rescale(self, network: str, head: int, scale: Array, shift: Array) -> None:
+        """Change the last layer of a network's head, so that its outputs become scale * output + shift.
+
+        The network is one of a NetworkSpec.  scale, shift: [K].
+        """
+        net, weight, bias = self.online[network], f"head{head}.weight", f"head{head}.bias"
+        for row in range(len(scale)):
+            arrays = net.arrays(row)
+            arrays[weight] = (arrays[weight] * scale[row]).astype(np.float32)
+            arrays[bias] = (arrays[bias] * scale[row] + shift[row]).astype(np.float32)
+            net.load(row, arrays)
 
     def trained(self, *, targets: bool = False) -> dict[str, Array]:
         """Return the weights, moments and step counts, each [K, ...]; `targets` includes the target networks."""

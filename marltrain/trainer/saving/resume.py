@@ -46,6 +46,7 @@ def arguments_of(
 ) -> dict[str, Any]:
     """Return the arguments that a resumed call of `train` must repeat, as JSON values."""
     settings = {name: value for name, value in dataclasses.asdict(setup.settings).items() if name not in FREE}
+    settings |= {name: None for name in ("batch_size", "update_freq") if name not in setup.settings.given}
     team, learning, exploring = setup.team_reward, *masks
     return {
         "env": spec.name,

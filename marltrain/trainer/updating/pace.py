@@ -14,18 +14,35 @@ from marltrain.trainer.seats import LearnerSeats
 
 @dataclass(frozen=True)
 class Defaults:
-    """The trainer's values for learners that set none of their own."""
+    """The trainer's values for learners that set none of their own.
+
+    given: names of those that the user gave; the others yield to the defaults of an algorithm.
+    """
 
     batch_size: int
     update_freq: int
     shared_memory: bool
+    given: frozenset[str] = frozenset()
+
+    def value(self, name: str, own: int | None, of_algorithm: int | None) -> int:
+        """Return the first that is given: a learner's own value, the trainer's argument, the algorithm's default.
+
+        Without any of them, it is the trainer's default.
+        """
+        of_trainer: int = getattr(self, name)
+        if own is not None:
+            return own
+        return of_trainer if name in self.given or of_algorithm is None else of_algorithm
 
 
 def pace_of(seated: LearnerSeats, defaults: Defaults) -> Pace:
-    """Return the update frequency and batch size of a learner, with the trainer's values filled in."""
+    """Return the update schedule of a learner, with the defaults of its algorithm or the trainer's values filled in."""
     own = seated.learner.pace
-    return replace(own, update_freq=own.update_freq or defaults.update_freq,
-                   batch_size=own.batch_size or defaults.batch_size)  # fmt: skip
+    return replace(
+        own,
+        update_freq=defaults.value("update_freq", own.update_freq, own.default_update_freq),
+        batch_size=defaults.value("batch_size", own.batch_size, own.default_batch_size),
+    )
 
 
 def check_pace(seated: LearnerSeats, spec: EnvSpec, num_envs: int, defaults: Defaults) -> None:

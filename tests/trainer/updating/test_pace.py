@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import marltrain as mt
 from marltrain.envs import probe, resolve
 from marltrain.errors import ConfigError
+from marltrain.policies.algorithms.ppo import PPOAlgorithm
 from marltrain.trainer.seats import Seating
 from marltrain.trainer.updating.pace import Defaults, check_pace, pace_of, storage_for
 from tests.toys import Crowd, Identity, Relay
@@ -19,11 +22,49 @@ def learners(agents, env=Identity):
     return Seating(probe(resolve(env, {})), agents, 0, stack=True).learners
 
 
-def test_own_update_frequency_takes_precedence():
-    (seated,) = learners(ppo(batch_size=7, update_freq=30, minibatches=None))
-    assert (pace_of(seated, DEFAULTS).batch_size, pace_of(seated, DEFAULTS).update_freq) == (7, 30)
-    (seated,) = learners(ppo())
-    assert (pace_of(seated, DEFAULTS).batch_size, pace_of(seated, DEFAULTS).update_freq) == (64, 100)
+class LargeBatches(PPOAlgorithm):
+    """PPO with a default batch size of its own."""
+
+    batch_size = 32
+
+
+class LargeBatchesAgent(mt.PPO):
+    algorithm_class = LargeBatches
+
+
+LEVELS: list[tuple[Any, dict[str, Any], dict[str, Any], tuple[int, int]]] = [
+    ("ppo", {"update_freq": 30, "batch_size": 7}, {"update_freq": 50, "batch_size": 9}, (30, 7)),
+    ("ppo", {}, {"update_freq": 50, "batch_size": 9}, (50, 9)),
+    ("ppo", {}, {"update_freq": 100, "batch_size": 64}, (100, 64)),  # given, though equal to the defaults
+    ("ppo", {}, {}, (2048, 64)),
+    ("a2c", {}, {}, (80, 64)),
+    (LargeBatchesAgent, {}, {}, (2048, 32)),
+    (LargeBatchesAgent, {}, {"batch_size": 64}, (2048, 64)),
+    ("dqn", {}, {"update_freq": 50}, (50, 64)),
+    ("dqn", {}, {}, (100, 64)),
+]
+
+
+@pytest.mark.parametrize(("make", "own", "given", "expected"), LEVELS)
+def test_agent_then_trainer_then_algorithm_then_default(make, own, given, expected):
+    settings = mt.DecentralizedTrainer(Identity, progress=False, **given).settings
+    defaults = Defaults(settings.batch_size, settings.update_freq, False, settings.given)
+    (seated,) = learners(mt.make_agents(make, Identity, seed=0, **own))
+    pace = pace_of(seated, defaults)
+    assert (pace.update_freq, pace.batch_size) == expected
+
+
+def test_default_of_the_algorithm_sets_when_updates_are_made():
+    few: dict[str, Any] = {
+        "num_train_envs": 2,
+        "num_test_envs": 2,
+        "episodes_per_test": 2,
+        "seed": 0,
+        "progress": False,
+    }
+    trainer = mt.DecentralizedTrainer(Identity, test_freq=None, steps_per_train=200, run_dir=False, **few)
+    agents = [mt.make_agents("a2c", Identity, seed=0)[0], mt.RandomAgent()]
+    assert trainer.train(agents, [1, 0], plot=False)["num_updates"] == 2
 
 
 @pytest.mark.parametrize(
