@@ -199,12 +199,24 @@ def masked(learning: list[int], exploring: list[int]) -> Callable[[mt.Decentrali
 SUBPROC: dict[str, Any] = {"vector": "subproc", "num_workers": 2}
 DUMMY: dict[str, Any] = {"vector": "dummy", "num_workers": None}
 STACKED = mt.FrameStack(Film, 3)
+PENDULUM = "gymnasium/Pendulum-v1"
+
+
+def replay(algo: str, env: Any, **more: Any) -> list[mt.Agent]:
+    """Agents of an off-policy actor-critic algorithm, of the smallest size."""
+    own = {"network": SMALL, "learning_starts": 30, "batch_size": 8, "update_per_step": 0.3, "update_freq": None}
+    return mt.make_agents(algo, env, **{"seed": 1, **own, **more})
+
+
 CASES = {
     "ppo": Case(Identity, lambda: ppo(Identity)),
     "ppo after an update": Case(Identity, lambda: ppo(Identity), at=63),
     "ppo normalises": Case(Relay, lambda: ppo(Relay, normalize_values="popart", normalize_returns=True, target_kl=0.01,
                                               kl_penalty=0.5, shared_trunk=True), learning=(1, 1, 0), at=84),
     "dqn": Case(Identity, lambda: dqn(Identity)),
+    "sac by turns": Case(Relay, lambda: replay("sac", Relay), learning=(1, 1, 0), at=84),
+    "td3": Case(PENDULUM, lambda: replay("td3", PENDULUM, exploration="ornstein_uhlenbeck", random_steps=50),
+                learning=(1,)),
     "dqn shares memory": Case(Identity, lambda: dqn(Identity), settings={"shared_memory": True, "team_reward": "sum"}),
     "ppo by turns": Case(Relay, lambda: ppo(Relay), learning=(1, 1, 0), at=84),
     "dqn by turns": Case(Relay, lambda: dqn(Relay), {"truncate": True}, learning=(1, 0, 1), at=87),

@@ -20,9 +20,10 @@ class Chain(Env):
     (0.1, since beyond errors of 1 the Huber loss of DQN looks for a median and not for a mean.)
     """
 
-    def __init__(self, truncate=True):
+    def __init__(self, truncate=True, box=False):
         self.truncate = truncate
-        self.observation_space, self.action_space = spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(2)
+        self.observation_space = spaces.Box(0, 1, (1,), np.float32)
+        self.action_space = spaces.Box(-1, 1, (1,), np.float32) if box else spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):
         self.t = 0
@@ -35,14 +36,19 @@ class Chain(Env):
 
 
 def value_of(agent):
-    """What the agent expects from the only state: its critic's value, or its largest action value."""
+    """What the agent expects from the only state: its critic's value, or its largest action value (of action 0)."""
     learner = agent.learner_
     nets, obs = learner.weights.nets, agent.backend.tensor(np.ones((1, 1, 1), np.float32))
     if "critic" in nets:
-        return float(nets["critic"](obs)[0].detach())
+        actions = [0 * obs for _ in nets["critic"].plan.definition.vectors]
+        return float(nets["critic"](obs, *actions)[0].detach().max())
     return float(learner.algorithm.values(agent.backend.ops, nets["q"](obs)).detach().max())
 
 
+REPLAY: dict[str, Any] = {
+    "learning_rate": 0.02, "tau": 0.15, "learning_starts": 0, "update_per_step": 0.15, "update_freq": 40,
+    "batch_size": 32,
+}  # fmt: skip
 CHAIN: dict[str, dict[str, Any]] = {
     "ppo": {"critic_learning_rate": 0.02, "minibatches": 1, "max_grad_norm": None, "learning_rate": 0.0},
     "trpo": {"learning_rate": 0.02, "minibatches": 1, "epochs": 4, "max_grad_norm": None},
@@ -57,7 +63,11 @@ CHAIN: dict[str, dict[str, Any]] = {
         "v_max": 2.0,
         "atoms": 21,
     },
+    "ddpg": REPLAY,
+    "td3": {**REPLAY, "policy_delay": 1},
+    "sac": {**REPLAY, "temperature": 1e-6},
 }
+IN_A_BOX = ("ddpg", "td3", "sac")
 
 
 @pytest.mark.parametrize("truncate", [True, False], ids=["truncated", "told as terminated"])
@@ -65,8 +75,9 @@ CHAIN: dict[str, dict[str, Any]] = {
 def test_a_chain_cut_by_a_limit_is_worth_one_over_one_minus_gamma(algo, truncate):
     """0.1 / (1 - 0.9) = 1. Told that it ends, the ten equal-looking states are worth V = 0.1 + 0.9 (9/10) V, 0.526, by
     one-step targets, and by whole returns the mean of 1 - 0.9^k over k = 1 to 10, 0.414."""
-    agents = mt.make_agents(algo, Chain, seed=0, gamma=0.9, network=mt.MLP(hidden=()), **CHAIN[algo])
-    trainer(Chain, {"truncate": truncate}, num_train_envs=4, update_freq=40, steps_per_train=3000, batch_size=32).train(
+    game = {"truncate": truncate, "box": algo in IN_A_BOX}
+    agents = mt.make_agents(algo, Chain, env_args=game, seed=0, gamma=0.9, network=mt.MLP(hidden=()), **CHAIN[algo])
+    trainer(Chain, game, num_train_envs=4, update_freq=40, steps_per_train=3000, batch_size=32).train(
         agents, [1], plot=False
     )
     value = value_of(agents[0])
@@ -89,6 +100,7 @@ LEARNING: dict[str, dict[str, Any]] = {
         "learning_starts": 60,
         "epsilon": 0.3,
     },
+    "sac": {**REPLAY, "network": mt.MLP(hidden=(16,)), "gamma": 0.0, "learning_starts": 60},
 }
 LEARNING["c51"] = {**LEARNING["dqn"], "v_min": -0.5, "v_max": 1.5, "atoms": 11}
 LEARNING["rainbow"] = {**LEARNING["c51"], "n_step": 1}
@@ -168,6 +180,24 @@ def test_ppo_learns_wheels_and_levers(levers, untrained, trained, policy):
     first, last = result["reward_metric_stats"]
     assert first < untrained
     assert last > trained
+
+
+@pytest.mark.parametrize("algo", IN_A_BOX)
+def test_levers_are_learned_from_a_memory(algo):
+    settings = {
+        **REPLAY,
+        "network": mt.MLP((32,), "relu"),
+        "gamma": 0.0,
+        "learning_starts": 200,
+        "update_per_step": 0.5,
+    }
+    agents = mt.make_agents(algo, Mirror, env_args={"levers": True}, seed=0, **settings)
+    result = trainer(Mirror, {"levers": True}, num_train_envs=4, steps_per_train=2000, episodes_per_test=20).train(
+        agents, [1, 1], plot=False
+    )
+    first, last = result["reward_metric_stats"]
+    assert first < -6
+    assert last > -0.5
 
 
 def test_frozen_opponents_and_masks_leave_the_other_player_to_learn():

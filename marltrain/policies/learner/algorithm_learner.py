@@ -154,6 +154,7 @@ class AlgorithmLearner(Learner):
                 self.steps.follow(self.weights, share)
         if observed is not None:
             observe(observed, seen)
+        self.skipped = metrics.skipped(learn)
         settings = {name: self.hyper.values[own].copy() for name, own in self.reported.items()}
         return {**metrics.result(), **tensors.metrics, **settings}
 

@@ -173,3 +173,14 @@ class MeanMetrics:
             means = np.where(count > 0, total / np.maximum(count, 1), np.nan)
             means_by_name.update(zip(step.metrics, means, strict=True))
         return means_by_name
+
+    def skipped(self, learn: Array) -> dict[str, Array]:
+        """Return the agents that learn, but not in a delayed phase (`Phase.every`): metric name -> [K] bool."""
+        missed: dict[str, Array] = {}
+        for step, seen in self.seen.items():
+            if step.phase.every == 1:
+                continue
+            absent = learn & ~np.stack([active for _, active in seen]).any(0)
+            if np.count_nonzero(absent):
+                missed.update(dict.fromkeys(step.metrics, absent))
+        return missed

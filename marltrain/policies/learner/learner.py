@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,6 +58,7 @@ class Learner:
     pace: the update schedule.
     when_not_finite: the sentence about the weights in the error for a loss that is not finite.
     gradient_steps: [K] int64, gradient passes so far.
+    skipped: name of a metric -> [K] bool, the agents for which the last update did not compute it; it is NaN.
     """
 
     num_agents: int = 1
@@ -65,6 +67,7 @@ class Learner:
     pace: Pace = Pace()
     when_not_finite: str = "Its weights may have been moved by it."
     gradient_steps: Array
+    skipped: Mapping[str, Array] = MappingProxyType({})
 
     def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
         """Choose actions for observations [K, B, ...]; actions of rows without `turn` [K, B] are arbitrary.

@@ -255,7 +255,7 @@ def not_finite(
     for name, values in measured.items():
         if not name.startswith(("loss", "grad_norm")):
             continue
-        broken = ready & ~np.isfinite(values)
+        broken = ready & ~np.isfinite(values) & ~np.asarray(seated.learner.skipped.get(name, False))
         if np.count_nonzero(broken):
             row = int(broken.argmax())
             return AgentError(
@@ -271,11 +271,20 @@ def not_finite(
 def _by_agent(
     labels: Sequence[str], rounds: Sequence[Mapping[str, Array]], ready: Array
 ) -> dict[str, dict[str, float]]:
-    """Return the means of the metrics over the rounds, {label: {name: value}}."""
+    """Return the means of the metrics over the rounds that have them, {label: {name: value}}."""
     if not rounds:
         return {}
-    means = rounds[0]
+    means = dict(rounds[0])
     if len(rounds) > 1:
-        means = {name: np.mean([r[name] for r in rounds if name in r], 0) for name in rounds[-1]}
+        names = dict.fromkeys(name for measured in rounds for name in measured)
+        means = {name: _mean([measured[name] for measured in rounds if name in measured]) for name in names}
     values = {name: mean.tolist() for name, mean in means.items()}
     return {labels[k]: {name: value[k] for name, value in values.items()} for k in np.flatnonzero(ready).tolist()}
+
+
+def _mean(values: Sequence[Array]) -> Array:
+    """Return the means [K] over the rounds; NaN, the value of an agent that a round did not measure, does not count."""
+    stacked = np.stack(values)
+    measured = ~np.isnan(stacked)
+    mean: Array = np.where(measured, stacked, 0.0).sum(0) / np.where(measured.any(0), measured.sum(0), np.nan)
+    return mean
