@@ -73,8 +73,9 @@ def test_stacked_agents_learn_as_single_ones(make, space):
     for active in ([True, True], [True, False], [True, True]):
         batch = some_transitions(rng, VECTOR, space, 2, 11, masked=isinstance(space, spaces.Discrete))
         learner.update(batch, learn=np.array(active), batch_size=11)
-        for k in np.flatnonzero(active):
-            singles[k].learner_.update(of_agent(batch, int(k)), learn=ON, batch_size=11)
+        for k in range(2):
+            if active[k]:
+                singles[k].learner_.update(of_agent(batch, k), learn=ON, batch_size=11)
     for k, single in enumerate(singles):
         together, alone = learner.export(k), single.learner_.export(0)
         assert together.info == alone.info
@@ -101,7 +102,7 @@ def test_saved_agents_continue_in_the_other_framework(make, space, tmp_path):
     agent, rng = make(VECTOR, space, seed=1, network=SMALL, learning_rate=1e-3), np.random.default_rng(0)
     agent.learner_.update(rows_of(rng, space), learn=ON, batch_size=13)
     mt.save(tmp_path / "agent", [agent])
-    (other,) = mt.load(tmp_path / "agent", backend="tensorflow")
+    other: Any = mt.load(tmp_path / "agent", backend="tensorflow")[0]
     obs = rng.uniform(-1, 1, (7, 5)).astype(np.float32)
     np.testing.assert_allclose(other.act(obs, explore=True), agent.act(obs, explore=True), atol=1e-5)
     batch = rows_of(rng, space)
@@ -196,7 +197,9 @@ def test_actions_are_inside_the_space(make, space):
 
 def test_turns_and_masks():
     """Three players in turn, some moves illegal, one absent in some episodes."""
-    agents = mt.make_agents("sac", Relay, seed=0, network=SMALL, learning_starts=20, batch_size=8, update_per_step=0.3)
+    agents: list[Any] = mt.make_agents(
+        "sac", Relay, seed=0, network=SMALL, learning_starts=20, batch_size=8, update_per_step=0.3
+    )
     result = trainer(Relay, num_train_envs=2, steps_per_train=120).train(agents, [1, 1, 1], plot=False)
     assert all(agent.learner_.gradient_steps.sum() > 5 for agent in agents)
     assert np.isfinite(result["history"]["ann/entropy"].iloc[-1])

@@ -27,8 +27,7 @@ def constant(agent, **biases):
 
 def test_the_discrete_soft_value_by_hand():
     """Probabilities 1/2, 1/4 and 1/4, where the third action of a row is illegal 2/3 and 1/3; temperature 0.5."""
-    settings = {"temperature": 0.5, "learning_rate": 0.0, "network": mt.MLP(())}
-    agent = mt.SAC(VECTOR, spaces.Discrete(3), seed=0, **settings)
+    agent = mt.SAC(VECTOR, spaces.Discrete(3), seed=0, temperature=0.5, learning_rate=0.0, network=mt.MLP(()))
     constant(
         agent, actor=np.log([0.5, 0.25, 0.25]), critic=[[1, 2, 3], [3, 2, 1]], target_critic=[[4, 8, -8], [9, 5, 80]]
     )

@@ -137,11 +137,8 @@ class Twin:
 
     def update(self, batch: Transitions, units: Callable[[np.ndarray], np.ndarray]) -> None:
         """Update tianshou's algorithm from our rows; `units` converts actions to those of its memory."""
-        other, obs, following = (
-            self.other,
-            batch.obs[0],
-            Batch(obs=batch.next_obs[0], info=[None] * len(batch.reward[0])),
-        )
+        other, obs, after = self.other, np.asarray(batch.obs)[0], np.asarray(batch.next_obs)[0]
+        following = Batch(obs=after, info=[None] * len(after))
         with policy_within_training_step(other.policy):
             with torch.no_grad():
                 acted = other._target_q_compute_action(following)
