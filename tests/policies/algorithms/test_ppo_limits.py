@@ -1,4 +1,4 @@
-"""Limits on how far PPO's policy moves: the end of updates by `target_kl`, and the adapted penalty on KL."""
+"""Limits on how far PPO's policy moves: `target_kl` ends updates, and a penalty on KL adapts; stacked and alone."""
 
 from __future__ import annotations
 
@@ -60,7 +60,15 @@ def test_only_a_divergence_above_one_and_a_half_times_the_target_ends_it():
         assert learner.gradient_steps.tolist() == [passes]
 
 
-@pytest.mark.parametrize("settings", [{"target_kl": 2e-3}, {"kl_penalty": 0.5, "kl_penalty_target": 2e-3}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"target_kl": 2e-3},
+        {"kl_penalty": 0.5, "kl_penalty_target": 2e-3},
+        {"normalize_values": "popart", "normalize_returns": True},
+        {"shared_trunk": True, "normalize_values": "valuenorm", "target_kl": 0.02},
+    ],
+)
 def test_stacked_equals_looped(settings):
     """Agents whose updates end after different numbers of passes draw the same minibatches as alone."""
     settings = {"epochs": 4, "batch_size": 5, "learning_rate": 0.02, **settings}

@@ -85,8 +85,9 @@ def test_fewer_rows_than_parts():
 
 
 def test_ppo_over_three_processes_equals_ppo_alone(made):
+    """PopArt changes weights before the passes of an update, a penalty a hyperparameter after them."""
     small = mt.CNN(hidden=(8,), filters=((4, 3, 2),))
-    options = {"network": small, "batch_size": 8, "epochs": 2}
+    options = {"network": small, "batch_size": 8, "epochs": 2, "normalize_values": "popart", "kl_penalty": 0.5}
     alone, shared = (made(mt.PPO, PICTURE_AND_VECTOR, s, **options) for s in (None, DataParallel(processes=3)))
     rng = np.random.default_rng(0)
     for i in range(4):
