@@ -18,20 +18,6 @@ from marltrain.policies.algorithms.registry import agent_class
 
 PACKAGE = Path(mt.__file__).parent
 EVERYWHERE = {"errors.py", "config.py", "spec.py", "__init__.py"}
-CONTINUOUS: dict[str, Any] = {"env_args": {"continuous_actions": True}, "learning_starts": 0}
-SETTINGS: dict[str, dict[str, Any]] = {
-    "a2c": {},
-    "bc": {},
-    "ddpg": CONTINUOUS,
-    "c51": {"learning_starts": 0},
-    "dqn": {"learning_starts": 0},
-    "gail": {},
-    "ppo": {},
-    "rainbow": {"learning_starts": 0},
-    "sac": CONTINUOUS,
-    "td3": CONTINUOUS,
-    "trpo": {},
-}
 
 
 class Trace(mt.Callback):
@@ -54,21 +40,29 @@ class Trace(mt.Callback):
 def path_of(algo: str) -> list[str]:
     """Return the files executed by a batch step and an update of an algorithm, in the order of their first call."""
     env, trace = "mpe2/simple_spread_v3", Trace()  # 25 env steps an episode: none ends while the trace is taken
-    agents = mt.make_agents(algo, env, seed=0, **SETTINGS[algo], **_demonstrations_for(algo, env))
+    settings = settings_of(algo, env)
+    try:
+        env_args = {"continuous_actions": False}
+        agents = mt.make_agents(algo, env, env_args=env_args, seed=0, **settings)
+    except mt.SpecError:
+        env_args = {"continuous_actions": True}
+        agents = mt.make_agents(algo, env, env_args=env_args, seed=0, **settings)
     trainer = mt.DecentralizedTrainer(
-        env, env_args=SETTINGS[algo].get("env_args"), num_train_envs=4, batch_size=16, update_freq=24, test_freq=None,
-        steps_per_train=72, run_dir=False, progress=False, seed=0, callbacks=[trace],
+        env, env_args=env_args, num_train_envs=4, batch_size=16, update_freq=24, test_freq=None, steps_per_train=72,
+        run_dir=False, progress=False, seed=0, callbacks=[trace],
     )  # fmt: skip
     trainer.train(agents, [1, 1, 1], plot=False)
     return list(trace.files)
 
 
-def _demonstrations_for(algo: str, env: str) -> dict[str, Any]:
-    """Return random decisions of a player for an algorithm that imitates."""
-    if "demonstrations" not in {field.name for field in fields(agent_class(algo).algorithm_class.Settings)}:
-        return {}
-    agents = [mt.RandomAgent() for _ in range(3)]
-    return {"demonstrations": mt.demonstrations(env, agents, episodes=1, player="agent_0")}
+def settings_of(algo: str, env: str) -> dict[str, Any]:
+    """Return settings with which an algorithm learns from the start: no warm-up; random demonstrations."""
+    names = {field.name for field in fields(agent_class(algo).algorithm_class.Settings)}
+    settings: dict[str, Any] = {"learning_starts": 0} if "learning_starts" in names else {}
+    if "demonstrations" in names:
+        agents = [mt.RandomAgent() for _ in range(3)]
+        settings["demonstrations"] = mt.demonstrations(env, agents, episodes=1, player="agent_0")
+    return settings
 
 
 def main() -> None:
