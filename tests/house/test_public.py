@@ -14,7 +14,6 @@ import marltrain
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 from tests.house.repository import PACKAGE, ROOT, parsed
 
-
 ENTRY = re.compile(r"^\.\. auto\w+:: (\w+)$", re.MULTILINE)
 
 

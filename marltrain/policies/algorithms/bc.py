@@ -24,7 +24,7 @@ from marltrain.policies.schedules import Schedule
 class BCSettings(Settings):
     """Settings of behaviour cloning; the rewards of the environment have no effect."""
 
-    demonstrations: Any = setting(None, saved=False, doc="marltrain.Demonstrations of the player; required")
+    demonstrations: Any = setting(None, saved=False, doc="marltrain.Demonstrations of the player, or their folder")
     learning_rate: float | Schedule = setting(1e-3, doc="step size", low=0, high=FASTEST, per_row=True)
     entropy_coef: float | Schedule = setting(1e-3, doc="weight of the entropy bonus", low=0, per_row=True)
     update_per_step: float = setting(0.5, doc="gradient steps per env step; fractions are carried over", above=0,

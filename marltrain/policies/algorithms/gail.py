@@ -32,7 +32,7 @@ from marltrain.policies.schedules import Schedule
 class GAILSettings(PPOSettings):
     """Settings of GAIL; the rewards of the environment have no effect on learning."""
 
-    demonstrations: Any = setting(None, saved=False, doc="marltrain.Demonstrations of the player; required")
+    demonstrations: Any = setting(None, saved=False, doc="marltrain.Demonstrations of the player, or their folder")
     discriminator_network: Any = setting(None, doc="the discriminator's network; None: like the actor's")
     discriminator_learning_rate: float | Schedule = setting(3e-4, doc="the discriminator's step size", low=0,
                                                             high=FASTEST, per_row=True)  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,15 @@ class Expert:
     def __init__(self, who: str, settings: Any, layout: Layout, action_space: Space) -> None:
         """Check the setting `demonstrations`.
 
-        Raises ConfigError if it is missing or observations are normalised, AgentError for demonstrations of other
-        spaces.
+        Raises ConfigError if it is missing or observations are normalised, SaveError for a folder without
+        demonstrations, AgentError for demonstrations of other spaces.
         """
-        self.who, self.given = who, settings.demonstrations
+        given = settings.demonstrations
+        self.who, self.given = who, Demonstrations.load(given) if isinstance(given, str | Path) else given
         if not isinstance(self.given, Demonstrations | Unsaved):
             raise ConfigError(
                 f"{who}: demonstrations must be marltrain.Demonstrations, as marltrain.demonstrations(env, agents) "
-                f"returns, got {shown(self.given)}"
+                f"returns, or a folder that holds them, got {shown(self.given)}"
             )
         if getattr(settings, NORMALIZE, False):
             raise ConfigError(f"{who}: demonstrations are not normalised: leave {NORMALIZE}=True out")

@@ -48,9 +48,12 @@ def test_illegal_actions_have_no_share():
     np.testing.assert_allclose(updated(learner, 1)["log_prob"], 0.0, atol=1e-6)
 
 
-def test_an_expert_is_imitated_without_rewards():
+def test_an_expert_is_imitated_without_rewards(tmp_path):
     expert = mt.demonstrations(Identity, [mt.FunctionAgent(lambda obs: obs)] * 2, episodes=8, player="player_0")
-    agents = mt.make_agents("bc", Identity, seed=0, demonstrations=expert, learning_rate=0.02, batch_size=32)
+    expert.save(tmp_path / "expert")
+    agents = mt.make_agents(
+        "bc", Identity, seed=0, demonstrations=str(tmp_path / "expert"), learning_rate=0.02, batch_size=32
+    )
     trainer = mt.DecentralizedTrainer(
         Identity,
         num_train_envs=2,
