@@ -255,6 +255,14 @@ class Algorithm:
         """
         return {OBSERVATION: self.layout.vector_size} if getattr(self.settings, NORMALIZE, False) else {}
 
+    @property
+    def counted_actions(self) -> int:
+        """Number of actions A whose choices by exploring seats are counted; 0: none.
+
+        Acting gets the counts as `hyper["action_counts"]`, [K, A]. They are saved with the agent.
+        """
+        return 0
+
     def needs(self) -> Needs:
         """Return the data that the memory must store for the algorithm."""
         raise missing(self, "needs")

@@ -105,6 +105,11 @@ class QLearning(Algorithm):
             return np.asarray(hyper["tau"])
         return (updates % self.settings.target_sync == 0).astype(np.float64)
 
+    @property
+    def counted_actions(self) -> int:
+        """Number of actions that the exploration rule counts."""
+        return self.exploration.counted
+
     def needs(self) -> Needs:
         """Return `Needs` for off-policy learning with `capacity` and `n_step`."""
         return Needs(on_policy=False, capacity=self.settings.capacity, n_step=self.settings.n_step)

@@ -25,8 +25,11 @@ NOISE: dict[str, tuple[str, ...]] = {
     "boltzmann": ("gumbel",),
     "max_boltzmann": ("coin", "gumbel"),
     "gumbel_softmax": ("coin", "choice", "relaxed", "gumbel"),
+    "boltzmann_gumbel": ("gumbel",),
 }
 """Names of the rules -> their random numbers: a coin, and a number for each action (a score, or Gumbel noise)."""
+ACTION_COUNTS = "action_counts"
+"""Name, among the numbers of an act, of how often each agent chose each action; see `Algorithm.counted_actions`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,9 @@ class DiscreteExploration(Warmup):
                                         low=0, high=1, per_row=True)  # fmt: skip
     temperature: float | Schedule = setting(
         1.0, doc="divisor of the values (boltzmann, max_boltzmann, gumbel_softmax)", above=0, per_row=True
+    )
+    gumbel_scale: float | Schedule = setting(
+        1.0, doc="scale of the noise on the values (boltzmann_gumbel)", low=0, per_row=True
     )
 
 
@@ -71,6 +77,8 @@ class ActionChoice:
     - gumbel_softmax: with probability epsilon a uniformly random action, else a sample of the relaxed one-hot vector
       softmax((v + Gumbel noise) / temperature) (Jang et al. 2017, arXiv:1611.01144). A low temperature gives samples of
       softmax(v), a high one uniform samples.
+    - boltzmann_gumbel: the best of v + gumbel_scale / sqrt(n) * Gumbel noise, where n is how often the agent chose the
+      action while exploring, at least 1 (Cesa-Bianchi et al. 2017, arXiv:1705.10257, algorithm 1).
 
     `random_share` of its actions are uniformly random in place of these. Other seats take the best action.
     """
@@ -96,6 +104,11 @@ class ActionChoice:
         """The rule of `CompiledForm` that chooses the same actions, or None."""
         return "epsilon_greedy" if self.rule == "epsilon_greedy" and not self.warms_up else None
 
+    @property
+    def counted(self) -> int:
+        """Number of actions whose choices are counted; 0 for a rule that needs no counts."""
+        return self.choices if self.rule == "boltzmann_gumbel" else 0
+
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
         """Draw the random numbers of one `choose`: "coin" [K, rows], others [K, rows, A], float32."""
         drawn = uniform_of(rngs, rows, self._widths) if self._widths else {}
@@ -108,8 +121,8 @@ class ActionChoice:
     ) -> Any:
         """Return the actions [K, B] for values [K, B, A]; see the class.
 
-        legal: [K, B, A] bool or None.  explore: [K, B] bool.  hyper: "epsilon", "temperature" and "random_share", each
-        [K, 1].
+        legal: [K, B, A] bool or None.  explore: [K, B] bool.  hyper: "epsilon", "temperature", "gumbel_scale" and
+        "random_share", each [K, 1]; "action_counts" [K, A] for boltzmann_gumbel.
         """
         best = ops.argmax(masked(ops, values, legal), -1)
         explored = self._explored(ops, values, legal, noise, hyper, best)
@@ -137,6 +150,10 @@ class ActionChoice:
             return sample(values)
         if self.rule == "boltzmann":
             return sample(divided(values))
+        if self.rule == "boltzmann_gumbel":
+            counts = hyper[ACTION_COUNTS]
+            scale = hyper["gumbel_scale"] / ops.sqrt(ops.maximum(counts, ops.ones_like(counts)))
+            return ops.argmax(masked(ops, values + scale[:, None] * noise["gumbel"], legal), -1)
         tossed = noise["coin"] < self._limit(hyper)
         if self.rule == "max_boltzmann":
             return ops.where(tossed, sample(divided(values)), best)

@@ -14,6 +14,7 @@ from marltrain.policies.algorithms.base import OBSERVATION, Algorithm
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.backends.base import Backend, Forward, Network
 from marltrain.policies.batch import Acted
+from marltrain.policies.exploration.discrete import ACTION_COUNTS
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.normalisation import RunningStatistics, normalised_observations
 
@@ -91,6 +92,7 @@ class Actor:
     """Acting of K agents with the networks set by `use`, without changing the networks.
 
     nets: name -> network used for acting.
+    counts: [K, A] int64, how often exploring seats chose each action; A = 0 for an algorithm without counts.
     hyper: the agents' settings.
     carried: name -> column of the state that acts carry from decision to decision; usually empty.
     noise: noise of the acts. A custom model is seeded from the same stream at every act, so its noise is not drawn
@@ -114,6 +116,7 @@ class Actor:
         ahead = seeded is None and vouched(algorithm, "noise", "noise_by_rows")
         self.noise = Noise(algorithm.noise, ahead=ahead)
         self.carried = dict(algorithm.carry())
+        self.counts = np.zeros((len(hyper.schedules), algorithm.counted_actions), np.int64)
         self._method = "act_with_carry" if self.carried else "act"
         self._in_numpy: Mapping[str, Forward] | None = None
         self._compiled: dict[int | None, CompiledActing | None] = {}
@@ -181,11 +184,10 @@ class Actor:
             obs = normalised_observations(self._observed if row is None else self._observed.row(row), obs)
         rows = slice(None) if row is None else slice(row, row + 1)
         if self._in_numpy is not None:
-            hyper = (
-                self.hyper.columns
-                if row is None
-                else {name: column[rows] for name, column in self.hyper.columns.items()}
-            )
+            columns = self.hyper.columns
+            hyper = columns if row is None else {name: column[rows] for name, column in columns.items()}
+            if self.counts.size:
+                hyper = {**hyper, ACTION_COUNTS: self.counts[rows].astype(np.float32)}
             action, carry, extras = self._call(
                 numpy_ops,
                 _of_row(self._in_numpy, row),
@@ -199,6 +201,12 @@ class Actor:
             return Acted(self.algorithm.to_units(action), carry, extras)
         with nullcontext() if self._seeded is None else self._seeded(rng):
             return self._in_tensors(row, rows, obs, legal, self._started(carry, explore), noise, explore)
+
+    def count(self, action: Array, chosen: Array) -> None:
+        """Count the actions [K, B] of the rows `chosen` [K, B], if the algorithm asks for counts."""
+        if self.counts.size:
+            for own, actions, rows in zip(self.counts, action, chosen, strict=True):
+                own += np.bincount(actions[rows], minlength=len(own))
 
     def _started(self, carry: Any, explore: Array) -> dict[str, Array] | None:
         """Return the carry of the previous decision, zeros at the start; None for an algorithm without a carry."""
@@ -222,6 +230,8 @@ class Actor:
     ) -> Acted:
         backend, algorithm = self.backend, self.algorithm
         tensor, hyper = backend.tensor, {name: value[rows] for name, value in self.hyper.tensors().items()}
+        if self.counts.size:
+            hyper[ACTION_COUNTS] = tensor(self.counts[rows].astype(np.float32))
         with backend.no_gradient():
             action, carry, extras = self._call(
                 backend.ops, _of_row(self.nets, row), tensor(obs), tensor(legal), tensor(carry), tensor(noise),

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError
+from marltrain.checks import counted
+from marltrain.errors import ConfigError, SaveError
 from marltrain.layout import Array, Obs
 from marltrain.policies.algorithms.base import OBSERVATION, Algorithm, WholeBatch
 from marltrain.policies.backends.base import Backend
@@ -106,7 +107,9 @@ class AlgorithmLearner(Learner):
 
     def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
         """Choose actions for all rows; noise is drawn for every row, independent of `turn` and `explore`."""
-        return self.actor.act(obs, legal, carry, explore, rngs)
+        acted = self.actor.act(obs, legal, carry, explore, rngs)
+        self.actor.count(acted.action, turn & explore)
+        return acted
 
     # learning
 
@@ -247,6 +250,8 @@ class AlgorithmLearner(Learner):
             **self.hyper.export(row),
             "rngs": {purpose: state_of(rngs[row]) for purpose, rngs in self._streams.items()},
         }
+        if self.actor.counts.size:
+            info["action_counts"] = self.actor.counts[row].tolist()
         return AgentState(info, self.weights.export(row))
 
     def load(self, row: int, state: AgentState) -> None:
@@ -257,11 +262,21 @@ class AlgorithmLearner(Learner):
         self.seeds[row] = state.count("seed", high=MOST_SEED)
         self.updates[row], self.gradient_steps[row] = state.count("updates"), state.count("gradient_steps")
         self.hyper.load(row, state)
+        if self.actor.counts.size:
+            self.actor.counts[row] = _counts(state, self.actor.counts.shape[1])
         rngs = state.part("rngs")
         for purpose in PURPOSES:
             self._streams[purpose][row] = restored(rngs.value(purpose, dict))
         self.steps.outdated()
         self.copies.sync()
+
+
+def _counts(state: AgentState, actions: int) -> list[int]:
+    """Return the counts of an agent's actions; raises SaveError unless there is a count for each action."""
+    counts = state.value("action_counts", list)
+    if len(counts) != actions:
+        raise SaveError(f"{state.place('action_counts')} has {len(counts)} counts, expected {actions}")
+    return [counted(state.place("action_counts"), count) for count in counts]
 
 
 def make_gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights, num_agents: int) -> GradientSteps:

@@ -64,9 +64,11 @@ def chooser(**settings):
     return ActionChoice(DiscreteExploration(**settings), 4)
 
 
-def hyper(epsilon=EPSILON, temperature=TEMPERATURE, share=np.inf):
-    numbers = {"epsilon": epsilon, "temperature": temperature, "random_share": share}
-    return {name: np.full((1, 1), value, np.float32) for name, value in numbers.items()}
+def hyper(epsilon=EPSILON, temperature=TEMPERATURE, share=np.inf, counts=(4, 4, 4, 4)):
+    """With 4 choices of every action the scale of boltzmann_gumbel's noise is `TEMPERATURE`."""
+    numbers = {"epsilon": epsilon, "temperature": temperature, "random_share": share, "gumbel_scale": 2 * TEMPERATURE}
+    columns = {name: np.full((1, 1), value, np.float32) for name, value in numbers.items()}
+    return {**columns, "action_counts": np.array([counts], np.float32)}
 
 
 def softmax(values, legal):
@@ -105,6 +107,7 @@ def laws(legal):
         "boltzmann": boltzmann,
         "max_boltzmann": EPSILON * boltzmann + (1 - EPSILON) * best,
         "gumbel_softmax": EPSILON * uniform + (1 - EPSILON) * relaxed,
+        "boltzmann_gumbel": boltzmann,
     }
 
 
@@ -118,6 +121,14 @@ SOME = (True, False, True, True)
 def test_frequencies_follow_the_law(rule, legal):
     law = laws(legal or (True,) * 4)[rule]
     assert chi_squared(chosen(chooser(exploration=rule), legal), law) < LIMIT
+
+
+def test_the_noise_of_boltzmann_gumbel_shrinks_with_the_choices_of_an_action():
+    """Never chosen counts as once; an action of a million choices has its plain value."""
+    counts = np.array([0, 1, 9, 1_000_000])
+    noise = np.random.default_rng(5).gumbel(size=(1_000_000, 4)) * 2 * TEMPERATURE / np.sqrt(np.maximum(counts, 1))
+    law = np.bincount((VALUES + noise).argmax(-1), minlength=4) / len(noise)
+    assert chi_squared(chosen(chooser(exploration="boltzmann_gumbel"), counts=counts), law) < LIMIT
 
 
 @pytest.mark.parametrize("rule", ["epsilon_greedy", "boltzmann", "max_boltzmann"])
@@ -178,6 +189,32 @@ def test_an_agent_explores_by_name_and_its_numbers_may_change():
     agent.hyper.temperature = mt.linear(5.0, 1.0, 100)
     agent.learner_.apply_schedules(75)
     assert agent.hyper.temperature == 2.0
+
+
+def test_choices_of_exploring_seats_are_counted_and_saved(tmp_path):
+    agent: Any = mt.DQN(OBS, spaces.Discrete(3), seed=0, exploration="boltzmann_gumbel", gumbel_scale=2.0)
+    learner = agent.learner()
+    obs = np.random.default_rng(0).normal(size=(1, 7, 3)).astype(np.float32)
+    turn, explore = np.arange(7)[None] != 2, np.arange(7)[None] < 5
+    counts = np.zeros(3, np.int64)
+    for _ in range(3):
+        acted = learner.act(obs, None, None, turn=turn, explore=explore, rngs=learner.rngs("act"))
+        counts += np.bincount(acted.action[turn & explore], minlength=3)
+    assert counts.sum() == 12  # rows 0, 1, 3 and 4, three times
+    assert learner.actor.counts.tolist() == [counts.tolist()]
+    mt.save(tmp_path / "agent", [agent])
+    again: Any = mt.load(tmp_path / "agent", backend="tensorflow")[0]
+    assert again.learner().actor.counts.tolist() == [counts.tolist()]
+    np.testing.assert_array_equal(again.act(obs[0], explore=True), agent.act(obs[0], explore=True))
+
+
+def test_wrong_counts_in_a_file_are_refused():
+    agent: Any = mt.DQN(OBS, spaces.Discrete(3), seed=0, exploration="boltzmann_gumbel")
+    state = agent.learner().export(0)
+    for wrong, message in (([1, 2], "2 counts, expected 3"), ([1, -2, 0], "from 0 to")):
+        state.info["action_counts"] = wrong
+        with pytest.raises(mt.SaveError, match=message):
+            agent.learner().load(0, state)
 
 
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])
