@@ -38,7 +38,8 @@ class StackedHyperparameters:
         self.columns: dict[str, Array] = {}
         self.schedules: list[dict[str, Schedule]] = [{} for _ in range(num_agents)]
         self.version = 0
-        self._stacked: Any = None
+        self._changes = 0
+        self._stacked: tuple[int, Any] = (-1, None)
         for row in range(num_agents):
             for name in self.names:
                 self.set(row, name, getattr(self.settings, name))
@@ -107,10 +108,15 @@ class StackedHyperparameters:
         return dict(zip(self.columns, self._backend.ops.unstack(self.stacked()), strict=True))
 
     def stacked(self) -> Any:
-        """Return all hyperparameters in one tensor [H, K, 1], in the order of `names`."""
-        if self._stacked is None:
-            self._stacked = self._backend.tensor(np.stack([self.columns[name] for name in self.names]))
-        return self._stacked
+        """Return all hyperparameters in one tensor [H, K, 1], in the order of `names`.
+
+        An update in another thread may `adapt` them meanwhile: the tensor is kept with the number of changes before it.
+        """
+        changes, (known, stacked) = self._changes, self._stacked
+        if known != changes:
+            stacked = self._backend.tensor(np.stack([self.columns[name] for name in self.names]))
+            self._stacked = changes, stacked
+        return stacked
 
     def export(self, row: int) -> dict[str, Any]:
         """Return one agent's values and schedules as JSON values."""
@@ -142,9 +148,9 @@ class StackedHyperparameters:
         raise ConfigError(f"{self._who}: setting {name!r} {why} (numbers: {', '.join(self.names)})")
 
     def _changed(self, name: str) -> None:
-        """Update the column of one hyperparameter and discard the stacked tensor."""
+        """Update the column of one hyperparameter and count the change."""
         self.columns[name] = self.values[name].astype(np.float32)[:, None]
-        self._stacked = None
+        self._changes += 1
 
 
 class AgentHyperparameters:
