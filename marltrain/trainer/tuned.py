@@ -54,6 +54,31 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
             "network": MLP(hidden=(128, 128), activation="relu"),
         },
     },
+    ("c51", "gymnasium/CartPole-v1"): {
+        "trainer": {
+            "num_train_envs": 8,
+            "num_test_envs": 16,
+            "update_freq": 32,
+            "test_freq": 50,
+            "episodes_per_test": 100,
+            "steps_per_train": 50_000,
+        },
+        "agents": {
+            "learning_rate": linear(1e-3, 1e-5, 50_000),
+            "gamma": 0.99,
+            "epsilon": linear(1.0, 0.04, 8_000),
+            "capacity": 50_000,
+            "learning_starts": 1_000,
+            "update_per_step": 0.5,
+            "n_step": 3,
+            "double": True,
+            "batch_size": 64,
+            "target_sync": 100,
+            "v_min": 0.0,
+            "v_max": 100.0,
+            "network": MLP(hidden=(128, 128), activation="relu"),
+        },
+    },
     ("ppo", "gymnasium/CartPole-v1"): {
         "trainer": {
             "num_train_envs": 8,

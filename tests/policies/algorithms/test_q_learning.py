@@ -117,6 +117,13 @@ def test_a_seat_that_does_not_explore_acts_by_the_means(make):
     assert len(set(one.tolist())) > 1  # each row has noise of its own
 
 
+@pytest.mark.parametrize("settings", [{"noisy": 0.5}, {"dueling": True}])
+def test_compiled_code_leaves_noisy_and_dueling_networks_to_the_framework(settings):
+    algorithm = mt.DQN(VECTOR, FOUR, **SMALL, **settings).algorithm
+    assert algorithm.compiled_form() is None
+    assert mt.DQN(VECTOR, FOUR, **SMALL).algorithm.compiled_form() is not None
+
+
 def test_a_rule_may_explore_beside_the_noise():
     agent = mt.DQN(VECTOR, FOUR, noisy=0.5, exploration="epsilon_greedy", epsilon=1.0, **SMALL)
     counts = np.bincount(agent.act(np.zeros((400, 5), np.float32), explore=True), minlength=4)

@@ -51,6 +51,21 @@ def test_ahead_is_act_by_act(name, rows, monkeypatch):
             assert [rng.random() for rng in mine] == [rng.random() for rng in theirs]
 
 
+def test_no_draw_of_several_acts_has_many_numbers(monkeypatch):
+    """2 agents, 3 rows and 4 numbers a row are 24 an act: 100 numbers are 4 acts."""
+    monkeypatch.setattr(actor, "NUMBERS", 100)
+    sizes = []
+
+    def draw(rngs, rows):
+        sizes.append(rows)
+        return epsilon_noise(rngs, rows, 3)
+
+    ahead, mine, theirs = Noise(draw), generators(), generators()
+    for _ in range(1 + 2 + 4 + 4 + 4):
+        assert_equal(ahead.next(mine, 3), epsilon_noise(theirs, 3, 3))
+    assert sizes == [3, 6, 12, 12, 12]
+
+
 def test_other_generators_and_other_numbers_of_rows_in_between():
     """A test in the middle of training, then twice as many environments."""
     draw = drawn_by("categorical")
