@@ -40,9 +40,14 @@ class TrainerSettings:
 
     num_train_envs: int = setting(16, doc="training environments", low=1, high=MOST_ENVS)
     num_test_envs: int = setting(16, doc="test environments", low=1, high=MOST_ENVS)
-    batch_size: int = setting(BATCH_SIZE, doc="rows of a batch, for agents that set none", low=1, high=MOST_ROWS)
-    update_freq: int = setting(UPDATE_FREQ, doc="env steps between updates, for agents that set none", low=1,
-                               high=MOST_STEPS)  # fmt: skip
+    batch_size: int = setting(
+        BATCH_SIZE, doc="rows of a batch, for agents that set none; if it is not given, an algorithm's default is used "
+        "first", low=1, high=MOST_ROWS,
+    )  # fmt: skip
+    update_freq: int = setting(
+        UPDATE_FREQ, doc="env steps between updates, for agents that set none; if it is not given, an algorithm's "
+        "default is used first", low=1, high=MOST_STEPS,
+    )  # fmt: skip
     test_freq: int | None = setting(TEST_EPISODES, doc="episodes between tests; None: none by episodes", low=1)
     episodes_per_train: int = setting(EPISODES, doc="budget of training episodes", low=1)
     episodes_per_test: int = setting(50, doc="episodes of each test", low=1, high=MOST_EPISODES)
