@@ -88,7 +88,9 @@ _HOME = {
     "list_environments": "marltrain.envs",
     "load": "marltrain.policies.agents.saving",
     "make_agents": "marltrain.trainer.make_agents",
+    "next_values": "marltrain.policies.returns",
     "play": "marltrain.trainer.play",
+    "retrace": "marltrain.policies.returns",
     "save": "marltrain.policies.agents.saving",
     "setting": "marltrain.config",
     "switch": "marltrain.policies.schedules",
@@ -190,7 +192,7 @@ if TYPE_CHECKING:
         NetworkSpec as NetworkSpec,
     )
     from marltrain.policies.normalisation import RunningStatistics as RunningStatistics
-    from marltrain.policies.returns import gae as gae
+    from marltrain.policies.returns import gae as gae, next_values as next_values, retrace as retrace
     from marltrain.policies.schedules import (
         Schedule as Schedule,
         cosine as cosine,

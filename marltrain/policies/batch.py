@@ -27,14 +27,17 @@ class Needs:
 
     on_policy: True: rollouts that hold each row once. False: samples from the last `capacity` env steps.
     columns: extras to store with each decision ("log_prob", "raw", "value").
-    capacity: env steps that must stay readable (off-policy; ignored on-policy).
+    capacity: env steps that must stay readable for samples.
     n_step: rewards summed before bootstrapping (off-policy).
+    sequence: consecutive decisions of a sampled sequence; 0: samples are transitions. On-policy, sequences are drawn
+        in addition to the rollouts (see `Pace.replay_ratio`).
     """
 
     on_policy: bool
     columns: Mapping[str, Column] = field(default_factory=dict)
     capacity: int = 0
     n_step: int = 1
+    sequence: int = 0
 
 
 @dataclass
@@ -89,9 +92,9 @@ class Transitions(Batch):
 
 @dataclass
 class Rollout(Batch):
-    """An on-policy batch: the rows that were closed since the last rollout.
+    """Consecutive decisions: the rows that were closed since the last rollout, or sampled sequences.
 
-    Rows are ordered by player, then environment, then time.
+    The rows of a rollout are ordered by player, then environment, then time; those of sequences, one after another.
 
     cut: [K, B] bool, True if the trace ends after this row: termination, truncation or end of the rollout.
     truncated: [K, B] bool, True if a limit ended this player's part.

@@ -66,6 +66,49 @@ def returns_so_far(reward: Array, discount: Array, cut: Array) -> Array:
     return returns
 
 
+@njit(
+    "float32[:,::1](float32[:,::1], float32[:,::1], float32[:,::1], float32[:,::1], float32[:,::1], boolean[:,::1])",
+    cache=True,
+)
+def _retrace(reward: Array, discount: Array, q: Array, next_value: Array, trace: Array, cut: Array) -> Array:
+    agents, rows = reward.shape
+    target = np.empty((agents, rows), np.float32)
+    for k in range(agents):
+        correction = 0.0  # c * (target - q) of the row after
+        for i in range(rows - 1, -1, -1):
+            following = next_value[k, i] + (0.0 if cut[k, i] else correction)
+            total = reward[k, i] + np.float64(discount[k, i]) * following
+            target[k, i] = total
+            correction = trace[k, i] * (total - q[k, i])
+    return target
+
+
+def retrace(reward: Array, discount: Array, q: Array, next_value: Array, trace: Array, cut: Array) -> Array:
+    """Return the Retrace targets of action values, [K, B] float32, over rows in the order of a `Rollout`.
+
+    T_i = reward_i + discount_i * (next_value_i + c_{i+1} (T_{i+1} - q_{i+1})), without the last term where `cut`
+    (Munos et al. 2016, arXiv:1606.02647, eq. 4; Wang et al. 2017, arXiv:1611.01224, eq. 5).
+
+    reward, discount: [K, B].  q: [K, B], values of the actions taken.
+    next_value: [K, B], values of the state after each row under the policy that is learned.
+    trace: [K, B], the coefficients c of the rows' own actions, such as min(1, ratio).  cut: [K, B] bool.
+    """
+    reward, discount, q, next_value, trace = (
+        np.ascontiguousarray(column, np.float32) for column in (reward, discount, q, next_value, trace)
+    )
+    target: Array = _retrace(reward, discount, q, next_value, trace, np.ascontiguousarray(cut, bool))
+    return target
+
+
+def next_values(value: Array, boot_value: Array, boot: Array) -> Array:
+    """Return the values of what follows each row of a `Rollout`, [K, B].
+
+    value: [K, B] of the rows.  boot_value: [K, M] of `boot_obs`.  boot: [K, B], see `Rollout`.
+    """
+    following = np.concatenate([value[:, 1:], value[:, :1]], 1)
+    return np.where(boot < 0, following, np.take_along_axis(boot_value, np.maximum(boot, 0), 1))
+
+
 def explained_variance(prediction: Array, target: Array, weight: Array) -> Array:
     """Return 1 - Var[target - prediction] / Var[target] of each agent, [K] float64; NaN for constant targets.
 

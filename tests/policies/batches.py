@@ -43,6 +43,13 @@ def some_legal(rng: np.random.Generator, action: np.ndarray, choices: int) -> np
     return (rng.random((*action.shape, choices)) < 0.6) | (action[..., None] == np.arange(choices))
 
 
+def some_probs(action: np.ndarray, choices: int, legal: np.ndarray | None) -> np.ndarray:
+    """Draw probabilities of the legal actions [*leading, A], from a stream of their own."""
+    weight = np.random.default_rng(len(action.reshape(-1))).uniform(0.1, 1.0, (*action.shape, choices))
+    weight = weight if legal is None else weight * legal
+    return (weight / weight.sum(-1, keepdims=True)).astype(np.float32)
+
+
 def some_rollout(
     rng: np.random.Generator,
     space: Any,
@@ -66,9 +73,13 @@ def some_rollout(
     extras = {"log_prob": (log_prob + 0.3 * rng.standard_normal((agents, rows))).astype(np.float32)}
     if isinstance(action_space, spaces.Box):
         extras["raw"] = rng.standard_normal(action.shape).astype(np.float32)
+    obs = some_obs(rng, space, (agents, rows))
+    legal = some_legal(rng, action, int(action_space.n)) if masked else None
+    if discrete:
+        extras["probs"] = some_probs(action, int(action_space.n), legal)
     return Rollout(
-        obs=some_obs(rng, space, (agents, rows)),
-        legal=some_legal(rng, action, int(action_space.n)) if masked else None,
+        obs=obs,
+        legal=legal,
         action=action,
         reward=(rng.standard_normal((agents, rows)) * valid).astype(np.float32),
         discount=np.where(valid & ~terminated, gamma, 0.0).astype(np.float32),

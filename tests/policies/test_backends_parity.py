@@ -90,6 +90,10 @@ A2C: dict[str, dict[str, dict[str, Any]]] = {
     "masked": {"elu": {"minibatches": 2}, "cnn": {"normalize_advantage": True}},
     "box": {"tanh": {"critic_learning_rate": 1e-3}},
 }
+ACER: dict[str, dict[str, dict[str, Any]]] = {
+    "discrete": {"cnn": {"trust_region": None}},
+    "masked": {"silu": {"average_decay": 0.8, "trust_region": 0.1, "truncation": 1.5}},
+}
 TRPO: dict[str, dict[str, dict[str, Any]]] = {
     "masked": {"gelu": {"damping": 0.2}, "cnn": {"minibatches": 2}},
     "multidiscrete": {"elu": {"max_kl": 0.02}},
@@ -137,6 +141,7 @@ SHORT = {
     "PPO": {"discrete": ["tanh"], "masked": ["gelu", "cnn", "colour frames", "small"],
             "multidiscrete": ["silu", "image and vector", "frames"], "box": ["elu", "own critic", "tanh"]},
     "A2C": {"masked": ["elu"], "box": ["tanh"]},
+    "ACER": {"masked": ["silu"]},
     "TRPO": {"masked": ["gelu"], "multidiscrete": [], "box": ["tanh"]},
     "DQN": {"discrete": ["elu", "image and vector", "frames", "pixels", "dueling cnn"],
             "masked": ["relu", "cnn", "colour frames", "dueling", "silu"]},
@@ -152,8 +157,8 @@ Other combinations are long.
 
 An activation or an optimizer is in one of the two: it is the same code. DQN with "tanh" is in the test of signs.
 """
-TABLES = {"PPO": PPO, "A2C": A2C, "TRPO": TRPO, "DQN": DQN, "C51": C51, "Rainbow": RAINBOW, "DDPG": DDPG, "TD3": TD3,
-          "SAC": SAC}  # fmt: skip
+TABLES = {"PPO": PPO, "A2C": A2C, "ACER": ACER, "TRPO": TRPO, "DQN": DQN, "C51": C51, "Rainbow": RAINBOW,
+          "DDPG": DDPG, "TD3": TD3, "SAC": SAC}  # fmt: skip
 CASES = [
     pytest.param((getattr(mt, name), actions, network, settings), id=f"{name} {actions} {network}")
     for name, table in TABLES.items()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from marltrain.policies.returns import explained_variance, gae, returns_so_far
+from marltrain.policies.returns import explained_variance, gae, next_values, retrace, returns_so_far
 
 
 def test_gae_by_hand():
@@ -59,6 +59,46 @@ def test_lambda_one_gives_the_discounted_return_less_the_value():
     advantage = gae(reward, zeros + 0.5, value, next_value, cut, np.array([1.0]))
     # returns: 1 + 0.5 + 0.25 + 10/8 = 3;  1 + 0.5 + 10/4 = 4;  1 + 5 = 6
     assert (advantage + value).tolist() == [[3.0, 4.0, 6.0]]
+
+
+def test_retrace_by_hand():
+    """Five rows: a trace of 3 that is truncated, one that terminated, one still open; c of a first row has no effect.
+
+    T_2 = 4 + 0.5 * 8 = 8.  T_1 = 2 + 0.5 * (3 + 0.25 * (8 - 6)) = 3.75.  T_0 = 1 + 0.5 * (2 + 1 * (3.75 - 5)) = 1.375.
+    """
+    reward, discount = np.array([[1.0, 2.0, 4.0, 7.0, -1.0]]), np.array([[0.5, 0.5, 0.5, 0.0, 0.5]])
+    q, trace = np.array([[9.0, 5.0, 6.0, 2.0, 3.0]]), np.array([[9.0, 1.0, 0.25, 0.5, 0.5]])
+    next_value = np.array([[2.0, 3.0, 8.0, 99.0, 4.0]])
+    cut = np.array([[False, False, True, True, True]])
+    found = retrace(reward, discount, q, next_value, trace, cut)
+    assert found.dtype == np.float32 and found.tolist() == [[1.375, 3.75, 8.0, 7.0, 1.0]]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_retrace_equals_the_sum_of_discounted_errors(seed):
+    """Munos et al. 2016, eq. 3: q_i + sum over t of gamma^(t-i) (product of c) (r_t + gamma V_(t+1) - q_t)."""
+    rng = np.random.default_rng(seed)
+    agents, rows = 3, 17
+    reward, q, next_value = rng.normal(size=(3, agents, rows))
+    discount, cut = rng.choice([0.0, 0.9, 0.99], (agents, rows)), rng.random((agents, rows)) < 0.2
+    trace = rng.uniform(0, 1, (agents, rows))
+    expected = q.copy()
+    for k in range(agents):
+        for i in range(rows):
+            factor = 1.0
+            for t in range(i, rows):
+                expected[k, i] += factor * (reward[k, t] + discount[k, t] * next_value[k, t] - q[k, t])
+                if cut[k, t] or t + 1 == rows:
+                    break
+                factor *= discount[k, t] * trace[k, t + 1]
+    found = retrace(reward, discount, np.asfortranarray(q), next_value, trace, cut)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_follows_each_row():
+    """Row 0 goes on in row 1; rows 1 and 2 have observations of their own; padding takes the first."""
+    value, boot_value = np.array([[1.0, 2.0, 3.0, 0.0]]), np.array([[7.0, 8.0]])
+    assert next_values(value, boot_value, np.array([[-1, 0, 1, 0]])).tolist() == [[2.0, 7.0, 8.0, 7.0]]
 
 
 def test_explained_variance_by_hand():

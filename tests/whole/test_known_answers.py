@@ -51,6 +51,7 @@ REPLAY: dict[str, Any] = {
 }  # fmt: skip
 CHAIN: dict[str, dict[str, Any]] = {
     "ppo": {"critic_learning_rate": 0.02, "minibatches": 1, "max_grad_norm": None, "learning_rate": 0.0},
+    "acer": {"learning_rate": 0.01, "optimizer": "adam", "batch_size": 40, "sequence_length": 3},
     "trpo": {"learning_rate": 0.02, "minibatches": 1, "epochs": 4, "max_grad_norm": None},
     "dqn": {"learning_rate": 0.01, "tau": 0.1, "learning_starts": 0, "update_per_step": 0.5, "epsilon": 1.0},
     "c51": {
@@ -91,6 +92,13 @@ def test_a_chain_cut_by_a_limit_is_worth_one_over_one_minus_gamma(algo, truncate
 
 LEARNING: dict[str, dict[str, Any]] = {
     "a2c": {"network": mt.MLP(hidden=(16,)), "learning_rate": 0.01, "minibatches": 4, "gamma": 0.5},
+    "acer": {
+        "network": mt.MLP(hidden=(16,)),
+        "learning_rate": 0.01,
+        "gamma": 0.5,
+        "optimizer": "adam",
+        "batch_size": 40,
+    },
     "ppo": {"network": mt.MLP(hidden=(16,)), "learning_rate": 0.01, "minibatches": 4, "gamma": 0.5},
     "trpo": {"network": mt.MLP(hidden=(16,)), "learning_rate": 0.01, "minibatches": 4, "gamma": 0.5, "max_kl": 0.02},
     "dqn": {

@@ -4,6 +4,7 @@ TYPE_CHECKING = False  # true for type checkers
 
 if TYPE_CHECKING:
     from marltrain.policies.algorithms.a2c import A2C as A2C
+    from marltrain.policies.algorithms.acer import ACER as ACER
     from marltrain.policies.algorithms.bc import BC as BC
     from marltrain.policies.algorithms.c51 import C51 as C51
     from marltrain.policies.algorithms.ddpg import DDPG as DDPG

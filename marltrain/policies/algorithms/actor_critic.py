@@ -187,13 +187,14 @@ class ActorCritic(Algorithm):
 
     def _values(self, nets: Networks, batch: Rollout, tensors: WholeBatch) -> tuple[Array, Array]:
         """Return the old critic's values of the rows and of what follows each row, [K, B]."""
+        from marltrain.policies.returns import next_values
+
         value = tensors.to_numpy(self.value(nets, tensors.obs))
         boot = tensors.to_numpy(self.value(nets, tensors.boot_obs))
         if TARGET in tensors.statistics:
             known = tensors.statistics[TARGET]
             value, boot = ((out * known.deviation + known.mean).astype(np.float32) for out in (value, boot))
-        following = np.concatenate([value[:, 1:], value[:, :1]], 1)
-        return value, np.where(batch.boot < 0, following, np.take_along_axis(boot, np.maximum(batch.boot, 0), 1))
+        return value, next_values(value, boot, batch.boot)
 
     def _in_units_of_the_critic(
         self, value: Array, target: Array, weight: Array, tensors: WholeBatch

@@ -4,6 +4,7 @@ TYPE_CHECKING = False  # true for type checkers
 
 ALGORITHMS = {
     "a2c": ("marltrain.policies.algorithms.a2c", "A2C"),
+    "acer": ("marltrain.policies.algorithms.acer", "ACER"),
     "bc": ("marltrain.policies.algorithms.bc", "BC"),
     "c51": ("marltrain.policies.algorithms.c51", "C51"),
     "ddpg": ("marltrain.policies.algorithms.ddpg", "DDPG"),

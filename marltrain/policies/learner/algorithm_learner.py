@@ -118,7 +118,7 @@ class AlgorithmLearner(Learner):
         from marltrain.policies.compiled.replay_kernel import reader_of
 
         needs = self.algorithm.needs()
-        return streams.reader(seats, needs, None if needs.on_policy else reader_of)
+        return streams.reader(seats, needs, None if needs.on_policy or needs.sequence else reader_of)
 
     def update(self, batch: Batch, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Make one gradient pass (off-policy), or epochs x minibatches over a rollout (on-policy)."""

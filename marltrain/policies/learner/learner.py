@@ -35,6 +35,7 @@ class Pace:
     learning_starts: env steps before the first update (off-policy only).
     epochs: passes over a rollout (on-policy only).
     minibatches: minibatches per epoch, in place of a batch size (on-policy only).
+    replay_ratio: batches of sampled sequences after each rollout (on-policy with `Needs.sequence` only).
     least_rows: smallest number of rows in a minibatch; an update is delayed until there are as many (on-policy only).
     """
 
@@ -47,6 +48,7 @@ class Pace:
     minibatches: int | None = None
     epochs: int = 1
     least_rows: int = 1
+    replay_ratio: int = 0
 
 
 class Learner:

@@ -46,6 +46,30 @@ class Reader:
     def _extras(self, cells: Array) -> dict[str, Array]:
         return {name: self.ring.read(self.ring.extras[name], cells) for name in self.needs.columns}
 
+    def _rollout(self, cells: Array, valid: Array, linked: Array, gamma: Array) -> Rollout:
+        """Return the rows at cells [K, B]; linked: [K, B] bool, whether the next row is the next decision of a row."""
+        ring = self.ring
+        pointers = ring.read(ring.next, cells)
+        wanted = valid & ~linked
+        boot_obs, boot_legal = self._boots(cells, pointers, wanted)
+        terminated = ring.read(ring.terminated, cells)
+        return Rollout(
+            obs=ring.obs_at(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
+            reward=np.where(valid, ring.read(ring.reward, cells), np.float32(0)),
+            discount=np.where(valid & ~terminated, gamma, 0.0).astype(np.float32), weight=valid.astype(np.float32),
+            extras=self._extras(cells), cut=~linked, truncated=valid & (pointers < -1) & ~terminated,
+            boot=np.where(wanted, np.cumsum(wanted, 1) - 1, -linked.astype(np.int64)),
+            boot_obs=boot_obs, boot_legal=boot_legal,
+        )  # fmt: skip
+
+    def _boots(self, cells: Array, pointers: Array, wanted: Array) -> tuple[Obs, Array | None]:
+        """Return the next observations and legal actions of the `wanted` rows, [K, M, ...]; padded with copies."""
+        counts = wanted.sum(1)
+        places = np.arange(counts.max()) < counts[:, None]
+        from_cells, following = np.full(places.shape, cells[wanted][0]), np.full(places.shape, pointers[wanted][0])
+        from_cells[places], following[places] = cells[wanted], pointers[wanted]
+        return self.ring.after(from_cells, following)
+
 
 class UniformReader(Reader):
     """Reader of transitions of up to n steps, drawn uniformly with replacement from the rows available to each agent.
@@ -182,7 +206,10 @@ class RolloutReader(Reader):
         valid = np.arange(counts.max()) < counts[:, None]
         cells = np.full(valid.shape, found[0])
         cells[valid] = found
-        return self._rollout(cells, valid, np.asarray(gamma, np.float64)[:, None])
+        pointers, linked = self.ring.read(self.ring.next, cells), np.zeros(cells.shape, bool)
+        following = self.ring.shifted(cells, pointers)
+        linked[:, :-1] = (pointers[:, :-1] >= 0) & (following[:, :-1] == cells[:, 1:])
+        return self._rollout(cells, valid, linked, np.asarray(gamma, np.float64)[:, None])
 
     def claim(self) -> tuple[Array, Array]:
         """Mark the rollout's rows as taken; return (agent, cell) of each row, in the rollout's order.
@@ -248,28 +275,3 @@ class RolloutReader(Reader):
             fresh &= ring.complete[self._players[:, None], times % ring.capacity]
         seat, env, i = np.nonzero(fresh.transpose(0, 2, 1))
         return seat, (self._players[seat] * ring.capacity + times[i] % ring.capacity) * ring.num_envs + env
-
-    def _rollout(self, cells: Array, valid: Array, gamma: Array) -> Rollout:
-        ring = self.ring
-        pointers = ring.read(ring.next, cells)
-        linked = np.zeros(cells.shape, bool)
-        linked[:, :-1] = (pointers[:, :-1] >= 0) & (ring.shifted(cells, pointers)[:, :-1] == cells[:, 1:])
-        wanted = valid & ~linked
-        boot_obs, boot_legal = self._boots(cells, pointers, wanted)
-        terminated = ring.read(ring.terminated, cells)
-        return Rollout(
-            obs=ring.obs_at(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
-            reward=np.where(valid, ring.read(ring.reward, cells), np.float32(0)),
-            discount=np.where(valid & ~terminated, gamma, 0.0).astype(np.float32), weight=valid.astype(np.float32),
-            extras=self._extras(cells), cut=~linked, truncated=valid & (pointers < -1) & ~terminated,
-            boot=np.where(wanted, np.cumsum(wanted, 1) - 1, -linked.astype(np.int64)),
-            boot_obs=boot_obs, boot_legal=boot_legal,
-        )  # fmt: skip
-
-    def _boots(self, cells: Array, pointers: Array, wanted: Array) -> tuple[Obs, Array | None]:
-        """Return the next observations and legal actions of the `wanted` rows, [K, M, ...]; padded with copies."""
-        counts = wanted.sum(1)
-        places = np.arange(counts.max()) < counts[:, None]
-        from_cells, following = np.full(places.shape, cells[wanted][0]), np.full(places.shape, pointers[wanted][0])
-        from_cells[places], following[places] = cells[wanted], pointers[wanted]
-        return self.ring.after(from_cells, following)

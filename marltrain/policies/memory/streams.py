@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +17,14 @@ from marltrain.errors import AgentError, ConfigError, EnvError, SaveError
 from marltrain.layout import Array
 from marltrain.policies.batch import Column, Needs
 from marltrain.policies.memory.frames import ring_of
-from marltrain.policies.memory.readers import RolloutReader, UniformReader
+from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.ring import Ring
+from marltrain.policies.memory.sequences import reader_class
 from marltrain.policies.memory.snapshot import check_shown, restore_ring, ring_state
 from marltrain.spec import EnvSpec, Step
 from marltrain.state import State
 
-MakeReader = Callable[[Ring, Sequence[Sequence[int]], Needs], UniformReader | RolloutReader]
+MakeReader = Callable[[Ring, Sequence[Sequence[int]], Needs], Reader]
 
 
 @dataclass(frozen=True)
@@ -128,9 +130,7 @@ class Streams:
         for ring in self.rings.values():
             check_shown(ring, step, envs)
 
-    def reader(
-        self, seats: Sequence[Sequence[int]], needs: Needs, make: MakeReader | None = None
-    ) -> UniformReader | RolloutReader:
+    def reader(self, seats: Sequence[Sequence[int]], needs: Needs, make: MakeReader | None = None) -> Any:
         """Return the reader of a learner whose agent k learns from the players `seats[k]` of one recorded group.
 
         make: constructor of a custom reader; None: the reader that fits `needs`.
@@ -150,8 +150,7 @@ class Streams:
                 f"columns {missing} are needed but not stored; the group's ring stores {sorted(ring.extras)}"
             )
         rows = [[self.spec.place[player][1] for player in row] for row in seats]
-        make = make or (RolloutReader if needs.on_policy else UniformReader)
-        return make(ring, rows, needs)
+        return (make or reader_class(needs))(ring, rows, needs)
 
     def _check_ended(self, step: Step) -> None:
         for ring in self.rings.values():

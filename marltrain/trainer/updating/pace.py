@@ -105,7 +105,8 @@ def storage_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defa
         if needs is None or seated.frozen.all():
             continue
         slack = len(spec.players) if spec.turn_based else 0  # a row stays open while the others move
-        kept = batch_steps_left(pace, num_envs) if needs.on_policy else -(-needs.capacity // num_envs)
+        rollout = batch_steps_left(pace, num_envs) if needs.on_policy else 0
+        kept = max(rollout, -(-needs.capacity // num_envs))
         rows[seated.group] = max(rows.get(seated.group, 0), kept + 1 + slack)
         known = columns.setdefault(seated.group, {})
         for name, column in needs.columns.items():

@@ -17,6 +17,7 @@ from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array
 from marltrain.policies.batch import Rollout, Transitions
 from marltrain.policies.memory.readers import Reader, RolloutReader
+from marltrain.policies.memory.sequences import ReplayedRolloutReader
 from marltrain.policies.memory.streams import Streams
 from marltrain.state import State
 from marltrain.trainer.seats import LearnerSeats
@@ -214,8 +215,10 @@ class UpdateScheduler:
         if isinstance(reader, RolloutReader):
             self.updates += 1
             yield self.updates, reader.take(gammas)
-            return
-        updates, self._credit = updates_due(self.pace, self._credit, steps)
+            replaying = isinstance(reader, ReplayedRolloutReader) and (reader.sequences.size()[ready] > 0).any()
+            updates = self.pace.replay_ratio if replaying else 0
+        else:
+            updates, self._credit = updates_due(self.pace, self._credit, steps)
         for _ in range(updates if most is None else min(updates, most - self.updates)):
             self.updates += 1
             yield self.updates, reader.sample(rngs_of(self.seated, ready), gammas, self.pace.batch_size or 1)
