@@ -98,6 +98,28 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
             "minibatches": 4,
         },
     },
+    ("trpo", "gymnasium/CartPole-v1"): {
+        "trainer": {
+            "num_train_envs": 8,
+            "num_test_envs": 16,
+            "update_freq": 1_024,
+            "test_freq": 100,
+            "episodes_per_test": 100,
+            "steps_per_train": 100_000,
+        },
+        "agents": {"learning_rate": 1e-3, "max_kl": 0.01, "batch_size": 128, "epochs": 10},
+    },
+    ("acer", "gymnasium/CartPole-v1"): {
+        "trainer": {
+            "num_train_envs": 8,
+            "num_test_envs": 16,
+            "update_freq": 64,
+            "test_freq": 100,
+            "episodes_per_test": 100,
+            "steps_per_train": 100_000,
+        },
+        "agents": {"learning_rate": 1e-3, "replay_ratio": 4, "batch_size": 160, "sequence_length": 20},
+    },
     ("dqn", "gymnasium/Acrobot-v1"): {
         "trainer": {"num_train_envs": 4, "update_freq": 16, "test_freq": 100, "steps_per_train": 100_000},
         "agents": {

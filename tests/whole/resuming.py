@@ -215,6 +215,9 @@ CASES = {
                                               kl_penalty=0.5, shared_trunk=True), learning=(1, 1, 0), at=84),
     "dqn": Case(Identity, lambda: dqn(Identity)),
     "sac by turns": Case(Relay, lambda: replay("sac", Relay), learning=(1, 1, 0), at=84),
+    "acer and trpo by turns": Case(Relay, lambda: mt.make_agents(
+        [("acer", {"batch_size": 9, "sequence_length": 4, "capacity": 60}), ("trpo", {"batch_size": 8}), "ppo"], Relay,
+        seed=1, network=SMALL), learning=(1, 1, 0), at=84),
     "td3": Case(PENDULUM, lambda: replay("td3", PENDULUM, exploration="ornstein_uhlenbeck", random_steps=50),
                 learning=(1,)),
     "dqn shares memory": Case(Identity, lambda: dqn(Identity), settings={"shared_memory": True, "team_reward": "sum"}),
