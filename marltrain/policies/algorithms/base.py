@@ -205,6 +205,12 @@ class Algorithm:
     optimizer_epsilon: ClassVar[float] = 1e-8
     update_freq: ClassVar[int | None] = None
     batch_size: ClassVar[int | None] = None
+    ends_update: Callable[[Mapping[str, Array], Mapping[str, Array]], Array] | None = None
+    """Function that ends updates over a rollout early; None: all gradient passes are made.
+
+    It is called after each gradient pass with the pass's metrics and the hyperparameters, each name -> [K], and returns
+    for which agents [K] the update ends; the other agents go on.
+    """
     acts_in_numpy: ClassVar[bool] = False
     noise_by_rows: ClassVar[bool] = False
 
@@ -328,14 +334,6 @@ class Algorithm:
         Use new column names: `reward`, `discount` and `extras` of the rollout do not reach the losses.
         """
         return tensors
-
-    def ends_update(self) -> Callable[[Mapping[str, Array], Mapping[str, Array]], Array] | None:
-        """Return the function that ends updates over a rollout early; None: all gradient passes are made.
-
-        It is called after each gradient pass with the pass's metrics and the hyperparameters, each name -> [K], and
-        returns for which agents [K] the update ends; the other agents go on.
-        """
-        return None
 
     def adapted(self, ops: Any, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Mapping[str, Array]:
         """Return hyperparameters that change after an update, name -> [K]; without gradients.

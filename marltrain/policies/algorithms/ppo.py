@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from marltrain.config import setting
-from marltrain.layout import Array
+from marltrain.layout import Array, Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings
@@ -55,6 +55,11 @@ class PPOAlgorithm(ActorCritic):
     name = "ppo"
     Settings: ClassVar[type[PPOSettings]] = PPOSettings
 
+    def __init__(self, settings: PPOSettings, layout: Layout, action_space: Space) -> None:
+        """See `ActorCritic`; with `target_kl`, updates end where approx_kl exceeds 1.5 times it."""
+        super().__init__(settings, layout, action_space)
+        self.ends_update = None if settings.target_kl is None else _too_far
+
     def compiled_form(self) -> CompiledForm | None:
         """Return the categorical form for Discrete actions; its loss is "clipped" without limits on the divergence."""
         plain = self.settings.target_kl is None and self.settings.kl_penalty is None
@@ -64,10 +69,6 @@ class PPOAlgorithm(ActorCritic):
     def phases(self) -> tuple[Phase, ...]:
         """The single phase, which trains all networks."""
         return (Phase("policy", tuple(self.networks()), self._loss),)
-
-    def ends_update(self) -> Callable[[Mapping[str, Array], Mapping[str, Array]], Array] | None:
-        """Return the rule that ends an update where approx_kl exceeds 1.5 `target_kl`, if this is set."""
-        return None if self.settings.target_kl is None else _too_far
 
     def prepare(
         self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]

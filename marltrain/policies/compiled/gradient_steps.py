@@ -53,7 +53,7 @@ def can_learn(form: CompiledForm, algorithm: Algorithm, backend: Backend, nets: 
     It requires an optimizer that compiled code has, memory shared with the framework, small networks of a supported
     kind, and an algorithm that does not end updates early.
     """
-    if algorithm.ends_update() is not None:
+    if algorithm.ends_update is not None:
         return False
     if algorithm.settings.optimizer not in RULES:
         return False

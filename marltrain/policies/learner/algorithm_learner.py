@@ -195,7 +195,7 @@ class AlgorithmLearner(Learner):
         """Make epochs x minibatches gradient steps over a prepared rollout, one call for each minibatch."""
         width = rounded_up if self.backend.jit_compile else int
         cut = Minibatches(batch.weight, self.pace.minibatches, batch_size, width=width)
-        ends = self.algorithm.ends_update()
+        ends = self.algorithm.ends_update
         for columns, present in cut.epochs(self.pace.epochs, self.rngs("update"), rows, self.backend):
             active = learn & present
             self._run(self.steps, columns, active, self.gradient_steps, metrics)
