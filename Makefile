@@ -76,6 +76,7 @@ bench: $(ALL) ## measure speed, compared with other variants and other libraries
 	$(THREADS) $(BIN)/python benchmarks/python_envs.py
 	$(THREADS) $(BIN)/python benchmarks/stacking.py
 	$(THREADS) $(BIN)/python benchmarks/backends.py
+	$(THREADS) $(BIN)/python benchmarks/continuous.py
 	$(THREADS) $(BIN)/python benchmarks/native.py
 	$(THREADS) $(BIN)/python benchmarks/native.py --compile
 	$(THREADS) $(BIN)/python benchmarks/speed_tables.py --write

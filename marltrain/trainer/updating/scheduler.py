@@ -255,9 +255,10 @@ def not_finite(
     seated: LearnerSeats, measured: Mapping[str, Array], ready: Array, number: int, env_steps: int
 ) -> AgentError | None:
     """Return an AgentError if a loss or a gradient of an update is not finite, else None."""
-    for name, values in measured.items():
-        if not name.startswith(("loss", "grad_norm")):
-            continue
+    watched = {name: values for name, values in measured.items() if name.startswith(("loss", "grad_norm"))}
+    if np.isfinite(sum(watched.values())).all():  # the usual case, in a single check
+        return None
+    for name, values in watched.items():
         broken = ready & ~np.isfinite(values) & ~np.asarray(seated.learner.skipped.get(name, False))
         if np.count_nonzero(broken):
             row = int(broken.argmax())

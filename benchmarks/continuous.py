@@ -1,0 +1,113 @@
+"""Env steps/s of SAC and TD3 on gymnasium/Pendulum-v1: one environment, one update an env step, one thread.
+
+    python benchmarks/continuous.py [--steps 3000] [--plain] [--python PATH]
+
+Two sizes: 2x64 relu networks with batches of 64 rows, and 2x256 with 256. Compiled passes (`jit_compile=True`) after
+600 env steps of warm-up, in which the graphs are compiled; `--plain` measures passes that are not compiled. In turn
+with them, Stable-Baselines3 (torch) and SBX (JAX) with the same settings, as far as they are installed in the Python of
+`--python` (by default this one). Rates by the clock, and by processor time, which other load disturbs less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+ENV, FIRST, WARM = "Pendulum-v1", 300, 600
+SIZES = ((64, 64), (256, 256))
+MODULES = {"sb3": "stable_baselines3", "sbx": "sbx"}
+
+
+def ours(algo: str, width: int, batch: int, steps: int, *, compiled: bool) -> tuple[float, float]:
+    """Return seconds by the clock and of the processor for `steps` env steps of ours."""
+    import marltrain as mt
+
+    started: list[tuple[float, float]] = []
+
+    def start(moment: mt.Moment) -> None:
+        if not started and moment.env_steps >= WARM:
+            started.append((time.perf_counter(), time.process_time()))
+
+    env = f"gymnasium/{ENV}"
+    agents = mt.make_agents(
+        algo, env, seed=0, network=mt.MLP((width, width), "relu"), batch_size=batch, learning_starts=FIRST,
+        capacity=100_000, jit_compile=compiled,
+    )  # fmt: skip
+    trainer = mt.DecentralizedTrainer(
+        env, num_train_envs=1, test_freq=None, steps_per_train=WARM + steps, run_dir=False, progress=False, seed=0,
+        callbacks=[mt.LambdaCallback(on_update_end=start)],
+    )  # fmt: skip
+    trainer.train(agents, [1], plot=False)
+    wall, processor = started[0]
+    return time.perf_counter() - wall, time.process_time() - processor
+
+
+def peer(library: str, algo: str, width: int, batch: int, steps: int) -> tuple[float, float]:
+    """Return the same of a peer, which must be installed."""
+    module: Any = importlib.import_module(MODULES[library])
+    if library == "sb3":
+        importlib.import_module("torch").set_num_threads(1)
+    env = importlib.import_module("gymnasium").make(ENV)
+    model = getattr(module, algo.upper())(
+        "MlpPolicy", env, learning_starts=FIRST, batch_size=batch, buffer_size=100_000, train_freq=1, gradient_steps=1,
+        policy_kwargs={"net_arch": [width, width]}, seed=0, verbose=0,
+    )  # fmt: skip
+    model.learn(WARM)
+    wall, processor = time.perf_counter(), time.process_time()
+    model.learn(steps, reset_num_timesteps=False)
+    return time.perf_counter() - wall, time.process_time() - processor
+
+
+def measured(python: str, name: str, algo: str, width: int, batch: int, steps: int) -> tuple[float, float] | None:
+    """Run one measurement in a process of its own; None if the library is not installed there."""
+    if name in MODULES:
+        probe = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({MODULES[name]!r}) is None)"
+        if subprocess.run([python, "-c", probe], check=False).returncode:
+            return None
+    command = [python, __file__, "--one", name, algo, str(width), str(batch), "--steps", str(steps)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    wall, processor = json.loads(done.stdout.splitlines()[-1])
+    return wall, processor
+
+
+def main() -> None:
+    """Print a line for each library, algorithm and size."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        name, algo, width, batch = given.one[0], given.one[1], int(given.one[2]), int(given.one[3])
+        if name in MODULES:
+            print(json.dumps(peer(name, algo, width, batch, given.steps)))
+        else:
+            print(json.dumps(ours(algo, width, batch, given.steps, compiled=name == "compiled")))
+        return
+    own = "plain" if given.plain else "compiled"
+    for algo in ("sac", "td3"):
+        for width, batch in SIZES:
+            for name in (own, *MODULES):
+                python = given.python if name in MODULES else sys.executable
+                seconds = measured(python, name, algo, width, batch, given.steps)
+                label = f"{algo} 2x{width} batch {batch} {name}:"
+                if seconds is None:
+                    print(f"{label} not installed")
+                    continue
+                wall, processor = seconds
+                print(
+                    f"{label} {given.steps / wall:.0f} env steps/s, {given.steps / processor:.0f} per processor second"
+                )
+
+
+if __name__ == "__main__":
+    main()
