@@ -213,6 +213,8 @@ class Algorithm:
     """
     acts_in_numpy: ClassVar[bool] = False
     noise_by_rows: ClassVar[bool] = False
+    default_network: ClassVar[Callable[[Layout], NetworkSpec]] = staticmethod(default_network)
+    """Makes the network for `network=None`."""
 
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
         """Store structural settings and spaces.
@@ -225,11 +227,6 @@ class Algorithm:
                 f"{self.name}: {NORMALIZE}=True normalises vectors, and the observation{layout.images[0].where} is an "
                 "image, whose pixels the network scales to [0, 1]: leave it out"
             )
-
-    @classmethod
-    def default_network(cls, layout: Layout) -> NetworkSpec:
-        """Return the network for `network=None`; see `networks.default_network`."""
-        return default_network(layout)
 
     def networks(self) -> dict[str, NetworkDefinition]:
         """Return the networks by name, in the order in which weights are drawn."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -48,6 +48,11 @@ class OffPolicySettings(Settings):
     critic_network: Any = setting(None, doc="the critic's network; None: like the actor's")
 
 
+def wide_network(layout: Layout) -> NetworkSpec:
+    """Return the default network of off-policy actor-critic algorithms."""
+    return default_network(layout) if layout.images else MLP((256, 256), "relu")
+
+
 class OffPolicyActorCritic(Algorithm):
     """Base of off-policy actor-critic algorithms.
 
@@ -59,6 +64,7 @@ class OffPolicyActorCritic(Algorithm):
 
     on_policy = False
     critics: ClassVar[int] = 1
+    default_network: ClassVar[Callable[[Layout], NetworkSpec]] = staticmethod(wide_network)
 
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
         """Raise ConfigError for a custom actor without a critic."""
@@ -68,11 +74,6 @@ class OffPolicyActorCritic(Algorithm):
                 f"{self.name.upper()}: network={type(settings.network).__name__} is a model of your own and only the "
                 "actor; give the critic's too with critic_network= (a model, MLP() or CNN())"
             )
-
-    @classmethod
-    def default_network(cls, layout: Layout) -> NetworkSpec:
-        """Return the network for `network=None`."""
-        return default_network(layout) if layout.images else MLP((256, 256), "relu")
 
     def critic(self, width: int, vectors: tuple[int, ...] = ()) -> NetworkDefinition:
         """Return the ensemble of critics with `width` outputs each; vectors: widths of inputs beside observations."""
