@@ -37,8 +37,6 @@ class OffPolicySettings(Settings):
                                                            low=0, high=FASTEST, per_row=True)  # fmt: skip
     max_grad_norm: float | None = setting(None, doc="largest gradient norm of an agent; None: not clipped", above=0,
                                           per_row=True)  # fmt: skip
-    batch_size: int | None = setting(256, doc="rows of a minibatch; None: the trainer's", low=1)
-    update_freq: int | None = setting(1, doc="env steps between updates; None: the trainer's", low=1, high=MOST_STEPS)
     capacity: int = setting(200_000, doc="size of the replay memory in env steps", low=1, high=MOST_STEPS)
     learning_starts: int = setting(1_000, doc="env steps of learning seats before the first update", low=0)
     update_per_step: float = setting(1.0, doc="gradient steps per env step; fractions are carried over", above=0,
@@ -63,6 +61,7 @@ class OffPolicyActorCritic(Algorithm):
     """
 
     on_policy = False
+    update_freq, batch_size = 1, 256
     critics: ClassVar[int] = 1
     default_network: ClassVar[Callable[[Layout], NetworkSpec]] = staticmethod(wide_network)
 
