@@ -69,7 +69,9 @@ def test_seat_without_exploration_plays_and_learns_from_the_mode(batches):
         observations = batch.obs[k].argmax(-1)
         modes = agents[k].act(observations)
         assert (batch.action[k] == modes).all() == (k == 1)
-        out = agents[k].learner_.weights.nets["actor"](agents[k].backend.tensor(batch.obs[k : k + 1]), agents[k].row)[0]
+        out = agents[k].learner_.weights.nets["actor"](
+            agents[k].backend.tensor(batch.obs[k : k + 1]), row=agents[k].row
+        )[0]
         log_probs = out.log_softmax(-1)[0].detach().numpy()
         taken = np.take_along_axis(log_probs, batch.action[k][:, None], 1)[:, 0]
         np.testing.assert_allclose(batch.extras["log_prob"][k], taken, atol=1e-6)

@@ -41,7 +41,7 @@ def test_signature_of_an_agent_class():
     assert kinds == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 2 + [inspect.Parameter.KEYWORD_ONLY] * (len(names) - 2)
     assert signature.parameters["observation_space"].default is inspect.Parameter.empty
     clip = signature.parameters["clip"]
-    assert (clip.default, clip.annotation) == (0.2, float | mt.Schedule)
+    assert (clip.default, clip.annotation) == (0.2, float | mt.Schedule | None)
 
 
 def test_common_arguments_are_those_of_the_base_class():

@@ -253,8 +253,8 @@ def test_observations_that_may_not_be_written_are_fine():
         ({"clip": -0.1}, "clip must be greater than 0"),
         ({"gamma": mt.linear(0.9, 1.1, 5)}, "gamma must be at most 1, got 1.1"),
         (
-            {"optimizer": "adamw"},
-            f"optimizer must be one of {', '.join(OPTIMIZERS)}, got 'adamw'. Did you mean 'adam'?",
+            {"optimizer": "rmsprob"},
+            f"optimizer must be one of {', '.join(OPTIMIZERS)}, got 'rmsprob'. Did you mean 'rmsprop'?",
         ),
         ({"backend": "jax"}, "backend must be one of"),
         ({"device": "toaster"}, "device 'toaster' cannot be used"),
