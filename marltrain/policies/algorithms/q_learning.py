@@ -82,7 +82,7 @@ class QLearning(Algorithm):
                     raise ConfigError(
                         f"{who}: {name}={given} needs a NetworkSpec; a model of your own gives its outputs directly"
                     )
-        (self.noise_width,) = (network.noise_width for network in self.networks().values())
+        self.noise_width = next(iter(self.networks().values())).noise_width
 
     @property
     def outputs(self) -> int:
