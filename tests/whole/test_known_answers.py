@@ -10,6 +10,7 @@ from gymnasium import Env, spaces
 from pettingzoo import ParallelEnv
 
 import marltrain as mt
+from tests.tiers import LONG
 from tests.toys import Identity
 from tests.trainer.running import trainer
 
@@ -71,8 +72,12 @@ CHAIN: dict[str, dict[str, Any]] = {
 IN_A_BOX = ("ddpg", "td3", "sac")
 
 
-@pytest.mark.parametrize("truncate", [True, False], ids=["truncated", "told as terminated"])
-@pytest.mark.parametrize("algo", CHAIN)
+def often(algo: str) -> bool:
+    """Whether an algorithm has every case in the short tier, too: one from rollouts and one from a memory."""
+    return LONG or algo in ("ppo", "dqn")
+
+
+@pytest.mark.parametrize(("algo", "truncate"), [(algo, t) for algo in CHAIN for t in (True, False) if t or often(algo)])
 def test_a_chain_cut_by_a_limit_is_worth_one_over_one_minus_gamma(algo, truncate):
     """0.1 / (1 - 0.9) = 1. Told that it ends, the ten equal-looking states are worth V = 0.1 + 0.9 (9/10) V, 0.526, by
     one-step targets, and by whole returns the mean of 1 - 0.9^k over k = 1 to 10, 0.414."""
@@ -115,8 +120,9 @@ LEARNING["rainbow"] = {**LEARNING["c51"], "n_step": 1}
 GAME = {"players": 2, "length": 10}
 
 
-@pytest.mark.parametrize("share", [False, True], ids=["separate", "shared"])
-@pytest.mark.parametrize("algo", LEARNING)
+@pytest.mark.parametrize(
+    ("algo", "share"), [(algo, s) for algo in LEARNING for s in (False, True) if not s or often(algo)]
+)
 def test_the_identity_is_learned(algo, share):
     agents = mt.make_agents(algo, Identity, env_args=GAME, seed=0, share=share, **LEARNING[algo])
     result = trainer(
