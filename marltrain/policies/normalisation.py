@@ -113,8 +113,11 @@ def normalised_batch(statistics: RunningStatistics, batch: Batch) -> Batch:
     return replace(batch, **changed)
 
 
-def observe(statistics: RunningStatistics, batch: Batch) -> None:
-    """Add the observations of a batch to the statistics; raises TypeError for observations with images."""
+def observe(statistics: RunningStatistics, batch: Batch, learn: Array) -> None:
+    """Add the observations of the agents that `learn` [K] to their statistics.
+
+    Raises TypeError for observations with images.
+    """
     if isinstance(batch.obs, dict):
         raise TypeError(f"observations with images ({', '.join(batch.obs)}) are not normalised")
-    statistics.update(batch.obs, batch.weight)
+    statistics.update(batch.obs, batch.weight * learn[:, None])

@@ -73,8 +73,6 @@ def batch_of(kind: Any, lengths: list[int]) -> Any:
 @pytest.mark.parametrize("backend", BOTH)
 def test_an_update_moves_the_statistics_of_the_agents_that_learn_and_acting_uses_them(kind, backend):
     learner, batch = learner_of(kind, backend, 2), batch_of(kind, [7, 9])
-    if kind is mt.DQN:
-        batch.weight[1] = 0
     learner.update(batch, learn=np.array([True, kind is mt.PPO]), batch_size=64)
     seen = learner.weights.statistics["observation"]
     rows = batch.obs[0][batch.weight[0] > 0]

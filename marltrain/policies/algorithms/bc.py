@@ -13,7 +13,7 @@ from marltrain.layout import Array, Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.base import FASTEST, MOST_PASSES, Algorithm, Networks, Phase, Settings, weighted_mean
-from marltrain.policies.algorithms.imitation import Expert, scaled
+from marltrain.policies.algorithms.imitation import Expert
 from marltrain.policies.batch import Needs
 from marltrain.policies.distributions import Continuous, distribution_of
 from marltrain.policies.networks import NetworkDefinition
@@ -83,7 +83,7 @@ class BCAlgorithm(Algorithm):
         (out,) = nets["actor"](batch.expert_obs)
         action, legal = batch.expert_action, getattr(batch, "expert_legal", None)
         if isinstance(self.distribution, Continuous):
-            action = scaled(ops, self.action_space, action)
+            action = self.distribution.scaled(ops, action)
         log_prob, entropy = self.distribution.evaluate(ops, out, legal, action)
         likelihood, bonus = (weighted_mean(ops, x, batch.weight) for x in (log_prob, entropy))
         loss = -likelihood - hyper["entropy_coef"][:, 0] * bonus

@@ -62,7 +62,7 @@ class C51Algorithm(QLearning):
 
     def expected(self, ops: Any, probabilities: Any) -> Any:
         """Return the mean of distributions, [..., N] -> [...]."""
-        return ops.sum(probabilities * ops.vector(self.support, probabilities), -1)
+        return ops.sum(probabilities * ops.tensor_like(probabilities, self.support), -1)
 
     def of_action(self, ops: Any, x: Any, action: Any) -> Any:
         """Return the N numbers of the given actions [K, B], [K, B, A, N] -> [K, B, N]."""
@@ -89,9 +89,9 @@ class C51Algorithm(QLearning):
         around it in proportion to their nearness.  reward, discount: [K, B].  probabilities: [K, B, N] of the z_j.
         """
         low, high, steps = self.settings.v_min, self.settings.v_max, self.outputs - 1
-        moved = reward[..., None] + discount[..., None] * ops.vector(self.support, reward)
+        moved = reward[..., None] + discount[..., None] * ops.tensor_like(reward, self.support)
         place = (ops.clip(moved, low, high) - low) * (steps / (high - low))  # b_j, from 0 to N - 1
-        number = ops.vector(list(range(self.outputs)), reward)[:, None]
+        number = ops.tensor_like(reward, list(range(self.outputs)))[:, None]
         share = ops.clip(1.0 - ops.absolute(place[..., None, :] - number), 0.0, 1.0)  # [K, B, i, j]
         return ops.sum(share * probabilities[..., None, :], -1)
 

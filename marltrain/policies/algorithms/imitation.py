@@ -62,7 +62,7 @@ def width_of(space: Space) -> int:
     return width
 
 
-def action_vector(ops: Any, space: Space, action: Any) -> Any:
+def action_vector(ops: Any, space: Any, action: Any) -> Any:
     """Return actions as vectors [K, B, width]: one-hot, or a Box's numbers scaled to [-1, 1].
 
     action: in the arrays of the training loop.
@@ -72,10 +72,4 @@ def action_vector(ops: Any, space: Space, action: Any) -> Any:
     if isinstance(space, spaces.MultiDiscrete):
         sizes = map(int, space.nvec.reshape(-1))
         return ops.concat([ops.one_hot(action[..., i], size) for i, size in enumerate(sizes)], -1)
-    return scaled(ops, space, action)
-
-
-def scaled(ops: Any, space: Any, action: Any) -> Any:
-    """Return a Box's actions [K, B, A] with bounded dimensions scaled to [-1, 1]."""
-    scale = Continuous(space)
-    return (action - ops.tensor_like(action, scale.centre.tolist())) / ops.tensor_like(action, scale.reach.tolist())
+    return Continuous(space).scaled(ops, action)

@@ -116,11 +116,6 @@ def unflatten(x: Array, size: int) -> Array:
     return x.reshape(*x.shape[:-1], -1, size)
 
 
-def vector(values: Sequence[float], like: Array) -> Array:
-    """Return numbers as an array [N], of the type of `like` and on its device."""
-    return np.array(values, like.dtype)
-
-
 def only(x: Array, chosen: Array) -> Array:
     """Return x [..., A] in the rows that are `chosen` [...], 0 in the others."""
     if np.count_nonzero(chosen) == chosen.size:  # the usual case: all rows explore

@@ -37,10 +37,13 @@ class Continuous:
         scaled = (self.centre + self.reach * action).astype(np.float32)
         return np.clip(scaled, self.low, self.high)
 
+    def scaled(self, ops: Any, action: Any) -> Any:
+        """Return stored actions [..., A] with the bounds at -1 and 1: the inverse of the scaling in `to_units`."""
+        return (action - ops.tensor_like(action, self._centre)) / ops.tensor_like(action, self._width)
+
     def from_units(self, ops: Any, action: Any) -> Any:
-        """Return stored actions [..., A] of a bounded Box in [-1, 1]: the inverse of `to_units`, clipped."""
-        raw = (action - ops.tensor_like(action, self._centre)) / ops.tensor_like(action, self._width)
-        return ops.clip(raw, -1.0, 1.0)
+        """Return stored actions [..., A] of a bounded Box, scaled and clipped to [-1, 1]."""
+        return ops.clip(self.scaled(ops, action), -1.0, 1.0)
 
     def check_bounded(self, what: str) -> None:
         """Raise SpecError unless each dimension has two finite bounds."""

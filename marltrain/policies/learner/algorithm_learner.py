@@ -156,7 +156,7 @@ class AlgorithmLearner(Learner):
             if np.count_nonzero(share):
                 self.steps.follow(self.weights, share)
         if observed is not None:
-            observe(observed, seen)
+            observe(observed, seen, learn)
         self.skipped = metrics.skipped(learn)
         settings = {name: self.hyper.values[own].copy() for name, own in self.reported.items()}
         return {**metrics.result(), **tensors.metrics, **settings}

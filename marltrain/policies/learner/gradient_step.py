@@ -34,7 +34,7 @@ class GradientStep:
         self.names = algorithm.numbers()
         self.metrics: tuple[str, ...] = ()
         self._numbers: Any = None
-        self._extra: dict[str, Any] = {}  # what the optimizers read of `_numbers`
+        self._extra: dict[str, Any] = {}  # those of `_numbers` that the optimizers read
         self._function = backend.function(self._step)
 
     def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:

@@ -132,9 +132,9 @@ def test_a_pick_sends_its_gradient_to_what_was_picked(backend):
 def test_the_last_axis_is_split_and_numbers_become_a_vector():
     assert_equal_to(lambda x: x.reshape(3, 5, 2, 2), lambda ops: lambda x: ops.unflatten(x, 2), X)
     for backend in BOTH.values():
-        made = backend.ops.vector([0.5, 2], backend.tensor(X))
+        made = backend.ops.tensor_like(backend.tensor(X), [0.5, 2])
         assert backend.numpy(made).dtype == np.float32
-        assert backend.numpy(made).tolist() == numpy_ops.vector([0.5, 2], X).tolist() == [0.5, 2.0]
+        assert backend.numpy(made).tolist() == numpy_ops.tensor_like(X, [0.5, 2]).tolist() == [0.5, 2.0]
 
 
 @on_both

@@ -51,11 +51,6 @@ def unflatten(x: Tensor, size: int) -> Tensor:
     return tf.reshape(x, [x.shape[0], -1, x.shape[-1] // size, size])
 
 
-def vector(values: Sequence[float], like: Tensor) -> Tensor:
-    """Return numbers as an array [N], of the type of `like` and on its device."""
-    return tf.constant(values, like.dtype)
-
-
 def only(x: Tensor, chosen: Tensor) -> Tensor:
     """Return x [..., A] in the rows that are `chosen` [...], 0 in the others."""
     return tf.where(chosen[..., tf.newaxis], x, tf.zeros_like(x))

@@ -95,11 +95,6 @@ def unflatten(x: Tensor, size: int) -> Tensor:
     return x.unflatten(-1, (-1, size))
 
 
-def vector(values: Sequence[float], like: Tensor) -> Tensor:
-    """Return numbers as an array [N], of the type of `like` and on its device."""
-    return torch.tensor(values, dtype=like.dtype, device=like.device)
-
-
 def only(x: Tensor, chosen: Tensor) -> Tensor:
     """Return x [..., A] in the rows that are `chosen` [...], 0 in the others."""
     return torch.where(chosen.unsqueeze(-1), x, 0.0)
