@@ -121,8 +121,26 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
     ("trpo", "gymnasium/Pendulum-v1"): {
         "trainer": {"num_train_envs": 4, "update_freq": 2_048, "test_freq": 1_250, "steps_per_train": 100_000},
         "agents": {
-            "learning_rate": 1e-3, "gamma": 0.9, "gae_lambda": 0.95, "batch_size": 128, "epochs": 15, "max_kl": 0.02,
+            "learning_rate": 1e-3, "gamma": 0.9, "gae_lambda": 0.95, "batch_size": 256, "epochs": 10, "max_kl": 0.02,
         },
+    },
+    ("sac", "gymnasium/Pendulum-v1"): {
+        "trainer": {"num_train_envs": 4, "update_freq": 4, "test_freq": 250, "steps_per_train": 20_000},
+        "agents": {
+            "network": MLP(hidden=(64, 64), activation="relu"), "learning_rate": 1e-3, "gamma": 0.98, "batch_size": 128,
+            "learning_starts": 1_000, "random_steps": 1_000, "update_per_step": 1.0, "capacity": 20_000,
+        },
+    },
+    ("ddpg", "gymnasium/Pendulum-v1"): {
+        "trainer": {"num_train_envs": 4, "update_freq": 4, "test_freq": 250, "steps_per_train": 20_000},
+        "agents": {
+            "network": MLP(hidden=(64, 64), activation="relu"), "learning_rate": 1e-3, "gamma": 0.98, "batch_size": 128,
+            "learning_starts": 1_000, "random_steps": 1_000, "update_per_step": 1.0, "capacity": 20_000,
+        },
+    },
+    ("a2c", "gymnasium/CartPole-v1"): {
+        "trainer": {"num_train_envs": 8, "update_freq": 64, "test_freq": 3_125, "steps_per_train": 500_000},
+        "agents": {"learning_rate": linear(1e-3, 0.0, 500_000), "gamma": 0.99, "entropy_coef": 0.0, "value_coef": 1.0},
     },
 }  # fmt: skip
 """(algorithm, environment) -> keyword arguments of DecentralizedTrainer ("trainer") and of make_agents ("agents")."""
