@@ -42,7 +42,8 @@ class Row:
     steps: env steps of training.  figure: mean return to compare with, None for a row without one.
     minutes: estimate for one seed on one core.
     tolerance: share of (figure - random play) by which a held row may fall short of the figure.
-    compiled: train with `jit_compile=True`; only for networks that marltrain compiles itself.
+    compiled: train with `jit_compile=True`. For algorithms that marltrain does not compile itself, this needs a C++
+      compiler and takes some seconds at the start.
     own: settings of the row; None: `marltrain.tuned`.
     most_seeds: number of seeds, where it is not that of the table.
     """
@@ -126,29 +127,29 @@ _ALGORITHM_ROWS = (
     Row(CARTPOLE, "a2c", 500_000, 500.0, 4),
     Row(CARTPOLE, "trpo", 100_000, None, 2),
     Row(CARTPOLE, "acer", 100_000, None, 4),
-    Row(CARTPOLE, "c51", 50_000, None, 3),
+    Row(CARTPOLE, "c51", 50_000, None, 3, compiled=True),
     Row(ACROBOT, "dqn", 100_000, -76.6, 3, compiled=True),
     Row(ACROBOT, "ppo", 1_000_000, -73.5, 6, compiled=True),
     Row(ACROBOT, "a2c", 500_000, -83.4, 5),
-    Row(PENDULUM, "sac", 20_000, -157.0, 3),
-    Row(PENDULUM, "td3", 20_000, -152.0, 3),
-    Row(PENDULUM, "ddpg", 20_000, -152.0, 3),
+    Row(PENDULUM, "sac", 20_000, -157.0, 3, compiled=True),
+    Row(PENDULUM, "td3", 20_000, -152.0, 3, compiled=True),
+    Row(PENDULUM, "ddpg", 20_000, -152.0, 3, compiled=True),
     Row(PENDULUM, "ppo", 100_000, -172.0, 2),
     Row(PENDULUM, "a2c", 1_000_000, -163.0, 10),
     Row(PENDULUM, "trpo", 100_000, None, 2),
     Row(CAR, "dqn", 120_000, -101.0, 3, compiled=True),
     Row(CAR, "ppo", 1_000_000, -110.0, 6, compiled=True),
-    Row(CAR_CONTINUOUS, "sac", 50_000, 94.7, 8),
-    Row(CAR_CONTINUOUS, "ddpg", 300_000, 93.5, 20),
+    Row(CAR_CONTINUOUS, "sac", 50_000, 94.7, 8, compiled=True),
+    Row(CAR_CONTINUOUS, "ddpg", 300_000, 93.5, 20, compiled=True),
     Row(LANDER, "dqn", 100_000, 154.0, 5, compiled=True),
     Row(LANDER, "ppo", 1_000_000, 242.0, 15, compiled=True),
     Row(LANDER, "a2c", 200_000, 156.0, 5),
-    Row(LANDER_CONTINUOUS, "sac", 500_000, 260.0, 90),
-    Row(LANDER_CONTINUOUS, "td3", 300_000, 207.0, 50),
+    Row(LANDER_CONTINUOUS, "sac", 500_000, 260.0, 90, compiled=True),
+    Row(LANDER_CONTINUOUS, "td3", 300_000, 207.0, 50, compiled=True),
     Row(SPREAD, "ppo", 300_000, None, 6, compiled=True, own=_spread(300_000)),
     Row(SPREAD_CONTINUOUS, "ppo", 300_000, None, 8, own=_spread(300_000)),
-    Row(SPREAD_CONTINUOUS, "sac", 300_000, None, 60),
-    Row(SPREAD_CONTINUOUS, "ddpg", 300_000, None, 60),
+    Row(SPREAD_CONTINUOUS, "sac", 300_000, None, 60, compiled=True),
+    Row(SPREAD_CONTINUOUS, "ddpg", 300_000, None, 60, compiled=True),
     Row(APPLES, "dqn", 60_000, 3.0, 2, tolerance=0.0, own=_apples("dqn")),
     Row(APPLES, "ppo", 60_000, 2.0, 2, tolerance=0.0, own=_apples("ppo")),
     Row(CHEETAH, "sac", 1_000_000, 9535.0, 300, most_seeds=1),
