@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache, wraps
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -57,12 +57,16 @@ class Unsaved:
     name: str
 
 
-def build(cls: type[SettingsT], values: Mapping[str, Any], where: str) -> SettingsT:
-    """Build and validate settings from a mapping; raises ConfigError, naming `where`, the setting and its value."""
+def build(cls: type[SettingsT], values: Mapping[str, Any], where: str, arguments: Iterable[str] = ()) -> SettingsT:
+    """Build and validate settings from a mapping; raises ConfigError, naming `where`, the setting and its value.
+
+    arguments: names of the arguments beside the settings, which an unknown name may have been meant for.
+    """
     known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
     for name in values:
         if name not in known:
-            raise ConfigError(f"{where} has no setting {name!r}.{did_you_mean(name, known)} It has: {', '.join(known)}")
+            meant = did_you_mean(name, [*known, *arguments])
+            raise ConfigError(f"{where} has no setting {name!r}.{meant} It has: {', '.join(known)}")
     made = cls(**values)
     validate(made, where)
     return made
@@ -109,6 +113,11 @@ def check_has_effect(f: Field[Any], value: Any, settings: Any, where: str) -> No
             f"{where}: {f.name}={shown(value)} has no effect with {other}={now!r}; it needs {other}={needed!r}. Leave "
             f"{f.name} at {f.default!r}"
         )
+
+
+def accepts_fractions(cls: type, name: str) -> bool:
+    """Return whether a field of a settings class may hold a number with a fraction."""
+    return _fits(0.5, hints_of(cls)[name])
 
 
 def python_number(value: Any) -> Any:

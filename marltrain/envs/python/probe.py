@@ -108,7 +108,7 @@ def _describe(
     return EnvSpec.of(
         name,
         players,
-        state_shape=_state_shape(env) if with_state else None,
+        state_shape=_state_shape(env, name) if with_state else None,
         turn_based=kind.turn_based,
         reproducible=reproducible,
     )
@@ -126,11 +126,21 @@ def _check_names(names: list[Any]) -> None:
             raise SpecError(f"possible_agents names {name!r} twice: give every player a name of its own")
 
 
-def _state_shape(env: Any) -> tuple[int, ...] | None:
-    """Return the shape of the flattened global state, or None if the environment has none."""
-    if not callable(getattr(getattr(env, "unwrapped", env), "state", None)):
+def _state_shape(env: Any, name: str) -> tuple[int, ...] | None:
+    """Return the shape of the flattened global state, or None if the environment has none.
+
+    Raises EnvError for an error of the environment's own `state`, and for a state that holds no numbers.
+    """
+    if not (callable(getattr(getattr(env, "unwrapped", env), "state", None)) and callable(getattr(env, "state", None))):
         return None  # no `state`, or, as in several games, an attribute `state` with another meaning
     try:
         return flat_state(env).shape
-    except (NotImplementedError, AttributeError):  # PettingZoo's base class; a wrapper without `state` inside
+    except NotImplementedError:  # PettingZoo's base classes
         return None
+    except MarlTrainError:
+        raise
+    except Exception as error:
+        raise EnvError(
+            f"environment {name!r}: the global state (env.state()) cannot be computed after reset: "
+            f"{fault_text(error)}. Correct it, or let it raise NotImplementedError if there is no global state"
+        ) from error

@@ -14,7 +14,7 @@ from marltrain.config import Unsaved, build, check_function, checked_arguments, 
 from marltrain.errors import AgentError, SaveError, shown
 from marltrain.layout import Array, Obs, Space, map_tree
 from marltrain.policies.agents.agent import Agent
-from marltrain.policies.agents.arguments import AgentSignature, Place, described
+from marltrain.policies.agents.arguments import AgentArguments, AgentSignature, Place, described
 from marltrain.policies.agents.spaces import described_spaces, spaces_from
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.algorithms.reward_model import with_reward_model
@@ -81,7 +81,7 @@ class LearningAgent(Agent):
         layout = self._seated()[0]
         check_actions(action_space)
         self.seed = chosen_seed(seed, name)
-        given = build(self.algorithm_class.Settings, settings, name)
+        given = build(self.algorithm_class.Settings, settings, name, [f.name for f in fields(AgentArguments)])
         default = self.algorithm_class.default_network(layout)
         self.settings = replace(given, network=default) if given.network is None else given
         self.backend = make_backend(backend, device, jit_compile=place.jit_compile, strategy=strategy)

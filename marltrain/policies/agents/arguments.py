@@ -41,8 +41,8 @@ class AgentArguments(Place):
 def accepts(arguments: Callable[P, object]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
     """Decorate the `__init__` of an agent class: type checkers then accept the arguments of a dataclass, and no others.
 
-    arguments: a dataclass that inherits from `AgentArguments` and from the settings class of the algorithm. Calls do
-        not change: the decorated function is returned as it is.
+    arguments: a dataclass that inherits from `AgentArguments` and from the settings class of the algorithm, or from the
+        settings class of a `CustomAgent`. Calls do not change: the decorated function is returned as it is.
     """
 
     def typed(init: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
@@ -51,28 +51,32 @@ def accepts(arguments: Callable[P, object]) -> Callable[[Callable[..., None]], C
     return typed
 
 
-class AgentSignature:
-    """Descriptor for `__signature__` of agent classes, which `inspect`, `help` and completion in notebooks read."""
-
-    def __get__(self, agent: object, kind: Any) -> Signature:
-        """Return the arguments of `kind.__init__`; its *args and **kwargs are replaced by those that they may hold."""
-        own = list(inspect.signature(kind.__init__).parameters.values())[1:]
-        kinds, settings = {parameter.kind for parameter in own}, settings_of(kind)
-        if settings is None or Parameter.VAR_KEYWORD not in kinds:
-            return Signature(own)
-        named = [each for each in own if each.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
-        common = [*_parameters(AgentArguments)]
-        if Parameter.VAR_POSITIONAL not in kinds:
-            common = [each for each in common if each.kind is Parameter.KEYWORD_ONLY]
-        taken = {parameter.name for parameter in named}
-        added = [each for each in (*common, *_parameters(settings)) if each.name not in taken]
-        return Signature(sorted([*named, *added], key=lambda parameter: parameter.kind))
-
-
 def settings_of(kind: Any) -> Any:
     """Return the settings class of an agent class; None for a base class without an algorithm."""
     algorithm = getattr(kind, "algorithm_class", None)
     return None if algorithm is None else algorithm.Settings
+
+
+class AgentSignature:
+    """Descriptor for `__signature__` of agent classes, which `inspect`, `help` and completion in notebooks read."""
+
+    def __init__(self, arguments: type = AgentArguments, settings: Callable[[Any], Any] = settings_of) -> None:
+        """Store the dataclass of the arguments, and a function that returns the settings class of an agent class."""
+        self.arguments, self.settings = arguments, settings
+
+    def __get__(self, agent: object, kind: Any) -> Signature:
+        """Return the arguments of `kind.__init__`; its *args and **kwargs are replaced by those that they may hold."""
+        own = list(inspect.signature(kind.__init__).parameters.values())[1:]
+        kinds, settings = {parameter.kind for parameter in own}, self.settings(kind)
+        if settings is None or Parameter.VAR_KEYWORD not in kinds:
+            return Signature(own)
+        named = [each for each in own if each.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
+        common = [*_parameters(self.arguments)]
+        if Parameter.VAR_POSITIONAL not in kinds:
+            common = [each for each in common if each.kind is Parameter.KEYWORD_ONLY]
+        taken = {parameter.name for parameter in named}
+        added = {each.name: each for each in (*common, *_parameters(settings)) if each.name not in taken}
+        return Signature(sorted([*named, *added.values()], key=lambda parameter: parameter.kind))
 
 
 def described(doc: str | None, settings: Any) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -17,6 +17,7 @@ from marltrain.config import build, check_function, checked_arguments, setting
 from marltrain.errors import AgentError, ConfigError, SaveError, error_text, shown
 from marltrain.layout import Array, Obs, Space
 from marltrain.policies.agents.agent_learner import what_followed
+from marltrain.policies.agents.arguments import AgentSignature, accepts
 from marltrain.policies.agents.custom_losses import Loss, LossBatch, named_losses
 from marltrain.policies.agents.external import ExternalAgent, check_legal, seeded
 from marltrain.policies.agents.spaces import action_dtype, action_shape
@@ -56,6 +57,23 @@ class CustomSettings:
     learning_starts: int = setting(0, doc="env steps before the first update (off-policy)", low=0)
 
 
+@dataclass(frozen=True)
+class CustomArguments(CustomSettings):
+    """Arguments of `CustomAgent`, for type checkers and signatures."""
+
+    model: Any
+    loss_fn: Loss | Sequence[Loss] | Mapping[str, Loss]
+    optimizers: Any
+    _: KW_ONLY
+    act_fn: Callable[..., Any] | None = None
+    after_update: Callable[[Any], Any] | None = None
+    observation_space: Space | None = None
+    action_space: Space | None = None
+    memory: Replay | Rollouts | None = None
+    seed: int | None = None
+    jit_compile: bool = False
+
+
 class CustomAgent(ExternalAgent):
     """Agent that trains a custom `torch.nn.Module` or `keras.Model` with custom losses and optimizers.
 
@@ -90,6 +108,9 @@ class CustomAgent(ExternalAgent):
     Raises AgentError for an unsuitable model, loss or optimizer, ConfigError for a wrong setting.
     """
 
+    __signature__: ClassVar[AgentSignature] = AgentSignature(CustomArguments, lambda kind: CustomSettings)
+
+    @accepts(CustomArguments)
     @checked_arguments
     def __init__(
         self,
@@ -117,7 +138,9 @@ class CustomAgent(ExternalAgent):
         self.act_fn, self.after_update = act_fn, after_update
         self._set_spaces(observation_space, action_space)
         self.seed = None if seed is None else chosen_seed(seed, "CustomAgent")
-        self.settings = build(CustomSettings, settings, "CustomAgent")
+        self.settings = build(
+            CustomSettings, settings, "CustomAgent", [f.name for f in dataclasses.fields(CustomArguments)]
+        )
         self._hyper = StackedHyperparameters(self.settings, "CustomAgent")
         self.memory: Replay | Rollouts = chosen_memory(memory, (Replay, Rollouts), "CustomAgent")
         values = dataclasses.asdict(self.settings)

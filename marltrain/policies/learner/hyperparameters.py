@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.checks import of_type
-from marltrain.config import check, check_has_effect
+from marltrain.config import accepts_fractions, check, check_has_effect
 from marltrain.errors import ConfigError, SaveError, did_you_mean
 from marltrain.layout import Array
 from marltrain.policies.backends.base import Backend
@@ -45,9 +45,12 @@ class StackedHyperparameters:
                 self.set(row, name, getattr(self.settings, name))
 
     def get(self, row: int, name: str) -> float | None:
-        """Return the current value of one agent's hyperparameter; None if it is disabled."""
+        """Return the current value of one agent's hyperparameter, an int if it is declared so; None if disabled."""
         self._check_known(name)
-        return None if getattr(self.settings, name) is None else float(self.values[name][row])
+        if getattr(self.settings, name) is None:
+            return None
+        value = float(self.values[name][row])
+        return value if accepts_fractions(type(self.settings), name) else int(value)
 
     def set(self, row: int, name: str, value: Any) -> None:
         """Set one agent's hyperparameter to a value or a schedule.
@@ -143,7 +146,7 @@ class StackedHyperparameters:
         fixed = [f.name for f in fields(self.settings)]
         why = (
             "is structural: make a new agent to change it" if name in fixed
-            else f"does not exist.{did_you_mean(name, self.names)}"
+            else f"does not exist.{did_you_mean(name, fixed)}"
         )  # fmt: skip
         raise ConfigError(f"{self._who}: setting {name!r} {why} (numbers: {', '.join(self.names)})")
 

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from pettingzoo.utils import BaseParallelWrapper
+from pettingzoo.utils.conversions import parallel_to_aec
 
 from marltrain.envs import DummyVectorEnv, check_env, probe, resolve
 from marltrain.errors import EnvError, SpecError
@@ -172,3 +174,35 @@ class TextState(Crowd):
 def test_a_global_state_of_text_is_refused():
     with pytest.raises(EnvError, match=r"the global state \(env.state\(\)\) has dtype <U32, expected real numbers"):
         DummyVectorEnv(TextState, 1, with_state=True)
+
+
+class WrongState(Crowd):
+    """A state of its own, with a misspelled attribute."""
+
+    def state(self):
+        return self.positions
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, BaseParallelWrapper], ids=["plain", "wrapped"])
+def test_an_error_of_the_environments_own_state_names_it(wrap):
+    expected = (
+        r"environment .*: the global state \(env.state\(\)\) cannot be computed after reset: AttributeError: "
+        r"'WrongState' object has no attribute 'positions'. Correct it, or let it raise NotImplementedError"
+    )
+    with pytest.raises(EnvError, match=expected):
+        probe(lambda: wrap(WrongState()), with_state=True)
+
+
+class Stateless(Identity):
+    render_mode = None  # the wrappers of PettingZoo ask for it
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda env: env, BaseParallelWrapper, parallel_to_aec], ids=["plain", "wrapped", "aec"]
+)
+def test_an_environment_without_a_state_has_none(wrap):
+    assert probe(lambda: wrap(Stateless()), with_state=True).state_shape is None
+
+
+def test_an_attribute_state_of_another_meaning_is_no_global_state():
+    assert probe("gymnasium/CartPole-v1", with_state=True).state_shape is None

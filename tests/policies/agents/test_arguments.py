@@ -10,9 +10,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import pytest
+from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.policies.agents.arguments import AgentArguments
+from marltrain.policies.agents.custom import CustomArguments
 from marltrain.policies.algorithms.dqn import DQNAlgorithm, DQNSettings
 from marltrain.policies.algorithms.ppo import PPOSettings
 from tests.tiers import LONG
@@ -20,7 +22,7 @@ from tests.tiers import LONG
 
 @dataclass(frozen=True, kw_only=True)
 class MineSettings(DQNSettings):
-    patience: int = mt.setting(3, doc="how often", low=1)
+    patience: int = mt.setting(3, doc="how often", low=1, per_row=True)
 
 
 class MineAlgorithm(DQNAlgorithm):
@@ -88,6 +90,44 @@ def test_an_agent_class_of_ones_own_shows_its_settings_without_a_word():
     assert Further.__doc__ == "One with an argument more, and a default of its own."
 
 
+def test_signature_of_a_custom_agent():
+    """A class of one's own that passes settings on shows them, too."""
+
+    class Mine(mt.CustomAgent):
+        def __init__(self, size: int, *, gamma: float = 0.5, **settings: Any):
+            super().__init__(None, None, None, gamma=gamma, **settings)
+
+    names = list(inspect.signature(mt.CustomAgent).parameters)
+    assert names[:5] == ["model", "loss_fn", "optimizers", "act_fn", "after_update"]
+    assert sorted(names) == sorted(f.name for f in fields(CustomArguments))
+    own = list(inspect.signature(mt.CustomAgent.__init__).parameters.values())[1:-1]
+    arguments = inspect.signature(CustomArguments).parameters
+    assert [(p.name, p.kind, p.default) for p in own] == [
+        (name, p.kind, p.default) for name, p in arguments.items() if name in {each.name for each in own}
+    ]
+    assert parameters(Mine)[:2] == ["size: 'int'", "gamma: 'float' = 0.5"]
+    assert {"epsilon", "memory"} < set(inspect.signature(Mine).parameters)
+
+
+@pytest.mark.parametrize("misspelled", ["bakend", "frame_stak", "learning_rat"])
+def test_a_misspelled_argument_gets_a_hint_among_settings_and_other_arguments(misspelled):
+    meant = {"bakend": "backend", "frame_stak": "frame_stack", "learning_rat": "learning_rate"}[misspelled]
+    with pytest.raises(mt.ConfigError, match=f"no setting '{misspelled}'. Did you mean '{meant}'"):
+        mt.PPO(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), **{misspelled: 1})
+
+
+def test_an_integer_hyperparameter_remains_an_integer_when_it_is_saved():
+    class Mine(mt.LearningAgent):
+        algorithm_class = MineAlgorithm
+
+    agent: Any = Mine(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), patience=4, gamma=1, seed=0)
+    agent.hyper.patience = 5
+    saved = agent.state().info["learner"]["hyper"]
+    assert [(type(saved[name]), saved[name]) for name in ("patience", "gamma")] == [(int, 5), (float, 1.0)]
+    with pytest.raises(mt.ConfigError, match=r"setting 'batch_sise' does not exist\. Did you mean 'batch_size'"):
+        agent.hyper.batch_sise = 3
+
+
 CALLS = """
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +135,7 @@ from gymnasium import spaces
 import marltrain as mt
 
 obs, act = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
+off: Any = None
 
 @dataclass(frozen=True, kw_only=True)
 class MineSettings(mt.Settings):
@@ -118,6 +159,10 @@ mt.DQN(obs, act, strategy=mt.DataParallel(processes=2), tau=None)
 Mine(obs, act, patience=4, weight_decay=0.1, frame_stack=2)
 Plain(obs, act, patience=4, seed=1)
 right: Mine = Mine(obs, act)
+mt.CustomAgent(None, print, [], epsilon=0.1, memory=mt.Replay(10))
+mt.CustomAgent(None, print, [], epsilom=0.1)  # wrong: Unexpected keyword argument "epsilom"
+mt.CustomAgent(None, print, [], epochs="2")  # wrong: Argument "epochs" to "CustomAgent" has incompatible type "str"
+mt.OffPolicyAgent(off, learning_start=3)  # wrong: Unexpected keyword argument "learning_start"
 mt.PPO(obs)  # wrong: Missing positional argument "action_space"
 mt.PPO(obs, act, lerning_rate=1)  # wrong: Unexpected keyword argument "lerning_rate"
 mt.PPO(obs, act, clip="x")  # wrong: Argument "clip" to "PPO" has incompatible type "str"

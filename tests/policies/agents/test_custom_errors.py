@@ -52,6 +52,8 @@ def test_wrong_use_is_told(own):
             make(no_model, q_loss, adam)
     with pytest.raises(mt.ConfigError, match=r"no setting 'epsilom'\. Did you mean 'epsilon'"):
         make(model, q_loss, adam, epsilom=0.1)
+    with pytest.raises(mt.ConfigError, match=r"no setting 'memry'\. Did you mean 'memory'"):
+        make(model, q_loss, adam, memry=mt.Replay(10))
     with pytest.raises(
         mt.ConfigError, match=r"memory must be marltrain\.Replay\(capacity=50000\) or marltrain\.Rollouts"
     ):
