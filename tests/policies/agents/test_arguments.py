@@ -111,9 +111,10 @@ def test_signature_of_a_custom_agent():
 
 @pytest.mark.parametrize("misspelled", ["bakend", "frame_stak", "learning_rat"])
 def test_a_misspelled_argument_gets_a_hint_among_settings_and_other_arguments(misspelled):
+    make: Any = mt.PPO
     meant = {"bakend": "backend", "frame_stak": "frame_stack", "learning_rat": "learning_rate"}[misspelled]
     with pytest.raises(mt.ConfigError, match=f"no setting '{misspelled}'. Did you mean '{meant}'"):
-        mt.PPO(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), **{misspelled: 1})
+        make(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), **{misspelled: 1})
 
 
 def test_an_integer_hyperparameter_remains_an_integer_when_it_is_saved():
