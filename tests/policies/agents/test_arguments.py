@@ -95,7 +95,7 @@ def test_signature_of_a_custom_agent():
 
     class Mine(mt.CustomAgent):
         def __init__(self, size: int, *, gamma: float = 0.5, **settings: Any):
-            super().__init__(None, None, None, gamma=gamma, **settings)
+            super().__init__(None, [], None, gamma=gamma, **settings)
 
     names = list(inspect.signature(mt.CustomAgent).parameters)
     assert names[:5] == ["model", "loss_fn", "optimizers", "act_fn", "after_update"]
