@@ -34,6 +34,7 @@ _HOME = {
     "Demonstrations": "marltrain.policies.demonstrations",
     "DiscreteExploration": "marltrain.policies.exploration",
     "DummyVectorEnv": "marltrain.envs",
+    "EarlyStopping": "marltrain.trainer.adapting.early_stopping",
     "EnvError": "marltrain.errors",
     "EnvSpec": "marltrain.spec",
     "Experience": "marltrain.policies.batch",
@@ -62,6 +63,7 @@ _HOME = {
     "PlayerSpec": "marltrain.spec",
     "ProgressPrinter": "marltrain.trainer.reporting.progress",
     "RandomAgent": "marltrain.policies.agents.fixed",
+    "ReduceOnPlateau": "marltrain.trainer.adapting.reduce_on_plateau",
     "Replay": "marltrain.policies.memory.config",
     "Rollout": "marltrain.policies.batch",
     "Rollouts": "marltrain.policies.memory.config",
@@ -202,6 +204,8 @@ if TYPE_CHECKING:
         switch as switch,
     )
     from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
+    from marltrain.trainer.adapting.early_stopping import EarlyStopping as EarlyStopping
+    from marltrain.trainer.adapting.reduce_on_plateau import ReduceOnPlateau as ReduceOnPlateau
     from marltrain.trainer.callbacks import Callback as Callback, Moment as Moment
     from marltrain.trainer.decentralized import DecentralizedTrainer as DecentralizedTrainer
     from marltrain.trainer.demonstrations import demonstrations as demonstrations

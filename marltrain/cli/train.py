@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from marltrain.cli.agents import algorithms_and_settings, settings_help, settings_of_agents, supply_options
+from marltrain.cli.callbacks import add_callback_arguments, pop_callbacks
 from marltrain.cli.options import Parser, add_working_folder, integer, key_values, or_none, pop_given
 from marltrain.errors import ConfigError
 
@@ -35,12 +36,10 @@ def add_train_arguments(parser: Parser) -> None:
     parser.add_argument("--self-play", action="store_true", help="--share, and test against random players")
     parser.add_argument("--backend", help=f"framework (default: {backend})")
     parser.add_argument("--run-dir", metavar="FOLDER", help="where all files go (default: a new one in runs/)")
-    parser.add_argument(
-        "--checkpoint", type=integer, metavar="INT", help="env steps between checkpoints (default: none)"
-    )
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint in --run-dir")
     parser.add_argument("--any-threads", action="store_true", help="resume with another number of threads too")
     parser.add_argument("--team-reward", help="one reward for all, in learning only: mean or sum")
+    add_callback_arguments(parser)
     _add_fields(parser.add_argument_group("the trainer's settings"), TrainerSettings)
     parser.elsewhere = {name: f"--set {name}=..." for name in settings_of_agents()}
     parser.epilog = settings_help()
@@ -70,7 +69,6 @@ def train(options: dict[str, Any]) -> Path | None:
     from marltrain.policies.agents.fixed import RandomAgent
     from marltrain.trainer.decentralized import DecentralizedTrainer
     from marltrain.trainer.make_agents import make_agents
-    from marltrain.trainer.saving.checkpoint import Checkpoint
     from marltrain.trainer.tuned import tuned
 
     add_working_folder(options["env"])
@@ -85,10 +83,7 @@ def train(options: dict[str, Any]) -> Path | None:
     of_agents = pop_given(options, "share", "backend") | ({"share": True} if self_play else {})
     known = tuned(algo, env) if options.pop("tuned", False) else {"trainer": {}, "agents": {}}
     resuming, here = _pop_resume(options), Path.cwd()
-    try:
-        callbacks = [Checkpoint(every_steps=options.pop("checkpoint"))] if "checkpoint" in options else []
-    except ConfigError as error:
-        raise ConfigError(f"--checkpoint: {error}") from error
+    callbacks = pop_callbacks(options)
     trainer = DecentralizedTrainer(env, env_args=env_args, callbacks=callbacks, **{**known["trainer"], **options})
     agents = make_agents(algo, env, env_args=env_args, seed=trainer.seed, **{**known["agents"], **hyper, **of_agents})
     test_agents = [agents[0], *(RandomAgent() for _ in agents[1:])] if self_play else None

@@ -142,6 +142,12 @@ class Callback:
 
     only_watches: ClassVar[bool] = False
 
+    def prepare(self, settings: TrainerSettings, players: Mapping[str, Agent]) -> None:
+        """Called by `train` before the run has a folder; raise ConfigError here if the callback does not fit the run.
+
+        settings: those of the trainer.  players: the agents that train, by player.
+        """
+
     def on_train_start(self, moment: Moment) -> None:
         """Called before the first test."""
 

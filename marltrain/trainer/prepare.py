@@ -92,6 +92,8 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     warn_of_early_end(
         seating.learners, learning, num_envs, defaults, settings.steps_per_train, begun=earlier is not None
     )
+    for callback in setup.callbacks:
+        callback.prepare(settings, dict(zip(spec.names, call.agents, strict=True)))
     evaluation = _evaluation(setup, stack) if settings.tests else None
     previous = None if found is not None else call.earlier or call.previous  # a checkpoint holds its own memory
     storage = storage_for(seating.learners, spec, num_envs, defaults)

@@ -172,3 +172,31 @@ def test_update_frequency_is_the_agents_the_option_or_the_algorithms(capsys, tmp
     few = ["--steps-per-train", 100, "--num-train-envs", 2, "--test-freq", 50, "--no-progress"]
     out = said(capsys, "train", SYMBOLS, "--algo", "a2c", "--share", "--run-dir", tmp_path / "r", *few, *words)
     assert f"{steps} gradient steps" in out
+
+
+def test_training_ends_at_a_target_and_rates_fall_on_plateaus(capsys, tmp_path):
+    words = [SYMBOLS, "--algo", "ppo", "--num-train-envs", 2, "--update-freq", 10, "--test-freq", 2, "--no-progress"]
+    words += ["--steps-per-train", 100, "--batch-size", 10, "--episodes-per-test", 2, "--run-dir"]
+    out = said(capsys, "train", *words, tmp_path / "r", "--target", -1000, "--patience", 9)
+    assert "ended by target -1000 reached: mean " in out
+    out = said(capsys, "train", *words, tmp_path / "s", "--patience", 9, "--over-tests", 2, "--min-delta", 1e6)
+    assert "ended by no improvement in 9 tests: best mean " in out
+    said(capsys, "train", *words, tmp_path / "t", "--plateau", 1, "--plateau-low", 1e-6, "--min-delta", 1e6)
+    agents = json.loads((tmp_path / "t" / "last" / "agents.json").read_text())
+    assert '"learning_rate": 1e-06' in json.dumps(agents)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--patience", 0], "--patience: EarlyStopping: patience must be at least 1, got 0"),
+        (["--plateau", 2, "--plateau-factor", 2], "--plateau: ReduceOnPlateau: factor must be at most 1, got 2"),
+        (["--plateau-low", 2], "--plateau-low has a meaning only with --plateau"),
+        (["--over-tests", 2], "--over-tests has a meaning only with --target, --patience or --plateau"),
+        (["--target", 1, "--over-tests", 2, "--over-episodes", 2], "tests or over training episodes: give one of both"),
+        (["--target", 1, "--test-freq", "none"], "test_freq=None switches tests off"),
+    ],
+)
+def test_options_of_callbacks_are_checked(capsys, tmp_path, words, message):
+    assert message in refused(capsys, "train", SYMBOLS, "--algo", "ppo", "--run-dir", tmp_path / "r", *words)
+    assert not (tmp_path / "r").exists()

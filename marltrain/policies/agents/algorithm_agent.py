@@ -114,6 +114,16 @@ class LearningAgent(Agent):
         return AgentHyperparameters(self.learner_.hyper, self.row, self.learner_.set_hyper)
 
     @property
+    def numbers(self) -> tuple[str, ...]:
+        """Names of the hyperparameters: the settings that may change in training."""
+        return self.learner_.hyper.names
+
+    @property
+    def scheduled(self) -> tuple[str, ...]:
+        """Names of the hyperparameters that follow a schedule."""
+        return tuple(self.learner_.hyper.schedules[self.row])
+
+    @property
     def learns(self) -> bool:
         """Always True."""
         return True

@@ -1,0 +1,1 @@
+"""Callbacks that stop training or change numbers of agents by what a run measures."""

@@ -1,0 +1,70 @@
+"""The numbers of agents that a callback may change, and the choice of agents by player names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from marltrain.errors import ConfigError, did_you_mean, shown
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.algorithm_agent import LearningAgent
+
+Players = str | Sequence[str] | None
+"""Names of players or shell patterns; None: all."""
+
+
+def checked_players(who: str, players: Players) -> tuple[str, ...] | None:
+    """Return names or patterns of players as a tuple; raises ConfigError for anything else."""
+    given = (players,) if isinstance(players, str) else players
+    if given is None:
+        return None
+    if not isinstance(given, list | tuple) or not given or not all(isinstance(name, str) for name in given):
+        raise ConfigError(f"{who}: players must be names of players or shell patterns, got {shown(players)}")
+    return tuple(given)
+
+
+def chosen_agents(
+    who: str, name: str, patterns: tuple[str, ...] | None, players: Mapping[str, Agent]
+) -> dict[str, LearningAgent]:
+    """Return the agents whose number `name` a callback changes, by their labels in tables.
+
+    who: the callback, for messages.  patterns: names or shell patterns of players; each of these agents must have the
+    number. None: all agents that have it.
+    Raises ConfigError if there is none, for a pattern without a player, and for a number that a schedule sets.
+    """
+    seats: dict[int, list[str]] = {}
+    for player, agent in players.items():
+        seats.setdefault(id(agent), []).append(player)
+    for pattern in patterns or ():
+        if not any(fnmatchcase(player, pattern) for player in players):
+            near = did_you_mean(pattern, players)
+            raise ConfigError(f"{who}: no player is called {pattern!r}.{near} Players: {', '.join(players)}")
+    chosen: dict[str, LearningAgent] = {}
+    missing: dict[str, str] = {}
+    for player, agent in players.items():
+        held = seats[id(agent)]
+        if player != held[0] or not _wanted(held, patterns):
+            continue
+        if isinstance(agent, LearningAgent) and name in agent.numbers:
+            chosen["+".join(held)] = agent
+        else:
+            known = agent.numbers if isinstance(agent, LearningAgent) else ()
+            near = did_you_mean(name, known)
+            missing[player] = f"{near} It has: {', '.join(known)}" if known else " It has no numbers that may change"
+    if missing and (patterns is not None or not chosen):
+        player, hint = next(iter(missing.items()))
+        raise ConfigError(
+            f"{who}: the {type(players[player]).__name__} of player {player!r} has no number {name!r} that may change "
+            f"in training.{hint}"
+        )
+    for label, agent in chosen.items():
+        if getattr(agent.hyper, name) is None:
+            raise ConfigError(f"{who}: {name} of {label} is None. Make the agent with a number: {name}=...")
+        if name in agent.scheduled:
+            raise ConfigError(f"{who}: {name} of {label} follows a schedule. Make the agent with a number: {name}=...")
+    return chosen
+
+
+def _wanted(held: Sequence[str], patterns: tuple[str, ...] | None) -> bool:
+    """Return whether an agent is meant that holds the seats of these players."""
+    return patterns is None or any(fnmatchcase(player, pattern) for player in held for pattern in patterns)
