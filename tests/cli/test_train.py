@@ -179,11 +179,24 @@ def test_training_ends_at_a_target_and_rates_fall_on_plateaus(capsys, tmp_path):
     words += ["--steps-per-train", 100, "--batch-size", 10, "--episodes-per-test", 2, "--run-dir"]
     out = said(capsys, "train", *words, tmp_path / "r", "--target", -1000, "--patience", 9)
     assert "ended by target -1000 reached: mean " in out
-    out = said(capsys, "train", *words, tmp_path / "s", "--patience", 9, "--over-tests", 2, "--min-delta", 1e6)
-    assert "ended by no improvement in 9 tests: best mean " in out
-    said(capsys, "train", *words, tmp_path / "t", "--plateau", 1, "--plateau-low", 1e-6, "--min-delta", 1e6)
+    out = said(capsys, "train", *words, tmp_path / "s", "--patience", 2, "--over-tests", 2, "--min-delta", 1e6)
+    assert "ended by no improvement in 2 tests: best mean " in out
+    said(
+        capsys,
+        "train",
+        *words,
+        tmp_path / "t",
+        "--plateau",
+        1,
+        "--plateau-factor",
+        0.1,
+        "--plateau-low",
+        1e-4,
+        "--min-delta",
+        1e6,
+    )
     agents = json.loads((tmp_path / "t" / "last" / "agents.json").read_text())
-    assert '"learning_rate": 1e-06' in json.dumps(agents)
+    assert '"learning_rate": 0.0001' in json.dumps(agents)
 
 
 @pytest.mark.parametrize(
