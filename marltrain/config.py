@@ -30,6 +30,7 @@ def setting(
     *,
     doc: str,
     per_row: bool = False,
+    per_learner: bool = False,
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
@@ -39,14 +40,15 @@ def setting(
 ) -> Any:
     """Declare a field: its default, one line of documentation and the allowed values.
 
-    per_row: whether the number may differ between agents of one learner (a learning rate may, a batch size may not).
+    per_row: whether the number may change in training and differ between agents of one learner, as a learning rate.
+    per_learner: whether the number may change in training and is the same for all agents of a learner, as a batch size.
     low, high: inclusive bounds.  above: exclusive lower bound.  choices: the allowed strings.
     only: another setting and the value of it with which this setting has an effect; with other values of it, this
         setting must keep its default.
     saved: False for code or data that only learning needs, such as a reward function: a saved agent stores its name.
     """
-    metadata = {"doc": doc, "per_row": per_row, "low": low, "high": high, "above": above, "choices": choices,
-                "only": only, "saved": saved}  # fmt: skip
+    metadata = {"doc": doc, "per_row": per_row, "per_learner": per_learner, "low": low, "high": high, "above": above,
+                "choices": choices, "only": only, "saved": saved}  # fmt: skip
     return field(default=default, metadata=metadata)
 
 

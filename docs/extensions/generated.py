@@ -42,24 +42,24 @@ class SettingsTable(SphinxDirective):
         """Build the table."""
         module, _, name = self.arguments[0].partition(":")
         shown = fields(getattr(importlib.import_module(module), name))
-        changing = any(f.metadata["per_row"] for f in shown)
+        changing = [f.metadata["per_row"] or f.metadata["per_learner"] for f in shown]
         head = [
             "setting",
             "default",
             "values",
             "meaning",
-            *(["may change"] if changing else []),
+            *(["may change"] if any(changing) else []),
         ]
         rows: list[list[Sequence[nodes.Node]]] = []
-        for f in shown:
+        for f, changes in zip(shown, changing, strict=True):
             row: list[Sequence[nodes.Node]] = [
                 [_code(f.name)],
                 [_code(_spoken(f.default))],
                 [*_inline(_values(f))],
             ]
             row.append([*_inline(f.metadata["doc"])])
-            if changing:
-                row.append([nodes.Text("yes" if f.metadata["per_row"] else "")])
+            if any(changing):
+                row.append([nodes.Text("yes" if changes else "")])
             rows.append(row)
         return [_table(head, rows)]
 

@@ -116,7 +116,7 @@ class LearningAgent(Agent):
     @property
     def numbers(self) -> tuple[str, ...]:
         """Names of the hyperparameters: the settings that may change in training."""
-        return self.learner_.hyper.names
+        return (*self.learner_.hyper.names, *self.learner_.hyper.common)
 
     @property
     def scheduled(self) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ class LearningAgent(Agent):
             f.name: _plain(getattr(self.settings, f.name))
             for f in fields(self.settings)
             if not f.metadata.get("per_row") or getattr(self.settings, f.name) is None
-        }
+        } | self.learner_.hyper.common
         backend = self.backend
         place = [backend.name, str(backend.device), backend.jit_compile, repr(backend.strategy)]
         layout, action_space = self._seated()

@@ -169,7 +169,7 @@ class Settings:
     gamma: float | Schedule = setting(0.99, doc="discount per decision", low=0, high=1, per_row=True)
     max_grad_norm: float | None = setting(0.5, doc="largest gradient norm of an agent; None: not clipped", above=0,
                                           per_row=True)  # fmt: skip
-    batch_size: int | None = setting(None, doc="rows of a minibatch", low=1, high=MOST_ROWS)
+    batch_size: int | None = setting(None, doc="rows of a minibatch", low=1, high=MOST_ROWS, per_learner=True)
     update_freq: int | None = setting(None, doc="env steps between updates", low=1, high=MOST_STEPS)
     network: Any = setting(None, doc="NetworkSpec or custom model (it is copied); None: MLP, or CNN for images")
     optimizer: str = setting("adam", doc="adam, adamw, adamax, rmsprop or sgd", choices=tuple(OPTIMIZERS))

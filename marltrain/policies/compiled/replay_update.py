@@ -43,12 +43,11 @@ class CompiledUpdates:
 
     def __init__(self, learner: PlannedLearner, q_step: QStep, reader: CompiledReader, batch_size: int) -> None:
         """Write the constant fields of the arguments."""
-        self.learner, self.q_step, self.batch_size = learner, q_step, batch_size
+        self.learner, self.q_step = learner, q_step
         self._ring = reader.ring
         self._reading = Reading(reader.ring)
         self._draws = Draws(reader, self._reading)
-        self._rows: Any = self._reading.new_transitions(q_step.agents, batch_size)
-        self._rows.weight = np.ascontiguousarray(shares_of(self._rows.weight))
+        self.resize(batch_size)
         self.learn = np.zeros(q_step.agents, bool)
         self.plan: Sequence[DueUpdates] = ()
         self._taken = (0, 0)  # rounds and updates
@@ -68,6 +67,12 @@ class CompiledUpdates:
             record[f"{field}_index"] = index
         record["epsilon_index"] = names.index("epsilon") if "epsilon" in names else -1
         self.address = address_of(self._record)
+
+    def resize(self, batch_size: int) -> None:
+        """Set the number of rows of a batch, for the next plan."""
+        self.batch_size = batch_size
+        self._rows: Any = self._reading.new_transitions(self.q_step.agents, batch_size)
+        self._rows.weight = np.ascontiguousarray(shares_of(self._rows.weight))
 
     def can_draw(self, learn: Array) -> bool:
         """Return whether compiled code can already draw rows for the agents that `learn`, [K] bool."""

@@ -70,6 +70,8 @@ class AlgorithmLearner(Learner):
         Raises ConfigError for a structural or unknown setting, or a value out of range.
         """
         self.copies.wait()
+        if name in self.hyper.common:
+            self.pace = self.pace.with_common({name: self.hyper.checked(name, value)}, self.algorithm.name)
         self.hyper.set(row, name, value)
 
     def apply_schedules(self, env_steps: int) -> None:
@@ -262,6 +264,7 @@ class AlgorithmLearner(Learner):
         self.seeds[row] = state.count("seed", high=MOST_SEED)
         self.updates[row], self.gradient_steps[row] = state.count("updates"), state.count("gradient_steps")
         self.hyper.load(row, state)
+        self.pace = self.pace.with_common(self.hyper.common, self.algorithm.name)
         if self.actor.counts.size:
             self.actor.counts[row] = _counts(state, self.actor.counts.shape[1])
         rngs = state.part("rngs")

@@ -20,20 +20,22 @@ from marltrain.state import State
 class StackedHyperparameters:
     """The hyperparameters of K agents; each agent has its own value or schedule.
 
-    names: the hyperparameters' names.  values: name -> [K] float64; infinite for a disabled limit (None).
+    names: the hyperparameters' names.  common: those that all agents share, such as the batch size, by name.
+    values: name -> [K] float64; infinite for a disabled limit (None).
     columns: name -> [K, 1] float32, the same values for acting in numpy.
     schedules: [K] mappings, name -> schedule.
     version: changes whenever a hyperparameter is set, except by its schedule.
     """
 
     def __init__(self, settings: Any, who: str, num_agents: int = 1, backend: Backend | None = None) -> None:
-        """Start with the values of `settings`; its fields with per_row=True are hyperparameters.
+        """Start with the values of `settings`; its fields with per_row or per_learner are hyperparameters.
 
         who: name of the algorithm, for errors.  backend: makes tensors of the values, if they are needed.
         """
         self.settings, self._who = settings, who
         self._backend: Any = backend
         self.names = tuple(f.name for f in fields(settings) if f.metadata.get("per_row"))
+        self.common = {f.name: getattr(settings, f.name) for f in fields(settings) if f.metadata.get("per_learner")}
         self.values = {name: np.zeros(num_agents) for name in self.names}
         self.columns: dict[str, Array] = {}
         self.schedules: list[dict[str, Schedule]] = [{} for _ in range(num_agents)]
@@ -47,30 +49,30 @@ class StackedHyperparameters:
     def get(self, row: int, name: str) -> float | None:
         """Return the current value of one agent's hyperparameter, an int if it is declared so; None if disabled."""
         self._check_known(name)
+        if name in self.common:
+            return self.common[name]
         if getattr(self.settings, name) is None:
             return None
         value = float(self.values[name][row])
         return value if accepts_fractions(type(self.settings), name) else int(value)
 
     def set(self, row: int, name: str, value: Any) -> None:
-        """Set one agent's hyperparameter to a value or a schedule.
+        """Set one agent's hyperparameter to a value or a schedule; one that all agents share, to a value.
 
         Raises ConfigError for a structural or unknown setting, a value out of range or without effect, or a change to
         or from None.
         """
-        self._check_known(name)
-        settings = self.settings
-        rule = next(f for f in fields(settings) if f.name == name)
-        check(rule, value, type(settings), self._who)
-        check_has_effect(rule, value, settings, self._who)
+        settings, checked = self.settings, self.checked(name, value)
+        if name in self.common:
+            self.common[name] = checked
+            self.version += 1
+            return
         if (value is None) != (getattr(settings, name) is None):
             made = "without it (None)" if value is not None else f"with {name}={getattr(settings, name)!r}"
             raise ConfigError(
                 f"{self._who}: {name} cannot become {value!r}: the agent was made {made}. Make a new agent"
             )
         if isinstance(value, Schedule):
-            for end in (value.start, value.stop):
-                check(rule, end, type(settings), self._who)
             self.schedules[row][name] = value
             value = value(0)
         else:
@@ -78,6 +80,18 @@ class StackedHyperparameters:
         self.values[name][row] = np.inf if value is None else value  # None disables the limit
         self.version += 1
         self._changed(name)
+
+    def checked(self, name: str, value: Any) -> Any:
+        """Return a value of a hyperparameter, NumPy numbers as Python numbers; raises ConfigError if it is wrong."""
+        self._check_known(name)
+        settings = self.settings
+        rule = next(f for f in fields(settings) if f.name == name)
+        checked = check(rule, value, type(settings), self._who)
+        check_has_effect(rule, value, settings, self._who)
+        if isinstance(value, Schedule):
+            for end in (value.start, value.stop):
+                check(rule, end, type(settings), self._who)
+        return checked
 
     def apply_schedules(self, env_steps: int) -> None:
         """Set all scheduled hyperparameters to their values after `env_steps` env steps."""
@@ -125,6 +139,7 @@ class StackedHyperparameters:
         """Return one agent's values and schedules as JSON values."""
         return {
             "hyper": {name: self.get(row, name) for name in self.names},
+            "common": dict(self.common),
             "schedules": {name: schedule.describe() for name, schedule in self.schedules[row].items()},
         }
 
@@ -135,20 +150,22 @@ class StackedHyperparameters:
             raise SaveError(f"{state.place('hyper')} holds {sorted(hyper)}, expected {sorted(self.names)}")
         for name, value in hyper.items():
             self.set(row, name, value)
+        for name, value in of_type(state.place("common"), state.info.get("common", {}), dict).items():
+            self.set(row, name, value)
         for name, schedule in state.value("schedules", dict).items():
             self.set(row, name, Schedule(**of_type(f"the schedule of {name}", schedule, dict)))
             self.values[name][row] = hyper[name]
             self._changed(name)
 
     def _check_known(self, name: str) -> None:
-        if name in self.names:
+        if name in self.names or name in self.common:
             return
         fixed = [f.name for f in fields(self.settings)]
         why = (
             "is structural: make a new agent to change it" if name in fixed
             else f"does not exist.{did_you_mean(name, fixed)}"
         )  # fmt: skip
-        raise ConfigError(f"{self._who}: setting {name!r} {why} (numbers: {', '.join(self.names)})")
+        raise ConfigError(f"{self._who}: setting {name!r} {why} (numbers: {', '.join([*self.names, *self.common])})")
 
     def _changed(self, name: str) -> None:
         """Update the column of one hyperparameter and count the change."""
@@ -170,7 +187,7 @@ class AgentHyperparameters:
     def __getattr__(self, name: str) -> Any:
         """Return the current value of a hyperparameter, or a structural setting."""
         held: StackedHyperparameters = object.__getattribute__(self, "_held")
-        return held.get(self._row, name) if name in held.names else getattr(held.settings, name)
+        return held.get(self._row, name) if name in (*held.names, *held.common) else getattr(held.settings, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set a hyperparameter; raises ConfigError for a structural or unknown setting, or a value out of range."""

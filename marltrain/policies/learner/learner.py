@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,26 @@ class Pace:
     epochs: int = 1
     least_rows: int = 1
     replay_ratio: int = 0
+
+    def with_common(self, common: Mapping[str, Any], who: str) -> Pace:
+        """Return the schedule with current values of the hyperparameters that all agents of a learner share.
+
+        who: name of the algorithm.  Raises ConfigError for a batch size without effect or with too few rows.
+        """
+        pace = replace(self, **{name: value for name, value in common.items() if name in vars(self)})
+        if pace.batch_size == self.batch_size:
+            return pace
+        if self.minibatches is not None:
+            raise ConfigError(
+                f"{who}: batch_size={pace.batch_size} has no effect with minibatches={self.minibatches}: make the "
+                "agent without minibatches"
+            )
+        if pace.batch_size is not None and pace.batch_size < self.least_rows:
+            raise ConfigError(
+                f"{who}: batch_size={pace.batch_size} is too small: the normalization of advantages takes "
+                f"{self.least_rows} rows"
+            )
+        return pace
 
 
 class Learner:

@@ -41,8 +41,13 @@ def pace_of(seated: LearnerSeats, defaults: Defaults) -> Pace:
     return replace(
         own,
         update_freq=defaults.value("update_freq", own.update_freq, own.default_update_freq),
-        batch_size=defaults.value("batch_size", own.batch_size, own.default_batch_size),
+        batch_size=batch_size_of(own, defaults),
     )
+
+
+def batch_size_of(pace: Pace, defaults: Defaults) -> int:
+    """Return the number of rows of a batch; the learner's own number may change in training."""
+    return defaults.value("batch_size", pace.batch_size, pace.default_batch_size)
 
 
 def check_pace(seated: LearnerSeats, spec: EnvSpec, num_envs: int, defaults: Defaults) -> None:

@@ -11,7 +11,7 @@ from marltrain.policies.learner.learner import Pace
 from marltrain.policies.learner.update_plan import DueUpdates
 from marltrain.policies.memory.streams import Streams
 from marltrain.trainer.seats import LearnerSeats
-from marltrain.trainer.updating.pace import Defaults, batch_steps_left, updates_due
+from marltrain.trainer.updating.pace import Defaults, batch_size_of, batch_steps_left, updates_due
 from marltrain.trainer.updating.scheduler import UpdateMetrics, UpdateScheduler, not_finite, rngs_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class PlannedScheduler(UpdateScheduler):
         if self._reader is None:
             self._compiled = None
         elif self._reader is not before:
-            self._compiled = self.seated.learner.compiled_updates(self._reader, self.pace.batch_size or 1)
+            self._compiled = self.seated.learner.compiled_updates(self._reader, self._batch_size())
         elif self._compiled is not None:
             self._compiled.drop_plan()
 
@@ -58,6 +58,8 @@ class PlannedScheduler(UpdateScheduler):
     def _new_plan(self, compiled: CompiledUpdates, env_steps: int, most: int | None, act: int) -> bool:
         """Plan the next rounds; return whether there are any."""
         compiled.drop_plan()
+        if compiled.batch_size != (batch_size := self._batch_size()):
+            compiled.resize(batch_size)
         if not compiled.can_draw(self.learn):
             return False
         budget = None if most is None else most - self.updates
@@ -69,6 +71,9 @@ class PlannedScheduler(UpdateScheduler):
             compiled.set_plan(plan, ready, rngs_of(self.seated, ready), act)
             self._plan_steps = 0
         return bool(plan)
+
+    def _batch_size(self) -> int:
+        return batch_size_of(self.seated.learner.pace, self.defaults)
 
     def take_metrics(self) -> UpdateMetrics | None:
         """See `UpdateScheduler`; call it before `count_steps` counts the batch steps of the call."""

@@ -21,7 +21,7 @@ from marltrain.policies.memory.sequences import ReplayedRolloutReader
 from marltrain.policies.memory.streams import Streams
 from marltrain.state import State
 from marltrain.trainer.seats import LearnerSeats
-from marltrain.trainer.updating.pace import Defaults, batch_steps_left, pace_of, updates_due
+from marltrain.trainer.updating.pace import Defaults, batch_size_of, batch_steps_left, pace_of, updates_due
 
 
 class UpdateMetrics(NamedTuple):
@@ -58,7 +58,7 @@ class UpdateScheduler:
     def __init__(self, seated: LearnerSeats, streams: Streams, num_envs: int, defaults: Defaults) -> None:
         """Start without learning agents; `set_learning` sets them."""
         self.seated, self.streams, self.num_envs = seated, streams, num_envs
-        self.pace = pace_of(seated, defaults)
+        self.pace, self.defaults = pace_of(seated, defaults), defaults
         self.shared = defaults.shared_memory
         self.learn = np.zeros(len(seated.agents), bool)
         self._silent: list[tuple[int, int]] = []
@@ -200,9 +200,9 @@ class UpdateScheduler:
         self, batches: Iterable[tuple[int, Rollout | Transitions]], ready: Array, env_steps: int
     ) -> dict[str, dict[str, float]]:
         """Make one update for each batch; raises AgentError if a loss or a gradient is not finite."""
-        rounds = []
+        rounds, rows = [], batch_size_of(self.seated.learner.pace, self.defaults)
         for number, batch in batches:
-            rounds.append(self.seated.learner.update(batch, learn=ready, batch_size=self.pace.batch_size or 1))
+            rounds.append(self.seated.learner.update(batch, learn=ready, batch_size=rows))
             if (error := not_finite(self.seated, rounds[-1], ready, number, env_steps)) is not None:
                 raise error
         return _by_agent(self.seated.labels, rounds, ready)
@@ -211,7 +211,7 @@ class UpdateScheduler:
         self, reader: Reader, ready: Array, steps: int, most: int | None
     ) -> Iterator[tuple[int, Rollout | Transitions]]:
         """Yield the number and the batch of each update that is due after `steps` env steps."""
-        gammas = self.seated.learner.gammas()
+        gammas, rows = self.seated.learner.gammas(), batch_size_of(self.seated.learner.pace, self.defaults)
         if isinstance(reader, RolloutReader):
             self.updates += 1
             yield self.updates, reader.take(gammas)
@@ -221,7 +221,7 @@ class UpdateScheduler:
             updates, self._credit = updates_due(self.pace, self._credit, steps)
         for _ in range(updates if most is None else min(updates, most - self.updates)):
             self.updates += 1
-            yield self.updates, reader.sample(rngs_of(self.seated, ready), gammas, self.pace.batch_size or 1)
+            yield self.updates, reader.sample(rngs_of(self.seated, ready), gammas, rows)
 
     def _ready(self, reader: Reader) -> Array:
         """Return the agents that an update would train now, [K] bool."""

@@ -147,6 +147,20 @@ def test_hyperparameters_changed_in_a_hook_are_used_in_planned_rounds():
     assert_same(*runs)
 
 
+def test_batch_size_changed_in_a_hook_is_used_in_planned_rounds():
+    """Another batch size after every 10 episodes, larger and smaller."""
+    runs = []
+    for callbacks in ([], [Looking()]):
+        agents = learners()
+
+        def train_fn(episodes, steps, agents=agents):
+            agents[1].hyper.batch_size = 3 + episodes % 4
+
+        runs.append(train(SPREAD, agents, callbacks=callbacks, train_fn=train_fn, run_dir=f"run{len(callbacks)}",
+                          update_freq=5, steps_per_train=605)[1])  # fmt: skip
+    assert_same(*runs)
+
+
 def test_masks_changed_in_a_hook_apply_to_planned_rounds():
     runs = []
     for callbacks in ([], [Looking()]):
