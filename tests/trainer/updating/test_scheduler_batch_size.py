@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -69,7 +71,7 @@ def test_a_changed_size_is_saved_with_the_agent_and_in_checkpoints():
         made.append(agents)
     assert changed(weights(made[0]), weights(made[1])) == [False, False]
     mt.save("agents", made[1])
-    loaded = mt.load("agents")
+    loaded: list[Any] = list(mt.load("agents"))
     assert [agent.hyper.batch_size for agent in loaded] == [8, 8]
     assert loaded[0].settings.batch_size is None
 
@@ -100,7 +102,7 @@ def test_wrong_sizes_are_refused(settings, value, message):
 
 
 def test_a_size_below_the_least_number_of_rows_is_refused():
-    with pytest.raises(ConfigError, match="own: batch_size=1 is too small: .* takes 2 rows"):
+    with pytest.raises(ConfigError, match=r"own: batch_size=1 is too small: .* takes 2 rows"):
         Pace(least_rows=2).with_common({"batch_size": 1}, "own")
 
 
