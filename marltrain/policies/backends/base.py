@@ -31,7 +31,12 @@ MOST_STEPS = 2**24
 
 
 class Network(Protocol):
-    """K networks of equal structure, or a user's model (K = 1); the optimizer updates all weights as one array."""
+    """K networks of equal structure, or a user's model (K = 1); the optimizer updates all weights as one array.
+
+    decays: whether weight decay applies; False for networks that are constants, such as a temperature.
+    """
+
+    decays: bool = True
 
     def __call__(self, *inputs: Tree, row: int | None = None) -> list[Tensor]:
         """Return the output of each head, [K, B, width], for the inputs of the `NetworkDefinition`, each [K, B, ...].
@@ -98,6 +103,11 @@ class StackedNetwork(Network, Protocol):
     plan: Plan
     num_agents: int
     on_cpu: bool
+
+    @property
+    def decays(self) -> bool:  # type: ignore[override]
+        """See `Network`."""
+        return self.plan.definition.has_inputs
 
     def numbers(self) -> Array:
         """Return all weights as a numpy array [K, N]: on a CPU, the same object until the weights are replaced."""
@@ -173,6 +183,7 @@ class Optimizer(Protocol):
 
         due: [K] bool, the agents that learn; the state of the others does not change. None: all agents learn.
         weight_decay: [K, 1]; decoupled from the gradient in AdamW, added to it by the other optimizers. None: all 0.
+            It has no effect on a network without `decays`.
         momentum: [K, 1], read by SGD. None: all 0.
         """
 

@@ -73,6 +73,27 @@ def test_frameworks_take_equal_steps(settings):
         np.testing.assert_allclose(other, first, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+@pytest.mark.parametrize("name", ["torch", "tensorflow"])
+def test_a_temperature_does_not_decay(name, optimizer):
+    """One step: the temperature's gradient depends on the policy before the step only."""
+    moved = []
+    for decay in (0.0, DECAY):
+        agent = mt.SAC(
+            VECTOR, THREE, seed=0, device="cpu", network=MLP((4,)), optimizer=optimizer, weight_decay=decay,
+            initial_temperature=0.5, learning_rate=0.1, max_grad_norm=None,
+        )  # fmt: skip
+        learner = AlgorithmLearner(agent.algorithm, BACKENDS[name], [0, 1], draw=True)
+        learner.update(
+            some_transitions(np.random.default_rng(0), VECTOR, THREE, 2, 6), learn=np.ones(2, bool), batch_size=6
+        )
+        moved.append({key: np.array(learner.backend.numpy(net.flat)) for key, net in learner.weights.online.items()})
+    plain, decayed = moved
+    np.testing.assert_array_equal(decayed["temperature"], plain["temperature"])
+    assert abs(plain["temperature"] - np.log(0.5)).min() > 0.05
+    assert all(abs(decayed[key] - plain[key]).max() > 1e-3 for key in ("actor", "critic"))
+
+
 def test_momentum_is_of_sgd_only():
     with pytest.raises(
         ConfigError, match=r"DQN: momentum=0.9 has no effect with optimizer='adam'; it needs optimizer='sgd'"

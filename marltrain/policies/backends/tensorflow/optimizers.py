@@ -40,7 +40,7 @@ class Optimizer(base.Optimizer):
         before = {name: slot.read_value() for name, slot in self.slots.items()}
         flat, count = network.flat, self.count.read_value()
         decayed, rates, slots = flat, rate[:, tf.newaxis], before
-        if weight_decay is not None:
+        if weight_decay is not None and network.decays:
             decayed, grad = self._decayed(flat, grad, rates, weight_decay)
         if momentum is not None:
             grad, slots = self._with_momentum(grad, before, momentum)

@@ -36,7 +36,7 @@ class Optimizer(base.Optimizer):
         after = state if due is None else {name: value.clone() for name, value in state.items()}
         after["count"] += 1
         flat, rates = after["flat"], rate.unsqueeze(1)
-        if weight_decay is not None:
+        if weight_decay is not None and network.decays:
             grad = self._decayed(flat, grad, rates, weight_decay)
         if momentum is not None:
             grad = self._with_momentum(grad, after, momentum)
