@@ -12,6 +12,7 @@ from gymnasium import spaces
 import marltrain as mt
 from tests.gymnasium_toys import Film
 from tests.policies.batches import IMAGE, PICTURE_AND_VECTOR, VECTOR, some_obs, some_rollout, some_transitions
+from tests.tiers import LONG
 from tests.toys import Identity
 from tests.trainer.running import SMALL, changed, dqn, ppo, trainer, weights
 
@@ -27,9 +28,13 @@ def run(algo: str, backend: str, env: Any, env_args: Any, steps: int, **settings
     return play.train(agents, [1] * len(agents), plot=False), agents
 
 
-@pytest.mark.parametrize("algo", ["ppo", "dqn"])
 @pytest.mark.parametrize(
-    ("env", "env_args", "steps"), [(SPREAD, ARGS, 1000), (Identity, {"players": 2, "length": 5}, 400)]
+    ("algo", "env", "env_args", "steps"),
+    [
+        ("ppo", SPREAD, ARGS, 1000),
+        ("dqn", Identity, {"players": 2, "length": 5}, 400),
+        *LONG * [("dqn", SPREAD, ARGS, 1000), ("ppo", Identity, {"players": 2, "length": 5}, 400)],
+    ],
 )
 def test_one_seed_gives_the_same_tables_in_both(algo, env, env_args, steps):
     """PPO explores by sampling and DQN by chance and by its values, so actions that differ would be seen at once."""
@@ -46,7 +51,6 @@ def test_one_seed_gives_the_same_tables_in_both(algo, env, env_args, steps):
 
 CNN = mt.CNN(hidden=(8,), filters=((4, 3, 2),))
 KINDS = [
-    pytest.param(mt.PPO, VECTOR, spaces.Discrete(3), {}, id="ppo"),
     pytest.param(mt.PPO, VECTOR, spaces.Box(-2, 1, (2,), np.float32), {"optimizer": "rmsprop"}, id="ppo, box"),
     pytest.param(
         mt.PPO,
@@ -58,7 +62,7 @@ KINDS = [
     pytest.param(
         mt.PPO, PICTURE_AND_VECTOR, spaces.MultiDiscrete([2, 3]), {"network": CNN}, id="ppo, image and vector"
     ),
-    pytest.param(mt.DQN, VECTOR, spaces.Discrete(3), {"dueling": True, "tau": 0.1}, id="dqn"),
+    pytest.param(mt.DQN, VECTOR, spaces.Discrete(3), {"dueling": True, "tau": 0.1}, id="dqn, dueling"),
     pytest.param(mt.DQN, IMAGE, spaces.Discrete(3), {"network": CNN, "target_sync": 2}, id="dqn, images"),
 ]
 
@@ -73,10 +77,15 @@ def learn(agent: Any, space: Any, actions: Any, seed: int) -> None:
         agent.learner_.update(batch, learn=np.ones(1, bool), batch_size=5)
 
 
-@pytest.mark.parametrize(("source", "goal"), [BOTH, BOTH[::-1]], ids=["torch to tensorflow", "tensorflow to torch"])
+@pytest.mark.parametrize("back", [False, True] if LONG else [False], ids=lambda back: "to torch" * back)
 @pytest.mark.parametrize(("make", "space", "actions", "settings"), KINDS)
-def test_an_agent_saved_from_one_loads_in_the_other(make, space, actions, settings, source, goal, tmp_path):
-    """The same weights and moments to the bit, the same actions, and it goes on learning as it would have."""
+def test_an_agent_saved_from_one_loads_in_the_other(make, space, actions, settings, back, tmp_path):
+    """The same weights and moments to the bit, the same actions, and it goes on learning as it would have.
+
+    From TensorFlow to torch goes every other kind in the short tier. All algorithms are in the suite of the registry.
+    """
+    kinds = [kind.values for kind in KINDS]
+    source, goal = BOTH[:: -1 if back or (not LONG and kinds.index((make, space, actions, settings)) % 2) else 1]
     agent = make(space, actions, seed=0, backend=source, **settings)
     learn(agent, space, actions, 0)
     mt.save(tmp_path / "agent", agent)

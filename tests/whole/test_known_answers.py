@@ -77,7 +77,13 @@ def often(algo: str) -> bool:
     return LONG or algo in ("ppo", "dqn")
 
 
-@pytest.mark.parametrize(("algo", "truncate"), [(algo, t) for algo in CHAIN for t in (True, False) if t or often(algo)])
+CHAINED = CHAIN if LONG else ("ppo", "dqn", "ddpg")
+"""One of each kind of target: of rollouts, of the greatest value, of the actor's action. Others share their code."""
+
+
+@pytest.mark.parametrize(
+    ("algo", "truncate"), [(algo, t) for algo in CHAINED for t in (True, False) if t or often(algo)]
+)
 def test_a_chain_cut_by_a_limit_is_worth_one_over_one_minus_gamma(algo, truncate):
     """0.1 / (1 - 0.9) = 1. Told that it ends, the ten equal-looking states are worth V = 0.1 + 0.9 (9/10) V, 0.526, by
     one-step targets, and by whole returns the mean of 1 - 0.9^k over k = 1 to 10, 0.414."""
@@ -121,7 +127,7 @@ GAME = {"players": 2, "length": 10}
 
 
 @pytest.mark.parametrize(
-    ("algo", "share"), [(algo, s) for algo in LEARNING for s in (False, True) if not s or often(algo)]
+    ("algo", "share"), [(algo, s) for algo in LEARNING for s in (False, True) if not s or LONG or algo == "ppo"]
 )
 def test_the_identity_is_learned(algo, share):
     agents = mt.make_agents(algo, Identity, env_args=GAME, seed=0, share=share, **LEARNING[algo])
@@ -180,8 +186,11 @@ class Mirror(ParallelEnv):
 
 @pytest.mark.parametrize(
     ("levers", "untrained", "trained", "policy"),
-    [(False, 14, 19.5, None), (True, -6, -1.0, None), (True, -6, -1.0, "beta")],
-    ids=["wheels", "levers", "levers by a Beta distribution"],
+    [
+        pytest.param(False, 14, 19.5, None, id="wheels"),
+        pytest.param(True, -6, -1.0, None, id="levers"),
+        *LONG * [pytest.param(True, -6, -1.0, "beta", id="levers by a Beta distribution")],
+    ],
 )
 def test_ppo_learns_wheels_and_levers(levers, untrained, trained, policy):
     """Two wheels of 2 and 3 are worth 20 an episode (chance 8.3). A lever held at the middle costs 6.7."""
@@ -225,15 +234,15 @@ def test_frozen_opponents_and_masks_leave_the_other_player_to_learn():
     assert rows["return/player_1"].iloc[-1] == rows["return/player_1"].iloc[0] < 8
 
 
-def test_a_module_of_ones_own_learns():
+@pytest.mark.parametrize("algo", ["ppo", *LONG * ["dqn"]])
+def test_a_module_of_ones_own_learns(algo):
     import torch
     from torch import nn
 
     torch.manual_seed(0)
-    for algo in ("ppo", "dqn"):
-        own: dict[str, Any] = {"network": nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 3))}
-        if algo == "ppo":
-            own["critic_network"] = nn.Linear(3, 1)
-        agents = mt.make_agents(algo, Identity, env_args=GAME, seed=0, **{**LEARNING[algo], **own})
-        run = trainer(Identity, GAME, num_train_envs=4, update_freq=80, steps_per_train=2000, episodes_per_test=20)
-        assert run.train(agents, [1, 1], plot=False)["reward_metric_stats"][-1] >= 9.8
+    own: dict[str, Any] = {"network": nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 3))}
+    if algo == "ppo":
+        own["critic_network"] = nn.Linear(3, 1)
+    agents = mt.make_agents(algo, Identity, env_args=GAME, seed=0, **{**LEARNING[algo], **own})
+    run = trainer(Identity, GAME, num_train_envs=4, update_freq=80, steps_per_train=2000, episodes_per_test=20)
+    assert run.train(agents, [1, 1], plot=False)["reward_metric_stats"][-1] >= 9.8

@@ -59,8 +59,8 @@ class Discriminator(RewardModel):
 
         def loss(ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
             """Return -E_policy[log(1 - D)] - E_expert[log D] (eq. 15, with the labels exchanged)."""
-            own = self._logits(algorithm, ops, nets, batch.obs, batch.acted)
-            shown = self._logits(algorithm, ops, nets, batch.expert_obs, batch.expert_action)
+            own = self._logits(nets, batch.obs, batch.action_vector)
+            shown = self._logits(nets, batch.expert_obs, batch.expert_action)
             errors = ops.softplus(own) + ops.softplus(-shown)
             right = 0.5 * (ops.flag(own < 0.0) + ops.flag(shown > 0.0))
             total = weighted_mean(ops, errors, batch.weight)
@@ -72,13 +72,14 @@ class Discriminator(RewardModel):
         return (Phase("discriminator", ("discriminator",), loss, draw=self.expert.draw),)
 
     def rewards(self, algorithm: Algorithm, ops: Any, nets: Networks, tensors: WholeBatch) -> Array:
-        """See `RewardModel`."""
-        logits = self._logits(algorithm, ops, nets, tensors.obs, tensors.action)
+        """See `RewardModel`; the rows get their actions as vectors, for the phase as well."""
+        tensors.action_vector = action_vector(ops, algorithm.action_space, tensors.action)
+        logits = self._logits(nets, tensors.obs, tensors.action_vector)
         made = ops.softplus(logits) if self.settings.discriminator_reward == "softplus" else logits
         return np.asarray(tensors.to_numpy(made))
 
-    def _logits(self, algorithm: Algorithm, ops: Any, nets: Networks, obs: Any, action: Any) -> Any:
-        return nets["discriminator"](obs, action_vector(ops, algorithm.action_space, action))[0][..., 0]
+    def _logits(self, nets: Networks, obs: Any, action: Any) -> Any:
+        return nets["discriminator"](obs, action)[0][..., 0]
 
 
 class GAILAlgorithm(Rewarded, PPOAlgorithm):
@@ -89,7 +90,7 @@ class GAILAlgorithm(Rewarded, PPOAlgorithm):
 
     def __init__(self, *arguments: Any) -> None:
         """Raise ConfigError without demonstrations, AgentError for demonstrations of other spaces."""
-        self.discriminator = Discriminator(Expert(self.name, *arguments), arguments[0])
+        self.discriminator = Discriminator(Expert(self.name, *arguments, as_vectors=True), arguments[0])
         super().__init__(*arguments)
 
     @property

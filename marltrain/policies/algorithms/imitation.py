@@ -13,6 +13,7 @@ from marltrain.config import Unsaved
 from marltrain.errors import AgentError, ConfigError, shown
 from marltrain.layout import Layout, Space, map_tree, size_of
 from marltrain.policies.algorithms.base import NORMALIZE
+from marltrain.policies.backends import numpy_ops
 from marltrain.policies.demonstrations import Demonstrations
 from marltrain.policies.distributions import Continuous
 
@@ -20,8 +21,10 @@ from marltrain.policies.distributions import Continuous
 class Expert:
     """The demonstrations of an agent: random rows for gradient passes."""
 
-    def __init__(self, who: str, settings: Any, layout: Layout, action_space: Space) -> None:
-        """Check the setting `demonstrations`.
+    def __init__(
+        self, who: str, settings: Any, layout: Layout, action_space: Space, *, as_vectors: bool = False
+    ) -> None:
+        """Check the setting `demonstrations`; `as_vectors`: draw actions as `action_vector`, computed here once.
 
         Raises ConfigError if it is missing or observations are normalised, SaveError for a folder without
         demonstrations, AgentError for demonstrations of other spaces.
@@ -37,6 +40,8 @@ class Expert:
             raise ConfigError(f"{who}: demonstrations are not normalised: leave {NORMALIZE}=True out")
         if isinstance(self.given, Demonstrations):
             self.given.check_fits(layout.space, action_space, layout.stack)
+            action = self.given.action
+            self._action = action_vector(numpy_ops, action_space, action) if as_vectors else action
 
     def draw(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Any]:
         """Draw decisions uniformly, with replacement: `expert_obs`, `expert_action`, `expert_legal`, [K, rows, ...].
@@ -50,7 +55,7 @@ class Expert:
                 "supply={'demonstrations': ...}"
             )
         index = np.stack([rng.integers(len(held), size=rows) for rng in rngs])
-        drawn = {"expert_obs": map_tree(lambda array: array[index], held.obs), "expert_action": held.action[index]}
+        drawn = {"expert_obs": map_tree(lambda array: array[index], held.obs), "expert_action": self._action[index]}
         return drawn if held.legal is None else {**drawn, "expert_legal": held.legal[index]}
 
 

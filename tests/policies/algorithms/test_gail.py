@@ -10,12 +10,13 @@ import pytest
 import marltrain as mt
 from tests.policies.algorithms.demonstrated import ACTIONS, batch_of, demonstrated, moved_alike, updated
 from tests.policies.batches import VECTOR
+from tests.tiers import LONG
 from tests.toys import Identity
 
 SETTINGS: dict[str, Any] = {"network": mt.MLP((6,)), "learning_rate": 1e-2, "epochs": 1}
 
 
-@pytest.mark.parametrize("kind", ACTIONS)
+@pytest.mark.parametrize("kind", ACTIONS if LONG else ["box"])
 def test_frameworks_agree_and_stacked_agents_learn_as_each_would_alone(kind):
     moved_alike(mt.GAIL, kind, **SETTINGS)
 

@@ -174,23 +174,3 @@ def test_stacked_equals_looped(make):
         assert together.info == alone.info
         for name, array in alone.arrays.items():
             np.testing.assert_allclose(together.arrays[name], array, atol=1e-5, err_msg=name)
-
-
-@pytest.mark.parametrize("make", [mt.C51, mt.Rainbow])
-def test_an_agent_goes_on_in_the_other_framework(make, tmp_path):
-    agent, rng = make(VECTOR, FOUR, seed=0, network=mt.MLP((9,)), learning_rate=1e-3), np.random.default_rng(0)
-    batches = [some_transitions(rng, VECTOR, 4, 1, 11, masked=True) for _ in range(3)]
-    agent.learner_.update(batches[0], learn=ON, batch_size=11)
-    mt.save(tmp_path / "agents", [agent])
-    (other,) = mt.load(tmp_path / "agents", backend="tensorflow")
-    assert isinstance(other, make)
-    assert other.settings == agent.settings
-    for batch in batches[1:]:
-        for one in (agent, other):
-            one.learner_.update(batch, learn=ON, batch_size=11)
-    mine, theirs = agent.learner_.export(0), other.learner_.export(0)
-    assert mine.info == theirs.info
-    for name, array in mine.arrays.items():
-        np.testing.assert_allclose(theirs.arrays[name], array, atol=1e-5, err_msg=name)
-    obs = np.random.default_rng(1).uniform(-1, 1, (40, 5)).astype(np.float32)
-    np.testing.assert_array_equal(agent.act(obs, explore=True), other.act(obs, explore=True))

@@ -1,0 +1,110 @@
+"""What every algorithm of the registry does: it goes on in the other framework, and its compiled passes are the same.
+
+An algorithm that is added is in these tests without a word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import marltrain as mt
+from marltrain.errors import ConfigError, SpecError
+from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+from marltrain.policies.backends import make_backend
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from tests.policies.batches import VECTOR, some_actions, some_obs, some_rollout, some_transitions
+from tests.tiers import LONG
+
+ON, ROWS = np.ones(1, bool), 9
+DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-2, 3, (2,), np.float32)
+SETTINGS: dict[str, Any] = {"network": mt.MLP((6,)), "learning_rate": 1e-3, "gamma": 0.9}
+COMPILED = ("c51",)
+"""Torch compiles for seconds: the others are in the long tier."""
+
+
+def made(name: str, **settings: Any) -> Any:
+    """Return an agent, of Discrete actions if it takes them."""
+    kind: Any = agent_class(name)
+    for space in (DISCRETE, BOX):
+        if "demonstrations" in {f.name for f in fields(kind.algorithm_class.Settings)}:
+            rng = np.random.default_rng(5)
+            obs, action = some_obs(rng, VECTOR, (ROWS,)), some_actions(rng, space, (ROWS,))
+            settings["demonstrations"] = mt.Demonstrations.from_arrays(VECTOR, space, obs, action)
+        try:
+            return kind(VECTOR, space, seed=1, **SETTINGS, **settings)
+        except SpecError:
+            continue
+    raise AssertionError(f"{name} takes neither {DISCRETE} nor {BOX}")
+
+
+def learn(learner: AlgorithmLearner, seed: int, updates: int) -> None:
+    """Make updates of one agent on batches of a seed."""
+    rng, algorithm = np.random.default_rng(seed), learner.algorithm
+    for _ in range(updates):
+        space, masked = algorithm.action_space, isinstance(algorithm.action_space, spaces.Discrete)
+        batch: Any = (
+            some_rollout(rng, VECTOR, space, [ROWS], masked=masked) if algorithm.on_policy
+            else some_transitions(rng, VECTOR, space, 1, ROWS, masked=masked)
+        )  # fmt: skip
+        learner.update(batch, learn=ON, batch_size=ROWS)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_saved_agent_goes_on_in_the_other_framework(name, tmp_path):
+    """Weights, moments, streams of random numbers and actions, before and after two more updates."""
+    agent = made(name)
+    start = agent.learner_.export(0).arrays
+    learn(agent.learner_, 0, 2)
+    mt.save(tmp_path / "agent", agent)
+    (other,) = mt.load(tmp_path / "agent", backend="tensorflow", supply=supplied(agent))
+    assert isinstance(other, type(agent)) and other.backend.name == "tensorflow"
+    obs = some_obs(np.random.default_rng(2), VECTOR, (40,))
+    for updates in (0, 2):
+        for one in (agent, other):
+            learn(one.learner_, 3, updates)
+        mine, theirs = agent.learner_.export(0), other.learner_.export(0)
+        assert mine.info == theirs.info
+        for key, array in mine.arrays.items():
+            np.testing.assert_allclose(theirs.arrays[key], array, atol=2e-5 * bool(updates), err_msg=key)
+        for explore in (False, True):
+            np.testing.assert_allclose(other.act(obs, explore=explore), agent.act(obs, explore=explore), atol=1e-4)
+    assert all((mine.arrays[key] != array).any() for key, array in start.items() if trained(key))
+
+
+def trained(key: str) -> bool:
+    """Whether an array is a weight of a network that is trained."""
+    return key.startswith("net/") and not key.startswith("net/target_")
+
+
+def supplied(agent: Any) -> dict[str, Any]:
+    """Return the settings that are not saved."""
+    unsaved = [f.name for f in fields(agent.settings) if not f.metadata.get("saved", True)]
+    return {name: value for name in unsaved if (value := getattr(agent.settings, name)) is not None}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's compiler warns of torch's own
+@pytest.mark.filterwarnings("ignore:.*autograd.function.Function:DeprecationWarning")
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if LONG or name in COMPILED])
+def test_compiled_passes_compute_the_same(name):
+    agent = made(name)
+    if any(phase.natural for phase in agent.algorithm.phases):
+        with pytest.raises(ConfigError, match=r"jit_compile=True .* natural gradient. Leave it out"):
+            made(name, jit_compile=True)
+        return
+    plain, compiled = (
+        AlgorithmLearner(agent.algorithm, make_backend("torch", "cpu", jit_compile=jit), [1], draw=True)
+        for jit in (False, True)
+    )
+    start = plain.export(0).arrays
+    for learner in (plain, compiled):
+        learn(learner, 0, 3)
+    expected, got = plain.export(0), compiled.export(0)
+    assert expected.info == got.info
+    for key, array in expected.arrays.items():
+        np.testing.assert_allclose(got.arrays[key], array, atol=2e-5, err_msg=key)
+        assert not trained(key) or (array != start[key]).any(), key
