@@ -92,6 +92,9 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     warn_of_early_end(
         seating.learners, learning, num_envs, defaults, settings.steps_per_train, begun=earlier is not None
     )
+    for seated in seating.learners:
+        if seated.learner.measured is not None:
+            seated.learner.measured.clear()
     for callback in setup.callbacks:
         callback.prepare(settings, dict(zip(spec.names, call.agents, strict=True)))
     evaluation = _evaluation(setup, stack) if settings.tests else None

@@ -75,6 +75,7 @@ class ActorCritic(Algorithm):
         self.distribution = distribution_of(action_space, settings.log_std, name=settings.policy)
         self.shared = getattr(settings, SHARED, False)
         self.critic_head = (TRUNK, 1) if self.shared else ("critic", 0)
+        self.log_ratio = self._log_ratio
 
     def networks(self) -> dict[str, NetworkDefinition]:
         """Return the actor and the critic; with `shared_trunk`, one network with two heads directly on its layers."""
@@ -170,6 +171,11 @@ class ActorCritic(Algorithm):
         tensors.action = tensors.extras.get("raw", tensors.action)
         tensors.log_prob = tensors.extras["log_prob"]
         return tensors
+
+    def _log_ratio(self, ops: Any, nets: Networks, batch: Any) -> Any:
+        """Return the log-ratios of the policy to the one that acted, [K, B]."""
+        log_prob, _ = self.distribution.evaluate(ops, self.policy(nets, batch.obs), batch.legal, batch.action)
+        return log_prob - batch.log_prob
 
     def _rewards(self, batch: Rollout, tensors: WholeBatch) -> Array:
         """Return the rewards, divided by the deviation of discounted returns if `normalize_returns` is set.

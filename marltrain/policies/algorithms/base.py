@@ -211,6 +211,12 @@ class Algorithm:
     It is called after each gradient pass with the pass's metrics and the hyperparameters, each name -> [K], and returns
     for which agents [K] the update ends; the other agents go on.
     """
+    log_ratio: Callable[[Any, Networks, Any], Any] | None = None
+    """Function of the policy's log-ratio: (ops, networks, batch) -> [K, B], log pi(a|s) - log mu(a|s) of each row, for
+    the policy mu that acted; None: unknown.
+
+    Callbacks may ask for the effective sample size; it is then called after an update, with the columns of `prepare`.
+    """
     acts_in_numpy: ClassVar[bool] = False
     noise_by_rows: ClassVar[bool] = False
     default_network: ClassVar[Callable[[Layout], NetworkSpec]] = staticmethod(default_network)

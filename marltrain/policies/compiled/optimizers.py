@@ -82,6 +82,16 @@ def norm(gradient: int, size: int, lanes: int) -> Any:
 
 
 @compiled
+def product_with(gradient: int, previous: int, size: int) -> Any:
+    """Return the inner product of a gradient and the previous one, and copy the gradient over the previous one."""
+    g, before, total = numbers(gradient, size), numbers(previous, size), 0.0
+    for i in range(size):
+        total += g[i] * before[i]
+        before[i] = g[i]
+    return float32(total)
+
+
+@compiled
 def adam(
     weights: int, first: int, second: int, gradient: int, size: int, factor: Any, rate: Any, count: Any, epsilon: Any
 ) -> None:

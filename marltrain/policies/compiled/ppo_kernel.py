@@ -15,7 +15,7 @@ from numba import float32
 from marltrain.addresses import add_at, call, copy, flags, numbers, record_at, value_at, wholes
 from marltrain.compiling import compiled
 from marltrain.policies.compiled.network import NETWORK, backward, forward, transpose_weights
-from marltrain.policies.compiled.optimizers import norm, optimizer_step
+from marltrain.policies.compiled.optimizers import norm, optimizer_step, product_with
 
 METRICS = 10
 ACTOR_LOSS, CRITIC_LOSS, LOSS, ENTROPY, KL, CLIP_SHARE, NORM = range(7)
@@ -27,12 +27,14 @@ BLOCK = 128
 ILLEGAL = np.float32(-1e9)
 """Logit of illegal actions, equal to `distributions.ILLEGAL`."""
 
-_NETWORK_TRAINED = ("weights", "first", "second", "count", "gradient", "rate", "weight_decay", "momentum", "epsilon")
+_NETWORK_TRAINED = ("weights", "first", "second", "count", "gradient", "rate", "weight_decay", "momentum", "epsilon",
+                    "previous", "products")  # fmt: skip
 PART = np.dtype(NETWORK + [(name, np.int64) for name in _NETWORK_TRAINED])
 """Arguments of a gradient step for one network.
 
 weights, first, second, gradient: [K, size].  count: steps so far, [K].  rate, weight_decay, momentum: [K].
 epsilon: one float64.
+previous: last gradients, [K, size].  products: with the new ones, [P, K]. Both 0: not measured.
 """
 WORK = np.dtype([(name, np.int64) for name in ("x", "activations", "transposed", "zeros", "scratch")])
 """Work arrays of a thread: for one network and one block of rows."""
@@ -253,6 +255,12 @@ def move(u: Any, made: int, k: int, scratch: int) -> None:
         norm(actor.gradient + 4 * k * actor.size, actor.size, scratch),
         norm(critic.gradient + 4 * k * critic.size, critic.size, scratch),
     )
+    for which in range(2):
+        n = part_of(u, which)
+        if n.previous:
+            place = 4 * k * n.size
+            product = product_with(n.gradient + place, n.previous + place, n.size)
+            numbers(n.products, u.passes * each)[made * each + k] = product
     both = math.sqrt(lengths[0] * lengths[0] + lengths[1] * lengths[1])
     factor = min(numbers(u.limit, each)[k] / (both + float32(1e-6)), float32(1.0))
     fine = math.isfinite(loss + lengths[0] + lengths[1])

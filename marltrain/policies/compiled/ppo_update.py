@@ -18,9 +18,9 @@ from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Forward, Network, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of
 from marltrain.policies.compiled.optimizers import RULES
-from marltrain.policies.compiled.ppo_kernel import BLOCK, METRICS, PART, PPO_UPDATE, WORK, evaluate, update
+from marltrain.policies.compiled.ppo_kernel import BLOCK, METRICS, NORM, PART, PPO_UPDATE, WORK, evaluate, update
 from marltrain.policies.compiled.trained_network import TrainedNetwork, allocate
-from marltrain.policies.learner.gradient_step import GradientSteps
+from marltrain.policies.learner.gradient_step import GRADIENT_NOISE, GRADIENT_SIGNAL, GradientSteps, noise_rows
 from marltrain.policies.learner.minibatches import Dealt
 
 SETTINGS = ("clip", "value_clip", "entropy_coef", "value_coef")
@@ -69,10 +69,11 @@ class PPOUpdate:
         """Write the constant fields for a phase that trains an actor and a critic; see `gradient_steps.can_learn`."""
         self.phase, self.backend = phase, backend
         rule, names, settings = algorithm.settings.optimizer, algorithm.numbers(), algorithm.settings
-        self.metrics = (
+        self.metrics: tuple[str, ...] = (
             "loss/actor", "loss/critic", "loss/total", "entropy", "approx_kl", "clip_share",
             *(f"{what}/{name}" for name in phase.trains for what in ("grad_norm", "grad_norm_clipped")),
         )  # fmt: skip
+        self.previous: dict[str, Any] = {}
         self._parts = np.zeros(2, PART)
         self._networks = {
             name: TrainedNetwork(record, nets[name], optimizers[name], rule, backend)
@@ -123,12 +124,37 @@ class PPOUpdate:
             for field, place in places.items():
                 part[field] = address_of(hyper[place])
         record["passes"], record["columns"] = passes, rows
+        products = np.zeros((2, passes, self.agents), np.float32)
+        self._parts["products"] = [address_of(product) for product in products]
         self._tickets[:] = 0
         self._counts[...] = 0
-        self._held = rollout, given, hyper
+        self._held = rollout, given, hyper, products
         self._run()
         self._held = ()
-        return measured
+        return self._with_noise(measured, products, dealt) if self.previous else measured
+
+    def measure_noise(self, *, on: bool) -> None:
+        """See `GradientStep`."""
+        sizes = {name: int(part["size"]) for name, part in zip(self._networks, self._parts, strict=True)}
+        self._before = [np.zeros((self.agents, size), np.float32) for size in sizes.values()]
+        self._parts["previous"] = [address_of(before) if on else 0 for before in self._before]
+        kept = zip(sizes, self._before, strict=True) if on else ()
+        self.previous = {name: self.backend.tensor(before) for name, before in kept}
+        added = (f"{what}/{name}" for name in self.previous for what in (GRADIENT_SIGNAL, GRADIENT_NOISE))
+        self.metrics = (*self.metrics[:METRICS], *added)
+
+    def _with_noise(self, measured: Array, products: Array, dealt: Dealt) -> Array:
+        """Return the metrics [P, M, K] with those of `measure_noise`; products: [2, P, K]."""
+        added = [
+            np.concatenate(
+                [
+                    noise_rows(measured[p, NORM + 2 * which], product[p], weight)
+                    for which, product in enumerate(products)
+                ]
+            )
+            for p, weight in enumerate(dealt.weights())
+        ]
+        return np.concatenate([measured, np.stack(added)], 1)
 
     def _run(self) -> None:
         """Make the gradient steps in this thread and in the threads of the pool."""

@@ -12,7 +12,7 @@ from marltrain.addresses import flags, numbers, record_at, wholes
 from marltrain.compiling import compiled
 from marltrain.policies.compiled.acting import best
 from marltrain.policies.compiled.network import NETWORK, backward, forward, transpose_weights
-from marltrain.policies.compiled.optimizers import follow, norm, optimizer_step
+from marltrain.policies.compiled.optimizers import follow, norm, optimizer_step, product_with
 
 METRICS = 4
 LOSS, MEAN, NORM, CLIPPED = range(METRICS)
@@ -24,6 +24,7 @@ _ONE = (
     "obs", "action", "reward", "discount", "share", "next_obs", "next_legal",  # [K, B, ...]; next_legal may be 0 (none)
     "limit", "rate", "weight_decay", "momentum", "epsilon",  # [K] each, and one float64
     "metrics",  # [4, K]
+    "previous", "product",  # last gradients [K, size] and their product with the new ones [K]; 0: not measured
     "activations", "next_activations", "transposed", "gradient", "targets", "zeros", "scratch",  # work arrays
 )  # fmt: skip
 Q_STEP = np.dtype(NETWORK + [(name, np.int64) for name in _ONE])
@@ -44,6 +45,9 @@ def step(p: Any) -> bool:
         if due[k]:
             write_targets(p, k)
             loss_gradient(p, k, metrics)
+            if p.previous:
+                before = p.previous + 4 * k * p.size
+                numbers(p.product, p.agents)[k] = product_with(p.gradient, before, p.size)
             fine = move(p, k, metrics) and fine
         else:
             for metric in range(METRICS):

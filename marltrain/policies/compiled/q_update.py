@@ -15,9 +15,9 @@ from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of
 from marltrain.policies.compiled.optimizers import RULES
-from marltrain.policies.compiled.q_kernel import METRICS, Q_STEP, step, step_at, targets_follow
+from marltrain.policies.compiled.q_kernel import METRICS, NORM, Q_STEP, step, step_at, targets_follow
 from marltrain.policies.compiled.trained_network import TrainedNetwork, allocate
-from marltrain.policies.learner.gradient_step import GradientSteps
+from marltrain.policies.learner.gradient_step import GRADIENT_NOISE, GRADIENT_SIGNAL, GradientSteps, noise_rows
 from marltrain.policies.learner.weights import Weights
 
 _COLUMNS = {"obs": np.float32, "action": np.int64, "reward": np.float32, "discount": np.float32, "weight": np.float32,
@@ -41,7 +41,9 @@ class QStep:
         """
         self.phase, self.backend = phase, backend
         self.names, (name,) = algorithm.numbers(), phase.trains
-        self.metrics = ("loss/total", "q_mean", f"grad_norm/{name}", f"grad_norm_clipped/{name}")
+        self.name = name
+        self.metrics: tuple[str, ...] = ("loss/total", "q_mean", f"grad_norm/{name}", f"grad_norm_clipped/{name}")
+        self.previous: dict[str, Any] = {}
         self.record = np.zeros(1, Q_STEP)
         record, rule = self.record[0], algorithm.settings.optimizer
         self._network = TrainedNetwork(record, nets[name], optimizers[name], rule, backend)
@@ -67,7 +69,20 @@ class QStep:
             record[field] = address_of(hyper[index])
         record["metrics"] = address_of(self._measured)
         _step()(self.address)
-        return self.backend.tensor(self._measured.copy())
+        measured = self._measured.copy()
+        if self.previous:
+            measured = np.concatenate([measured, noise_rows(measured[NORM], self._product, arrays["weight"])])
+        return self.backend.tensor(measured)
+
+    def measure_noise(self, *, on: bool) -> None:
+        """See `GradientStep`."""
+        noise = f"{GRADIENT_SIGNAL}/{self.name}", f"{GRADIENT_NOISE}/{self.name}"
+        self._before = np.zeros((self.agents, int(self.record[0]["size"])), np.float32)
+        self._product = np.zeros(self.agents, np.float32)
+        self.previous = {self.name: self.backend.tensor(self._before)} if on else {}
+        self.record[0]["previous"] = address_of(self._before) if on else 0
+        self.record[0]["product"] = address_of(self._product)
+        self.metrics = (*self.metrics[:METRICS], *(noise if on else ()))
 
     def set_batch(self, due: Array, **columns: Array | None) -> None:
         """Write which agents learn, [K] bool, and the addresses of the minibatch's columns, [K, B, ...]."""

@@ -21,6 +21,7 @@ from marltrain.policies.learner.copies import ActingCopies
 from marltrain.policies.learner.gradient_step import GradientStep, GradientSteps, MeanMetrics
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.learner import PURPOSES, Learner, Pace
+from marltrain.policies.learner.measurements import EFFECTIVE, Measurements
 from marltrain.policies.learner.minibatches import Minibatches, shares_of
 from marltrain.policies.learner.natural_gradient import NaturalGradientStep
 from marltrain.policies.learner.parallel.replicas import Replicas
@@ -40,6 +41,7 @@ class AlgorithmLearner(Learner):
     """K agents of one `Algorithm` on one backend, their networks stacked."""
 
     actor: Actor
+    measured: Measurements
     when_not_finite = "No weight was moved by it."
 
     def __init__(self, algorithm: Algorithm, backend: Backend, seeds: Sequence[int], *, draw: bool) -> None:
@@ -59,6 +61,7 @@ class AlgorithmLearner(Learner):
         self.actor = Actor(algorithm, backend, self.hyper, backend.seeded if self.weights.custom else None)
         self.copies = ActingCopies(self.actor, self.weights)
         self.steps = make_gradient_steps(algorithm, backend, self.weights, self.num_agents)
+        self.measured = Measurements(self.steps, backend, algorithm.name)
         rates = {f"learning_rate/{name}": algorithm.rate_name(name) for name in self.weights.optimizers}
         self.reported = rates | ({"epsilon": "epsilon"} if "epsilon" in self.hyper.names else {})
 
@@ -92,12 +95,17 @@ class AlgorithmLearner(Learner):
         return self.copies
 
     def loop_state(self) -> State:
-        """Return the weights of the acting copies; empty if it acts with the networks that it trains."""
-        return self.copies.state()
+        """Return the weights of the acting copies, if there are any, and the gradients that `measured` keeps."""
+        state = self.copies.state()
+        if self.measured.noise:
+            state.add("measured", self.measured.state())
+        return state
 
     def restore_loop(self, state: State) -> None:
         """See `Learner`."""
         self.copies.restore(state)
+        if self.measured.noise and "measured" in state.info:
+            self.measured.restore(state.part("measured"))
 
     def rngs(self, purpose: str) -> list[np.random.Generator]:
         """Return K generators; those for "test" are reseeded at every call, so tests do not advance other streams."""
@@ -152,6 +160,9 @@ class AlgorithmLearner(Learner):
                 nets = self.steps.networks(self.weights.nets)
                 adapted = self.algorithm.adapted(self.backend.ops, nets, tensors, self.hyper.tensors())
             self.hyper.adapt(adapted, learn)
+        if self.measured.effective:
+            nets = self.steps.networks(self.weights.nets)
+            tensors.metrics[EFFECTIVE] = self.measured.effective_share(self.algorithm, nets, tensors)
         self.updates += learn
         if self.weights.target:
             share = learn * self.algorithm.target_share(self.updates, self.hyper.values)
@@ -165,7 +176,7 @@ class AlgorithmLearner(Learner):
 
     def compiled_updates(self, reader: Reader, batch_size: int) -> CompiledUpdates | None:
         """See `Learner`."""
-        if not self.steps.plannable or self.weights.statistics:
+        if not self.steps.plannable or self.measured.noise or self.weights.statistics:
             return None
         from marltrain.policies.compiled.replay_kernel import CompiledReader
         from marltrain.policies.compiled.replay_update import CompiledUpdates

@@ -12,6 +12,8 @@ from marltrain.policies.algorithms.base import Algorithm, Phase, TensorBatch
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Forward, Network, Optimizer
 from marltrain.policies.learner.weights import Weights
 
+GRADIENT_NOISE, GRADIENT_SIGNAL = "gradient_noise", "gradient_signal"
+"""Metrics of `GradientStep.measure_noise`, followed by "/" and the name of a network."""
 TOTAL = "the loss itself"
 """Key of the differentiated loss among the metrics."""
 
@@ -22,6 +24,7 @@ class GradientStep:
     names: order of the agents' settings in the array `numbers`. One array is cheaper, because a compiled call has a
       cost per argument.
     metrics: the names of the values that a call returns; empty before the first call.
+    previous: name of a network -> each agent's last gradient [K, N]; empty unless the gradient noise is measured.
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class GradientStep:
         self.nets, self.optimizers = nets, optimizers
         self.names = algorithm.numbers()
         self.metrics: tuple[str, ...] = ()
+        self.previous: dict[str, Any] = {}
         self._numbers: Any = None
         self._extra: dict[str, Any] = {}  # those of `_numbers` that the optimizers read
         self._function = backend.function(self._step)
@@ -51,6 +55,34 @@ class GradientStep:
             self.nets[name].discard_copies()
         return measured
 
+    def measure_noise(self, *, on: bool) -> None:
+        """Measure the gradient noise of each network from now on, or no longer.
+
+        With gradients a and b of two consecutive steps, of n_b rows, "gradient_signal" is a.b, an estimate of the
+        squared norm |G|^2 of the exact gradient, and "gradient_noise" n_b (|b|^2 - a.b), an estimate of the trace of
+        the covariance of a row's gradient. They replace the two batch sizes of McCandlish et al. 2018
+        (arXiv:1812.06162, appendix A.1): with the mean of a and b as the gradient of the large batch, their estimates
+        are the same in expectation. Rows may have weights w: then n is (sum w)^2 / sum w^2. Both are 0 in the first
+        step, so that sums over steps are not biased.
+        """
+        backend = self.backend
+        shapes = {name: tuple(self.nets[name].flat.shape) for name in self.phase.trains if on}
+        self.previous = {name: backend.variable(np.zeros(shape, np.float32)) for name, shape in shapes.items()}
+        self._function = backend.function(self._step)
+
+    def _noise(self, grads: Sequence[Any], weight: Any, due: Any) -> dict[str, Any]:
+        """Return the metrics of `measure_noise`, and keep the gradients of the agents that are due."""
+        ops, measured = self.backend.ops, {}
+        rows = 1.0 / (ops.sum(ops.square(weight), -1) + 1e-12)  # the weights sum to 1
+        for name, grad in zip(self.phase.trains, grads, strict=True):
+            before = self.previous[name]
+            signal = ops.sum(grad * before, -1)
+            measured[f"{GRADIENT_SIGNAL}/{name}"] = signal
+            noise = rows * (ops.sum(ops.square(grad), -1) - signal)
+            measured[f"{GRADIENT_NOISE}/{name}"] = ops.where(signal != 0.0, noise, 0.0)
+            self.backend.overwrite(before, grad if due is None else ops.where(due[:, None], grad, before))
+        return measured
+
     def _optimizer_numbers(self, numbers: Any) -> dict[str, Any]:
         """Return the numbers of OPTIMIZER_NUMBERS that are not 0 for all agents, by name, each [K, 1].
 
@@ -67,6 +99,7 @@ class GradientStep:
         hyper = dict(zip(self.names, backend.ops.unstack(numbers), strict=True))
         self._over_rows(batch)
         measured, grads = backend.gradients(self._losses, self.nets, self.phase.trains, vars(batch), hyper)
+        noise = self._noise(grads, batch.weight, due) if self.previous else {}
         ops, (grads, norms, factor) = backend.ops, backend.clip(grads, hyper["max_grad_norm"][:, 0])
         fine = ops.isfinite(measured.pop(TOTAL) + sum(norms))
         for name, norm, grad in zip(self.phase.trains, norms, grads, strict=True):
@@ -75,6 +108,7 @@ class GradientStep:
             rate = hyper[self.algorithm.rate_name(name)][:, 0]
             safe, rate = ops.where(fine[:, None], grad, 0.0), ops.where(fine, rate, 0.0)
             self.optimizers[name].step(self.nets[name], safe, rate, due, **extra)
+        measured.update(noise)
         self.metrics = tuple(measured)
         return backend.ops.stack(list(measured.values()), 0)
 
@@ -90,6 +124,16 @@ class GradientStep:
                 self.phase.targets(backend.ops, nets, batch, hyper)
         loss, metrics = self.phase.loss(backend.ops, nets, batch, hyper)
         return loss, {**metrics, TOTAL: loss}
+
+
+def noise_rows(norm: Array, signal: Array, weight: Any) -> Array:
+    """Return the metrics "gradient_signal" and "gradient_noise" of `GradientStep.measure_noise`, [2, K] float32.
+
+    norm: [K], of the gradient.  signal: [K], its inner product with the previous one.  weight: [K, B], sums of 1.
+    """
+    rows = 1.0 / (np.square(weight).sum(-1) + 1e-12)
+    noise = np.where(signal != 0, rows * (np.square(norm) - signal), 0.0)
+    return np.stack([signal, noise]).astype(np.float32)
 
 
 class PartialGradientStep(GradientStep):

@@ -20,6 +20,7 @@ from marltrain.state import State
 
 if TYPE_CHECKING:
     from marltrain.policies.compiled.replay_update import CompiledUpdates
+    from marltrain.policies.learner.measurements import Measurements
 
 PURPOSES = ("act", "sample", "update")
 
@@ -80,6 +81,7 @@ class Learner:
     pace: the update schedule.
     when_not_finite: the sentence about the weights in the error for a loss that is not finite.
     gradient_steps: [K] int64, gradient passes so far.
+    measured: further quantities that its updates may measure, or None if it measures none.
     skipped: name of a metric -> [K] bool, the agents for which the last update did not compute it; it is NaN.
     """
 
@@ -88,6 +90,7 @@ class Learner:
     needs: Needs | None = None
     pace: Pace = Pace()
     when_not_finite: str = "Its weights may have been moved by it."
+    measured: Measurements | None = None
     gradient_steps: Array
     skipped: Mapping[str, Array] = MappingProxyType({})
 

@@ -31,6 +31,11 @@ class Dealt:
     stop: Array
     present: Array
 
+    def weights(self) -> list[Array]:
+        """Return the weights of each minibatch, [K, n] for P minibatches."""
+        parts = zip(self.epoch, self.start, self.stop, strict=True)
+        return [self.weight[epoch, :, start:stop] for epoch, start, stop in parts]
+
 
 class Minibatches:
     """M minibatches of a rollout; minibatch m holds part m of each agent's rows, padded with weight 0.

@@ -58,7 +58,12 @@ class Backend(base.Backend):
         shown = tensor if isinstance(tensor, np.ndarray) else tensor.numpy()
         return np.array(shown)  # a copy, since views of TensorFlow's memory are read-only
 
-    def overwrite(self, old: tf.Variable, new: Array) -> None:
+    def variable(self, array: Array) -> tf.Variable:
+        """See `base.Backend`."""
+        with self.scope():
+            return tf.Variable(array)
+
+    def overwrite(self, old: tf.Variable, new: Any) -> None:
         """See `base.Backend`."""
         old.assign(new)
 

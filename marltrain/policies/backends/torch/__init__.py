@@ -61,9 +61,13 @@ class Backend(base.Backend):
         """See `base.Backend`."""
         return tensor.detach().cpu().numpy()
 
-    def overwrite(self, old: Tensor, new: Array) -> None:
+    def variable(self, array: Array) -> Tensor:
         """See `base.Backend`."""
-        old.copy_(torch.from_numpy(new))
+        return torch.from_numpy(array.copy()).to(self.device)
+
+    def overwrite(self, old: Tensor, new: Any) -> None:
+        """See `base.Backend`."""
+        old.copy_(new if isinstance(new, Tensor) else torch.from_numpy(new))
 
     def function(self, step: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Return the function, compiled if `jit_compile` is set."""

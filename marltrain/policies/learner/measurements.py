@@ -1,0 +1,108 @@
+"""Quantities that a learner measures in its updates when a callback asks for them: gradient noise, effective rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from marltrain.checks import finite
+from marltrain.errors import ConfigError
+from marltrain.layout import Array
+from marltrain.policies.algorithms.base import Algorithm, Networks, WholeBatch
+from marltrain.policies.backends.base import Backend
+from marltrain.policies.learner.gradient_step import GRADIENT_NOISE, GradientSteps
+from marltrain.state import State
+
+EFFECTIVE = "effective_sample_size"
+MOST_LOG_RATIO = 20.0
+"""Limit of the size of log-ratios; the square of their exponential is a finite float64."""
+
+
+class Measurements:
+    """The quantities that a learner adds to the metrics of its updates; none until `ask`.
+
+    effective: whether the effective sample size is measured.  noise: whether the gradient noise is measured.
+    """
+
+    def __init__(self, steps: GradientSteps, backend: Backend, who: str) -> None:
+        """Take the gradient steps of a learner.  who: name of the algorithm, for errors."""
+        self._steps, self._backend, self._who = steps, backend, who
+        self.effective = self.noise = False
+
+    def clear(self) -> None:
+        """Measure nothing."""
+        self.effective = False
+        if self.noise:
+            self.noise = False
+            for step in self._steps:
+                step.measure_noise(on=False)
+
+    def ask(self, quantity: str) -> None:
+        """Measure "effective_sample_size" or "gradient_noise" in all later updates.
+
+        Raises ConfigError if the learner cannot measure it.
+        """
+        if quantity == EFFECTIVE:
+            self.effective = True
+        elif not self.noise:
+            if self._backend.strategy is not None:
+                raise ConfigError(
+                    f"{self._who}: {self._backend.strategy} splits minibatches over processes, and the gradient noise "
+                    "is measured in one: leave out strategy="
+                )
+            for step in self._steps:
+                step.measure_noise(on=True)
+            self.noise = True
+
+    def state(self) -> State:
+        """Return the last gradients [K, N], which the next ones are compared with."""
+        grads = {f"{i}/{name}": grad for i, step in enumerate(self._steps) for name, grad in step.previous.items()}
+        return State({}, {name: self._backend.numpy(grad).copy() for name, grad in grads.items()})
+
+    def restore(self, state: State) -> None:
+        """Restore what `state` returned; raises SaveError for gradients of other shapes or that are not finite."""
+        for i, step in enumerate(self._steps):
+            for name, grad in step.previous.items():
+                now, key = self._backend.numpy(grad), f"{i}/{name}"
+                saved = finite(state.place(key), state.array(key, now.dtype, now.shape))
+                self._backend.overwrite(grad, np.ascontiguousarray(saved))
+
+    def effective_share(self, algorithm: Algorithm, nets: Networks, tensors: WholeBatch) -> Array:
+        """Return the effective sample size of an update's rows as a share of their number, [K]; see `kish_share`."""
+        ratio: Array | None = None
+        if algorithm.log_ratio is not None:
+            with self._backend.no_gradient():
+                ratio = self._backend.numpy(algorithm.log_ratio(self._backend.ops, nets, tensors))
+        return kish_share(tensors.batch.weight, ratio)
+
+
+def kish_share(weight: Array, log_ratio: Array | None = None) -> Array:
+    """Return the effective sample size of rows as a share of their number, [K] in (0, 1]; NaN without rows.
+
+    It is (sum w)^2 / (n sum w^2) for n rows of positive weight (Kish 1965), with w = weight * exp(log_ratio).
+    weight: [K, B], 0 for padding.  log_ratio: [K, B], of the policy to the one that acted; None: all 0.
+    """
+    rows = (weight > 0).sum(1)
+    w = weight.astype(np.float64)
+    if log_ratio is not None:
+        w = w * np.exp(np.clip(log_ratio, -MOST_LOG_RATIO, MOST_LOG_RATIO))
+    with np.errstate(invalid="ignore"):
+        share: Array = np.square(w.sum(1)) / (rows * np.square(w).sum(1))
+    return share
+
+
+def noise_scale(noise: float, signal: float, most: float) -> float:
+    """Return the simple gradient noise scale tr(S) / |G|^2, in rows, from estimates of both.
+
+    McCandlish et al. 2018 (arXiv:1812.06162), eq. 2.9. It is at most `most`, also where noise hides the gradient (an
+    estimate of |G|^2 that is not positive).
+    """
+    noise = max(noise, 0.0)
+    return min(noise / signal, most) if signal > 0 else (most if noise > 0 else 0.0)
+
+
+def network_names(metrics: Any) -> list[str]:
+    """Return the names of the networks whose gradient noise is among the metrics of an update."""
+    start = f"{GRADIENT_NOISE}/"
+    return [name.removeprefix(start) for name in metrics if name.startswith(start)]

@@ -1,0 +1,180 @@
+"""Gradient noise and effective sample sizes against numbers worked out otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import marltrain as mt
+from marltrain.errors import ConfigError, SaveError
+from marltrain.layout import map_tree
+from marltrain.policies.backends import make_backend
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.measurements import kish_share, noise_scale
+from tests.policies.batches import VECTOR, some_rollout, some_transitions
+
+BOTH = np.ones(2, bool)
+PLACES = [("torch", False), ("torch", True), ("tensorflow", False)]
+"""Framework, and whether passes are compiled (in numba)."""
+
+
+def learner(kind: Any, place: tuple[str, bool] = PLACES[0], *ask: str, **settings: Any) -> Any:
+    """Two stacked agents, whose learner measures what is asked for."""
+    framework, compiled = place
+    backend = make_backend(framework, "cpu", jit_compile=compiled)
+    given = {"network": mt.MLP((6,)), "max_grad_norm": 0.01, "seed": 0, **settings}
+    agent = kind(VECTOR, spaces.Discrete(3), backend=framework, device="cpu", **given)
+    made = AlgorithmLearner(agent.algorithm, backend, [0, 1], draw=True)
+    for quantity in ask:
+        made.measured.ask(quantity)
+    return made
+
+
+def rows_of(batch: Any, rows: np.ndarray) -> Any:
+    """Some rows of a batch, for both agents."""
+    return replace(batch, **{f.name: map_tree(lambda a: a[:, rows], getattr(batch, f.name)) for f in fields(batch)})
+
+
+def made(own: Any, batch: Any, rows: int = 12) -> dict[str, np.ndarray]:
+    return own.update(batch, learn=BOTH, batch_size=rows)
+
+
+def test_noise_and_signal_estimate_trace_and_squared_norm():
+    """24 rows are the population: |G|^2 is of all of them, tr S the mean of |g_i|^2 less |G|^2; 400 batches of 6."""
+    rng = np.random.default_rng(0)
+    own = learner(mt.DQN, PLACES[0], "gradient_noise", learning_rate=0.0)
+    population = replace(some_transitions(rng, VECTOR, 3, 2, 24), weight=np.ones((2, 24), np.float32))
+    exact = made(own, population)["grad_norm/q"] ** 2
+    single = [made(own, rows_of(population, np.array([i])))["grad_norm/q"] ** 2 for i in range(24)]
+    trace = np.mean(single, 0) - exact
+    drawn = [made(own, rows_of(population, rng.integers(24, size=6))) for _ in range(400)]
+    signal, noise = (np.mean([one[f"gradient_{name}/q"] for one in drawn], 0) for name in ("signal", "noise"))
+    np.testing.assert_allclose(signal, exact, rtol=0.15)
+    np.testing.assert_allclose(noise, trace, rtol=0.1)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_two_steps_by_hand(place):
+    """Equal batches at a rate of 0: the second step has no noise and the squared norm as its signal; the first, zeros.
+
+    With weights (3, 1, 1, 1), 4 rows count as 36 / 12 = 3.
+    """
+    rng = np.random.default_rng(1)
+    own = learner(mt.DQN, place, "gradient_noise", learning_rate=0.0)
+    weight = np.array([[3, 1, 1, 1], [1, 1, 1, 1]], np.float32)
+    one, other = (replace(some_transitions(rng, VECTOR, 3, 2, 4), weight=weight) for _ in range(2))
+    first, same, third = made(own, one), made(own, one), made(own, other)
+    norm, length = first["grad_norm/q"] ** 2, third["grad_norm/q"] ** 2
+    assert not first["gradient_noise/q"].any()
+    assert not first["gradient_signal/q"].any()
+    np.testing.assert_allclose(same["gradient_signal/q"], norm, rtol=1e-5)
+    np.testing.assert_allclose(same["gradient_noise/q"] / norm, 0.0, atol=1e-5)
+    expected = (length - third["gradient_signal/q"]) * np.array([3, 4])
+    np.testing.assert_allclose(third["gradient_noise/q"], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [mt.DQN, mt.PPO, mt.SAC])
+def test_frameworks_and_compiled_code_agree(kind):
+    """Five updates of moving agents of which one pauses; the compiled form of SAC is torch's own and is left out."""
+    places = [place for place in PLACES if kind is not mt.SAC or not place[1]]
+    measured = []
+    for place in places:
+        rng, own, seen = np.random.default_rng(2), learner(kind, place, "gradient_noise", learning_rate=0.01), []
+        for learn in ([1, 1], [1, 0], [0, 1], [1, 1], [1, 1]):
+            batch = (
+                some_rollout(rng, VECTOR, spaces.Discrete(3), [13, 10]) if kind is mt.PPO
+                else some_transitions(rng, VECTOR, 3, 2, 7)
+            )  # fmt: skip
+            seen.append(own.update(batch, learn=np.array(learn, bool), batch_size=4))
+        measured.append(seen)
+    names = [name for name in measured[0][0] if name.startswith("gradient_")]
+    assert len(names) == {mt.DQN: 2, mt.PPO: 4, mt.SAC: 6}[kind]
+    for other in measured[1:]:
+        for ours, theirs in zip(measured[0], other, strict=True):
+            for name in names:
+                np.testing.assert_allclose(theirs[name], ours[name], rtol=2e-3, atol=2e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_measuring_changes_no_weight(place):
+    rng = np.random.default_rng(3)
+    plain, measuring = learner(mt.DQN, place), learner(mt.DQN, place, "gradient_noise", "effective_sample_size")
+    for _ in range(3):
+        batch = some_transitions(rng, VECTOR, 3, 2, 8)
+        without, with_it = made(plain, batch), made(measuring, batch)
+        assert {name: with_it[name].tolist() for name in without} == {n: v.tolist() for n, v in without.items()}
+    for row in range(2):
+        ours, theirs = plain.export(row).arrays, measuring.export(row).arrays
+        assert all((ours[name] == theirs[name]).all() for name in ours)
+    measuring.measured.clear()
+    assert set(made(measuring, batch)) == set(made(plain, batch))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_last_gradients_are_restored(place):
+    rng = np.random.default_rng(4)
+    own, other = (learner(mt.PPO, place, "gradient_noise", learning_rate=0.0) for _ in range(2))
+    first, second = (some_rollout(rng, VECTOR, spaces.Discrete(3), [12, 9]) for _ in range(2))
+    made(own, first)
+    kept = own.loop_state()
+    other.restore_loop(kept)
+    other._streams = own._streams
+    later, again = made(own, second), made(other, second)
+    assert later["gradient_signal/actor"].any()
+    del again["approx_kl"], later["approx_kl"]  # the minibatches are dealt otherwise
+    for key in kept.arrays:
+        kept.arrays[key] = kept.arrays[key][:, :3]
+        with pytest.raises(SaveError, match="must be float32 of shape"):
+            other.restore_loop(kept)
+
+
+def test_kish_share_by_hand():
+    """Weights (1, 1, 1, 1): all; (3, 1, 1, 1, padding): 36 / (4 * 12); none."""
+    weight = np.array([[1, 1, 1, 1, 0], [3, 1, 1, 1, 0], [0, 0, 0, 0, 0]], np.float32)
+    np.testing.assert_allclose(kish_share(weight), [1.0, 0.75, np.nan])
+    log_ratio = np.log(np.array([[3, 1, 1, 1, 9]] * 3, np.float32))
+    np.testing.assert_allclose(kish_share(weight, log_ratio), [0.75, 144 / (4 * 84), np.nan], rtol=1e-6)
+    assert np.isfinite(kish_share(weight[:2], np.full((2, 5), 1e4))).all()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_effective_sample_size_of_ppo_is_that_of_its_ratios(place):
+    """At a rate of 0 the ratios are those of the stored probabilities; a large rate leaves few effective rows."""
+    rollout = some_rollout(np.random.default_rng(5), VECTOR, spaces.Discrete(3), [40, 23])
+    still, moving = (
+        made(learner(mt.PPO, place, "effective_sample_size", learning_rate=rate, max_grad_norm=None), rollout)
+        for rate in (0.0, 1.0)
+    )
+    policy = learner(mt.PPO, place, learning_rate=0.0)
+    ops, nets = policy.backend.ops, policy.weights.nets
+    out = policy.backend.numpy(nets["actor"](policy.backend.tensor(rollout.obs))[0])
+    log_prob = np.take_along_axis(out - np.log(np.exp(out).sum(-1, keepdims=True)), rollout.action[..., None], -1)
+    ratio = np.exp(log_prob[..., 0] - rollout.extras["log_prob"]) * rollout.weight
+    expected = ratio.sum(1) ** 2 / (ratio**2).sum(1) / [40, 23]
+    assert ops is not None
+    np.testing.assert_allclose(still["effective_sample_size"], expected, rtol=1e-5)
+    assert (moving["effective_sample_size"] < still["effective_sample_size"]).all()
+
+
+def test_effective_sample_size_off_policy_is_that_of_the_weights():
+    batch = some_transitions(np.random.default_rng(6), VECTOR, 3, 2, 4)
+    weight = np.array([[3, 1, 1, 1], [1, 1, 0, 0]], np.float32)
+    seen = made(learner(mt.DQN, PLACES[0], "effective_sample_size"), replace(batch, weight=weight))
+    np.testing.assert_allclose(seen["effective_sample_size"], [0.75, 1.0])
+
+
+def test_noise_scale_by_hand_and_its_bound():
+    assert noise_scale(6.0, 2.0, 100.0) == 3.0
+    assert noise_scale(600.0, 2.0, 100.0) == 100.0
+    assert noise_scale(6.0, -1.0, 100.0) == 100.0  # noise hides the gradient
+    assert noise_scale(-6.0, 2.0, 100.0) == noise_scale(0.0, 0.0, 100.0) == 0.0
+
+
+def test_a_strategy_is_refused():
+    agent = mt.DQN(VECTOR, spaces.Discrete(3), strategy=mt.DataParallel(processes=2), device="cpu")
+    with pytest.raises(ConfigError, match=r"dqn: DataParallel.* splits minibatches.*leave out strategy="):
+        agent.learner_.measured.ask("gradient_noise")
