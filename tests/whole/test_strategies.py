@@ -1,4 +1,7 @@
-"""A whole training run under each strategy gives the tables and weights of the run without one."""
+"""A whole training run under each strategy gives the tables and weights of the run without one.
+
+To start processes takes seconds: the short tier has each strategy once, and each kind of update.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,23 @@ from marltrain.policies.learner.parallel.strategies import (
     MultiWorkerMirroredStrategy,
     ParameterServerStrategy,
 )
+from tests.tiers import LONG
 from tests.toys import Identity, Relay
 
 UPDATES, TOLERANCE = 20, 1e-4
 SMALL = mt.MLP(hidden=(8,))
 ONE_EACH_BATCH_STEP = {"update_freq": 3, "update_per_step": 1 / 3, "learning_starts": 8}
+SPREAD = "mpe2/simple_spread_v3"
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     # turn-based, with absences: rollouts are ragged, and minibatches of 7 rows and fewer are not halved evenly
     "ppo": (Relay, {"update_freq": 24, "batch_size": 7, "epochs": 1, "network": SMALL}),
     "dqn": (Identity, {**ONE_EACH_BATCH_STEP, "batch_size": 5, "target_sync": 3, "network": SMALL}),
+    "sac": (SPREAD, {**ONE_EACH_BATCH_STEP, "batch_size": 5, "tau": 0.1, "network": SMALL}),
+}
+ARGUMENTS: dict[Any, dict[str, Any]] = {
+    Relay: {},
+    Identity: {"players": 3},
+    SPREAD: {"continuous_actions": True, "max_cycles": 5},
 }
 
 
@@ -70,7 +81,7 @@ def trained(name, backend, strategy, *, updates=UPDATES, watch=None, seats=None,
     stack: how many there are; random ones sit beside them.  hand: what hands processes over.
     """
     env, settings = RUNS[name]
-    args = {"players": 3} if env is Identity else {}
+    args = ARGUMENTS[env]
     agents: list[Any] = mt.make_agents(name, env, env_args=args, seed=5, backend=backend, strategy=strategy, **settings)
     watch = watch or Watch()
     trainer = mt.DecentralizedTrainer(
@@ -113,24 +124,32 @@ def assert_same_learning(agents, others, metrics, other_metrics, updates=UPDATES
 
 
 @pytest.mark.parametrize(
-    "strategy", [DataParallel(processes=2), MultiWorkerMirroredStrategy(workers=2), ParameterServerStrategy(workers=2)]
-)
-def test_processes_train_ppo_as_one_process_does(strategy):
-    """Stacks of 3, 2 and 1 agents, all by the same processes."""
+    "strategy",
+    [
+        DataParallel(processes=2), MultiWorkerMirroredStrategy(workers=2),
+        *LONG * [ParameterServerStrategy(workers=2)],
+    ],
+)  # fmt: skip
+def test_processes_train_as_one_process_does(strategy):
+    """Stacks of 3, 2 and 1 agents of PPO, and SAC with its noise, delayed targets and temperature: the same processes.
+
+    SAC is with torch in the short tier.
+    """
     hand = Handing()
-    for stack, updates, seats in ((3, UPDATES, (1, 0, 1)), (2, 3, None), (1, 3, None)):
+    runs = [("ppo", 3, UPDATES, (1, 0, 1)), ("ppo", 2, 3, None), ("ppo", 1, 3, None)]
+    runs += [("sac", 3, 6, None)] if LONG or strategy.backend == "torch" else []
+    for name, stack, updates, seats in runs:
         given: dict[str, Any] = {"seats": seats, "stack": stack, "updates": updates}
-        shared = trained("ppo", strategy.backend, strategy, hand=hand, **given)
-        assert_same(alone("ppo", strategy.backend, **given), shared, updates)
+        shared = trained(name, strategy.backend, strategy, hand=hand, **given)
+        assert_same(alone(name, strategy.backend, **given), shared, updates)
     hand.processes.close()
 
 
 @pytest.mark.parametrize(
     ("strategy", "victim"),
     [
-        (DataParallel(processes=2), "process 0"),
-        (MultiWorkerMirroredStrategy(workers=2), "worker 1"),
         (ParameterServerStrategy(workers=2, servers=1), "server 0"),
+        *LONG * [(DataParallel(processes=2), "process 0"), (MultiWorkerMirroredStrategy(workers=2), "worker 1")],
     ],
 )
 def test_processes_train_dqn_as_one_process_does_until_one_is_killed(strategy, victim):
@@ -159,13 +178,13 @@ def mirrored():
     """Compare the runs of two logical devices: in a process of its own, where TensorFlow has not started."""
     import tensorflow as tf
 
-    for name in RUNS:
+    for name in RUNS if LONG else ("ppo", "dqn"):
         shared = trained(name, "tensorflow", MirroredStrategy(replicas=2))
         assert_same(alone(name, "tensorflow"), shared)
-        variable = shared[0][0].learner_.weights.online["q" if name == "dqn" else "actor"].variable
+        variable = next(iter(shared[0][0].learner_.weights.online.values())).variable
         assert len({copy.device for copy in variable.values}) == 2
         assert (variable.values[0].numpy() == variable.values[1].numpy()).all()
-        for stack in (1, 2):
+        for stack in (1, 2) if LONG else (1,):
             given = {"stack": stack, "updates": 3}
             shared = trained(name, "tensorflow", MirroredStrategy(replicas=2), **given)
             assert_same(alone(name, "tensorflow", **given), shared, 3)

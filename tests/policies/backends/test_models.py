@@ -17,6 +17,7 @@ import marltrain as mt
 from marltrain.policies.backends.frameworks import framework_of, makes_models, named
 from tests.policies.batches import some_transitions
 from tests.policies.own import with_keras, with_torch
+from tests.tiers import LONG
 
 VECTOR = spaces.Box(-1, 1, (5,), np.float32)
 BATCH: Any = some_transitions(np.random.default_rng(0), VECTOR, 3, 1, 16)
@@ -175,7 +176,7 @@ print(sorted({{"torch", "tensorflow", "keras"}} & set(sys.modules)))
 """
 
 
-@pytest.mark.parametrize(("here", "loaded"), [("torch", "['torch']"), ("keras", "['keras', 'tensorflow']")])
+@pytest.mark.parametrize(("here", "loaded"), [("keras", "['keras', 'tensorflow']"), *LONG * [("torch", "['torch']")]])
 def test_no_framework_loads_the_other(here, loaded, tmp_path, request):
     done = subprocess.run(
         [sys.executable, "-c", FRESH.format(here=here)], capture_output=True, text=True, check=False, timeout=150,

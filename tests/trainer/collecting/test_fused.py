@@ -100,7 +100,7 @@ def hold(env, make, *, at_once=2.0, **settings):
     [
         pytest.param(SPREAD, lambda: ppo(SPREAD, {}), 4, id="ppo"),
         pytest.param(SPREAD, lambda: ppo(SPREAD, {}, network=mt.MLP(()), epochs=2), 4, id="ppo without hidden layers"),
-        pytest.param(ADVERSARY, lambda: ppo(ADVERSARY, {}), 4, id="ppo in two groups"),
+        *([pytest.param(ADVERSARY, lambda: ppo(ADVERSARY, {}), 4, id="ppo in two groups")] if LONG else []),
         pytest.param(ADVERSARY, lambda: dqn(ADVERSARY, {}, target_sync=3), 4, id="dqn in two groups"),
         *([pytest.param(TAG, lambda: dqn(TAG, {}), 4, id="dqn in two groups of other sizes")] if LONG else []),
         pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=203), 4, id="dqn whose ring wraps"),

@@ -20,8 +20,11 @@ from marltrain.layout import Layout
 from marltrain.spec import EnvSpec, PlayerSpec
 from tests.gymnasium_toys import Film
 from tests.policies.agents.tianshou.making import DISCRETE, adam, box_ppo, c51, discrete_ppo, discrete_sac, dqn, sac
+from tests.tiers import LONG
 from tests.toys import Identity, Relay
 
+KINDS = DISCRETE if LONG else ("dqn", "ppo")
+"""One off-policy, one on-policy: the others are of the same classes."""
 TICTACTOE = "pettingzoo/classic/tictactoe_v3"
 
 
@@ -41,14 +44,14 @@ def weights(agent):
     return {name: value.copy() for name, value in agent.state().arrays.items()}
 
 
-@pytest.mark.parametrize("name", DISCRETE)
+@pytest.mark.parametrize("name", KINDS)
 def test_learns_the_identity_game(name):
     agents = [seated(name, DISCRETE[name](3, 3, seed)) for seed in (0, 1)]
     result = trainer(Identity, 800, num_train_envs=8, episodes_per_test=8).train(agents, [1, 1], plot=False)
     assert result["reward_metric_stats"][0] < 6 < 9.5 < result["reward_metric_stats"][-1]
 
 
-@pytest.mark.parametrize("name", DISCRETE)
+@pytest.mark.parametrize("name", KINDS)
 def test_plays_tictactoe_in_both_seats_without_an_illegal_move(name):
     agent = seated(name, DISCRETE[name](18, 9))
     before = weights(agent) if agent.layout else None
