@@ -205,11 +205,12 @@ class Algorithm:
     optimizer_epsilon: ClassVar[float] = 1e-8
     update_freq: ClassVar[int | None] = None
     batch_size: ClassVar[int | None] = None
-    ends_update: Callable[[Mapping[str, Array], Mapping[str, Array]], Array] | None = None
+    ends_update: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = None
     """Function that ends updates over a rollout early; None: all gradient passes are made.
 
-    It is called after each gradient pass with the pass's metrics and the hyperparameters, each name -> [K], and returns
-    for which agents [K] the update ends; the other agents go on.
+    It is called in each gradient pass, before the step, with the metrics of the losses and the hyperparameters, each
+    name -> [K], and returns for which agents [K] the update ends: their step is not made. The other agents go on. It
+    gets tensors, and after the pass the same values as arrays: comparisons and arithmetic work on both.
     """
     log_ratio: Callable[[Any, Networks, Any], Any] | None = None
     """Function of the policy's log-ratio: (ops, networks, batch) -> [K, B], log pi(a|s) - log mu(a|s) of each row, for

@@ -34,7 +34,7 @@ class PPOSettings(ActorCriticSettings):
     entropy_coef: float | Schedule = setting(0.01, doc="weight of the entropy bonus", low=0, per_row=True)
     value_coef: float | Schedule = setting(0.5, doc="weight of the critic's loss", low=0, per_row=True)
     target_kl: float | None = setting(
-        None, doc="an agent's update ends after a gradient pass with approx_kl above 1.5 times this; None: never",
+        None, doc="an agent's update ends before a gradient step with approx_kl above 1.5 times this; None: never",
         above=0, per_row=True,
     )  # fmt: skip
     kl_penalty: float | None = setting(
@@ -127,9 +127,9 @@ class PPOAlgorithm(ActorCritic):
         }
 
 
-def _too_far(metrics: Mapping[str, Array], hyper: Mapping[str, Array]) -> Array:
+def _too_far(metrics: Mapping[str, Any], hyper: Mapping[str, Any]) -> Any:
     """Return whether the policy of each agent has moved too far from the old one, [K] bool."""
-    return np.asarray(metrics["approx_kl"] > 1.5 * hyper["target_kl"])
+    return metrics["approx_kl"] > 1.5 * hyper["target_kl"]
 
 
 def clipped_surrogate(ops: Any, ratio: Any, advantage: Any, clip: Any) -> Any:

@@ -102,6 +102,9 @@ class GradientStep:
         noise = self._noise(grads, batch.weight, due) if self.previous else {}
         ops, (grads, norms, factor) = backend.ops, backend.clip(grads, hyper["max_grad_norm"][:, 0])
         fine = ops.isfinite(measured.pop(TOTAL) + sum(norms))
+        if self.algorithm.ends_update is not None:
+            going = ~self.algorithm.ends_update(measured, {name: number[:, 0] for name, number in hyper.items()})
+            due = going if due is None else due & going
         for name, norm, grad in zip(self.phase.trains, norms, grads, strict=True):
             measured[f"grad_norm/{name}"] = ops.where(fine, norm, np.nan)  # reports a non-finite loss, too
             measured[f"grad_norm_clipped/{name}"] = norm * factor

@@ -11,6 +11,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.errors import ConfigError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from tests.policies.backends.both import BOTH
 from tests.policies.batches import VECTOR, of_agent, some_rollout
 
 ACTIONS = spaces.Discrete(2)
@@ -48,6 +49,32 @@ def test_an_update_ends_after_the_first_pass_that_went_too_far():
     assert learner.gradient_steps.tolist() == [2, 4]
     update(learner, uniform(1, [9, 7]))  # the stored probabilities are not the policy's any more
     assert learner.gradient_steps.tolist() == [3, 8]
+
+
+@pytest.mark.parametrize("backend", BOTH.values(), ids=BOTH)
+def test_the_pass_that_went_too_far_makes_no_step(backend):
+    """The second of 4 passes ends the first agent's update: its weights and moments are those after one pass.
+
+    The other agent goes on, as one without a limit.
+    """
+    stopped, once, all_four = (
+        AlgorithmLearner(stack(1, minibatches=1, learning_rate=0.05, **settings).algorithm, backend, [0, 1], draw=True)
+        for settings in ({"target_kl": 1e-6, "epochs": 4}, {"epochs": 1}, {"epochs": 4})
+    )
+    stopped.set_hyper(1, "target_kl", 1e6)
+    batch = some_rollout(np.random.default_rng(0), VECTOR, ACTIONS, [9, 7])
+    algorithm: Any = stopped.algorithm
+    out = algorithm.policy(stopped.weights.nets, backend.tensor(batch.obs))
+    log_prob, _ = algorithm.distribution.evaluate(backend.ops, out, None, backend.tensor(batch.action))
+    batch.extras["log_prob"][...] = backend.numpy(log_prob)
+    for learner in (stopped, once, all_four):
+        update(learner, batch)
+    assert stopped.gradient_steps.tolist() == [2, 4]
+    for row, other in ((0, once), (1, all_four)):
+        got, expected = stopped.export(row).arrays, other.export(row).arrays
+        for name, array in expected.items():
+            np.testing.assert_array_equal(got[name], array, err_msg=name)
+        assert (once.export(row).arrays["net/actor/head0.bias"] != 0).all()
 
 
 def test_only_a_divergence_above_one_and_a_half_times_the_target_ends_it():
