@@ -5,7 +5,7 @@ A custom algorithm subclasses `Algorithm`, and a subclass of `LearningAgent` use
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -87,9 +87,10 @@ class WholeBatch(TensorBatch):
         draw: Callable[[Draw], dict[str, Any]],
         statistics: Mapping[str, RunningStatistics],
         rescale: Callable[[str, int, Array, Array], None],
+        names: Iterable[str],
     ) -> None:
-        """Convert the columns of `batch`."""
-        super().__init__(**{name: to_tensor(value) for name, value in vars(batch).items()})
+        """Convert the columns of `batch` with these names."""
+        super().__init__(**{name: to_tensor(getattr(batch, name)) for name in names})
         self.batch, self.to_tensor, self.to_numpy = batch, to_tensor, to_numpy
         self.draw, self.statistics, self.rescale = draw, statistics, rescale
         self.metrics: dict[str, Array] = {}

@@ -228,6 +228,7 @@ class Backend(Protocol):
     shares_memory: whether a tensor and the array that `numpy` returns for it share memory.
     strategy: distributes gradient steps over devices or processes; set by `make_backend`.
     compiles_curvature: whether `curvature_product` may be part of a compiled function.
+    compiles_passes: whether all phases of an off-policy pass are compiled as one function (`GradientPass`).
     """
 
     name: str
@@ -237,6 +238,7 @@ class Backend(Protocol):
     shares_memory: bool = False
     strategy: Strategy | None = None
     compiles_curvature: bool = True
+    compiles_passes: bool = False
 
     def tensor(self, array: Tree) -> Tree:
         """Convert an array, or a dict of arrays, to tensors on the device; None stays None."""

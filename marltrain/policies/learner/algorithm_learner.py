@@ -18,7 +18,7 @@ from marltrain.policies.backends.shapes import rounded_up
 from marltrain.policies.batch import Acted, AgentState, Batch, Rollout
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.copies import ActingCopies
-from marltrain.policies.learner.gradient_step import GradientStep, GradientSteps, MeanMetrics
+from marltrain.policies.learner.gradient_step import GradientPass, GradientStep, GradientSteps, MeanMetrics
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.learner import PURPOSES, Learner, Pace
 from marltrain.policies.learner.measurements import EFFECTIVE, Measurements
@@ -137,17 +137,27 @@ class AlgorithmLearner(Learner):
         observed = self.weights.statistics.get(OBSERVATION)
         if observed is not None:
             batch = normalised_batch(observed, batch)
-        tensors = self._whole(batch)
+        prepares = type(self.algorithm).prepare is not Algorithm.prepare
+        adapts = type(self.algorithm).adapted is not Algorithm.adapted
+        tensors = self._whole(batch, every=prepares or adapts)
         with self.backend.seeded(self._streams["update"][0]) if self.weights.custom else nullcontext():
-            if type(self.algorithm).prepare is not Algorithm.prepare:
+            if prepares:
                 with self.backend.no_gradient():
                     nets = self.steps.networks(self.weights.nets)
                     tensors = self.algorithm.prepare(self.backend.ops, nets, batch, tensors, self.hyper.tensors())
+            share = np.zeros(len(learn))
+            if self.weights.target:
+                share = learn * self.algorithm.target_share(self.updates + learn, self.hyper.values)
             self.steps.begin(self.weights)
             columns = tensors.for_losses()
             weight = self.backend.tensor(shares_of(batch.weight))
             self._run(self.steps.solving, {**columns, "weight": weight}, learn, self.updates, metrics)
-            if not isinstance(batch, Rollout):
+            if self.steps.whole is not None:
+                given, numbers = {**columns, "weight": weight}, self.hyper.stacked()
+                for made in self.steps.whole(given, numbers, learn, self.gradient_steps, share, self._draw):
+                    metrics.add(*made)
+                self.gradient_steps += learn
+            elif not isinstance(batch, Rollout):
                 self._run(self.steps, {**columns, "weight": weight}, learn, self.gradient_steps, metrics)
                 self.gradient_steps += learn
             elif self.steps.at_once:
@@ -155,7 +165,7 @@ class AlgorithmLearner(Learner):
             else:
                 self._learn_rollout(batch, columns, learn, self.pace.batch_size or batch_size, metrics)
         self.steps.end(self.weights)
-        if type(self.algorithm).adapted is not Algorithm.adapted:
+        if adapts:
             with self.backend.no_gradient():
                 nets = self.steps.networks(self.weights.nets)
                 adapted = self.algorithm.adapted(self.backend.ops, nets, tensors, self.hyper.tensors())
@@ -164,10 +174,8 @@ class AlgorithmLearner(Learner):
             nets = self.steps.networks(self.weights.nets)
             tensors.metrics[EFFECTIVE] = self.measured.effective_share(self.algorithm, nets, tensors)
         self.updates += learn
-        if self.weights.target:
-            share = learn * self.algorithm.target_share(self.updates, self.hyper.values)
-            if np.count_nonzero(share):
-                self.steps.follow(self.weights, share)
+        if self.steps.whole is None and np.count_nonzero(share):
+            self.steps.follow(self.weights, share)
         if observed is not None:
             observe(observed, seen, learn)
         self.skipped = metrics.skipped(learn)
@@ -184,8 +192,8 @@ class AlgorithmLearner(Learner):
         (step,) = self.steps
         return CompiledUpdates(self, step, reader, batch_size) if isinstance(reader, CompiledReader) else None
 
-    def _whole(self, batch: Batch) -> WholeBatch:
-        """Return the batch as tensors for `Algorithm.prepare`."""
+    def _whole(self, batch: Batch, *, every: bool) -> WholeBatch:
+        """Return the batch as tensors for `Algorithm.prepare`: every column, or only those that losses get."""
 
         def rescale(network: str, head: int, scale: Array, shift: Array) -> None:
             self.weights.rescale(network, head, scale, shift)
@@ -193,7 +201,7 @@ class AlgorithmLearner(Learner):
 
         return WholeBatch(
             batch, self.backend.tensor, self.backend.numpy, lambda draw: self._draw(draw, batch.weight),
-            self.weights.statistics, rescale,
+            self.weights.statistics, rescale, list(vars(batch)) if every else batch.loss_columns,
         )  # fmt: skip
 
     def _draw(self, draw: Draw, weight: Array) -> dict[str, Any]:
@@ -316,7 +324,11 @@ def make_gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights
 
         if (steps := compiled_steps(*parts)) is not None:
             return steps
-    return GradientSteps(
+    steps = GradientSteps(
         [GradientStep(phase, *parts) for phase in algorithm.phases if phase.natural is None],
         [NaturalGradientStep(phase, phase.natural, *parts[:3]) for phase in algorithm.phases if phase.natural],
     )
+    needs = algorithm.needs()
+    if backend.compiles_passes and not needs.on_policy and not needs.sequence:
+        steps.whole = GradientPass(steps.steps, weights)
+    return steps

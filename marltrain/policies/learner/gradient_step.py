@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Phase, TensorBatch
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Forward, Network, Optimizer
 from marltrain.policies.learner.weights import Weights
+from marltrain.policies.row_draws import Draw
 
 GRADIENT_NOISE, GRADIENT_SIGNAL = "gradient_noise", "gradient_signal"
 """Metrics of `GradientStep.measure_noise`, followed by "/" and the name of a network."""
@@ -39,7 +40,7 @@ class GradientStep:
         self.previous: dict[str, Any] = {}
         self._numbers: Any = None
         self._extra: dict[str, Any] = {}  # those of `_numbers` that the optimizers read
-        self._function = backend.function(self._step)
+        self._function = backend.function(self.compute)
 
     def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
         """Make one gradient step for the agents where `due` [K] is True; returns metrics [M, K].
@@ -49,7 +50,7 @@ class GradientStep:
         """
         all_due = np.count_nonzero(due) == len(due)
         measured = self._function(
-            dict(columns), numbers, None if all_due else self.backend.tensor(due), self._optimizer_numbers(numbers)
+            dict(columns), numbers, None if all_due else self.backend.tensor(due), self.optimizer_numbers(numbers)
         )
         for name in self.phase.trains:
             self.nets[name].discard_copies()
@@ -68,7 +69,7 @@ class GradientStep:
         backend = self.backend
         shapes = {name: tuple(self.nets[name].flat.shape) for name in self.phase.trains if on}
         self.previous = {name: backend.variable(np.zeros(shape, np.float32)) for name, shape in shapes.items()}
-        self._function = backend.function(self._step)
+        self._function = backend.function(self.compute)
 
     def _noise(self, grads: Sequence[Any], weight: Any, due: Any) -> dict[str, Any]:
         """Return the metrics of `measure_noise`, and keep the gradients of the agents that are due."""
@@ -83,7 +84,7 @@ class GradientStep:
             self.backend.overwrite(before, grad if due is None else ops.where(due[:, None], grad, before))
         return measured
 
-    def _optimizer_numbers(self, numbers: Any) -> dict[str, Any]:
+    def optimizer_numbers(self, numbers: Any) -> dict[str, Any]:
         """Return the numbers of OPTIMIZER_NUMBERS that are not 0 for all agents, by name, each [K, 1].
 
         A learner passes the same tensor until a hyperparameter changes, so the values are rarely copied from a device.
@@ -94,7 +95,8 @@ class GradientStep:
             self._numbers, self._extra = numbers, {name: numbers[places[name]] for name in used}
         return self._extra
 
-    def _step(self, columns: dict[str, Any], numbers: Any, due: Any, extra: dict[str, Any]) -> Any:
+    def compute(self, columns: dict[str, Any], numbers: Any, due: Any, extra: dict[str, Any]) -> Any:
+        """Make the step as a function of tensors; due: [K] bool, or None for all agents.  extra: optimizer numbers."""
         backend, batch = self.backend, TensorBatch(**columns)
         hyper = dict(zip(self.names, backend.ops.unstack(numbers), strict=True))
         self._over_rows(batch)
@@ -146,6 +148,60 @@ class PartialGradientStep(GradientStep):
         pass
 
 
+class GradientPass:
+    """The gradient steps of all phases on the same rows, then the step of the target networks, in a single call.
+
+    For small networks, a call of a compiled function costs about as much as its computation
+    (`benchmarks/continuous.py`).
+    """
+
+    def __init__(self, steps: Sequence[GradientStep], weights: Weights) -> None:
+        """Store the steps of the phases, in order, and the weights that they train."""
+        self.steps, self._weights, self._backend = list(steps), weights, weights.backend
+        self.retrace()
+
+    def retrace(self) -> None:
+        """Trace the steps anew, because they measure other quantities."""
+        self._function = self._backend.function(self._pass)
+
+    def __call__(
+        self, columns: Mapping[str, Any], numbers: Any, active: Array, passes: Array, share: Array,
+        draw: Callable[[Draw, Array], dict[str, Any]],
+    ) -> Iterator[tuple[GradientStep, Any, Array]]:  # fmt: skip
+        """Make the pass; return an iterator over (step, metrics [M, K], due [K] bool) of the phases that were due.
+
+        numbers: see `GradientStep`.  active: [K] bool.  passes: [K], numbers of earlier passes, see `Phase.every`.
+        share: [K], see `Weights.follow`.  draw: (`Phase.draw`, weights [K, B]) -> random numbers of the rows.
+        """
+        weight, given, due = self._backend.numpy(columns["weight"]), dict(columns), {}
+        for step in self.steps:
+            learning = active & (passes % step.phase.every == 0)
+            if np.count_nonzero(learning):
+                due[step.phase.name] = learning
+                given |= {} if step.phase.draw is None else draw(step.phase.draw, weight * learning[:, None])
+        rows = {name: None if agents.all() else self._backend.tensor(agents) for name, agents in due.items()}
+        moved = self._backend.tensor(share.astype("float32")) if np.count_nonzero(share) else None
+        measured = self._function(given, numbers, rows, moved, self.steps[0].optimizer_numbers(numbers))
+        start = 0
+        for step in self.steps:
+            if step.phase.name in due:
+                stop = start + len(step.metrics)
+                yield step, measured[start:stop], due[step.phase.name]
+                start = stop
+
+    def _pass(
+        self, columns: dict[str, Any], numbers: Any, due: Mapping[str, Any], share: Any, extra: dict[str, Any]
+    ) -> Any:
+        measured = [
+            step.compute(dict(columns), numbers, due[step.phase.name], extra)
+            for step in self.steps
+            if step.phase.name in due
+        ]
+        if share is not None:
+            self._weights.move_targets(share)
+        return self._backend.ops.concat(measured, 0)
+
+
 class GradientSteps:
     """The gradient steps of a learner, one per phase, in order, in the learner's process; see also `Replicas`.
 
@@ -153,10 +209,12 @@ class GradientSteps:
     solving: the steps of the phases that solve for a natural gradient; iteration leaves them out.
     at_once: whether a single call makes all gradient steps over a rollout: (columns, dealt, numbers, due [P, K])
       -> metrics [P, M, K].
+    whole: makes all gradient steps of an off-policy pass and moves the target networks in a single call, or None.
     """
 
     plannable = False
     at_once = False
+    whole: GradientPass | None = None
 
     def __init__(self, steps: Sequence[Any], solving: Sequence[Any] = ()) -> None:
         """Store the function of each phase, (columns, numbers, due) -> metrics [M, K], or the one of `at_once`."""
@@ -165,6 +223,13 @@ class GradientSteps:
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the functions of the phases that follow a gradient."""
         return iter(self.steps)
+
+    def measure_noise(self, *, on: bool) -> None:
+        """Measure the gradient noise in all phases from now on, or no longer; see `GradientStep.measure_noise`."""
+        for step in self:
+            step.measure_noise(on=on)
+        if self.whole is not None:
+            self.whole.retrace()
 
     def begin(self, weights: Weights) -> None:
         """Prepare the gradient steps of an update."""

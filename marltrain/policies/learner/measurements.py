@@ -35,8 +35,7 @@ class Measurements:
         self.effective = False
         if self.noise:
             self.noise = False
-            for step in self._steps:
-                step.measure_noise(on=False)
+            self._steps.measure_noise(on=False)
 
     def ask(self, quantity: str) -> None:
         """Measure "effective_sample_size" or "gradient_noise" in all later updates.
@@ -51,8 +50,7 @@ class Measurements:
                     f"{self._who}: {self._backend.strategy} splits minibatches over processes, and the gradient noise "
                     "is measured in one: leave out strategy="
                 )
-            for step in self._steps:
-                step.measure_noise(on=True)
+            self._steps.measure_noise(on=True)
             self.noise = True
 
     def state(self) -> State:

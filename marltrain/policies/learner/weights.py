@@ -46,9 +46,12 @@ class Weights:
 
     def follow(self, share: Array) -> None:
         """Move the target networks towards the online networks by `share` [K]; 1 copies."""
-        moved = self.backend.tensor(share.astype("float32"))
+        self.move_targets(self.backend.tensor(share.astype("float32")))
+
+    def move_targets(self, share: Any) -> None:
+        """Do the same for `share` as a tensor; part of a compiled pass."""
         for name, target in self.target.items():
-            target.follow(self.online[name], moved)
+            target.follow(self.online[name], share)
 
     def rescale(self, network: str, head: int, scale: Array, shift: Array) -> None:
         """Change the last layer of a network's head, so that its outputs become scale * output + shift.

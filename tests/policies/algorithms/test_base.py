@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 
 
 def whole(batch: Batch) -> WholeBatch:
-    return WholeBatch(batch, BACKEND.tensor, BACKEND.numpy, lambda draw: {}, {}, lambda *given: None)
+    return WholeBatch(batch, BACKEND.tensor, BACKEND.numpy, lambda draw: {}, {}, lambda *given: None, vars(batch))
 
 
 @pytest.mark.parametrize("kind", [Rollout, Transitions])

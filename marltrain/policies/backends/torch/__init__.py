@@ -40,7 +40,7 @@ class Backend(base.Backend):
         jit_compile: compile gradient steps by `torch.compile`, which takes long at the first call of each shape.
             marltrain compiles some gradient steps itself instead, see `policies.compiled.gradient_steps`.
         """
-        self.jit_compile = jit_compile
+        self.jit_compile = self.compiles_passes = jit_compile
         chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
         try:
             self.device = torch.device(chosen)

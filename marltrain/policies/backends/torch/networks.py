@@ -51,6 +51,10 @@ class Network(base.Network):
 
     def follow(self, online: base.Network, share: Tensor) -> None:
         """See `base.Network`."""
+        if torch.compiler.is_compiling():  # no rows are picked by values
+            moved = self._flat.lerp(online.flat, share.unsqueeze(1))
+            self._flat.copy_(torch.where(share.unsqueeze(1) != 0, moved, self._flat))
+            return
         rows, flat = torch.nonzero(share).flatten(), self._flat
         if len(rows) == share.numel():
             flat.lerp_(online.flat, share.unsqueeze(1))

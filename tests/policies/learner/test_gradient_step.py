@@ -1,0 +1,51 @@
+"""A pass in a single call equals its phases one by one: delayed phases, agents without rows, target networks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import marltrain as mt
+from marltrain.policies.learner.gradient_step import GradientPass
+from tests.policies.batches import VECTOR, some_transitions
+from tests.policies.learner.test_learner import stacked
+
+BOX, CHOICES = spaces.Box(-2, 3, (2,), np.float32), spaces.Discrete(4)
+LEARN = [[True, True, True], [True, False, True], [False, True, True], [True, True, False]]
+"""Agents that learn in four updates; a phase on every second pass is then due for some of them only."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "actions", "options"),
+    [
+        (mt.TD3, BOX, {"policy_delay": 2}),
+        (mt.SAC, BOX, {}),
+        (mt.SAC, CHOICES, {"temperature": 0.3}),
+        (mt.C51, CHOICES, {"target_sync": 2}),
+        (mt.DDPG, BOX, {"optimizer": "adamw", "weight_decay": 0.1}),
+    ],
+)
+def test_a_pass_in_a_single_call_equals_its_phases(kind, actions, options):
+    agents = [
+        kind(VECTOR, actions, seed=k, network=mt.MLP((9,)), learning_rate=0.01 * (k + 1), **options) for k in range(3)
+    ]
+    apart, together = stacked(agents), stacked(agents)
+    together.steps.whole = GradientPass(together.steps.steps, together.weights)
+    rng = np.random.default_rng(0)
+    for i, learns in enumerate(LEARN):
+        if i == 1:
+            for learner in (apart, together):
+                learner.steps.measure_noise(on=True)
+        batch = some_transitions(rng, VECTOR, actions, 3, 7, masked=actions is CHOICES)
+        batch.weight[1, 5:] = 0.0
+        given = np.array(learns)
+        first, second = (learner.update(batch, learn=given, batch_size=7) for learner in (apart, together))
+        assert first.keys() == second.keys()
+        for name, values in first.items():
+            np.testing.assert_array_equal(np.where(given, values, 0.0), np.where(given, second[name], 0.0), name)
+    for row in range(3):
+        one, other = apart.export(row), together.export(row)
+        assert one.info == other.info
+        for name, array in one.arrays.items():
+            np.testing.assert_array_equal(array, other.arrays[name], name)
