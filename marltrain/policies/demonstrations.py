@@ -156,7 +156,8 @@ class Demonstrations:
                 )
         if frame_stack != self.frame_stack:
             raise AgentError(
-                f"demonstrations of other spaces: their images stack {self.frame_stack} frames, expected {frame_stack}"
+                f"demonstrations of other spaces: their images stack {self.frame_stack} frames, expected "
+                f"{frame_stack}. Make the agent with frame_stack={self.frame_stack}"
             )
 
     def save(self, path: str | Path) -> None:

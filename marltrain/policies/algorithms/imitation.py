@@ -39,7 +39,10 @@ class Expert:
         if getattr(settings, NORMALIZE, False):
             raise ConfigError(f"{who}: demonstrations are not normalised: leave {NORMALIZE}=True out")
         if isinstance(self.given, Demonstrations):
-            self.given.check_fits(layout.space, action_space, layout.stack)
+            try:
+                self.given.check_fits(layout.space, action_space, layout.stack)
+            except AgentError as error:
+                raise AgentError(f"{who}: {error}") from None
             action = self.given.action
             self._action = action_vector(numpy_ops, action_space, action) if as_vectors else action
 

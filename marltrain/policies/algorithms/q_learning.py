@@ -71,7 +71,7 @@ class QLearning(Algorithm):
         super().__init__(settings, layout, action_space)
         who = type(self).__name__.removesuffix("Algorithm")
         if not isinstance(action_space, spaces.Discrete):
-            raise SpecError(f"{who} needs a Discrete action space, got {action_space}; policy gradients take all kinds")
+            raise SpecError(f"{who} needs a Discrete action space, got {action_space}; PPO takes all kinds")
         self.choices = int(action_space.n)
         self.exploration = ActionChoice(
             settings, self.choices, default="greedy" if settings.noisy else "epsilon_greedy"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.config import Unsaved, check_function
-from marltrain.errors import AgentError, ConfigError
+from marltrain.errors import AgentError, ConfigError, shown
 from marltrain.layout import Array, map_tree
 from marltrain.policies.agents.spaces import in_units
 from marltrain.policies.algorithms.base import NORMALIZE, Algorithm, CompiledForm, Networks, Phase, WholeBatch
@@ -55,7 +55,7 @@ class FunctionReward(RewardModel):
         self.function = function
 
     def rewards(self, algorithm: Algorithm, ops: Any, nets: Networks, tensors: WholeBatch) -> Array:
-        """See `RewardModel`; raises AgentError if the function returns another shape."""
+        """See `RewardModel`; raises AgentError if the function returns another shape, or no numbers."""
         batch = tensors.batch
         made = np.zeros_like(batch.reward)
         for k, valid in enumerate(batch.weight > 0):
@@ -63,14 +63,22 @@ class FunctionReward(RewardModel):
                 continue
             observation = algorithm.layout.decode(map_tree(itemgetter((k, valid)), batch.obs))
             action = in_units(algorithm.action_space, batch.action[k][valid])
-            given = np.asarray(self.function(observation, action, batch.reward[k][valid]))
+            given = _numbers(algorithm.name, self.function(observation, action, batch.reward[k][valid]))
             if given.shape != (valid.sum(),):
                 raise AgentError(
-                    f"reward_model must return one reward for each of the {valid.sum()} transitions, an array of shape "
-                    f"({valid.sum()},); it returned shape {given.shape}"
+                    f"{algorithm.name}: reward_model must return one reward for each of the {valid.sum()} transitions, "
+                    f"an array of shape ({valid.sum()},); it returned shape {given.shape}"
                 )
             made[k][valid] = given
         return made
+
+
+def _numbers(who: str, given: Any) -> Array:
+    """Return rewards as float32; raises AgentError for anything but numbers."""
+    try:
+        return np.asarray(given, np.float32)
+    except (TypeError, ValueError):
+        raise AgentError(f"{who}: reward_model must return an array of numbers, it returned {shown(given)}") from None
 
 
 class UnknownReward(RewardModel):
@@ -130,18 +138,23 @@ class Rewarded(Algorithm):
     def prepare(
         self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
     ) -> WholeBatch:
-        """Replace the rewards; raises AgentError for rewards of a wrong shape.
+        """Replace the rewards; raises AgentError for rewards of a wrong shape, and for nan and infinite ones.
 
         The phases of the reward model get the actions in the environment's units as `acted`.
         """
         tensors.acted = tensors.action
-        rewards = np.asarray(self.reward_model.rewards(self, ops, nets, tensors), np.float32)
+        rewards = _numbers(self.name, self.reward_model.rewards(self, ops, nets, tensors))
         if rewards.shape != batch.reward.shape:
             raise AgentError(
-                f"reward_model {type(self.reward_model).__name__} must return rewards of shape {batch.reward.shape}, "
-                f"it returned {rewards.shape}"
+                f"{self.name}: reward_model {type(self.reward_model).__name__} must return rewards [agents, rows] of "
+                f"shape {batch.reward.shape}, it returned {rewards.shape}"
             )
         rewards = np.where(batch.weight > 0, rewards, np.float32(0))
+        if not (finite := np.isfinite(rewards)).all():
+            raise AgentError(
+                f"{self.name}: reward_model returned {rewards[~finite][0]} for {(~finite).sum()} of "
+                f"{(batch.weight > 0).sum()} transitions; rewards must be finite"
+            )
         batch = tensors.batch = replace(batch, reward=rewards)
         tensors.reward = tensors.to_tensor(rewards)
         rows = np.maximum(batch.weight.sum(1), 1e-8)

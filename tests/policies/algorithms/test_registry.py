@@ -1,10 +1,11 @@
 """What every algorithm of the registry does: it goes on in the other framework, and its compiled passes are the same.
 
-An algorithm that is added is in these tests without a word.
+Wrong spaces and settings are refused. An algorithm that is added is in these tests without a word.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -17,7 +18,7 @@ from marltrain.errors import ConfigError, SpecError
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from tests.policies.batches import VECTOR, some_actions, some_obs, some_rollout, some_transitions
+from tests.policies.batches import IMAGE, VECTOR, some_actions, some_obs, some_rollout, some_transitions
 from tests.tiers import LONG
 
 ON, ROWS = np.ones(1, bool), 9
@@ -27,16 +28,21 @@ COMPILED = ("c51",)
 """Torch compiles for seconds: the others are in the long tier."""
 
 
+def demonstrated(kind: Any, space: Any) -> dict[str, Any]:
+    """Return random demonstrations for an algorithm that learns from them."""
+    if "demonstrations" not in {f.name for f in fields(kind.algorithm_class.Settings)}:
+        return {}
+    rng = np.random.default_rng(5)
+    obs, action = some_obs(rng, VECTOR, (ROWS,)), some_actions(rng, space, (ROWS,))
+    return {"demonstrations": mt.Demonstrations.from_arrays(VECTOR, space, obs, action)}
+
+
 def made(name: str, **settings: Any) -> Any:
     """Return an agent, of Discrete actions if it takes them."""
     kind: Any = agent_class(name)
     for space in (DISCRETE, BOX):
-        if "demonstrations" in {f.name for f in fields(kind.algorithm_class.Settings)}:
-            rng = np.random.default_rng(5)
-            obs, action = some_obs(rng, VECTOR, (ROWS,)), some_actions(rng, space, (ROWS,))
-            settings["demonstrations"] = mt.Demonstrations.from_arrays(VECTOR, space, obs, action)
         try:
-            return kind(VECTOR, space, seed=1, **SETTINGS, **settings)
+            return kind(VECTOR, space, seed=1, **SETTINGS, **demonstrated(kind, space), **settings)
         except SpecError:
             continue
     raise AssertionError(f"{name} takes neither {DISCRETE} nor {BOX}")
@@ -85,6 +91,30 @@ def supplied(agent: Any) -> dict[str, Any]:
     """Return the settings that are not saved."""
     unsaved = [f.name for f in fields(agent.settings) if not f.metadata.get("saved", True)]
     return {name: value for name in unsaved if (value := getattr(agent.settings, name)) is not None}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_wrong_spaces_are_refused_with_what_is_needed_and_another_algorithm(name):
+    """Discrete, MultiDiscrete and Box actions are learned, or refused; one of the first and the last is learned."""
+    kind: Any = agent_class(name)
+    taken = set()
+    for space in (DISCRETE, BOX, spaces.MultiDiscrete([2, 3])):
+        try:
+            kind(VECTOR, space, **{**SETTINGS, **demonstrated(kind, space)})
+        except SpecError as error:
+            told = rf"{kind.__name__} (needs|takes) a .*Discrete|Box.*, got {re.escape(str(space))}; .*takes? "
+            assert re.match(told, str(error)), error
+        else:
+            taken.add(type(space))
+    assert taken & {spaces.Discrete, spaces.Box}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_images_are_not_normalised(name):
+    kind: Any = agent_class(name)
+    space = made(name).action_space
+    with pytest.raises(ConfigError, match=rf"{name}: .*normalize_observations=True.* out"):
+        kind(IMAGE, space, normalize_observations=True, **demonstrated(kind, space))
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's compiler warns of torch's own

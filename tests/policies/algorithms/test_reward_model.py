@@ -112,8 +112,41 @@ def test_wrong_models_are_refused():
         mt.DQN(VECTOR, DISCRETE, reward_model=linear_reward, n_step=3)
     with pytest.raises(ConfigError, match="normalize_observations"):
         mt.PPO(VECTOR, DISCRETE, reward_model=linear_reward, normalize_observations=True)
-    with pytest.raises(AgentError, match=r"shape \(7,\); it returned shape \(7, 2\)"):
-        learner_of(mt.PPO, reward_model=too_many).update(batch_of(mt.PPO), learn=np.ones(2, bool), batch_size=64)
+
+
+class Fixed(mt.RewardModel):
+    """The same rewards always, whatever is asked for."""
+
+    def __init__(self, rewards: Any) -> None:
+        self.given = rewards
+
+    def rewards(self, algorithm: Any, ops: Any, nets: Any, tensors: Any) -> Any:
+        return self.given
+
+
+@pytest.mark.parametrize("kind", [mt.PPO, mt.DQN])
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        (
+            too_many,
+            r"reward_model must return one reward for each of the \d+ transitions, .* it returned shape \(\d, 2\)",
+        ),
+        (lambda obs, action, reward: 1.0, r"an array of shape \(\d,\); it returned shape \(\)"),
+        (
+            lambda obs, action, reward: ["much"] * len(reward),
+            r"must return an array of numbers, it returned \['much', ",
+        ),
+        (lambda obs, action, reward: np.log(0 * reward - 1), r"reward_model returned nan for \d+ of \d+ transitions"),
+        (Fixed(np.zeros(3)), r"reward_model Fixed must return rewards .* of shape \(2, 9\), it returned \(3,\)"),
+        (Fixed("much"), "must return an array of numbers, it returned 'much'"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:invalid value encountered in log")
+def test_wrong_rewards_are_refused(kind, model, told):
+    learner = learner_of(kind, reward_model=model)
+    with pytest.raises(AgentError, match=f"{learner.algorithm.name}: .*{told}"):
+        learner.update(batch_of(kind), learn=np.ones(2, bool), batch_size=64)
 
 
 def test_agents_with_the_same_function_form_one_learner_and_others_do_not():
