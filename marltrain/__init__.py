@@ -16,6 +16,7 @@ _HOME = {
     "Acted": "marltrain.policies.batch",
     "ActionChoice": "marltrain.policies.exploration",
     "ActionNoise": "marltrain.policies.exploration",
+    "Adapt": "marltrain.trainer.adapting.adapt",
     "Agent": "marltrain.policies.agents.agent",
     "AgentArguments": "marltrain.policies.agents.arguments",
     "AgentError": "marltrain.errors",
@@ -204,6 +205,7 @@ if TYPE_CHECKING:
         switch as switch,
     )
     from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
+    from marltrain.trainer.adapting.adapt import Adapt as Adapt
     from marltrain.trainer.adapting.early_stopping import EarlyStopping as EarlyStopping
     from marltrain.trainer.adapting.reduce_on_plateau import ReduceOnPlateau as ReduceOnPlateau
     from marltrain.trainer.callbacks import Callback as Callback, Moment as Moment

@@ -20,7 +20,7 @@ from marltrain.policies.compiled.array_checks import check_places, place_of
 from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.compiled.ppo_kernel import BLOCK, METRICS, NORM, PART, PPO_UPDATE, WORK, evaluate, update
 from marltrain.policies.compiled.trained_network import TrainedNetwork, allocate
-from marltrain.policies.learner.gradient_step import GRADIENT_NOISE, GRADIENT_SIGNAL, GradientSteps, noise_rows
+from marltrain.policies.learner.gradient_step import GradientSteps, noise_names, noise_rows
 from marltrain.policies.learner.minibatches import Dealt
 
 SETTINGS = ("clip", "value_clip", "entropy_coef", "value_coef")
@@ -140,20 +140,12 @@ class PPOUpdate:
         self._parts["previous"] = [address_of(before) if on else 0 for before in self._before]
         kept = zip(sizes, self._before, strict=True) if on else ()
         self.previous = {name: self.backend.tensor(before) for name, before in kept}
-        added = (f"{what}/{name}" for name in self.previous for what in (GRADIENT_SIGNAL, GRADIENT_NOISE))
-        self.metrics = (*self.metrics[:METRICS], *added)
+        self.metrics = (*self.metrics[:METRICS], *noise_names(self.previous))
 
     def _with_noise(self, measured: Array, products: Array, dealt: Dealt) -> Array:
         """Return the metrics [P, M, K] with those of `measure_noise`; products: [2, P, K]."""
-        added = [
-            np.concatenate(
-                [
-                    noise_rows(measured[p, NORM + 2 * which], product[p], weight)
-                    for which, product in enumerate(products)
-                ]
-            )
-            for p, weight in enumerate(dealt.weights())
-        ]
+        norms, each = measured[:, NORM::2], products.swapaxes(0, 1)
+        added = [noise_rows(*parts) for parts in zip(norms, each, dealt.weights(), strict=True)]
         return np.concatenate([measured, np.stack(added)], 1)
 
     def _run(self) -> None:

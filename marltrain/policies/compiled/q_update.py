@@ -17,7 +17,7 @@ from marltrain.policies.compiled.array_checks import check_places, place_of
 from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.compiled.q_kernel import METRICS, NORM, Q_STEP, step, step_at, targets_follow
 from marltrain.policies.compiled.trained_network import TrainedNetwork, allocate
-from marltrain.policies.learner.gradient_step import GRADIENT_NOISE, GRADIENT_SIGNAL, GradientSteps, noise_rows
+from marltrain.policies.learner.gradient_step import GradientSteps, noise_names, noise_rows
 from marltrain.policies.learner.weights import Weights
 
 _COLUMNS = {"obs": np.float32, "action": np.int64, "reward": np.float32, "discount": np.float32, "weight": np.float32,
@@ -71,18 +71,19 @@ class QStep:
         _step()(self.address)
         measured = self._measured.copy()
         if self.previous:
-            measured = np.concatenate([measured, noise_rows(measured[NORM], self._product, arrays["weight"])])
+            measured = np.concatenate(
+                [measured, noise_rows(measured[None, NORM], self._product[None], arrays["weight"])]
+            )
         return self.backend.tensor(measured)
 
     def measure_noise(self, *, on: bool) -> None:
         """See `GradientStep`."""
-        noise = f"{GRADIENT_SIGNAL}/{self.name}", f"{GRADIENT_NOISE}/{self.name}"
         self._before = np.zeros((self.agents, int(self.record[0]["size"])), np.float32)
         self._product = np.zeros(self.agents, np.float32)
         self.previous = {self.name: self.backend.tensor(self._before)} if on else {}
         self.record[0]["previous"] = address_of(self._before) if on else 0
         self.record[0]["product"] = address_of(self._product)
-        self.metrics = (*self.metrics[:METRICS], *(noise if on else ()))
+        self.metrics = (*self.metrics[:METRICS], *noise_names(self.previous))
 
     def set_batch(self, due: Array, **columns: Array | None) -> None:
         """Write which agents learn, [K] bool, and the addresses of the minibatch's columns, [K, B, ...]."""

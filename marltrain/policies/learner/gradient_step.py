@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,8 @@ from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Forward
 from marltrain.policies.learner.weights import Weights
 from marltrain.policies.row_draws import Draw
 
-GRADIENT_NOISE, GRADIENT_SIGNAL = "gradient_noise", "gradient_signal"
-"""Metrics of `GradientStep.measure_noise`, followed by "/" and the name of a network."""
+GRADIENT_NOISE, GRADIENT_SIGNAL, GRADIENT_ROWS = "gradient_noise", "gradient_signal", "gradient_rows"
+"""Metrics of `GradientStep.measure_noise`; the first two are followed by "/" and the name of a network."""
 TOTAL = "the loss itself"
 """Key of the differentiated loss among the metrics."""
 
@@ -61,10 +61,10 @@ class GradientStep:
 
         With gradients a and b of two consecutive steps, of n_b rows, "gradient_signal" is a.b, an estimate of the
         squared norm |G|^2 of the exact gradient, and "gradient_noise" n_b (|b|^2 - a.b), an estimate of the trace of
-        the covariance of a row's gradient. They replace the two batch sizes of McCandlish et al. 2018
-        (arXiv:1812.06162, appendix A.1): with the mean of a and b as the gradient of the large batch, their estimates
-        are the same in expectation. Rows may have weights w: then n is (sum w)^2 / sum w^2. Both are 0 in the first
-        step, so that sums over steps are not biased.
+        the covariance of a row's gradient; "gradient_rows" is n_b. They replace the two batch sizes of McCandlish et
+        al. 2018 (arXiv:1812.06162, appendix A.1): with the mean of a and b as the gradient of the large batch, their
+        estimates are the same in expectation. Rows may have weights w: then n is (sum w)^2 / sum w^2. Noise and signal
+        are 0 in the first step, so that the ratio of their sums over steps is not biased.
         """
         backend = self.backend
         shapes = {name: tuple(self.nets[name].flat.shape) for name in self.phase.trains if on}
@@ -73,8 +73,9 @@ class GradientStep:
 
     def _noise(self, grads: Sequence[Any], weight: Any, due: Any) -> dict[str, Any]:
         """Return the metrics of `measure_noise`, and keep the gradients of the agents that are due."""
-        ops, measured = self.backend.ops, {}
+        ops = self.backend.ops
         rows = 1.0 / (ops.sum(ops.square(weight), -1) + 1e-12)  # the weights sum to 1
+        measured = {GRADIENT_ROWS: rows}
         for name, grad in zip(self.phase.trains, grads, strict=True):
             before = self.previous[name]
             signal = ops.sum(grad * before, -1)
@@ -132,13 +133,20 @@ class GradientStep:
 
 
 def noise_rows(norm: Array, signal: Array, weight: Any) -> Array:
-    """Return the metrics "gradient_signal" and "gradient_noise" of `GradientStep.measure_noise`, [2, K] float32.
+    """Return the metrics of `GradientStep.measure_noise`: rows, and signal and noise of each of N networks.
 
-    norm: [K], of the gradient.  signal: [K], its inner product with the previous one.  weight: [K, B], sums of 1.
+    norm: [N, K], of the gradients.  signal: [N, K], their inner products with the previous ones.  weight: [K, B], with
+    sums of 1.  Returns [1 + 2 N, K] float32, in the order of `noise_names`.
     """
     rows = 1.0 / (np.square(weight).sum(-1) + 1e-12)
     noise = np.where(signal != 0, rows * (np.square(norm) - signal), 0.0)
-    return np.stack([signal, noise]).astype(np.float32)
+    return np.concatenate([rows[None], *(pair for pair in np.stack([signal, noise], 1))]).astype(np.float32)
+
+
+def noise_names(networks: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the metrics of `noise_rows`; none without networks."""
+    each = tuple(f"{what}/{name}" for name in networks for what in (GRADIENT_SIGNAL, GRADIENT_NOISE))
+    return (GRADIENT_ROWS, *each) if each else ()
 
 
 class PartialGradientStep(GradientStep):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from marltrain.checks import finite
@@ -11,7 +9,7 @@ from marltrain.errors import ConfigError
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Networks, WholeBatch
 from marltrain.policies.backends.base import Backend
-from marltrain.policies.learner.gradient_step import GRADIENT_NOISE, GradientSteps
+from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.state import State
 
 EFFECTIVE = "effective_sample_size"
@@ -98,9 +96,3 @@ def noise_scale(noise: float, signal: float, most: float) -> float:
     """
     noise = max(noise, 0.0)
     return min(noise / signal, most) if signal > 0 else (most if noise > 0 else 0.0)
-
-
-def network_names(metrics: Any) -> list[str]:
-    """Return the names of the networks whose gradient noise is among the metrics of an update."""
-    start = f"{GRADIENT_NOISE}/"
-    return [name.removeprefix(start) for name in metrics if name.startswith(start)]

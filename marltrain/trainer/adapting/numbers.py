@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from marltrain.config import accepts_fractions
 from marltrain.errors import ConfigError, did_you_mean, shown
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.trainer.settings import TrainerSettings
+from marltrain.trainer.updating.pace import Defaults, batch_size_of
 
 Players = str | Sequence[str] | None
 """Names of players or shell patterns; None: all."""
@@ -58,11 +61,29 @@ def chosen_agents(
             f"in training.{hint}"
         )
     for label, agent in chosen.items():
-        if getattr(agent.hyper, name) is None:
+        if getattr(agent.hyper, name) is None and not common_number(agent, name):
             raise ConfigError(f"{who}: {name} of {label} is None. Make the agent with a number: {name}=...")
         if name in agent.scheduled:
             raise ConfigError(f"{who}: {name} of {label} follows a schedule. Make the agent with a number: {name}=...")
     return chosen
+
+
+def common_number(agent: LearningAgent, name: str) -> bool:
+    """Return whether all agents of a learner share this number."""
+    return name in agent.learner_.hyper.common
+
+
+def read(agent: LearningAgent, name: str, settings: TrainerSettings) -> float:
+    """Return the value of an agent's number that is in effect; settings: the trainer's, for values that it gives."""
+    if name == "batch_size":
+        defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory, settings.given)
+        return batch_size_of(agent.learner_.pace, defaults)
+    return float(getattr(agent.hyper, name))
+
+
+def write(agent: LearningAgent, name: str, value: float) -> None:
+    """Set an agent's number, rounded if it is an integer; the next update uses it."""
+    setattr(agent.hyper, name, value if accepts_fractions(type(agent.settings), name) else max(1, round(value)))
 
 
 def _wanted(held: Sequence[str], patterns: tuple[str, ...] | None) -> bool:

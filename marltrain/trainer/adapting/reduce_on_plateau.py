@@ -12,7 +12,7 @@ from marltrain.errors import ConfigError
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.trainer.adapting.criterion import CriterionCallback, CriterionSettings
-from marltrain.trainer.adapting.numbers import Players, checked_players, chosen_agents
+from marltrain.trainer.adapting.numbers import Players, checked_players, chosen_agents, read, write
 from marltrain.trainer.callbacks import Moment
 from marltrain.trainer.settings import TrainerSettings
 
@@ -79,8 +79,8 @@ class ReduceOnPlateau(CriterionCallback):
             return
         self.criterion.restart()
         for label, agent in self._agents.items():
-            now = getattr(agent.hyper, name)
+            now = read(agent, name, moment.trainer.settings)
             reduced = max(now * self.settings.factor, min(low, now))
-            setattr(agent.hyper, name, reduced)
+            write(agent, name, reduced)
             LOGGER.info("ReduceOnPlateau at env step %d: %s of %s is %g", moment.env_steps, name, label, reduced)
             moment.log(f"{name}/{label}", reduced)

@@ -1,0 +1,215 @@
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import marltrain as mt
+from marltrain.errors import ConfigError
+from marltrain.trainer.adapting.adapt import DIRECTIONS
+from tests.trainer.adapting.test_early_stopping import metrics
+from tests.trainer.running import changed, dqn, ppo, tables, trainer, weights
+
+NAMES = {"gradient_noise": None, "effective_sample_size": "effective_sample_size", "td_error": "loss/total"}
+
+
+def driven(callback, agents, values, settings=None):
+    """Give a prepared callback the metrics of updates; return the values of the number after each of them."""
+    logged: list[tuple[str, float]] = []
+    moment = SimpleNamespace(log=lambda name, value: logged.append((name, value)), data={})
+    players = dict(zip(("anna", "ben"), agents, strict=True))
+    callback.prepare(settings or trainer().settings, players)
+    seen = []
+    for value in values:
+        moment.data = {"metrics": dict.fromkeys(players, value)}
+        callback.on_update_end(moment)
+        seen.append(dict(logged))
+    return seen
+
+
+def update(by, value):
+    """The metrics of an update of which the quantity becomes `value`, with batches of 4."""
+    if by == "gradient_noise":
+        return {"gradient_noise/q": 4 * value, "gradient_signal/q": 1.0, "gradient_rows": 4.0}
+    return {NAMES.get(by) or by: value}
+
+
+def agents_with(name, value):
+    if name == "batch_size":
+        made = dqn()
+        for agent in made:
+            agent.hyper.batch_size = value
+        return made
+    if name in ("clip", "entropy_coef"):
+        return ppo(**{name: value})
+    return dqn(**{name: value, **({"tau": 0.1} if name == "tau" else {})} | {name: value})
+
+
+@pytest.mark.parametrize(
+    ("by", "name"),
+    [
+        (by, name)
+        for by in ("gradient_noise", "effective_sample_size", "td_error")
+        for name in DIRECTIONS[by]
+        if name not in ("alpha", "beta", "window")
+    ],
+)
+def test_direction_bounds_and_no_collapse(by, name):
+    """A quantity that stays above or below its target drives the number to one bound; it comes back from there."""
+    low, start, high = (8, 32, 128) if name == "batch_size" else (0.01, 0.1, 1.0)
+    up = DIRECTIONS[by][name] == "up"
+    above, below = (update(by, value) for value in ((4.0, 0.1) if by != "effective_sample_size" else (1.0, 0.05)))
+    if by == "td_error":  # rising and falling errors
+        above, below = update(by, 0.0), update(by, 0.0)
+        values = [update(by, 3.0**i) for i in range(20)] + [update(by, 3.0 ** (20 - i)) for i in range(60)]
+    else:
+        values = [above] * 20 + [below] * 60
+    adapt = mt.Adapt(name, by=by, low=low, high=high, rate=0.1, every=1, smoothing=0.0)
+    made = agents_with(name, start)
+    seen = [step[f"{name}/anna"] for step in driven(adapt, made, values)]
+    assert all(low <= value <= high for value in seen)
+    assert seen[19] == pytest.approx(high if up else low)
+    assert seen[-1] == pytest.approx(low if up else high)
+    assert seen[:20] == sorted(seen[:20], reverse=not up)
+    assert [getattr(agent.hyper, name) for agent in made] == pytest.approx([seen[-1]] * 2)
+
+
+def test_changes_are_limited_by_the_rate_and_rest_at_the_target():
+    """On a range of 1: one step of log(2) / 10, two full steps, none at the target, one back."""
+    adapt = mt.Adapt("gamma", by="q_mean", low=0.0, high=1.0, target=2.0, direction="up", rate=0.1, every=1,
+                     smoothing=0.0)  # fmt: skip
+    values = [{"q_mean": value} for value in (4.0, 2e9, 2e9, 2.0, -1.0)]
+    seen = [step["gamma/anna"] for step in driven(adapt, dqn(gamma=0.5), values)]
+    assert np.diff([0.5, *seen]) == pytest.approx([0.1 * np.log(2), 0.1, 0.1, 0.0, -0.1])
+
+
+def test_a_change_follows_every_nth_update_of_an_agent():
+    adapt = mt.Adapt("gamma", by="q_mean", low=0.0, high=1.0, target=1.0, direction="down", rate=0.1, every=3)
+    seen = driven(adapt, dqn(gamma=0.5), [{"q_mean": 100.0}] * 7)
+    assert [step.get("gamma/ben") for step in seen] == pytest.approx([None, None, 0.4, 0.4, 0.4, 0.3, 0.3])
+    assert seen[-1]["gamma_by_q_mean/ben"] == pytest.approx(100.0)
+
+
+def test_a_plateau_moves_the_number_and_an_improvement_moves_it_back():
+    """Tests: 1, 2 (better), 2, 2 (plateau), 1, 1 (plateau), 5 (better)."""
+    agents = ppo(entropy_coef=0.5)
+    adapt = mt.Adapt("entropy_coef", by="plateau", low=0.1, high=0.9, patience=2, rate=0.25)
+    result = trainer(
+        callbacks=[adapt], reward_metric=metrics(1, 2, 2, 2, 1, 1, 5), test_freq=3, steps_per_train=54
+    ).train(agents, [1, 1], plot=False)
+    column = result["history"]["entropy_coef/player_0"]
+    assert column.dropna().tolist() == pytest.approx([0.3, 0.1, 0.3, 0.5, 0.3])
+    assert column.isna().tolist() == [False, False, True, False, True, False, False]
+    assert [agent.hyper.entropy_coef for agent in agents] == pytest.approx([0.3, 0.3])
+
+
+RUNS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "dqn, noise": (dqn, {"batch_size": 8, "update_per_step": 1.0}, {"name": "batch_size", "by": "gradient_noise",
+                                                                    "low": 2, "high": 64}),
+    "ppo, rows": (ppo, {"learning_rate": 0.1}, {"name": "clip", "by": "effective_sample_size", "low": 0.05, "high": 0.4,
+                                              "target": 0.9}),
+    "dqn, errors": (dqn, {}, {"name": "epsilon", "by": "td_error", "low": 0.05, "high": 1.0}),
+}  # fmt: skip
+
+
+def play(make: Any, settings: Any, adapt: Any, parts: Any, name: str) -> Any:
+    """A run in parts, each resumed from the one before."""
+    for i, steps in enumerate(parts):
+        agents = make(**settings)
+        callback = mt.Adapt(**{"rate": 0.2, "every": 1, "smoothing": 0.5, **adapt})
+        result = trainer(
+            steps_per_train=steps, callbacks=[callback, mt.Checkpoint(every_steps=9)], test_freq=9,
+            run_dir=None if i else name,
+        ).train(agents, [1, 1], plot=False, resume=name if i else None)  # fmt: skip
+    return agents, result
+
+
+@pytest.mark.parametrize("case", RUNS)
+def test_a_run_repeats_and_resumes_exactly(case):
+    make, settings, adapt = RUNS[case]
+    whole, result = play(make, settings, adapt, [81], "whole")
+    again, repeated = play(make, settings, adapt, [81], "again")
+    halves, resumed = play(make, settings, adapt, [30, 81], "halves")
+    name = adapt["name"]
+    values = [getattr(agent.hyper, name) for agent in whole]
+    assert values == [getattr(agent.hyper, name) for agent in halves] == [getattr(agent.hyper, name) for agent in again]
+    assert values != [getattr(agent.hyper, name) for agent in make(**settings)]
+    assert changed(weights(whole), weights(halves)) == changed(weights(whole), weights(again)) == [False, False]
+    assert tables(result) == tables(repeated)
+    assert result["num_gradient_steps"] == resumed["num_gradient_steps"]
+
+
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+def test_the_next_update_uses_the_new_rate(backend):
+    """A learning rate that falls to 1e-30 within one change freezes the agent from the next update on."""
+    agents = dqn(backend=backend, learning_rate=0.01, update_per_step=0.1)
+    after: list[list[np.ndarray]] = []
+
+    def note(moment):
+        after.append([agent["net/q/head0.bias"] for agent in weights(agents)])
+
+    adapt = mt.Adapt("learning_rate", by="grad_norm/q", low=1e-30, high=0.01, target=1e-9, direction="down", rate=1.0,
+                     every=3, players="player_1")  # fmt: skip
+    trainer(callbacks=[adapt, mt.LambdaCallback(on_update_end=note)], steps_per_train=72, test_freq=None).train(
+        agents, [1, 1], plot=False
+    )
+    assert [agent.hyper.learning_rate for agent in agents] == [0.01, 1e-30]
+    moved = [[bool((b[k] != a[k]).any()) for a, b in pairwise(after)] for k in range(2)]
+    assert moved == [[True] * 5, [True, True, False, False, False]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"low": 1.0, "high": 0.5}, "low must be less than high"),
+        ({"rate": 0.0}, "rate must be greater than 0"),
+        ({"every": 0}, "every must be at least 1"),
+        ({"smoothing": 1.0}, "smoothing must be at most 0.999999"),
+        ({"direction": "sideways"}, "direction must be one of up, down"),
+        ({"by": "entropy"}, "the metric 'entropy' has no usual target: give target="),
+        ({"by": "entropy", "target": 1.0}, "gamma by entropy has no usual direction"),
+        ({"by": "plateau", "direction": "up"}, 'by="plateau" needs patience='),
+        ({"by": "plateau", "direction": "up", "patience": 0}, "patience must be at least 1, got 0"),
+        ({"patience": 3}, "patience=3 has no effect with by='gradient_noise'"),
+        ({"by": "td_error", "direction": "up", "network": "q"}, "network='q' has no effect with by='td_error'"),
+        ({"lower": 1.0}, "Did you mean 'low'"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        mt.Adapt(**{"name": "gamma", "by": "gradient_noise", "low": 0.5, "high": 0.99, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("adapt", "settings", "message"),
+    [
+        (
+            {"name": "gama", "direction": "up"},
+            {},
+            "has no number 'gama' that may change in training.* Did you mean 'gamma'",
+        ),
+        ({"low": 0.995, "high": 1.0}, {}, r"gamma of player_0 is 0.99, outside \[0.995, 1\]"),
+        ({"high": 1.5}, {}, "gamma must be at most 1, got 1.5"),
+        ({}, {"gamma": mt.linear(0.5, 0.9, 10)}, "gamma of player_0 follows a schedule"),
+        ({"players": "anna"}, {}, "no player is called 'anna'"),
+        (
+            {"name": "batch_size", "low": 8, "high": 32},
+            {},
+            r"batch_size of player_0\+player_1 is 64, outside \[8, 32\]",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_run_is_refused_before_it_begins(adapt, settings, message, tmp_path):
+    given = {"name": "gamma", "by": "gradient_noise", "low": 0.5, "high": 0.999, **adapt}
+    with pytest.raises(ConfigError, match=f"{message}"):
+        trainer(callbacks=[mt.Adapt(**given)]).train(dqn(**settings), [1, 1], plot=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_measuring_ends_with_the_next_run():
+    agents = dqn()
+    adapt = mt.Adapt("gamma", by="gradient_noise", low=0.5, high=0.999)
+    with_it = trainer(callbacks=[adapt], steps_per_train=30).train(agents, [1, 1], plot=False)
+    without = trainer(steps_per_train=30, run_dir="other").train(agents, [1, 1], plot=False)
+    assert [any("gradient_noise" in name for name in each["history"]) for each in (with_it, without)] == [True, False]
