@@ -114,20 +114,6 @@ class LearningAgent(Agent):
         return AgentHyperparameters(self.learner_.hyper, self.row, self.learner_.set_hyper)
 
     @property
-    def numbers(self) -> tuple[str, ...]:
-        """Names of the hyperparameters: the settings that may change in training."""
-        return (*self.learner_.hyper.names, *self.learner_.hyper.common)
-
-    def check_number(self, name: str, value: Any) -> None:
-        """Raise ConfigError for a value that the hyperparameter `name` cannot have."""
-        self.learner_.hyper.checked(name, value)
-
-    @property
-    def scheduled(self) -> tuple[str, ...]:
-        """Names of the hyperparameters that follow a schedule."""
-        return tuple(self.learner_.hyper.schedules[self.row])
-
-    @property
     def learns(self) -> bool:
         """Always True."""
         return True

@@ -15,7 +15,15 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.learner.gradient_step import GRADIENT_NOISE
 from marltrain.policies.learner.measurements import EFFECTIVE
 from marltrain.trainer.adapting.criterion import CriterionCallback, CriterionSettings
-from marltrain.trainer.adapting.numbers import Players, checked_players, chosen_agents, common_number, read, write
+from marltrain.trainer.adapting.numbers import (
+    Players,
+    check_value,
+    checked_players,
+    chosen_agents,
+    common_number,
+    read,
+    write,
+)
 from marltrain.trainer.adapting.quantities import MEASURED, PLATEAU, TD_ERROR, USUAL_TARGET, Quantity
 from marltrain.trainer.adapting.scale import SCALES, Scale
 from marltrain.trainer.callbacks import Moment
@@ -143,8 +151,8 @@ class Adapt(CriterionCallback):
         chosen = chosen_agents("Adapt", own.name, self._players, players)
         groups: dict[Any, dict[str, LearningAgent]] = {}
         for label, agent in chosen.items():
-            agent.check_number(own.name, own.low)
-            agent.check_number(own.name, own.high)
+            for bound in (own.low, own.high):
+                check_value(agent, own.name, bound)
             key = id(agent.learner_) if common_number(agent, own.name) else label
             groups.setdefault(key, {})[label] = agent
             if own.by in MEASURED:

@@ -48,10 +48,10 @@ def chosen_agents(
         held = seats[id(agent)]
         if player != held[0] or not _wanted(held, patterns):
             continue
-        if isinstance(agent, LearningAgent) and name in agent.numbers:
+        if isinstance(agent, LearningAgent) and name in names_of(agent):
             chosen["+".join(held)] = agent
         else:
-            known = agent.numbers if isinstance(agent, LearningAgent) else ()
+            known = names_of(agent) if isinstance(agent, LearningAgent) else ()
             near = did_you_mean(name, known)
             missing[player] = f"{near} It has: {', '.join(known)}" if known else " It has no numbers that may change"
     if missing and (patterns is not None or not chosen):
@@ -63,9 +63,20 @@ def chosen_agents(
     for label, agent in chosen.items():
         if getattr(agent.hyper, name) is None and not common_number(agent, name):
             raise ConfigError(f"{who}: {name} of {label} is None. Make the agent with a number: {name}=...")
-        if name in agent.scheduled:
+        if name in agent.learner_.hyper.schedules[agent.row]:
             raise ConfigError(f"{who}: {name} of {label} follows a schedule. Make the agent with a number: {name}=...")
     return chosen
+
+
+def names_of(agent: LearningAgent) -> tuple[str, ...]:
+    """Return the names of an agent's numbers that may change in training."""
+    hyper = agent.learner_.hyper
+    return (*hyper.names, *hyper.common)
+
+
+def check_value(agent: LearningAgent, name: str, value: float) -> None:
+    """Raise ConfigError for a value that an agent's number cannot have."""
+    agent.learner_.hyper.checked(name, value)
 
 
 def common_number(agent: LearningAgent, name: str) -> bool:

@@ -92,7 +92,7 @@ def test_frameworks_and_compiled_code_agree(kind):
             seen.append(own.update(batch, learn=np.array(learn, bool), batch_size=4))
         measured.append(seen)
     names = [name for name in measured[0][0] if name.startswith("gradient_")]
-    assert len(names) == {mt.DQN: 2, mt.PPO: 4, mt.SAC: 6}[kind]
+    assert len(names) == {mt.DQN: 3, mt.PPO: 5, mt.SAC: 7}[kind]
     for other in measured[1:]:
         for ours, theirs in zip(measured[0], other, strict=True):
             for name in names:
