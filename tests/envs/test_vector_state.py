@@ -1,5 +1,7 @@
 """Environments that go on where others were: the same Steps from there, however they are spread."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from marltrain.envs.python.check_env import random_actions
 from marltrain.errors import ConfigError, SaveError
 from tests.envs.driving import same, snapshot
 from tests.faulty_toys import Forgetful
+from tests.tiers import LONG
 from tests.toys import Crowd, Identity, Motley, Relay
 
 PLACES = [{}, {"vector": "subproc", "num_workers": 1}, {"vector": "subproc", "num_workers": 3}]
@@ -23,14 +26,17 @@ def steps(vector, step, count, seed):
     return seen
 
 
-@pytest.mark.parametrize("place", range(3))
+GAMES: list[tuple[Any, dict[str, Any]]] = [
+    (Relay, {}), (Relay, {"truncate": True, "length": 5}), (Crowd, {}), (Motley, {"length": 3}),
+    ("gymnasium/CartPole-v1", {}), ("marltrain/CartPole-v1", {}),
+]  # fmt: skip
+"""In the short tier the first goes from everywhere to everywhere, the others once."""
+
+
 @pytest.mark.parametrize(
-    ("env", "env_args"),
-    [
-        (Relay, {}), (Relay, {"truncate": True, "length": 5}), (Crowd, {}), (Motley, {"length": 3}),
-        ("gymnasium/CartPole-v1", {}), ("marltrain/CartPole-v1", {}),
-    ],
-)  # fmt: skip
+    ("env", "env_args", "place"),
+    [(*game, to) for i, game in enumerate(GAMES) for to in range(3) if LONG or i == 0 or to == i % 3],
+)
 def test_the_steps_that_follow_are_the_same_wherever_the_environments_are(env, env_args, place):
     with make_vector(env, env_args, 5, recording=True, **PLACES[(place + 1) % 3]) as vector:
         steps(vector, vector.reset(3), 17, seed=0)

@@ -6,6 +6,7 @@ import re
 import pytest
 
 import marltrain as mt
+from tests.tiers import LONG
 from tests.whole.crashing_cartpole import Mishaps, agents, trainer
 
 
@@ -18,7 +19,7 @@ class Lengths(mt.Callback):
         self.steps += moment.data["length"]
 
 
-@pytest.mark.parametrize("players", [1, 3])
+@pytest.mark.parametrize("players", [3, *LONG * [1]])
 def test_crashing_cart_poles_are_trained_and_every_fault_is_reported(players, caplog):
     seen, small = Lengths(), {"network": mt.MLP(hidden=(8,))}
     often = Mishaps(crash=4e-3, crash_at_reset=0.05, stall=5e-4 / players, seconds=(1.5, 2.0))

@@ -38,7 +38,7 @@ def test_a_run_equals_its_two_halves(tmp_path):
 
 def test_runs_that_are_killed_at_random_moments_end_as_if_nothing_had_happened():
     """A short form of `make crash-test`."""
-    kills = rounds(4, 8)
+    kills = rounds(2, 8)
     command = [sys.executable, "-m", "tests.whole.crashing", str(kills)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=170)
     assert done.returncode == 0, done.stderr

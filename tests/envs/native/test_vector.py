@@ -9,6 +9,7 @@ from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.envs.python.check_env import random_actions
 from marltrain.errors import ConfigError, EnvError
 from tests.envs.driving import act, column, random_run, same, snapshot
+from tests.tiers import LONG
 
 NAMES = [f"marltrain/{name}" for name in GAMES]
 
@@ -40,7 +41,7 @@ def test_equals_single_objects_behind_python_adapters_bit_for_bit(name):
     assert ended > 3
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES if LONG else ("marltrain/foraging_v3", "marltrain/leduc_poker_v1"))
 def test_results_depend_neither_on_how_many_there_are_nor_on_threads_nor_on_workers(name):
     """Environment 1 of 2 plays as environment 1 of 5, alone, on three threads and in two workers."""
     few, many = (make_vector(name, None, e) for e in (2, 5))

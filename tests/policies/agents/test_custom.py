@@ -19,9 +19,11 @@ from tests.policies.batches import some_rollout, some_transitions
 from tests.policies.memory.worlds import Record, World, drive, one_group
 from tests.policies.own import with_keras, with_torch
 from tests.policies.own.agents import FRAMEWORKS, TICTACTOE, VECTOR, copied, equal, identity_player, trainer
+from tests.tiers import LONG
 from tests.toys import Identity, Motley
 
 
+@pytest.mark.parametrize("own", FRAMEWORKS if LONG else [with_torch], indirect=True)
 def test_learns_the_identity_game_off_and_on_policy(own):
     agents = [own.q_agent(3, 3, update_per_step=0.2), own.actor_critic_agent(3, 3)]
     result = trainer(Identity, 1600, num_train_envs=8, episodes_per_test=8).train(agents, [1, 1], plot=False)

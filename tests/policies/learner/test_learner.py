@@ -23,7 +23,7 @@ from tests.policies.batches import (
     some_rollout,
     some_transitions,
 )
-from tests.tiers import rounds
+from tests.tiers import LONG, rounds
 
 UPDATES = rounds(8, 20)
 TOLERANCE = 2e-5
@@ -77,7 +77,7 @@ def network_of(options):
     return mt.MLP(hidden=options.pop("hidden", (16, 16)))
 
 
-@pytest.mark.parametrize("cut", [{"minibatches": 3}, {"batch_size": 7}], ids=["minibatches", "batch size"])
+@pytest.mark.parametrize("cut", [{"minibatches": 3}, *LONG * [{"batch_size": 7}]], ids=str)
 @pytest.mark.parametrize(("count", "space", "actions", "masked", "options"), PPO_KINDS)
 def test_stacked_ppo_equals_looped(count, space, actions, masked, options, cut):
     options = dict(options)

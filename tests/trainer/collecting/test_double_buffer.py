@@ -136,7 +136,7 @@ def test_without_tests_only_budgets_and_updates_interrupt_the_double_buffer(ahea
     ("env", "make"),
     [
         (Relay, dqn), (Crowd, ppo), (Motley, ppo), ("pettingzoo/classic/tictactoe_v3", dqn),
-        ("marltrain/tictactoe_v3", ppo), *([(Relay, ppo), ("marltrain/foraging_v3", dqn)] if LONG else []),
+        *([("marltrain/tictactoe_v3", ppo), (Relay, ppo), ("marltrain/foraging_v3", dqn)] if LONG else []),
     ],
 )  # fmt: skip
 def test_double_buffer_with_every_kind_of_environment(env, make, ahead):
@@ -251,7 +251,7 @@ def test_error_in_a_hook_during_a_step():
 # Checkpoints and interrupts
 
 
-@pytest.mark.parametrize("every", [{"every_steps": 45}, {"every_episodes": 7}, {"every_minutes": 1e-9}])
+@pytest.mark.parametrize("every", [{"every_steps": 45}, *LONG * [{"every_episodes": 7}, {"every_minutes": 1e-9}]])
 def test_resumed_run_equals_an_uninterrupted_run(every, tmp_path, ahead):
     """With and without the double buffer: the checkpoint is written while no step runs."""
 

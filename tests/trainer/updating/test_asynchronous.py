@@ -12,6 +12,7 @@ import marltrain as mt
 from marltrain.errors import ConfigError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.trainer.updating.asynchronous import TURN, learning_thread
+from tests.tiers import LONG
 from tests.trainer.running import Recorder, Student, changed, dqn, ppo, tables, trainer, weights
 
 BACKENDS = ("torch", "tensorflow")
@@ -22,8 +23,9 @@ def trained(agents, **settings):
     return result, weights(agents)
 
 
-@pytest.mark.parametrize("make", [ppo, dqn])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("make", "backend"), [(make, backend) for make in (ppo, dqn) for backend in BACKENDS if LONG or make is ppo]
+)
 def test_two_runs_of_a_seed_are_equal(make, backend):
     (one, first), (two, second) = (trained(make(backend=backend), test_freq=7) for _ in range(2))
     assert tables(one) == tables(two)
