@@ -142,6 +142,14 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
         "trainer": {"num_train_envs": 8, "update_freq": 64, "test_freq": 3_125, "steps_per_train": 500_000},
         "agents": {"learning_rate": linear(1e-3, 0.0, 500_000), "gamma": 0.99, "entropy_coef": 0.0, "value_coef": 1.0},
     },
+    ("ppo", "gymnasium/MountainCar-v0"): {
+        "trainer": {"num_train_envs": 16, "update_freq": 256, "test_freq": 3_125, "steps_per_train": 1_000_000},
+        "agents": {
+            "learning_rate": linear(3e-4, 0.0, 1_000_000), "gamma": 0.99, "gae_lambda": 0.98, "clip": 0.2,
+            "entropy_coef": 0.0, "epochs": 4, "minibatches": 4, "normalize_observations": True,
+            "normalize_returns": True,
+        },
+    },
 }  # fmt: skip
 """(algorithm, environment) -> keyword arguments of DecentralizedTrainer ("trainer") and of make_agents ("agents")."""
 
