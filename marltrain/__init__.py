@@ -62,6 +62,7 @@ _HOME = {
     "ParameterServerStrategy": "marltrain.policies.learner.parallel.strategies",
     "Phase": "marltrain.policies.algorithms.base",
     "PlayerSpec": "marltrain.spec",
+    "Prioritised": "marltrain.policies.memory.config",
     "ProgressPrinter": "marltrain.trainer.reporting.progress",
     "RandomAgent": "marltrain.policies.agents.fixed",
     "ReduceOnPlateau": "marltrain.trainer.adapting.reduce_on_plateau",
@@ -186,7 +187,11 @@ if TYPE_CHECKING:
         MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
         ParameterServerStrategy as ParameterServerStrategy,
     )
-    from marltrain.policies.memory.config import Replay as Replay, Rollouts as Rollouts
+    from marltrain.policies.memory.config import (
+        Prioritised as Prioritised,
+        Replay as Replay,
+        Rollouts as Rollouts,
+    )
     from marltrain.policies.networks import (
         CNN as CNN,
         MLP as MLP,

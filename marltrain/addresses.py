@@ -130,6 +130,19 @@ def _next_bits(_: Any, function: Any, state: Any) -> Any:
 next_bits: Any = intrinsic(_next_bits)
 
 
+def _next_double(_: Any, function: Any, state: Any) -> Any:
+    """Return a random float64 in [0, 1) of a NumPy bit generator; function, state: as for `next_bits`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.DoubleType(), [ir.IntType(64)]).as_pointer()
+        return builder.call(builder.inttoptr(arguments[0], kind), arguments[1:])
+
+    return types.float64(types.int64, types.int64), generate
+
+
+next_double: Any = intrinsic(_next_double)
+
+
 def entry(program: Any, arguments: int) -> int:
     """Return the address by which compiled code can `call` a program of integers.
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from marltrain.layout import Array, Obs
 from marltrain.state import State
+
+if TYPE_CHECKING:
+    from marltrain.policies.memory.config import Replay
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Needs:
     n_step: rewards summed before bootstrapping (off-policy).
     sequence: consecutive decisions of a sampled sequence; 0: samples are transitions. On-policy, sequences are drawn
         in addition to the rollouts (see `Pace.replay_ratio`).
+    replay: the complete description of a replay memory, with priorities; None: uniform samples.
     """
 
     on_policy: bool
@@ -38,6 +42,12 @@ class Needs:
     capacity: int = 0
     n_step: int = 1
     sequence: int = 0
+    replay: Replay | None = None
+
+    @classmethod
+    def of(cls, replay: Replay) -> Needs:
+        """Return the needs of a learner with a replay memory, whose own values are filled in."""
+        return cls(on_policy=False, capacity=replay.capacity or 0, n_step=replay.n_step or 1, replay=replay)
 
 
 @dataclass
@@ -80,7 +90,9 @@ class Transitions(Batch):
     """An off-policy batch.
 
     next_obs, next_legal: at the decision or end whose value `discount` multiplies.
-    cells: [K, B] int64, the rows' cells in the ring (see `memory.ring`), for priorities.
+    cells: [K, B] int64, the rows' cells in the ring (see `memory.ring`).
+    rows: [K, B] int64, numbers of the rows, by which priorities are set; None without priorities.
+    errors: [K, B] float32, sizes of the rows' errors, which an update sets if `rows` is not None.
     """
 
     loss_columns = ("obs", "legal", "action", "reward", "discount", "extras", "next_obs", "next_legal")
@@ -88,6 +100,8 @@ class Transitions(Batch):
     next_obs: Obs
     next_legal: Array | None
     cells: Array
+    rows: Array | None = None
+    errors: Array | None = None
 
 
 @dataclass

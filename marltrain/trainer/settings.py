@@ -12,7 +12,8 @@ from marltrain.config import check_function, setting
 from marltrain.envs.faults import MAX_RESTARTS, ON_FAULT, WINDOW
 from marltrain.errors import ConfigError, EnvError, did_you_mean, shown
 from marltrain.layout import Array
-from marltrain.policies.algorithms.base import MOST_ROWS, MOST_STEPS
+from marltrain.policies.algorithms.base import MOST_ROWS
+from marltrain.policies.memory.config import MOST_STEPS
 from marltrain.trainer.updating.asynchronous import COLLECT
 
 TEAM_REWARDS = ("mean", "sum")

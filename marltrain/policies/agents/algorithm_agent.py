@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from marltrain.config import Unsaved, build, check_function, checked_arguments, validate
-from marltrain.errors import AgentError, SaveError, shown
+from marltrain.errors import AgentError, ConfigError, SaveError, shown
 from marltrain.layout import Array, Obs, Space, map_tree
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.arguments import AgentArguments, AgentSignature, Place, described
@@ -23,6 +23,8 @@ from marltrain.policies.backends.frameworks import makes_models, name_of
 from marltrain.policies.batch import Acted, AgentState
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.hyperparameters import AgentHyperparameters
+from marltrain.policies.learner.memory_numbers import Remembering
+from marltrain.policies.memory.config import Replay
 from marltrain.policies.networks import NetworkSpec, spec_from
 from marltrain.policies.schedules import Schedule
 from marltrain.random import chosen_seed
@@ -33,7 +35,7 @@ REWARD_MODEL = "reward_model"
 """Name of the setting that replaces the environment's rewards."""
 
 
-class LearningAgent(Agent):
+class LearningAgent(Remembering, Agent):
     """Agent that learns with an `Algorithm`.
 
     A new agent has its own learner; a trainer stacks agents of the same kind in one learner.
@@ -81,6 +83,11 @@ class LearningAgent(Agent):
         layout = self._seated()[0]
         check_actions(action_space)
         self.seed = chosen_seed(seed, name)
+        if self.algorithm_class.on_policy and isinstance(settings.get("memory"), Replay):
+            raise ConfigError(
+                f"{name} learns on-policy, from each rollout once: it has no replay memory, and thus no priorities. "
+                "Leave memory= out, or take an off-policy agent (DQN, SAC)"
+            )
         given = build(self.algorithm_class.Settings, settings, name, [f.name for f in fields(AgentArguments)])
         default = self.algorithm_class.default_network(layout)
         self.settings = replace(given, network=default) if given.network is None else given
@@ -127,7 +134,7 @@ class LearningAgent(Agent):
     def kind(self) -> str:
         """Description of structure, spaces and backend; equal for two agents exactly if they can share a learner."""
         structure = {
-            f.name: _plain(getattr(self.settings, f.name))
+            f.name: _shared(getattr(self.settings, f.name))
             for f in fields(self.settings)
             if not f.metadata.get("per_row") or getattr(self.settings, f.name) is None
         } | self.learner_.hyper.common
@@ -234,11 +241,18 @@ def _plain(value: Any) -> Any:
         return {"schedule": value.describe()}
     if isinstance(value, NetworkSpec):
         return {"network": value.describe()}
+    if isinstance(value, Replay):
+        return {"replay": value.describe()}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple) and all(isinstance(each, int | float) for each in value):
         return list(value)
     return {"model": getattr(value, "__name__", type(value).__name__)}
+
+
+def _shared(value: Any) -> Any:
+    """Convert the part of a setting that agents of one learner share to JSON values."""
+    return value.structure() if isinstance(value, Replay) else _plain(value)
 
 
 def _restored(setting: str, value: Any, supply: Mapping[str, Any]) -> Any:
@@ -248,6 +262,8 @@ def _restored(setting: str, value: Any, supply: Mapping[str, Any]) -> Any:
         return Schedule(**value["schedule"])
     if "network" in value:
         return spec_from(value["network"])
+    if "replay" in value:
+        return Replay.described(value["replay"])
     if "unsaved" in value:
         kept = str(value["unsaved"])
         return supply.get(setting, supply.get(kept, Unsaved(kept)))

@@ -21,13 +21,13 @@ from marltrain.policies.agents.arguments import AgentSignature, accepts
 from marltrain.policies.agents.custom_losses import Loss, LossBatch, named_losses
 from marltrain.policies.agents.external import ExternalAgent, check_legal, seeded
 from marltrain.policies.agents.spaces import action_dtype, action_shape
-from marltrain.policies.algorithms.base import MOST_PASSES, MOST_ROWS, MOST_STEPS
+from marltrain.policies.algorithms.base import MOST_PASSES, MOST_ROWS
 from marltrain.policies.backends.frameworks import framework_of, makes_models, named
 from marltrain.policies.backends.own import OwnModel
 from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout, Transitions
 from marltrain.policies.learner.hyperparameters import AgentHyperparameters, StackedHyperparameters
 from marltrain.policies.learner.learner import Pace
-from marltrain.policies.memory.config import Replay, Rollouts, chosen_memory
+from marltrain.policies.memory.config import MOST_STEPS, Replay, Rollouts
 from marltrain.policies.schedules import Schedule
 from marltrain.random import MOST_SEED, chosen_seed
 from marltrain.spaces import action_bounds
@@ -82,7 +82,8 @@ class CustomAgent(ExternalAgent):
         legal action with probability `epsilon`. For Box actions the outputs are the action in the environment's units.
         When exploring, normal noise is added. The action is clipped to the bounds.
     loss_fn: function (model, batch: LossBatch) -> scalar tensor; or a list of such functions, one per optimizer; or a
-        mapping name -> function.
+        mapping name -> function. With a prioritised memory, one of them returns (scalar, the rows' errors [B]); the
+        losses of rows must be multiplied by `batch.weight`.
     optimizers: a torch optimizer over parameters of the model, or a Keras optimizer; or a list of them; or a mapping
         with the names of the losses. The losses run in the order of `loss_fn`. Each updates only the variables of its
         own optimizer and uses the weights updated by the previous loss.
@@ -142,7 +143,7 @@ class CustomAgent(ExternalAgent):
             CustomSettings, settings, "CustomAgent", [f.name for f in dataclasses.fields(CustomArguments)]
         )
         self._hyper = StackedHyperparameters(self.settings, "CustomAgent")
-        self.memory: Replay | Rollouts = chosen_memory(memory, (Replay, Rollouts), "CustomAgent")
+        self._remember(memory, (Replay, Rollouts))
         values = dataclasses.asdict(self.settings)
         self.pace = Pace(**{f.name: values[f.name] for f in dataclasses.fields(Pace) if f.name in values})
         self.own: OwnModel = _own_type(model)(
@@ -175,9 +176,7 @@ class CustomAgent(ExternalAgent):
 
     def needs(self) -> Needs:
         """Return the `Needs` of `memory`."""
-        if isinstance(self.memory, Replay):
-            return Needs(on_policy=False, capacity=self.memory.capacity, n_step=self.memory.n_step)
-        return Needs(on_policy=True)
+        return Needs.of(self.replay) if isinstance(self.replay, Replay) else Needs(on_policy=True)
 
     def gamma(self) -> float:
         """Return the current discount."""
@@ -185,6 +184,7 @@ class CustomAgent(ExternalAgent):
 
     def apply_schedules(self, env_steps: int) -> None:
         """Set all scheduled hyperparameters to their values after `env_steps` env steps."""
+        super().apply_schedules(env_steps)
         self._hyper.apply_schedules(env_steps)
 
     # acting
@@ -252,7 +252,21 @@ class CustomAgent(ExternalAgent):
                 measured.append(self.own.step({name: self.own.tensors(value) for name, value in part.items()}))
                 if self.after_update is not None:
                     self.after_update(self.model)
+        if isinstance(batch, Transitions) and batch.rows is not None:
+            batch.errors = self._errors(len(batch.rows[0]))[None]
         return {name: float(np.mean([m[name] for m in measured])) for name in measured[0]}, len(measured)
+
+    def _errors(self, rows: int) -> Array:
+        """Return the rows' errors [B] of the last gradient pass; raises AgentError if no loss gave them."""
+        errors = self.own.errors
+        if errors is None or errors.shape != (rows,):
+            came = "no loss returned any" if errors is None else f"they have shape {errors.shape}"
+            raise AgentError(
+                f"CustomAgent: a prioritised memory needs the sizes of the {rows} rows' errors, and {came}: return "
+                f"(loss, errors) from one loss_fn, errors of shape ({rows},), such as the absolute temporal-difference "
+                "errors. Multiply the rows' losses by batch.weight, the importance weights"
+            )
+        return errors
 
     def _minibatches(self, columns: dict[str, Any], batch_size: int) -> Iterator[dict[str, Any]]:
         rows = len(columns["reward"])

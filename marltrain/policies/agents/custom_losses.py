@@ -21,7 +21,8 @@ class LossBatch:
         (Box).
     reward: [B], the discounted sum over the steps of the row.
     discount: [B], factor of the value of `next_obs`: gamma to the power of n, or 0 after termination.
-    terminated: [B] bool.  weight: [B].
+    terminated: [B] bool.
+    weight: [B], 1; with a prioritised memory, the importance weights of the rows, at most 1.
     cut: [B] bool, on-policy only: True if the next row is not the next decision of this row. With one minibatch per
         epoch, rows are ordered by player, environment and time. With several minibatches, rows are shuffled.
     """
@@ -39,7 +40,7 @@ class LossBatch:
 
 
 Loss = Callable[[Any, LossBatch], Any]
-"""(model, batch) -> scalar tensor."""
+"""(model, batch) -> scalar tensor, or (scalar tensor, sizes of the rows' errors [B])."""
 
 
 def named_losses(losses: Any, optimizers: Any) -> dict[str, Loss]:

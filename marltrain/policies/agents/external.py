@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -14,7 +15,9 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.spaces import described_spaces, spaces_from
 from marltrain.policies.batch import Acted, Needs
 from marltrain.policies.learner.learner import PURPOSES, Learner, Pace
-from marltrain.policies.memory.readers import Reader
+from marltrain.policies.learner.memory_numbers import AgentMemory, MemoryNumbers
+from marltrain.policies.memory.config import Replay, Rollouts, chosen_memory
+from marltrain.policies.memory.readers import Reader, UniformReader
 from marltrain.policies.memory.streams import Streams
 from marltrain.random import MOST_SEED, fresh_seed, generator, restored, state_of
 from marltrain.state import State
@@ -28,11 +31,26 @@ class ExternalAgent(Agent):
 
     framework: name of the backend.
     pace: the update schedule.
+    replay: the memory at the start.  memory_numbers: those of its settings that may change; None for `Rollouts`.
     """
 
     framework: str = "torch"
     pace: Pace = Pace()
+    replay: Replay | Rollouts
+    memory_numbers: MemoryNumbers | None = None
     _learner: ExternalLearner | None = None
+
+    def _remember(self, memory: Any, allowed: tuple[type[Any], ...]) -> None:
+        """Set the memory; raises ConfigError for one of another type."""
+        self.replay = chosen_memory(memory, allowed, type(self).__name__)
+        if isinstance(self.replay, Replay):
+            self.memory_numbers = MemoryNumbers(self.replay, type(self).__name__)
+
+    @property
+    def memory(self) -> Any:
+        """The memory's settings; numbers (alpha, beta) may be set at any time."""
+        numbers = self.memory_numbers
+        return self.replay if numbers is None else AgentMemory(numbers, 0, numbers.set)
 
     def _marks(self) -> list[str]:
         return [f"backend={self.framework!r}", *super()._marks()]
@@ -47,7 +65,8 @@ class ExternalAgent(Agent):
 
     def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:
         """Return the reader of the streams for this agent."""
-        return streams.reader(seats, self.needs())
+        needs, numbers = self.needs(), self.memory_numbers
+        return streams.reader(seats, needs, None if numbers is None else partial(UniformReader, numbers=numbers))
 
     def gamma(self) -> float:
         """Return the discount that the reader applies."""
@@ -55,6 +74,8 @@ class ExternalAgent(Agent):
 
     def apply_schedules(self, env_steps: int) -> None:
         """Set all scheduled settings to their values after `env_steps` env steps of the run."""
+        if self.memory_numbers is not None:
+            self.memory_numbers.apply_schedules(env_steps)
 
     def described(self) -> dict[str, Any]:
         """Return the spaces, if they are known, and the frame stack as JSON values."""
@@ -134,13 +155,18 @@ class ExternalLearner(Learner):
     def describe(self) -> dict[str, Any]:
         """Return its counters and random streams as JSON values."""
         rngs = {purpose: state_of(rngs[0]) for purpose, rngs in self._streams.items()}
-        return {"seed": self.seed, "gradient_steps": int(self.gradient_steps[0]), "rngs": rngs}
+        numbers = self.agent.memory_numbers
+        memory = {} if numbers is None or not numbers.names else {"memory": numbers.export(0)}
+        return {"seed": self.seed, "gradient_steps": int(self.gradient_steps[0]), "rngs": rngs, **memory}
 
     def restore(self, state: State) -> None:
         """Restore the values that `describe` returned; raises SaveError for invalid values."""
         self.seed, self.gradient_steps[0] = state.count("seed", high=MOST_SEED), state.count("gradient_steps")
         for purpose, rngs in self._streams.items():
             rngs[0] = restored(state.part("rngs").value(purpose, dict))
+        numbers = self.agent.memory_numbers
+        if numbers is not None and numbers.names:
+            numbers.load(0, state.part("memory"))
 
 
 def seeded(framework: str, rng: np.random.Generator) -> Any:

@@ -17,7 +17,6 @@ from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.base import (
     FASTEST,
     MOST_PASSES,
-    MOST_STEPS,
     Algorithm,
     Networks,
     Phase,
@@ -28,7 +27,7 @@ from marltrain.policies.algorithms.base import (
 )
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
 from marltrain.policies.distributions import Categorical, masked
-from marltrain.policies.memory.config import LONGEST
+from marltrain.policies.memory.config import LONGEST, MOST_STEPS
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
 from marltrain.policies.schedules import Schedule
 

@@ -17,20 +17,22 @@ from marltrain.layout import Array, Layout, Space
 from marltrain.policies.algorithms.natural_gradient import NaturalGradient
 from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.batch import Batch, Column, Needs
+from marltrain.policies.memory.config import MOST_STEPS
 from marltrain.policies.networks import NetworkDefinition, NetworkSpec, default_network
 from marltrain.policies.normalisation import RunningStatistics
 from marltrain.policies.row_draws import Draw
 from marltrain.policies.schedules import Schedule
 
 Number = float | int | Schedule
-MOST_STEPS, MOST_ROWS, MOST_PASSES, FASTEST, MOST_DECAY = 2**34, 2**24, 10_000, 10.0, 100.0
-"""Limits that detect mistyped settings: stored env steps, rows of a batch, passes over a rollout or per env step,
-learning rate and weight decay."""
+MOST_ROWS, MOST_PASSES, FASTEST, MOST_DECAY = 2**24, 10_000, 10.0, 100.0
+"""Limits that detect mistyped settings: rows of a batch, passes over a rollout or per env step, learning rate and
+weight decay."""
 OBSERVATION, NORMALIZE = "observation", "normalize_observations"
 """Name of the statistics of observations, and of the setting that asks for them."""
 Networks = Mapping[str, Callable[..., Any]]
 Loss = Callable[[Any, Networks, Any, Mapping[str, Any]], tuple[Any, dict[str, Any]]]
 Targets = Callable[[Any, Networks, Any, Mapping[str, Any]], None]
+RowError = Callable[[Any, Any], Any]
 
 
 class TensorBatch:
@@ -116,6 +118,9 @@ class Phase:
     draw: draws random numbers for the rows of each gradient pass, which the batch then holds by their names, such as
         the noise of sampled actions; see `row_draws.Draw`. The generators are those of the agents, so that both
         frameworks get the same numbers.
+    row_error: (ops, batch) -> [K, B], sizes of the rows' errors, from which a prioritised memory makes priorities. It
+        is called after `loss`, with the columns that `targets` and `loss` have added to the batch, and only with a
+        prioritised memory.
     natural: solve for a natural gradient step within a trust region, instead of a step of the optimizer. Such a phase
         runs on all rows of a batch, once per update, before the phases that follow a gradient; `every` then counts
         updates.
@@ -127,6 +132,7 @@ class Phase:
     targets: Targets | None = None
     every: int = 1
     draw: Draw | None = None
+    row_error: RowError | None = None
     natural: NaturalGradient | None = None
 
 
@@ -278,6 +284,12 @@ class Algorithm:
         """Return the data that the memory must store for the algorithm."""
         raise missing(self, "needs")
 
+    @property
+    def prioritised(self) -> bool:
+        """Whether the memory draws by priorities; the phases then give the rows' errors."""
+        replay = self.needs().replay
+        return replay is not None and replay.prioritised is not None
+
     def numbers(self) -> tuple[str, ...]:
         """Return the names of the hyperparameters: settings that may change in training and differ between agents."""
         return tuple(f.name for f in fields(self.settings) if f.metadata.get("per_row"))
@@ -364,3 +376,8 @@ def missing(algorithm: Algorithm, what: str) -> TypeError:
 def weighted_mean(ops: Any, x: Any, weight: Any) -> Any:
     """Return the mean of x [K, B] over B, [K], for weights [K, B] with sum 1."""
     return ops.sum(x * weight, -1)
+
+
+def absolute_error(ops: Any, batch: Any) -> Any:
+    """Return the size of `error` [K, B], which a loss has added to the batch; a `Phase.row_error`."""
+    return ops.absolute(batch.error)

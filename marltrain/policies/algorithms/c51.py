@@ -17,6 +17,8 @@ from marltrain.policies.algorithms.base import Networks, weighted_mean
 from marltrain.policies.algorithms.q_learning import QLearning, QLearningSettings
 
 MOST_ATOMS = 1001
+LEAST = 1e-30
+"""Probability whose logarithm stands in for that of 0, times 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +101,16 @@ class C51Algorithm(QLearning):
         """Return the mean cross-entropy between the target and the distribution of the action taken."""
         outputs = self.heads(nets["q"], batch.obs, batch, "online_noise")
         log_p = ops.log_softmax(self.of_action(ops, self.logits(ops, outputs), batch.action), -1)
-        loss = weighted_mean(ops, -ops.sum(batch.target * log_p, -1), batch.weight)
+        batch.cross_entropy = -ops.sum(batch.target * log_p, -1)
+        loss = weighted_mean(ops, batch.cross_entropy, batch.weight)
         q = self.expected(ops, ops.exp(log_p))
         return loss, {"loss/total": loss, "q_mean": weighted_mean(ops, q, batch.weight)}
+
+    def _row_error(self, ops: Any, batch: Any) -> Any:
+        """Return the Kullback-Leibler divergence from target to prediction, Rainbow's priorities (arXiv:1710.02298)."""
+        log_target = ops.log(ops.maximum(batch.target, ops.tensor_like(batch.target, [LEAST])))
+        divergence = batch.cross_entropy + ops.sum(batch.target * log_target, -1)
+        return ops.maximum(divergence, ops.zeros_like(divergence))
 
 
 @dataclass(frozen=True, kw_only=True)

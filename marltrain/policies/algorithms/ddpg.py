@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import Networks, Phase, weighted_mean
+from marltrain.policies.algorithms.base import Networks, Phase, absolute_error, weighted_mean
 from marltrain.policies.algorithms.off_policy import DeterministicActorCritic, DeterministicSettings, policy
 
 
@@ -27,7 +27,7 @@ class DDPGAlgorithm(DeterministicActorCritic):
     def phases(self) -> tuple[Phase, ...]:
         """The critic, then the actor through the new critic (algorithm 1)."""
         return (
-            Phase("critic", ("critic",), self._critic_loss, self._targets),
+            Phase("critic", ("critic",), self._critic_loss, self._targets, row_error=absolute_error),
             Phase("actor", ("actor",), self._actor_loss),
         )
 
@@ -42,7 +42,8 @@ class DDPGAlgorithm(DeterministicActorCritic):
     ) -> tuple[Any, dict[str, Any]]:
         """Return the mean of (y - Q(s, a))^2."""
         q = nets["critic"](batch.obs, self.box.from_units(ops, batch.action))[0][..., 0]
-        loss = weighted_mean(ops, ops.square(batch.target - q), batch.weight)
+        batch.error = q - batch.target
+        loss = weighted_mean(ops, ops.square(batch.error), batch.weight)
         return loss, {"loss/critic": loss, "q_mean": weighted_mean(ops, q, batch.weight)}
 
     def _actor_loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -51,7 +51,8 @@ class DQNAlgorithm(QLearning):
     def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return the mean Huber loss of the temporal-difference error."""
         q = ops.take(self.values(ops, self.heads(nets["q"], batch.obs, batch, "online_noise")), batch.action)
-        loss = weighted_mean(ops, huber(ops, q - batch.target), batch.weight)
+        batch.error = q - batch.target
+        loss = weighted_mean(ops, huber(ops, batch.error), batch.weight)
         return loss, {"loss/total": loss, "q_mean": weighted_mean(ops, q, batch.weight)}
 
 

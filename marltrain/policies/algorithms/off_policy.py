@@ -15,7 +15,6 @@ from marltrain.layout import Array, Layout, Space
 from marltrain.policies.algorithms.base import (
     FASTEST,
     MOST_PASSES,
-    MOST_STEPS,
     Algorithm,
     Networks,
     Settings,
@@ -24,7 +23,7 @@ from marltrain.policies.algorithms.base import (
 from marltrain.policies.batch import Column, Needs
 from marltrain.policies.distributions import Continuous
 from marltrain.policies.exploration import ActionNoise, ContinuousExploration
-from marltrain.policies.memory.config import LONGEST
+from marltrain.policies.memory.config import LONGEST, MOST_STEPS, Replay, replay_of
 from marltrain.policies.networks import MLP, Head, NetworkDefinition, NetworkSpec, default_network
 from marltrain.policies.schedules import Schedule
 
@@ -42,6 +41,7 @@ class OffPolicySettings(Settings):
     update_per_step: float = setting(1.0, doc="gradient steps per env step; fractions are carried over", above=0,
                                      high=MOST_PASSES)  # fmt: skip
     n_step: int = setting(1, doc="rewards summed before bootstrapping", low=1, high=LONGEST)
+    memory: Replay | None = setting(None, doc="Replay(...) with priorities and others; None: uniform draws")
     tau: float | Schedule = setting(0.005, doc="rate of soft target updates", above=0, high=1, per_row=True)
     critic_network: Any = setting(None, doc="the critic's network; None: like the actor's")
 
@@ -88,8 +88,8 @@ class OffPolicyActorCritic(Algorithm):
         return np.asarray(hyper["tau"])
 
     def needs(self) -> Needs:
-        """Return `Needs` for off-policy learning with `capacity` and `n_step`."""
-        return Needs(on_policy=False, capacity=self.settings.capacity, n_step=self.settings.n_step)
+        """Return `Needs` for off-policy learning with `memory`, `capacity` and `n_step`."""
+        return Needs.of(replay_of(self.settings, self.name))
 
     def rate_name(self, network: str) -> str:
         """Return the network's own setting, such as "critic_learning_rate", if it is set, else "learning_rate"."""
@@ -174,6 +174,12 @@ def policy(ops: Any, actor: Any, obs: Any) -> Any:
     return ops.tanh(actor(obs)[0])
 
 
-def squared_errors(ops: Any, q: Any, target: Any, weight: Any) -> Any:
-    """Return the mean squared errors [K], summed over the critics.  q: [K, M, B].  target, weight: [K, B]."""
-    return ops.sum(weighted_mean(ops, ops.square(q - target[:, None]), weight[:, None]), -1)
+def squared_errors(ops: Any, q: Any, batch: Any) -> Any:
+    """Return the mean squared errors [K], summed over the critics; add `error` to the batch.  q: [K, M, B]."""
+    batch.error = q - batch.target[:, None]
+    return ops.sum(weighted_mean(ops, ops.square(batch.error), batch.weight[:, None]), -1)
+
+
+def mean_error(ops: Any, batch: Any) -> Any:
+    """Return the size of each row's temporal-difference error, the mean over the critics, for priorities."""
+    return ops.mean(ops.absolute(batch.error), 1)

@@ -20,17 +20,17 @@ from marltrain.layout import Array, Layout, Space
 from marltrain.policies.algorithms.base import (
     FASTEST,
     MOST_PASSES,
-    MOST_STEPS,
     Algorithm,
     Networks,
     Phase,
     Settings,
+    absolute_error,
     missing,
 )
 from marltrain.policies.batch import Needs
 from marltrain.policies.distributions import masked
 from marltrain.policies.exploration import ActionChoice, DiscreteExploration
-from marltrain.policies.memory.config import LONGEST
+from marltrain.policies.memory.config import LONGEST, MOST_STEPS, Replay, replay_of
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
 from marltrain.policies.schedules import Schedule
 
@@ -47,6 +47,7 @@ class QLearningSettings(DiscreteExploration, Settings):
     update_per_step: float = setting(0.25, doc="gradient steps per env step; fractions are carried over", above=0,
                                      high=MOST_PASSES)  # fmt: skip
     n_step: int = setting(1, doc="rewards summed before bootstrapping", low=1, high=LONGEST)
+    memory: Replay | None = setting(None, doc="Replay(...) with priorities and others; None: uniform draws")
     double: bool = setting(True, doc="double DQN: the online network chooses the next action")
     dueling: bool = setting(False, doc="dueling network: separate heads for value and advantages")
     noisy: float = setting(0.0, doc="noisy networks: initial noise sigma_0 of the weights, such as 0.5; 0: no noise",
@@ -111,13 +112,14 @@ class QLearning(Algorithm):
         return self.exploration.counted
 
     def needs(self) -> Needs:
-        """Return `Needs` for off-policy learning with `capacity` and `n_step`."""
-        return Needs(on_policy=False, capacity=self.settings.capacity, n_step=self.settings.n_step)
+        """Return `Needs` for off-policy learning with `memory`, `capacity` and `n_step`."""
+        return Needs.of(replay_of(self.settings, self.name))
 
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The single phase, which trains the Q-network."""
-        return (Phase("q", ("q",), self._loss, self._targets, draw=self._drawn if self.noise_width else None),)
+        draw = self._drawn if self.noise_width else None
+        return (Phase("q", ("q",), self._loss, self._targets, draw=draw, row_error=self._row_error),)
 
     def values(self, ops: Any, outputs: Sequence[Any]) -> Any:
         """Return Q [K, B, A] from the heads' outputs."""
@@ -128,8 +130,12 @@ class QLearning(Algorithm):
         raise missing(self, "_targets")
 
     def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return the mean loss and the metrics."""
+        """Return the mean loss and the metrics; add what `_row_error` needs to the batch."""
         raise missing(self, "_loss")
+
+    def _row_error(self, ops: Any, batch: Any) -> Any:
+        """Return the size of each row's temporal-difference error, for priorities."""
+        return absolute_error(ops, batch)
 
     # acting
 

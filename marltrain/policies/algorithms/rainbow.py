@@ -1,7 +1,4 @@
-"""Rainbow (Hessel et al. 2018, arXiv:1710.02298): C51 that is double, dueling, n-step and noisy.
-
-Prioritised replay, the sixth part of Rainbow, is not included.
-"""
+"""Rainbow (Hessel et al. 2018, arXiv:1710.02298): C51 that is double, dueling, n-step, noisy and prioritised."""
 
 from __future__ import annotations
 
@@ -12,17 +9,25 @@ from marltrain.config import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.c51 import C51Algorithm, C51Settings
-from marltrain.policies.memory.config import LONGEST
+from marltrain.policies.memory.config import LONGEST, Prioritised, Replay
+from marltrain.policies.schedules import linear
 
 
 @dataclass(frozen=True, kw_only=True)
 class RainbowSettings(C51Settings):
-    """Settings of Rainbow; n-step returns and the noise are the paper's (table 1)."""
+    """Settings of Rainbow; n-step returns, the noise and alpha are the paper's (table 1).
+
+    The paper's beta grows to 1 over the whole run; here over 100,000 env steps.
+    """
 
     n_step: int = setting(3, doc="rewards summed before bootstrapping", low=1, high=LONGEST)
     double: bool = setting(True, doc="double DQN: the online network chooses the next action")
     dueling: bool = setting(True, doc="dueling network: separate heads for value and advantages")
     noisy: float = setting(0.5, doc="noisy networks: initial noise sigma_0 of the weights; 0: no noise", low=0, high=10)
+    memory: Replay | None = setting(
+        Replay(prioritised=Prioritised(0.5, linear(0.4, 1.0, 100_000))),
+        doc="Replay(...) with priorities and others; None: uniform draws",
+    )
 
 
 class RainbowAlgorithm(C51Algorithm):

@@ -16,7 +16,12 @@ from marltrain.layout import Array, Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.base import FASTEST, Networks, Phase, weighted_mean
-from marltrain.policies.algorithms.off_policy import OffPolicyActorCritic, OffPolicySettings, squared_errors
+from marltrain.policies.algorithms.off_policy import (
+    OffPolicyActorCritic,
+    OffPolicySettings,
+    mean_error,
+    squared_errors,
+)
 from marltrain.policies.distributions import Categorical, SquashedGaussian, masked
 from marltrain.policies.distributions.draws import normal_of, uniform_of
 from marltrain.policies.exploration import ActionChoice, DiscreteExploration, Warmup
@@ -91,7 +96,7 @@ class SACAlgorithm(OffPolicyActorCritic):
         trains = ("actor", "temperature") if self.tuned else ("actor",)
         draws = (None, None) if self.discrete else (self._next_noise, self._noise)
         return (
-            Phase("critic", ("critic",), self._critic_loss, self._targets, draw=draws[0]),
+            Phase("critic", ("critic",), self._critic_loss, self._targets, draw=draws[0], row_error=mean_error),
             Phase("actor", trains, self._actor_loss, draw=draws[1]),
         )
 
@@ -141,7 +146,7 @@ class SACAlgorithm(OffPolicyActorCritic):
             q = ops.stack([ops.take(q[:, i], batch.action) for i in range(self.critics)], 1)
         else:
             q = nets["critic"](batch.obs, self.distribution.from_units(ops, batch.action))[0][..., 0]
-        loss = 0.5 * squared_errors(ops, q, batch.target, batch.weight)
+        loss = 0.5 * squared_errors(ops, q, batch)
         return loss, {"loss/critic": loss, "q_mean": weighted_mean(ops, ops.mean(q, 1), batch.weight)}
 
     def _actor_loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

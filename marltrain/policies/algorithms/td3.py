@@ -16,6 +16,7 @@ from marltrain.policies.algorithms.base import MOST_PASSES, Networks, Phase, wei
 from marltrain.policies.algorithms.off_policy import (
     DeterministicActorCritic,
     DeterministicSettings,
+    mean_error,
     policy,
     squared_errors,
 )
@@ -47,7 +48,7 @@ class TD3Algorithm(DeterministicActorCritic):
     def phases(self) -> tuple[Phase, ...]:
         """The critics, then, on every `policy_delay`-th pass, the actor (algorithm 1)."""
         return (
-            Phase("critic", ("critic",), self._critic_loss, self._targets, draw=self._smoothing),
+            Phase("critic", ("critic",), self._critic_loss, self._targets, draw=self._smoothing, row_error=mean_error),
             Phase("actor", ("actor",), self._actor_loss, every=self.settings.policy_delay),
         )
 
@@ -72,7 +73,7 @@ class TD3Algorithm(DeterministicActorCritic):
     ) -> tuple[Any, dict[str, Any]]:
         """Return the mean of (y - Q_i(s, a))^2, summed over both critics."""
         q = nets["critic"](batch.obs, self.box.from_units(ops, batch.action))[0][..., 0]
-        loss = squared_errors(ops, q, batch.target, batch.weight)
+        loss = squared_errors(ops, q, batch)
         return loss, {"loss/critic": loss, "q_mean": weighted_mean(ops, ops.mean(q, 1), batch.weight)}
 
     def _actor_loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -30,9 +30,11 @@ class OwnModel(ABC):
     """Interface between a `CustomAgent` and its model's framework; each backend implements it in `models.OwnModel`.
 
     framework: the backend's name.  model: the user's model.  phases: in the order in which a gradient step runs them.
+    errors: [B], the rows' errors that a loss of the last gradient step returned beside its scalar; None without any.
     """
 
     framework: ClassVar[str]
+    errors: Array | None = None
 
     def __init__(
         self,
@@ -158,6 +160,11 @@ def check_parts(phases: Sequence[OwnPhase], parts: Mapping[str, Sequence[Any]]) 
             if name != phase.name and stepped & (weights - (mine or set())):
                 raise AgentError(f"{place} steps weights of the model's part {name!r}, which belong to the optimizer "
                                  "of that name")  # fmt: skip
+
+
+def parted(result: Any) -> tuple[Any, Any]:
+    """Return the scalar and the rows' errors of a loss's result; None for errors that it did not return."""
+    return result if isinstance(result, tuple) and len(result) == 2 else (result, None)
 
 
 def no_scalar(phase: OwnPhase, came: str) -> AgentError:

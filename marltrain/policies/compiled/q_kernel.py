@@ -25,6 +25,7 @@ _ONE = (
     "limit", "rate", "weight_decay", "momentum", "epsilon",  # [K] each, and one float64
     "metrics",  # [4, K]
     "previous", "product",  # last gradients [K, size] and their product with the new ones [K]; 0: not measured
+    "scale", "errors",  # [K], factors of the losses; [K, B], sizes of the rows' errors, written; both may be 0 (none)
     "activations", "next_activations", "transposed", "gradient", "targets", "zeros", "scratch",  # work arrays
 )  # fmt: skip
 Q_STEP = np.dtype(NETWORK + [(name, np.int64) for name in _ONE])
@@ -80,16 +81,19 @@ def loss_gradient(p: Any, k: int, metrics: Any) -> None:
     targets, share = numbers(p.targets, rows), numbers(p.share + 4 * k * rows, rows)
     action = wholes(p.action + 8 * k * rows, rows)
     loss = mean = float32(0.0)
+    scale = numbers(p.scale, p.agents)[k] if p.scale else float32(1.0)
     for row in range(rows):
         value = values[row * p.choices + action[row]]
         error = value - targets[row]
         size = abs(error)
+        if p.errors:
+            numbers(p.errors + 4 * k * rows, rows)[row] = size
         near = float32(1.0) if size > float32(1.0) else size
         loss += share[row] * (near * (size - float32(0.5) * near))
         mean += share[row] * value
         for i in range(p.choices):
             values[row * p.choices + i] = float32(0.0)
-        values[row * p.choices + action[row]] = share[row] * (near if error > 0 else -near)
+        values[row * p.choices + action[row]] = scale * share[row] * (near if error > 0 else -near)
     metrics[LOSS * p.agents + k], metrics[MEAN * p.agents + k] = loss, mean
     transpose_weights(p, weights, p.transposed)
     numbers(p.gradient, p.size)[:] = float32(0.0)

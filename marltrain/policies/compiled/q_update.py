@@ -29,7 +29,10 @@ class QStep:
 
     record: [1] Q_STEP, the arguments of the kernel.  metrics: the names of the metrics.
     indices: field of the record -> index of the hyperparameter that it holds.
+    errors: [K, B] float32, the rows' errors of the last step; None unless a prioritised memory needs them.
     """
+
+    errors: Array | None = None
 
     def __init__(
         self, phase: Phase, algorithm: Algorithm, backend: Backend, nets: Mapping[str, StackedNetwork],
@@ -48,6 +51,7 @@ class QStep:
         record, rule = self.record[0], algorithm.settings.optimizer
         self._network = TrainedNetwork(record, nets[name], optimizers[name], rule, backend)
         self.agents, self._widths, self.rows = self._network.agents, self._network.widths, 0
+        self.prioritised = algorithm.prioritised
         self._target = nets[f"target_{name}"].numbers()  # keeps it alive: compiled code has only addresses
         read = {"limit": "max_grad_norm", "rate": algorithm.rate_name(name), **{n: n for n in OPTIMIZER_NUMBERS}}
         self.indices = {field: self.names.index(hyper) for field, hyper in read.items()}
@@ -63,6 +67,9 @@ class QStep:
         arrays = {n: None if columns[n] is None else self.backend.numpy(columns[n]) for n in _COLUMNS}
         hyper = self.backend.numpy(numbers)
         self.set_batch(due, **arrays)
+        if self.prioritised:
+            scale = self.backend.numpy(columns["scale"])
+            self.set_errors(scale, np.zeros((self.agents, self.rows), np.float32))
         check_places("actions", arrays["action"], self._widths[-1])
         record = self.record[0]
         for field, index in self.indices.items():
@@ -103,6 +110,11 @@ class QStep:
         self._due[...] = due
         for name, place in places.items():
             self.record["share" if name == "weight" else name] = place
+
+    def set_errors(self, scale: Array, errors: Array) -> None:
+        """Write the addresses of the losses' factors [K] float32, and of the errors to write, [K, B] float32."""
+        self.errors, self._scale = errors, scale
+        self.record["scale"], self.record["errors"] = address_of(scale), address_of(errors)
 
     def follow(self, share: Array) -> None:
         """Move the target networks towards the online networks by shares [K]."""

@@ -14,7 +14,9 @@ from marltrain.addresses import address_of, copy, flags, next_bits, numbers, out
 from marltrain.compiling import compiled, program
 from marltrain.layout import Array
 from marltrain.policies.batch import Needs, Transitions
-from marltrain.policies.memory.readers import SCAN_BELOW, UniformReader
+from marltrain.policies.learner.memory_numbers import MemoryNumbers
+from marltrain.policies.memory.choice import SCAN_BELOW, UniformChoice
+from marltrain.policies.memory.readers import UniformReader
 from marltrain.policies.memory.ring import Ring
 
 _RING = ("capacity", "envs", "obs", "legal", "action", "next", "reward", "terminated", "last_obs", "last_legal",
@@ -22,15 +24,15 @@ _RING = ("capacity", "envs", "obs", "legal", "action", "next", "reward", "termin
 _SIZES = ("obs_size", "legal_size", "action_size")
 _MADE = ("agents", "rows", "cells", "gamma", "to_obs", "to_legal", "to_action", "to_reward", "to_discount",
          "to_next_obs", "to_next_legal")  # fmt: skip
-_DRAWN = ("seats", "first_seat", "generator", "draw")
+_DRAWN = ("seats", "first_seat", "generator", "draw", "draw_double")
 READING = np.dtype([(name, np.int64) for name in (*_RING, *_SIZES, *_MADE, *_DRAWN)])
 """Arguments of `read` and `draw`: numbers and addresses.
 
 They are the addresses of a ring's columns and of its final observations, the bytes of a row in them, and the addresses
 of the results. Fields for `draw`:
 seats: each player's first cell; those of agent k begin at index `first_seat[k]`.  whole, learnable: the ring's arrays.
-generator, draw: [K] int64, the addresses of a generator's state and of its function for the next 32 bits; 0 for an
-agent that draws no rows.
+generator, draw, draw_double: [K] int64, the addresses of a generator's state and of its functions for the next 32 bits
+and for the next float64; 0 for an agent that draws no rows.
 """
 MOST_CELLS = 2**31
 """Upper bound of the number of cells to draw from: its product with a 32-bit integer fits into 64 bits."""
@@ -98,9 +100,11 @@ class Reading:
 class CompiledReader(UniformReader):
     """A `UniformReader` of single steps; it draws the same transitions."""
 
-    def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
+    def __init__(
+        self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs, numbers: MemoryNumbers | None = None
+    ) -> None:
         """Take a ring for which `reads` is true."""
-        super().__init__(ring, seats, needs)
+        super().__init__(ring, seats, needs, numbers)
         self._reading = Reading(ring)
 
     def _transitions(self, cells: Array, weight: Array, gamma: Array) -> Transitions:
@@ -121,16 +125,18 @@ class Draws:
         self._first = np.cumsum([0, *map(len, reader.seats)])
         self._players = np.concatenate(reader.seats)
         self._seats = np.zeros(len(self._players), np.int64)
-        self._generators, self._bits = (np.zeros(len(reader.seats), np.int64) for _ in range(2))
+        self._generators, self._bits, self._doubles = (np.zeros(len(reader.seats), np.int64) for _ in range(3))
         self._rngs: list[np.random.Generator | None] = []
-        arrays = self._seats, self._first, self._generators, self._bits
+        arrays = self._seats, self._first, self._generators, self._bits, self._doubles
         reading.record[list(_DRAWN)] = tuple(map(address_of, arrays))
 
     def can_draw(self, count: int, drawing: Array) -> bool:
         """Return whether compiled code can draw `count` rows for the agents that are `drawing`, [K] bool.
 
-        Compiled code draws by rejection: it tries random cells until enough of them hold transitions.
+        Compiled code draws uniformly by rejection: it tries random cells until enough of them hold transitions.
         """
+        if not isinstance(self.reader.choice, UniformChoice):
+            return bool((self.reader.size()[drawing] > 0).all())
         cells = self.reader.ring.capacity * self.reader.ring.num_envs * max(map(len, self.reader.seats))
         return cells < MOST_CELLS and bool((self.reader.size()[drawing] >= SCAN_BELOW * count).all())
 
@@ -140,7 +146,9 @@ class Draws:
         for k, rng in enumerate(rngs):
             interface = None if rng is None else rng.bit_generator.ctypes
             self._generators[k] = 0 if interface is None else interface.state_address
-            self._bits[k] = 0 if interface is None else ctypes.cast(interface.next_uint32, ctypes.c_void_p).value or 0
+            for functions, name in ((self._bits, "next_uint32"), (self._doubles, "next_double")):
+                function = None if interface is None else ctypes.cast(getattr(interface, name), ctypes.c_void_p).value
+                functions[k] = function or 0
 
     def refresh(self) -> None:
         """Write the players' first cells, which change when the ring grows."""
@@ -148,14 +156,16 @@ class Draws:
         self._seats[...] = self._players * (ring.capacity * ring.num_envs)
 
 
-def reader_of(ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> UniformReader:
-    """Return the fastest reader of transitions that supports the ring."""
-    return (CompiledReader if reads(ring, needs) else UniformReader)(ring, seats, needs)
+def reader_of(
+    ring: Ring, seats: Sequence[Sequence[int]], needs: Needs, numbers: MemoryNumbers | None = None
+) -> UniformReader:
+    """Return the fastest reader of transitions that supports the ring; for `numbers` see `UniformReader`."""
+    return (CompiledReader if reads(ring, needs) else UniformReader)(ring, seats, needs, numbers)
 
 
 @compiled
 def draw(r: Any, now: int) -> None:
-    """Draw cells as `UniformReader._drawn` does; now: the batch step of the newest row."""
+    """Draw cells as `UniformChoice.draw` does; now: the batch step of the newest row."""
     filled = min(now + 1, r.capacity) * r.envs
     firsts = wholes(r.first_seat, r.agents + 1)
     generators, bits = wholes(r.generator, r.agents), wholes(r.draw, r.agents)

@@ -14,8 +14,10 @@ from marltrain.policies.compiled.q_update import QStep
 from marltrain.policies.compiled.replay_kernel import CompiledReader, Draws, Reading
 from marltrain.policies.compiled.replay_update_kernel import UPDATE, update_program
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
+from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.learner.update_plan import DueUpdates, MadeUpdates
+from marltrain.policies.memory.priorities import PrioritisedChoice
 
 
 class PlannedLearner(Protocol):
@@ -27,6 +29,7 @@ class PlannedLearner(Protocol):
 
     algorithm: Algorithm
     hyper: StackedHyperparameters
+    memory: MemoryNumbers | None
     updates: Array
     gradient_steps: Array
     reported: dict[str, str]
@@ -47,11 +50,12 @@ class CompiledUpdates:
         self._ring = reader.ring
         self._reading = Reading(reader.ring)
         self._draws = Draws(reader, self._reading)
+        self._choice = reader.choice
         self.resize(batch_size)
         self.learn = np.zeros(q_step.agents, bool)
         self.plan: Sequence[DueUpdates] = ()
         self._taken = (0, 0)  # rounds and updates
-        self._version = 0  # of the hyperparameters when the rounds were planned
+        self._version = (0, 0)  # of the hyperparameters and the memory's numbers when the rounds were planned
         self._hyper = np.zeros((0, 0, 0))
         self._measured = np.zeros((0, 0, 0), np.float32)
         self._counts = np.zeros(0, np.int64)
@@ -66,6 +70,8 @@ class CompiledUpdates:
         for field, index in q_step.indices.items():
             record[f"{field}_index"] = index
         record["epsilon_index"] = names.index("epsilon") if "epsilon" in names else -1
+        if isinstance(self._choice, PrioritisedChoice):
+            record["trees"] = self._choice.address
         self.address = address_of(self._record)
 
     def resize(self, batch_size: int) -> None:
@@ -73,6 +79,9 @@ class CompiledUpdates:
         self.batch_size = batch_size
         self._rows: Any = self._reading.new_transitions(self.q_step.agents, batch_size)
         self._rows.weight = np.ascontiguousarray(shares_of(self._rows.weight))
+        shape = self.q_step.agents, batch_size
+        kinds = {"random": np.float64, "numbers": np.int64, "importance": np.float32}
+        self._drawn = {name: np.zeros(shape, kind) for name, kind in kinds.items()}  # work arrays of prioritised draws
 
     def can_draw(self, learn: Array) -> bool:
         """Return whether compiled code can already draw rows for the agents that `learn`, [K] bool."""
@@ -81,7 +90,7 @@ class CompiledUpdates:
     @property
     def pending(self) -> bool:
         """Whether planned rounds are left and no hyperparameter has been set since `set_plan`."""
-        return self._taken[0] < len(self.plan) and self._version == self.learner.hyper.version
+        return self._taken[0] < len(self.plan) and self._version == self._current_version()
 
     def drop_plan(self) -> None:
         """Drop the planned rounds that are left."""
@@ -97,7 +106,7 @@ class CompiledUpdates:
         """
         learner, rows, record = self.learner, self._rows, self._record[0]
         counts = self._counts = np.array([each.updates for each in plan])
-        self.learn, self.plan, self._taken, self._version = learn, plan, (0, 0), learner.hyper.version
+        self.learn, self.plan, self._taken, self._version = learn, plan, (0, 0), self._current_version()
         self._hyper = learner.hyper.values_at([each.env_steps for each in plan])
         settings = np.repeat(self._hyper, counts, 0)
         updates = learner.updates + learn * np.arange(1, len(settings) + 1)[:, None]
@@ -106,9 +115,11 @@ class CompiledUpdates:
         )
         self._measured = np.zeros((counts.sum(), len(self.q_step.metrics), self.q_step.agents), np.float32)
         arrays = {
+            **self._drawn,
             "after": np.array([each.after for each in plan]), "updates": counts, "metrics": self._measured,
             "hyper": self._hyper.astype(np.float32), "gamma": np.ascontiguousarray(self._hyper[:, self._gamma]),
             "share": np.ascontiguousarray(np.broadcast_to(learn * share, updates.shape), np.float32),
+            "beta": self._betas([each.env_steps for each in plan]),
         }  # fmt: skip
         for name, array in arrays.items():
             record[name] = address_of(array)
@@ -121,12 +132,27 @@ class CompiledUpdates:
             learn, obs=rows.obs, action=rows.action, reward=rows.reward, discount=rows.discount, weight=rows.weight,
             next_obs=rows.next_obs, next_legal=rows.next_legal,
         )  # fmt: skip
+        if self.q_step.prioritised:
+            self.q_step.set_errors(np.ones(len(learn), np.float32), np.zeros(rows.reward.shape, np.float32))
+
+    def _betas(self, env_steps: Sequence[int]) -> Array:
+        """Return the agents' powers of the importance weights in each round [R], [R, K]; zeros without priorities."""
+        memory = self.learner.memory
+        if memory is None or not self.q_step.prioritised:
+            return np.zeros((len(env_steps), self.q_step.agents))
+        return np.ascontiguousarray(memory.values_at("beta", env_steps))
+
+    def _current_version(self) -> tuple[int, int]:
+        memory = self.learner.memory
+        return self.learner.hyper.version, 0 if memory is None else memory.version
 
     def prepare_call(self, steps: int) -> None:
         """Prepare a call of compiled code; steps: batch steps made since `set_plan`."""
         self._record["begun"] = steps
         self._reading.refresh()
         self._draws.refresh()
+        if isinstance(self._choice, PrioritisedChoice):
+            self._choice.follow()
 
     def make_round(self) -> None:
         """Make the next round of updates."""

@@ -7,9 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import copy, record_at, wholes
+from marltrain.addresses import copy, next_double, numbers, outcomes, record_at, wholes
 from marltrain.compiling import compiled, program
 from marltrain.policies.compiled.acting import ACT, act_at
+from marltrain.policies.compiled.priority_kernel import (
+    PRIORITIES,
+    draw_rows,
+    follow_ring,
+    set_priorities,
+    share_out,
+    trees_at,
+)
 from marltrain.policies.compiled.q_kernel import METRICS, Q_STEP, step, step_at, targets_follow
 from marltrain.policies.compiled.replay_kernel import READING, draw, read, reading_at
 
@@ -22,6 +30,8 @@ _ONE = (
     "epsilon_index",  # the same; -1: none
     "hyper", "gamma", "share", "metrics",  # float32 [R, H, K], float64 [R, K]; per update: float32 [K], [4, K]
     "round", "made", "broken",  # rounds and updates made so far; whether the last update's loss was not finite
+    "trees", "beta",  # address of PRIORITIES, or 0 (uniform draws); float64 [R, K]
+    "random", "numbers", "importance",  # float64 [K, B], int64 [K, B] (rows) and float32 [K, B], of prioritised draws
 )  # fmt: skip
 UPDATE = np.dtype([(name, np.int64) for name in _ONE])
 """Arguments of the updates that are due within a call of compiled code: numbers and addresses."""
@@ -48,15 +58,22 @@ def update(address: int, now: int) -> int:
     p.limit, p.rate = hyper + u.limit_index * each, hyper + u.rate_index * each
     p.weight_decay, p.momentum = hyper + u.weight_decay_index * each, hyper + u.momentum_index * each
     r.gamma = u.gamma + 8 * u.round * u.agents
+    if u.trees:
+        copy(u.beta + 8 * u.round * u.agents, trees_at(u.trees).beta, 8 * u.agents)
     if u.epsilon_index >= 0:
         copy(hyper + u.epsilon_index * each, act_at(u.act).epsilon, each)
     due = wholes(u.updates, u.rounds)[u.round]
     u.round += 1
     for _ in range(due):
         p.metrics = u.metrics + METRICS * each * u.made
-        draw(r, now)
+        if u.trees:
+            draw_prioritised(u, r, p, now)
+        else:
+            draw(r, now)
         read(r)
         fine = step(p)
+        if p.errors and fine:
+            fine = learn_priorities(u, r, p)
         targets_follow(p, u.share + each * u.made)
         u.made += 1
         if not fine:
@@ -65,7 +82,38 @@ def update(address: int, now: int) -> int:
     return 0
 
 
+@compiled
+def draw_prioritised(u: Any, r: Any, p: Any, now: int) -> None:
+    """Draw cells as `PrioritisedChoice.draw` does, and write the shares and scales of the rows' weights."""
+    t, rows = trees_at(u.trees), r.rows
+    follow_ring(t, now)
+    generators, doubles = wholes(r.generator, r.agents), wholes(r.draw_double, r.agents)
+    cells, firsts = wholes(r.cells, r.agents * rows), wholes(r.first_seat, r.agents)
+    for k in range(r.agents):
+        if generators[k] == 0:
+            cells[k * rows : (k + 1) * rows] = wholes(r.seats + 8 * firsts[k], 1)[0]
+            continue
+        random = outcomes(u.random + 8 * k * rows, rows)
+        for i in range(rows):
+            random[i] = next_double(doubles[k], generators[k])
+        weights = numbers(u.importance + 4 * k * rows, rows)
+        draw_rows(t, k, random, cells[k * rows : (k + 1) * rows], weights, wholes(u.numbers + 8 * k * rows, rows))
+        if p.errors:
+            numbers(p.scale, r.agents)[k] = share_out(weights, numbers(p.share + 4 * k * rows, rows))
+
+
+@compiled
+def learn_priorities(u: Any, r: Any, p: Any) -> bool:
+    """Set the priorities of the rows drawn last; return whether their errors are finite."""
+    fine, rows, generators = True, r.rows, wholes(r.generator, r.agents)
+    for k in range(r.agents):
+        if generators[k] != 0:
+            errors = numbers(p.errors + 4 * k * rows, rows)
+            fine = set_priorities(trees_at(u.trees), k, wholes(u.numbers + 8 * k * rows, rows), errors) and fine
+    return fine
+
+
 @functools.cache
 def update_program() -> Any:
     """Return the compiled `update`, from the disk cache if it is there."""
-    return program(update, ACT, Q_STEP, READING, UPDATE)
+    return program(update, ACT, PRIORITIES, Q_STEP, READING, UPDATE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,13 +16,14 @@ from marltrain.layout import Array, Obs
 from marltrain.policies.algorithms.base import OBSERVATION, Algorithm, WholeBatch
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.backends.shapes import rounded_up
-from marltrain.policies.batch import Acted, AgentState, Batch, Rollout
+from marltrain.policies.batch import Acted, AgentState, Batch, Rollout, Transitions
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.copies import ActingCopies
 from marltrain.policies.learner.gradient_step import GradientPass, GradientStep, GradientSteps, MeanMetrics
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.learner import PURPOSES, Learner, Pace
 from marltrain.policies.learner.measurements import EFFECTIVE, Measurements
+from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.learner.minibatches import Minibatches, shares_of
 from marltrain.policies.learner.natural_gradient import NaturalGradientStep
 from marltrain.policies.learner.parallel.replicas import Replicas
@@ -48,7 +50,7 @@ class AlgorithmLearner(Learner):
         """Build K = len(seeds) agents; `draw`: draw the initial weights, otherwise `load` sets them."""
         self.algorithm, self.backend, self.seeds = algorithm, backend, list(seeds)
         self.num_agents = len(seeds)
-        self.needs = algorithm.needs()
+        self.needs, self._prioritised = algorithm.needs(), algorithm.prioritised
         settings = algorithm.settings
         own: dict[str, Any] = {f.name: getattr(settings, f.name) for f in fields(Pace) if hasattr(settings, f.name)}
         usual = algorithm.update_freq, algorithm.batch_size
@@ -58,6 +60,8 @@ class AlgorithmLearner(Learner):
         self._streams = {p: [generator(seed, p) for seed in seeds] for p in PURPOSES}
         self.weights = Weights(algorithm, backend, self.num_agents, seeds if draw else None)
         self.hyper = StackedHyperparameters(settings, algorithm.name, self.num_agents, backend)
+        replay = self.needs.replay
+        self.memory = None if replay is None else MemoryNumbers(replay, algorithm.name, self.num_agents)
         self.actor = Actor(algorithm, backend, self.hyper, backend.seeded if self.weights.custom else None)
         self.copies = ActingCopies(self.actor, self.weights)
         self.steps = make_gradient_steps(algorithm, backend, self.weights, self.num_agents)
@@ -80,6 +84,8 @@ class AlgorithmLearner(Learner):
     def apply_schedules(self, env_steps: int) -> None:
         """Set all scheduled hyperparameters to their values after `env_steps` env steps."""
         self.hyper.apply_schedules(env_steps)
+        if self.memory is not None:
+            self.memory.apply_schedules(env_steps)
 
     def gammas(self) -> Array:
         """Return each agent's discount, [K]."""
@@ -128,7 +134,8 @@ class AlgorithmLearner(Learner):
         from marltrain.policies.compiled.replay_kernel import reader_of
 
         needs = self.algorithm.needs()
-        return streams.reader(seats, needs, None if needs.on_policy or needs.sequence else reader_of)
+        make = None if needs.on_policy or needs.sequence else partial(reader_of, numbers=self.memory)
+        return streams.reader(seats, needs, make)
 
     def update(self, batch: Batch, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Make one gradient pass (off-policy), or epochs x minibatches over a rollout (on-policy)."""
@@ -150,7 +157,14 @@ class AlgorithmLearner(Learner):
                 share = learn * self.algorithm.target_share(self.updates + learn, self.hyper.values)
             self.steps.begin(self.weights)
             columns = tensors.for_losses()
-            weight = self.backend.tensor(shares_of(batch.weight))
+            if self._prioritised:
+                from marltrain.policies.memory.priorities import importance  # loads numba
+
+                shares, scale = importance(batch.weight)
+                columns["scale"] = self.backend.tensor(scale)
+            else:
+                shares = shares_of(batch.weight)
+            weight = self.backend.tensor(shares)
             self._run(self.steps.solving, {**columns, "weight": weight}, learn, self.updates, metrics)
             if self.steps.whole is not None:
                 given, numbers = {**columns, "weight": weight}, self.hyper.stacked()
@@ -160,6 +174,8 @@ class AlgorithmLearner(Learner):
             elif not isinstance(batch, Rollout):
                 self._run(self.steps, {**columns, "weight": weight}, learn, self.gradient_steps, metrics)
                 self.gradient_steps += learn
+                if self._prioritised and isinstance(seen, Transitions):
+                    seen.errors = self.steps.errors()
             elif self.steps.at_once:
                 self._learn_rollout_at_once(batch, columns, learn, self.pace.batch_size or batch_size, metrics)
             else:
@@ -184,7 +200,8 @@ class AlgorithmLearner(Learner):
 
     def compiled_updates(self, reader: Reader, batch_size: int) -> CompiledUpdates | None:
         """See `Learner`."""
-        if not self.steps.plannable or self.measured.noise or self.weights.statistics:
+        steady = self.memory is None or self.memory.steady
+        if not self.steps.plannable or self.measured.noise or self.weights.statistics or not steady:
             return None
         from marltrain.policies.compiled.replay_kernel import CompiledReader
         from marltrain.policies.compiled.replay_update import CompiledUpdates
@@ -271,6 +288,8 @@ class AlgorithmLearner(Learner):
             **self.hyper.export(row),
             "rngs": {purpose: state_of(rngs[row]) for purpose, rngs in self._streams.items()},
         }
+        if self.memory is not None and self.memory.names:
+            info["memory"] = self.memory.export(row)
         if self.actor.counts.size:
             info["action_counts"] = self.actor.counts[row].tolist()
         return AgentState(info, self.weights.export(row))
@@ -284,6 +303,8 @@ class AlgorithmLearner(Learner):
         self.updates[row], self.gradient_steps[row] = state.count("updates"), state.count("gradient_steps")
         self.hyper.load(row, state)
         self.pace = self.pace.with_common(self.hyper.common, self.algorithm.name)
+        if self.memory is not None and self.memory.names:
+            self.memory.load(row, state.part("memory"))
         if self.actor.counts.size:
             self.actor.counts[row] = _counts(state, self.actor.counts.shape[1])
         rngs = state.part("rngs")
@@ -301,9 +322,27 @@ def _counts(state: AgentState, actions: int) -> list[int]:
     return [counted(state.place("action_counts"), count) for count in counts]
 
 
+def check_priorities(algorithm: Algorithm, strategy: Any) -> None:
+    """Raise ConfigError for a prioritised memory if nothing gives the errors of all rows."""
+    if not algorithm.prioritised:
+        return
+    who = f"{algorithm.name}: a prioritised memory"
+    if strategy is not None:
+        raise ConfigError(
+            f"{who} needs the errors of all rows of a batch, which {strategy} splits: leave out strategy= or "
+            "prioritised="
+        )
+    if not any(phase.row_error for phase in algorithm.phases):
+        raise ConfigError(
+            f"{who} makes priorities from the errors of rows, which no phase gives: name a function of (ops, batch) in "
+            "Phase(row_error=...), such as marltrain.policies.algorithms.base.absolute_error"
+        )
+
+
 def make_gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights, num_agents: int) -> GradientSteps:
     """Return the gradient steps of K agents: in other processes, in compiled code, or by the backend."""
     strategy = backend.strategy
+    check_priorities(algorithm, strategy)
     solved = [phase for phase in algorithm.phases if phase.natural is not None]
     if strategy is not None and solved:
         raise ConfigError(
@@ -329,6 +368,6 @@ def make_gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights
         [NaturalGradientStep(phase, phase.natural, *parts[:3]) for phase in algorithm.phases if phase.natural],
     )
     needs = algorithm.needs()
-    if backend.compiles_passes and not needs.on_policy and not needs.sequence:
+    if backend.compiles_passes and not needs.on_policy and not needs.sequence and not algorithm.prioritised:
         steps.whole = GradientPass(steps.steps, weights)
     return steps

@@ -15,8 +15,8 @@ from marltrain.policies.row_draws import Draw
 
 GRADIENT_NOISE, GRADIENT_SIGNAL, GRADIENT_ROWS = "gradient_noise", "gradient_signal", "gradient_rows"
 """Metrics of `GradientStep.measure_noise`; the first two are followed by "/" and the name of a network."""
-TOTAL = "the loss itself"
-"""Key of the differentiated loss among the metrics."""
+TOTAL, ERRORS = "the loss itself", "the rows' errors"
+"""Keys of the differentiated loss and of the rows' errors [K, B] among the metrics."""
 
 
 class GradientStep:
@@ -26,7 +26,10 @@ class GradientStep:
       cost per argument.
     metrics: the names of the values that a call returns; empty before the first call.
     previous: name of a network -> each agent's last gradient [K, N]; empty unless the gradient noise is measured.
+    errors: [K, B], the rows' errors of the last call; None unless a prioritised memory needs them.
     """
+
+    errors: Array | None = None
 
     def __init__(
         self, phase: Phase, algorithm: Algorithm, backend: Backend, nets: Mapping[str, Network],
@@ -40,6 +43,8 @@ class GradientStep:
         self.previous: dict[str, Any] = {}
         self._numbers: Any = None
         self._extra: dict[str, Any] = {}  # those of `_numbers` that the optimizers read
+        self._scaled = algorithm.prioritised  # the importance weights of a batch have a scale
+        self._row_error = phase.row_error if self._scaled else None
         self._function = backend.function(self.compute)
 
     def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
@@ -54,7 +59,13 @@ class GradientStep:
         )
         for name in self.phase.trains:
             self.nets[name].discard_copies()
-        return measured
+        return measured if self._row_error is None else self._without_errors(self.backend.numpy(measured))
+
+    def _without_errors(self, measured: Array) -> Any:
+        """Keep the errors among the values [K, M + B] of a step; return its metrics [M, K]."""
+        own = len(self.metrics)
+        self.errors = measured[:, own:]
+        return self.backend.tensor(measured[:, :own].T)
 
     def measure_noise(self, *, on: bool) -> None:
         """Measure the gradient noise of each network from now on, or no longer.
@@ -103,6 +114,7 @@ class GradientStep:
         self._over_rows(batch)
         measured, grads = backend.gradients(self._losses, self.nets, self.phase.trains, vars(batch), hyper)
         noise = self._noise(grads, batch.weight, due) if self.previous else {}
+        errors = measured.pop(ERRORS, None)
         ops, (grads, norms, factor) = backend.ops, backend.clip(grads, hyper["max_grad_norm"][:, 0])
         fine = ops.isfinite(measured.pop(TOTAL) + sum(norms))
         if self.algorithm.ends_update is not None:
@@ -116,7 +128,9 @@ class GradientStep:
             self.optimizers[name].step(self.nets[name], safe, rate, due, **extra)
         measured.update(noise)
         self.metrics = tuple(measured)
-        return backend.ops.stack(list(measured.values()), 0)
+        if errors is None:
+            return backend.ops.stack(list(measured.values()), 0)
+        return ops.concat([ops.stack(list(measured.values()), 1), errors], -1)  # compiled functions return one tensor
 
     def _over_rows(self, batch: TensorBatch) -> None:
         with self.backend.no_gradient():
@@ -129,6 +143,10 @@ class GradientStep:
             with backend.no_gradient():
                 self.phase.targets(backend.ops, nets, batch, hyper)
         loss, metrics = self.phase.loss(backend.ops, nets, batch, hyper)
+        if self._row_error is not None:
+            metrics[ERRORS] = self._row_error(backend.ops, batch)
+        if self._scaled:
+            loss = loss * batch.scale
         return loss, {**metrics, TOTAL: loss}
 
 
@@ -238,6 +256,10 @@ class GradientSteps:
             step.measure_noise(on=on)
         if self.whole is not None:
             self.whole.retrace()
+
+    def errors(self) -> Array | None:
+        """Return the rows' errors [K, B] of the last gradient pass; None unless a prioritised memory needs them."""
+        return next((step.errors for step in self.steps if step.errors is not None), None)
 
     def begin(self, weights: Weights) -> None:
         """Prepare the gradient steps of an update."""

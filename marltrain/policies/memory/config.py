@@ -1,57 +1,167 @@
-"""The memory of agents with external learning code: `Replay` or `Rollouts`."""
+"""The memory of learning agents: `Replay` with its parts, or `Rollouts`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from marltrain.config import checked_arguments, setting, validate
 from marltrain.errors import ConfigError, shown
-from marltrain.policies.algorithms.base import MOST_STEPS
+from marltrain.policies.schedules import Schedule
 
+MOST_STEPS = 2**34
+"""Maximum number of stored env steps, which detects mistyped settings."""
 LONGEST = 10_000
 """Maximum number of rewards that a row may sum; they are added in a loop."""
+CAPACITY = 50_000
+"""Default capacity of agents with external learning code."""
+LEAST_PRIORITY = 1e-12
+"""Smallest priority; its powers are positive float32 numbers."""
+
+
+class _Part:
+    """A frozen dataclass of settings that is saved with an agent."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return all settings as JSON values."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+
+    @classmethod
+    def described(cls, values: Mapping[str, Any]) -> Any:
+        """Return the settings that `describe` described."""
+        return _made(cls, values)
+
+    def structure(self) -> dict[str, Any]:
+        """Return the settings that agents of one learner share, as JSON values."""
+        shared: dict[str, Any] = {}
+        for f in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, f.name)
+            if isinstance(value, _Part):
+                shared[f.name] = value.structure()
+            elif not f.metadata.get("per_row") or value is None:
+                shared[f.name] = _plain(value)
+        return shared
 
 
 @checked_arguments
 @dataclass(frozen=True)
-class Replay:
-    """Learn off-policy from rows drawn uniformly, with replacement, from the last `capacity` env steps.
+class Prioritised(_Part):
+    """Draw rows in proportion to their priorities (Schaul et al. 2016, arXiv:1511.05952, "proportional").
 
-    capacity: env steps that stay readable.  n_step: rewards of a player summed before bootstrapping.
+    The priority p of a row is the size of its last error + epsilon. A row is drawn with probability
+    P(i) = p_i ** alpha / sum of p ** alpha; each row of a batch comes from another one of B equal parts of the sum.
+    Its weight in losses is (N P(i)) ** -beta for N rows, divided by the largest weight of the batch.
+
+    alpha: 0 draws uniformly.  beta: 1 corrects the draws completely; for the annealing of the paper, give a schedule
+    such as `mt.linear(0.4, 1.0, steps)`.  initial: priority of a new row; None: the largest so far, 1 at first.
+    Raises ConfigError for a value out of range.
+    """
+
+    alpha: float | Schedule = setting(0.6, doc="power of the priorities", low=0, high=1, per_row=True)
+    beta: float | Schedule = setting(0.4, doc="power of the importance weights", low=0, high=1, per_row=True)
+    initial: float | None = setting(None, doc="priority of new rows; None: the largest so far", low=LEAST_PRIORITY)
+    epsilon: float = setting(1e-6, doc="smallest priority, added to the size of errors", low=LEAST_PRIORITY)
+
+    def __post_init__(self) -> None:
+        """Check the values; raises ConfigError."""
+        validate(self, "Prioritised")
+
+
+@checked_arguments
+@dataclass(frozen=True)
+class Replay(_Part):
+    """Learn off-policy from rows of the last `capacity` env steps, drawn uniformly with replacement or by priorities.
+
+    capacity: env steps that stay readable.  n_step: rewards of a player summed before bootstrapping.  For both, None
+    means the agent's own value; it is 50,000 and 1 for agents with external learning code.
+    prioritised: priorities of the rows; None: uniform draws.
     Raises ConfigError for a value below 1.
     """
 
-    capacity: int = setting(50_000, doc="env steps that stay readable", low=1, high=MOST_STEPS)
-    n_step: int = setting(1, doc="rewards summed before bootstrapping", low=1, high=LONGEST)
+    capacity: int | None = setting(None, doc="env steps that stay readable; None: the agent's own", low=1,
+                                   high=MOST_STEPS)  # fmt: skip
+    n_step: int | None = setting(None, doc="rewards summed before bootstrapping; None: the agent's own", low=1,
+                                 high=LONGEST)  # fmt: skip
+    prioritised: Prioritised | None = setting(None, doc="priorities of the rows; None: uniform draws")
 
     def __post_init__(self) -> None:
         """Check the values; raises ConfigError."""
         validate(self, "Replay")
 
+    @property
+    def uniform(self) -> bool:
+        """Whether all rows are drawn with equal probability."""
+        return self.prioritised is None
+
+    def filled(self, capacity: int = CAPACITY, n_step: int = 1) -> Replay:
+        """Return this memory with an agent's own values in place of None."""
+        return replace(self, capacity=self.capacity or capacity, n_step=self.n_step or n_step)
+
+
+PARTS: dict[str, type[Any]] = {"prioritised": Prioritised}
+"""Settings of `Replay` that hold a part."""
+
 
 @checked_arguments
 @dataclass(frozen=True)
-class Rollouts:
+class Rollouts(_Part):
     """Learn on-policy from each row exactly once, in the first update after its outcome is known."""
 
 
+def _plain(value: Any) -> Any:
+    if isinstance(value, _Part):
+        return value.describe()
+    return {"schedule": value.describe()} if isinstance(value, Schedule) else value
+
+
+def _made(cls: type[Any], values: Mapping[str, Any]) -> Any:
+    given = {
+        name: _made(PARTS[name], value) if name in PARTS and value is not None
+        else Schedule(**value["schedule"]) if isinstance(value, dict)
+        else value
+        for name, value in values.items()
+    }  # fmt: skip
+    return cls(**given)
+
+
+def replay_of(settings: Any, who: str) -> Replay:
+    """Return the memory of an algorithm with the settings `memory`, `capacity` and `n_step`, without None for these.
+
+    Raises ConfigError if a value is given twice.
+    """
+    replay, usual = settings.memory or Replay(), {f.name: f.default for f in fields(settings)}
+    for name in ("capacity", "n_step"):
+        inner, outer = getattr(replay, name), getattr(settings, name)
+        if inner is not None and outer not in (inner, usual[name]):
+            raise ConfigError(
+                f"{who}: {name}={outer} and memory=Replay({name}={inner}) contradict each other: leave one of them out"
+            )
+    filled: Replay = replay.filled(settings.capacity, settings.n_step)
+    return filled
+
+
 def chosen_memory(memory: Any, allowed: tuple[type[Any], ...], who: str) -> Any:
-    """Return the given memory, or the default of the first type in `allowed` for None.
+    """Return the given memory, or the default of the first type in `allowed` for None, with all values filled in.
 
     who: name for the error.  Raises ConfigError for any other value.
     """
-    if memory is None:
-        return allowed[0]()
+    memory = allowed[0]() if memory is None else memory
     if isinstance(memory, allowed):
-        return memory
+        return memory.filled() if isinstance(memory, Replay) else memory
     instead = " or ".join(
-        f"marltrain.Replay(capacity={getattr(memory, 'maxsize', 50_000)})" if kind is Replay else "marltrain.Rollouts()"
+        f"marltrain.Replay(capacity={getattr(memory, 'maxsize', CAPACITY)})" if kind is Replay
+        else "marltrain.Rollouts()"
         for kind in allowed
-    )
+    )  # fmt: skip
     if hasattr(memory, "sample_indices"):
         raise ConfigError(
             f"{who}: memory got a buffer ({type(memory).__name__}), but the trainer itself stores all "
             f"transitions, once for all agents: set the size of the memory with memory={instead}"
+        )
+    if isinstance(memory, Replay):
+        raise ConfigError(
+            f"{who}: memory must be {instead}, got {shown(memory)}. It learns on-policy, from each row once: there is "
+            "nothing to draw by priorities or to relabel. Off-policy agents (DQN, SAC) have a Replay"
         )
     raise ConfigError(f"{who}: memory must be {instead}, got {shown(memory)}")

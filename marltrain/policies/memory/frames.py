@@ -95,6 +95,7 @@ class FrameRing(Ring):
             known = self.read(self.next, cells)
             self.drawable_count -= self._drawable_at(player, cells)
             self.complete.reshape(-1)[cells] = False
+            self._withdraw(following[player, env], player, env)
             following = np.full_like(following, -1)
             following[player, env] = known
         super()._forget(slot)

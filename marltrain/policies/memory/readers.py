@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,10 +11,12 @@ from marltrain.checks import within
 from marltrain.errors import AgentError, ConfigError
 from marltrain.layout import Array, Obs
 from marltrain.policies.batch import Needs, Rollout, Transitions
+from marltrain.policies.memory.choice import UniformChoice
 from marltrain.policies.memory.ring import Ring
 from marltrain.state import State
 
-SCAN_BELOW = 32  # times the batch size; with fewer drawable rows, a list of them is cheaper than rejection sampling
+if TYPE_CHECKING:
+    from marltrain.policies.learner.memory_numbers import MemoryNumbers
 
 
 class Reader:
@@ -25,16 +27,17 @@ class Reader:
         self.ring, self.needs = ring, needs
         self.seats = [np.array(row, np.int64) for row in seats]
         self._players = np.concatenate(self.seats)
-        self._firsts = np.cumsum([0, *(len(row) for row in self.seats[:-1])])
 
     def size(self) -> Array:
         """Return the number of available rows, [K] int64."""
-        counts: Array = np.add.reduceat(self.ring.drawable_count[self._players], self._firsts)
-        return counts
+        raise TypeError(f"{type(self).__name__} must define size")
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Any:
         """Draw a batch; see `UniformReader.sample`. On-policy readers define `take` instead."""
         raise TypeError(f"{type(self).__name__} draws no samples")
+
+    def learned(self, batch: Any) -> None:
+        """Receive a batch after the update from it, with the rows' errors if the update has computed them."""
 
     def state(self) -> State:
         """Return the state of the reader; empty by default."""
@@ -72,17 +75,40 @@ class Reader:
 
 
 class UniformReader(Reader):
-    """Reader of transitions of up to n steps, drawn uniformly with replacement from the rows available to each agent.
+    """Reader of transitions of up to n steps; `choice` draws their first rows from those available to each agent.
 
     Available rows are closed, belong to the agent's players, and were decided while the player's seat learned
-    (`Streams.learning`).
+    (`Streams.learning`). By default they are drawn uniformly with replacement; see `Replay` for other choices.
     """
 
-    def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
-        """Raise ConfigError if `needs.n_step` is below 1."""
+    def __init__(
+        self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs, numbers: MemoryNumbers | None = None
+    ) -> None:
+        """Raise ConfigError if `needs.n_step` is below 1.
+
+        numbers: the agents' settings of the memory that may change; None: those of `needs.replay`.
+        """
         if needs.n_step < 1:
             raise ConfigError(f"n_step must be at least 1, got {needs.n_step}")
         super().__init__(ring, seats, needs)
+        self.choice = choice_of(ring, self.seats, needs, numbers)
+
+    def size(self) -> Array:
+        """See `Reader`."""
+        return self.choice.size()
+
+    def learned(self, batch: Transitions) -> None:
+        """See `Reader`; the errors become the rows' priorities, if the choice has any."""
+        if batch.rows is not None and batch.errors is not None:
+            self.choice.learned(batch.rows, batch.errors, batch.weight)
+
+    def state(self) -> State:
+        """Return the state of the choice."""
+        return self.choice.state()
+
+    def restore(self, state: State) -> None:
+        """See `Reader`."""
+        self.choice.restore(state)
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Transitions:
         """Draw transitions [K, batch_size]; agent k uses the generator `rngs[k]`.  gamma: [K].
@@ -94,13 +120,15 @@ class UniformReader(Reader):
         available = np.where([rng is not None for rng in rngs], self.size(), 0)
         if not np.count_nonzero(available):
             raise AgentError("no agent of the learner has a closed row to learn from yet; ask `size()` first")
-        cells = self._drawn(rngs, available.tolist(), batch_size)
+        cells, importance, rows = self.choice.draw(rngs, available.tolist(), batch_size)
         have = available > 0
         if np.count_nonzero(have) < len(have):
             cells[~have] = cells[have][0]
         weight = np.empty(cells.shape, np.float32)
         weight[...] = have[:, None]
-        return self._transitions(cells, weight, np.asarray(gamma, np.float64))
+        made = self._transitions(cells, weight if importance is None else weight * importance, np.asarray(gamma, float))
+        made.rows = rows
+        return made
 
     def _transitions(self, cells: Array, weight: Array, gamma: Array) -> Transitions:
         """Return the transitions that begin at cells [K, B]."""
@@ -112,51 +140,6 @@ class UniformReader(Reader):
             reward=reward, discount=discount, weight=weight, extras=self._extras(cells),
             next_obs=next_obs, next_legal=next_legal, cells=cells,
         )  # fmt: skip
-
-    def _drawn(self, rngs: Sequence[np.random.Generator | None], available: list[int], count: int) -> Array:
-        """Return cells [K, count], uniform over each agent's drawable rows; candidates are checked together."""
-        cells = np.zeros((len(rngs), count), np.int64)
-        drawing = [(k, rng, n) for k, (rng, n) in enumerate(zip(rngs, available, strict=True)) if rng and n]
-        tried = {k: self._tries(k, rng, n, count) for k, rng, n in drawing if n >= SCAN_BELOW * count}
-        known = self.ring.drawable(np.concatenate(list(tried.values()))) if tried else cells
-        start = 0
-        for k, rng, n in drawing:
-            if k not in tried:
-                cells[k] = self._every(k)[rng.integers(n, size=count)]
-                continue
-            places = tried[k]
-            found = places[known[start : start + len(places)]]
-            start += len(places)
-            while len(found) < count:
-                more = self._tries(k, rng, n, count - len(found))
-                found = np.concatenate([found, more[self.ring.drawable(more)]])
-            cells[k] = found[:count]
-        return cells
-
-    def _every(self, k: int) -> Array:
-        """Return all drawable cells of agent k."""
-        ring = self.ring
-        rows = [p * ring.capacity + np.flatnonzero(ring.learnable[p, : ring.now + 1]) for p in self.seats[k]]
-        cells: Array = (np.concatenate(rows)[:, None] * ring.num_envs + np.arange(ring.num_envs)).reshape(-1)
-        return cells[ring.drawable(cells)]
-
-    @property
-    def _filled(self) -> int:
-        """Number of cells in use per player; they are contiguous."""
-        return min(self.ring.now + 1, self.ring.capacity) * self.ring.num_envs
-
-    def _tries(self, k: int, rng: np.random.Generator, available: int, count: int) -> Array:
-        """Return random candidate cells of agent k; about `count` of them are expected to be drawable."""
-        cells = self._filled * len(self.seats[k])
-        return self._cells_of(k, rng.integers(cells, size=int(1.1 * count * cells / available) + 8))
-
-    def _cells_of(self, k: int, places: Array) -> Array:
-        """Return the cells at indices [n] into the cells in use of agent k's players, player by player."""
-        starts = self.seats[k] * (self.ring.capacity * self.ring.num_envs)
-        if len(starts) == 1:
-            return places + int(starts[0])
-        cells: Array = starts[places // self._filled] + places % self._filled
-        return cells
 
     def _walk(self, cells: Array, gamma: Array) -> tuple[Array, Array, Array, Array]:
         """Follow up to n decisions; return the last cells, their `next`, summed rewards and discounts, each [K, B]."""
@@ -275,3 +258,12 @@ class RolloutReader(Reader):
             fresh &= ring.complete[self._players[:, None], times % ring.capacity]
         seat, env, i = np.nonzero(fresh.transpose(0, 2, 1))
         return seat, (self._players[seat] * ring.capacity + times[i] % ring.capacity) * ring.num_envs + env
+
+
+def choice_of(ring: Ring, seats: Sequence[Array], needs: Needs, numbers: MemoryNumbers | None) -> UniformChoice:
+    """Return the choice of first rows that `needs` asks for."""
+    if needs.replay is None or needs.replay.uniform:
+        return UniformChoice(ring, seats)
+    from marltrain.policies.memory.priorities import PrioritisedChoice  # loads numba
+
+    return PrioritisedChoice(ring, seats, needs, numbers)

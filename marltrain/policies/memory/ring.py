@@ -30,6 +30,13 @@ class Holder(Protocol):
         """Return whether the row of batch step `time` must stay in the ring."""
 
 
+class Watcher(Protocol):
+    """A choice of rows that must know which rows can no longer be drawn."""
+
+    def withdrawn(self, rows: Array) -> None:
+        """Note the numbers of rows, [n] int64; see `Ring.watch`."""
+
+
 class Ring(Rows):
     """The rows of one group in the order of batch steps; see `frames.FrameRing` for stacked images.
 
@@ -53,6 +60,7 @@ class Ring(Rows):
         self.learning = np.ones(group.size, bool)
         self.drawable_count = np.zeros(group.size, np.int64)
         self._holders: list[ref[Holder]] = []
+        self._watchers: list[ref[Watcher]] = []
         self.turn = np.zeros((group.size, num_envs), bool)
         self._everyone_turn = self._everyone_open = False
         low, high = group.players[0], group.players[-1] + 1
@@ -117,6 +125,19 @@ class Ring(Rows):
         """Register a holder, by weak reference; the ring calls `holds` before it overwrites a row."""
         self._holders.append(ref(holder, self._holders.remove))
 
+    def watch(self, watcher: Watcher) -> None:
+        """Register a watcher, by weak reference, of rows that can no longer be drawn although they are not overwritten.
+
+        The number of a row is (time * P + player) * E + environment.
+        """
+        self._watchers.append(ref(watcher, self._watchers.remove))
+
+    def _withdraw(self, times: Array, player: Array, env: Array) -> None:
+        """Tell the watchers of rows [n] that were drawable and are no longer."""
+        for reference in self._watchers:
+            if (watcher := reference()) is not None:
+                watcher.withdrawn((times * self.group.size + player) * self.num_envs + env)
+
     @property
     def room(self) -> int:
         """Number of rows that can begin before one overwrites a row that is still needed, if all players act in each.
@@ -155,6 +176,7 @@ class Ring(Rows):
         cut = player, row, envs[env]
         self.drawable_count -= self._drawable_at(player, (player * self.capacity + row) * self.num_envs + envs[env])
         self.next[cut] = -1
+        self._withdraw(self.now - (self.now - row) % self.capacity, player, envs[env])
         self.open[:, envs] = -1
         for name, array in self.stored(step.obs[self.index]).items():
             self.obs[name][:, slot, envs] = array[:, envs]

@@ -38,7 +38,7 @@ class SequenceReader(UniformReader):
         available = np.where([rng is not None for rng in rngs], self.size(), 0)
         if not np.count_nonzero(available):
             raise AgentError("no agent of the learner has a closed row to learn from yet; ask `size()` first")
-        first = self._drawn(rngs, available.tolist(), -(-batch_size // self.needs.sequence))
+        first = self.choice.draw(rngs, available.tolist(), -(-batch_size // self.needs.sequence)).cells
         return self._sequences(first, available > 0, np.asarray(gamma, np.float64)[:, None])
 
     def _sequences(self, first: Array, have: Array, gamma: Array) -> Rollout:

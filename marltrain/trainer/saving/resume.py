@@ -21,6 +21,7 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.external import ExternalAgent
 from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.backends import make_backend
+from marltrain.policies.memory.config import Replay
 from marltrain.policies.networks import NetworkSpec
 from marltrain.policies.schedules import Schedule
 from marltrain.spaces import describe_space
@@ -109,7 +110,7 @@ def _kind(agent: Agent) -> dict[str, Any]:
 
 def _setting(value: Any) -> Any:
     """Return a setting as a JSON value; custom objects by name only, since the module of a script's class varies."""
-    if value is None or isinstance(value, bool | int | float | str | NetworkSpec | Schedule):
+    if value is None or isinstance(value, bool | int | float | str | NetworkSpec | Replay | Schedule):
         return to_json(value)
     return getattr(value, "__name__", type(value).__name__)
 

@@ -205,6 +205,8 @@ class UpdateScheduler:
             rounds.append(self.seated.learner.update(batch, learn=ready, batch_size=rows))
             if (error := not_finite(self.seated, rounds[-1], ready, number, env_steps)) is not None:
                 raise error
+            if self._reader is not None:
+                self._reader.learned(batch)
         return _by_agent(self.seated.labels, rounds, ready)
 
     def _batches(

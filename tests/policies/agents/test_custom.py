@@ -166,7 +166,7 @@ def test_a_batch_says_what_followed_each_row(seed):
 
 def test_n_steps_are_the_memorys():
     agent = with_torch.q_agent(3, 3, memory=mt.Replay(500, n_step=3))
-    assert agent.needs() == mt.Needs(on_policy=False, capacity=500, n_step=3)
+    assert agent.needs() == mt.Needs(on_policy=False, capacity=500, n_step=3, replay=mt.Replay(500, 3))
 
 
 def test_minibatches_cover_a_rollout_once_an_epoch(own):

@@ -21,7 +21,8 @@ from marltrain.policies.compiled.replay_kernel import (
     reads,
 )
 from marltrain.policies.memory import Storage, Streams
-from marltrain.policies.memory.readers import SCAN_BELOW, UniformReader
+from marltrain.policies.memory.choice import SCAN_BELOW
+from marltrain.policies.memory.readers import UniformReader
 from tests.policies.memory.worlds import Record, World, blank, drive, one_group, seeing, two_groups
 
 NEEDS = Needs(False, {})

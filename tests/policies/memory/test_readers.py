@@ -7,7 +7,7 @@ from scipy.stats import chi2
 from marltrain.errors import AgentError, ConfigError
 from marltrain.policies.batch import Column
 from marltrain.policies.memory import Storage, Streams
-from marltrain.policies.memory.readers import SCAN_BELOW
+from marltrain.policies.memory.choice import SCAN_BELOW
 from tests.policies.memory.worlds import (
     Record,
     World,

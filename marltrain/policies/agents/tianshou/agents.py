@@ -21,11 +21,11 @@ from marltrain.errors import AgentError, ConfigError, SaveError
 from marltrain.layout import Array, Obs
 from marltrain.policies.agents.external import ExternalAgent, check_legal, seeded
 from marltrain.policies.agents.tianshou.acting import masking, raw_actions, to_raw, to_units
-from marltrain.policies.agents.tianshou.buffer import ReplayView, RolloutView, StreamBuffer
+from marltrain.policies.agents.tianshou.buffer import PrioritisedBuffer, ReplayView, RolloutView, StreamBuffer
 from marltrain.policies.backends.torch.state import checked, packed, unpacked
 from marltrain.policies.batch import Acted, AgentState, Column, Needs
 from marltrain.policies.learner.learner import Pace
-from marltrain.policies.memory.config import Replay, Rollouts, chosen_memory
+from marltrain.policies.memory.config import Replay, Rollouts
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.random import MOST_SEED
@@ -61,7 +61,6 @@ class _TianshouAgent(ExternalAgent):
     expected: ClassVar[type[Algorithm[Any, Any]]]
     memory_type: ClassVar[type[Replay] | type[Rollouts]]
     settings: Any
-    memory: Replay | Rollouts
 
     def __init__(self, algorithm: Any, seed: int | None) -> None:
         name, expected = type(self).__name__, self.expected
@@ -124,7 +123,7 @@ class _TianshouAgent(ExternalAgent):
         arrays: dict[str, Array] = {}
         info = {
             "type": self.type_name, **self.described(), "algorithm": type(self.algorithm).__name__,
-            "settings": dataclasses.asdict(self.settings), "memory": dataclasses.asdict(self.memory),
+            "settings": dataclasses.asdict(self.settings), "memory": self.replay.describe(),
             "state": packed(self.algorithm.state_dict(), "state", arrays),
             "rest": packed(_rest(self.algorithm), "rest", arrays), "learner": self.learner().describe(),
         }  # fmt: skip
@@ -141,7 +140,7 @@ class _TianshouAgent(ExternalAgent):
             )
         given = supply[name]
         algorithm: Any = copy.deepcopy(given) if isinstance(given, Algorithm) else given()
-        memory, make = cls.memory_type(**info["memory"]), cast(Any, cls)
+        memory, make = cls.memory_type.described(info["memory"]), cast(Any, cls)
         agent = make(algorithm, memory=memory, seed=int(info["learner"]["seed"]), **info["settings"])
         agent.restore(state)
         return agent
@@ -177,7 +176,7 @@ class OffPolicyAgent(_TianshouAgent):
     type_name = "tianshou-off-policy"
     expected = OffPolicyAlgorithm
     memory_type = Replay
-    memory: Replay
+    replay: Replay
 
     def __init__(
         self,
@@ -192,10 +191,10 @@ class OffPolicyAgent(_TianshouAgent):
     ) -> None:
         """Check and store the algorithm and the settings."""
         super().__init__(algorithm, seed)
-        self.memory = chosen_memory(memory, (Replay,), "OffPolicyAgent")
-        if self.memory.n_step != 1:
+        self._remember(memory, (Replay,))
+        if self.replay.n_step != 1:
             raise ConfigError(
-                f"OffPolicyAgent: memory has n_step={self.memory.n_step}, but tianshou sums the steps itself: make the "
+                f"OffPolicyAgent: memory has n_step={self.replay.n_step}, but tianshou sums the steps itself: make the "
                 "algorithm with n_step_return_horizon, and the memory with n_step=1"
             )
         given: dict[str, Any] = {
@@ -207,15 +206,25 @@ class OffPolicyAgent(_TianshouAgent):
 
     def needs(self) -> Needs:
         """Return `Needs` for off-policy learning with the memory's capacity."""
-        return Needs(on_policy=False, capacity=self.memory.capacity)
+        return Needs.of(self.replay)
 
     def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:
         """Return a reader that passes a tianshou buffer view of the streams to `learn`."""
-        return streams.reader(seats, self.needs(), partial(ReplayView, to_raw=partial(to_raw, self.algorithm.policy)))
+        make = partial(ReplayView, to_raw=partial(to_raw, self.algorithm.policy), numbers=self.memory_numbers)
+        return streams.reader(seats, self.needs(), make)
 
     def learn(self, batch: StreamBuffer, batch_size: int) -> tuple[dict[str, float], int]:
-        """Make one gradient pass with the algorithm; returns (metrics, 1)."""
-        return _named(self._updated(batch, sample_size=batch_size)), 1
+        """Make one gradient pass with the algorithm; returns (metrics, 1).
+
+        Raises AgentError if the memory is prioritised and the algorithm gives no errors of rows.
+        """
+        measured = _named(self._updated(batch, sample_size=batch_size))
+        if isinstance(batch, PrioritisedBuffer) and not batch.informed:
+            raise AgentError(
+                f"OffPolicyAgent: tianshou's {type(self.algorithm).__name__} gives no errors of rows (batch.weight), "
+                "from which priorities are made: leave prioritised= out of the memory"
+            )
+        return measured, 1
 
 
 class OnPolicyAgent(_TianshouAgent):
@@ -234,7 +243,7 @@ class OnPolicyAgent(_TianshouAgent):
     type_name = "tianshou-on-policy"
     expected = OnPolicyAlgorithm
     memory_type = Rollouts
-    memory: Rollouts
+    replay: Rollouts
 
     def __init__(
         self,
@@ -248,7 +257,7 @@ class OnPolicyAgent(_TianshouAgent):
     ) -> None:
         """Check and store the algorithm and the settings."""
         super().__init__(algorithm, seed)
-        self.memory = chosen_memory(memory, (Rollouts,), "OnPolicyAgent")
+        self._remember(memory, (Rollouts,))
         given = {"repeat_per_collect": repeat_per_collect, "batch_size": batch_size, "update_freq": update_freq}
         self.settings = build(OnPolicySettings, given, "OnPolicyAgent")
         normalizes = getattr(algorithm, "advantage_normalization", False)  # the deviation of a single row is NaN

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from tianshou.data import Batch, ReplayBuffer
+from tianshou.data import Batch, ReplayBuffer, to_numpy
 
 from marltrain.layout import Array, Obs
 from marltrain.policies.batch import Needs
+from marltrain.policies.learner.memory_numbers import MemoryNumbers
+from marltrain.policies.memory.choice import Chosen
 from marltrain.policies.memory.readers import RolloutReader, UniformReader
 from marltrain.policies.memory.ring import Ring
 
@@ -133,6 +135,44 @@ class StreamBuffer(ReplayBuffer):
         return following, (pointers >= 0) & ring.drawable(following)
 
 
+class PrioritisedBuffer(StreamBuffer):
+    """A view that draws by priorities, with the interface of tianshou's `PrioritizedReplayBuffer`.
+
+    Batches have `weight`, the importance weights of their rows. After the update tianshou calls `update_weight` with
+    the rows' errors, which become priorities.
+
+    informed: whether the last update gave errors.
+    """
+
+    def look_at(self, choose: Callable[[int | None], Chosen], learned: Callable[[Array, Array], None]) -> StreamBuffer:
+        """Prepare one update.
+
+        choose: function (count) -> rows; the count None or 0 means all rows, in order.
+        learned: function (rows' numbers [B], errors [B] float32), called after the update.
+        """
+        self._learned, self.informed = learned, False
+
+        def draw(count: int | None) -> Array:
+            self._chosen = choose(count)
+            return self._chosen.cells[0]
+
+        return self.look(draw)
+
+    def sample(self, batch_size: int | None) -> tuple[Any, Array]:
+        """Return the rows of this update with their weights, and their cells."""
+        batch, cells = super().sample(batch_size)
+        if self._chosen.weight is not None:
+            batch.weight = self._chosen.weight[0]
+        return batch, cells
+
+    def update_weight(self, index: Array, new_weight: Any) -> None:
+        """Set the priorities of the rows of this update to the sizes of their errors + epsilon."""
+        if self._chosen.rows is not None:
+            errors = np.abs(to_numpy(new_weight)).reshape(len(index)).astype(np.float32)
+            self._learned(self._chosen.rows[0], errors)
+            self.informed = True
+
+
 def _flat(column: Array) -> Array:
     """Return a ring column [P, C, E, ...] as a view [P * C * E, ...]."""
     return column.reshape(-1, *column.shape[3:])
@@ -141,20 +181,32 @@ def _flat(column: Array) -> Array:
 class ReplayView(UniformReader):
     """Reader of uniformly drawn rows, as a `StreamBuffer`."""
 
-    def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs, to_raw: ToRaw) -> None:
+    def __init__(
+        self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs, to_raw: ToRaw,
+        numbers: MemoryNumbers | None = None,
+    ) -> None:  # fmt: skip
         """Create the reader of one agent; for `to_raw` see `StreamBuffer`."""
-        super().__init__(ring, seats, needs)
-        self.buffer = StreamBuffer(ring, to_raw)
+        super().__init__(ring, seats, needs, numbers)
+        prioritised = needs.replay is not None and needs.replay.prioritised is not None
+        self.buffer = (PrioritisedBuffer if prioritised else StreamBuffer)(ring, to_raw)
 
     def sample(  # type: ignore[override]  # in place of Transitions
         self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int
     ) -> StreamBuffer:
         """Return the buffer, which draws with `rngs[0]` when tianshou samples; tianshou applies the discount."""
 
-        def draw(count: int | None) -> Array:
-            return self._drawn(rngs, self.size().tolist(), count)[0] if count else self._all()
+        def choose(count: int | None) -> Chosen:
+            return self.choice.draw(rngs, self.size().tolist(), count) if count else Chosen(self._all()[None])
 
-        return self.buffer.look(draw)
+        def learned(rows: Array, errors: Array) -> None:
+            self.choice.learned(rows[None], errors[None], np.ones((1, len(rows)), np.float32))
+
+        if isinstance(self.buffer, PrioritisedBuffer):
+            return self.buffer.look_at(choose, learned)
+        return self.buffer.look(lambda count: choose(count).cells[0])
+
+    def learned(self, batch: Any) -> None:
+        """See `Reader`; tianshou has already called `PrioritisedBuffer.update_weight`."""
 
     def _all(self) -> Array:
         ring, seats = self.ring, self.seats[0]

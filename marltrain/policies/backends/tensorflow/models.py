@@ -113,14 +113,16 @@ class OwnModel(own.OwnModel):
         return self.model(obs, training=False)
 
     def _steps(self, columns: Mapping[str, Any]) -> Sequence[tuple[float, float, float, float]]:
-        return [tuple(row) for row in self._graph(dict(columns)).numpy().tolist()]
+        measured, errors = self._graph(dict(columns))
+        self.errors = None if errors is None else errors.numpy()
+        return [tuple(row) for row in measured.numpy().tolist()]
 
-    def _traced(self, columns: dict[str, Any]) -> Tensor:
-        """Make a gradient step; return loss, norms and learning rate of each phase, [phases, 4]."""
+    def _traced(self, columns: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+        """Make a gradient step; return loss, norms and learning rate of each phase, [phases, 4], and rows' errors."""
         seed_graph()
         reseed(self._states)
         batch, known = self.batch_type(**columns), len(self.model.trainable_variables)
-        measured = [self._phase_step(phase, batch) for phase in self.phases]
+        measured, errors = zip(*(self._phase_step(phase, batch) for phase in self.phases), strict=True)
         new = self.model.trainable_variables[known:]
         check_added(self.model)
         if new:
@@ -128,13 +130,13 @@ class OwnModel(own.OwnModel):
                 f"CustomAgent: model {type(self.model).__name__} was not built: its loss made {len(new)} variables "
                 "that no optimizer steps. Call the model once on a batch of observations before the agent is made"
             )
-        return tf.stack(measured)
+        return tf.stack(measured), next((each for each in errors if each is not None), None)
 
-    def _phase_step(self, phase: OwnPhase, batch: Any) -> Tensor:
+    def _phase_step(self, phase: OwnPhase, batch: Any) -> tuple[Tensor, Tensor | None]:
         sources = [variable.value for variable in phase.variables]
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(sources)
-            loss, added = phase.loss(self.model, batch), penalty(phase.variables)
+            (loss, errors), added = own.parted(phase.loss(self.model, batch)), penalty(phase.variables)
             total = loss if added is None or not tf.is_tensor(loss) else loss + tf.cast(added, loss.dtype)
         if not tf.is_tensor(loss) or loss.shape.num_elements() != 1:
             raise own.no_scalar(phase, f"a tensor of shape {loss.shape}" if tf.is_tensor(loss) else f"a {named(loss)}")
@@ -150,7 +152,7 @@ class OwnModel(own.OwnModel):
             clipped, factor = tf.minimum(norm, self.limit), tf.minimum(self.limit / (norm + 1e-6), 1.0)
             reached = [(grad * tf.cast(factor, grad.dtype), variable) for grad, variable in reached]
         phase.optimizer.apply(*(list(part) for part in zip(*reached, strict=True)))
-        return tf.stack([tf.cast(tf.reshape(x, []), tf.float32) for x in (total, norm, clipped, rate)])
+        return tf.stack([tf.cast(tf.reshape(x, []), tf.float32) for x in (total, norm, clipped, rate)]), errors
 
     def frozen(self) -> OwnModel:
         """See `own.OwnModel`; the copy shares the model and holds its own weights, which `acting` sets in the model.

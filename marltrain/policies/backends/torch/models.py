@@ -85,11 +85,13 @@ class OwnModel(own.OwnModel):
         return self.numpy(out) if isinstance(out, Tensor) else out
 
     def _steps(self, columns: Mapping[str, Any]) -> Sequence[tuple[float, float, float, float]]:
-        batch = self.batch_type(**columns)
+        batch, self.errors = self.batch_type(**columns), None
         return [self._phase_step(phase, batch) for phase in self.phases]
 
     def _phase_step(self, phase: OwnPhase, batch: Any) -> tuple[float, float, float, float]:
-        loss = phase.loss(self.model, batch)
+        loss, errors = own.parted(phase.loss(self.model, batch))
+        if errors is not None:
+            self.errors = self.numpy(errors)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             came = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
             raise own.no_scalar(phase, came)

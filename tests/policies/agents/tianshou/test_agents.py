@@ -278,7 +278,7 @@ def test_saves_and_loads(name, supplied, tmp_path):
     assert one.keys() == two.keys()
     assert all(np.array_equal(one[k], two[k]) for k in one)
     assert loaded.settings == agent.settings
-    assert loaded.memory == agent.memory
+    assert loaded.replay == agent.replay
     one, two = agent.state().info, loaded.state().info
     assert one["rest"] == two["rest"]
     assert one["learner"] == two["learner"]
