@@ -150,6 +150,14 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
             "normalize_returns": True,
         },
     },
+    ("ddpg", "gymnasium/MountainCarContinuous-v0"): {
+        "trainer": {"num_train_envs": 8, "update_freq": 32, "test_freq": 1_875, "steps_per_train": 300_000},
+        "agents": {
+            "network": MLP(hidden=(64, 64), activation="relu"), "learning_rate": 1e-3, "gamma": 0.99, "batch_size": 128,
+            "learning_starts": 10_000, "random_steps": 0, "update_per_step": 0.125, "capacity": 300_000,
+            "exploration": "ornstein_uhlenbeck", "noise_std": 0.5, "noise_dt": 0.1, "normalize_observations": True,
+        },
+    },
 }  # fmt: skip
 """(algorithm, environment) -> keyword arguments of DecentralizedTrainer ("trainer") and of make_agents ("agents")."""
 
