@@ -12,7 +12,7 @@ from gymnasium import spaces
 import marltrain as mt
 from tests.gymnasium_toys import Film
 from tests.policies.batches import IMAGE, PICTURE_AND_VECTOR, VECTOR, some_obs, some_rollout, some_transitions
-from tests.tiers import LONG
+from tests.tiers import LONG, rounds
 from tests.toys import Identity
 from tests.trainer.running import SMALL, changed, dqn, ppo, trainer, weights
 
@@ -31,7 +31,7 @@ def run(algo: str, backend: str, env: Any, env_args: Any, steps: int, **settings
 @pytest.mark.parametrize(
     ("algo", "env", "env_args", "steps"),
     [
-        ("ppo", SPREAD, ARGS, 1000),
+        ("ppo", SPREAD, ARGS, rounds(500, 1000)),
         ("dqn", Identity, {"players": 2, "length": 5}, 400),
         *LONG * [("dqn", SPREAD, ARGS, 1000), ("ppo", Identity, {"players": 2, "length": 5}, 400)],
     ],

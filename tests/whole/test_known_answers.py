@@ -198,7 +198,7 @@ def test_ppo_learns_wheels_and_levers(levers, untrained, trained, policy):
     settings["policy"] = policy
     agents = mt.make_agents("ppo", Mirror, env_args={"levers": levers}, seed=0, **settings)
     result = trainer(
-        Mirror, {"levers": levers}, num_train_envs=8, update_freq=240, steps_per_train=12_000, episodes_per_test=20
+        Mirror, {"levers": levers}, num_train_envs=8, update_freq=240, steps_per_train=6_000, episodes_per_test=20
     ).train(agents, [1, 1], plot=False)
     first, last = result["reward_metric_stats"]
     assert first < untrained
