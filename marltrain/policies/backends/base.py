@@ -246,11 +246,8 @@ class Backend(Protocol):
     def numpy(self, tensor: Tensor) -> Array:
         """Convert a tensor, or a column of the result of `rows`, to a writable numpy array."""
 
-    def variable(self, array: Array) -> Tensor:
-        """Return a tensor or variable on the device that `overwrite` may change, with the values of an array."""
-
-    def overwrite(self, old: Tensor, new: Any) -> None:
-        """Copy an array or tensor into a tensor or variable; with a tensor, it may be traced."""
+    def overwrite(self, old: Tensor, new: Array) -> None:
+        """Copy an array into a tensor or variable."""
 
     def network(self, definition: NetworkDefinition, rngs: Sequence[np.random.Generator] | None, rows: int) -> Network:
         """Build K = `rows` networks, with initial weights drawn from `rngs`, or zero weights without `rngs`.

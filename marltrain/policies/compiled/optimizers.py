@@ -82,13 +82,17 @@ def norm(gradient: int, size: int, lanes: int) -> Any:
 
 
 @compiled
-def product_with(gradient: int, previous: int, size: int) -> Any:
-    """Return the inner product of a gradient and the previous one, and copy the gradient over the previous one."""
-    g, before, total = numbers(gradient, size), numbers(previous, size), 0.0
+def products_of_part(part: int, gradient: int, size: int, products: Any, agents: int, k: int) -> None:
+    """Write the inner products of the gradient of some rows: with that of all rows, and with itself.
+
+    products: [2 * K] float64, of agent k at k and K + k.
+    """
+    some, whole = numbers(part, size), numbers(gradient, size)
+    with_all = own = 0.0
     for i in range(size):
-        total += g[i] * before[i]
-        before[i] = g[i]
-    return float32(total)
+        with_all += float(some[i]) * float(whole[i])
+        own += float(some[i]) * float(some[i])
+    products[k], products[agents + k] = with_all, own
 
 
 @compiled

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import add_at, call, copy, flags, numbers, record_at, value_at, wholes
+from marltrain.addresses import add_at, call, copy, flags, numbers, outcomes, record_at, value_at, wholes
 from marltrain.compiling import compiled
 from marltrain.policies.compiled.network import NETWORK, backward, forward, transpose_weights
-from marltrain.policies.compiled.optimizers import norm, optimizer_step, product_with
+from marltrain.policies.compiled.optimizers import norm, optimizer_step, products_of_part
 
 METRICS = 10
 ACTOR_LOSS, CRITIC_LOSS, LOSS, ENTROPY, KL, CLIP_SHARE, NORM = range(7)
@@ -28,13 +28,14 @@ ILLEGAL = np.float32(-1e9)
 """Logit of illegal actions, equal to `distributions.ILLEGAL`."""
 
 _NETWORK_TRAINED = ("weights", "first", "second", "count", "gradient", "rate", "weight_decay", "momentum", "epsilon",
-                    "previous", "products")  # fmt: skip
+                    "part", "products")  # fmt: skip
 PART = np.dtype(NETWORK + [(name, np.int64) for name in _NETWORK_TRAINED])
 """Arguments of a gradient step for one network.
 
 weights, first, second, gradient: [K, size].  count: steps so far, [K].  rate, weight_decay, momentum: [K].
 epsilon: one float64.
-previous: last gradients, [K, size].  products: with the new ones, [P, K]. Both 0: not measured.
+part: gradients of every second row, [K, size].  products: see `products_of_part`, float64 [P, 2, K]. Both 0: not
+measured.
 """
 WORK = np.dtype([(name, np.int64) for name in ("x", "activations", "transposed", "zeros", "scratch")])
 """Work arrays of a thread: for one network and one block of rows."""
@@ -112,16 +113,20 @@ def gradient(u: Any, work: Any, made: int, k: int, which: int) -> None:
     index, share = wholes(u.index + 8 * place, last - first), numbers(u.share + 4 * place, last - first)
     centre, scale = (0.0, 1.0) if which else advantages(u, k, index, share)
     sums = (0.0, 0.0, 0.0, 0.0)
-    for start in range(0, len(index), BLOCK):
-        rows = min(BLOCK, len(index) - start)
-        chosen, weighed = index[start : start + rows], share[start : start + rows]
-        gather(u, k, chosen, n.width, work.x)
-        out = forward(n, work.x, rows, weights, work.activations)
-        if which:
-            sums = value_gradient(u, k, chosen, weighed, out, sums)
-        else:
-            sums = policy_gradient(u, k, chosen, weighed, out, n.choices, centre, scale, sums)
-        backward(n, work.x, rows, work.transposed, work.activations, grad, work.zeros, work.scratch)
+    step = 2 if n.part else 1
+    for part in range(step):
+        for start in range(part, len(index), step * BLOCK):
+            chosen, weighed = index[start : start + step * BLOCK : step], share[start : start + step * BLOCK : step]
+            rows = len(chosen)
+            gather(u, k, chosen, n.width, work.x)
+            out = forward(n, work.x, rows, weights, work.activations)
+            if which:
+                sums = value_gradient(u, k, chosen, weighed, out, sums)
+            else:
+                sums = policy_gradient(u, k, chosen, weighed, out, n.choices, centre, scale, sums)
+            backward(n, work.x, rows, work.transposed, work.activations, grad, work.zeros, work.scratch)
+        if n.part and part == 0:
+            copy(grad, n.part + 4 * k * n.size, 4 * n.size)
     metrics = metrics_of(u, made)
     if which:
         metrics[CRITIC_LOSS * u.agents + k] = sums[0]
@@ -257,10 +262,9 @@ def move(u: Any, made: int, k: int, scratch: int) -> None:
     )
     for which in range(2):
         n = part_of(u, which)
-        if n.previous:
-            place = 4 * k * n.size
-            product = product_with(n.gradient + place, n.previous + place, n.size)
-            numbers(n.products, u.passes * each)[made * each + k] = product
+        if n.part:
+            place, products = 4 * k * n.size, outcomes(n.products + 16 * made * each, 2 * each)
+            products_of_part(n.part + place, n.gradient + place, n.size, products, each, k)
     both = math.sqrt(lengths[0] * lengths[0] + lengths[1] * lengths[1])
     factor = min(numbers(u.limit, each)[k] / (both + float32(1e-6)), float32(1.0))
     fine = math.isfinite(loss + lengths[0] + lengths[1])

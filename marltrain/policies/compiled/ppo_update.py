@@ -73,7 +73,7 @@ class PPOUpdate:
             "loss/actor", "loss/critic", "loss/total", "entropy", "approx_kl", "clip_share",
             *(f"{what}/{name}" for name in phase.trains for what in ("grad_norm", "grad_norm_clipped")),
         )  # fmt: skip
-        self.previous: dict[str, Any] = {}
+        self.measures = False
         self._parts = np.zeros(2, PART)
         self._networks = {
             name: TrainedNetwork(record, nets[name], optimizers[name], rule, backend)
@@ -124,28 +124,27 @@ class PPOUpdate:
             for field, place in places.items():
                 part[field] = address_of(hyper[place])
         record["passes"], record["columns"] = passes, rows
-        products = np.zeros((2, passes, self.agents), np.float32)
+        products = np.zeros((2, passes, 2, self.agents))
         self._parts["products"] = [address_of(product) for product in products]
         self._tickets[:] = 0
         self._counts[...] = 0
         self._held = rollout, given, hyper, products
         self._run()
         self._held = ()
-        return self._with_noise(measured, products, dealt) if self.previous else measured
+        return self._with_noise(measured, products, dealt) if self.measures else measured
 
     def measure_noise(self, *, on: bool) -> None:
         """See `GradientStep`."""
-        sizes = {name: int(part["size"]) for name, part in zip(self._networks, self._parts, strict=True)}
-        self._before = [np.zeros((self.agents, size), np.float32) for size in sizes.values()]
-        self._parts["previous"] = [address_of(before) if on else 0 for before in self._before]
-        kept = zip(sizes, self._before, strict=True) if on else ()
-        self.previous = {name: self.backend.tensor(before) for name, before in kept}
-        self.metrics = (*self.metrics[:METRICS], *noise_names(self.previous))
+        self.measures = on
+        self._part_gradients = [np.zeros((self.agents, int(part["size"])), np.float32) for part in self._parts]
+        self._parts["part"] = [address_of(grads) if on else 0 for grads in self._part_gradients]
+        self.metrics = (*self.metrics[:METRICS], *noise_names(self._networks if on else []))
 
     def _with_noise(self, measured: Array, products: Array, dealt: Dealt) -> Array:
-        """Return the metrics [P, M, K] with those of `measure_noise`; products: [2, P, K]."""
+        """Return the metrics [P, M, K] with those of `measure_noise`; products: [2, P, 2, K]."""
         norms, each = measured[:, NORM::2], products.swapaxes(0, 1)
-        added = [noise_rows(*parts) for parts in zip(norms, each, dealt.weights(), strict=True)]
+        parts = [(weight[:, ::2], weight[:, 1::2]) for weight in dealt.weights()]
+        added = [noise_rows(*given) for given in zip(parts, each, norms, strict=True)]
         return np.concatenate([measured, np.stack(added)], 1)
 
     def _run(self) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import flags, numbers, record_at, wholes
+from marltrain.addresses import copy, flags, numbers, outcomes, record_at, wholes
 from marltrain.compiling import compiled
 from marltrain.policies.compiled.acting import best
 from marltrain.policies.compiled.network import NETWORK, backward, forward, transpose_weights
-from marltrain.policies.compiled.optimizers import follow, norm, optimizer_step, product_with
+from marltrain.policies.compiled.optimizers import follow, norm, optimizer_step, products_of_part
 
 METRICS = 4
 LOSS, MEAN, NORM, CLIPPED = range(METRICS)
@@ -24,7 +24,7 @@ _ONE = (
     "obs", "action", "reward", "discount", "share", "next_obs", "next_legal",  # [K, B, ...]; next_legal may be 0 (none)
     "limit", "rate", "weight_decay", "momentum", "epsilon",  # [K] each, and one float64
     "metrics",  # [4, K]
-    "previous", "product",  # last gradients [K, size] and their product with the new ones [K]; 0: not measured
+    "part", "products",  # gradient of the first half of the rows [size], its products float64 [2, K]; 0: not measured
     "scale", "errors",  # [K], factors of the losses; [K, B], sizes of the rows' errors, written; both may be 0 (none)
     "activations", "next_activations", "transposed", "gradient", "targets", "zeros", "scratch",  # work arrays
 )  # fmt: skip
@@ -46,9 +46,6 @@ def step(p: Any) -> bool:
         if due[k]:
             write_targets(p, k)
             loss_gradient(p, k, metrics)
-            if p.previous:
-                before = p.previous + 4 * k * p.size
-                numbers(p.product, p.agents)[k] = product_with(p.gradient, before, p.size)
             fine = move(p, k, metrics) and fine
         else:
             for metric in range(METRICS):
@@ -75,11 +72,29 @@ def write_targets(p: Any, k: int) -> None:
 
 @compiled
 def loss_gradient(p: Any, k: int, metrics: Any) -> None:
-    """Write the gradient of the Huber loss, the loss and the mean value."""
-    x, rows, weights = p.obs + 4 * k * p.rows * p.width, p.rows, p.weights + 4 * k * p.size
+    """Write the gradient of the Huber loss, the loss and the mean value, and the products of the first half's gradient.
+
+    The products are written only if they are measured.
+    """
+    metrics[LOSS * p.agents + k] = metrics[MEAN * p.agents + k] = float32(0.0)
+    transpose_weights(p, p.weights + 4 * k * p.size, p.transposed)
+    numbers(p.gradient, p.size)[:] = float32(0.0)
+    half = (p.rows + 1) // 2 if p.part else p.rows
+    add_loss_gradient(p, k, 0, half, metrics)
+    if p.part:
+        copy(p.gradient, p.part, 4 * p.size)
+        add_loss_gradient(p, k, half, p.rows, metrics)
+        products_of_part(p.part, p.gradient, p.size, outcomes(p.products, 2 * p.agents), p.agents, k)
+
+
+@compiled
+def add_loss_gradient(p: Any, k: int, start: int, stop: int, metrics: Any) -> None:
+    """Add the gradient of the Huber loss of the rows from `start` to `stop`, the loss and the mean value."""
+    rows, place, weights = stop - start, k * p.rows + start, p.weights + 4 * k * p.size
+    x = p.obs + 4 * place * p.width
     values = numbers(forward(p, x, rows, weights, p.activations), rows * p.choices)
-    targets, share = numbers(p.targets, rows), numbers(p.share + 4 * k * rows, rows)
-    action = wholes(p.action + 8 * k * rows, rows)
+    targets, share = numbers(p.targets + 4 * start, rows), numbers(p.share + 4 * place, rows)
+    action = wholes(p.action + 8 * place, rows)
     loss = mean = float32(0.0)
     scale = numbers(p.scale, p.agents)[k] if p.scale else float32(1.0)
     for row in range(rows):
@@ -87,16 +102,15 @@ def loss_gradient(p: Any, k: int, metrics: Any) -> None:
         error = value - targets[row]
         size = abs(error)
         if p.errors:
-            numbers(p.errors + 4 * k * rows, rows)[row] = size
+            numbers(p.errors + 4 * place, rows)[row] = size
         near = float32(1.0) if size > float32(1.0) else size
         loss += share[row] * (near * (size - float32(0.5) * near))
         mean += share[row] * value
         for i in range(p.choices):
             values[row * p.choices + i] = float32(0.0)
         values[row * p.choices + action[row]] = scale * share[row] * (near if error > 0 else -near)
-    metrics[LOSS * p.agents + k], metrics[MEAN * p.agents + k] = loss, mean
-    transpose_weights(p, weights, p.transposed)
-    numbers(p.gradient, p.size)[:] = float32(0.0)
+    metrics[LOSS * p.agents + k] += loss
+    metrics[MEAN * p.agents + k] += mean
     backward(p, x, rows, p.transposed, p.activations, p.gradient, p.zeros, p.scratch)
 
 

@@ -46,7 +46,7 @@ class QStep:
         self.names, (name,) = algorithm.numbers(), phase.trains
         self.name = name
         self.metrics: tuple[str, ...] = ("loss/total", "q_mean", f"grad_norm/{name}", f"grad_norm_clipped/{name}")
-        self.previous: dict[str, Any] = {}
+        self.measures = False
         self.record = np.zeros(1, Q_STEP)
         record, rule = self.record[0], algorithm.settings.optimizer
         self._network = TrainedNetwork(record, nets[name], optimizers[name], rule, backend)
@@ -77,20 +77,20 @@ class QStep:
         record["metrics"] = address_of(self._measured)
         _step()(self.address)
         measured = self._measured.copy()
-        if self.previous:
-            measured = np.concatenate(
-                [measured, noise_rows(measured[None, NORM], self._product[None], arrays["weight"])]
-            )
+        if self.measures:
+            weight, half = self.backend.numpy(columns["weight"]), (self.rows + 1) // 2
+            parts = weight[:, :half], weight[:, half:]
+            measured = np.concatenate([measured, noise_rows(parts, self._products, measured[None, NORM])])
         return self.backend.tensor(measured)
 
     def measure_noise(self, *, on: bool) -> None:
-        """See `GradientStep`."""
-        self._before = np.zeros((self.agents, int(self.record[0]["size"])), np.float32)
-        self._product = np.zeros(self.agents, np.float32)
-        self.previous = {self.name: self.backend.tensor(self._before)} if on else {}
-        self.record[0]["previous"] = address_of(self._before) if on else 0
-        self.record[0]["product"] = address_of(self._product)
-        self.metrics = (*self.metrics[:METRICS], *noise_names(self.previous))
+        """See `GradientStep`; the parts are the two halves of the rows."""
+        self.measures = on
+        self._part = np.zeros(int(self.record[0]["size"]), np.float32)
+        self._products = np.zeros((1, 2, self.agents))
+        self.record[0]["part"] = address_of(self._part) if on else 0
+        self.record[0]["products"] = address_of(self._products)
+        self.metrics = (*self.metrics[:METRICS], *noise_names([self.name] if on else []))
 
     def set_batch(self, due: Array, **columns: Array | None) -> None:
         """Write which agents learn, [K] bool, and the addresses of the minibatch's columns, [K, B, ...]."""

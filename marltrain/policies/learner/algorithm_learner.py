@@ -65,7 +65,7 @@ class AlgorithmLearner(Learner):
         self.actor = Actor(algorithm, backend, self.hyper, backend.seeded if self.weights.custom else None)
         self.copies = ActingCopies(self.actor, self.weights)
         self.steps = make_gradient_steps(algorithm, backend, self.weights, self.num_agents)
-        self.measured = Measurements(self.steps, backend, algorithm.name)
+        self.measured = Measurements(self.steps, backend, algorithm.name, custom=self.weights.custom)
         rates = {f"learning_rate/{name}": algorithm.rate_name(name) for name in self.weights.optimizers}
         self.reported = rates | ({"epsilon": "epsilon"} if "epsilon" in self.hyper.names else {})
 
@@ -101,17 +101,12 @@ class AlgorithmLearner(Learner):
         return self.copies
 
     def loop_state(self) -> State:
-        """Return the weights of the acting copies, if there are any, and the gradients that `measured` keeps."""
-        state = self.copies.state()
-        if self.measured.noise:
-            state.add("measured", self.measured.state())
-        return state
+        """Return the weights of the acting copies; empty if it acts with the networks that it trains."""
+        return self.copies.state()
 
     def restore_loop(self, state: State) -> None:
         """See `Learner`."""
         self.copies.restore(state)
-        if self.measured.noise and "measured" in state.info:
-            self.measured.restore(state.part("measured"))
 
     def rngs(self, purpose: str) -> list[np.random.Generator]:
         """Return K generators; those for "test" are reseeded at every call, so tests do not advance other streams."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.layout import Array, map_tree
 from marltrain.policies.algorithms.base import Algorithm, Phase, TensorBatch
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Forward, Network, Optimizer
 from marltrain.policies.learner.weights import Weights
@@ -15,6 +16,7 @@ from marltrain.policies.row_draws import Draw
 
 GRADIENT_NOISE, GRADIENT_SIGNAL, GRADIENT_ROWS = "gradient_noise", "gradient_signal", "gradient_rows"
 """Metrics of `GradientStep.measure_noise`; the first two are followed by "/" and the name of a network."""
+SMALL = 1e-12
 TOTAL, ERRORS = "the loss itself", "the rows' errors"
 """Keys of the differentiated loss and of the rows' errors [K, B] among the metrics."""
 
@@ -25,7 +27,7 @@ class GradientStep:
     names: order of the agents' settings in the array `numbers`. One array is cheaper, because a compiled call has a
       cost per argument.
     metrics: the names of the values that a call returns; empty before the first call.
-    previous: name of a network -> each agent's last gradient [K, N]; empty unless the gradient noise is measured.
+    measures: whether the gradient noise is measured.
     errors: [K, B], the rows' errors of the last call; None unless a prioritised memory needs them.
     """
 
@@ -40,7 +42,7 @@ class GradientStep:
         self.nets, self.optimizers = nets, optimizers
         self.names = algorithm.numbers()
         self.metrics: tuple[str, ...] = ()
-        self.previous: dict[str, Any] = {}
+        self.measures = False
         self._numbers: Any = None
         self._extra: dict[str, Any] = {}  # those of `_numbers` that the optimizers read
         self._scaled = algorithm.prioritised  # the importance weights of a batch have a scale
@@ -64,37 +66,44 @@ class GradientStep:
     def _without_errors(self, measured: Array) -> Any:
         """Keep the errors among the values [K, M + B] of a step; return its metrics [M, K]."""
         own = len(self.metrics)
-        self.errors = measured[:, own:]
+        self.errors = errors = measured[:, own:]
+        if self.measures:  # those of every second row come first
+            self.errors = np.empty_like(errors)
+            self.errors[:, ::2], self.errors[:, 1::2] = np.split(errors, [(errors.shape[1] + 1) // 2], 1)
         return self.backend.tensor(measured[:, :own].T)
 
     def measure_noise(self, *, on: bool) -> None:
         """Measure the gradient noise of each network from now on, or no longer.
 
-        With gradients a and b of two consecutive steps, of n_b rows, "gradient_signal" is a.b, an estimate of the
-        squared norm |G|^2 of the exact gradient, and "gradient_noise" n_b (|b|^2 - a.b), an estimate of the trace of
-        the covariance of a row's gradient; "gradient_rows" is n_b. They replace the two batch sizes of McCandlish et
-        al. 2018 (arXiv:1812.06162, appendix A.1): with the mean of a and b as the gradient of the large batch, their
-        estimates are the same in expectation. Rows may have weights w: then n is (sum w)^2 / sum w^2. Noise and signal
-        are 0 in the first step, so that the ratio of their sums over steps is not biased.
+        The gradient is then computed as the sum of those of two parts of the rows, which are every second row. Let a
+        and b be the means of the gradients of their n_a and n_b rows. "gradient_signal" is a.b, an estimate of the
+        squared norm |G|^2 of the exact gradient, and "gradient_noise" |a - b|^2 / (1 / n_a + 1 / n_b), an estimate of
+        the trace of the covariance of a row's gradient: those of McCandlish et al. 2018 (arXiv:1812.06162, appendix
+        A.1), with the parts as the small batches and all rows as the large one. Rows may have weights w: n is
+        (sum w)^2 / sum w^2. "gradient_rows" is n of all rows. Noise and signal are 0 where a part has no rows.
         """
-        backend = self.backend
-        shapes = {name: tuple(self.nets[name].flat.shape) for name in self.phase.trains if on}
-        self.previous = {name: backend.variable(np.zeros(shape, np.float32)) for name, shape in shapes.items()}
-        self._function = backend.function(self.compute)
+        self.measures = on
+        self._function = self.backend.function(self.compute)
 
-    def _noise(self, grads: Sequence[Any], weight: Any, due: Any) -> dict[str, Any]:
-        """Return the metrics of `measure_noise`, and keep the gradients of the agents that are due."""
-        ops = self.backend.ops
-        rows = 1.0 / (ops.sum(ops.square(weight), -1) + 1e-12)  # the weights sum to 1
-        measured = {GRADIENT_ROWS: rows}
-        for name, grad in zip(self.phase.trains, grads, strict=True):
-            before = self.previous[name]
-            signal = ops.sum(grad * before, -1)
-            measured[f"{GRADIENT_SIGNAL}/{name}"] = signal
-            noise = rows * (ops.sum(ops.square(grad), -1) - signal)
-            measured[f"{GRADIENT_NOISE}/{name}"] = ops.where(signal != 0.0, noise, 0.0)
-            self.backend.overwrite(before, grad if due is None else ops.where(due[:, None], grad, before))
-        return measured
+    def _gradients_of_parts(self, columns: Mapping[str, Any], hyper: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+        """Return the metrics of `_losses` and of `measure_noise`, and the gradients of all rows."""
+        ops, made, weights = self.backend.ops, [], []
+        for first in range(2):
+            part = {name: map_tree(partial(_every_second, first), column) for name, column in columns.items()}
+            made.append(self.backend.gradients(self._losses, self.nets, self.phase.trains, part, hyper))
+            weights.append(part["weight"])
+        totals, squares = [ops.sum(w, -1) for w in weights], [ops.sum(ops.square(w), -1) for w in weights]
+        noise = 1.0 / (squares[0] / (totals[0] + SMALL) ** 2 + squares[1] / (totals[1] + SMALL) ** 2 + SMALL)
+        both = (totals[0] > 0.0) & (totals[1] > 0.0)
+        (measured, grads), (others, more) = made
+        errors = {name: ops.concat([measured.pop(name), others[name]], -1) for name in (ERRORS,) if name in measured}
+        measured = {name: value + others[name] for name, value in measured.items()} | errors
+        measured[GRADIENT_ROWS] = (totals[0] + totals[1]) ** 2 / (squares[0] + squares[1] + SMALL)
+        for name, grad, other in zip(self.phase.trains, grads, more, strict=True):
+            a, b = (each / (total[:, None] + SMALL) for each, total in zip((grad, other), totals, strict=True))
+            measured[f"{GRADIENT_SIGNAL}/{name}"] = ops.where(both, ops.sum(a * b, -1), 0.0)
+            measured[f"{GRADIENT_NOISE}/{name}"] = ops.where(both, noise * ops.sum(ops.square(a - b), -1), 0.0)
+        return measured, [grad + other for grad, other in zip(grads, more, strict=True)]
 
     def optimizer_numbers(self, numbers: Any) -> dict[str, Any]:
         """Return the numbers of OPTIMIZER_NUMBERS that are not 0 for all agents, by name, each [K, 1].
@@ -112,8 +121,10 @@ class GradientStep:
         backend, batch = self.backend, TensorBatch(**columns)
         hyper = dict(zip(self.names, backend.ops.unstack(numbers), strict=True))
         self._over_rows(batch)
-        measured, grads = backend.gradients(self._losses, self.nets, self.phase.trains, vars(batch), hyper)
-        noise = self._noise(grads, batch.weight, due) if self.previous else {}
+        if self.measures:
+            measured, grads = self._gradients_of_parts(vars(batch), hyper)
+        else:
+            measured, grads = backend.gradients(self._losses, self.nets, self.phase.trains, vars(batch), hyper)
         errors = measured.pop(ERRORS, None)
         ops, (grads, norms, factor) = backend.ops, backend.clip(grads, hyper["max_grad_norm"][:, 0])
         fine = ops.isfinite(measured.pop(TOTAL) + sum(norms))
@@ -126,7 +137,6 @@ class GradientStep:
             rate = hyper[self.algorithm.rate_name(name)][:, 0]
             safe, rate = ops.where(fine[:, None], grad, 0.0), ops.where(fine, rate, 0.0)
             self.optimizers[name].step(self.nets[name], safe, rate, due, **extra)
-        measured.update(noise)
         self.metrics = tuple(measured)
         if errors is None:
             return backend.ops.stack(list(measured.values()), 0)
@@ -150,15 +160,28 @@ class GradientStep:
         return loss, {**metrics, TOTAL: loss}
 
 
-def noise_rows(norm: Array, signal: Array, weight: Any) -> Array:
+def _every_second(first: int, column: Any) -> Any:
+    """Return every second row of a column [K, B, ...] from row `first` on; other tensors unchanged."""
+    return column[:, first::2] if len(column.shape) > 1 else column
+
+
+def noise_rows(weights: Sequence[Array], products: Array, norm: Array) -> Array:
     """Return the metrics of `GradientStep.measure_noise`: rows, and signal and noise of each of N networks.
 
-    norm: [N, K], of the gradients.  signal: [N, K], their inner products with the previous ones.  weight: [K, B], with
-    sums of 1.  Returns [1 + 2 N, K] float32, in the order of `noise_names`.
+    weights: those of the two parts, each [K, b].  norm: [N, K], of the gradient of all rows.
+    products: [N, 2, K] float64, of the gradient of the first part: with the gradient of all rows, and with itself.
+    Returns [1 + 2 N, K] float32, in the order of `noise_names`.
     """
-    rows = 1.0 / (np.square(weight).sum(-1) + 1e-12)
-    noise = np.where(signal != 0, rows * (np.square(norm) - signal), 0.0)
-    return np.concatenate([rows[None], *(pair for pair in np.stack([signal, noise], 1))]).astype(np.float32)
+    totals, squares = (np.array([(w.astype(np.float64) ** power).sum(-1) for w in weights]) for power in (1, 2))
+    both, (first, second) = (totals > 0).all(0), np.maximum(totals, SMALL)
+    with_all, own = products[:, 0], products[:, 1]
+    across = with_all - own
+    rest = np.square(norm.astype(np.float64)) - 2 * across - own
+    distance = own / first**2 - 2 * across / (first * second) + rest / second**2
+    noise = distance / ((squares / np.maximum(totals, SMALL) ** 2).sum(0) + SMALL)
+    pairs = np.where(both, np.stack([across / (first * second), noise], 1), 0.0)
+    rows = totals.sum(0) ** 2 / (squares.sum(0) + SMALL)
+    return np.concatenate([rows[None], *pairs]).astype(np.float32)
 
 
 def noise_names(networks: Iterable[str]) -> tuple[str, ...]:

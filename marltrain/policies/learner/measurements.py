@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from marltrain.checks import finite
 from marltrain.errors import ConfigError
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Networks, WholeBatch
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.learner.gradient_step import GradientSteps
-from marltrain.state import State
 
 EFFECTIVE = "effective_sample_size"
 MOST_LOG_RATIO = 20.0
@@ -23,9 +21,12 @@ class Measurements:
     effective: whether the effective sample size is measured.  noise: whether the gradient noise is measured.
     """
 
-    def __init__(self, steps: GradientSteps, backend: Backend, who: str) -> None:
-        """Take the gradient steps of a learner.  who: name of the algorithm, for errors."""
-        self._steps, self._backend, self._who = steps, backend, who
+    def __init__(self, steps: GradientSteps, backend: Backend, who: str, *, custom: bool) -> None:
+        """Take the gradient steps of a learner.
+
+        who: name of the algorithm, for errors.  custom: whether a network is a model of the user's own.
+        """
+        self._steps, self._backend, self._who, self._custom = steps, backend, who, custom
         self.effective = self.noise = False
 
     def clear(self) -> None:
@@ -43,26 +44,17 @@ class Measurements:
         if quantity == EFFECTIVE:
             self.effective = True
         elif not self.noise:
-            if self._backend.strategy is not None:
+            if self._backend.strategy is not None or self._custom:
+                why = (
+                    "a model of your own may keep what the two parts cannot share, such as statistics of the batch"
+                    if self._custom
+                    else f"{self._backend.strategy} splits it already: leave out strategy="
+                )
                 raise ConfigError(
-                    f"{self._who}: {self._backend.strategy} splits minibatches over processes, and the gradient noise "
-                    "is measured in one: leave out strategy="
+                    f"{self._who}: the gradient noise is measured by two parts of each minibatch, and {why}"
                 )
             self._steps.measure_noise(on=True)
             self.noise = True
-
-    def state(self) -> State:
-        """Return the last gradients [K, N], which the next ones are compared with."""
-        grads = {f"{i}/{name}": grad for i, step in enumerate(self._steps) for name, grad in step.previous.items()}
-        return State({}, {name: self._backend.numpy(grad).copy() for name, grad in grads.items()})
-
-    def restore(self, state: State) -> None:
-        """Restore what `state` returned; raises SaveError for gradients of other shapes or that are not finite."""
-        for i, step in enumerate(self._steps):
-            for name, grad in step.previous.items():
-                now, key = self._backend.numpy(grad), f"{i}/{name}"
-                saved = finite(state.place(key), state.array(key, now.dtype, now.shape))
-                self._backend.overwrite(grad, np.ascontiguousarray(saved))
 
     def effective_share(self, algorithm: Algorithm, nets: Networks, tensors: WholeBatch) -> Array:
         """Return the effective sample size of an update's rows as a share of their number, [K]; see `kish_share`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -24,7 +23,7 @@ from marltrain.trainer.adapting.numbers import (
     read,
     write,
 )
-from marltrain.trainer.adapting.quantities import MEASURED, PLATEAU, TD_ERROR, USUAL_TARGET, Quantity
+from marltrain.trainer.adapting.quantities import MEASURED, PLATEAU, TD_ERROR, USUAL_TARGET, Quantity, drive
 from marltrain.trainer.adapting.scale import SCALES, Scale
 from marltrain.trainer.callbacks import Moment
 from marltrain.trainer.settings import TrainerSettings
@@ -88,7 +87,8 @@ class Adapt(CriterionCallback):
     "effective_sample_size".
     direction: "up" or "down": how the number moves while q is above the target; below, it moves the other way.
     None: the usual direction of this number and quantity.
-    rate: largest change, as a share of the range. A change is rate * log(q / target), limited to +- rate.
+    rate: largest change, as a share of the range. A change is rate * log(q / target), for "effective_sample_size" the
+    difference of log(q / (1 - q)) in place of the logarithm, limited to +- rate.
     every: number of updates between changes.  smoothing: weight of the past in the averages of q.
     scale: "linear" or "log": what the range is divided by; None: "log" if `high` is at least 10 times `low`.
     players: names or shell patterns of players whose agents are changed; None: all agents that have the number.
@@ -136,6 +136,8 @@ class Adapt(CriterionCallback):
         self._check_criterion()
         self.scale = Scale(self.settings.low, self.settings.high, scale, sizes=name == "batch_size")
         self.target = target if target is not None or by == PLATEAU else self._usual_target()
+        if by == EFFECTIVE and self.target is not None and self.target >= 1:
+            raise ConfigError(f"Adapt: target must be less than 1 for a share of rows ({by}), got {self.target:g}")
         self._sign = 1.0 if (direction or self._usual_direction()) == UP else -1.0
         self._players = checked_players("Adapt", players)
         self._driven: list[_Driven] = []
@@ -218,8 +220,7 @@ class Adapt(CriterionCallback):
                 continue
             driven.updates = 0
             moment.log(f"{self.settings.name}_by_{self.settings.by}/{driven.label}", value)
-            excess = math.log(value / self.target) if value > 0 else -1.0
-            self._move(moment, driven, self._sign * min(max(excess, -1.0), 1.0))
+            self._move(moment, driven, self._sign * drive(self.settings.by, value, self.target))
 
     def _move(self, moment: Moment, driven: _Driven, share: float) -> None:
         """Move the number of some agents by a share of `rate`, within the bounds, and log it."""

@@ -24,6 +24,19 @@ GRACE = 100
 """Updates after which a missing metric is an error; delayed phases do not report in every update."""
 
 
+def drive(by: str, value: float, target: float) -> float:
+    """Return how far a quantity is above its target, in [-1, 1]: the difference of logarithms, of log-odds for shares.
+
+    A value at or below 0 gives -1.
+    """
+    if value <= 0:
+        return -1.0
+    excess = math.log(value / target)
+    if by == EFFECTIVE:
+        excess = excess + math.log(1 - target) - math.log(1 - value) if value < 1 else 1.0
+    return min(max(excess, -1.0), 1.0)
+
+
 class Average:
     """Exponential moving average of values, corrected for its start as in Adam (Kingma and Ba 2015)."""
 

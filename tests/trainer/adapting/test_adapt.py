@@ -167,6 +167,7 @@ def test_the_next_update_uses_the_new_rate(backend):
         ({"every": 0}, "every must be at least 1"),
         ({"smoothing": 1.0}, "smoothing must be at most 0.999999"),
         ({"direction": "sideways"}, "direction must be one of up, down"),
+        ({"by": "effective_sample_size", "target": 1.0}, "target must be less than 1 for a share of rows"),
         ({"by": "entropy"}, "the metric 'entropy' has no usual target: give target="),
         ({"by": "entropy", "target": 1.0}, "gamma by entropy has no usual direction"),
         ({"by": "plateau", "direction": "up"}, 'by="plateau" needs patience='),

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from marltrain.errors import ConfigError, SaveError
-from marltrain.trainer.adapting.quantities import Average, Quantity
+from marltrain.trainer.adapting.quantities import Average, Quantity, drive
 
 
 def test_average_is_corrected_for_its_start():
@@ -14,6 +14,22 @@ def test_average_is_corrected_for_its_start():
     assert average.value == pytest.approx(3.0)
     average.add(0.0)  # weights 0.81, 0.9 and 1 of 2.71
     assert average.value == pytest.approx(3 * 1.71 / 2.71)
+
+
+@pytest.mark.parametrize(
+    ("by", "value", "target", "expected"),
+    [
+        ("td_error", 1.2, 1.0, math.log(1.2)),
+        ("td_error", 9.0, 1.0, 1.0),
+        ("td_error", 0.1, 1.0, -1.0),
+        ("td_error", 0.0, 1.0, -1.0),
+        ("effective_sample_size", 0.6, 0.5, math.log(1.5)),  # odds of 1.5 to 1
+        ("effective_sample_size", 0.99, 0.95, 1.0),  # odds of 99 to 19
+        ("effective_sample_size", 1.0, 0.95, 1.0),
+    ],
+)
+def test_drives_by_hand(by, value, target, expected):
+    assert drive(by, value, target) == pytest.approx(expected)
 
 
 def measured(noise, signal, rows=4.0):

@@ -58,12 +58,7 @@ class Backend(base.Backend):
         shown = tensor if isinstance(tensor, np.ndarray) else tensor.numpy()
         return np.array(shown)  # a copy, since views of TensorFlow's memory are read-only
 
-    def variable(self, array: Array) -> tf.Variable:
-        """See `base.Backend`."""
-        with self.scope():
-            return tf.Variable(array)
-
-    def overwrite(self, old: tf.Variable, new: Any) -> None:
+    def overwrite(self, old: tf.Variable, new: Array) -> None:
         """See `base.Backend`."""
         old.assign(new)
 

@@ -61,13 +61,9 @@ class Backend(base.Backend):
         """See `base.Backend`."""
         return tensor.detach().cpu().numpy()
 
-    def variable(self, array: Array) -> Tensor:
+    def overwrite(self, old: Tensor, new: Array) -> None:
         """See `base.Backend`."""
-        return torch.from_numpy(array.copy()).to(self.device)
-
-    def overwrite(self, old: Tensor, new: Any) -> None:
-        """See `base.Backend`."""
-        old.copy_(new if isinstance(new, Tensor) else torch.from_numpy(new))
+        old.copy_(torch.from_numpy(new))
 
     def function(self, step: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Return the function, compiled if `jit_compile` is set."""
