@@ -178,3 +178,15 @@ def test_a_model_of_your_own_is_refused():
     agent = mt.DQN(VECTOR, spaces.Discrete(3), network=torch.nn.Linear(5, 3), device="cpu")
     with pytest.raises(ConfigError, match=r"dqn: the gradient noise is measured by two parts .* a model of your own"):
         agent.learner_.measured.ask("gradient_noise")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_errors_of_rows_keep_their_order(place):
+    """A prioritised memory gets the errors of the parts in the order of the rows."""
+    errors = []
+    batch = replace(some_transitions(np.random.default_rng(7), VECTOR, 3, 2, 7), rows=np.zeros((2, 7), np.int64))
+    for ask in ((), ("gradient_noise",)):
+        made(learner(mt.DQN, place, *ask, memory=mt.Replay(prioritised=mt.Prioritised())), batch)
+        errors.append(batch.errors)
+    assert np.ptp(errors[0]) > 0.1
+    np.testing.assert_allclose(errors[1], errors[0], rtol=1e-5)
