@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
@@ -9,6 +10,7 @@ from marltrain.config import accepts_fractions
 from marltrain.errors import ConfigError, did_you_mean, shown
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.trainer.settings import TrainerSettings
 from marltrain.trainer.updating.pace import Defaults, batch_size_of
 
@@ -61,22 +63,31 @@ def chosen_agents(
             f"in training.{hint}"
         )
     for label, agent in chosen.items():
-        if getattr(agent.hyper, name) is None and not common_number(agent, name):
+        number = holder(agent, name)
+        if number.get(agent.row, name) is None and not common_number(agent, name):
             raise ConfigError(f"{who}: {name} of {label} is None. Make the agent with a number: {name}=...")
-        if name in agent.learner_.hyper.schedules[agent.row]:
+        if name in number.schedules[agent.row]:
             raise ConfigError(f"{who}: {name} of {label} follows a schedule. Make the agent with a number: {name}=...")
     return chosen
 
 
 def names_of(agent: LearningAgent) -> tuple[str, ...]:
-    """Return the names of an agent's numbers that may change in training."""
-    hyper = agent.learner_.hyper
-    return (*hyper.names, *hyper.common)
+    """Return the names of an agent's numbers that may change in training: hyperparameters, and those of its memory."""
+    hyper, memory = agent.learner_.hyper, agent.learner_.memory
+    return (*hyper.names, *hyper.common, *(() if memory is None else memory.names))
+
+
+def holder(agent: LearningAgent, name: str) -> StackedHyperparameters:
+    """Return the object that holds an agent's number."""
+    hyper, memory = agent.learner_.hyper, agent.learner_.memory
+    if name in hyper.names or name in hyper.common or memory is None:
+        return hyper
+    return next(part for part in memory.parts.values() if name in part.names)
 
 
 def check_value(agent: LearningAgent, name: str, value: float) -> None:
     """Raise ConfigError for a value that an agent's number cannot have."""
-    agent.learner_.hyper.checked(name, value)
+    holder(agent, name).checked(name, value)
 
 
 def common_number(agent: LearningAgent, name: str) -> bool:
@@ -89,12 +100,15 @@ def read(agent: LearningAgent, name: str, settings: TrainerSettings) -> float:
     if name == "batch_size":
         defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory, settings.given)
         return batch_size_of(agent.learner_.pace, defaults)
-    return float(getattr(agent.hyper, name))
+    value = holder(agent, name).get(agent.row, name)
+    return math.inf if value is None else float(value)
 
 
 def write(agent: LearningAgent, name: str, value: float) -> None:
     """Set an agent's number, rounded if it is an integer; the next update uses it."""
-    setattr(agent.hyper, name, value if accepts_fractions(type(agent.settings), name) else max(1, round(value)))
+    held = holder(agent, name)
+    settings = agent.hyper if held is agent.learner_.hyper else agent.memory
+    setattr(settings, name, value if accepts_fractions(type(held.settings), name) else max(1, round(value)))
 
 
 def _wanted(held: Sequence[str], patterns: tuple[str, ...] | None) -> bool:

@@ -183,7 +183,7 @@ def test_a_model_of_your_own_is_refused():
 @pytest.mark.parametrize("place", PLACES)
 def test_errors_of_rows_keep_their_order(place):
     """A prioritised memory gets the errors of the parts in the order of the rows."""
-    errors = []
+    errors: list[Any] = []
     batch = replace(some_transitions(np.random.default_rng(7), VECTOR, 3, 2, 7), rows=np.zeros((2, 7), np.int64))
     for ask in ((), ("gradient_noise",)):
         made(learner(mt.DQN, place, *ask, memory=mt.Replay(prioritised=mt.Prioritised())), batch)

@@ -8,6 +8,7 @@ import pytest
 import marltrain as mt
 from marltrain.errors import ConfigError
 from marltrain.trainer.adapting.adapt import DIRECTIONS
+from marltrain.trainer.adapting.numbers import read
 from tests.trainer.adapting.test_early_stopping import metrics
 from tests.trainer.running import changed, dqn, ppo, tables, trainer, weights
 
@@ -35,12 +36,18 @@ def update(by, value):
     return {NAMES.get(by) or by: value}
 
 
+def values_of(agents, name):
+    return [read(agent, name, trainer().settings) for agent in agents]
+
+
 def agents_with(name, value):
     if name == "batch_size":
         made = dqn()
         for agent in made:
             agent.hyper.batch_size = value
         return made
+    if name in ("alpha", "beta"):
+        return dqn(memory=mt.Replay(prioritised=mt.Prioritised(**{name: value})))
     if name in ("clip", "entropy_coef"):
         return ppo(**{name: value})
     return dqn(**{name: value, **({"tau": 0.1} if name == "tau" else {})} | {name: value})
@@ -52,7 +59,7 @@ def agents_with(name, value):
         (by, name)
         for by in ("gradient_noise", "effective_sample_size", "td_error")
         for name in DIRECTIONS[by]
-        if name not in ("alpha", "beta", "window")
+        if name != "window"
     ],
 )
 def test_direction_bounds_and_no_collapse(by, name):
@@ -72,7 +79,7 @@ def test_direction_bounds_and_no_collapse(by, name):
     assert seen[19] == pytest.approx(high if up else low)
     assert seen[-1] == pytest.approx(low if up else high)
     assert seen[:20] == sorted(seen[:20], reverse=not up)
-    assert [getattr(agent.hyper, name) for agent in made] == pytest.approx([seen[-1]] * 2)
+    assert values_of(made, name) == pytest.approx([seen[-1]] * 2)
 
 
 def test_changes_are_limited_by_the_rate_and_rest_at_the_target():
@@ -104,11 +111,13 @@ def test_a_plateau_moves_the_number_and_an_improvement_moves_it_back():
     assert [agent.hyper.entropy_coef for agent in agents] == pytest.approx([0.3, 0.3])
 
 
+PRIORITISED = {"memory": mt.Replay(prioritised=mt.Prioritised(beta=0.5))}
 RUNS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "dqn, noise": (dqn, {"batch_size": 8, "update_per_step": 1.0}, {"name": "batch_size", "by": "gradient_noise",
                                                                     "low": 2, "high": 64}),
     "ppo, rows": (ppo, {"learning_rate": 0.1}, {"name": "clip", "by": "effective_sample_size", "low": 0.05, "high": 0.4,
                                               "target": 0.9}),
+    "dqn, beta": (dqn, PRIORITISED, {"name": "beta", "by": "effective_sample_size", "low": 0.1, "high": 1.0}),
     "dqn, errors": (dqn, {}, {"name": "epsilon", "by": "td_error", "low": 0.05, "high": 1.0}),
 }  # fmt: skip
 
@@ -132,9 +141,8 @@ def test_a_run_repeats_and_resumes_exactly(case):
     again, repeated = play(make, settings, adapt, [81], "again")
     halves, resumed = play(make, settings, adapt, [30, 81], "halves")
     name = adapt["name"]
-    values = [getattr(agent.hyper, name) for agent in whole]
-    assert values == [getattr(agent.hyper, name) for agent in halves] == [getattr(agent.hyper, name) for agent in again]
-    assert values != [getattr(agent.hyper, name) for agent in make(**settings)]
+    assert values_of(whole, name) == values_of(halves, name) == values_of(again, name)
+    assert values_of(whole, name) != values_of(make(**settings), name)
     assert changed(weights(whole), weights(halves)) == changed(weights(whole), weights(again)) == [False, False]
     assert tables(result) == tables(repeated)
     assert result["num_gradient_steps"] == resumed["num_gradient_steps"]
