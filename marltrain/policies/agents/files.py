@@ -10,30 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from marltrain.descriptions import Description
 from marltrain.errors import AgentError, SaveError, shown, warn
-from marltrain.files import (
-    check_free,
-    check_own_checksum,
-    check_sha256,
-    complete_folder,
-    path_of,
-    read_arrays,
-    replacing_folder,
-    sha256,
-    with_checksum,
-    write_arrays,
-)
-from marltrain.json_files import read_json, write_json
+from marltrain.files import check_free, complete_folder, path_of, read_arrays, replacing_folder, write_arrays
 from marltrain.layout import Array
 from marltrain.policies.agents.supply import Supply
 from marltrain.policies.batch import AgentState
-from marltrain.version import __version__
 
-FORMAT = "marltrain-agents"
-SCHEMA = 1
 DESCRIPTION = "agents.json"
 WEIGHTS = "agents.safetensors"
-KEYS = {"format", "schema", "marltrain", "agents", "seats", "files", "sha256"}
+FILES = Description("marltrain-agents", 1, "saved agents", DESCRIPTION, WEIGHTS)
 PLAYERS = "players"
 """Optional key of the seats' names."""
 
@@ -75,24 +61,16 @@ def write_agents(path: str | Path, seated: Sequence[Saveable], *, players: Seque
         warn(f"several different parts of these agents are called {names}. To load them, give {needed.as_text()}")
     with replacing_folder(path) as folder:
         write_arrays(folder / WEIGHTS, {f"{i}/{name}": a for i, s in enumerate(states) for name, a in s.arrays.items()})
-        description = {
-            "format": FORMAT,
-            "schema": SCHEMA,
-            "marltrain": __version__,
-            "agents": [{"info": state.info, "arrays": _shapes(state.arrays)} for state in states],
-            "seats": seats,
-            **({} if players is None else {PLAYERS: list(players)}),
-            "files": {WEIGHTS: sha256(folder / WEIGHTS)},
-        }
-        write_json(folder / DESCRIPTION, with_checksum(description))
+        entries = [{"info": state.info, "arrays": _shapes(state.arrays)} for state in states]
+        named = {} if players is None else {PLAYERS: list(players)}
+        FILES.write(folder, {"agents": entries, "seats": seats, **named})
 
 
 def read_agents(path: str | Path) -> SavedAgents:
     """Read the files that `write_agents` wrote; raises SaveError with the file's name for any other content."""
     folder = complete_folder(path)
-    file = folder / DESCRIPTION
-    description = _description(file)
-    check_sha256(folder / WEIGHTS, description["files"][WEIGHTS], DESCRIPTION)
+    file, description = folder / DESCRIPTION, FILES.read(folder, {"agents", "seats"}, {PLAYERS})
+    _check(file, description)
     parts = _parts(folder / WEIGHTS, [entry["arrays"] for entry in description["agents"]])
     states = [AgentState(entry["info"], arrays) for entry, arrays in zip(description["agents"], parts, strict=True)]
     return SavedAgents(file, states, description["seats"], description.get(PLAYERS, ()))
@@ -102,22 +80,9 @@ def _shapes(arrays: Mapping[str, Array]) -> dict[str, Any]:
     return {name: [str(array.dtype), list(array.shape)] for name, array in arrays.items()}
 
 
-def _description(file: Path) -> dict[str, Any]:
-    """Read and check agents.json; the agents' own descriptions are not checked."""
-    found = read_json(file)
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise SaveError(f"{file}: does not describe saved agents: its format is not {FORMAT!r}")
-    check_own_checksum(file, found)
-    if found.get("schema") != SCHEMA:
-        schema, version = found.get("schema"), found.get("marltrain")
-        raise SaveError(
-            f"{file}: schema {schema!r}, written by marltrain {version}; {__version__} reads schema {SCHEMA}"
-        )
-    if wrong := set(found) - {PLAYERS} ^ KEYS:
-        raise SaveError(f"{file}: keys missing or unknown: {', '.join(sorted(wrong))}")
-    entries, seats, files = found["agents"], found["seats"], found["files"]
-    if not isinstance(files, dict) or set(files) != {WEIGHTS}:
-        raise SaveError(f'{file}: "files" must name {WEIGHTS} and nothing else, got {files!r}')
+def _check(file: Path, found: Mapping[str, Any]) -> None:
+    """Check the contents of agents.json; the agents' own descriptions are not checked."""
+    entries, seats = found["agents"], found["seats"]
     if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
         raise SaveError(f'{file}: "agents" must list objects with "info" and "arrays"')
     if not isinstance(seats, list) or not all(type(i) is int for i in seats) or set(seats) != set(range(len(entries))):
@@ -127,7 +92,6 @@ def _description(file: Path) -> dict[str, Any]:
         raise SaveError(f'{file}: "{PLAYERS}" must list names, got {players!r}')
     if PLAYERS in found and len(players) != len(seats):
         raise SaveError(f'{file}: "{PLAYERS}" must name each of the {len(seats)} seats, got {players!r}')
-    return found
 
 
 def _is_entry(entry: Any) -> bool:
