@@ -12,7 +12,7 @@ import pytest
 from tests.house.repository import PACKAGE, ROOT, parsed, place, python_files
 
 BASE = {
-    "addresses", "checks", "children", "compiling", "config", "errors", "files", "json_files", "layout",
+    "addresses", "checks", "children", "compiling", "config", "errors", "files", "descriptions", "json_files", "layout",
     "random", "spaces", "spec", "state", "version", "waiting",
 }  # fmt: skip
 MAY_IMPORT = {
