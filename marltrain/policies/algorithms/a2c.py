@@ -42,7 +42,7 @@ class A2CAlgorithm(ActorCritic):
     update_freq = 80
 
     def compiled_form(self) -> CompiledForm | None:
-        """Return the categorical form for Discrete actions, otherwise None; the framework makes the gradient steps."""
+        """Return the form of acting; the framework makes the gradient steps."""
         return self.acting_form()
 
     @property

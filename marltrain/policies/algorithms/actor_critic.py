@@ -22,7 +22,7 @@ from marltrain.policies.algorithms.base import (
     weighted_mean,
 )
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
-from marltrain.policies.distributions import CONTINUOUS, Categorical, Continuous, distribution_of
+from marltrain.policies.distributions import CONTINUOUS, Categorical, Continuous, Gaussian, distribution_of
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
 from marltrain.policies.schedules import Schedule
 
@@ -96,9 +96,12 @@ class ActorCritic(Algorithm):
         return kept if self.settings.normalize_values is None else kept | {TARGET: 1}
 
     def acting_form(self, loss: str | None = None) -> CompiledForm | None:
-        """Return the categorical form with a loss for Discrete actions and separate networks, otherwise None."""
-        known = isinstance(self.distribution, Categorical) and not self.shared
-        return CompiledForm("actor", "categorical", loss) if known else None
+        """Return the form of acting, with a loss, of separate networks; None for a distribution without a form."""
+        if self.shared:
+            return None
+        if type(self.distribution) is Gaussian:
+            return CompiledForm("actor", "gaussian", loss, self.distribution)
+        return CompiledForm("actor", "categorical", loss) if isinstance(self.distribution, Categorical) else None
 
     def needs(self) -> Needs:
         """Return `Needs` for on-policy learning with log-probabilities, and with raw actions for a Box."""
@@ -137,7 +140,7 @@ class ActorCritic(Algorithm):
     ) -> tuple[Any, dict[str, Any]]:
         """Return actions, sampled where `explore` and the mode elsewhere, and their log-probabilities as extras.
 
-        For Discrete actions and fully connected networks on a CPU, `compiled/acting.py` computes the same.
+        For fully connected networks on a CPU, `compiled/acting.py` computes the same for some distributions.
         """
         action, raw, log_prob = self.distribution.sample(ops, self.policy(nets, obs), legal, noise["sample"], explore)
         extras = {"log_prob": log_prob}

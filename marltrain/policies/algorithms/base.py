@@ -17,6 +17,7 @@ from marltrain.layout import Array, Layout, Space
 from marltrain.policies.algorithms.natural_gradient import NaturalGradient
 from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.batch import Batch, Column, Needs
+from marltrain.policies.distributions.continuous import Continuous
 from marltrain.policies.memory.config import MOST_STEPS
 from marltrain.policies.networks import NetworkDefinition, NetworkSpec, default_network
 from marltrain.policies.normalisation import RunningStatistics
@@ -143,16 +144,19 @@ class CompiledForm:
     network: name of the network.
     rule: "epsilon_greedy": the outputs are action values; noise "coin" and "choice", hyperparameter "epsilon" (see
       `exploration`).  "categorical": the outputs are logits; noise "sample", extra "log_prob" (see `distributions`).
+      "gaussian": the outputs are the means of `distributions.Gaussian`; noise "sample", extras "log_prob" and "raw".
       None: `Algorithm.act` acts.
     loss: "q": one phase trains only this network, which has a target network, with the Huber loss towards
       r + discount * max Q_target. "double_q": like "q", but the online network chooses the next action. "clipped": one
       phase trains this network and a critic with one output, in this order, with the loss and settings of
-      `algorithms.ppo`. None: the framework makes the gradient passes.
+      `algorithms.ppo`, on logits or on means. None: the framework makes the gradient passes.
+    actions: the scale and the bounds of the actions of the rule "gaussian".
     """
 
     network: str
     rule: str | None
     loss: str | None = None
+    actions: Continuous | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

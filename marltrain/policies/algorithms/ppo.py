@@ -61,7 +61,7 @@ class PPOAlgorithm(ActorCritic):
         self.ends_update = None if settings.target_kl is None else _too_far
 
     def compiled_form(self) -> CompiledForm | None:
-        """Return the categorical form for Discrete actions; its loss is "clipped" without limits on the divergence."""
+        """Return the form of acting; its loss is "clipped" without limits on the divergence."""
         plain = self.settings.target_kl is None and self.settings.kl_penalty is None
         return self.acting_form("clipped" if plain else None)
 

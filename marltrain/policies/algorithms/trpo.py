@@ -47,7 +47,7 @@ class TRPOAlgorithm(ActorCritic):
     Settings: ClassVar[type[TRPOSettings]] = TRPOSettings
 
     def compiled_form(self) -> CompiledForm | None:
-        """Return the categorical form for acting with Discrete actions, otherwise None."""
+        """Return the form of acting; the framework makes the steps."""
         return self.acting_form()
 
     @property

@@ -10,29 +10,32 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import address_of, flags, numbers, record_at, wholes
+from marltrain.addresses import address_of, flags, numbers, outcomes, record_at, wholes
 from marltrain.compiling import compiled, program
 from marltrain.layout import Array, Obs
 from marltrain.policies.algorithms.base import CompiledForm
 from marltrain.policies.backends.base import StackedNetwork
 from marltrain.policies.batch import Acted
 from marltrain.policies.compiled.network import NETWORK, forward, widths_of, write_network
+from marltrain.policies.networks import Head
 
-GREEDY, SAMPLE = range(2)
-"""Action rules: epsilon-greedy on values; a sample from the softmax of logits."""
-RULES = {"epsilon_greedy": GREEDY, "categorical": SAMPLE}
+GREEDY, SAMPLE, GAUSSIAN = range(3)
+"""Action rules: epsilon-greedy on values; a sample from the softmax of logits; a sample of a normal distribution."""
+RULES = {"epsilon_greedy": GREEDY, "categorical": SAMPLE, "gaussian": GAUSSIAN}
 """Action rules of `Algorithm.compiled_form` -> rules of the act kernel."""
-NOISE = {GREEDY: ("choice", "coin"), SAMPLE: ("sample", "")}
+NOISE = {GREEDY: ("choice", "coin"), SAMPLE: ("sample", ""), GAUSSIAN: ("sample", "")}
 """Names of an act's noise [K, B, A] and of its coins [K, B], by rule."""
 
 _ONE = (
-    "agents", "rows", "rule",  # K agents, B rows each, of `width` numbers; A = `choices` actions
+    "agents", "rows", "rule",  # K agents, B rows each, of `width` numbers; A = `choices` actions, or numbers of one
     "weights", "activations",  # [K, size]; work array for the layers of one agent
     "obs", "legal", "explore", "epsilon",  # [K, B, width], [K, B, A] or 0, [K, B], [K]
     "noise", "noise_agent", "noise_act", "noise_row",  # [K, acts, B, A] and the strides of its first axes, in elements
     "coin", "coin_agent", "coin_act", "coin_row",  # [K, acts, B] and its strides
-    "action", "log_prob",  # [K, B] int64 and, with SAMPLE, [K, B] float32
+    "action", "log_prob",  # [K, B] int64 or, with GAUSSIAN, [K, B, A] float32; with both samples, [K, B] float32
+    "raw", "centre", "reach", "low", "high",  # with GAUSSIAN: [K, B, A] float32; [A] float64, float64, float32, float32
 )  # fmt: skip
+HALF_LOG_TWO_PI = np.float32(0.5 * math.log(2 * math.pi))
 ACT = np.dtype(NETWORK + [(name, np.int64) for name in _ONE])
 """Arguments of the act kernel: numbers and addresses."""
 
@@ -50,10 +53,13 @@ def act(address: int, at: int) -> int:
     for k in range(u.agents):
         out = forward(u, u.obs + 4 * k * u.rows * u.width, u.rows, u.weights + 4 * k * u.size, u.activations)
         for row in range(u.rows):
+            outputs = numbers(out + 4 * row * u.choices, u.choices)
             if u.rule == GREEDY:
-                greedy(u, k, row, at, numbers(out + 4 * row * u.choices, u.choices))
+                greedy(u, k, row, at, outputs)
+            elif u.rule == SAMPLE:
+                sample(u, k, row, at, outputs)
             else:
-                sample(u, k, row, at, numbers(out + 4 * row * u.choices, u.choices))
+                gaussian(u, k, row, at, outputs)
     return 0
 
 
@@ -89,6 +95,25 @@ def sample(u: Any, k: int, row: int, at: int, logits: Any) -> None:
         action = best(logits, legal)
     wholes(u.action, i + 1)[i] = action
     numbers(u.log_prob, i + 1)[i] = logits[action] - total
+
+
+@compiled
+def gaussian(u: Any, k: int, row: int, at: int, means: Any) -> None:
+    """Choose the means; while exploring, a sample. Write it, its log-density, and the action in its units."""
+    i = k * u.rows + row
+    log_std = numbers(u.weights + 4 * (k * u.size + u.size - u.choices), u.choices)
+    noise = numbers(u.noise + 4 * (k * u.noise_agent + at * u.noise_act + row * u.noise_row), u.choices)
+    raw, action = numbers(u.raw + 4 * i * u.choices, u.choices), numbers(u.action + 4 * i * u.choices, u.choices)
+    centre, reach = outcomes(u.centre, u.choices), outcomes(u.reach, u.choices)
+    low, high = numbers(u.low, u.choices), numbers(u.high, u.choices)
+    exploring, density = flags(u.explore, i + 1)[i], float32(0.0)
+    for j in range(u.choices):
+        raw[j] = means[j] + math.exp(log_std[j]) * noise[j] if exploring else means[j]
+        z = (raw[j] - means[j]) * math.exp(-log_std[j])
+        density -= float32(0.5) * z * z + log_std[j] + HALF_LOG_TWO_PI
+        scaled = float32(centre[j] + reach[j] * raw[j])
+        action[j] = low[j] if scaled < low[j] else high[j] if scaled > high[j] else scaled  # keeps NaN
+    numbers(u.log_prob, i + 1)[i] = density
 
 
 @compiled
@@ -132,7 +157,7 @@ def logsumexp(values: Any, legal: int) -> float:
 class CompiledActing:
     """K agents with networks of one plan that act in compiled code.
 
-    record: [1] ACT, the arguments of the kernel.  extras: names of the outputs beside the action.
+    record: [1] ACT, the arguments of the kernel.  extras: names of the outputs beside the action -> their shapes.
     """
 
     def __init__(self, form: CompiledForm, network: StackedNetwork, row: int | None = None) -> None:
@@ -142,9 +167,10 @@ class CompiledActing:
         """
         plan = network.plan
         if form.rule not in RULES:
-            raise TypeError(f"CompiledForm(rule={form.rule!r}): compiled code knows {' and '.join(map(repr, RULES))}")
+            raise TypeError(f"CompiledForm(rule={form.rule!r}): compiled code knows {', '.join(map(repr, RULES))}")
         self.network, self.rule = network, RULES[form.rule]
-        self.extras = ("log_prob",) if self.rule == SAMPLE else ()
+        self._shape: tuple[int, ...] = (plan.heads[0].width,) if self.rule == GAUSSIAN else ()
+        self.extras: dict[str, tuple[int, ...]] = {} if self.rule == GREEDY else {"log_prob": ()}
         self._rows = slice(None) if row is None else slice(row, row + 1)
         self.agents = network.num_agents if row is None else 1
         self.record = np.zeros(1, ACT)
@@ -152,6 +178,11 @@ class CompiledActing:
         write_network(record, plan)
         record["agents"], record["rule"] = self.agents, self.rule
         self.choices = int(record["choices"])
+        if self.rule == GAUSSIAN:
+            self.extras["raw"] = self._shape
+            self._bounds = _bounds(form, plan.heads[0])
+            for name, array in self._bounds.items():
+                record[name] = address_of(array)
         self._outputs = sum(widths_of(plan))
         self._activations = np.empty(0, np.float32)
         self._unkept: dict[str, Array] = {}
@@ -159,7 +190,7 @@ class CompiledActing:
         self.address = address_of(self.record)
 
     def set_arrays(self, rows: int, **arrays: Array | None) -> None:
-        """Write the addresses of obs, legal, explore, action and log_prob, [K, rows, ...], for acts of `rows` rows.
+        """Write the addresses of obs, legal, explore, action and extras, [K, rows, ...], for acts of `rows` rows.
 
         Extras without a given array are written to an internal array.
         """
@@ -167,7 +198,7 @@ class CompiledActing:
         if record["rows"] != rows:
             self._activations = np.empty(rows * self._outputs, np.float32)
             record["rows"], record["activations"] = rows, address_of(self._activations)
-            self._unkept = {name: np.empty((self.agents, rows), np.float32) for name in self.extras}
+            self._unkept = {n: np.empty((self.agents, rows, *s), np.float32) for n, s in self.extras.items()}
         for name, array in {**self._unkept, **arrays}.items():
             record[name] = 0 if array is None else address_of(array)
 
@@ -192,12 +223,12 @@ class CompiledActing:
     def act(
         self, obs: Obs, legal: Array | None, noise: Mapping[str, Array], explore: Array, hyper: Mapping[str, Array]
     ) -> Acted:
-        """Choose actions for observations [K, B, ...]; equivalent to `Algorithm.act`."""
+        """Choose actions for observations [K, B, ...]; equivalent to `Algorithm.act` and `Algorithm.to_units`."""
         seen = np.ascontiguousarray(obs, np.float32)
         mask = None if legal is None else np.ascontiguousarray(legal)
         exploring = np.ascontiguousarray(explore)
-        action = np.empty(explore.shape, np.int64)
-        extras = {name: np.empty(explore.shape, np.float32) for name in self.extras}
+        action = np.empty((*explore.shape, *self._shape), np.float32 if self._shape else np.int64)
+        extras = {name: np.empty((*explore.shape, *shape), np.float32) for name, shape in self.extras.items()}
         self.set_arrays(explore.shape[1], obs=seen, legal=mask, explore=exploring, action=action, **extras)
         self.refresh({name: values[:, None] for name, values in noise.items()}, hyper)
         act_program()(self.address, 0)
@@ -207,6 +238,17 @@ class CompiledActing:
     def rows(self) -> int:
         """Number of rows of an act."""
         return int(self.record["rows"][0])
+
+
+def _bounds(form: CompiledForm, head: Head) -> dict[str, Array]:
+    """Return the scale and the bounds [A] of actions; raises TypeError if they are missing, or not those of a head."""
+    if form.actions is None or not head.width == head.free == form.actions.dims:
+        raise TypeError(
+            f"CompiledForm(rule='gaussian') needs actions=, and a head with a mean and a trained constant for each of "
+            f"their dimensions; got {form} for {head}"
+        )
+    kinds = {"centre": np.float64, "reach": np.float64, "low": np.float32, "high": np.float32}
+    return {name: np.ascontiguousarray(getattr(form.actions, name), kind) for name, kind in kinds.items()}
 
 
 def _fitting(name: str, noise: Array, shape: tuple[int, ...]) -> Array:

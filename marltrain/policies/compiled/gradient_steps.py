@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeGuard
 
 from marltrain.policies.algorithms.base import Algorithm, CompiledForm
-from marltrain.policies.backends.base import Backend, Network, Optimizer
+from marltrain.policies.backends.base import Backend, Network, Optimizer, StackedNetwork
 from marltrain.policies.compiled.network import is_known
 from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.compiled.ppo_update import PPOUpdate, PPOUpdates
@@ -34,7 +35,7 @@ def compiled_steps(
         return None
     if form.loss not in LOSSES:
         raise TypeError(f"CompiledForm(loss=...): compiled code knows {', '.join(map(repr, LOSSES))}; not {form}")
-    (phase,), stacked = algorithm.phases, {name: net for name, net in nets.items() if is_known(net)}
+    (phase,), stacked = algorithm.phases, {name: net for name, net in nets.items() if _is_known(net, form, name)}
     parts = phase, algorithm, backend, stacked, optimizers
     if form.loss == "clipped":
         first, *others = phase.trains
@@ -61,7 +62,11 @@ def can_learn(form: CompiledForm, algorithm: Algorithm, backend: Backend, nets: 
         return False
     names = {form.network, *(name for phase in algorithm.phases for name in phase.trains)}
     small = all(
-        is_known(net) and net.plan.size <= LARGEST
-        for net in (nets[name] for name in names)
+        _is_known(net, form, name) and net.plan.size <= LARGEST
+        for name, net in ((name, nets[name]) for name in names)
     )  # fmt: skip
     return small and [phase.every for phase in algorithm.phases] == [1]
+
+
+def _is_known(network: Network, form: CompiledForm, name: str) -> TypeGuard[StackedNetwork]:
+    return is_known(network, free=form.rule == "gaussian" and name == form.network)

@@ -17,26 +17,30 @@ from marltrain.policies.networks import MLP, Plan
 ACTIVATIONS = {"tanh": TANH, "relu": RELU}
 MOST_LAYERS = 9
 """Largest number of layers of a network, the output layer included."""
-_ONE = ("layer", "layers", "activation", "width", "choices", "size")
+_ONE = ("layer", "layers", "activation", "width", "choices", "size", "free")
 NETWORK = [(name, np.int64) for name in _ONE] + [
     (name, np.int64, (MOST_LAYERS,)) for name in ("outputs", "weight_at", "bias_at")
 ]
 """Fields of a record that describe a network.
 
 layer: the address of `layers.layer`.  layers, width, choices, size: the numbers of layers, inputs, outputs and weights.
+free: the number of the head's trained constants, which are the last weights; `forward` leaves them out.
 outputs, weight_at, bias_at: of each layer, the number of outputs, and the offsets of its weights and of its biases
 among the network's weights.
 """
 
 
-def is_known(network: object) -> TypeGuard[StackedNetwork]:
-    """Return whether compiled code supports a network: fully connected layers, tanh or ReLU, on one vector."""
+def is_known(network: object, *, free: bool = False) -> TypeGuard[StackedNetwork]:
+    """Return whether compiled code supports a network: fully connected layers, tanh or ReLU, on one vector.
+
+    free: whether its head may have trained constants, such as log standard deviations.
+    """
     plan = getattr(network, "plan", None)
     return (
         isinstance(plan, Plan) and isinstance(plan.spec, MLP) and plan.layout is not None
         and list(plan.layout.shapes) == [VECTOR] and not plan.definition.vectors and plan.members == 1
         and plan.spec.activation in ACTIVATIONS and len(plan.spec.hidden) < MOST_LAYERS
-        and len(plan.heads) == 1 and not plan.heads[0].free and not plan.definition.noisy
+        and len(plan.heads) == 1 and (free or not plan.heads[0].free) and not plan.definition.noisy
     )  # fmt: skip
 
 
@@ -48,6 +52,7 @@ def write_network(record: Any, plan: Plan) -> None:
     record["layer"] = layer_entry()
     record["layers"], record["activation"] = len(widths), ACTIVATIONS[plan.spec.activation]
     record["width"], record["choices"], record["size"] = plan.vector_width, widths[-1], sum(sizes)
+    record["free"] = plan.heads[0].free
     for i, width in enumerate(widths):
         record["outputs"][i], record["weight_at"][i], record["bias_at"][i] = width, starts[2 * i], starts[2 * i + 1]
 

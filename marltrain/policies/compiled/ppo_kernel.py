@@ -24,6 +24,7 @@ NORM + 2 and NORM + 3: the critic's.
 """
 BLOCK = 128
 """Rows per forward and backward pass: the outputs of the layers for a block fit into the processor's L2 cache."""
+HALF_LOG_TWO_PI = np.float32(0.5 * math.log(2 * math.pi))
 ILLEGAL = np.float32(-1e9)
 """Logit of illegal actions, equal to `distributions.ILLEGAL`."""
 
@@ -40,11 +41,12 @@ measured.
 WORK = np.dtype([(name, np.int64) for name in ("x", "activations", "transposed", "zeros", "scratch")])
 """Work arrays of a thread: for one network and one block of rows."""
 _ONE = (
-    "agents", "of", "rule", "normalize", "clipped",  # K agents, R rows each; optimizer rule; two flags
+    "agents", "of", "rule", "normalize", "clipped", "gaussian",  # K agents, R rows each; optimizer rule; three flags
     "parts", "work",  # [2] PART, actor and critic; [threads] WORK
     "passes", "start", "stop", "epoch", "due",  # P gradient steps: columns [P], epoch [P]; due agents [P, K]
     "columns", "index", "share",  # N per epoch; row index and weight of each: [epochs, K, N]
-    "obs", "legal", "action", "log_prob", "advantage", "target", "value",  # [K, R, ...]; legal, value may be 0 (none)
+    "obs", "legal", "action", "log_prob", "advantage", "target", "value",  # [K, R, ...]; legal, value may be 0 (none);
+    # action: [K, R] int64 or, if gaussian, [K, R, choices] float32
     "limit", "clip", "value_clip", "entropy_coef", "value_coef",  # [K]
     "metrics",  # [P, METRICS, K]
     "tickets", "done", "moved", "give_way",  # tasks taken; tasks and gradient steps done, [K]; see `update`
@@ -122,6 +124,11 @@ def gradient(u: Any, work: Any, made: int, k: int, which: int) -> None:
             out = forward(n, work.x, rows, weights, work.activations)
             if which:
                 sums = value_gradient(u, k, chosen, weighed, out, sums)
+            elif u.gaussian:
+                free = 4 * (n.size - n.choices)
+                sums = gaussian_gradient(
+                    u, k, chosen, weighed, out, n.choices, weights + free, grad + free, centre, scale, sums
+                )
             else:
                 sums = policy_gradient(u, k, chosen, weighed, out, n.choices, centre, scale, sums)
             backward(n, work.x, rows, work.transposed, work.activations, grad, work.zeros, work.scratch)
@@ -178,19 +185,65 @@ def policy_gradient(
         taken, advantage = action[row], float32((given[row] - centre) * scale)
         log_ratio = logits[taken] - before[row]
         ratio = math.exp(log_ratio)
-        bounded = min(max(ratio, float32(1.0) - clip), float32(1.0) + clip)
-        free = ratio == bounded or ratio * advantage < bounded * advantage
-        loss -= share[i] * min(ratio * advantage, bounded * advantage)
+        gain, pull = clipped_gain(ratio, advantage, clip)
+        loss -= share[i] * gain
+        pull *= share[i]
         entropies += share[i] * entropy
         kl += share[i] * (ratio - float32(1.0) - log_ratio)
         clipped += share[i] if abs(ratio - float32(1.0)) > clip else float32(0.0)
-        pull = share[i] * ratio * advantage if free else float32(0.0)
         for j in range(choices):
             chance = math.exp(logits[j])
             slope = chance * (pull + share[i] * coef * (logits[j] + entropy))
             logits[j] = slope - pull if j == taken else slope
         zero_illegal(logits, legal)
     return loss, entropies, kl, clipped
+
+
+@compiled
+def gaussian_gradient(
+    u: Any, k: int, index: Any, share: Any, out: int, choices: int, log_stds: int, grads: int, centre: float,
+    scale: float, sums: Any,
+) -> Any:  # fmt: skip
+    """Do the same as `policy_gradient` for means [B, choices] of normal distributions.
+
+    The gradient with respect to the log standard deviations at `log_stds` is added to `grads`.
+    """
+    first = k * u.of
+    clip, coef = numbers(u.clip, u.agents)[k], numbers(u.entropy_coef, u.agents)[k]
+    before, given = numbers(u.log_prob + 4 * first, u.of), numbers(u.advantage + 4 * first, u.of)
+    log_std, log_std_grads = numbers(log_stds, choices), numbers(grads, choices)
+    loss, entropies, kl, clipped = sums
+    entropy = float32(0.0)
+    for j in range(choices):
+        entropy += log_std[j] + float32(0.5) + HALF_LOG_TWO_PI
+    for i in range(len(index)):
+        row, means = index[i], numbers(out + 4 * i * choices, choices)
+        action = numbers(u.action + 4 * (first + row) * choices, choices)
+        log_ratio, advantage = -before[row], float32((given[row] - centre) * scale)
+        for j in range(choices):
+            z = (action[j] - means[j]) * math.exp(-log_std[j])
+            log_ratio -= float32(0.5) * z * z + log_std[j] + HALF_LOG_TWO_PI
+        ratio = math.exp(log_ratio)
+        gain, pull = clipped_gain(ratio, advantage, clip)
+        loss -= share[i] * gain
+        pull *= share[i]
+        entropies += share[i] * entropy
+        kl += share[i] * (ratio - float32(1.0) - log_ratio)
+        clipped += share[i] if abs(ratio - float32(1.0)) > clip else float32(0.0)
+        for j in range(choices):
+            shrink = math.exp(-log_std[j])
+            z = (action[j] - means[j]) * shrink
+            means[j] = -pull * z * shrink
+            log_std_grads[j] -= pull * (z * z - float32(1.0)) + coef * share[i]
+    return loss, entropies, kl, clipped
+
+
+@compiled
+def clipped_gain(ratio: Any, advantage: Any, clip: Any) -> Any:
+    """Return the clipped objective of a row, and its derivative with respect to the log of the ratio."""
+    bounded = min(max(ratio, float32(1.0) - clip), float32(1.0) + clip)
+    free = ratio == bounded or ratio * advantage < bounded * advantage
+    return min(ratio * advantage, bounded * advantage), ratio * advantage if free else float32(0.0)
 
 
 @compiled

@@ -94,6 +94,7 @@ class PPOUpdate:
         record = self.record[0]
         record["agents"], record["rule"] = self.agents, RULES[rule]
         record["normalize"], record["clipped"] = settings.normalize_advantage, settings.value_clip is not None
+        record["gaussian"] = self._gaussian = bool(self._parts[0]["free"])
         record["parts"], record["tickets"] = map(address_of, (self._parts, self._tickets))
         (record["done"], record["moved"]), record["give_way"] = map(address_of, self._counts), give_way()
         self.address = address_of(self.record)
@@ -176,6 +177,9 @@ class PPOUpdate:
         outputs = np.empty((self.agents, rows, part.widths[-1]), np.float32)
         x = place_of("obs", seen, np.float32, (self.agents, rows, self._width))
         _evaluate()(address_of(part.record), self._work.of(1), self.agents, x, rows, address_of(outputs))
+        if free := int(part.record["free"]):
+            constants = part.weights[:, None, -free:]
+            outputs = np.concatenate([outputs, np.broadcast_to(constants, (self.agents, rows, free))], 2)
         return [self.backend.tensor(outputs)]
 
     def _place(self, columns: Mapping[str, Any]) -> list[Array | None]:
@@ -185,11 +189,15 @@ class PPOUpdate:
         target = arrays["target"]
         rows = 0 if target is None or target.ndim != 2 else target.shape[1]
         axes = {"obs": (self._width,), "legal": (self._choices,)}
+        kinds = dict(_ROLLOUT)
+        if self._gaussian:
+            axes["action"], kinds["action"] = (self._choices,), np.float32
         for name, array in {"target": target, **arrays}.items():
             optional = name == "legal" or (name == "value" and not record["clipped"])
             shape = (self.agents, rows, *axes.get(name, ()))
-            record[name] = 0 if array is None and optional else place_of(name, array, _ROLLOUT[name], shape)
-        check_places("actions", arrays["action"], self._choices)
+            record[name] = 0 if array is None and optional else place_of(name, array, kinds[name], shape)
+        if not self._gaussian:
+            check_places("actions", arrays["action"], self._choices)
         record["of"] = rows
         return list(arrays.values())
 

@@ -20,7 +20,7 @@ class TrainedNetwork:
     """The networks of K agents and their optimizers, in the fields of a record.
 
     record: the record: fields of NETWORK, weights, gradient, moments, count and epsilon.
-    agents: K.  widths: sizes of the observation and of each layer's outputs.
+    agents: K.  widths: sizes of the observation and of each layer's outputs.  weights: [K, size], those that it trains.
     """
 
     def __init__(self, record: Any, network: StackedNetwork, optimizer: Optimizer, rule: str, backend: Backend) -> None:
@@ -31,7 +31,8 @@ class TrainedNetwork:
         moments = {name: backend.numpy(value) for name, value in optimizer.state().items()}
         weights, epsilon = network.numbers(), np.array([optimizer.epsilon])
         gradient = np.zeros(weights.shape, np.float32)
-        self._kept = weights, gradient, epsilon, *moments.values()  # keeps them alive: compiled code has only addresses
+        self.weights = weights
+        self._kept = gradient, epsilon, *moments.values()  # keeps them alive: compiled code has only addresses
         record["weights"], record["gradient"], record["epsilon"] = map(address_of, (weights, gradient, epsilon))
         for name in (*OPTIMIZERS[rule], "count"):
             record[name] = address_of(moments[name])

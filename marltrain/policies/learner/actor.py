@@ -140,7 +140,7 @@ class Actor:
         from marltrain.policies.compiled.network import is_known
 
         network = self.nets[form.network]
-        return CompiledActing(form, network, row) if is_known(network) else None
+        return CompiledActing(form, network, row) if is_known(network, free=form.rule == "gaussian") else None
 
     def prepare(self, acting: CompiledActing, rngs: Rngs) -> tuple[int, int]:
         """Prepare acts of compiled code; return the index of the next act and the number of prepared acts.

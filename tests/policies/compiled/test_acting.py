@@ -91,6 +91,30 @@ def test_compiled_acts_are_those_in_numpy(kind, masked, rows, inputs, hidden, ac
     assert plain.actor._compiled[None] is None
 
 
+@pytest.mark.parametrize(("rows", "dims", "activation"), [(1, 1, "tanh"), (5, 3, "relu")])
+def test_compiled_acts_of_normal_distributions_are_those_in_numpy(rows, dims, activation):
+    """A dimension without a bound has the environment's units."""
+    low, high = np.full(dims, -2, np.float32), np.full(dims, 3, np.float32)
+    low[-1] = -np.inf
+    settings: Any = {"network": MLP((5,), activation), "log_std": 0.7}
+    made = [mt.PPO(VECTOR, spaces.Box(low, high), seed=seed, **settings) for seed in range(3)]
+    native, plain = stacked(made), stacked(made)
+    plain.actor._compiled = {None: None}
+    rng = np.random.default_rng(rows)
+    for share in (0.0, 1.0, 0.5):
+        obs, explore = rng.normal(size=(3, rows, 5)).astype(np.float32), rng.random((3, rows)) < share
+        given = {"turn": np.ones((3, rows), bool), "explore": explore}
+        mine, theirs = (
+            learner.act(obs, None, None, rngs=[np.random.default_rng(k) for k in range(3)], **given)
+            for learner in (native, plain)
+        )
+        for name, values in {"action": mine.action, **mine.extras}.items():
+            expected = {"action": theirs.action, **theirs.extras}[name]
+            np.testing.assert_allclose(values, expected, atol=1e-5, err_msg=name)
+            assert values.dtype == expected.dtype
+    assert native.actor._compiled[None] is not None
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_tensorflow_and_after_its_weights_have_moved(kind):
     native, plain = learners(kind, 4, 3, (5,), "tanh", backend="tensorflow")
@@ -173,7 +197,12 @@ def test_a_model_of_ones_own_is_none():
         (mt.PPO, spaces.Discrete(3), {"network": MLP((4,), "silu")}, False),
         (mt.PPO, spaces.Discrete(3), {"network": MLP((4,)), "critic_network": MLP((4,), "silu")}, True),
         (mt.PPO, spaces.MultiDiscrete([2, 3]), {}, False),
-        (mt.PPO, VECTOR, {}, False),
+        (mt.PPO, VECTOR, {}, True),
+        (mt.A2C, VECTOR, {}, True),
+        (mt.TRPO, VECTOR, {}, True),
+        (mt.PPO, VECTOR, {"policy": "state_gaussian"}, False),
+        (mt.PPO, VECTOR, {"policy": "beta"}, False),
+        (mt.PPO, VECTOR, {"shared_trunk": True}, False),
     ],
 )
 def test_which_agents(kind, actions, settings, expected):
@@ -204,8 +233,8 @@ def test_an_algorithm_of_ones_own_acts_as_it_says():
 def test_what_an_algorithm_says_wrongly_is_told():
     learner = mt.PPO(VECTOR, spaces.Discrete(3), seed=0).learner_
     network: Any = learner.weights.nets["actor"]
-    with pytest.raises(TypeError, match=r"rule='gaussian'.*'epsilon_greedy' and 'categorical'"):
-        CompiledActing(CompiledForm("actor", "gaussian"), network)
+    with pytest.raises(TypeError, match=r"rule='beta'.*'epsilon_greedy', 'categorical', 'gaussian'"):
+        CompiledActing(CompiledForm("actor", "beta"), network)
     acting: Any = learner.actor.compiled()
     obs, on = np.zeros((1, 2, 5), np.float32), np.ones((1, 2), bool)
     for sample in (np.zeros((1, 2, 3)), np.zeros((1, 2, 4), np.float32), np.zeros((1, 2, 6), np.float32)[..., ::2]):

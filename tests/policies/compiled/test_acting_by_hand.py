@@ -1,7 +1,7 @@
 """How compiled code chooses an action, worked out by hand."""
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from marltrain.addresses import address_of
 from marltrain.layout import Layout
 from marltrain.policies.algorithms.base import CompiledForm
 from marltrain.policies.compiled.acting import CompiledActing, best, best_sum, is_legal, logsumexp
+from marltrain.policies.distributions import Gaussian
 from marltrain.policies.networks import MLP, Head, NetworkDefinition, Plan
 
 SEES = spaces.Box(-9, 9, (2,), np.float32)
@@ -19,8 +20,8 @@ SEES = spaces.Box(-9, 9, (2,), np.float32)
 class Stack:
     """K networks whose weights [K, N] are given, laid out in the order of the plan."""
 
-    def __init__(self, weights, hidden=(), choices=3, activation="relu"):
-        self.plan = Plan(NetworkDefinition(MLP(hidden, activation), [Head(choices)], Layout(SEES)))
+    def __init__(self, weights, hidden=(), choices=3, activation="relu", free=0):
+        self.plan = Plan(NetworkDefinition(MLP(hidden, activation), [Head(choices, free=free)], Layout(SEES)))
         self.weights = np.array(weights, np.float32)
         self.num_agents = len(weights)
 
@@ -149,3 +150,35 @@ def test_hidden_layers_by_hand():
     noise = {"coin": np.ones((1, 5), np.float32), "choice": np.zeros((1, 5, 3), np.float32)}
     acted = acting.act(obs, None, noise, np.ones((1, 5), bool), {"epsilon": of([[0]])})
     assert acted.action.tolist() == [[0, 1, 2, 2, 1]]
+
+
+class TestGaussian:
+    """Means a and b with deviations 1 and 2; actions from -1 to 1 and from 0 to 4."""
+
+    ACTIONS = Gaussian(spaces.Box(of([-1, 0]), of([1, 4])))
+    WEIGHTS: ClassVar = [1, 0, 0, 1, 0, 0, 0, math.log(2)]
+
+    def act(self, obs, noise, explore):
+        form = CompiledForm("actor", "gaussian", actions=self.ACTIONS)
+        acting = CompiledActing(form, stack([self.WEIGHTS], choices=2, free=2))
+        acted = acting.act(of([obs]), None, {"sample": of([noise])}, of([explore], bool), {})
+        assert acted.action.dtype == np.float32
+        return acted.action[0], acted.extras["raw"][0], acted.extras["log_prob"][0]
+
+    def test_the_mean_or_a_sample_in_units_within_the_bounds(self):
+        action, raw, log_prob = self.act([[0.5, -0.25]] * 2, [[1, 0.5]] * 2, [False, True])
+        np.testing.assert_allclose(raw, [[0.5, -0.25], [1.5, 0.75]], atol=1e-6)
+        np.testing.assert_allclose(action, [[0.5, 1.5], [1.0, 3.5]], atol=1e-6)
+        at_mean = -math.log(2) - math.log(2 * math.pi)
+        np.testing.assert_allclose(log_prob, [at_mean, at_mean - 0.5 - 0.125], atol=1e-6)
+
+    def test_an_action_that_is_not_a_number_stays_so(self):
+        action, _, log_prob = self.act([[np.nan, 9.0]], [[0.0, 0.0]], [True])
+        assert np.isnan(action[0]).all()
+        assert np.isnan(log_prob[0])
+
+    def test_a_form_without_the_actions_or_for_another_head_is_refused(self):
+        with pytest.raises(TypeError, match=r"needs actions=.*got CompiledForm\(.*for Head\(width=2"):
+            CompiledActing(CompiledForm("actor", "gaussian"), stack([self.WEIGHTS], choices=2, free=2))
+        with pytest.raises(TypeError, match=r"Head\(width=3"):
+            CompiledActing(CompiledForm("actor", "gaussian", actions=self.ACTIONS), stack([IDENTITY]))

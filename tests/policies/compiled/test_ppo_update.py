@@ -97,6 +97,14 @@ CASES: dict[str, dict[str, Any]] = {
         "network": MLP((5,)), "minibatches": 3, "optimizer": "sgd", "learning_rate": 0.03,
         "own": {"weight_decay": (0.1, 0.0, 0.02), "momentum": (0.5, 0.9, 0.0)},
     },
+    "normal distributions, tanh, three minibatches, values clipped": {
+        "actions": spaces.Box(-2, 3, (3,), np.float32), "network": MLP((5, 24)), "minibatches": 3, "value_clip": 0.1,
+        "own": {"learning_rate": RATES, "max_grad_norm": LIMITS, "entropy_coef": (0.0, 0.1, 0.01)},
+    },
+    "normal distributions of one number, batches of seven, advantages as they are": {
+        "actions": spaces.Box(-np.inf, 3, (1,), np.float32), "network": MLP((9,), "relu"), "batch_size": 7, "epochs": 2,
+        "log_std": -0.5, "normalize_advantage": False, "own": {"clip": (0.2, 0.02, 0.4)},
+    },
     "one choice, eight layers": {"actions": spaces.Discrete(1), "network": MLP((3,) * 8), "minibatches": 2},
 }  # fmt: skip
 
@@ -293,6 +301,15 @@ def test_what_networks_give_is_what_they_give(rows):
     for wrong in (obs.double(), obs[..., :4].contiguous(), obs[:2]):
         with pytest.raises(TypeError, match="column 'obs' must be float32"):
             given["critic"](wrong)
+
+
+def test_outputs_of_a_normal_distribution_end_with_its_log_deviations():
+    learner = learner_of(network=MLP((5,)), actions=spaces.Box(-1, 1, (2,), np.float32), log_std=-0.3)
+    obs = torch.tensor(np.random.default_rng(0).normal(size=(3, 4, 5)), dtype=torch.float32)
+    (made,) = learner.steps.networks(learner.weights.nets)["actor"](obs)
+    (expected,) = learner.weights.nets["actor"](obs)
+    np.testing.assert_allclose(made, expected.detach(), rtol=0, atol=1e-6)
+    assert (made[..., 2:] == np.float32(-0.3)).all()
 
 
 # Saved ----------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from tests.tiers import LONG
 from tests.trainer.running import dqn, ppo, tables, trainer, weights
 
 SPREAD, ADVERSARY, TAG = (f"marltrain/simple_{name}_v3" for name in ("spread", "adversary", "tag"))
-CARTPOLE = "marltrain/CartPole-v1"
+CARTPOLE, PENDULUM = "marltrain/CartPole-v1", "marltrain/Pendulum-v1"
 ENVS = 5
 SETTINGS: dict[str, Any] = {
     "num_train_envs": ENVS, "update_freq": 73, "test_freq": 15, "episodes_per_test": 3, "steps_per_train": 402,
@@ -107,6 +107,7 @@ def hold(env, make, *, at_once=2.0, **settings):
         pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=5), 1.0, id="dqn that keeps one batch step"),
         pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=90, n_step=3, tau=0.1), 3, id="dqn over 3 steps"),
         pytest.param(CARTPOLE, lambda: ppo(CARTPOLE, {}), 2, id="ppo whose episodes end at any time"),
+        pytest.param(PENDULUM, lambda: ppo(PENDULUM, {}, jit_compile=True), 4, id="ppo with continuous actions"),
         pytest.param(
             CARTPOLE, lambda: dqn(CARTPOLE, {}, capacity=151, network=mt.MLP((7, 3), "relu")), 1.5,
             id="dqn whose ring wraps over ends",
