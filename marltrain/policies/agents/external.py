@@ -165,7 +165,7 @@ class ExternalLearner(Learner):
         for purpose, rngs in self._streams.items():
             rngs[0] = restored(state.part("rngs").value(purpose, dict))
         numbers = self.agent.memory_numbers
-        if numbers is not None and numbers.names:
+        if numbers is not None and numbers.names and "memory" in state.info:
             numbers.load(0, state.part("memory"))
 
 

@@ -298,7 +298,7 @@ class AlgorithmLearner(Learner):
         self.updates[row], self.gradient_steps[row] = state.count("updates"), state.count("gradient_steps")
         self.hyper.load(row, state)
         self.pace = self.pace.with_common(self.hyper.common, self.algorithm.name)
-        if self.memory is not None and self.memory.names:
+        if self.memory is not None and self.memory.names and "memory" in state.info:
             self.memory.load(row, state.part("memory"))
         if self.actor.counts.size:
             self.actor.counts[row] = _counts(state, self.actor.counts.shape[1])

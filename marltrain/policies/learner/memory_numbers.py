@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from marltrain.errors import AgentError, ConfigError, did_you_mean
@@ -21,9 +21,10 @@ class MemoryNumbers:
     def __init__(self, replay: Replay, who: str, num_agents: int = 1) -> None:
         """Start with the values of `replay`.  who: name of the algorithm, for errors."""
         self.replay, self._who = replay, who
-        given = {"": replay, **{name: getattr(replay, name) for name in PARTS}}
+        plain = replace(replay, window=None) if replay.window_function is not None else replay
+        given = {"": plain, **{name: getattr(replay, name) for name in PARTS}}
         made = {n: StackedHyperparameters(part, who, num_agents) for n, part in given.items() if part is not None}
-        self.parts = {name: part for name, part in made.items() if part.names}
+        self.parts = {name: part for name, part in made.items() if _has_numbers(part)}
         self._places = {number: part for part in self.parts.values() for number in part.names}
 
     @property
@@ -38,8 +39,9 @@ class MemoryNumbers:
 
     @property
     def steady(self) -> bool:
-        """Whether no number follows a schedule, except beta, which compiled code may read ahead of time."""
-        return not any(set(own) - {"beta"} for part in self.parts.values() for own in part.schedules)
+        """Whether rows are not trimmed, and no number follows a schedule but beta, which can be read ahead of time."""
+        others = (set(own) - {"beta"} for part in self.parts.values() for own in part.schedules)
+        return not self.replay.trimmed and not any(others)
 
     def values(self, name: str) -> Any:
         """Return the current values of a number, [K] float64."""
@@ -65,12 +67,12 @@ class MemoryNumbers:
 
     def export(self, row: int) -> dict[str, Any]:
         """Return one agent's values and schedules as JSON values."""
-        return {name: part.export(row) for name, part in self.parts.items()}
+        return {name or "replay": part.export(row) for name, part in self.parts.items()}
 
     def load(self, row: int, state: State) -> None:
         """Load one agent's values and schedules; raises SaveError for those of another memory."""
         for name, part in self.parts.items():
-            part.load(row, state.part(name))
+            part.load(row, state.part(name or "replay"))
 
     def _place(self, name: str) -> StackedHyperparameters:
         if name in self._places:
@@ -135,6 +137,10 @@ class Remembering:
         if held is None:
             raise AgentError(f"{type(self).__name__} learns on-policy, from each rollout once: it has no replay memory")
         return AgentMemory(held, self.row, held.set)
+
+
+def _has_numbers(part: StackedHyperparameters) -> bool:
+    return any(getattr(part.settings, name) is not None for name in part.names)
 
 
 def _parts(replay: Replay) -> list[Any]:

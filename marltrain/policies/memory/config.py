@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from marltrain.config import checked_arguments, setting, validate
-from marltrain.errors import ConfigError, shown
+from marltrain.config import Unsaved, check_function, checked_arguments, setting, validate
+from marltrain.errors import AgentError, ConfigError, shown
 from marltrain.policies.schedules import Schedule
 
 MOST_STEPS = 2**34
@@ -76,7 +76,11 @@ class Replay(_Part):
     capacity: env steps that stay readable.  n_step: rewards of a player summed before bootstrapping.  For both, None
     means the agent's own value; it is 50,000 and 1 for agents with external learning code.
     prioritised: priorities of the rows; None: uniform draws.
-    Raises ConfigError for a value below 1.
+    window: the newest env steps from which rows are drawn: a share of `capacity` (up to 1), a number of env steps
+        (above 1), a schedule of either, or a function (env steps that are held) -> env steps to keep, called when an
+        update is due. Rows that have left the window do not return.
+    clear_every: all rows are dropped at multiples of this number of env steps.
+    Raises ConfigError for a value below 1, and for a window that keeps nothing.
     """
 
     capacity: int | None = setting(None, doc="env steps that stay readable; None: the agent's own", low=1,
@@ -84,15 +88,31 @@ class Replay(_Part):
     n_step: int | None = setting(None, doc="rewards summed before bootstrapping; None: the agent's own", low=1,
                                  high=LONGEST)  # fmt: skip
     prioritised: Prioritised | None = setting(None, doc="priorities of the rows; None: uniform draws")
+    window: float | Schedule | Callable[..., Any] | None = setting(
+        None, doc="newest env steps, or share of them, that are drawn; None: all", above=0, per_row=True
+    )
+    clear_every: int | None = setting(None, doc="env steps between two clearings; None: never", low=1)
 
     def __post_init__(self) -> None:
         """Check the values; raises ConfigError."""
         validate(self, "Replay")
+        if self.window_function is not None:
+            check_function("Replay: window", self.window_function, "held")
+
+    @property
+    def window_function(self) -> Callable[..., Any] | None:
+        """The function given as `window`, or None."""
+        return self.window if callable(self.window) and not isinstance(self.window, Schedule) else None
+
+    @property
+    def trimmed(self) -> bool:
+        """Whether rows are dropped before they are overwritten."""
+        return self.window is not None or self.clear_every is not None
 
     @property
     def uniform(self) -> bool:
-        """Whether all rows are drawn with equal probability."""
-        return self.prioritised is None
+        """Whether all rows in the ring are drawn with equal probability."""
+        return self.prioritised is None and not self.trimmed
 
     def filled(self, capacity: int = CAPACITY, n_step: int = 1) -> Replay:
         """Return this memory with an agent's own values in place of None."""
@@ -112,17 +132,34 @@ class Rollouts(_Part):
 def _plain(value: Any) -> Any:
     if isinstance(value, _Part):
         return value.describe()
-    return {"schedule": value.describe()} if isinstance(value, Schedule) else value
+    if isinstance(value, Schedule):
+        return {"schedule": value.describe()}
+    if isinstance(value, Unsaved):
+        return {"unsaved": value.name}
+    return {"unsaved": getattr(value, "__name__", type(value).__name__)} if callable(value) else value
 
 
 def _made(cls: type[Any], values: Mapping[str, Any]) -> Any:
-    given = {
-        name: _made(PARTS[name], value) if name in PARTS and value is not None
-        else Schedule(**value["schedule"]) if isinstance(value, dict)
-        else value
-        for name, value in values.items()
-    }  # fmt: skip
-    return cls(**given)
+    return cls(**{name: _restored(name, value) for name, value in values.items()})
+
+
+def _restored(name: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if name in PARTS:
+        return _made(PARTS[name], value)
+    return Schedule(**value["schedule"]) if "schedule" in value else Forgotten(value["unsaved"])
+
+
+class Forgotten(Unsaved):
+    """Stands for a function of a loaded agent's memory, which is not saved with it: the agent can act, not learn."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Raise AgentError."""
+        raise AgentError(
+            f"the agent's memory used the function {self.name!r}, which is not saved with it: the agent can act, and "
+            "to learn it needs a run that is resumed with a new agent of the same settings"
+        )
 
 
 def replay_of(settings: Any, who: str) -> Replay:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,7 +52,7 @@ class PrioritisedChoice(UniformChoice):
         own = replay.prioritised
         agents, self._weighted = len(seats), own is not None
         own = Prioritised() if own is None else own
-        self.largest = np.ones(agents)
+        self.replay, self.largest = replay, np.ones(agents)
         self._alpha, self._beta = np.zeros(agents), np.zeros(agents)
         self._first, self._window = np.zeros(agents, np.int64), np.full(agents, FOREVER, np.int64)
         self._withdrawn: list[Array] = []  # numbers of rows
@@ -69,6 +70,7 @@ class PrioritisedChoice(UniformChoice):
         t = self.record[0]
         t["planes"], t["players"], t["agents"] = len(self._players), len(ring.open), agents
         t["envs"], t["synced"] = ring.num_envs, -1
+        t["clear"] = 0 if replay.clear_every is None else self._batch_steps(replay.clear_every)
         for name, array in self._kept.items():
             t[name] = address_of(array)
         self._made_for: Array | None = None
@@ -157,6 +159,7 @@ class PrioritisedChoice(UniformChoice):
         ring, record = self.ring, self.record[0]
         if self._made_for is not ring.next:
             self._fit()
+        self._set_window()
         if record["synced"] != ring.now:
             _follow()(self.address, ring.now)
             self._kept["waiting"][...] = np.where(ring.open < ring.now, ring.open, -1)
@@ -164,6 +167,26 @@ class PrioritisedChoice(UniformChoice):
             rows, self._withdrawn = np.concatenate(self._withdrawn), []
             _withdraw()(self.address, rows)
         self.set_numbers()
+
+    def _set_window(self) -> None:
+        """Compute each agent's window in batch steps; raises AgentError for a function that keeps nothing."""
+        replay, decide = self.replay, self.replay.window_function
+        if decide is not None:
+            for k, first in enumerate(self._first.tolist()):
+                held = (self.ring.now - max(first, self.ring.oldest)) * self.ring.num_envs
+                kept = decide(held) if held else 1
+                if not isinstance(kept, int | float | np.integer | np.floating) or not kept >= 1:
+                    raise AgentError(
+                        f"memory: window({held}) must return the number of env steps to keep, at least 1, got {kept!r}"
+                    )
+                self._window[k] = self._batch_steps(float(kept))
+        elif replay.window is not None:
+            for k, value in enumerate(self.numbers.values("window").tolist()):
+                self._window[k] = self._batch_steps(value * (replay.capacity or 1) if value <= 1 else value)
+
+    def _batch_steps(self, env_steps: float) -> int:
+        """Return a number of env steps as batch steps, rounded up, at least 1."""
+        return max(1, math.ceil(min(env_steps, FOREVER) / self.ring.num_envs))
 
     def set_numbers(self) -> None:
         """Copy the agents' current numbers; a new alpha changes all leaves."""

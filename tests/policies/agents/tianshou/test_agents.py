@@ -180,6 +180,25 @@ def test_learns_from_stacked_frames():
     assert result["reward_metric_stats"][-1] == 6
 
 
+def test_a_prioritised_memory():
+    """The algorithm gets weights; its errors become priorities. Only the drawn rows change."""
+    algorithm = dqn(3, 3)
+    agent = mt.OffPolicyAgent(algorithm, memory=mt.Replay(200, prioritised=mt.Prioritised()), update_per_step=0.25)
+    weights, errors, update = [], [], algorithm._update_with_batch
+
+    def watched(batch):
+        weights.append(torch.as_tensor(batch.weight).numpy().copy())
+        made = update(batch)
+        errors.append(np.abs(batch.weight.detach().numpy()))
+        return made
+
+    algorithm._update_with_batch = watched
+    trainer(Identity, 200).train([agent, mt.RandomAgent()], [1, 0], plot=False)
+    assert len(weights) > 20 and all(each.max() == 1 and each.min() > 0 for each in weights)
+    assert any(each.min() < 0.9 for each in weights)
+    assert np.isfinite(np.concatenate(errors)).all()
+
+
 def test_reads_the_others_streams_where_memory_is_shared():
     agent = seated("dqn", dqn(3, 3))
     trainer(lambda: Identity(players=2), 300, shared_memory=True).train([agent, mt.RandomAgent()], [1, 0], plot=False)
