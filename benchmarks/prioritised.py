@@ -42,7 +42,9 @@ class Game:
         self.streams = Streams(self.spec, envs, {0: Storage(entries // envs)})
         self.step, self.action = Step.empty(self.spec, envs), np.zeros((players, envs), np.int64)
         self.step.turn[0][:] = True
-        self.step.obs[0][:] = self.rng.standard_normal((players, envs, 18))
+        seen = self.step.obs[0]
+        assert isinstance(seen, np.ndarray)
+        seen[:] = self.rng.standard_normal((players, envs, 18))
         self.streams.arrived(self.step)
         for _ in range(entries // envs):
             self.go_on()
