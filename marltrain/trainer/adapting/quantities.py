@@ -126,7 +126,7 @@ class Quantity:
             values = loss, loss
         else:
             values = (metrics.get(self.by, math.nan),)
-        return None if any(math.isnan(value) for value in values) else values
+        return values if all(map(math.isfinite, values)) else None
 
     def _sum(self, metrics: Mapping[str, float], what: str) -> float:
         """Return the sum of a metric over the networks whose gradient counts; NaN without one."""

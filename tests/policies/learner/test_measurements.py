@@ -17,6 +17,7 @@ from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.measurements import kish_share, noise_scale
 from tests.policies.batches import VECTOR, some_rollout, some_transitions
+from tests.tiers import LONG, rounds
 
 BOTH = np.ones(2, bool)
 PLACES = [("torch", False), ("torch", True), ("tensorflow", False)]
@@ -45,14 +46,16 @@ def made(own: Any, batch: Any, rows: int = 12) -> dict[str, np.ndarray]:
 
 
 def test_noise_and_signal_estimate_trace_and_squared_norm():
-    """24 rows are the population: |G|^2 is of all of them, tr S the mean of |g_i|^2 less |G|^2; 400 batches of 6."""
+    """24 rows are the population: |G|^2 is of all of them, tr S the mean of |g_i|^2 less |G|^2; batches of 4 + 3."""
     rng = np.random.default_rng(0)
     own = learner(mt.DQN, PLACES[0], "gradient_noise", learning_rate=0.0)
     population = some_transitions(rng, VECTOR, 3, 2, 24)
     exact = made(own, population)["grad_norm/q"] ** 2
     single = [made(own, rows_of(population, np.array([i])))["grad_norm/q"] ** 2 for i in range(24)]
     trace = np.mean(single, 0) - exact
-    drawn = [made(own, rows_of(population, rng.integers(24, size=7))) for _ in range(400)]  # parts of 4 and 3
+    drawn = [
+        made(own, rows_of(population, rng.integers(24, size=7))) for _ in range(rounds(300, 3000))
+    ]  # parts of 4 and 3
     signal, noise = (np.mean([one[f"gradient_{name}/q"] for one in drawn], 0) for name in ("signal", "noise"))
     np.testing.assert_allclose(signal, exact, rtol=0.15)
     np.testing.assert_allclose(noise, trace, rtol=0.1)
@@ -85,7 +88,7 @@ def test_parts_by_hand(place):
     np.testing.assert_allclose(seen["gradient_rows"], 3.0, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [mt.DQN, mt.PPO, mt.SAC])
+@pytest.mark.parametrize("kind", [mt.DQN, mt.PPO, *([mt.SAC] if LONG else [])])
 def test_frameworks_and_compiled_code_agree(kind):
     """Five updates of moving agents of which one pauses; the compiled form of SAC is torch's own and is left out."""
     places = [place for place in PLACES if kind is not mt.SAC or not place[1]]
@@ -109,7 +112,7 @@ def test_frameworks_and_compiled_code_agree(kind):
                 np.testing.assert_allclose(theirs[name], ours[name], rtol=2e-3, atol=2e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", PLACES if LONG else PLACES[:2])
 def test_measuring_changes_weights_by_rounding_alone(place):
     """The sum of two gradients is rounded otherwise; metrics of all rows stay. Afterwards nothing is measured."""
     rng = np.random.default_rng(3)

@@ -63,7 +63,7 @@ def test_td_error_is_a_short_mean_over_a_long_one():
 def test_metrics_that_are_missing_now_and_then_are_passed_over():
     quantity = Quantity("loss/actor", 0.5, None)
     quantity.add([{"loss/critic": 1.0}], "Adapt")
-    quantity.add([{"loss/actor": math.nan}], "Adapt")
+    quantity.add([{"loss/actor": math.nan}, {"loss/actor": math.inf}], "Adapt")
     assert quantity.value is None
     quantity.add([{"loss/actor": 2.0}, {"loss/critic": 1.0}], "Adapt")
     assert quantity.value == 2.0
