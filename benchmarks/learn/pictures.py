@@ -18,6 +18,8 @@ from marltrain.trainer.reporting.plots import COLORS, GRID, INK
 
 RESAMPLES = 500
 ALGORITHMS = tuple(dict.fromkeys(row.algo for row in ROWS if row.algo != RANDOM))
+COLOR_OF = dict(zip(ALGORITHMS, (*COLORS, "#882255"), strict=True))
+"""Colour of an algorithm, the same in all pictures."""
 
 
 def pictured(folder: Path = RESULTS) -> list[Task]:
@@ -37,6 +39,7 @@ def draw(task: Task, path: Path, folder: Path = RESULTS) -> None:
         ax.axhline(scores_of(found)[0], color=INK, linestyle=":", linewidth=1, label="random play")
     ax.set_title(task.title, loc="left", color=INK, fontsize=11)
     ax.set_xlabel("env steps", color=INK)
+    ax.xaxis.set_major_formatter("{x:,.0f}")
     ax.set_ylabel("return of a player, greedy", color=INK)
     ax.grid(color=GRID)
     ax.spines[["top", "right"]].set_visible(False)
@@ -50,7 +53,7 @@ def _rows(task: Task) -> list[Row]:
 
 
 def _curve(ax: Axes, row: Row, found: Sequence[Result]) -> None:
-    color = COLORS[ALGORITHMS.index(row.algo) % len(COLORS)]
+    color = COLOR_OF[row.algo]
     steps, scores = aligned(found)
     iqm, low, high = estimate(scores, RESAMPLES)
     ax.plot(steps, iqm, color=color, label=f"{row.algo}, {len(found)} seeds")

@@ -16,6 +16,10 @@ def test_curves_are_interpolated_at_the_first_ones_tests():
     assert np.array_equal(scores, [[1, 2], [0, 15]])
 
 
+def test_every_algorithm_has_its_own_colour():
+    assert len(set(pictures.COLOR_OF.values())) == len(pictures.ALGORITHMS)
+
+
 def test_picture_of_a_task_with_results(tmp_path, monkeypatch):
     monkeypatch.setattr(pictures, "RESAMPLES", 50)
     row = row_of("cartpole-ppo")
