@@ -97,8 +97,8 @@ def growth(spans: Sequence[Level], steps: int) -> list[str]:
 
 
 def train(steps: int, run_dir: Path, watch: Watch) -> dict[str, Any]:
-    """Train small networks, with two tests and two checkpoints a span, or one a million env steps."""
-    every = min(1_000_000, steps // (2 * SPANS))
+    """Train small networks, with a test and a checkpoint a span, or one a million env steps."""
+    every = min(1_000_000, steps // SPANS)
     agents = mt.make_agents("ppo", ENV, seed=0, network=mt.MLP(hidden=(16,)), epochs=1, minibatches=4)
     trainer = mt.DecentralizedTrainer(
         ENV, num_train_envs=ENVS, update_freq=ENVS * ROLLOUT, test_freq=max(1, every // LENGTH), steps_per_train=steps,
