@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
 from functools import partial
@@ -11,27 +11,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.checks import counted
-from marltrain.errors import ConfigError, SaveError
+from marltrain.errors import SaveError
 from marltrain.layout import Array, Obs
-from marltrain.policies.algorithms.base import OBSERVATION, Algorithm, WholeBatch
+from marltrain.policies.algorithms.base import OBSERVATION, Algorithm, Networks, WholeBatch
 from marltrain.policies.backends.base import Backend
-from marltrain.policies.backends.shapes import rounded_up
 from marltrain.policies.batch import Acted, AgentState, Batch, Rollout, Transitions
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.copies import ActingCopies
-from marltrain.policies.learner.gradient_step import GradientPass, GradientStep, GradientSteps, MeanMetrics
+from marltrain.policies.learner.gradient_step import MeanMetrics
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.learner import PURPOSES, Learner, Pace
+from marltrain.policies.learner.make_steps import make_gradient_steps
 from marltrain.policies.learner.measurements import EFFECTIVE, Measurements
 from marltrain.policies.learner.memory_numbers import MemoryNumbers
-from marltrain.policies.learner.minibatches import Minibatches, shares_of
-from marltrain.policies.learner.natural_gradient import NaturalGradientStep
-from marltrain.policies.learner.parallel.replicas import Replicas
+from marltrain.policies.learner.minibatches import shares_of
+from marltrain.policies.learner.passes import Passes
 from marltrain.policies.learner.weights import Weights
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.normalisation import normalised_batch, observe
-from marltrain.policies.row_draws import Draw, drawn_rows
 from marltrain.random import MOST_SEED, generator, restored, state_of
 from marltrain.state import State
 
@@ -65,6 +63,11 @@ class AlgorithmLearner(Learner):
         self.actor = Actor(algorithm, backend, self.hyper, backend.seeded if self.weights.custom else None)
         self.copies = ActingCopies(self.actor, self.weights)
         self.steps = make_gradient_steps(algorithm, backend, self.weights, self.num_agents)
+        self.passes = Passes(
+            algorithm, backend, self.steps, self.hyper, self._streams["update"], self.gradient_steps
+        )  # fmt: skip
+        self._prepares = type(algorithm).prepare is not Algorithm.prepare
+        self._adapts = type(algorithm).adapted is not Algorithm.adapted
         self.measured = Measurements(self.steps, backend, algorithm.name, custom=self.weights.custom)
         rates = {f"learning_rate/{name}": algorithm.rate_name(name) for name in self.weights.optimizers}
         self.reported = rates | ({"epsilon": "epsilon"} if "epsilon" in self.hyper.names else {})
@@ -134,56 +137,28 @@ class AlgorithmLearner(Learner):
 
     def update(self, batch: Batch, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Make one gradient pass (off-policy), or epochs x minibatches over a rollout (on-policy)."""
-        metrics, seen = MeanMetrics(self.backend), batch
+        metrics, seen, nets = MeanMetrics(self.backend), batch, self.steps.networks(self.weights.nets)
         learn = learn & (batch.weight.sum(1) > 0)
         observed = self.weights.statistics.get(OBSERVATION)
         if observed is not None:
             batch = normalised_batch(observed, batch)
-        prepares = type(self.algorithm).prepare is not Algorithm.prepare
-        adapts = type(self.algorithm).adapted is not Algorithm.adapted
-        tensors = self._whole(batch, every=prepares or adapts)
         with self.backend.seeded(self._streams["update"][0]) if self.weights.custom else nullcontext():
-            if prepares:
-                with self.backend.no_gradient():
-                    nets = self.steps.networks(self.weights.nets)
-                    tensors = self.algorithm.prepare(self.backend.ops, nets, batch, tensors, self.hyper.tensors())
+            tensors = self._prepared(nets, batch)
             share = np.zeros(len(learn))
             if self.weights.target:
                 share = learn * self.algorithm.target_share(self.updates + learn, self.hyper.values)
             self.steps.begin(self.weights)
             columns = tensors.for_losses()
-            if self._prioritised:
-                from marltrain.policies.memory.priorities import importance  # loads numba
-
-                shares, scale = importance(batch.weight)
-                columns["scale"] = self.backend.tensor(scale)
+            weighted = {**columns, **self._weighted(batch.weight)}
+            self.passes.solve(weighted, learn, self.updates, metrics)
+            if isinstance(batch, Rollout):
+                self.passes.over_rollout(batch, columns, learn, self.pace, batch_size, metrics)
             else:
-                shares = shares_of(batch.weight)
-            weight = self.backend.tensor(shares)
-            self._run(self.steps.solving, {**columns, "weight": weight}, learn, self.updates, metrics)
-            if self.steps.whole is not None:
-                given, numbers = {**columns, "weight": weight}, self.hyper.stacked()
-                for made in self.steps.whole(given, numbers, learn, self.gradient_steps, share, self._draw):
-                    metrics.add(*made)
-                self.gradient_steps += learn
-            elif not isinstance(batch, Rollout):
-                self._run(self.steps, {**columns, "weight": weight}, learn, self.gradient_steps, metrics)
-                self.gradient_steps += learn
-                if self._prioritised and isinstance(seen, Transitions):
-                    seen.errors = self.steps.errors()
-            elif self.steps.at_once:
-                self._learn_rollout_at_once(batch, columns, learn, self.pace.batch_size or batch_size, metrics)
-            else:
-                self._learn_rollout(batch, columns, learn, self.pace.batch_size or batch_size, metrics)
+                self.passes.over_transitions(weighted, learn, share, metrics)
+        if self._prioritised and isinstance(seen, Transitions):
+            seen.errors = self.steps.errors()
         self.steps.end(self.weights)
-        if adapts:
-            with self.backend.no_gradient():
-                nets = self.steps.networks(self.weights.nets)
-                adapted = self.algorithm.adapted(self.backend.ops, nets, tensors, self.hyper.tensors())
-            self.hyper.adapt(adapted, learn)
-        if self.measured.effective:
-            nets = self.steps.networks(self.weights.nets)
-            tensors.metrics[EFFECTIVE] = self.measured.effective_share(self.algorithm, nets, tensors)
+        self._measure(nets, tensors, learn)
         self.updates += learn
         if self.steps.whole is None and np.count_nonzero(share):
             self.steps.follow(self.weights, share)
@@ -192,6 +167,32 @@ class AlgorithmLearner(Learner):
         self.skipped = metrics.skipped(learn)
         settings = {name: self.hyper.values[own].copy() for name, own in self.reported.items()}
         return {**metrics.result(), **tensors.metrics, **settings}
+
+    def _prepared(self, nets: Networks, batch: Batch) -> WholeBatch:
+        """Return the batch as tensors, prepared by the algorithm."""
+        if not self._prepares:
+            return self._whole(batch, every=self._adapts)
+        with self.backend.no_gradient():
+            tensors = self._whole(batch, every=True)
+            return self.algorithm.prepare(self.backend.ops, nets, batch, tensors, self.hyper.tensors())
+
+    def _weighted(self, weight: Array) -> dict[str, Any]:
+        """Return the columns for the weights [K, B] of rows, whose sums are 1; see `importance` for `scale`."""
+        if not self._prioritised:
+            return {"weight": self.backend.tensor(shares_of(weight))}
+        from marltrain.policies.memory.priorities import importance  # loads numba
+
+        shares, scale = importance(weight)
+        return {"weight": self.backend.tensor(shares), "scale": self.backend.tensor(scale)}
+
+    def _measure(self, nets: Networks, tensors: WholeBatch, learn: Array) -> None:
+        """Adapt numbers of the algorithm after the passes of an update; measure quantities that a callback needs."""
+        if self._adapts:
+            with self.backend.no_gradient():
+                adapted = self.algorithm.adapted(self.backend.ops, nets, tensors, self.hyper.tensors())
+            self.hyper.adapt(adapted, learn)
+        if self.measured.effective:
+            tensors.metrics[EFFECTIVE] = self.measured.effective_share(self.algorithm, nets, tensors)
 
     def compiled_updates(self, reader: Reader, batch_size: int) -> CompiledUpdates | None:
         """See `Learner`."""
@@ -212,59 +213,9 @@ class AlgorithmLearner(Learner):
             self.steps.outdated()
 
         return WholeBatch(
-            batch, self.backend.tensor, self.backend.numpy, lambda draw: self._draw(draw, batch.weight),
+            batch, self.backend.tensor, self.backend.numpy, lambda draw: self.passes.draw(draw, batch.weight),
             self.weights.statistics, rescale, list(vars(batch)) if every else batch.loss_columns,
         )  # fmt: skip
-
-    def _draw(self, draw: Draw, weight: Array) -> dict[str, Any]:
-        """Draw random numbers for the rows of positive weight, as tensors by name."""
-        drawn = drawn_rows(draw, self._streams["update"], (weight > 0).sum(1), weight.shape[1])
-        tensors: dict[str, Any] = self.backend.tensor(drawn)
-        return tensors
-
-    def _learn_rollout(
-        self, batch: Rollout, rows: Mapping[str, Any], learn: Array, batch_size: int, metrics: MeanMetrics
-    ) -> None:
-        """Make epochs x minibatches gradient steps over a prepared rollout, one call for each minibatch."""
-        width = rounded_up if self.backend.jit_compile else int
-        cut = Minibatches(batch.weight, self.pace.minibatches, batch_size, width=width)
-        ends = self.algorithm.ends_update
-        for columns, present in cut.epochs(self.pace.epochs, self.rngs("update"), rows, self.backend):
-            active = learn & present
-            self._run(self.steps, columns, active, self.gradient_steps, metrics)
-            self.gradient_steps += active
-            if ends is not None and np.count_nonzero(active):
-                learn = learn & ~(active & ends(metrics.last(), self.hyper.values))
-
-    def _learn_rollout_at_once(
-        self, batch: Rollout, rows: Mapping[str, Any], learn: Array, batch_size: int, metrics: MeanMetrics
-    ) -> None:
-        """Make epochs x minibatches gradient steps over a prepared rollout in a single call; see `GradientSteps`."""
-        cut = Minibatches(batch.weight, self.pace.minibatches, batch_size, width=int)
-        (step,), dealt = self.steps, cut.dealt(self.pace.epochs, self.rngs("update"))
-        due = dealt.present & learn
-        measured = step(rows, dealt, self.hyper.stacked(), due)
-        for values, active in zip(measured, due, strict=True):
-            if np.count_nonzero(active):
-                metrics.add(step, self.backend.tensor(values), active)
-        self.gradient_steps += due.sum(0)
-
-    def _run(
-        self, steps: Iterable[Any], columns: Mapping[str, Any], active: Array, passes: Array, metrics: MeanMetrics
-    ) -> None:
-        """Run the due phases in order for the agents that are `active`.
-
-        active: [K] bool.  passes: [K], numbers of earlier passes; a phase is due on every n-th one.
-        """
-        for step in steps:
-            due = active if step.phase.every == 1 else active & (passes % step.phase.every == 0)
-            if not np.count_nonzero(due):
-                continue
-            given = columns
-            if step.phase.draw is not None:
-                weight = np.asarray(self.backend.numpy(columns["weight"]))
-                given = {**columns, **self._draw(step.phase.draw, weight * due[:, None])}
-            metrics.add(step, step(given, self.hyper.stacked(), due), due)
 
     def close(self) -> None:
         """End the processes or threads that the gradient steps started."""
@@ -315,54 +266,3 @@ def _counts(state: AgentState, actions: int) -> list[int]:
     if len(counts) != actions:
         raise SaveError(f"{state.place('action_counts')} has {len(counts)} counts, expected {actions}")
     return [counted(state.place("action_counts"), count) for count in counts]
-
-
-def check_priorities(algorithm: Algorithm, strategy: Any) -> None:
-    """Raise ConfigError for a prioritised memory if nothing gives the errors of all rows."""
-    if not algorithm.prioritised:
-        return
-    who = f"{algorithm.name}: a prioritised memory"
-    if strategy is not None:
-        raise ConfigError(
-            f"{who} needs the errors of all rows of a batch, which {strategy} splits: leave out strategy= or "
-            "prioritised="
-        )
-    if not any(phase.row_error for phase in algorithm.phases):
-        raise ConfigError(
-            f"{who} makes priorities from the errors of rows, which no phase gives: name a function of (ops, batch) in "
-            "Phase(row_error=...), such as marltrain.policies.algorithms.base.absolute_error"
-        )
-
-
-def make_gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights, num_agents: int) -> GradientSteps:
-    """Return the gradient steps of K agents: in other processes, in compiled code, or by the backend."""
-    strategy = backend.strategy
-    check_priorities(algorithm, strategy)
-    solved = [phase for phase in algorithm.phases if phase.natural is not None]
-    if strategy is not None and solved:
-        raise ConfigError(
-            f"{algorithm.name}: {strategy} sums gradients over parts of a minibatch, and phase {solved[0].name!r} "
-            "solves for a natural gradient over all rows; it is trained without strategy="
-        )
-    if strategy is not None and weights.custom:
-        raise ConfigError(
-            f"{algorithm.name}: {strategy} needs networks that are NetworkSpecs (MLP(...), CNN(...)). A model "
-            "of your own may keep what parts of a minibatch cannot share, such as statistics of the batch; it is "
-            "trained without strategy="
-        )
-    if strategy is not None and strategy.members():
-        return Replicas(strategy, algorithm, backend, num_agents)
-    parts = algorithm, backend, weights.nets, weights.optimizers
-    if backend.jit_compile:
-        from marltrain.policies.compiled.gradient_steps import compiled_steps  # loads numba
-
-        if (steps := compiled_steps(*parts)) is not None:
-            return steps
-    steps = GradientSteps(
-        [GradientStep(phase, *parts) for phase in algorithm.phases if phase.natural is None],
-        [NaturalGradientStep(phase, phase.natural, *parts[:3]) for phase in algorithm.phases if phase.natural],
-    )
-    needs = algorithm.needs()
-    if backend.compiles_passes and not needs.on_policy and not needs.sequence and not algorithm.prioritised:
-        steps.whole = GradientPass(steps.steps, weights)
-    return steps

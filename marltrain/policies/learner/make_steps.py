@@ -1,0 +1,64 @@
+"""The choice of the gradient steps of a learner: in other processes, in compiled code, or by the backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from marltrain.errors import ConfigError
+from marltrain.policies.algorithms.base import Algorithm
+from marltrain.policies.backends.base import Backend
+from marltrain.policies.learner.gradient_step import GradientPass, GradientStep, GradientSteps
+from marltrain.policies.learner.natural_gradient import NaturalGradientStep
+from marltrain.policies.learner.parallel.replicas import Replicas
+from marltrain.policies.learner.weights import Weights
+
+
+def check_priorities(algorithm: Algorithm, strategy: Any) -> None:
+    """Raise ConfigError for a prioritised memory if nothing gives the errors of all rows."""
+    if not algorithm.prioritised:
+        return
+    who = f"{algorithm.name}: a prioritised memory"
+    if strategy is not None:
+        raise ConfigError(
+            f"{who} needs the errors of all rows of a batch, which {strategy} splits: leave out strategy= or "
+            "prioritised="
+        )
+    if not any(phase.row_error for phase in algorithm.phases):
+        raise ConfigError(
+            f"{who} makes priorities from the errors of rows, which no phase gives: name a function of (ops, batch) in "
+            "Phase(row_error=...), such as marltrain.policies.algorithms.base.absolute_error"
+        )
+
+
+def make_gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights, num_agents: int) -> GradientSteps:
+    """Return the gradient steps of K agents: in other processes, in compiled code, or by the backend."""
+    strategy = backend.strategy
+    check_priorities(algorithm, strategy)
+    solved = [phase for phase in algorithm.phases if phase.natural is not None]
+    if strategy is not None and solved:
+        raise ConfigError(
+            f"{algorithm.name}: {strategy} sums gradients over parts of a minibatch, and phase {solved[0].name!r} "
+            "solves for a natural gradient over all rows; it is trained without strategy="
+        )
+    if strategy is not None and weights.custom:
+        raise ConfigError(
+            f"{algorithm.name}: {strategy} needs networks that are NetworkSpecs (MLP(...), CNN(...)). A model "
+            "of your own may keep what parts of a minibatch cannot share, such as statistics of the batch; it is "
+            "trained without strategy="
+        )
+    if strategy is not None and strategy.members():
+        return Replicas(strategy, algorithm, backend, num_agents)
+    parts = algorithm, backend, weights.nets, weights.optimizers
+    if backend.jit_compile:
+        from marltrain.policies.compiled.gradient_steps import compiled_steps  # loads numba
+
+        if (steps := compiled_steps(*parts)) is not None:
+            return steps
+    steps = GradientSteps(
+        [GradientStep(phase, *parts) for phase in algorithm.phases if phase.natural is None],
+        [NaturalGradientStep(phase, phase.natural, *parts[:3]) for phase in algorithm.phases if phase.natural],
+    )
+    needs = algorithm.needs()
+    if backend.compiles_passes and not needs.on_policy and not needs.sequence and not algorithm.prioritised:
+        steps.whole = GradientPass(steps.steps, weights)
+    return steps
