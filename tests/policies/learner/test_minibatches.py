@@ -100,7 +100,8 @@ def test_only_for_a_compiled_backend_rows_are_rounded_up(monkeypatch, backend, c
         raise LookupError(f"{width(33)} columns")
 
     thrust = spaces.Box(-1, 1, (2,), np.float32)  # no compiled form: the framework makes the gradient steps
-    learner = mt.PPO(VECTOR, thrust, seed=0, backend=backend, device="cpu", jit_compile=compiled).learner_
+    agent = mt.PPO(VECTOR, thrust, seed=0, policy="beta", backend=backend, device="cpu", jit_compile=compiled)
+    learner = agent.learner_
     monkeypatch.setattr("marltrain.policies.learner.passes.Minibatches", stop)
     rollout = some_rollout(np.random.default_rng(0), VECTOR, thrust, [8])
     with pytest.raises(LookupError, match=f"{width} columns"):
