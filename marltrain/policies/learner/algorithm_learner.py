@@ -68,7 +68,7 @@ class AlgorithmLearner(Learner):
         )  # fmt: skip
         self._prepares = type(algorithm).prepare is not Algorithm.prepare
         self._adapts = type(algorithm).adapted is not Algorithm.adapted
-        self.measured = Measurements(self.steps, backend, algorithm.name, custom=self.weights.custom)
+        self.measured = Measurements(self.steps, backend, algorithm.name, self.memory, custom=self.weights.custom)
         rates = {f"learning_rate/{name}": algorithm.rate_name(name) for name in self.weights.optimizers}
         self.reported = rates | ({"epsilon": "epsilon"} if "epsilon" in self.hyper.names else {})
 

@@ -9,6 +9,7 @@ from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Networks, WholeBatch
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.learner.gradient_step import GradientSteps
+from marltrain.policies.learner.memory_numbers import MemoryNumbers
 
 EFFECTIVE = "effective_sample_size"
 MOST_LOG_RATIO = 20.0
@@ -21,12 +22,16 @@ class Measurements:
     effective: whether the effective sample size is measured.  noise: whether the gradient noise is measured.
     """
 
-    def __init__(self, steps: GradientSteps, backend: Backend, who: str, *, custom: bool) -> None:
+    def __init__(
+        self, steps: GradientSteps, backend: Backend, who: str, memory: MemoryNumbers | None, *, custom: bool
+    ) -> None:
         """Take the gradient steps of a learner.
 
-        who: name of the algorithm, for errors.  custom: whether a network is a model of the user's own.
+        who: name of the algorithm, for errors.  memory: the numbers of its replay memory, or None.
+        custom: whether a network is a model of the user's own.
         """
-        self._steps, self._backend, self._who, self._custom = steps, backend, who, custom
+        self._steps, self._backend, self._who, self._memory = steps, backend, who, memory
+        self._custom = custom
         self.effective = self.noise = False
 
     def clear(self) -> None:
@@ -57,8 +62,15 @@ class Measurements:
             self.noise = True
 
     def effective_share(self, algorithm: Algorithm, nets: Networks, tensors: WholeBatch) -> Array:
-        """Return the effective sample size of an update's rows as a share of their number, [K]; see `kish_share`."""
+        """Return the effective sample size of an update's rows as a share of their number, [K]; see `kish_share`.
+
+        The importance weights of a prioritised memory count without beta, as 1 / P(i), unless beta is 0.
+        """
         ratio: Array | None = None
+        if self._memory is not None and "beta" in self._memory.names:
+            beta, weight = self._memory.values("beta")[:, None], tensors.batch.weight
+            logs = np.log(np.where(weight > 0, weight, 1.0))
+            ratio = (1 / np.where(beta > 0, beta, 1.0) - 1) * logs
         if algorithm.log_ratio is not None:
             with self._backend.no_gradient():
                 ratio = self._backend.numpy(algorithm.log_ratio(self._backend.ops, nets, tensors))

@@ -164,6 +164,16 @@ def test_effective_sample_size_off_policy_is_that_of_the_weights():
     np.testing.assert_allclose(seen["effective_sample_size"], [0.75, 1.0])
 
 
+def test_importance_weights_count_without_beta():
+    """Weights (1, 1/4) at a beta of 1/2 come of probabilities 1 to 16; with a beta of 0 nothing is known of them."""
+    own = learner(mt.DQN, PLACES[0], "effective_sample_size", memory=mt.Replay(prioritised=mt.Prioritised(beta=0.5)))
+    own.memory.set(1, "beta", 0.0)
+    batch = some_transitions(np.random.default_rng(8), VECTOR, 3, 2, 3)
+    weight = np.array([[1, 0.25, 0], [1, 1, 1]], np.float32)
+    seen = made(own, replace(batch, weight=weight, rows=np.zeros((2, 3), np.int64)))
+    np.testing.assert_allclose(seen["effective_sample_size"], [(17 / 16) ** 2 / (2 * (1 + 1 / 256)), 1.0], rtol=1e-5)
+
+
 def test_noise_scale_by_hand_and_its_bound():
     assert noise_scale(6.0, 2.0, 100.0) == 3.0
     assert noise_scale(600.0, 2.0, 100.0) == 100.0
