@@ -43,6 +43,7 @@ _HOME = {
     "FrozenAgent": "marltrain.policies.agents.fixed",
     "FunctionAgent": "marltrain.policies.agents.fixed",
     "Head": "marltrain.policies.networks",
+    "Hindsight": "marltrain.policies.memory.config",
     "LambdaCallback": "marltrain.trainer.lambda_callback",
     "Learner": "marltrain.policies.learner.learner",
     "LearningAgent": "marltrain.policies.agents.algorithm_agent",
@@ -188,6 +189,7 @@ if TYPE_CHECKING:
         ParameterServerStrategy as ParameterServerStrategy,
     )
     from marltrain.policies.memory.config import (
+        Hindsight as Hindsight,
         Prioritised as Prioritised,
         Replay as Replay,
         Rollouts as Rollouts,

@@ -48,3 +48,39 @@ class MaskedByInfo(gymnasium.Env):
 
     def _seen(self):
         return np.array([self.t], np.float32), {"action_mask": np.arange(3) != self.t % 3}
+
+
+class BitFlipping(gymnasium.Env):
+    """The bit-flipping game of Andrychowicz et al. 2017: an action flips a bit, and the goal is another state.
+
+    The reward is 0 at the goal, where the episode ends, else -1. After as many steps as there are bits it is cut off.
+    """
+
+    def __init__(self, bits=4):
+        self.bits = bits
+        vector = spaces.Box(0, 1, (bits,), np.float32)
+        names = "observation", "achieved_goal", "desired_goal"
+        self.observation_space = spaces.Dict(dict.fromkeys(names, vector))
+        self.action_space = spaces.Discrete(bits)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state, self.goal = (self.np_random.integers(2, size=self.bits).astype(np.float32) for _ in range(2))
+        self.steps = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self.state[action] = 1 - self.state[action]
+        self.steps += 1
+        reward = float(self.compute_reward(self.state, self.goal, {}))
+        return self._seen(), reward, reward == 0, self.steps >= self.bits, {}
+
+    def compute_reward(self, achieved, desired, info):
+        return -np.any(achieved != desired, -1).astype(np.float32)
+
+    def _seen(self):
+        return {
+            "observation": self.state.copy(),
+            "achieved_goal": self.state.copy(),
+            "desired_goal": self.goal.copy(),
+        }

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.envs import VectorEnv
+from marltrain.envs.goals import goal_reward
 from marltrain.envs.python.probe import closed
 from marltrain.errors import ConfigError, warn
 from marltrain.layout import Array
@@ -101,6 +102,8 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     previous = None if found is not None else call.earlier or call.previous  # a checkpoint holds its own memory
     storage = storage_for(seating.learners, spec, num_envs, defaults)
     streams = _streams(previous, envs, seating, storage)
+    if _needs_goal_reward(seating):
+        streams.goals_judged_by(goal_reward(setup.source, stack))
     schedulers = _schedulers(seating, streams, num_envs, defaults, settings.collect, stack)
     if earlier is not None:
         for scheduler in schedulers:
@@ -198,6 +201,13 @@ def _evaluation(setup: TrainerSetup, stack: ExitStack) -> Evaluation:
     num_envs = min(setup.settings.num_test_envs, setup.settings.episodes_per_test)
     envs = stack.enter_context(closed(setup.vector_env(num_envs, "test"), setup.source.name))
     return Evaluation(envs, setup.seed, setup.settings.max_test_steps)
+
+
+def _needs_goal_reward(seating: Seating) -> bool:
+    """Return whether a learner's memory replaces goals, and no function of the user's gives the rewards."""
+    replays = (seated.learner.needs.replay for seated in seating.learners if seated.learner.needs is not None)
+    parts = (None if replay is None else replay.hindsight for replay in replays)
+    return any(part is not None and part.reward_fn is None for part in parts)
 
 
 def _streams(previous: Run | None, envs: VectorEnv, seating: Seating, storage: Mapping[int, Storage]) -> Streams:

@@ -18,6 +18,7 @@ from marltrain.policies.learner.learner import PURPOSES, Learner, Pace
 from marltrain.policies.learner.memory_numbers import AgentMemory, MemoryNumbers
 from marltrain.policies.memory.config import Replay, Rollouts, chosen_memory
 from marltrain.policies.memory.readers import Reader, UniformReader
+from marltrain.policies.memory.sequences import transition_reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.random import MOST_SEED, fresh_seed, generator, restored, state_of
 from marltrain.state import State
@@ -66,7 +67,8 @@ class ExternalAgent(Agent):
     def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:
         """Return the reader of the streams for this agent."""
         needs, numbers = self.needs(), self.memory_numbers
-        return streams.reader(seats, needs, None if numbers is None else partial(UniformReader, numbers=numbers))
+        make = None if numbers is None else partial(transition_reader(needs, UniformReader), numbers=numbers)
+        return streams.reader(seats, needs, make)
 
     def gamma(self) -> float:
         """Return the discount that the reader applies."""

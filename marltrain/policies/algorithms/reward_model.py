@@ -107,6 +107,12 @@ class Rewarded(Algorithm):
                 f"{self.name}: reward_model gives a reward for each transition, so that n_step must be 1, got "
                 f"n_step={self.needs().n_step}"
             )
+        replay = self.needs().replay
+        if replay is not None and replay.hindsight is not None:
+            raise ConfigError(
+                f"{self.name}: reward_model replaces the rewards that hindsight computes for other goals: leave one of "
+                "them out"
+            )
         if getattr(self.settings, NORMALIZE, False):
             raise ConfigError(
                 f"{self.name}: reward_model gets the environment's observations, which {NORMALIZE}=True changes: leave "

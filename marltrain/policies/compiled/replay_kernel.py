@@ -18,6 +18,7 @@ from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.memory.choice import SCAN_BELOW, UniformChoice
 from marltrain.policies.memory.readers import UniformReader
 from marltrain.policies.memory.ring import Ring
+from marltrain.policies.memory.sequences import transition_reader
 
 _RING = ("capacity", "envs", "obs", "legal", "action", "next", "reward", "terminated", "last_obs", "last_legal",
          "drawable_count", "learnable")  # fmt: skip
@@ -160,7 +161,8 @@ def reader_of(
     ring: Ring, seats: Sequence[Sequence[int]], needs: Needs, numbers: MemoryNumbers | None = None
 ) -> UniformReader:
     """Return the fastest reader of transitions that supports the ring; for `numbers` see `UniformReader`."""
-    return (CompiledReader if reads(ring, needs) else UniformReader)(ring, seats, needs, numbers)
+    usual = CompiledReader if reads(ring, needs) else UniformReader
+    return transition_reader(needs, usual)(ring, seats, needs, numbers)
 
 
 @compiled

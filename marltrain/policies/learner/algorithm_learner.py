@@ -27,6 +27,7 @@ from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.learner.passes import Passes
 from marltrain.policies.learner.weights import Weights
+from marltrain.policies.memory.goals import goal_parts
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.normalisation import normalised_batch, observe
@@ -60,6 +61,8 @@ class AlgorithmLearner(Learner):
         self.hyper = StackedHyperparameters(settings, algorithm.name, self.num_agents, backend)
         replay = self.needs.replay
         self.memory = None if replay is None else MemoryNumbers(replay, algorithm.name, self.num_agents)
+        if replay is not None and replay.hindsight is not None:
+            goal_parts(algorithm.layout, algorithm.name)
         self.actor = Actor(algorithm, backend, self.hyper, backend.seeded if self.weights.custom else None)
         self.copies = ActingCopies(self.actor, self.weights)
         self.steps = make_gradient_steps(algorithm, backend, self.weights, self.num_agents)

@@ -70,12 +70,40 @@ class Prioritised(_Part):
 
 @checked_arguments
 @dataclass(frozen=True)
+class Hindsight(_Part):
+    """Replace the goal of a share of the drawn transitions by one that was reached (HER, arXiv:1707.01495).
+
+    Observations are a Dict of observation, achieved_goal and desired_goal, as in Gymnasium-Robotics; the policy sees
+    all parts. The new goal is the achieved goal of a next observation: of a row of the same episode that is not earlier
+    ("future"), of its last row ("final"), of any of its rows ("episode"), or of any row of the memory ("random").
+    Episodes that still run count up to their last closed row.
+
+    share: share of the transitions that get another goal; 0.8 is four for each one with its own goal.
+    reward_fn: function (achieved [n, *G], desired [n, *G], info {}) -> rewards [n], called on arrays in the trainer's
+        process; None: the environment's compute_reward.
+    Raises ConfigError for an unknown strategy, a share outside [0, 1], or no function.
+    """
+
+    strategy: str = setting("future", doc="where goals come from", choices=("future", "final", "episode", "random"))
+    share: float | Schedule = setting(0.8, doc="share of transitions with another goal", low=0, high=1, per_row=True)
+    reward_fn: Callable[..., Any] | None = setting(None, doc="rewards of goals; None: the environment's compute_reward")
+
+    def __post_init__(self) -> None:
+        """Check the values; raises ConfigError."""
+        validate(self, "Hindsight")
+        if self.reward_fn is not None:
+            check_function("Hindsight: reward_fn", self.reward_fn, "achieved", "desired", "info")
+
+
+@checked_arguments
+@dataclass(frozen=True)
 class Replay(_Part):
     """Learn off-policy from rows of the last `capacity` env steps, drawn uniformly with replacement or by priorities.
 
     capacity: env steps that stay readable.  n_step: rewards of a player summed before bootstrapping.  For both, None
     means the agent's own value; it is 50,000 and 1 for agents with external learning code.
     prioritised: priorities of the rows; None: uniform draws.
+    hindsight: other goals for a share of the transitions; None: their own goals.
     window: the newest env steps from which rows are drawn: a share of `capacity` (up to 1), a number of env steps
         (above 1), a schedule of either, or a function (env steps that are held) -> env steps to keep, called when an
         update is due. Rows that have left the window do not return.
@@ -88,6 +116,7 @@ class Replay(_Part):
     n_step: int | None = setting(None, doc="rewards summed before bootstrapping; None: the agent's own", low=1,
                                  high=LONGEST)  # fmt: skip
     prioritised: Prioritised | None = setting(None, doc="priorities of the rows; None: uniform draws")
+    hindsight: Hindsight | None = setting(None, doc="other goals; None: the transitions' own goals")
     window: float | Schedule | Callable[..., Any] | None = setting(
         None, doc="newest env steps, or share of them, that are drawn; None: all", above=0, per_row=True
     )
@@ -119,7 +148,7 @@ class Replay(_Part):
         return replace(self, capacity=self.capacity or capacity, n_step=self.n_step or n_step)
 
 
-PARTS: dict[str, type[Any]] = {"prioritised": Prioritised}
+PARTS: dict[str, type[Any]] = {"prioritised": Prioritised, "hindsight": Hindsight}
 """Settings of `Replay` that hold a part."""
 
 

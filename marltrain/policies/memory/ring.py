@@ -5,8 +5,8 @@ See `rows` for the terms.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 from weakref import ref
 
 import numpy as np
@@ -48,12 +48,14 @@ class Ring(Rows):
     turn: [P, E] bool, the players that must act in the newest row.
     learning: [P] bool, whether transitions may be drawn from the next decisions.
     drawable_count: [P] int64, number of rows of each player that `drawable` accepts.
+    goal_reward: the environment's function (achieved goals, desired goals, info) -> rewards, for hindsight; or None.
     players: the group's indices among all players; a slice if they are consecutive.
     """
 
     def __init__(self, spec: EnvSpec, index: int, num_envs: int, rows: int, extras: Mapping[str, Column]) -> None:
         """Allocate `rows` closed rows of a simultaneous game, the newest row, and rows for earlier frames of stacks."""
         super().__init__(spec, index, num_envs, rows + self.deepest, extras)
+        self.goal_reward: Callable[..., Any] | None = None
         group, self.coming = self.group, 0
         self._nothing_open = np.full((group.size, num_envs), -1, np.int64)
         self.open = self._nothing_open.copy()

@@ -79,4 +79,13 @@ def reader_class(needs: Needs) -> type[Reader]:
     """Return the class of the reader that fits `needs`."""
     if needs.on_policy:
         return ReplayedRolloutReader if needs.sequence else RolloutReader
-    return SequenceReader if needs.sequence else UniformReader
+    return SequenceReader if needs.sequence else transition_reader(needs, UniformReader)
+
+
+def transition_reader(needs: Needs, usual: type[UniformReader]) -> type[UniformReader]:
+    """Return the class of a reader of transitions: `usual`, or the one with other goals."""
+    if needs.replay is None or needs.replay.hindsight is None:
+        return usual
+    from marltrain.policies.memory.hindsight import HindsightReader  # loads numba
+
+    return HindsightReader

@@ -94,6 +94,11 @@ class Streams:
         for ring in self.rings.values():
             ring.learning[...] = mask[ring.players]
 
+    def goals_judged_by(self, reward: Callable[..., Any] | None) -> None:
+        """Set the environment's rewards of goals, (achieved, desired, info) -> rewards [n]; see `Hindsight`."""
+        for ring in self.rings.values():
+            ring.goal_reward = reward
+
     def decided(self, group: int, action: Array, extras: Mapping[str, Array]) -> None:
         """Store action and extras, each [P, E, ...], in the newest row of a group; they count where `turn` is True."""
         if group not in self.rings:

@@ -192,6 +192,11 @@ class OffPolicyAgent(_TianshouAgent):
         """Check and store the algorithm and the settings."""
         super().__init__(algorithm, seed)
         self._remember(memory, (Replay,))
+        if self.replay.hindsight is not None:
+            raise ConfigError(
+                "OffPolicyAgent: tianshou reads the memory itself, so that hindsight cannot change its rows: leave "
+                "hindsight= out, or take an agent of marltrain's own (DQN, SAC) or a CustomAgent"
+            )
         if self.replay.n_step != 1:
             raise ConfigError(
                 f"OffPolicyAgent: memory has n_step={self.replay.n_step}, but tianshou sums the steps itself: make the "

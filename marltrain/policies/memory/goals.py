@@ -1,0 +1,33 @@
+"""Goals in observations: the parts "achieved_goal" and "desired_goal" of a Dict, as in Gymnasium-Robotics."""
+
+from __future__ import annotations
+
+from gymnasium import spaces
+
+from marltrain.errors import ConfigError
+from marltrain.layout import Layout, Part
+
+ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
+
+
+def goal_parts(layout: Layout, who: str) -> tuple[Part, Part]:
+    """Return the parts (achieved, desired) of an observation.
+
+    who: for the error.  Raises ConfigError unless there are both, as equal Boxes of numbers or MultiBinary.
+    """
+    parts = {part.name: part for part in layout.parts}
+    missing = [name for name in (ACHIEVED, DESIRED) if name not in parts]
+    if missing:
+        raise ConfigError(
+            f"{who}: hindsight needs observations that are a Dict of observation, {ACHIEVED} and {DESIRED}; "
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing in {layout.space}"
+        )
+    achieved, desired = parts[ACHIEVED], parts[DESIRED]
+    kinds = [(type(part.space), part.space.shape) for part in (achieved, desired)]
+    fitting = isinstance(achieved.space, spaces.Box | spaces.MultiBinary) and not (achieved.image or desired.image)
+    if kinds[0] != kinds[1] or not fitting:
+        raise ConfigError(
+            f"{who}: {ACHIEVED} and {DESIRED} must be Boxes of numbers or MultiBinary of one shape, got "
+            f"{achieved.space} and {desired.space}"
+        )
+    return achieved, desired

@@ -1,0 +1,83 @@
+"""Hindsight in runs: rewards by the environment, with workers, and what it is for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import marltrain as mt
+from tests.gymnasium_toys import BitFlipping
+from tests.tiers import LONG
+from tests.toys import Identity
+
+HINDSIGHT = mt.Hindsight()
+
+
+def trained(steps, bits=4, memory=None, seed=0, vector="dummy", **settings):
+    own = {"network": mt.MLP((32,)), "learning_starts": 100, "batch_size": 32, **settings}
+    agents = mt.make_agents("dqn", BitFlipping, env_args={"bits": bits}, seed=seed, memory=memory, **own)
+    trainer = mt.DecentralizedTrainer(
+        BitFlipping, env_args={"bits": bits}, num_train_envs=8, steps_per_train=steps, seed=seed, progress=False,
+        run_dir=False, test_freq=10**6, update_freq=16, episodes_per_test=20, vector=vector,
+    )  # fmt: skip
+    trainer.train(agents, [1], plot=False)
+    return agents, trainer
+
+
+def weights(agents):
+    return agents[0].state().arrays
+
+
+def test_rewards_by_the_environment_with_and_without_workers():
+    """The environment's compute_reward and the same function of the user's give the same run, composed with others."""
+
+    def own(achieved, desired, info):
+        return -np.any(achieved != desired, -1).astype(np.float32)
+
+    def memory(reward_fn=None):
+        return mt.Replay(500, 3, mt.Prioritised(), mt.Hindsight(reward_fn=reward_fn))
+
+    found = [
+        weights(trained(240, memory=memory(reward_fn), vector=vector)[0])
+        for reward_fn, vector in ((None, "dummy"), (None, "subproc"), (own, "dummy"))
+    ]
+    assert all((found[0][name] == other[name]).all() for other in found[1:] for name in found[0])
+
+
+def test_without_goals_or_rewards_a_run_does_not_begin():
+    class Silent(BitFlipping):
+        compute_reward: Any = None  # type: ignore[assignment]
+
+    replay = mt.Replay(hindsight=HINDSIGHT)
+    with pytest.raises(mt.ConfigError, match="hindsight needs observations that are a Dict"):
+        mt.make_agents("dqn", Identity, memory=replay)
+    agents = mt.make_agents("dqn", BitFlipping, memory=replay, seed=0)
+    silent = mt.DecentralizedTrainer(Silent, steps_per_train=100, progress=False, run_dir=False)
+    with pytest.raises(mt.ConfigError, match="which it does not have: give reward_fn="):
+        silent.train(agents, [1], plot=False)
+
+
+def test_a_loaded_agent_acts_and_does_not_learn_without_the_function(tmp_path):
+    memory = mt.Replay(hindsight=mt.Hindsight(reward_fn=lambda achieved, desired, info: achieved[:, 0]))
+    agents = mt.make_agents("dqn", BitFlipping, memory=memory, seed=0)
+    mt.save(tmp_path / "saved", agents)
+    loaded = mt.load(tmp_path / "saved")
+    env = BitFlipping()
+    assert loaded[0].act(env.reset(seed=0)[0]) == agents[0].act(env.reset(seed=0)[0])
+    trainer = mt.DecentralizedTrainer(BitFlipping, steps_per_train=2_000, progress=False, run_dir=False)
+    with pytest.raises(mt.AgentError, match="the function '<lambda>', which is not saved with it"):
+        trainer.train(loaded, [1], plot=False)
+
+
+@pytest.mark.parametrize("seed", range(5 if LONG else 0))
+def test_fifteen_bits_are_solved_with_hindsight_only(seed):
+    settings = {
+        "network": mt.MLP((256,)), "learning_rate": 1e-3, "gamma": 0.98, "epsilon": mt.linear(1.0, 0.05, 40_000),
+        "batch_size": 128, "learning_starts": 1_000, "tau": 0.01,
+    }  # fmt: skip
+    for memory, least, most in ((mt.Replay(100_000, hindsight=HINDSIGHT), 0.9, 1.0), (None, 0.0, 0.1)):
+        agents, trainer = trained(80_000, 15, memory, seed, **settings)
+        solved = (trainer.test(agents, episodes=200).returns > -15).mean()
+        assert least <= solved <= most
