@@ -94,7 +94,7 @@ class Streams:
         for ring in self.rings.values():
             ring.learning[...] = mask[ring.players]
 
-    def goals_judged_by(self, reward: Callable[..., Any] | None) -> None:
+    def goals_judged_by(self, reward: Callable[..., Any]) -> None:
         """Set the environment's rewards of goals, (achieved, desired, info) -> rewards [n]; see `Hindsight`."""
         for ring in self.rings.values():
             ring.goal_reward = reward
