@@ -69,7 +69,7 @@ def test_an_update_equals_one_of_a_plain_rainbow():
     metrics = agent.learner_.update(batch, learn=on, batch_size=13)
 
     given: dict[str, Any] = {
-        n: torch.from_numpy(np.array(v)[0]) for n, v in vars(batch).items() if n not in ("extras",)
+        n: torch.from_numpy(np.array(v)[0]) for n, v in vars(batch).items() if n not in ("extras", "rows", "errors")
     }
     z, rows = torch.linspace(LOW, HIGH, ATOMS), torch.arange(13)
     with torch.no_grad():
@@ -90,8 +90,9 @@ def test_an_update_equals_one_of_a_plain_rainbow():
         np.testing.assert_array_equal(after[f"net/target_q/{name}"], before[f"net/target_q/{name}"])
 
 
-def test_it_is_c51_with_all_parts_but_priorities():
+def test_it_is_c51_with_all_parts():
     settings = mt.Rainbow(VECTOR, spaces.Discrete(2), seed=0).settings
     assert (settings.double, settings.dueling, settings.n_step, settings.noisy) == (True, True, 3, 0.5)
+    assert settings.memory == mt.Replay(prioritised=mt.Prioritised(0.5, mt.linear(0.4, 1.0, 100_000)))
     algorithm: Any = mt.Rainbow(VECTOR, spaces.Discrete(2), seed=0).algorithm
     assert algorithm.exploration.rule == "greedy"
