@@ -46,6 +46,26 @@ def test_rewards_by_the_environment_with_and_without_workers():
     assert all((found[0][name] == other[name]).all() for other in found[1:] for name in found[0])
 
 
+def test_a_resumed_run_is_exact(tmp_path):
+    """With priorities, 3-step returns and a window; the ring has been overwritten when the run stops."""
+
+    def train(folder, steps, **resume):
+        memory = mt.Replay(151, 3, mt.Prioritised(beta=mt.linear(0.4, 1.0, 500)), mt.Hindsight(), window=0.8)
+        own = {"network": mt.MLP((8,)), "learning_starts": 60, "batch_size": 16}
+        agents = mt.make_agents("dqn", BitFlipping, seed=0, memory=memory, **own)
+        trainer = mt.DecentralizedTrainer(
+            BitFlipping, num_train_envs=4, steps_per_train=steps, seed=0, progress=False, run_dir=tmp_path / folder,
+            test_freq=10**6, update_freq=8, episodes_per_test=2, callbacks=[mt.Checkpoint(every_steps=100)],
+        )  # fmt: skip
+        trainer.train(agents, [1], plot=False, **resume)
+        return weights(agents)
+
+    whole = train("whole", 600)
+    train("parts", 300)
+    resumed = train("parts", 600, resume=tmp_path / "parts")
+    assert all((whole[name] == resumed[name]).all() for name in whole)
+
+
 def test_without_goals_or_rewards_a_run_does_not_begin():
     class Silent(BitFlipping):
         compute_reward: Any = None
