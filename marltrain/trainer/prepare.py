@@ -110,7 +110,7 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
             scheduler.follow(earlier.counters.updates, earlier.schedulers)
     folder = _folder(setup, call, found, locked, stack)
     if folder is not None:
-        record(folder.path, setup, spec, call.agents, masks)
+        record(folder.path, setup, spec, call.agents, masks, streams.full_size)
     calls = 0 if previous is None else previous.calls
     budgets = Budgets.of(settings, Counters() if earlier is None else earlier.counters)
     path = None if folder is None else folder.path

@@ -51,7 +51,7 @@ def test_a_resumed_run_is_exact(tmp_path):
 
     def train(folder, steps, **resume):
         memory = mt.Replay(151, 3, mt.Prioritised(beta=mt.linear(0.4, 1.0, 500)), mt.Hindsight(), window=0.8)
-        own = {"network": mt.MLP((8,)), "learning_starts": 60, "batch_size": 16}
+        own: dict[str, Any] = {"network": mt.MLP((8,)), "learning_starts": 60, "batch_size": 16}
         agents = mt.make_agents("dqn", BitFlipping, seed=0, memory=memory, **own)
         trainer = mt.DecentralizedTrainer(
             BitFlipping, num_train_envs=4, steps_per_train=steps, seed=0, progress=False, run_dir=tmp_path / folder,

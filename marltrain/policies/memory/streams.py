@@ -43,6 +43,8 @@ class Streams:
 
     Order of a batch step: `arrived`, then the readers, then `decided` for each recorded group, then the environment
     step. Row t of every group is batch step t.
+
+    full_size: bytes of all rings when they hold all rows that stay readable; they grow to this size.
     """
 
     def __init__(self, spec: EnvSpec, num_envs: int, storage: Mapping[int, Storage]) -> None:
@@ -55,8 +57,9 @@ class Streams:
                     f"with rows={kept.rows}"
                 )
         self.torn = False  # True after an interrupt while rows are written: the groups may differ in time
+        self.full_size = self._size(storage)
         try:
-            check_memory("the rings", self._size(storage))
+            check_memory("the rings", self.full_size)
             self.rings = {g: ring_of(spec, g, num_envs, kept.rows, kept.columns) for g, kept in storage.items()}
         except (MemoryError, SaveError) as error:
             rows = max(kept.rows for kept in storage.values())
@@ -67,8 +70,8 @@ class Streams:
 
     def _size(self, storage: Mapping[int, Storage]) -> int:
         """Return the bytes of all rings."""
-        steps = {g: ring_of(self.spec, g, 1, 1, kept.columns).step_size for g, kept in storage.items()}
-        return sum(steps[g] * kept.rows * self.num_envs for g, kept in storage.items())
+        steps = {g: ring_of(self.spec, g, self.num_envs, 1, kept.columns).step_size for g, kept in storage.items()}
+        return sum(steps[g] * (kept.rows + 1) for g, kept in storage.items())  # one row is being written
 
     def arrived(self, step: Step, reward: Array | None = None) -> None:
         """Add rewards and ends to each player's open row, then begin the next row with the observations of `step`.

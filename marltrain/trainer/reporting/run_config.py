@@ -26,9 +26,12 @@ WHERE_LOADED = ("keras", "tensorflow", "tianshou", "torch")
 
 
 def record(
-    folder: Path, setup: TrainerSetup, spec: EnvSpec, agents: Sequence[Agent], masks: tuple[Array, Array]
+    folder: Path, setup: TrainerSetup, spec: EnvSpec, agents: Sequence[Agent], masks: tuple[Array, Array], memory: int
 ) -> None:
-    """Write config.json: environment, trainer settings, each seat's agent, seed, versions, processor and threads."""
+    """Write config.json: environment, trainer settings, each seat's agent, seed, versions, processor and threads.
+
+    memory: bytes of the rows to learn from, when the memory is full.
+    """
     learning, exploring = masks
     seats: list[dict[str, Any]] = [
         {"player": name, "agent": _described(agent), "learns": bool(learns), "explores": bool(explores)}
@@ -42,6 +45,7 @@ def record(
             "algo": "+".join(dict.fromkeys(seat["agent"]["type"] for seat in seats)),
             "seed": setup.seed,
             "reproducible": spec.reproducible,
+            "memory_bytes": memory,
             "trainer": {**to_json(asdict(setup.settings)), "team_reward": to_json(setup.team_reward)},
             "seats": seats,
             "versions": {

@@ -143,6 +143,13 @@ def test_what_does_not_fit_into_memory_is_told_with_what_makes_it_so():
         Streams(one_group(), 2, {0: Storage(10**12)})
 
 
+def test_its_size_when_it_is_full_is_that_of_the_rings_that_have_grown():
+    for rows, num_envs in ((1, 3), (7, 2)):
+        streams = Streams(one_group(), num_envs, {0: Storage(rows, COLUMNS)})
+        (ring,) = streams.rings.values()
+        assert streams.full_size == ring.capacity * ring.step_size > 0
+
+
 def test_a_plan_keeps_that_many_whole_rows_and_no_more():
     streams, reader = simultaneous(50, rows=5, on_policy=False)
     assert reader.size().tolist() == [10]

@@ -20,6 +20,7 @@ def test_config_json_records_versions_and_hardware():
     first, second = (seat["agent"] for seat in config["seats"])
     assert (first["backend"], first["device"], first["jit_compile"]) == ("torch", "cpu", True)
     assert (second["type"], second["backend"]) == ("CustomAgent", "torch")
+    assert config["memory_bytes"] > 0
     versions = config["versions"]
     assert (versions["python"], versions["numba"]) == (platform.python_version(), version("numba"))
     assert config["processor"] == {"name": processor(), "cores": os.cpu_count()}
