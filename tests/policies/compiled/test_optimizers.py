@@ -198,7 +198,7 @@ def test_steps_are_those_of_torch(rule, extra, size, epsilon):
     """Rates, factors and the sizes of slopes change; the tolerance is that of a dozen roundings of numbers around 1."""
     rng = np.random.default_rng(size)
     start = rng.normal(size=size).astype(np.float32)
-    network: Network = SimpleNamespace(flat=torch.from_numpy(start[None].copy()))  # type: ignore[assignment]
+    network: Network = SimpleNamespace(flat=torch.from_numpy(start[None].copy()), decays=True)  # type: ignore[assignment]
     optimizer = OPTIMIZERS[rule](network.flat, epsilon)
     arrays = {"weights": kept(start), **{name: kept(np.zeros(size)) for name in MOMENTS[rule]}}
     for step in range(STEPS):
