@@ -222,15 +222,20 @@ class GradientPass:
         numbers: see `GradientStep`.  active: [K] bool.  passes: [K], numbers of earlier passes, see `Phase.every`.
         share: [K], see `Weights.follow`.  draw: (`Phase.draw`, weights [K, B]) -> random numbers of the rows.
         """
-        weight, given, due = self._backend.numpy(columns["weight"]), dict(columns), {}
+        weight, due, drawn = self._backend.numpy(columns["weight"]), {}, {}
         for step in self.steps:
             learning = active & (passes % step.phase.every == 0)
             if np.count_nonzero(learning):
                 due[step.phase.name] = learning
-                given |= {} if step.phase.draw is None else draw(step.phase.draw, weight * learning[:, None])
+                if step.phase.draw is not None:
+                    drawn[step.phase.name] = draw(step.phase.draw, weight * learning[:, None])
+        if not due:
+            self._weights.follow(share)
+            return
         rows = {name: None if agents.all() else self._backend.tensor(agents) for name, agents in due.items()}
         moved = self._backend.tensor(share.astype("float32")) if np.count_nonzero(share) else None
-        measured = self._function(given, numbers, rows, moved, self.steps[0].optimizer_numbers(numbers))
+        extra = self.steps[0].optimizer_numbers(numbers)
+        measured = self._function(dict(columns), drawn, numbers, rows, moved, extra)
         start = 0
         for step in self.steps:
             if step.phase.name in due:
@@ -239,10 +244,11 @@ class GradientPass:
                 start = stop
 
     def _pass(
-        self, columns: dict[str, Any], numbers: Any, due: Mapping[str, Any], share: Any, extra: dict[str, Any]
-    ) -> Any:
+        self, columns: dict[str, Any], drawn: Mapping[str, dict[str, Any]], numbers: Any, due: Mapping[str, Any],
+        share: Any, extra: dict[str, Any],
+    ) -> Any:  # fmt: skip
         measured = [
-            step.compute(dict(columns), numbers, due[step.phase.name], extra)
+            step.compute({**columns, **drawn.get(step.phase.name, {})}, numbers, due[step.phase.name], extra)
             for step in self.steps
             if step.phase.name in due
         ]

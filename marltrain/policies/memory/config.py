@@ -39,6 +39,8 @@ class _Part:
             value = getattr(self, f.name)
             if isinstance(value, _Part):
                 shared[f.name] = value.structure()
+            elif callable(value) and not isinstance(value, Schedule):  # a function is equal to itself only
+                shared[f.name] = id(value)
             elif not f.metadata.get("per_row") or value is None:
                 shared[f.name] = _plain(value)
         return shared

@@ -140,6 +140,7 @@ class PrioritisedChoice(UniformChoice):
             )
         self._slots()[:, slots] = saved
         self.record["synced"] = ring.now
+        self._wait()
         _rebuild()(self.address)
 
     # following the ring
@@ -162,7 +163,7 @@ class PrioritisedChoice(UniformChoice):
         self._set_window()
         if record["synced"] != ring.now:
             _follow()(self.address, ring.now)
-            self._kept["waiting"][...] = np.where(ring.open < ring.now, ring.open, -1)
+            self._wait()
         if self._withdrawn:
             rows, self._withdrawn = np.concatenate(self._withdrawn), []
             _withdraw()(self.address, rows)
@@ -187,6 +188,10 @@ class PrioritisedChoice(UniformChoice):
     def _batch_steps(self, env_steps: float) -> int:
         """Return a number of env steps as batch steps, rounded up, at least 1."""
         return max(1, math.ceil(min(env_steps, FOREVER) / self.ring.num_envs))
+
+    def _wait(self) -> None:
+        """Note the rows that are still open: they get a priority once they are closed."""
+        self._kept["waiting"][...] = np.where(self.ring.open < self.ring.now, self.ring.open, -1)
 
     def set_numbers(self) -> None:
         """Copy the agents' current numbers; a new alpha changes all leaves."""

@@ -78,8 +78,9 @@ class ReduceOnPlateau(CriterionCallback):
         if self.criterion.waited < self.settings.patience:
             return
         self.criterion.restart()
-        for label, agent in self._agents.items():
-            now = read(agent, name, moment.trainer.settings)
+        values = {label: read(agent, name, moment.trainer.settings) for label, agent in self._agents.items()}
+        for label, agent in self._agents.items():  # agents of a learner may share the number: all are read before
+            now = values[label]
             reduced = max(now * self.settings.factor, min(low, now))
             write(agent, name, reduced)
             LOGGER.info("ReduceOnPlateau at env step %d: %s of %s is %g", moment.env_steps, name, label, reduced)

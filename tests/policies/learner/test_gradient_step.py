@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -49,3 +51,16 @@ def test_a_pass_in_a_single_call_equals_its_phases(kind, actions, options):
         assert one.info == other.info
         for name, array in one.arrays.items():
             np.testing.assert_array_equal(array, other.arrays[name], name)
+
+
+def test_a_pass_in_which_no_phase_is_due_moves_no_trained_weight():
+    learner = stacked([mt.TD3(VECTOR, BOX, seed=k, network=mt.MLP((9,))) for k in range(2)])
+    learner.steps.whole = GradientPass(learner.steps.steps, learner.weights)
+    for step in learner.steps.steps:
+        step.phase = replace(step.phase, every=2)
+    learner.gradient_steps += 1
+    before, batch = learner.export(0).arrays, some_transitions(np.random.default_rng(0), VECTOR, BOX, 2, 7)
+    learner.update(batch, learn=np.ones(2, bool), batch_size=7)
+    assert learner.gradient_steps.tolist() == [2, 2]
+    for name, array in learner.export(0).arrays.items():
+        np.testing.assert_array_equal(array, before[name], name)

@@ -114,3 +114,10 @@ def test_agents_without_the_number_are_left_out_unless_they_are_named():
     assert agents[0].hyper.learning_rate == 1.5e-4
     with pytest.raises(ConfigError, match="RandomAgent of player 'player_1' has no number 'learning_rate'"):
         trainer(callbacks=[mt.ReduceOnPlateau(players="player_*")]).train(mixed(), [1, 0], plot=False)
+
+
+def test_a_number_that_agents_share_is_reduced_once():
+    agents = dqn(batch_size=64)
+    result = run(mt.ReduceOnPlateau("batch_size", patience=1, factor=0.5), 3, 2, agents=agents, steps_per_train=9)
+    assert rates(agents, "batch_size") == [32, 32]
+    assert {result["history"][f"batch_size/player_{p}"].dropna().item() for p in range(2)} == {32}
