@@ -177,26 +177,19 @@ def policy_gradient(
     clip, coef = numbers(u.clip, u.agents)[k], numbers(u.entropy_coef, u.agents)[k]
     action, before = wholes(u.action + 8 * first, u.of), numbers(u.log_prob + 4 * first, u.of)
     given = numbers(u.advantage + 4 * first, u.of)
-    loss, entropies, kl, clipped = sums
     for i in range(len(index)):
         row, logits = index[i], numbers(out + 4 * i * choices, choices)
         legal = u.legal and u.legal + (first + row) * choices
         entropy = log_softmax(logits, legal)
         taken, advantage = action[row], float32((given[row] - centre) * scale)
         log_ratio = logits[taken] - before[row]
-        ratio = math.exp(log_ratio)
-        gain, pull = clipped_gain(ratio, advantage, clip)
-        loss -= share[i] * gain
-        pull *= share[i]
-        entropies += share[i] * entropy
-        kl += share[i] * (ratio - float32(1.0) - log_ratio)
-        clipped += share[i] if abs(ratio - float32(1.0)) > clip else float32(0.0)
+        pull, sums = add_row(log_ratio, advantage, clip, entropy, share[i], sums)
         for j in range(choices):
             chance = math.exp(logits[j])
             slope = chance * (pull + share[i] * coef * (logits[j] + entropy))
             logits[j] = slope - pull if j == taken else slope
         zero_illegal(logits, legal)
-    return loss, entropies, kl, clipped
+    return sums
 
 
 @compiled
@@ -212,7 +205,6 @@ def gaussian_gradient(
     clip, coef = numbers(u.clip, u.agents)[k], numbers(u.entropy_coef, u.agents)[k]
     before, given = numbers(u.log_prob + 4 * first, u.of), numbers(u.advantage + 4 * first, u.of)
     log_std, log_std_grads = numbers(log_stds, choices), numbers(grads, choices)
-    loss, entropies, kl, clipped = sums
     entropy = float32(0.0)
     for j in range(choices):
         entropy += log_std[j] + float32(0.5) + HALF_LOG_TWO_PI
@@ -223,27 +215,30 @@ def gaussian_gradient(
         for j in range(choices):
             z = (action[j] - means[j]) * math.exp(-log_std[j])
             log_ratio -= float32(0.5) * z * z + log_std[j] + HALF_LOG_TWO_PI
-        ratio = math.exp(log_ratio)
-        gain, pull = clipped_gain(ratio, advantage, clip)
-        loss -= share[i] * gain
-        pull *= share[i]
-        entropies += share[i] * entropy
-        kl += share[i] * (ratio - float32(1.0) - log_ratio)
-        clipped += share[i] if abs(ratio - float32(1.0)) > clip else float32(0.0)
+        pull, sums = add_row(log_ratio, advantage, clip, entropy, share[i], sums)
         for j in range(choices):
             shrink = math.exp(-log_std[j])
             z = (action[j] - means[j]) * shrink
             means[j] = -pull * z * shrink
             log_std_grads[j] -= pull * (z * z - float32(1.0)) + coef * share[i]
-    return loss, entropies, kl, clipped
+    return sums
 
 
 @compiled
-def clipped_gain(ratio: Any, advantage: Any, clip: Any) -> Any:
-    """Return the clipped objective of a row, and its derivative with respect to the log of the ratio."""
+def add_row(log_ratio: Any, advantage: Any, clip: Any, entropy: Any, share: Any, sums: Any) -> Any:
+    """Add a row to the sums of `policy_gradient`.
+
+    Returns (derivative of the row's clipped objective with respect to the log of the ratio, increased sums).
+    """
+    loss, entropies, kl, clipped = sums
+    ratio = math.exp(log_ratio)
     bounded = min(max(ratio, float32(1.0) - clip), float32(1.0) + clip)
     free = ratio == bounded or ratio * advantage < bounded * advantage
-    return min(ratio * advantage, bounded * advantage), ratio * advantage if free else float32(0.0)
+    loss -= share * min(ratio * advantage, bounded * advantage)
+    entropies += share * entropy
+    kl += share * (ratio - float32(1.0) - log_ratio)
+    clipped += share if abs(ratio - float32(1.0)) > clip else float32(0.0)
+    return share * ratio * advantage if free else float32(0.0), (loss, entropies, kl, clipped)
 
 
 @compiled

@@ -18,7 +18,7 @@ class Chosen(NamedTuple):
     """Rows chosen for K agents.
 
     cells: [K, B] int64.  weight: [K, B] float32, importance weights; None: all 1.
-    rows: [K, B] int64, numbers of the rows that stay valid when rows are overwritten; None if nobody asks for errors.
+    rows: [K, B] int64, row numbers that stay valid when rows are overwritten; None if the memory needs no errors.
     """
 
     cells: Array
