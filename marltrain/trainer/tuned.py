@@ -174,6 +174,14 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
             "log_std": -0.5,
         },
     },
+    ("dqn", "gymnasium/LunarLander-v3"): {
+        "trainer": {"num_train_envs": 4, "update_freq": 16, "test_freq": 1_250, "steps_per_train": 100_000},
+        "agents": {
+            "learning_rate": linear(6.3e-4, 6e-5, 100_000), "gamma": 0.99, "epsilon": linear(1.0, 0.1, 12_000),
+            "capacity": 50_000, "learning_starts": 1_000, "update_per_step": 1.0, "batch_size": 128, "target_sync": 250,
+            "network": MLP(hidden=(128, 128), activation="relu"),
+        },
+    },
 }  # fmt: skip
 """(algorithm, environment) -> keyword arguments of DecentralizedTrainer ("trainer") and of make_agents ("agents")."""
 
