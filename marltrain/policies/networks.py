@@ -16,12 +16,12 @@ import numpy as np
 from marltrain.config import as_integer, checked_arguments
 from marltrain.errors import ConfigError, SpecError, did_you_mean, shown
 from marltrain.layout import VECTOR, Allocate, Array, Layout, map_tree
+from marltrain.policies.cells import Cell, GRUCell, LSTMCell
+from marltrain.policies.parameters import Parameter
 
 ACTIVATIONS = ("tanh", "relu", "elu", "silu", "gelu")
 WIDEST = 2**16
 """Maximum number of units per layer; a square layer of this width exceeds the memory."""
-LARGE = 2**20
-"""Number of weights above which a tall matrix is orthogonalised with its Gram matrix, which is several times faster."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,9 @@ class NetworkDefinition:
       fully connected layer then has a second weight and bias, the standard deviations of the first. The last input of
       a call is the noise, [K, B, `noise_width`]; zeros give the mean network.
 
+    A recurrent network (GRU, LSTM) gets the carries of the rows after all other inputs, [K, B, `carry_width`], and
+    returns the next carries after the outputs. To evaluate sequences, it also gets `begins`; see `Cell.unrolled`.
+
     Without inputs, the network consists of the trained constants of its heads (`Head.free`), [K, 1, free]. A custom
     model gets the inputs as arguments and returns the outputs of all heads side by side, [B, sum of widths]; those of
     an ensemble, member after member.
@@ -82,49 +85,15 @@ class NetworkDefinition:
         """Number of values of the noise of a row: f(epsilon) of the inputs and outputs of each noisy layer."""
         return sum(Plan(self).noise_widths) if self.noisy else 0
 
+    @property
+    def carry_width(self) -> int:
+        """Number of values that a recurrent network carries from row to row; 0 for other networks."""
+        return self.spec.cell.carry_width if isinstance(self.spec, Recurrent) else 0
+
     def empty(self, leading: tuple[int, ...], allocate: Allocate = np.zeros) -> list[Any]:
         """Allocate the inputs of a call, with `leading` axes."""
         observations = [] if self.layout is None else [self.layout.empty(leading, allocate)]
         return [*observations, *(allocate((*leading, width), np.float32) for width in self.vectors)]
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """Name, shape (without the K axis) and initialisation of one array: orthogonal with `gain`, or `constant`."""
-
-    name: str
-    shape: tuple[int, ...]
-    gain: float = 1.0
-    constant: float | None = None
-
-    @property
-    def size(self) -> int:
-        """Number of values."""
-        return int(np.prod(self.shape, dtype=int))
-
-    def draw(self, rng: np.random.Generator) -> Array:
-        """Return initial values: orthogonal rows or columns (Saxe et al. 2014), or the constant."""
-        if self.constant is not None:
-            return np.full(self.shape, self.constant, np.float32)
-        fan_in_first = self.shape if len(self.shape) == 2 else (self.shape[0], int(np.prod(self.shape[1:])))
-        rows, columns = fan_in_first
-        q = _orthogonal(rng.standard_normal((max(rows, columns), min(rows, columns))))
-        return (self.gain * (q if rows >= columns else q.T)).reshape(self.shape).astype(np.float32)
-
-
-def _orthogonal(normal: Array) -> Array:
-    """Return Q of the QR decomposition of normal [M, N], M >= N, with a positive diagonal of R.
-
-    R is also the Cholesky factor of the Gram matrix. The rounding errors of that factor grow with the square of the
-    condition number. For a matrix of normal numbers with M much larger than N this number is small (about 3 for
-    M = 4 N).
-    """
-    if normal.size > LARGE and len(normal) >= 4 * normal.shape[1]:
-        lower = np.linalg.cholesky(normal.T @ normal)
-        orthogonal: Array = normal @ np.linalg.inv(lower).T
-        return orthogonal
-    q, r = np.linalg.qr(normal)
-    return q * np.sign(np.diag(r))
 
 
 @dataclass(frozen=True)
@@ -178,69 +147,87 @@ class CNN(NetworkSpec):
     def __post_init__(self) -> None:
         """Raise ConfigError for filters that are not triples of positive integers."""
         super().__post_init__()
-        triples = self.filters if isinstance(self.filters, Sequence) else ()
-        filters = tuple(tuple(map(as_integer, f)) if isinstance(f, Sequence) else () for f in triples)
-        if not filters or any(len(f) != 3 or not all(map(_is_size, f)) for f in filters):
-            raise ConfigError(
-                "CNN: filters must be triples (channels, kernel, stride) of integers of at least 1, such as "
-                f"((16, 3, 2), (32, 3, 2)), got {shown(self.filters)}"
-            )
-        object.__setattr__(self, "filters", filters)
+        object.__setattr__(self, "filters", _checked_filters(self, least=1))
 
 
-Filters = tuple[tuple[int, int, int], ...]
-FULL_SIZE = 64 * 64
-"""Number of pixels above which an image gets the larger default network."""
-MOST_FEATURES = 4096
-"""Target for the image features that enter the hidden layer of the larger default network.
-
-Further convolutions reduce the features to this number, as long as their kernels fit.
-"""
-_LARGE_FILTERS: Filters = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-_FURTHER = (64, 3, 2)
+LONGEST = 1024
+"""Largest `sequence_length`, which detects mistyped settings."""
 
 
-def default_network(layout: Layout) -> NetworkSpec:
-    """Return the default network for a layout's observations: MLP() without images, otherwise a CNN.
+@dataclass(frozen=True)
+class Recurrent(NetworkSpec):
+    """Base class of recurrent networks: fully connected layers, then a cell, whose output the heads read.
 
-    Images of more than 64 x 64 pixels get the convolutions of Mnih et al. 2015, then convolutions of stride 2 until at
-    most 4096 features are left, and 256 hidden units. Smaller images get CNN(), with stride 1 if a side is shorter than
-    7 pixels. No kernel is larger than its input, so images of 1 x 1 pixel are valid.
+    hidden: widths of the layers before the cell.  units: number of outputs of the cell.
+    sequence_length: rows over which gradients flow back; a rollout or a sample is learned from in such sequences.
+    filters: convolutions over the images before the layers, see `CNN`; none: images are flattened.
     """
-    sides = [_image_axes(tuple(part.space.shape or ()), part.stack)[1:3] for part in layout.images]
-    if not sides:
-        return MLP()
-    shortest = min(map(min, sides))
-    if max(height * breadth for height, breadth in sides) > FULL_SIZE:
-        return CNN(hidden=(256,), filters=_fitted(_LARGE_FILTERS, sides, MOST_FEATURES))
-    if shortest >= 7:
-        return CNN()
-    kernel = 3 if shortest >= 5 else 2
-    return CNN(filters=_fitted(tuple((channels, kernel, 1) for channels, _, _ in CNN().filters), sides))
+
+    hidden: tuple[int, ...] = (64,)
+    units: int = 64
+    sequence_length: int = 16
+    filters: tuple[tuple[int, int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for numbers out of range."""
+        super().__post_init__()
+        for name, most in (("units", WIDEST), ("sequence_length", LONGEST)):
+            object.__setattr__(self, name, as_integer(getattr(self, name)))
+            if not _is_size(value := getattr(self, name)) or value > most:
+                raise ConfigError(
+                    f"{type(self).__name__}: {name} must be an integer from 1 to {most}, got {shown(value)}"
+                )
+        object.__setattr__(self, "filters", _checked_filters(self, least=0))
+
+    @property
+    def cell(self) -> Cell:
+        """The cell."""
+        raise TypeError(f"{type(self).__name__} must define cell")
+
+    @property
+    def without_memory(self) -> NetworkSpec:
+        """The network with a fully connected layer in place of the cell."""
+        hidden = (*self.hidden, self.units)
+        return CNN(hidden, self.activation, self.filters) if self.filters else MLP(hidden, self.activation)
 
 
-def _fitted(filters: Filters, sides: list[tuple[int, int]], most: int | None = None) -> Filters:
-    """Return filters with kernels no larger than their inputs.
+@checked_arguments
+@dataclass(frozen=True)
+class GRU(Recurrent):
+    """Layers, then a gated recurrent unit; see `Recurrent` for the arguments and `GRUCell` for the equations."""
 
-    sides: (height, width) of each image.
-    most: maximum number of features; filters of stride 2 are appended until it is reached or they no longer fit.
-    """
-    fitted: list[tuple[int, int, int]] = []
-    waiting = list(filters)
-    while waiting:
-        channels, kernel, stride = waiting.pop(0)
-        kernel = min(kernel, *map(min, sides))
-        fitted.append((channels, kernel, stride := min(stride, kernel)))
-        sides = [((height - kernel) // stride + 1, (width - kernel) // stride + 1) for height, width in sides]
-        left = channels * sum(height * width for height, width in sides)
-        if not waiting and most is not None and left > most and min(map(min, sides)) >= _FURTHER[1]:
-            waiting.append(_FURTHER)
-    return tuple(fitted)
+    @property
+    def cell(self) -> Cell:
+        """See `Recurrent`."""
+        return GRUCell(self.units)
+
+
+@checked_arguments
+@dataclass(frozen=True)
+class LSTM(Recurrent):
+    """Layers, then a long short-term memory; see `Recurrent` for the arguments and `LSTMCell` for the equations."""
+
+    @property
+    def cell(self) -> Cell:
+        """See `Recurrent`."""
+        return LSTMCell(self.units)
+
+
+def _checked_filters(spec: Any, least: int) -> tuple[tuple[int, ...], ...]:
+    """Return the filters of a specification; raises ConfigError unless they are at least `least` triples."""
+    triples = spec.filters if isinstance(spec.filters, Sequence) else (None,)
+    filters = tuple(tuple(map(as_integer, f)) if isinstance(f, Sequence) else () for f in triples)
+    if len(filters) < least or any(len(f) != 3 or not all(map(_is_size, f)) for f in filters):
+        raise ConfigError(
+            f"{type(spec).__name__}: filters must be triples (channels, kernel, stride) of integers of at least 1, "
+            f"such as ((16, 3, 2), (32, 3, 2)), got {shown(spec.filters)}"
+        )
+    return filters
 
 
 def spec_from(description: dict[str, Any]) -> NetworkSpec:
     """Build a specification from the result of `describe`; raises ConfigError for an unknown type."""
-    kinds = {"MLP": MLP, "CNN": CNN}
+    kinds: dict[str, type[NetworkSpec]] = {"MLP": MLP, "CNN": CNN, "GRU": GRU, "LSTM": LSTM}
     values = dict(description)
     kind = values.pop("type", None)
     if not isinstance(kind, str) or kind not in kinds:
@@ -248,7 +235,7 @@ def spec_from(description: dict[str, Any]) -> NetworkSpec:
     return kinds[kind](**values)
 
 
-def _image_axes(shape: tuple[int, ...], stack: int) -> tuple[int, int, int, str]:
+def image_axes(shape: tuple[int, ...], stack: int) -> tuple[int, int, int, str]:
     """Return (channels, height, width, order of axes) of an image part."""
     if stack > 1:
         channels = shape[3] if len(shape) == 4 else 1
@@ -264,25 +251,38 @@ class Plan:
     """The parameters and the forward pass of a network over a NetworkSpec.
 
     With several heads, each head has its own last hidden layers of full width (`NetworkDefinition.head_layers`). The
-    dueling streams of Wang et al. 2016 are two heads.
+    dueling streams of Wang et al. 2016 are two heads. The heads of a recurrent network read the output of its cell.
 
+    cell: the cell of a recurrent network, else None.
     noise_widths: the numbers of inputs and of outputs of each noisy layer, in the order of the layers.
     """
 
     def __init__(self, definition: NetworkDefinition) -> None:
-        """Create the parameters; raises SpecError if an image is too small for the convolutions."""
+        """Create the parameters; raises SpecError if an image is too small for the convolutions.
+
+        Raises ConfigError for a recurrent network that is an ensemble or noisy.
+        """
         self.definition, self.spec, self.layout = definition, definition.spec, definition.layout
         self.heads, self.members = tuple(definition.heads), definition.members
         self.parameters: list[Parameter] = []
         self.noise_widths: list[int] = []
-        self.convolutions = self.spec.filters if isinstance(self.spec, CNN) else ()
+        self.convolutions = self.spec.filters if isinstance(self.spec, CNN | Recurrent) else ()
+        self.cell = self.spec.cell if isinstance(self.spec, Recurrent) else None
+        if self.cell and (self.members > 1 or definition.noisy):
+            raise ConfigError(
+                f"a network over {self.spec} cannot be {'an ensemble' if self.members > 1 else 'noisy'}: take MLP() or "
+                "CNN()"
+            )
         width = self._lay_inputs()
         hidden = self.spec.hidden if definition.has_inputs else ()
-        own = min(definition.head_layers, len(hidden)) if len(self.heads) > 1 else 0
+        own = min(definition.head_layers, len(hidden)) if len(self.heads) > 1 and not self.cell else 0
         self.trunk_depth, self.own_depth = len(hidden) - own, own
         for i, size in enumerate(hidden[: self.trunk_depth]):
             self._linear(f"hidden{i}", width, size, math.sqrt(2))
             width = size
+        if self.cell:
+            self.parameters += self.cell.parameters(width)
+            width = self.cell.units
         for h, head in enumerate(self.heads):
             inner = width
             for i, size in enumerate(hidden[self.trunk_depth :]):
@@ -312,11 +312,11 @@ class Plan:
         self.names, self.with_vector = tuple(self.layout.shapes), self.layout.vector_size > 0
         for part in self.layout.images:
             shape = tuple(part.space.shape or ())
-            self.image_orders[part.name or "image"] = _image_axes(shape, part.stack)[3]
+            self.image_orders[part.name or "image"] = image_axes(shape, part.stack)[3]
             if not self.convolutions:
                 width += int(np.prod(shape))
                 continue
-            channels, height, breadth, _ = _image_axes(shape, part.stack)
+            channels, height, breadth, _ = image_axes(shape, part.stack)
             for i, (filters, kernel, stride) in enumerate(self.convolutions):
                 name = f"{part.name or 'image'}.conv{i}"
                 self.parameters.append(Parameter(f"{name}.weight", (filters, channels, kernel, kernel), math.sqrt(2)))
@@ -336,7 +336,7 @@ class Plan:
         return np.concatenate(drawn)
 
     def forward(self, ops: Any, weights: Sequence[Any], *inputs: Any) -> list[Any]:
-        """Return each head's output, [K, B, width], or [K, members, B, width] of an ensemble.
+        """Return each head's output, [K, B, width], or [K, members, B, width] of an ensemble; then the next carries.
 
         weights: the parameters in order, each [K * members, *shape].
         """
@@ -362,9 +362,15 @@ class Plan:
             before, after = next(factors), next(factors)  # eqs. 10 and 11: the noise of a weight is their product
             return mean + ops.linear(x * before, next(remaining), next(remaining)) * after
 
-        x = self._inputs(ops, remaining, activate, inputs)
+        own = (self.layout is not None) + len(self.definition.vectors)
+        x, memory = self._inputs(ops, remaining, activate, inputs[:own]), inputs[own:]
+        carries: list[Any] = []
         for _ in range(self.trunk_depth):
             x = activate(linear(x))
+        if self.cell and len(memory) == 1:
+            x, *carries = self.cell.step(ops, remaining, x, *memory)
+        elif self.cell:
+            x, *carries = self.cell.unrolled(ops, remaining, self.spec.sequence_length, x, *memory)
         outputs = []
         for head in self.heads:
             inner = x
@@ -372,7 +378,7 @@ class Plan:
                 inner = activate(linear(inner))
             out = linear(inner)
             outputs.append(ops.append_constants(out, next(remaining)) if head.free else out)
-        return outputs
+        return outputs + carries
 
     def _inputs(self, ops: Any, remaining: Any, activate: Any, inputs: Sequence[Any]) -> Any:
         """Return the input of the first hidden layer: observation vector, further vectors, features of images."""

@@ -13,17 +13,9 @@ import marltrain as mt
 from marltrain.errors import ConfigError, SpecError
 from marltrain.layout import Layout
 from marltrain.policies.backends import make_backend
-from marltrain.policies.networks import (
-    CNN,
-    LARGE,
-    MLP,
-    Head,
-    NetworkDefinition,
-    Parameter,
-    Plan,
-    default_network,
-    spec_from,
-)
+from marltrain.policies.default_network import default_network
+from marltrain.policies.networks import CNN, MLP, Head, NetworkDefinition, Plan, spec_from
+from marltrain.policies.parameters import LARGE, Parameter
 from marltrain.random import generator
 from tests.policies.batches import IMAGE, VECTOR
 
@@ -143,7 +135,7 @@ def test_the_default_network_fits_any_image():
         (lambda: CNN(filters=wrong((1,))), ConfigError, "filters must be triples"),
         (lambda: CNN(filters=wrong((("a", 1, 1),))), ConfigError, "filters must be triples"),
         (lambda: CNN(filters=wrong(((1.5, 1, 1),))), ConfigError, "filters must be triples"),
-        (lambda: spec_from({"type": "RNN"}), ConfigError, "MLP, CNN, got 'RNN'"),
+        (lambda: spec_from({"type": "RNN"}), ConfigError, "MLP, CNN, GRU, LSTM, got 'RNN'"),
         (
             lambda: Plan(NetworkDefinition(CNN(filters=((2, 9, 1),)), (Head(2),), Layout(IMAGE))),
             SpecError,

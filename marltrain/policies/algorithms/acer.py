@@ -14,22 +14,13 @@ from marltrain.errors import ConfigError, SpecError
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import (
-    FASTEST,
-    MOST_PASSES,
-    Algorithm,
-    Networks,
-    Phase,
-    Settings,
-    TensorBatch,
-    WholeBatch,
-    weighted_mean,
-)
+from marltrain.policies.algorithms.base import FASTEST, MOST_PASSES, Algorithm, Networks, Phase, Settings, weighted_mean
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
 from marltrain.policies.distributions import Categorical, masked
 from marltrain.policies.memory.config import LONGEST, MOST_STEPS
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
 from marltrain.policies.schedules import Schedule
+from marltrain.policies.tensor_batch import TensorBatch, WholeBatch
 
 SMALL = 1e-6
 """Added to probabilities in denominators."""

@@ -11,20 +11,12 @@ import numpy as np
 from marltrain.config import setting
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, Layout, Space
-from marltrain.policies.algorithms.base import (
-    FASTEST,
-    Algorithm,
-    CompiledForm,
-    Networks,
-    Settings,
-    TensorBatch,
-    WholeBatch,
-    weighted_mean,
-)
+from marltrain.policies.algorithms.base import FASTEST, Algorithm, CompiledForm, Networks, Settings, weighted_mean
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
 from marltrain.policies.distributions import CONTINUOUS, Categorical, Continuous, Gaussian, distribution_of
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
 from marltrain.policies.schedules import Schedule
+from marltrain.policies.tensor_batch import TensorBatch, WholeBatch
 
 TRUNK, SHARED = "actor_critic", "shared_trunk"
 """Name of the network with a policy head and a value head, and of the setting that asks for it."""

@@ -21,10 +21,11 @@ from marltrain.policies.algorithms.base import (
     weighted_mean,
 )
 from marltrain.policies.batch import Column, Needs
+from marltrain.policies.default_network import default_network
 from marltrain.policies.distributions import Continuous
 from marltrain.policies.exploration import ActionNoise, ContinuousExploration
 from marltrain.policies.memory.config import LONGEST, MOST_STEPS, Replay, replay_of
-from marltrain.policies.networks import MLP, Head, NetworkDefinition, NetworkSpec, default_network
+from marltrain.policies.networks import MLP, Head, NetworkDefinition, NetworkSpec
 from marltrain.policies.schedules import Schedule
 
 

@@ -17,7 +17,7 @@ from marltrain.layout import Array, Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings, scaled_rewards
-from marltrain.policies.algorithms.base import MOST_PASSES, CompiledForm, Networks, Phase, WholeBatch, weighted_mean
+from marltrain.policies.algorithms.base import MOST_PASSES, CompiledForm, Networks, Phase, weighted_mean
 from marltrain.policies.algorithms.replayed_rollouts import (
     ReplayedRollouts,
     check_replay,
@@ -28,6 +28,7 @@ from marltrain.policies.algorithms.replayed_rollouts import (
 from marltrain.policies.batch import Batch, Needs
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.schedules import Schedule
+from marltrain.policies.tensor_batch import WholeBatch
 
 PENALTIES = 1e-6, 1e6
 """Smallest and largest adapted `kl_penalty`."""

@@ -13,9 +13,10 @@ from marltrain.config import Unsaved, check_function
 from marltrain.errors import AgentError, ConfigError, shown
 from marltrain.layout import Array, map_tree
 from marltrain.policies.agents.spaces import in_units
-from marltrain.policies.algorithms.base import NORMALIZE, Algorithm, CompiledForm, Networks, Phase, WholeBatch
+from marltrain.policies.algorithms.base import NORMALIZE, Algorithm, CompiledForm, Networks, Phase
 from marltrain.policies.batch import Batch
 from marltrain.policies.networks import NetworkDefinition
+from marltrain.policies.tensor_batch import WholeBatch
 
 RewardFunction = Callable[[Any, Array, Array], Array]
 

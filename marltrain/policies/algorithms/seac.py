@@ -12,9 +12,10 @@ from marltrain.config import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.a2c import A2CAlgorithm, A2CSettings
-from marltrain.policies.algorithms.base import CompiledForm, Networks, WholeBatch, weighted_mean
+from marltrain.policies.algorithms.base import CompiledForm, Networks, weighted_mean
 from marltrain.policies.batch import Batch, Needs, Rollout
 from marltrain.policies.schedules import Schedule
+from marltrain.policies.tensor_batch import WholeBatch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,17 +10,10 @@ from marltrain.config import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings
-from marltrain.policies.algorithms.base import (
-    FASTEST,
-    MOST_PASSES,
-    CompiledForm,
-    Networks,
-    Phase,
-    TensorBatch,
-    weighted_mean,
-)
+from marltrain.policies.algorithms.base import FASTEST, MOST_PASSES, CompiledForm, Networks, Phase, weighted_mean
 from marltrain.policies.algorithms.natural_gradient import NaturalGradient
 from marltrain.policies.schedules import Schedule
+from marltrain.policies.tensor_batch import TensorBatch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,11 @@ def elu(x: Array) -> Array:
     return np.where(x > 0, x, np.expm1(np.minimum(x, np.float32(0))))
 
 
+def sigmoid(x: Array) -> Array:
+    """Return 1 / (1 + exp(-x)), by the hyperbolic tangent, which does not overflow."""
+    return np.float32(0.5) * np.tanh(np.float32(0.5) * x) + np.float32(0.5)
+
+
 def silu(x: Array) -> Array:
     """Return x * sigmoid(x)."""
     return x / (np.float32(1) + np.exp(-x))
@@ -114,6 +119,18 @@ def one_hot(index: Array, choices: int) -> Array:
 def unflatten(x: Array, size: int) -> Array:
     """Split the last axis into two, the second of this size: [K, B, A * size] -> [K, B, A, size]."""
     return x.reshape(*x.shape[:-1], -1, size)
+
+
+def time_steps(x: Array, length: int) -> Sequence[Array]:
+    """Return the rows of each step of N sequences in a row: [K, N * length, ...] -> `length` x [K, N, ...]."""
+    split = x.reshape(len(x), -1, length, *x.shape[2:])
+    return [split[:, :, i] for i in range(length)]
+
+
+def joined_steps(steps: Sequence[Array]) -> Array:
+    """Join the rows of steps to sequences, the inverse of `time_steps`."""
+    x = np.stack(steps, 2)
+    return x.reshape(len(x), -1, *x.shape[3:])
 
 
 def only(x: Array, chosen: Array) -> Array:

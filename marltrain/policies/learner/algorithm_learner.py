@@ -13,7 +13,7 @@ import numpy as np
 from marltrain.checks import counted
 from marltrain.errors import ConfigError, SaveError
 from marltrain.layout import Array, Obs
-from marltrain.policies.algorithms.base import Algorithm, Networks, WholeBatch
+from marltrain.policies.algorithms.base import Algorithm, Networks
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.batch import Acted, AgentState, Batch, Rollout, Transitions
 from marltrain.policies.learner.actor import Actor
@@ -32,6 +32,7 @@ from marltrain.policies.memory.goals import goal_parts
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.normalisation import NORMALISED, normalised_batch, observe
+from marltrain.policies.tensor_batch import WholeBatch
 from marltrain.random import MOST_SEED, generator, restored, state_of
 from marltrain.state import State
 

@@ -6,11 +6,12 @@ import numpy as np
 
 from marltrain.errors import ConfigError
 from marltrain.layout import Array
-from marltrain.policies.algorithms.base import Algorithm, Networks, WholeBatch
+from marltrain.policies.algorithms.base import Algorithm, Networks
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.batch import Transitions
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.memory_numbers import MemoryNumbers
+from marltrain.policies.tensor_batch import WholeBatch
 
 EFFECTIVE = "effective_sample_size"
 MOST_LOG_RATIO = 20.0

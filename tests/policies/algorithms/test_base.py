@@ -10,9 +10,10 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from marltrain.policies.algorithms.base import WholeBatch, weighted_mean
+from marltrain.policies.algorithms.base import weighted_mean
 from marltrain.policies.backends import make_backend
 from marltrain.policies.batch import Batch, Rollout, Transitions
+from marltrain.policies.tensor_batch import WholeBatch
 from tests.policies.batches import VECTOR, some_rollout, some_transitions
 
 BACKEND = make_backend("torch", "cpu")

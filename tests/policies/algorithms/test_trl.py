@@ -10,8 +10,8 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.errors import ConfigError, SpecError
-from marltrain.policies.algorithms.base import TensorBatch
 from marltrain.policies.backends import numpy_ops
+from marltrain.policies.tensor_batch import TensorBatch
 from tests.policies.backends.both import BOTH
 from tests.policies.batches import GOALS, VECTOR, of_agent, some_triplets
 from tests.policies.learner.test_learner import assert_rows_equal, everyone, stacked

@@ -25,6 +25,7 @@ EXACT: dict[str, Callable[..., np.ndarray]] = {
     "silu": lambda x: x / (1 + np.exp(-x)),
     "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2,
     "softplus": lambda x: np.log1p(np.exp(x)),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "lgamma": special.gammaln, "digamma": special.digamma,
 }  # fmt: skip
 ALONG: dict[str, Callable[..., np.ndarray]] = {
@@ -165,6 +166,17 @@ def test_rows_of_agents_are_repeated_for_the_members_of_an_ensemble_and_separate
     pairs = np.concatenate([X, 2 * X], 0)
     assert_equal_to(lambda x: x.reshape(3, 2, 5, 4), lambda ops: lambda x: ops.unfold_agents(x, 2), pairs)
     assert_equal_to(lambda x: x[:, None], lambda ops: ops.constants, X[:, 0].copy())
+
+
+def test_sequences_are_split_into_steps_and_joined():
+    """Two sequences of 3 rows: the rows 0 and 3, 1 and 4, 2 and 5."""
+    x = RNG.standard_normal((2, 6, 4)).astype(np.float32)
+    for i in range(3):
+        assert_equal_to(lambda x, i=i: x[:, [i, i + 3]], lambda ops, i=i: lambda x: ops.time_steps(x, 3)[i], x)
+    assert_equal_to(lambda x: x, lambda ops: lambda x: ops.joined_steps(ops.time_steps(x, 3)), x)
+    assert [step.tolist() for step in numpy_ops.time_steps(np.arange(6)[None] > 4, 3)] == [
+        [[False, False]], [[False, False]], [[False, True]],
+    ]  # fmt: skip
 
 
 def test_one_hot_vectors_and_constant_numbers():

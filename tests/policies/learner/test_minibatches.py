@@ -7,9 +7,9 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.policies.algorithms.base import TensorBatch
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.minibatches import Minibatches, shares_of
+from marltrain.policies.tensor_batch import TensorBatch
 from marltrain.random import generator
 from tests.policies.batches import VECTOR, some_rollout
 

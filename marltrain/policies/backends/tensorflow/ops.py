@@ -15,7 +15,7 @@ from tensorflow import Tensor
 exp, log, sqrt, square, absolute, tanh = tf.exp, tf.math.log, tf.sqrt, tf.square, tf.abs, tf.tanh
 relu, elu, silu = tf.nn.relu, tf.nn.elu, tf.nn.silu
 softplus, minimum, maximum, where, clip = tf.nn.softplus, tf.minimum, tf.maximum, tf.where, tf.clip_by_value
-logsumexp, softmax = tf.reduce_logsumexp, tf.nn.softmax
+logsumexp, softmax, sigmoid = tf.reduce_logsumexp, tf.nn.softmax, tf.sigmoid
 zeros_like, ones_like, isfinite, unstack = tf.zeros_like, tf.ones_like, tf.math.is_finite, tf.unstack
 sum, mean, max, argmax = tf.reduce_sum, tf.reduce_mean, tf.reduce_max, tf.argmax
 concat, stack, stop_gradient = tf.concat, tf.stack, tf.stop_gradient
@@ -49,6 +49,17 @@ def one_hot(index: Tensor, choices: int) -> Tensor:
 def unflatten(x: Tensor, size: int) -> Tensor:
     """Split the last axis into two, the second of this size: [K, B, A * size] -> [K, B, A, size]."""
     return tf.reshape(x, [x.shape[0], -1, x.shape[-1] // size, size])
+
+
+def time_steps(x: Tensor, length: int) -> Sequence[Tensor]:
+    """Return the rows of each step of N sequences in a row: [K, N * length, ...] -> `length` x [K, N, ...]."""
+    return tf.unstack(tf.reshape(x, [x.shape[0], -1, length, *x.shape[2:]]), axis=2)
+
+
+def joined_steps(steps: Sequence[Tensor]) -> Tensor:
+    """Join the rows of steps to sequences, the inverse of `time_steps`."""
+    x = tf.stack(list(steps), 2)
+    return tf.reshape(x, [x.shape[0], -1, *x.shape[3:]])
 
 
 def only(x: Tensor, chosen: Tensor) -> Tensor:

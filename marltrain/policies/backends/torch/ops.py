@@ -17,7 +17,7 @@ exp, log, sqrt, square, absolute = torch.exp, torch.log, torch.sqrt, torch.squar
 relu, elu, silu, gelu = functional.relu, functional.elu, functional.silu, functional.gelu
 softplus, minimum, maximum, where, clip = functional.softplus, torch.minimum, torch.maximum, torch.where, torch.clamp
 isfinite, unstack, lgamma, digamma = torch.isfinite, torch.unbind, torch.lgamma, torch.digamma
-logsumexp, softmax = torch.logsumexp, functional.softmax
+logsumexp, softmax, sigmoid = torch.logsumexp, functional.softmax, torch.sigmoid
 zeros_like, ones_like, stop_gradient = torch.zeros_like, torch.ones_like, torch.Tensor.detach
 sum, mean, max, argmax, concat, stack = torch.sum, torch.mean, torch.amax, torch.argmax, torch.cat, torch.stack
 
@@ -93,6 +93,16 @@ def one_hot(index: Tensor, choices: int) -> Tensor:
 def unflatten(x: Tensor, size: int) -> Tensor:
     """Split the last axis into two, the second of this size: [K, B, A * size] -> [K, B, A, size]."""
     return x.unflatten(-1, (-1, size))
+
+
+def time_steps(x: Tensor, length: int) -> Sequence[Tensor]:
+    """Return the rows of each step of N sequences in a row: [K, N * length, ...] -> `length` x [K, N, ...]."""
+    return x.unflatten(1, (-1, length)).unbind(2)
+
+
+def joined_steps(steps: Sequence[Tensor]) -> Tensor:
+    """Join the rows of steps to sequences, the inverse of `time_steps`."""
+    return torch.stack(list(steps), 2).flatten(1, 2)
 
 
 def only(x: Tensor, chosen: Tensor) -> Tensor:

@@ -11,13 +11,14 @@ import numpy as np
 
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, map_tree
-from marltrain.policies.algorithms.base import Algorithm, Phase, TensorBatch
+from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.parallel.processes import Processes, free_ports
 from marltrain.policies.learner.parallel.replica import Replica
 from marltrain.policies.learner.parallel.strategies import Member, Strategy
 from marltrain.policies.learner.weights import Weights
+from marltrain.policies.tensor_batch import TensorBatch
 
 _ADVICE = (
     "If it ran out of memory, use fewer processes or a smaller network; without strategy= the agents learn in the "

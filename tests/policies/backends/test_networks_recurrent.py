@@ -1,0 +1,101 @@
+"""Networks over GRU and LSTM: their parts, acts step by step against sequences, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from marltrain.errors import ConfigError
+from marltrain.layout import Layout
+from marltrain.policies.networks import CNN, GRU, LSTM, MLP, Head, NetworkDefinition, NetworkSpec, Plan, spec_from
+from tests.policies.backends.both import BOTH, network, on_both
+from tests.policies.batches import IMAGE, VECTOR, some_obs
+
+RNG = np.random.default_rng(0)
+HEADS = [Head(2, free=1), Head(1)]
+
+
+def both_ways(backend: Any, net: Any, obs: np.ndarray, length: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Outputs and next carries of rows [K, length, ...] from zero: as one sequence, and act by act."""
+    agents, width = len(obs), net.plan.definition.carry_width
+    carry, begins = np.zeros((agents, length, width), np.float32), np.arange(length)[None].repeat(agents, 0) == 0
+    acts, now = [], backend.tensor(carry[:, :1])
+    with backend.no_gradient():
+        whole = [backend.numpy(out) for out in net(*(backend.tensor(given) for given in (obs, carry, begins)))]
+        for row in range(length):
+            *outs, now = net(backend.tensor(obs[:, row : row + 1]), now)
+            acts.append([backend.numpy(out) for out in (*outs, now)])
+    return whole, [np.concatenate(outs, 1) for outs in zip(*acts, strict=True)]
+
+
+@on_both
+@pytest.mark.parametrize("spec", [GRU((6,), units=5, sequence_length=4), LSTM((), units=3, sequence_length=4)])
+def test_a_sequence_equals_its_acts(backend, spec):
+    net = network(backend, spec, Layout(VECTOR), HEADS)
+    obs = RNG.standard_normal((2, 4, 5), np.float32)
+    whole, acts = both_ways(backend, net, obs, 4)
+    assert [out.shape for out in whole] == [(2, 4, 3), (2, 4, 1), (2, 4, 5 if isinstance(spec, GRU) else 6)]
+    for a, b in zip(whole, acts, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    *outs, carry = net.in_numpy()(obs[:, :1], np.zeros_like(whole[-1][:, :1]))
+    for a, b in zip([*outs, carry], whole, strict=True):
+        np.testing.assert_allclose(a, b[:, :1], rtol=1e-5, atol=1e-6)
+    assert not np.allclose(whole[0][:, 1:], net.in_numpy()(obs[:, 1:], np.zeros_like(whole[-1][:, 1:]))[0])
+
+
+@on_both
+def test_images_pass_through_convolutions_first(backend):
+    net = network(backend, GRU((6,), units=5, sequence_length=3, filters=((2, 3, 2),)), Layout(IMAGE), HEADS[1:])
+    assert [name for name in net.arrays(0) if "cell" not in name] == [
+        "image.conv0.weight", "image.conv0.bias", "hidden0.weight", "hidden0.bias", "head0.weight", "head0.bias",
+    ]  # fmt: skip
+    whole, acts = both_ways(backend, net, some_obs(RNG, IMAGE, (2, 3)), 3)
+    np.testing.assert_allclose(whole[0], acts[0], rtol=1e-5, atol=1e-6)
+
+
+def test_equal_seeds_give_equal_weights_in_both_frameworks():
+    one, other = (network(backend, GRU((6,)), Layout(VECTOR), HEADS).arrays(1) for backend in BOTH.values())
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name])
+    square = one["cell.carry.weight"] @ one["cell.carry.weight"].T
+    np.testing.assert_allclose(square, np.eye(64), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "spec", [GRU((8, 4), "relu", units=5, sequence_length=7), LSTM(filters=((2, 3, 2),)), GRU(hidden=())]
+)
+def test_a_specification_is_saved(spec):
+    assert spec_from(spec.describe()) == spec
+
+
+def test_the_same_network_without_memory():
+    assert GRU((8,), "relu", units=5).without_memory == MLP((8, 5), "relu")
+    assert LSTM((8,), units=5, filters=((2, 3, 2),)).without_memory == CNN((8, 5), "tanh", ((2, 3, 2),))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: GRU(units=0), "GRU: units must be an integer from 1 to 65536, got 0"),
+        (lambda: LSTM(sequence_length=1025), "LSTM: sequence_length must be an integer from 1 to 1024, got 1025"),
+        (lambda: GRU(sequence_length=1.5), "sequence_length must be an integer"),
+        (lambda: GRU(filters=((1, 2),)), "GRU: filters must be triples"),
+        (lambda: GRU(filters=None), "GRU: filters must be triples"),
+        (lambda: GRU(unit=3), "'unit'. Did you mean 'units'?"),
+        (lambda: Plan(NetworkDefinition(GRU(), [Head(1)], Layout(VECTOR), members=2)), "cannot be an ensemble"),
+        (lambda: Plan(NetworkDefinition(LSTM(), [Head(1)], Layout(VECTOR), noisy=0.5)), "cannot be noisy"),
+    ],
+)
+def test_what_is_refused(make, words):
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert words in str(caught.value)
+
+
+def test_other_networks_carry_nothing():
+    for spec, width in ((MLP(), 0), (CNN(), 0), (GRU(units=5), 5), (LSTM(units=5), 10), (object(), 0)):
+        kept: NetworkSpec | object = spec
+        assert NetworkDefinition(kept, [Head(1)], Layout(spaces.Box(-1, 1, (2,)))).carry_width == width
