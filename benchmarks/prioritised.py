@@ -1,10 +1,14 @@
 """Times of prioritised replay: a sample of 256 rows with its columns, the update of their priorities, and a batch step.
 
     python benchmarks/prioritised.py [--entries 100000 1000000] [--python PYTHON --peer SCRIPT]
+    python benchmarks/prioritised.py --training [--steps 100000]
 
 Observations of 18 numbers; medians on one thread. The batch step is one of 16 environments and 3 players with a
 prioritised agent each: the time that the trees take to follow the ring. SCRIPT prints the same of another library in
 the environment of PYTHON; it gets the numbers of entries as arguments, and runs right after each of ours.
+
+`--training`: env steps per processor second of compiled DQN in native games with uniform draws and with priorities, in
+turn: 16 environments, 2x64 tanh, batches of 64 rows, an update of each agent every 4 env steps. Medians of 5 rounds.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from marltrain.spec import EnvSpec, PlayerSpec, Step
 
 ROWS, SEEN = 256, spaces.Box(-1, 1, (18,), np.float32)
 REPLAY = mt.Replay(10**9, 1, mt.Prioritised())
+GAMES, ROUNDS = ("marltrain/CartPole-v1", "marltrain/simple_spread_v3"), 5
 
 
 class Game:
@@ -100,13 +105,51 @@ def batch_step() -> None:
     print(f"ours: batch step of 16 environments x 3 players: {statistics.median(found) * 1e6 - again:.1f} us")
 
 
+def training_rate(env: str, prioritised: mt.Prioritised | None, steps: int) -> float:
+    """Return env steps per processor second of compiled DQN, without its first updates."""
+    agents = mt.make_agents(
+        "dqn", env, seed=0, network=mt.MLP((64, 64)), batch_size=64, update_per_step=0.25,
+        memory=mt.Replay(50_000, prioritised=prioritised), jit_compile=True,
+    )  # fmt: skip
+
+    def train(env_steps: int) -> float:
+        trainer = mt.DecentralizedTrainer(
+            env, num_train_envs=16, update_freq=256, steps_per_train=env_steps, test_freq=None, seed=0, progress=False,
+            run_dir=False,
+        )  # fmt: skip
+        start = time.process_time()
+        trainer.train(agents, [1] * len(agents), plot=False)
+        return time.process_time() - start
+
+    train(5_000)
+    return steps / train(steps)
+
+
+def training(steps: int) -> None:
+    """Print the rates of DQN with uniform draws and with priorities."""
+    for env in GAMES:
+        rates: dict[mt.Prioritised | None, list[float]] = {None: [], mt.Prioritised(): []}
+        for _ in range(ROUNDS):
+            for prioritised, found in rates.items():
+                found.append(training_rate(env, prioritised, steps))
+        uniform, ours = map(statistics.median, rates.values())
+        print(
+            f"{env}: uniform {uniform:,.0f} env steps/s, priorities {ours:,.0f}, ratio {ours / uniform:.2f}", flush=True
+        )
+
+
 def main() -> None:
-    """Measure all sizes."""
+    """Measure all sizes, or the training."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--python", help="the other library's Python")
     parser.add_argument("--peer", help="a script that prints the same of the other library")
+    parser.add_argument("--training", action="store_true", help="rates of DQN")
+    parser.add_argument("--steps", type=int, default=100_000, help="env steps of each training")
     arguments = parser.parse_args()
+    if arguments.training:
+        training(arguments.steps)
+        return
     for entries in arguments.entries:
         sample_and_update(entries)
         if arguments.python and arguments.peer:
