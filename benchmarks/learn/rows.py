@@ -95,9 +95,9 @@ def _spread(steps: int, env: str = "mpe2/simple_spread_v3", **agents: Any) -> Se
     }
 
 
-def _apples(algo: str) -> Settings:
-    """Return the settings of examples/apples.py."""
-    return {"trainer": {"num_train_envs": 16}, "agents": APPLES_SETTINGS[algo]}
+def _apples(algo: str, **agents: Any) -> Settings:
+    """Return the settings of examples/apples.py with one agent for both players, which learns from twice the rows."""
+    return {"trainer": {"num_train_envs": 16}, "agents": {**APPLES_SETTINGS[algo], "share": True, **agents}}
 
 
 CARTPOLE = Task("cartpole", "CartPole-v1", "gymnasium/CartPole-v1")
@@ -141,11 +141,13 @@ _ALGORITHM_ROWS = (
     Row(PENDULUM, "trpo", 100_000, None, 2),
     Row(CAR, "dqn", 120_000, -101.0, 3, compiled=True),
     Row(CAR, "ppo", 1_000_000, -110.0, 6, compiled=True),
+    Row(CAR, "rainbow", 120_000, None, 6, compiled=True),
     Row(CAR_CONTINUOUS, "sac", 50_000, 94.7, 8, compiled=True),
     Row(CAR_CONTINUOUS, "ddpg", 300_000, 93.5, 20, compiled=True),
     Row(LANDER, "dqn", 100_000, 154.0, 5, compiled=True),
     Row(LANDER, "ppo", 1_000_000, 242.0, 15, compiled=True),
     Row(LANDER, "a2c", 200_000, 156.0, 5),
+    Row(LANDER, "rainbow", 100_000, None, 8, compiled=True),
     Row(LANDER_CONTINUOUS, "sac", 500_000, 260.0, 90, compiled=True),
     Row(LANDER_CONTINUOUS, "td3", 300_000, 207.0, 50, compiled=True),
     Row(SPREAD, "ppo", 300_000, None, 6, compiled=True, own=_spread(300_000)),
@@ -154,8 +156,8 @@ _ALGORITHM_ROWS = (
     Row(SPREAD_CONTINUOUS, "ddpg", 300_000, None, 60, compiled=True),
     Row(TOGETHER, "ppo", 1_000_000, -12.0, 1, tolerance=0.0, compiled=True, own=_TOGETHER),
     Row(TOGETHER, "mappo", 1_000_000, -12.0, 1, tolerance=0.0, compiled=True, own=_TOGETHER),
-    Row(APPLES, "dqn", 60_000, 3.0, 2, tolerance=0.0, own=_apples("dqn")),
-    Row(APPLES, "ppo", 60_000, 2.0, 2, tolerance=0.0, own=_apples("ppo")),
+    Row(APPLES, "dqn", 60_000, 3.0, 2, tolerance=0.0, own=_apples("dqn", update_per_step=1 / 4)),
+    Row(APPLES, "ppo", 60_000, 2.0, 2, tolerance=0.0, own=_apples("ppo", minibatches=8)),
     Row(CHEETAH, "sac", 1_000_000, 9535.0, 300, most_seeds=1),
     Row(CHEETAH, "td3", 1_000_000, 9656.0, 300, most_seeds=1),
     Row(CHEETAH, "ppo", 1_000_000, 5819.0, 60, most_seeds=1),

@@ -182,6 +182,15 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
             "network": MLP(hidden=(128, 128), activation="relu"),
         },
     },
+    ("dqn", "gymnasium/MountainCar-v0"): {
+        "trainer": {"num_train_envs": 4, "update_freq": 16, "test_freq": 1_500, "steps_per_train": 120_000},
+        "agents": {
+            "learning_rate": linear(1e-3, 5e-5, 120_000), "gamma": 0.99, "epsilon": linear(1.0, 0.05, 6_000),
+            "capacity": 100_000, "learning_starts": 1_000, "update_per_step": 1.0, "n_step": 3, "batch_size": 128,
+            "target_sync": 500, "double": True, "normalize_observations": True,
+            "network": MLP(hidden=(128, 128), activation="relu"),
+        },
+    },
 }  # fmt: skip
 """(algorithm, environment) -> keyword arguments of DecentralizedTrainer ("trainer") and of make_agents ("agents")."""
 
