@@ -33,6 +33,7 @@ def add_train_arguments(parser: Parser) -> None:
     parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="argument of the environment")
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="setting of the agents, see below")
     parser.add_argument("--share", action="store_true", help="one agent for all players of equal spaces")
+    parser.add_argument("--identify", action="store_true", help="--share agents observe which player they act for")
     parser.add_argument("--self-play", action="store_true", help="--share, and test against random players")
     parser.add_argument("--backend", help=f"framework (default: {backend})")
     parser.add_argument("--run-dir", metavar="FOLDER", help="where all files go (default: a new one in runs/)")
@@ -80,7 +81,7 @@ def train(options: dict[str, Any]) -> Path | None:
             raise ConfigError(f"{option} needs one algorithm for all players: --algo ALGO")
     if options.get("tuned") and not isinstance(algo, str):
         raise ConfigError("--tuned: there are tuned settings for marltrain's own algorithms only")
-    of_agents = pop_given(options, "share", "backend") | ({"share": True} if self_play else {})
+    of_agents = pop_given(options, "share", "identify", "backend") | ({"share": True} if self_play else {})
     known = tuned(algo, env) if options.pop("tuned", False) else {"trainer": {}, "agents": {}}
     resuming, here = _pop_resume(options), Path.cwd()
     callbacks = pop_callbacks(options)

@@ -52,6 +52,7 @@ class Needs:
     replay_share: rows of these sequences for each new row of a rollout.
     state: the global state of the batches, see `memory.states`; None: batches without one.
     shared: rollouts of an agent also hold the rows of the learner's other agents; see `Rollout.own`.
+    identity: names of the players whose one-hot is added to observations; see `policies.identity`.
     """
 
     on_policy: bool
@@ -63,6 +64,7 @@ class Needs:
     state: StateNeed | None = None
     shared: bool = False
     replay_share: float = 0.0
+    identity: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, replay: Replay) -> Needs:

@@ -26,16 +26,24 @@ Asked = Kind | tuple[Kind, Mapping[str, Any]]
 RANDOM = "random"
 STATE_SIZE = "state_size"
 """Name of the setting for the number of values of the global state, see `Algorithm.state_kind`."""
-OF_ENV = ("observation_space", "action_space", "frame_stack")
+IDENTITY = "identity"
+"""Name of the argument of agents for the players that a shared agent tells apart."""
+OF_ENV = ("observation_space", "action_space", "frame_stack", IDENTITY)
 """Arguments of an agent that come from the environment."""
 
 
 @dataclass(frozen=True)
 class _Sharing:
     share: bool = setting(doc="players with equal spaces get the same agent")
+    identify: bool = setting(doc="the one-hot of the player is added to the observations of a shared agent")
 
     def __post_init__(self) -> None:
         validate(self, "make_agents")
+        if self.identify and not self.share:
+            raise ConfigError(
+                "make_agents: identify=True tells the players of a shared agent apart, and with share=False each "
+                "player has an agent of its own: add share=True, or leave identify out"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +116,7 @@ class _Entry:
     def make(self, player: PlayerSpec, spec: EnvSpec, **common: Any) -> Agent:
         """Make the agent of a player; errors name the player.
 
-        spec: of the environment.  common: seed and backend.
+        spec: of the environment.  common: seed, backend and identity.
         """
         made_by, kind = self.made_by, self.state_kind
         offered = {
@@ -118,6 +126,11 @@ class _Entry:
         }  # fmt: skip
         if not issubclass(made_by, LearningAgent):  # a custom class gets only the arguments that it names
             taken = inspect.signature(made_by).parameters
+            if common.get(IDENTITY) and IDENTITY not in taken and made_by is not RandomAgent:
+                raise ConfigError(
+                    f"player {player.name!r}: identify=True adds the player to the observations of agents, and "
+                    f"{made_by.__name__} takes no argument identity: leave identify out"
+                )
             offered = {name: value for name, value in offered.items() if name in taken}
         try:
             made: Agent = made_by(**{**offered, **self.settings})
@@ -142,6 +155,7 @@ def make_agents(
     *,
     env_args: Mapping[str, Any] | None = None,
     share: bool = False,
+    identify: bool = False,
     backend: str = "torch",
     seed: int | None = None,
     **hyper: Any,
@@ -156,6 +170,8 @@ def make_agents(
       spaces, seed and backend that its constructor names.
     env, env_args: as for `DecentralizedTrainer`.
     share: players with equal spaces (and the same entry of a mapping) get the same agent.
+    identify: with `share`, the one-hot of the observing player among all players of equal spaces is added to the
+      observations of a shared agent, as the last values of their vector. A player whose spaces no other has gets none.
     backend: framework of the learning agents, "torch" by default.
     seed: seed from which each agent's seed is derived, by the player's place; drawn if None.
     hyper: settings of every entry's algorithm; an entry's own settings take precedence.
@@ -164,10 +180,10 @@ def make_agents(
     """
     from marltrain.envs import probe, resolve
 
-    share = _Sharing(share=share).share
+    sharing = _Sharing(share=share, identify=identify)
     keyed = _keyed(name, hyper)
     source = resolve(env, env_args)
-    seats = _seats(keyed, spec := probe(source), share=share)
+    seats = _seats(keyed, spec := probe(source), share=sharing.share)
     if any(entry.state_kind == OWN for entry in seats):
         spec = probe(source, with_state=True)
     seed = chosen_seed(seed, "make_agents")
@@ -176,10 +192,17 @@ def make_agents(
     for i, player in enumerate(shown_if_slow(spec.players, "making agents")):
         entry = seats[i]
         kind = id(entry), spec.place[i][0]
-        if not share or kind not in made:
-            made[kind] = entry.make(player, spec, backend=backend, seed=child_seed(seed, "agent", i))
+        if not sharing.share or kind not in made:
+            identity = _identity(spec, spec.place[i][0]) if sharing.identify else ()
+            made[kind] = entry.make(player, spec, backend=backend, seed=child_seed(seed, "agent", i), identity=identity)
         agents.append(made[kind])
     return agents
+
+
+def _identity(spec: EnvSpec, group: int) -> tuple[str, ...]:
+    """Return the names of a group's players, whom a shared agent tells apart; none for a single player."""
+    players = spec.groups[group].players
+    return tuple(spec.names[player] for player in players) if len(players) > 1 else ()
 
 
 _Keyed = _Entry | Mapping[str, _Entry] | Sequence[_Entry]

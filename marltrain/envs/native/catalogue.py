@@ -16,6 +16,7 @@ GAMES = {
     "foraging_v3": "foraging.level_based:Foraging",
     "kuhn_poker_v1": "cards.kuhn_poker:KuhnPoker",
     "leduc_poker_v1": "cards.leduc_poker:LeducPoker",
+    "levers_v1": "matrix.named:Levers",
     "matrix_game_v1": "matrix.repeated:MatrixGame",
     "penalty_v1": "matrix.named:Penalty",
     "prisoners_dilemma_v1": "matrix.named:PrisonersDilemma",

@@ -16,6 +16,7 @@ from marltrain.policies.agents.files import write_agents
 from marltrain.policies.agents.rng import RngMixin
 from marltrain.policies.agents.spaces import action_dtype, action_shape, encoded, exploring_rows, in_units, indexed
 from marltrain.policies.batch import Acted, AgentState, Experience
+from marltrain.policies.identity import observed_by
 from marltrain.policies.learner.learner import Learner
 from marltrain.random import child_seed
 from marltrain.spaces import describe_space, without_mask
@@ -27,6 +28,8 @@ class Agent(RngMixin):
 
     observation_space, action_space: as the environment declares them. An agent made without spaces has None until it
     takes a seat.
+    identity: names of the players that a shared agent tells apart: the one-hot of the observing player is added to its
+    observations, by the training loop and by `act`; see `policies.identity`. Empty for other agents.
     any_seat: whether the agent was made without spaces and never learns. Such an agent fits every seat. Its
     `observation_space`, `action_space` and `layout` are those of its current seat.
     """
@@ -34,6 +37,7 @@ class Agent(RngMixin):
     observation_space: Space | None = None
     action_space: Space | None = None
     layout: Layout | None = None
+    identity: tuple[str, ...] = ()
     any_seat: bool = False
     _seat: PlayerSpec | None = None
     _kinds: tuple[str, ...] = ()
@@ -85,6 +89,12 @@ class Agent(RngMixin):
             self.any_seat = not self.learns
             self.observation_space, self.action_space = player.observation_space, player.action_space
             self.layout = player.layout
+        if self.identity and player.name not in self.identity:
+            raise AgentError(
+                f"player {player.name!r}: the {type(self).__name__} given for it tells the players "
+                f"{', '.join(self.identity)} apart, and no other: make it for this environment, with "
+                "make_agents(..., share=True, identify=True)"
+            )
         self.turn_to(player)
         self.seed = seed if self.seed is None else self.seed
         for what, mine, theirs in (
@@ -108,7 +118,10 @@ class Agent(RngMixin):
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
     ) -> Acted:
-        """Choose actions for Step arrays [B, ...]; the default calls `act` for the rows where `turn` is True."""
+        """Choose actions for Step arrays [B, ...]; the default calls `act` for the rows where `turn` is True.
+
+        obs: with the one-hots of the players if the agent has an `identity`.
+        """
         layout, space = self._seated()
         rows = np.flatnonzero(turn)
         action: Array = np.zeros((len(turn), *action_shape(space)), action_dtype(space))
@@ -131,12 +144,15 @@ class Agent(RngMixin):
             )
         return actions.reshape(shape)
 
-    def _act_by_decide(self, observation: Any, legal: Any, explore: Any, rng: Callable[[], np.random.Generator]) -> Any:
-        """Implement `act` by `decide`; `rng` returns the generator to draw from."""
+    def _act_by_decide(
+        self, observation: Any, legal: Any, explore: Any, rng: Callable[[], np.random.Generator], player: Any = None
+    ) -> Any:
+        """Implement `act` by `decide`; `rng` returns the generator to draw from, `player` is that of an `identity`."""
         layout, space = self._seated()
         obs, mask, batched = encoded(layout, observation, legal, space)
         rows = len(arrays_of(obs)[0])
         exploring = exploring_rows(explore, rows)
+        obs = observed_by(player, self.identity, layout, obs)
         acted = self.decide(obs, mask, None, turn=np.ones(rows, bool), explore=exploring, rng=rng())
         action = in_units(space, acted.action)
         return action if batched else action[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from marltrain.policies.algorithms.reward_model import with_reward_model
 from marltrain.policies.backends import make_backend
 from marltrain.policies.backends.frameworks import makes_models, name_of
 from marltrain.policies.batch import Acted, AgentState
+from marltrain.policies.identity import checked_players, layout_for
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.hyperparameters import AgentHyperparameters
 from marltrain.policies.learner.memory_numbers import Remembering
@@ -62,6 +63,7 @@ class LearningAgent(Remembering, Agent):
         strategy: Any = None,
         seed: int | None = None,
         frame_stack: int = 1,
+        identity: Sequence[str] = (),
         **settings: Any,
     ) -> None:
         """Build the agent with weights drawn from `seed`.
@@ -74,13 +76,17 @@ class LearningAgent(Remembering, Agent):
         strategy: distribution of minibatches over devices or processes, such as `mt.DataParallel(processes=2)`, the
             name of such a class, or a `tf.distribute.MirroredStrategy`; None: no distribution.
         frame_stack: number of frames on axis 0 of images, if the environment stacks frames.
+        identity: names of the players of a shared agent, whose one-hot is added to its observations.
         settings: settings of the algorithm; a wrong name or value raises ConfigError.
         """
         name = type(self).__name__
-        place = Place(backend=backend, device=device, jit_compile=jit_compile, frame_stack=frame_stack)
+        self.identity = checked_players(name, identity)
+        place = Place(
+            backend=backend, device=device, jit_compile=jit_compile, frame_stack=frame_stack, identity=self.identity
+        )
         validate(place, name)
         self._set_spaces(observation_space, action_space, place.frame_stack)
-        layout = self._seated()[0]
+        layout = layout_for(self._seated()[0], self.identity)
         check_actions(action_space)
         self.seed = chosen_seed(seed, name)
         kind = self.algorithm_class
@@ -143,7 +149,7 @@ class LearningAgent(Remembering, Agent):
         place = [backend.name, str(backend.device), backend.jit_compile, repr(backend.strategy)]
         layout, action_space = self._seated()
         sides = [describe_space(layout.space), describe_space(action_space), layout.stack]
-        own = [*map(id, self._unsaved), *([] if self.stackable else [id(self)])]
+        own = [*self.identity, *map(id, self._unsaved), *([] if self.stackable else [id(self)])]
         return json.dumps([type(self).__name__, *place, structure, *sides, *own], sort_keys=True, default=repr)
 
     @property
@@ -161,9 +167,13 @@ class LearningAgent(Remembering, Agent):
                 f"frame_stack={stack}"
             )
 
-    def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
-        """Return the action; see `Agent.act`."""
-        return self._act_by_decide(observation, legal, explore, lambda: self.learner_.rngs("act")[self.row])
+    def act(self, observation: Any, legal: Any = None, explore: bool | Array = False, player: Any = None) -> Any:
+        """Return the action; see `Agent.act`.
+
+        player: for an agent with an `identity`, the name of the player that observes, or a name for each row of a
+            batch. Raises AgentError if it is missing or unknown, or given for an agent without an identity.
+        """
+        return self._act_by_decide(observation, legal, explore, lambda: self.learner_.rngs("act")[self.row], player)
 
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
@@ -198,6 +208,7 @@ class LearningAgent(Remembering, Agent):
             "type": self.algorithm.name,
             **described_spaces(self.observation_space, self.action_space),
             "frame_stack": self._seated()[0].stack,
+            **({"identity": list(self.identity)} if self.identity else {}),
             "backend": self.backend.name,
             "settings": {f.name: self._setting(f.name) for f in fields(self.settings)},
             "learner": inner.info,
@@ -230,7 +241,7 @@ class LearningAgent(Remembering, Agent):
         settings = {name: _restored(name, value, supply) for name, value in info["settings"].items()}
         agent = cls(
             *spaces_from(info), backend=backend or info["backend"], seed=int(info["learner"]["seed"]),
-            frame_stack=info["frame_stack"], **settings,
+            frame_stack=info["frame_stack"], identity=info.get("identity", ()), **settings,
         )  # fmt: skip
         agent.learner_.load(0, AgentState(info["learner"], state.arrays))
         return agent

@@ -22,6 +22,7 @@ class Place:
     device: str = setting("auto", doc="auto (a GPU if one is available), cpu, cuda or a device such as cuda:1")
     jit_compile: bool = setting(False, doc="compile the gradient passes")
     frame_stack: int = setting(1, doc="number of stacked frames of images", low=1)
+    identity: tuple[str, ...] = setting((), doc="players whose one-hot is added to the observations of a shared agent")
 
 
 @dataclass(frozen=True)

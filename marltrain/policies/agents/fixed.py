@@ -136,14 +136,16 @@ class FrozenAgent(Agent):
             raise AgentError(f"FrozenAgent: agent must be an Agent, got {shown(agent)}")
         self.inner: Agent = (agent.inner if isinstance(agent, FrozenAgent) else agent).frozen_copy()
         self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
-        self.layout = self.inner.layout
+        self.layout, self.identity = self.inner.layout, self.inner.identity
 
     def _marks(self) -> list[str]:
         return [repr(self.inner)]
 
-    def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
-        """Return the copy's action without exploration."""
-        return self.inner.act(observation, legal, False)
+    def act(self, observation: Any, legal: Any = None, explore: bool | Array = False, player: Any = None) -> Any:
+        """Return the copy's action without exploration; player: see `LearningAgent.act`."""
+        inner: Any = self.inner
+        who = () if player is None and not self.identity else (player,)
+        return inner.act(observation, legal, False, *who)
 
     def sit(self, player: PlayerSpec, seed: int) -> None:
         """Seat the copy."""

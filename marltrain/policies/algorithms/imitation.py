@@ -16,6 +16,7 @@ from marltrain.policies.algorithms.base import NORMALIZE
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.demonstrations import Demonstrations
 from marltrain.policies.distributions import Continuous
+from marltrain.policies.identity import players_of
 
 
 class Expert:
@@ -35,6 +36,11 @@ class Expert:
             raise ConfigError(
                 f"{who}: demonstrations must be marltrain.Demonstrations, as marltrain.demonstrations(env, agents) "
                 f"returns, or a folder that holds them, got {shown(self.given)}"
+            )
+        if players := players_of(layout):
+            raise ConfigError(
+                f"{who}: demonstrations do not tell which of the players {', '.join(players)} observed: make agents "
+                "without identity"
             )
         if getattr(settings, NORMALIZE, False):
             raise ConfigError(f"{who}: demonstrations are not normalised: leave {NORMALIZE}=True out")

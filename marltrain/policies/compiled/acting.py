@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import address_of, flags, numbers, outcomes, record_at, wholes
+from marltrain.addresses import address_of, copy, flags, numbers, outcomes, record_at, wholes
 from marltrain.compiling import compiled, program
 from marltrain.layout import Array, Obs
 from marltrain.policies.algorithms.base import CompiledForm
@@ -30,6 +30,7 @@ _ONE = (
     "agents", "rows", "rule",  # K agents, B rows each, of `width` numbers; A = `choices` actions, or numbers of one
     "weights", "activations",  # [K, size]; work array for the layers of one agent
     "obs", "legal", "explore", "epsilon",  # [K, B, width], [K, B, A] or 0, [K, B], [K]
+    "narrow", "players",  # [K, B, width - players] or 0: observations to copy into `obs`, whose rows end with a one-hot
     "noise", "noise_agent", "noise_act", "noise_row",  # [K, acts, B, A] and the strides of its first axes, in elements
     "coin", "coin_agent", "coin_act", "coin_row",  # [K, acts, B] and its strides
     "action", "log_prob",  # [K, B] int64 or, with GAUSSIAN, [K, B, A] float32; with both samples, [K, B] float32
@@ -50,6 +51,8 @@ def act_at(address: int) -> Any:
 def act(address: int, at: int) -> int:
     """Choose the actions of all rows of the ACT at an address, with the noise of act number `at`; return 0."""
     u = act_at(address)
+    if u.narrow:
+        fill_observations(u)
     for k in range(u.agents):
         out = forward(u, u.obs + 4 * k * u.rows * u.width, u.rows, u.weights + 4 * k * u.size, u.activations)
         for row in range(u.rows):
@@ -61,6 +64,14 @@ def act(address: int, at: int) -> int:
             else:
                 gaussian(u, k, row, at, outputs)
     return 0
+
+
+@compiled
+def fill_observations(u: Any) -> None:
+    """Copy the observations without one-hots into the rows of `obs`, before their one-hots."""
+    size = 4 * (u.width - u.players)
+    for i in range(u.agents * u.rows):
+        copy(u.narrow + i * size, u.obs + 4 * i * u.width, size)
 
 
 @functools.cache
@@ -201,6 +212,17 @@ class CompiledActing:
             self._unkept = {n: np.empty((self.agents, rows, *s), np.float32) for n, s in self.extras.items()}
         for name, array in {**self._unkept, **arrays}.items():
             record[name] = 0 if array is None else address_of(array)
+
+    def set_identity(self, numbers: Array, obs: Array) -> Array:
+        """At every act from now on, copy `obs` [K, rows, V] before the one-hots of the players `numbers` [K, rows].
+
+        Returns the observations of the network [K, rows, width], which the caller passes to `set_arrays`.
+        """
+        width = int(self.record["width"][0])
+        self.record["players"], self.record["narrow"] = width - obs.shape[-1], address_of(obs)
+        seen = np.zeros((*obs.shape[:2], width), np.float32)
+        np.put_along_axis(seen, obs.shape[-1] + numbers[..., None], 1.0, -1)
+        return seen
 
     def refresh(self, noise: Mapping[str, Array], hyper: Mapping[str, Array]) -> None:
         """Write the addresses of the noise of several acts [K, acts, rows, ...], the weights, and epsilon [K, 1]."""

@@ -47,7 +47,7 @@ _LOW = 2**32 - 1
 
 def reads(ring: Ring, needs: Needs) -> bool:
     """Return whether compiled code supports these transitions: single steps, one observation array, nothing else."""
-    plain = needs.n_step == 1 and not needs.columns and needs.state is None
+    plain = needs.n_step == 1 and not needs.columns and needs.state is None and not needs.identity
     return ring.deepest == 1 and len(ring.obs) == 1 and plain
 
 

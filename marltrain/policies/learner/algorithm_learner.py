@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ from marltrain.errors import ConfigError, SaveError
 from marltrain.layout import Array, Obs
 from marltrain.policies.algorithms.base import Algorithm, Networks
 from marltrain.policies.backends.base import Backend
-from marltrain.policies.batch import Acted, AgentState, Batch, Rollout, Transitions
+from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout, Transitions
+from marltrain.policies.identity import players_of
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.copies import ActingCopies
 from marltrain.policies.learner.gradient_step import MeanMetrics
@@ -51,7 +52,8 @@ class AlgorithmLearner(Learner):
         """Build K = len(seeds) agents; `draw`: draw the initial weights, otherwise `load` sets them."""
         self.algorithm, self.backend, self.seeds = algorithm, backend, list(seeds)
         self.num_agents = len(seeds)
-        self.needs, self._prioritised = algorithm.needs(), algorithm.prioritised
+        self.needs: Needs = replace(algorithm.needs(), identity=players_of(algorithm.layout))
+        self._prioritised = algorithm.prioritised
         settings = algorithm.settings
         own: dict[str, Any] = {f.name: getattr(settings, f.name) for f in fields(Pace) if hasattr(settings, f.name)}
         usual = algorithm.update_freq, algorithm.batch_size
@@ -137,7 +139,7 @@ class AlgorithmLearner(Learner):
         from marltrain.policies.compiled.replay_kernel import reader_of  # loads numba
         from marltrain.policies.memory.prioritised_rollouts import PrioritisedRolloutReader
 
-        needs = self.algorithm.needs()
+        needs = self.needs
         make: Any = None
         if needs.on_policy and needs.replay is not None:
             make = partial(PrioritisedRolloutReader, numbers=self.memory)
@@ -216,7 +218,9 @@ class AlgorithmLearner(Learner):
             return "the gradient noise is measured"
         if self.weights.statistics:
             return "observations are normalized"
-        if self.needs is not None and self.needs.n_step > 1:
+        if self.needs.identity:
+            return "observations get the player's one-hot (identity)"
+        if self.needs.n_step > 1:
             return f"n_step={self.needs.n_step}"
         return "" if self.memory is None else self.memory.obstacle
 

@@ -11,6 +11,7 @@ from marltrain.checks import within
 from marltrain.errors import AgentError, ConfigError
 from marltrain.layout import Array, Obs
 from marltrain.policies.batch import Needs, Rollout, Transitions
+from marltrain.policies.identity import identified, numbers_of
 from marltrain.policies.memory.choice import UniformChoice
 from marltrain.policies.memory.ring import Ring
 from marltrain.state import State
@@ -27,6 +28,7 @@ class Reader:
         self.ring, self.needs = ring, needs
         self.seats = [np.array(row, np.int64) for row in seats]
         self._players = np.concatenate(self.seats)
+        self._identities = numbers_of(needs.identity, ring.names)
 
     def size(self) -> Array:
         """Return the number of available rows, [K] int64."""
@@ -50,6 +52,22 @@ class Reader:
     def restore(self, state: State) -> None:
         """Restore the state that `state` returned; the ring must be restored first."""
 
+    def _obs(self, cells: Array) -> Obs:
+        """Return the observations at the decisions, [*cells.shape, *O]."""
+        return self._identified(self.ring.obs_at(cells), cells)
+
+    def _after(self, cells: Array, pointers: Array) -> tuple[Obs, Array | None]:
+        """Return the observations and legal actions after rows whose `next` is `pointers`."""
+        obs, legal = self.ring.after(cells, pointers)
+        return self._identified(obs, cells), legal
+
+    def _identified(self, obs: Obs, cells: Array) -> Obs:
+        """Return observations of the players of rows with the players' one-hots, if the learner reads them."""
+        ring, count = self.ring, len(self.needs.identity)
+        if not count:
+            return obs
+        return identified(ring.group.layout, obs, self._identities[cells // (ring.capacity * ring.num_envs)], count)
+
     def _extras(self, cells: Array) -> dict[str, Array]:
         return {name: self.ring.read(self.ring.extras[name], cells) for name in self.needs.columns}
 
@@ -71,7 +89,7 @@ class Reader:
         boot_obs, boot_legal, boot_state = self._boots(cells, pointers, wanted)
         terminated = ring.read(ring.terminated, cells)
         return Rollout(
-            obs=ring.obs_at(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
+            obs=self._obs(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
             reward=np.where(valid, ring.read(ring.reward, cells), np.float32(0)),
             discount=np.where(valid & ~terminated, gamma, 0.0).astype(np.float32), weight=valid.astype(np.float32),
             extras=self._extras(cells), cut=~linked, truncated=valid & (pointers < -1) & ~terminated,
@@ -88,7 +106,7 @@ class Reader:
         places = np.arange(counts.max()) < counts[:, None]
         from_cells, following = np.full(places.shape, cells[wanted][0]), np.full(places.shape, pointers[wanted][0])
         from_cells[places], following[places] = cells[wanted], pointers[wanted]
-        return *self.ring.after(from_cells, following), self._next_state(from_cells, following)
+        return *self._after(from_cells, following), self._next_state(from_cells, following)
 
 
 class UniformReader(Reader):
@@ -157,9 +175,9 @@ class UniformReader(Reader):
         """Return the transitions that begin at cells [K, B]."""
         ring = self.ring
         last, pointers, reward, discount = self._walk(cells, gamma[:, None])
-        next_obs, next_legal = ring.after(last, pointers)
+        next_obs, next_legal = self._after(last, pointers)
         return Transitions(
-            obs=ring.obs_at(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
+            obs=self._obs(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
             reward=reward, discount=discount, weight=weight, extras=self._extras(cells),
             next_obs=next_obs, next_legal=next_legal, cells=cells, state=self._state(cells),
             next_state=self._next_state(last, pointers),

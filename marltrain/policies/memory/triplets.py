@@ -65,7 +65,7 @@ class TripletReader(UniformReader):
         """Return the transitions with the rows at cells `near` [K, B] and the goals after the cells `last` [K, B]."""
         ring = self.ring
         after, _ = ring.after(last, ring.read(ring.next, last))
-        between = ring.obs_at(near)
+        between = self._obs(near)
         goal, near_goal = _part(after, self._achieved), _part(between, self._achieved)
         return TripletTransitions(
             **vars(made), goal_obs=self._towards(made.obs, goal), near_obs=self._towards(made.obs, near_goal),

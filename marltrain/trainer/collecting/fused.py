@@ -106,6 +106,7 @@ class FusedCollector:
             if seated.learner.actor is not None and (acting := seated.learner.actor.compiled()) is not None
         ]
         self._ring_tables: list[Array] = []
+        self._observed: dict[int, Array] = {}
         self._exploring: list[Array] | None = None
         self._capacities: list[int] = []
         self._record = np.zeros(1, FUSED)
@@ -171,10 +172,14 @@ class FusedCollector:
         for i, (seated, (_, acting)) in enumerate(zip(self.actors.learners, self._acting, strict=True)):
             rows, group = self.actors.views[i].index, seated.group
             legal, explore = step.legal[group], self.actors.exploring[i]
+            obs: Any = step.obs[group][rows]
+            if seated.agents[0].identity:
+                plain = obs.reshape(acting.agents, -1, obs.shape[-1])
+                self._observed[i] = obs = acting.set_identity(self.actors.numbers[i], plain)
             kept = self.recorder.extras.get(group, {})
             extras = {name: kept[name][rows] for name in acting.extras if name in kept}
             acting.set_arrays(
-                explore.shape[1], obs=step.obs[group][rows], legal=None if legal is None else legal[rows],
+                explore.shape[1], obs=obs, legal=None if legal is None else legal[rows],
                 explore=explore, action=self.batch.actions[group][rows], **extras,
             )  # fmt: skip
         self._ring_tables = [self._table(ring, step) for ring in self.rings]

@@ -10,8 +10,9 @@ import numpy as np
 from marltrain.checks import of_type, shaped
 from marltrain.envs import VectorEnv
 from marltrain.errors import AgentError, SaveError
-from marltrain.layout import Array, map_tree
+from marltrain.layout import Array, Obs, map_tree
 from marltrain.policies.batch import Acted
+from marltrain.policies.identity import identified, numbers_of
 from marltrain.policies.memory.streams import Streams
 from marltrain.spec import EnvSpec, Step, empty_actions
 from marltrain.state import State
@@ -26,6 +27,7 @@ class Actors:
     """Computes the actions of all learners in E environments, and owns their recurrent carries.
 
     purpose: name of the random streams: "act" in training, "test" in tests (these streams restart here).
+    numbers: of each learner, [K, S * E] int64, the players of its rows as numbers in its agents' identity; -1 without.
     """
 
     def __init__(self, spec: EnvSpec, learners: Sequence[LearnerSeats], num_envs: int, purpose: str) -> None:
@@ -34,7 +36,7 @@ class Actors:
         self.actions = empty_actions(spec, num_envs)
         self.rngs = [seated.learner.rngs(purpose) for seated in learners]
         self._carries: list[Any] = [None] * len(learners)
-        self.views = [_View(seated.rows, num_envs) for seated in learners]
+        self._see([seated.rows for seated in learners])
         self.explore(np.zeros(len(spec.players), bool))
 
     def explore(self, mask: Array) -> None:
@@ -46,7 +48,14 @@ class Actors:
 
     def rotate(self, tables: Sequence[Array]) -> None:
         """Set the seats of each learner's agents in each environment: [K, S, E] rows of their group (tests only)."""
-        self.views = [_View(table, self.num_envs) for table in tables]
+        self._see(tables)
+
+    def _see(self, tables: Sequence[Array]) -> None:
+        self.views, self.numbers = [_View(table, self.num_envs) for table in tables], []
+        for seated, view in zip(self.learners, self.views, strict=True):
+            names = [self.spec.names[player] for player in self.spec.groups[seated.group].players]
+            own = numbers_of(seated.agents[0].identity, names)
+            self.numbers.append(view.take(np.repeat(own[:, None], self.num_envs, 1)))
 
     def decide(self, step: Step, envs: slice = EVERYWHERE) -> list[Acted]:
         """Write the actions of environments `envs` into `actions`.
@@ -60,13 +69,21 @@ class Actors:
             here = None if envs is EVERYWHERE else self._within(i, envs)
             self._forget_ended(i, step, here)
             acted = seated.learner.act(
-                map_tree(view.take, step.obs[group]), None if legal is None else view.take(legal), self._carries[i],
+                self._observed(i, step), None if legal is None else view.take(legal), self._carries[i],
                 turn=turn, explore=self.exploring[i], rngs=self.rngs[i],
             )  # fmt: skip
             self._carries[i] = _moved(acted.carry, self._carries[i], turn if here is None else turn & here)
             view.put(self.actions[group], acted.action, envs)
             decided.append(acted)
         return decided
+
+    def _observed(self, i: int, step: Step) -> Obs:
+        """Return the observations of learner i, [K, S * E, *O], with the players' one-hots if its agents have them."""
+        seated, view = self.learners[i], self.views[i]
+        obs, identity = map_tree(view.take, step.obs[seated.group]), seated.agents[0].identity
+        if not identity:
+            return obs
+        return identified(self.spec.groups[seated.group].layout, obs, self.numbers[i], len(identity))
 
     def state(self) -> State:
         """Return the recurrent carries."""

@@ -133,3 +133,14 @@ def test_payoffs_of_another_shape_are_refused(payoffs, said):
 def test_a_penalty_is_none_above_zero():
     with pytest.raises(ConfigError, match="k must be a number from -inf to 0"):
         make_vector("marltrain/penalty_v1", {"k": 1.0}, 1)
+
+
+def test_levers_pay_the_number_of_different_ones():
+    env = parallel_env("levers_v1")
+    env.reset(seed=0)
+    assert env.step({"player_0": 0, "player_1": 1, "player_2": 1, "player_3": 3})[1] == {
+        f"player_{p}": 0.75 for p in range(4)
+    }
+    assert make_vector("marltrain/levers_v1", {"num_players": 3}, 1).spec.players[2].action_space == spaces.Discrete(3)
+    with pytest.raises(ConfigError, match="num_players must be a whole number from 2 to 6, got 7"):
+        make_vector("marltrain/levers_v1", {"num_players": 7}, 1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from marltrain.envs.native.arguments import number
+import numpy as np
+
+from marltrain.envs.native.arguments import number, whole
 from marltrain.envs.native.matrix.repeated import MatrixGame
 
 
@@ -56,3 +58,21 @@ class Penalty(MatrixGame):
         """Declare the game; `k`: the payoff of mixed joint actions, at most 0. See MatrixGame."""
         k = number("k", k, high=0.0)
         super().__init__([[10, 0, k], [0, 2, 0], [k, 0, 10]], num_rounds, observe_last_actions)
+
+
+class Levers(MatrixGame):
+    """Lever game: all players receive the number of different levers pulled, over the number of players.
+
+    Sukhbaatar et al. 2016 (arXiv:1605.07736, section 4.1), with as many levers as players, and without a pool of
+    players. The observation does not tell the players apart.
+    """
+
+    name = "levers_v1"
+
+    def __init__(self, num_players: int = 4, num_rounds: int = 1, observe_last_actions: bool = False) -> None:
+        """Declare the game of 2 to 6 players; see MatrixGame."""
+        count = whole("num_players", num_players, 2, 6)
+        pulled = np.indices((count,) * count).reshape(count, -1)
+        different = [len(set(joint)) / count for joint in pulled.T.tolist()]
+        payoffs = np.repeat(different, count).reshape((count,) * (count + 1))
+        super().__init__(payoffs, num_rounds, observe_last_actions)
