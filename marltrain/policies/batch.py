@@ -203,6 +203,43 @@ class Rollout(Batch):
         return self.weight if self.fresh is None else self.weight * self.fresh
 
 
+@dataclass(kw_only=True)
+class TeamRows(Transitions):
+    """The rows of a team's agents with equal spaces, at the batch steps of a `TeamBatch`.
+
+    K agents have S seats each; the rows are ordered by seat, then batch step: [K, S * B, ...].
+
+    present: [K, S * B] bool, whether the player acted at the batch step. The other columns are arbitrary where it is
+        False.
+    next_present: [K, S * B] bool, whether the player has a value after the batch step: it acts again, or its part of
+        the episode was truncated. `next_obs` and `next_legal` are arbitrary where it is False.
+    """
+
+    loss_columns = (*Transitions.loss_columns, "present", "next_present")
+
+    present: Array
+    next_present: Array
+
+
+@dataclass
+class TeamBatch:
+    """Batch steps at which a team acted, B of them, drawn from the memory.
+
+    parts: the rows of the agents; agents with equal spaces are one part.
+    reward: [1, B] float32, the reward of the team; 0 where its players have rewards of their own.
+    discount: [1, B] float32, factor of the team's next value: 0 if no player has a value after the batch step.
+    weight: [1, B] float32.
+    state, next_state: [1, B, S] float32, the global states; None unless `Needs.state` asks for them.
+    """
+
+    parts: list[TeamRows]
+    reward: Array
+    discount: Array
+    weight: Array
+    state: Array | None = None
+    next_state: Array | None = None
+
+
 @dataclass
 class AgentState(State):
     """The complete state of one agent: JSON values in `info`, named numpy arrays in `arrays`."""

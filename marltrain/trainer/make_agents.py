@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -14,16 +15,20 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.policies.algorithms.base import Algorithm
+from marltrain.policies.algorithms.joint import JointAlgorithm
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 from marltrain.policies.memory.states import OWN, state_size
 from marltrain.random import child_seed, chosen_seed
 from marltrain.spec import EnvSpec, PlayerSpec
 from marltrain.trainer.reporting.preparation import shown_if_slow
+from marltrain.trainer.teams import joint_teams
 
 Kind = str | type[Agent]
 Asked = Kind | tuple[Kind, Mapping[str, Any]]
 """An entry: a registered name or a class, or a pair of either and its settings."""
 RANDOM = "random"
+TEAM, TEAM_SIZE = "team", "team_size"
+"""Names of the settings of agents that learn together, see `algorithms.joint.TeamSettings`."""
 STATE_SIZE = "state_size"
 """Name of the setting for the number of values of the global state, see `Algorithm.state_kind`."""
 IDENTITY = "identity"
@@ -113,10 +118,16 @@ class _Entry:
         kind: str | None = self.made_by.algorithm_class.Settings.state_kind(self.settings)
         return kind
 
+    @property
+    def together(self) -> bool:
+        """Whether the agents learn together in a team."""
+        kind = self.made_by
+        return issubclass(kind, LearningAgent) and issubclass(kind.algorithm_class, JointAlgorithm)
+
     def make(self, player: PlayerSpec, spec: EnvSpec, **common: Any) -> Agent:
         """Make the agent of a player; errors name the player.
 
-        spec: of the environment.  common: seed, backend and identity.
+        spec: of the environment.  common: seed, backend, identity and the settings of a team.
         """
         made_by, kind = self.made_by, self.state_kind
         offered = {
@@ -156,6 +167,7 @@ def make_agents(
     env_args: Mapping[str, Any] | None = None,
     share: bool = False,
     identify: bool = False,
+    teams: Mapping[str, Sequence[str]] | str | None = None,
     backend: str = "torch",
     seed: int | None = None,
     **hyper: Any,
@@ -172,6 +184,9 @@ def make_agents(
     share: players with equal spaces (and the same entry of a mapping) get the same agent.
     identify: with `share`, the one-hot of the observing player among all players of equal spaces is added to the
       observations of a shared agent, as the last values of their vector. A player whose spaces no other has gets none.
+    teams: teams of agents that learn together ("vdn", "qmix", ...): None for one team of all of them, "prefix" for a
+      team of each prefix of names ("adversary" of "adversary_0"), or names of teams with their players, by name or
+      pattern. Each agent's setting `team` names its team.
     backend: framework of the learning agents, "torch" by default.
     seed: seed from which each agent's seed is derived, by the player's place; drawn if None.
     hyper: settings of every entry's algorithm; an entry's own settings take precedence.
@@ -186,15 +201,18 @@ def make_agents(
     seats = _seats(keyed, spec := probe(source), share=sharing.share)
     if any(entry.state_kind == OWN for entry in seats):
         spec = probe(source, with_state=True)
+    in_team = _team_settings(seats, teams, spec)
     seed = chosen_seed(seed, "make_agents")
-    made: dict[tuple[int, int], Agent] = {}
+    made: dict[tuple[int, str | None, int], Agent] = {}
     agents: list[Agent] = []
     for i, player in enumerate(shown_if_slow(spec.players, "making agents")):
         entry = seats[i]
-        kind = id(entry), spec.place[i][0]
+        kind = id(entry), in_team[i].get(TEAM), spec.place[i][0]
         if not sharing.share or kind not in made:
             identity = _identity(spec, spec.place[i][0]) if sharing.identify else ()
-            made[kind] = entry.make(player, spec, backend=backend, seed=child_seed(seed, "agent", i), identity=identity)
+            made[kind] = entry.make(
+                player, spec, backend=backend, seed=child_seed(seed, "agent", i), identity=identity, **in_team[i]
+            )
         agents.append(made[kind])
     return agents
 
@@ -203,6 +221,19 @@ def _identity(spec: EnvSpec, group: int) -> tuple[str, ...]:
     """Return the names of a group's players, whom a shared agent tells apart; none for a single player."""
     players = spec.groups[group].players
     return tuple(spec.names[player] for player in players) if len(players) > 1 else ()
+
+
+def _team_settings(
+    seats: Sequence[_Entry], teams: Mapping[str, Sequence[str]] | str | None, spec: EnvSpec
+) -> list[dict[str, Any]]:
+    """Return the settings `team` and `team_size` of each player whose agent learns together with others; else none."""
+    together = [entry.together for entry in seats]
+    named = joint_teams(teams, spec.names, together)
+    teams_of = [(entry.made_by, entry.settings.get(TEAM, team)) for entry, team in zip(seats, named, strict=True)]
+    sizes = Counter(team for team, joint in zip(teams_of, together, strict=True) if joint)
+    return [
+        {TEAM: team[1], TEAM_SIZE: sizes[team]} if joint else {} for team, joint in zip(teams_of, together, strict=True)
+    ]
 
 
 _Keyed = _Entry | Mapping[str, _Entry] | Sequence[_Entry]

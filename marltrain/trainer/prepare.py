@@ -46,11 +46,11 @@ from marltrain.trainer.saving.resume import (
     versions,
 )
 from marltrain.trainer.saving.run_folder import RunFolder, default_name, existing_folder, new_folder
-from marltrain.trainer.seats import LearnerSeats, Seating
+from marltrain.trainer.seats import Seating, Seats
 from marltrain.trainer.setup import TrainerSetup
 from marltrain.trainer.team_reward import try_team_reward
 from marltrain.trainer.updating.asynchronous import AsyncScheduler, learning_thread
-from marltrain.trainer.updating.pace import Defaults, check_pace, check_rollout, check_state, storage_for
+from marltrain.trainer.updating.pace import Defaults, check_pace, check_rollout, check_state, check_team, storage_for
 from marltrain.trainer.updating.planned import PlannedScheduler
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
@@ -95,6 +95,8 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     for seated in seating.learners:
         check_pace(seated, spec, num_envs, defaults)
         check_state(seated, spec)
+    for updated in seating.updated:
+        check_team(updated, spec, defaults)
     warn_of_early_end(
         seating.learners, learning, num_envs, defaults, settings.steps_per_train, begun=earlier is not None
     )
@@ -239,7 +241,7 @@ def _schedulers(
     seating: Seating, streams: Streams, num_envs: int, defaults: Defaults, collect: str, stack: ExitStack
 ) -> list[UpdateScheduler]:
     """Return the schedulers of the learners."""
-    learners = [seated for seated in seating.learners if seated.learner.needs is not None and not seated.frozen.all()]
+    learners = [seated for seated in seating.updated if seated.learner.needs is not None and not seated.all_frozen]
     thread, schedulers = stack.enter_context(learning_thread(collect)), []
     for seated in learners:
         schedulers.append(_scheduler(seated, streams, num_envs, defaults, thread))
@@ -248,7 +250,7 @@ def _schedulers(
 
 
 def _scheduler(
-    seated: LearnerSeats, streams: Streams, num_envs: int, defaults: Defaults, thread: Executor | None
+    seated: Seats, streams: Streams, num_envs: int, defaults: Defaults, thread: Executor | None
 ) -> UpdateScheduler:
     """Return the scheduler of a learner; with a thread, updates run in it while the loop collects."""
     if thread is not None:

@@ -16,16 +16,61 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.agent_learner import AgentLearner
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import FrozenAgent
+from marltrain.policies.algorithms.joint import JointAlgorithm
 from marltrain.policies.batch import AgentState
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.joint_learner import JointLearner
 from marltrain.policies.learner.learner import Learner
 from marltrain.random import child_seed
 from marltrain.spec import EnvSpec
 from marltrain.state import State
 
 
+@dataclass(frozen=True)
+class Reading:
+    """The agents of a learner that learn, and the players from whose rows they learn.
+
+    learn: [K] bool.  players: for each agent, indices in spec order.
+    silent: (agent, place in its players) of the players whose new rows are not read.
+    """
+
+    learn: Array
+    players: list[list[int]]
+    silent: list[tuple[int, int]]
+
+
+class Seats:
+    """A learner that is updated, and its agents.
+
+    learner: it.  group: index of the group of players; of the first players of a team.  agents: the K agents.
+    """
+
+    learner: Learner
+    group: int
+    agents: list[Agent]
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the agents in tables and plots: their players' names joined by "+"."""
+        raise TypeError(f"{type(self).__name__} must define labels")
+
+    @property
+    def who(self) -> str:
+        """Names of the agents in messages."""
+        return " and ".join(self.labels)
+
+    @property
+    def all_frozen(self) -> bool:
+        """Whether no agent ever learns."""
+        raise TypeError(f"{type(self).__name__} must define all_frozen")
+
+    def reading(self, mask: Array) -> Reading:
+        """Return which agents learn, and from whose rows, for a mask of learning players [P] bool."""
+        raise TypeError(f"{type(self).__name__} must define reading")
+
+
 @dataclass(eq=False)
-class LearnerSeats:
+class LearnerSeats(Seats):
     """One learner and the seats of its agents.
 
     group: index of the group of players.  agents: the K agents.
@@ -43,17 +88,95 @@ class LearnerSeats:
 
     @cached_property
     def labels(self) -> list[str]:
-        """Names of the agents in tables and plots: their players' names joined by "+"."""
+        """See `Seats`."""
         return ["+".join(self.names[p] for p in seats) for seats in self.players]
 
     @property
-    def who(self) -> str:
-        """Names of the agents in messages."""
-        return " and ".join(self.labels)
+    def all_frozen(self) -> bool:
+        """See `Seats`."""
+        return bool(self.frozen.all())
+
+    def reading(self, mask: Array) -> Reading:
+        """See `Seats`.
+
+        An on-policy agent reads all its seats; its reader drops those that do not learn. Where agents share their rows,
+        the seats of the others follow (`Needs.shared`).
+        """
+        learns = mask[self.players] & ~self.frozen[:, None]
+        needs, learn = self.learner.needs, np.asarray(learns.any(1))
+        if needs is not None and needs.shared:
+            return Reading(learn, self._with_others(self.players).tolist(), _silent(self._with_others(learns)))
+        every = needs is not None and needs.on_policy
+        players = [
+            (held[own] if own.any() and not every else held).tolist()
+            for held, own in zip(self.players, learns, strict=True)
+        ]
+        return Reading(learn, players, _silent(learns))
+
+    def _with_others(self, values: Array) -> Array:
+        """Return values of seats [K, S]: of each agent its own, then those of the other agents, [K, K * S]."""
+        return np.stack([np.concatenate([own, np.delete(values, k, 0).ravel()]) for k, own in enumerate(values)])
+
+
+def _silent(learns: Array) -> list[tuple[int, int]]:
+    return [(int(k), int(seat)) for k, seat in np.argwhere(~learns)]
+
+
+@dataclass(eq=False)
+class TeamSeats(Seats):
+    """A `JointLearner` and the seats of its parts."""
+
+    learner: JointLearner
+    parts: list[LearnerSeats]
+
+    @classmethod
+    def of(cls, parts: list[LearnerSeats]) -> TeamSeats:
+        """Join the learners of a team; raises AgentError if they do not fit, or for another number of players."""
+        players = np.concatenate([part.players.ravel() for part in parts])
+        learners = [part.learner for part in parts if isinstance(part.learner, AlgorithmLearner)]
+        settings = learners[0].algorithm.settings
+        if settings.team_size != len(players):
+            raise AgentError(
+                f"{learners[0].algorithm.name}: the agents of team {settings.team!r} were made for "
+                f"{settings.team_size} players, and they play {len(players)} "
+                f"({', '.join(parts[0].names[p] for p in np.sort(players))}). Make them in one call of make_agents for "
+                "this environment, or with another team_size="
+            )
+        order = np.argsort(players).tolist()
+        return cls(JointLearner(learners, [part.players.shape[1] for part in parts], order), parts)
+
+    @property
+    def group(self) -> int:  # type: ignore[override]
+        """See `Seats`."""
+        return self.parts[0].group
+
+    @cached_property
+    def agents(self) -> list[Agent]:  # type: ignore[override]
+        """The agents of all parts."""
+        return [agent for part in self.parts for agent in part.agents]
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """See `Seats`."""
+        return [label for part in self.parts for label in part.labels]
+
+    @property
+    def all_frozen(self) -> bool:
+        """See `Seats`."""
+        return all(part.all_frozen for part in self.parts)
+
+    def reading(self, mask: Array) -> Reading:
+        """See `Seats`; the rows of all players of the team are read."""
+        learn = np.concatenate([(mask[part.players] & ~part.frozen[:, None]).any(1) for part in self.parts])
+        return Reading(learn, [held for part in self.parts for held in part.players.tolist()], [])
 
 
 class Seating:
-    """The line-up of a run: one `LearnerSeats` per learner, in the order of their first seats."""
+    """The line-up of a run.
+
+    learners: the learners that act, in the order of their first seats.
+    updated: the learners that are updated: the same, but a `TeamSeats` in place of those of a team. Empty for tests.
+    """
 
     def __init__(self, spec: EnvSpec, agents: Sequence[Agent], seed: int, *, stack: bool, what: str = "agents") -> None:
         """Assign the agents to the players; raises AgentError if their number or spaces do not fit.
@@ -72,6 +195,7 @@ class Seating:
                 )
             agent.sit(player, child_seed(seed, "agent", i))
         self.learners = [self._learner_seats(members, stack) for members in self._gathered(stack)]
+        self.updated: list[Seats] = _with_teams(self.learners) if stack else []
 
     def state(self, but: Sequence[Agent] = ()) -> State:
         """Return the states of the agents, without those in `but`, and the loop states of the learners."""
@@ -132,6 +256,18 @@ class Seating:
         agents[0].turn_to(self.spec.players[players[0, 0]])
         learner = _stacked(inner) if stack else AgentLearner(agents[0])
         return LearnerSeats(learner, self.spec.place[players[0, 0]][0], agents, players, rows, self.spec.names, frozen)
+
+
+def _with_teams(learners: Sequence[LearnerSeats]) -> list[Seats]:
+    """Return the learners that are updated; those of a team are joined, at the place of the first."""
+    joined: dict[Any, list[LearnerSeats]] = {}
+    for seated in learners:
+        learner = seated.learner
+        algorithm = learner.algorithm if isinstance(learner, AlgorithmLearner) else None
+        joint = isinstance(algorithm, JointAlgorithm)
+        key = (algorithm.name, algorithm.settings.team) if algorithm is not None and joint else id(seated)
+        joined.setdefault(key, []).append(seated)
+    return [TeamSeats.of(parts) if isinstance(key, tuple) else parts[0] for key, parts in joined.items()]
 
 
 def _stacked(agents: Sequence[Agent]) -> Learner:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,10 @@ import numpy as np
 from marltrain.config import check_function
 from marltrain.errors import ConfigError, EnvError, did_you_mean, shown
 from marltrain.layout import Array
+from marltrain.trainer.teams import Teams, check_teams, members, team_of_each
 
 TEAM_REWARDS = ("mean", "sum")
 TeamFunction = Callable[[Array], float]
-Teams = Mapping[str, Sequence[str]]
 TeamReward = str | TeamFunction | Teams | None
 """One reward for all players, or teams by name, each with its players, who learn from the mean of their rewards."""
 
@@ -24,11 +23,7 @@ def check_team_reward(team_reward: Any) -> None:
     if team_reward is None or (isinstance(team_reward, str) and team_reward in TEAM_REWARDS):
         return
     if isinstance(team_reward, Mapping):
-        for team, players in team_reward.items():
-            if isinstance(players, str) or not isinstance(players, Sequence) or not players:
-                raise ConfigError(
-                    f"team_reward: team {team!r} must be a list of at least one player, got {shown(players)}"
-                )
+        check_teams("team_reward", team_reward)
         return
     if callable(team_reward):
         check_function("team_reward", team_reward, "rewards")
@@ -49,7 +44,7 @@ def try_team_reward(team_reward: TeamReward, names: Sequence[str]) -> None:
     if team_reward is None or isinstance(team_reward, str):
         return
     if isinstance(team_reward, Mapping):
-        _check_teams(team_reward, names)
+        team_of_each("team_reward", team_reward, names)
         return
     try:
         with np.errstate(all="ignore"):
@@ -67,7 +62,7 @@ class TeamRewards:
         """Find the players of each team.  names: all players."""
         self.given = team_reward
         teams = team_reward.values() if isinstance(team_reward, Mapping) else ()
-        self._teams = [_members(players, names) for players in teams]
+        self._teams = [members(players, names) for players in teams]
 
     def __call__(self, rewards: Array) -> Array:
         """Return the rewards to learn from, [P, E] float32, for the players' own rewards [P, E].
@@ -89,27 +84,3 @@ class TeamRewards:
             if joint.ndim != 1 or not np.issubdtype(joint.dtype, np.number) or not np.isfinite(joint).all():
                 raise EnvError(f"team_reward must return one finite number for rewards [P], got {values[0]!r}")
         return np.broadcast_to(joint.astype(np.float32), rewards.shape)
-
-
-def _members(players: Sequence[str], names: Sequence[str]) -> list[int]:
-    """Return the places of a team's players, who are given by names or shell patterns."""
-    return [i for i, name in enumerate(names) if any(name == each or fnmatchcase(name, each) for each in players)]
-
-
-def _check_teams(teams: Mapping[str, Sequence[str]], names: Sequence[str]) -> None:
-    """Raise ConfigError for names without a player, and for a player of two teams."""
-    team_of: dict[int, str] = {}
-    for team, players in teams.items():
-        for given in players:
-            if not isinstance(given, str) or not _members([given], names):
-                raise ConfigError(
-                    f"team_reward: team {team!r} names {shown(given)}, which matches no player."
-                    f"{did_you_mean(given, names)} Players: {', '.join(names)}"
-                )
-        for member in _members(players, names):
-            if member in team_of:
-                raise ConfigError(
-                    f"team_reward: player {names[member]!r} is in the teams {team_of[member]!r} and {team!r}: name it "
-                    "in one of them"
-                )
-            team_of[member] = team

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.layout import Layout, Obs, map_tree
-from marltrain.policies.batch import Batch, Rollout, Transitions, TripletTransitions
+from marltrain.policies.batch import Batch, Rollout, TeamBatch, TeamRows, Transitions, TripletTransitions
 
 VECTOR = spaces.Box(-1, 1, (5,), np.float32)
 IMAGE = spaces.Box(0, 255, (9, 8, 3), np.uint8)
@@ -138,6 +138,27 @@ def with_states(rng: np.random.Generator, batch: Any, learner: Any) -> Any:
     size = (learner.needs.state.size,)
     return replace(batch, **{name: rng.uniform(-1, 1, like.shape + size).astype(np.float32)
                              for name, like in names.items()})  # fmt: skip
+
+
+def some_team(rng: np.random.Generator, parts: Any, seats: Any, rows: int, *, masked: bool = True) -> TeamBatch:
+    """Make `rows` batch steps of a team, with rows of the agents of each learner in `parts` and their numbers of seats.
+
+    A tenth of the players is absent at a batch step, or has no value after it.
+    """
+    made = []
+    for part, held in zip(parts, seats, strict=True):
+        own = part.algorithm
+        given = some_transitions(rng, own.layout, own.action_space, part.num_agents, held * rows, masked=masked)
+        present, following = rng.random((2, *given.weight.shape)) < 0.9
+        made.append(TeamRows(**{**vars(given), "weight": present.astype(np.float32)}, present=present,
+                             next_present=following))  # fmt: skip
+    reward = rng.standard_normal((1, rows)).astype(np.float32)
+    discount = np.where(rng.random((1, rows)) < 0.2, 0.0, 0.97).astype(np.float32)
+    batch = TeamBatch(made, reward, discount, np.ones((1, rows), np.float32))
+    need = parts[0].needs.state
+    if need is not None:
+        batch.state, batch.next_state = rng.uniform(-1, 1, (2, 1, rows, need.size)).astype(np.float32)
+    return batch
 
 
 def some_triplets(

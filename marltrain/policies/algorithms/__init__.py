@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from marltrain.policies.algorithms.maa2c import MAA2C as MAA2C
     from marltrain.policies.algorithms.mappo import MAPPO as MAPPO
     from marltrain.policies.algorithms.ppo import PPO as PPO
+    from marltrain.policies.algorithms.qmix import QMIX as QMIX
     from marltrain.policies.algorithms.rainbow import Rainbow as Rainbow
     from marltrain.policies.algorithms.sac import SAC as SAC
     from marltrain.policies.algorithms.seac import SEAC as SEAC
     from marltrain.policies.algorithms.td3 import TD3 as TD3
     from marltrain.policies.algorithms.trl import TRL as TRL
     from marltrain.policies.algorithms.trpo import TRPO as TRPO
+    from marltrain.policies.algorithms.vdn import VDN as VDN

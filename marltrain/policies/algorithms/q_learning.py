@@ -63,7 +63,7 @@ class QLearning(Algorithm):
     A subclass defines `values`, `_targets` and `_loss`, and `outputs` if an action has several outputs.
     """
 
-    Settings: ClassVar[type[QLearningSettings]] = QLearningSettings
+    Settings: ClassVar[type[Any]] = QLearningSettings
     on_policy = False
     acts_in_numpy = noise_by_rows = True
 

@@ -13,12 +13,14 @@ ALGORITHMS = {
     "maa2c": ("marltrain.policies.algorithms.maa2c", "MAA2C"),
     "mappo": ("marltrain.policies.algorithms.mappo", "MAPPO"),
     "ppo": ("marltrain.policies.algorithms.ppo", "PPO"),
+    "qmix": ("marltrain.policies.algorithms.qmix", "QMIX"),
     "rainbow": ("marltrain.policies.algorithms.rainbow", "Rainbow"),
     "sac": ("marltrain.policies.algorithms.sac", "SAC"),
     "seac": ("marltrain.policies.algorithms.seac", "SEAC"),
     "td3": ("marltrain.policies.algorithms.td3", "TD3"),
     "trl": ("marltrain.policies.algorithms.trl", "TRL"),
     "trpo": ("marltrain.policies.algorithms.trpo", "TRPO"),
+    "vdn": ("marltrain.policies.algorithms.vdn", "VDN"),
 }
 """Algorithm name -> (module, agent class). Saved files store only the key, never a class path."""
 

@@ -191,3 +191,13 @@ def constants(x: Array) -> Array:
 def tensor_like(x: Array, values: Sequence[float]) -> Array:
     """Return constant numbers as an array of the type of x."""
     return np.array(values, x.dtype)
+
+
+def seats_apart(x: Array, seats: int) -> Array:
+    """Separate the seats of every agent: [K, seats * B, ...] -> [K * seats, B, ...]."""
+    return x.reshape(-1, x.shape[1] // seats, *x.shape[2:])
+
+
+def players_last(x: Array) -> Array:
+    """Put players side by side: [N, B] -> [1, B, N], [N, B, A] -> [1, B, N * A]."""
+    return np.moveaxis(x, 0, 1).reshape(1, x.shape[1], -1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import partial
@@ -14,6 +14,7 @@ from marltrain.checks import counted
 from marltrain.errors import ConfigError, SaveError
 from marltrain.layout import Array, Obs
 from marltrain.policies.algorithms.base import Algorithm, Networks
+from marltrain.policies.algorithms.joint import JointAlgorithm, TeamNetworks
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout, Transitions
 from marltrain.policies.identity import players_of
@@ -40,9 +41,15 @@ from marltrain.state import State
 if TYPE_CHECKING:
     from marltrain.policies.compiled.replay_update import CompiledUpdates
 
+TEAM = "team/"
+"""Prefix of the names of the arrays of a team's networks in the state of an agent."""
+
 
 class AlgorithmLearner(Learner):
-    """K agents of one `Algorithm` on one backend, their networks stacked."""
+    """K agents of one `Algorithm` on one backend, their networks stacked.
+
+    team: the networks of the team of a `JointAlgorithm`, which other learners of the team share; else None.
+    """
 
     actor: Actor
     measured: Measurements
@@ -62,6 +69,13 @@ class AlgorithmLearner(Learner):
         self.updates = np.zeros(self.num_agents, np.int64)
         self._streams = {p: [generator(seed, p) for seed in seeds] for p in PURPOSES}
         self.weights = Weights(algorithm, backend, self.num_agents, seeds if draw else None)
+        self.team: Weights | None = None
+        if isinstance(algorithm, JointAlgorithm):
+            if backend.strategy is not None:
+                raise ConfigError(
+                    f"{algorithm.name}: agents that learn together are trained without strategy=: leave it out"
+                )
+            self.team = Weights(TeamNetworks(algorithm), backend, 1, self.seeds[:1] if draw else None)
         self.hyper = StackedHyperparameters(settings, algorithm.name, self.num_agents, backend)
         replay = self.needs.replay
         self.memory = None if replay is None else MemoryNumbers(replay, algorithm.name, self.num_agents)
@@ -267,13 +281,16 @@ class AlgorithmLearner(Learner):
             info["memory"] = self.memory.export(row)
         if self.actor.counts.size:
             info["action_counts"] = self.actor.counts[row].tolist()
-        return AgentState(info, self.weights.export(row))
+        arrays = self.weights.export(row)
+        if self.team is not None:
+            arrays |= {f"{TEAM}{name}": array for name, array in self.team.export(0).items()}
+        return AgentState(info, arrays)
 
     def load(self, row: int, state: AgentState) -> None:
         """Load an exported agent into one row; raises SaveError for an agent of another kind."""
         self.copies.wait()
         self.actor.noise.settle()
-        self.weights.load(row, state.arrays)
+        _load_arrays(self, row, state.arrays)
         self.seeds[row] = state.count("seed", high=MOST_SEED)
         self.updates[row], self.gradient_steps[row] = state.count("updates"), state.count("gradient_steps")
         self.hyper.load(row, state)
@@ -287,6 +304,14 @@ class AlgorithmLearner(Learner):
             self._streams[purpose][row] = restored(rngs.value(purpose, dict))
         self.steps.outdated()
         self.copies.sync()
+
+
+def _load_arrays(learner: AlgorithmLearner, row: int, arrays: Mapping[str, Array]) -> None:
+    """Load one agent's weights; the weights of the team's networks come from the agent of the first row."""
+    own = {name: array for name, array in arrays.items() if not name.startswith(TEAM)}
+    learner.weights.load(row, own)
+    if learner.team is not None and row == 0:
+        learner.team.load(0, {name.removeprefix(TEAM): array for name, array in arrays.items() if name not in own})
 
 
 def _check_goals(algorithm: Algorithm, replay: Replay) -> None:

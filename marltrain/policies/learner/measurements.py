@@ -57,6 +57,8 @@ class Measurements:
                 )
             self.effective = True
         elif not self.noise:
+            if not self._algorithm.phases:
+                raise ConfigError(f"{self._who}: the gradient noise of agents that learn together is not measured")
             if self._backend.strategy is not None or self._custom:
                 why = (
                     "a model of your own may keep what the two parts cannot share, such as statistics of the batch"

@@ -105,6 +105,15 @@ class GlobalStates:
             states[over] = self.ends.obs[OWN][-2 - entries[over]]
         return states
 
+    def at_times(self, times: Array, envs: Array) -> tuple[Array, Array]:
+        """Return the states [n, S] of batch steps `times` [n], and those after them: at the next one or the end."""
+        after = self._read(times + 1, envs)
+        entries = self.final[0, (times + 1) % self.capacity, envs]
+        over = entries < -1
+        if np.count_nonzero(over):
+            after[over] = self.ends.obs[OWN][-2 - entries[over]]
+        return self._read(times, envs), after
+
     def check_shown(self, step: Step, envs: Array) -> None:
         """Raise SaveError unless the newest states of `envs` [n] are those of a Step; `Streams` checks observations."""
         if self._join is None and step.state is not None:

@@ -152,7 +152,7 @@ class FusedCollector:
     def _prepare_updates(self, most: int) -> int:
         """Prepare the updates of the next batch steps; return the number of steps allowed."""
         for scheduler in self._schedulers:
-            most = min(most, self._prepare(scheduler, most, self._address_of[id(scheduler.seated)]))
+            most = min(most, self._prepare(scheduler, most, self._address_of.get(id(scheduler.seated), 0)))
         prepared = [scheduler for scheduler in self._schedulers if scheduler.address]
         groups = [ring.index for ring in self.rings]
         self._record["schedulers"] = len(prepared)

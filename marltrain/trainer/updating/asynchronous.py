@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from marltrain.layout import Array
 from marltrain.policies.batch import Rollout, Transitions
 from marltrain.policies.memory.streams import Streams
-from marltrain.trainer.seats import LearnerSeats
+from marltrain.trainer.seats import Seats
 from marltrain.trainer.updating.pace import Defaults
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
@@ -41,9 +41,7 @@ class AsyncScheduler(UpdateScheduler):
     `update` starts the updates that are due and returns the metrics of the previous ones.
     """
 
-    def __init__(
-        self, seated: LearnerSeats, streams: Streams, num_envs: int, defaults: Defaults, thread: Executor
-    ) -> None:
+    def __init__(self, seated: Seats, streams: Streams, num_envs: int, defaults: Defaults, thread: Executor) -> None:
         """Let the agents act with copies of their networks; raises ConfigError if the learner does not support it."""
         super().__init__(seated, streams, num_envs, defaults)
         self._thread = thread

@@ -12,7 +12,7 @@ from marltrain.policies.learner.learner import Pace
 from marltrain.policies.memory.states import state_size
 from marltrain.policies.memory.streams import Storage
 from marltrain.spec import EnvSpec
-from marltrain.trainer.seats import LearnerSeats
+from marltrain.trainer.seats import LearnerSeats, Seats, TeamSeats
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Defaults:
         return of_trainer if name in self.given or of_algorithm is None else of_algorithm
 
 
-def pace_of(seated: LearnerSeats, defaults: Defaults) -> Pace:
+def pace_of(seated: Seats, defaults: Defaults) -> Pace:
     """Return the update schedule of a learner, with the defaults of its algorithm or the trainer's values filled in."""
     own = seated.learner.pace
     return replace(
@@ -60,7 +60,7 @@ def check_pace(seated: LearnerSeats, spec: EnvSpec, num_envs: int, defaults: Def
     that never holds any.
     """
     needs, pace, who = seated.learner.needs, pace_of(seated, defaults), seated.who
-    if needs is None or not needs.on_policy or seated.frozen.all():
+    if needs is None or not needs.on_policy or seated.all_frozen:
         return
     if defaults.shared_memory and not needs.shared:
         raise ConfigError(
@@ -135,13 +135,30 @@ def check_rollout(
 def check_state(seated: LearnerSeats, spec: EnvSpec) -> None:
     """Raise AgentError for agents that read a global state of another size than the environment's."""
     needs = seated.learner.needs
-    if needs is None or needs.state is None or seated.frozen.all():
+    if needs is None or needs.state is None or seated.all_frozen:
         return
     size = state_size(spec, needs.state.kind)
     if size != needs.state.size:
         raise AgentError(
             f"the agent of {seated.who} reads a global state of {needs.state.size} values (state_size), and that of "
             f"{spec.name} has {size}: make the agent with make_agents for this environment, or with state_size={size}"
+        )
+
+
+def check_team(seated: Seats, spec: EnvSpec, defaults: Defaults) -> None:
+    """Raise ConfigError for agents that learn together in a turn-based game, or with shared memory."""
+    if not isinstance(seated, TeamSeats):
+        return
+    name = seated.learner.algorithm.name
+    if spec.turn_based:
+        raise ConfigError(
+            f"{name}: the agents of {seated.who} learn together from decisions at the same time, and in {spec.name} "
+            "players move one after another. Take agents that learn alone, or with a central critic (mappo)"
+        )
+    if defaults.shared_memory:
+        raise ConfigError(
+            f"shared_memory=True, but the agents of {seated.who} ({name}) already learn together from the rows of "
+            "all: leave it out"
         )
 
 
@@ -170,7 +187,7 @@ def storage_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defa
     states: dict[int, set[str]] = {}
     for seated in learners:
         needs, pace = seated.learner.needs, pace_of(seated, defaults)
-        if needs is None or seated.frozen.all():
+        if needs is None or seated.all_frozen:
             continue
         slack = len(spec.players) if spec.turn_based else 0  # a row stays open while the others move
         rollout = batch_steps_left(pace, num_envs) if needs.on_policy else 0

@@ -10,7 +10,7 @@ from marltrain.layout import Array
 from marltrain.policies.learner.learner import Pace
 from marltrain.policies.learner.update_plan import DueUpdates
 from marltrain.policies.memory.streams import Streams
-from marltrain.trainer.seats import LearnerSeats
+from marltrain.trainer.seats import Seats
 from marltrain.trainer.updating.pace import Defaults, batch_size_of, batch_steps_left, updates_due
 from marltrain.trainer.updating.scheduler import UpdateMetrics, UpdateScheduler, not_finite, rngs_of
 
@@ -26,7 +26,7 @@ class PlannedScheduler(UpdateScheduler):
 
     plans = True
 
-    def __init__(self, seated: LearnerSeats, streams: Streams, num_envs: int, defaults: Defaults) -> None:
+    def __init__(self, seated: Seats, streams: Streams, num_envs: int, defaults: Defaults) -> None:
         """Start without a plan."""
         super().__init__(seated, streams, num_envs, defaults)
         self._compiled: CompiledUpdates | None = None

@@ -20,7 +20,7 @@ from marltrain.policies.memory.readers import Reader, RolloutReader
 from marltrain.policies.memory.sequences import ReplayedRolloutReader
 from marltrain.policies.memory.streams import Streams
 from marltrain.state import State
-from marltrain.trainer.seats import LearnerSeats
+from marltrain.trainer.seats import Seats
 from marltrain.trainer.updating.pace import Defaults, batch_size_of, batch_steps_left, pace_of, updates_due
 
 
@@ -57,7 +57,7 @@ class UpdateScheduler:
     plans: ClassVar[bool] = False
     address: int = 0
 
-    def __init__(self, seated: LearnerSeats, streams: Streams, num_envs: int, defaults: Defaults) -> None:
+    def __init__(self, seated: Seats, streams: Streams, num_envs: int, defaults: Defaults) -> None:
         """Start without learning agents; `set_learning` sets them."""
         self.seated, self.streams, self.num_envs = seated, streams, num_envs
         self.pace, self.defaults = pace_of(seated, defaults), defaults
@@ -75,21 +75,17 @@ class UpdateScheduler:
 
     def set_learning(self, mask: Array) -> None:
         """Set the players that learn, [P] bool; the open rollout of a seat that stops learning is dropped."""
-        seated = self.seated
-        seats_learn: Array = mask[seated.players] & ~seated.frozen[:, None]
-        self.learn = np.asarray(seats_learn.any(1))
-        self._silent = [(int(k), int(seat)) for k, seat in np.argwhere(~_in_order_read(seated, seats_learn))]
+        reading = self.seated.reading(mask)
+        self.learn, self._silent = reading.learn, reading.silent
         if not self.learn.any():
             self._seats, self._reader = [], None
             return
-        everyone = self.streams.spec.groups[seated.group].players
-        seats = [
-            list(everyone) if self.shared else _players_read(seated, k, learns) for k, learns in enumerate(seats_learn)
-        ]
+        everyone = self.streams.spec.groups[self.seated.group].players
+        seats = [list(everyone)] * len(self.learn) if self.shared else reading.players
         if self._reader is None:
             self._steps_since_update = 0
         if seats != self._seats:
-            self._seats, self._reader = seats, seated.learner.reader(self.streams, seats)
+            self._seats, self._reader = seats, self.seated.learner.reader(self.streams, seats)
 
     def follow(self, updates: int, earlier: Iterable[UpdateScheduler]) -> None:
         """Continue the counts of an earlier `train` call.
@@ -242,37 +238,13 @@ class UpdateScheduler:
         return started
 
 
-def _players_read(seated: LearnerSeats, k: int, learns: Array) -> list[int]:
-    """Return the players whose rows agent k reads.  learns: [S] bool, its seats that learn.
-
-    An on-policy agent reads all its seats; its reader drops those that do not learn. Where agents share their rows,
-    the seats of the others follow (`Needs.shared`).
-    """
-    needs, held = seated.learner.needs, seated.players[k]
-    if needs is not None and needs.shared:
-        return [int(p) for p in _in_order_read(seated, seated.players)[k]]
-    everyone = not learns.any() or (needs is not None and needs.on_policy)
-    return [int(p) for p in (held if everyone else held[learns])]
-
-
-def _in_order_read(seated: LearnerSeats, values: Array) -> Array:
-    """Return values of seats [K, S] in the order in which each agent reads the seats.
-
-    Where agents share their rows, these are its own, then those of the other agents, [K, K * S].
-    """
-    needs = seated.learner.needs
-    if needs is None or not needs.shared:
-        return values
-    return np.stack([np.concatenate([own, np.delete(values, k, 0).ravel()]) for k, own in enumerate(values)])
-
-
-def rngs_of(seated: LearnerSeats, ready: Array) -> list[np.random.Generator | None]:
+def rngs_of(seated: Seats, ready: Array) -> list[np.random.Generator | None]:
     """Return the agents' random streams for sampling rows; None for an agent that does not learn."""
     return [rng if on else None for rng, on in zip(seated.learner.rngs("sample"), ready, strict=True)]
 
 
 def not_finite(
-    seated: LearnerSeats, measured: Mapping[str, Array], ready: Array, number: int, env_steps: int
+    seated: Seats, measured: Mapping[str, Array], ready: Array, number: int, env_steps: int
 ) -> AgentError | None:
     """Return an AgentError if a loss or a gradient of an update is not finite, else None."""
     watched = {name: values for name, values in measured.items() if name.startswith(("loss", "grad_norm"))}

@@ -19,6 +19,7 @@ from marltrain.errors import ConfigError, SpecError
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.joint_learner import JointLearner
 from tests.policies.batches import (
     GOALS,
     IMAGE,
@@ -27,6 +28,7 @@ from tests.policies.batches import (
     some_obs,
     some_observations,
     some_rollout,
+    some_team,
     some_transitions,
     some_triplets,
     with_states,
@@ -42,7 +44,8 @@ def given(kind: Any, space: Any) -> dict[str, Any]:
     """Return the settings without a default: random demonstrations, or the size of the global state."""
     names = {f.name for f in fields(kind.algorithm_class.Settings)}
     if "demonstrations" not in names:
-        return {"state_size": 4} if "state_size" in names else {}
+        sizes = {"state_size": 4, "team_size": 1}
+        return {name: size for name, size in sizes.items() if name in names}
     rng = np.random.default_rng(5)
     obs, action = some_obs(rng, VECTOR, (ROWS,)), some_actions(rng, space, (ROWS,))
     return {"demonstrations": mt.Demonstrations.from_arrays(VECTOR, space, obs, action)}
@@ -76,6 +79,11 @@ def batch_for(algorithm: Any, rng: np.random.Generator) -> Any:
 def learn(learner: AlgorithmLearner, seed: int, updates: int) -> None:
     """Make updates of one agent on batches of a seed."""
     rng = np.random.default_rng(seed)
+    if learner.team is not None:
+        alone = JointLearner([learner], [1], [0])
+        for _ in range(updates):
+            alone.update(some_team(rng, [learner], [1], ROWS), learn=ON, batch_size=ROWS)
+        return
     for _ in range(updates):
         learner.update(with_states(rng, batch_for(learner.algorithm, rng), learner), learn=ON, batch_size=ROWS)
 

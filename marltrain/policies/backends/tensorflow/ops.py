@@ -138,3 +138,15 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
 def flatten(x: Tensor) -> Tensor:
     """Flatten all axes after [K, B]."""
     return tf.reshape(x, [x.shape[0], -1, math.prod(x.shape[2:])])
+
+
+def seats_apart(x: Tensor, seats: int) -> Tensor:
+    """Separate the seats of every agent: [K, seats * B, ...] -> [K * seats, B, ...]."""
+    return tf.reshape(x, [x.shape[0] * seats, -1, *x.shape[2:]]) if seats > 1 else x
+
+
+def players_last(x: Tensor) -> Tensor:
+    """Put players side by side: [N, B] -> [1, B, N], [N, B, A] -> [1, B, N * A]."""
+    if len(x.shape) == 2:
+        return tf.transpose(x)[tf.newaxis]
+    return tf.reshape(tf.transpose(x, [1, 0, 2]), [1, -1, x.shape[0] * x.shape[2]])

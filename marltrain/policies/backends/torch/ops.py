@@ -198,3 +198,13 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
 def flatten(x: Tensor) -> Tensor:
     """Flatten all axes after [K, B]."""
     return x.flatten(2)
+
+
+def seats_apart(x: Tensor, seats: int) -> Tensor:
+    """Separate the seats of every agent: [K, seats * B, ...] -> [K * seats, B, ...]."""
+    return x if seats == 1 else x.unflatten(1, (seats, -1)).flatten(0, 1)
+
+
+def players_last(x: Tensor) -> Tensor:
+    """Put players side by side: [N, B] -> [1, B, N], [N, B, A] -> [1, B, N * A]."""
+    return x.movedim(0, 1).flatten(1).unsqueeze(0)

@@ -1,0 +1,182 @@
+"""JointAlgorithm: agents of a team that learn together from one loss; each of them acts alone.
+
+Centralised training with decentralised execution (Lowe et al. 2017, arXiv:1706.02275; Rashid et al. 2018,
+arXiv:1803.11485).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from marltrain.config import setting
+from marltrain.errors import ConfigError
+from marltrain.layout import Layout, Space
+from marltrain.policies.algorithms.base import Algorithm, Networks, Phase
+from marltrain.policies.algorithms.central_critic import MOST_VALUES
+from marltrain.policies.networks import NetworkDefinition
+from marltrain.policies.row_draws import Draw
+from marltrain.policies.tensor_batch import TensorBatch
+
+MOST_PLAYERS = 10_000
+"""Largest number of players of a team; it detects mistyped settings."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """Agents of a team with equal spaces, in a gradient pass: K agents of S seats each.
+
+    algorithm: their algorithm, which knows their spaces.
+    nets: name -> network of the K agents.  rows: columns [K, S * B, ...] of `TeamRows`, and those that phases add.
+    hyper: name -> [K, 1].
+    """
+
+    algorithm: Any
+    nets: Networks
+    rows: Any
+    hyper: Mapping[str, Any]
+    seats: int
+
+
+class Team:
+    """A team in a gradient pass, which the functions of a `JointPhase` get.
+
+    members: the agents, those with equal spaces together.
+    nets: name -> network of the team.  rows: `reward, discount, weight` [1, B] and `state, next_state` [1, B, S].
+    hyper: name -> [1, 1], the numbers of the team's first agent.
+    """
+
+    def __init__(
+        self, ops: Any, members: Sequence[Member], nets: Networks, rows: TensorBatch, hyper: Mapping[str, Any],
+        order: Sequence[int],
+    ) -> None:  # fmt: skip
+        """Store the parts.  order: places of the environment's players, in their order, among those of the members."""
+        self.members, self.nets, self.hyper = members, nets, hyper
+        self.rows: Any = rows
+        self._ops, self._order = ops, order
+
+    def each(self, function: Callable[[Member], Any]) -> Any:
+        """Return the results [K, S * B, ...] of a function of the members, for all players in order: [N, B, ...]."""
+        ops = self._ops
+        rows = [ops.seats_apart(function(member), member.seats) for member in self.members]
+        joined = rows[0] if len(rows) == 1 else ops.concat(rows, 0)
+        if list(self._order) == sorted(self._order):
+            return joined
+        players = ops.unstack(joined)
+        return ops.stack([players[i] for i in self._order], 0)
+
+    def side_by_side(self, function: Callable[[Member], Any]) -> Any:
+        """Return the results [K, S * B] or [K, S * B, A] of all players side by side, [1, B, N] or [1, B, N * A]."""
+        return self._ops.players_last(self.each(function))
+
+
+JointLoss = Callable[[Any, Team], tuple[Any, dict[str, Any]]]
+JointTargets = Callable[[Any, Team], None]
+
+
+@dataclass(frozen=True)
+class JointPhase:
+    """One part of a gradient pass of a team; phases run in order, each with the weights of the one before.
+
+    trains: names of the agents' networks that are trained.  team_trains: those of the team.
+    loss: (ops, team) -> (loss [1], metrics: name -> [1], or a list with [K] of each member).
+    targets: (ops, team) -> None; adds columns to the rows of the team or of its members, without gradients.
+    every: run the phase on every n-th gradient pass only.
+    draw: random numbers for the rows of the members, from the agents' generators, see `row_draws.Draw`.
+    """
+
+    name: str
+    trains: tuple[str, ...]
+    loss: JointLoss
+    team_trains: tuple[str, ...] = ()
+    targets: JointTargets | None = None
+    every: int = 1
+    draw: Draw | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeamSettings:
+    """Settings of agents that learn together, beside those of their algorithm."""
+
+    team: str = setting("all", doc="name of the team: the agents of one algorithm and team learn together")
+    team_size: int | None = setting(None, doc="players of the team; `make_agents` sets it", low=1, high=MOST_PLAYERS)
+    state_size: int | None = setting(
+        None, doc="values of the global state; `make_agents` sets it", low=1, high=MOST_VALUES
+    )
+
+
+class JointAlgorithm(Algorithm):
+    """Base of algorithms whose agents learn together, off-policy, from batch steps at which the team acted.
+
+    `networks`, `targets`, `needs` and acting are those of one agent, as in every algorithm. The team has networks of
+    its own, such as a mixer. A checkpoint and the file of an agent hold a copy of them.
+
+    one_reward: whether the players of a team must have equal rewards.
+    """
+
+    one_reward: ClassVar[bool] = True
+    on_policy = False
+
+    def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
+        """See `Algorithm`; raises ConfigError for a reward model, and without the sizes of the team and the state."""
+        super().__init__(settings, layout, action_space)
+        if getattr(settings, "reward_model", None) is not None:
+            raise ConfigError(f"{self.name}: agents that learn together take no reward_model=: leave it out")
+        if settings.team_size is None:
+            raise ConfigError(
+                f"{self.name}: agents learn together in a team, whose number of players they must know: "
+                f"make_agents({self.name!r}, env) gives it, or team_size= does"
+            )
+        needs = self.needs()
+        if needs.state is not None and settings.state_size is None:
+            raise ConfigError(
+                f"{self.name}: the team reads a global state, whose number of values the agents must know: "
+                f"make_agents({self.name!r}, env) gives it, or state_size= does"
+            )
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """No phases: an agent does not learn alone."""
+        return ()
+
+    @property
+    def joint_phases(self) -> tuple[JointPhase, ...]:
+        """The phases of one gradient pass of the team."""
+        raise TypeError(f"algorithm {type(self).__name__} must define joint_phases; see {__name__}.JointAlgorithm")
+
+    def team_networks(self) -> dict[str, NetworkDefinition]:
+        """Return the networks of the team by name; none by default."""
+        return {}
+
+    def team_targets(self) -> tuple[str, ...]:
+        """Return the names of the team's networks with a target network, which is named "target_<name>"."""
+        return ()
+
+
+class TeamNetworks(Algorithm):
+    """The networks of a team, of which `Weights` makes one of each."""
+
+    def __init__(self, algorithm: JointAlgorithm) -> None:
+        """Take the algorithm of the agents."""
+        super().__init__(algorithm.settings, algorithm.layout, algorithm.action_space)
+        self.name = algorithm.name  # type: ignore[misc]
+        self.optimizer_epsilon = algorithm.optimizer_epsilon  # type: ignore[misc]
+        self._of = algorithm
+
+    def networks(self) -> dict[str, NetworkDefinition]:
+        """See `JointAlgorithm.team_networks`."""
+        return self._of.team_networks()
+
+    def targets(self) -> tuple[str, ...]:
+        """See `JointAlgorithm.team_targets`."""
+        return self._of.team_targets()
+
+    def statistics(self) -> dict[str, int]:
+        """Return no statistics: they are the agents'."""
+        return {}
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """No phases."""
+        return ()

@@ -1,0 +1,94 @@
+"""QMIX, monotonic value mixing: Rashid et al. 2018 (arXiv:1803.11485)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from marltrain.config import setting
+from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.agents.arguments import AgentArguments, accepts
+from marltrain.policies.algorithms.base import CompiledForm
+from marltrain.policies.algorithms.central_critic import INPUTS
+from marltrain.policies.algorithms.joint import Team
+from marltrain.policies.algorithms.value_mixing import ValueMixing, ValueMixingSettings
+from marltrain.policies.batch import Needs, StateNeed
+from marltrain.policies.networks import MLP, WIDEST, Head, NetworkDefinition
+
+MIXER = "mixer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QMIXSettings(ValueMixingSettings):
+    """Settings of QMIX."""
+
+    mixing_units: int = setting(32, doc="hidden units of the mixing network", low=1, high=WIDEST)
+    hyper_units: int = setting(64, doc="hidden units of the networks that make its weights", low=1, high=WIDEST)
+    mixer_input: str = setting(
+        "state", doc="state: the environment's global state (without one: joint); joint: the observations of all "
+        "players", choices=("state", "joint"),
+    )  # fmt: skip
+
+    @classmethod
+    def state_kind(cls, given: Any) -> str | None:
+        """Return the kind of state that the mixer reads."""
+        asked = given.get("mixer_input", cls.mixer_input)
+        return INPUTS.get(asked) if isinstance(asked, str) else None  # the check of settings refuses other values
+
+
+class Mixing(ValueMixing):
+    """Value mixing by a network whose weights the global state gives; none of the weights on values is negative."""
+
+    Settings: ClassVar[type[QMIXSettings]] = QMIXSettings
+
+    def needs(self) -> Needs:
+        """Return those of `ValueMixing`, and the global state."""
+        kind = INPUTS[self.settings.mixer_input] or "state"
+        return replace(super().needs(), state=StateNeed(kind, self.settings.state_size or 0))
+
+    def team_networks(self) -> dict[str, NetworkDefinition]:
+        """Return the mixer: from the state its first weights and biases, its second weights, and a value V(s)."""
+        units, players = self.settings.mixing_units, self.settings.team_size
+        heads = (Head(players * units), Head(units), Head(units), Head(1))
+        spec = MLP((self.settings.hyper_units,), "relu")
+        return {MIXER: NetworkDefinition(spec, heads, None, vectors=(self.settings.state_size,))}
+
+    def team_targets(self) -> tuple[str, ...]:
+        """Return the name of the mixer, which has a target network."""
+        return (MIXER,)
+
+    def mixed(self, ops: Any, team: Team, values: Any, *, target: bool) -> Any:
+        """Return Q_tot = |w2(s)| elu(|W1(s)| q + b1(s)) + V(s), which increases in every q_i (section 4.1)."""
+        net, state = (
+            (team.nets[f"target_{MIXER}"], team.rows.next_state) if target else (team.nets[MIXER], team.rows.state)
+        )
+        first, bias, second, value = net(state)
+        weights = ops.unflatten(ops.absolute(first), self.settings.mixing_units)  # [1, B, N, units]
+        hidden = ops.elu(ops.sum(values[..., None] * weights, -2) + bias)
+        return ops.sum(hidden * ops.absolute(second), -1) + value[..., 0]
+
+
+class QMIXAlgorithm(Mixing):
+    """QMIX: a monotonic mixture of the players' values."""
+
+    name = "qmix"
+
+    def compiled_form(self) -> CompiledForm | None:
+        """Return the form of acting."""
+        return self.acting_form()
+
+
+@dataclass(frozen=True, kw_only=True)
+class QMIXArguments(AgentArguments, QMIXSettings):
+    """Arguments of `QMIX`."""
+
+
+class QMIX(LearningAgent):
+    """Agent that learns with QMIX, together with its team."""
+
+    algorithm_class = QMIXAlgorithm
+
+    @accepts(QMIXArguments)
+    def __init__(self, *args: Any, **arguments: Any) -> None:
+        """Build the agent; see `LearningAgent`."""
+        super().__init__(*args, **arguments)

@@ -1,0 +1,120 @@
+"""Value mixing: each agent learns values of its own actions, whose mixture is the value of the team.
+
+The common part of VDN, QMIX and WQMIX. The agents are trained by one temporal-difference error of the mixture, and each
+acts by its own values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from marltrain.config import setting
+from marltrain.policies.algorithms.base import (
+    FASTEST,
+    MOST_PASSES,
+    CompiledForm,
+    Phase,
+    Settings,
+    missing,
+    weighted_mean,
+)
+from marltrain.policies.algorithms.joint import JointAlgorithm, JointPhase, Member, Team, TeamSettings
+from marltrain.policies.algorithms.q_learning import QLearning
+from marltrain.policies.batch import Needs
+from marltrain.policies.distributions import masked
+from marltrain.policies.exploration import DiscreteExploration
+from marltrain.policies.memory.config import MOST_STEPS
+from marltrain.policies.schedules import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueMixingSettings(TeamSettings, DiscreteExploration, Settings):
+    """Settings of value mixing; the defaults suit small games."""
+
+    noisy: ClassVar[float] = 0.0
+
+    learning_rate: float | Schedule = setting(5e-4, doc="step size", low=0, high=FASTEST, per_row=True)
+    max_grad_norm: float | None = setting(10.0, doc="largest norm of the gradient of the team; None: not clipped",
+                                          above=0, per_row=True)  # fmt: skip
+    capacity: int = setting(50_000, doc="size of the replay memory in env steps", low=1, high=MOST_STEPS)
+    learning_starts: int = setting(1_000, doc="env steps of learning seats before the first update", low=0)
+    update_per_step: float = setting(0.25, doc="gradient steps per env step; fractions are carried over", above=0,
+                                     high=MOST_PASSES)  # fmt: skip
+    double: bool = setting(True, doc="double Q-learning: the online networks choose the next actions")
+    dueling: bool = setting(False, doc="dueling networks: separate heads for value and advantages")
+    target_sync: int = setting(250, doc="updates between copies to the target networks (tau=None)", low=1)
+    tau: float | None = setting(None, doc="rate of soft target updates; None: hard copies",
+                                above=0, high=1, per_row=True)  # fmt: skip
+
+
+class ValueMixing(JointAlgorithm, QLearning):
+    """Agents with values Q_i of their own actions, and a team with the value Q_tot of the actions of all.
+
+    A subclass defines `mixed`. Discrete actions only.
+    """
+
+    Settings: ClassVar[type[ValueMixingSettings]] = ValueMixingSettings
+
+    def needs(self) -> Needs:
+        """Return `Needs` for batch steps from a replay memory."""
+        return Needs(on_policy=False, capacity=self.settings.capacity)
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """No phases: an agent does not learn alone."""
+        return ()
+
+    @property
+    def joint_phases(self) -> tuple[JointPhase, ...]:
+        """The single phase, which trains the agents and the mixer."""
+        return (JointPhase("q", ("q",), self._joint_loss, tuple(self.team_networks()), self._joint_targets),)
+
+    def acting_form(self) -> CompiledForm | None:
+        """Return the compiled form of acting, for `compiled_form` of a subclass; None with `dueling`."""
+        return None if self.settings.dueling else CompiledForm("q", self.exploration.compiled_rule)
+
+    def values(self, ops: Any, outputs: Any) -> Any:
+        """Return Q [K, B, A] from the heads' outputs; dueling: V + A - mean A (Wang et al. 2016, eq. 9)."""
+        if not self.settings.dueling:
+            return outputs[0]
+        value, advantage = outputs
+        return value + advantage - ops.mean(advantage, -1)[..., None]
+
+    def mixed(self, ops: Any, team: Team, values: Any, *, target: bool) -> Any:
+        """Return Q_tot [1, B] for the values of the players [1, B, N], which are 0 for those that are absent.
+
+        target: mix the values after the batch step, by the target network and at the next state.
+        """
+        raise missing(self, "mixed")
+
+    def _joint_targets(self, ops: Any, team: Team) -> None:
+        """Add `target`: r + discount * Q_tot_target(s', a'), where a'_i is best by agent i alone."""
+        following = team.side_by_side(lambda member: _next_value(ops, member))
+        team.rows.target = team.rows.reward + team.rows.discount * self.mixed(ops, team, following, target=True)
+
+    def _joint_loss(self, ops: Any, team: Team) -> tuple[Any, dict[str, Any]]:
+        """Return the mean squared temporal-difference error of the mixture."""
+        total = self.mixed(ops, team, team.side_by_side(lambda member: _taken(ops, member)), target=False)
+        loss = weighted_mean(ops, ops.square(total - team.rows.target), shares(ops, team.rows.weight))
+        return loss, {"loss/total": loss, "q_mean": weighted_mean(ops, total, shares(ops, team.rows.weight))}
+
+
+def _taken(ops: Any, member: Member) -> Any:
+    """Return the values of the members' actions, [K, S * B]; 0 for players that are absent."""
+    q = member.algorithm.values(ops, member.nets["q"](member.rows.obs))
+    return ops.where(member.rows.present, ops.take(q, member.rows.action), 0.0)
+
+
+def _next_value(ops: Any, member: Member) -> Any:
+    """Return the target networks' values of the best legal next actions, [K, S * B]; 0 for players without a value."""
+    algorithm, rows = member.algorithm, member.rows
+    following = algorithm.values(ops, member.nets["target_q"](rows.next_obs))
+    chooser = algorithm.values(ops, member.nets["q"](rows.next_obs)) if algorithm.settings.double else following
+    best = ops.argmax(masked(ops, chooser, rows.next_legal), -1)
+    return ops.where(rows.next_present, ops.take(following, best), 0.0)
+
+
+def shares(ops: Any, weight: Any) -> Any:
+    """Return weights [1, B] as shares, whose sum is 1."""
+    return weight / ops.sum(weight, -1)[:, None]

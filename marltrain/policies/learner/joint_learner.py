@@ -1,0 +1,164 @@
+"""JointLearner: the agents of a team, which learn together; each of its parts acts and is saved as in any learner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from marltrain.errors import AgentError
+from marltrain.layout import Array
+from marltrain.policies.algorithms.joint import JointAlgorithm
+from marltrain.policies.backends.base import OPTIMIZER_NUMBERS
+from marltrain.policies.batch import TeamBatch
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.gradient_step import MeanMetrics
+from marltrain.policies.learner.joint_step import OF_TEAM, JointStep
+from marltrain.policies.learner.learner import Learner, Pace
+from marltrain.policies.memory.streams import Streams
+from marltrain.policies.memory.team_reader import TeamReader
+from marltrain.policies.normalisation import NORMALISED, RunningStatistics, normalised_batch, observe
+
+TEAM_COLUMNS = ("reward", "discount", "weight", "state", "next_state")
+"""Columns of a `TeamBatch` that losses get."""
+
+
+class JointLearner(Learner):
+    """The agents of a team, K in all, in the order of their learners.
+
+    parts: the learners of the agents; the first of them brings the networks of the team, which all then share.
+    """
+
+    when_not_finite = "No weight was moved by it."
+
+    def __init__(self, parts: Sequence[AlgorithmLearner], seats: Sequence[int], order: Sequence[int]) -> None:
+        """Join the learners of a `JointAlgorithm`.
+
+        seats: [parts], seats of each agent.
+        order: places of the players, in their order, among the seats of the parts.
+        Raises AgentError for agents on several devices, or whose teams have other networks.
+        """
+        self.parts, first = list(parts), parts[0]
+        algorithm, team = first.algorithm, first.team
+        if not isinstance(algorithm, JointAlgorithm) or team is None:
+            raise TypeError(f"{algorithm.name} agents do not learn together")
+        self.algorithm, self.team, self.backend = algorithm, team, first.backend
+        self.needs = first.needs
+        for part in parts[1:]:
+            self._check_same(part)
+            part.team = team
+        self.num_agents = sum(part.num_agents for part in parts)
+        phases = range(len(algorithm.joint_phases))
+        self.steps = [JointStep(number, parts, team, seats, order) for number in phases]
+        self._starts = np.cumsum([part.num_agents for part in parts])[:-1]
+
+    def _check_same(self, part: AlgorithmLearner) -> None:
+        """Raise AgentError unless a part has the team's networks, backend and device."""
+        first, other = self.algorithm, part.algorithm
+        here, there = (f"backend {b.name!r} on {b.device}" for b in (self.backend, part.backend))
+        if here != there:
+            raise AgentError(
+                f"the agents of a {first.name} team compute on one backend and device, and theirs differ: {here}, "
+                f"{there}"
+            )
+        if not isinstance(other, JointAlgorithm) or other.team_networks() != first.team_networks():
+            raise AgentError(
+                f"the agents of a {first.name} team share its networks, and their settings make different ones: make "
+                "them in one call of make_agents"
+            )
+
+    @property
+    def pace(self) -> Pace:  # type: ignore[override]
+        """The update schedule of the first part."""
+        return self.parts[0].pace
+
+    @property
+    def gradient_steps(self) -> Array:  # type: ignore[override]
+        """See `Learner`."""
+        return np.concatenate([part.gradient_steps for part in self.parts])
+
+    def rngs(self, purpose: str) -> list[np.random.Generator]:
+        """See `Learner`."""
+        return [rng for part in self.parts for rng in part.rngs(purpose)]
+
+    def gammas(self) -> Array:
+        """See `Learner`."""
+        return np.concatenate([part.gammas() for part in self.parts])
+
+    def apply_schedules(self, env_steps: int) -> None:
+        """See `Learner`."""
+        for part in self.parts:
+            part.apply_schedules(env_steps)
+
+    def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> TeamReader:
+        """See `Learner`."""
+        ends = np.cumsum([part.num_agents for part in self.parts])
+        parts = [seats[end - part.num_agents : end] for part, end in zip(self.parts, ends, strict=True)]
+        if self.needs is None:
+            raise TypeError(f"{self.algorithm.name} states no needs")
+        return TeamReader(streams, parts, self.needs, one_reward=self.algorithm.one_reward)
+
+    def update(self, batch: TeamBatch, *, learn: Array, batch_size: int) -> dict[str, Array]:
+        """Make one gradient pass over the batch; agents that do not learn act in it, and do not change."""
+        learns = np.split(learn, self._starts)
+        rows = [
+            normalised_batch(observed, own) if (observed := _observed(part)) else own
+            for part, own in zip(self.parts, batch.parts, strict=True)
+        ]
+        columns = {str(i): {n: getattr(own, n) for n in own.loss_columns} for i, own in enumerate(rows)}
+        columns[OF_TEAM] = {name: getattr(batch, name) for name in TEAM_COLUMNS}
+        tensors = self.backend.tensor(columns)
+        metrics, passes = MeanMetrics(self.backend), int(self.gradient_steps[learn].max())
+        for number, step in enumerate(self.steps):
+            if passes % step.phase.every == 0:
+                metrics.add(step, step(self._drawn(number, tensors, batch), *self._of_parts(learns)), learn)
+        self._follow(learns)
+        for part, own, learning in zip(self.parts, batch.parts, learns, strict=True):
+            observe(_observed(part), own, learning)
+        self.skipped = metrics.skipped(learn)
+        reported = self.parts[0].reported
+        settings = {
+            name: np.concatenate([part.hyper.values[own] for part in self.parts]) for name, own in reported.items()
+        }
+        return {**metrics.result(), **settings}
+
+    def _drawn(self, number: int, columns: Mapping[str, Any], batch: TeamBatch) -> dict[str, Any]:
+        """Return the columns with the random numbers of a phase, from the generators of the agents."""
+        given = dict(columns)
+        for i, (part, rows) in enumerate(zip(self.parts, batch.parts, strict=True)):
+            draw = part.algorithm.joint_phases[number].draw  # type: ignore[attr-defined]
+            if draw is not None:
+                drawn = draw(part.rngs("update"), rows.weight.shape[1])
+                given[str(i)] = {**given[str(i)], **self.backend.tensor(dict(drawn))}
+        return given
+
+    def _of_parts(self, learns: Sequence[Array]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Return, for a step: the numbers of each part, its agents that learn, and the numbers of its optimizers."""
+        numbers, due, extra = {}, {OF_TEAM: None}, {}
+        for i, (part, learning) in enumerate(zip(self.parts, learns, strict=True)):
+            numbers[str(i)] = part.hyper.stacked()
+            due[str(i)] = None if learning.all() else self.backend.tensor(learning)
+            used = [name for name in OPTIMIZER_NUMBERS if np.count_nonzero(part.hyper.values[name])]
+            tensors = part.hyper.tensors() if used else {}
+            extra[str(i)] = {name: tensors[name] for name in used}
+        extra[OF_TEAM] = {name: number[:1] for name, number in extra["0"].items()}
+        return numbers, due, extra
+
+    def _follow(self, learns: Sequence[Array]) -> None:
+        """Count the pass; move the target networks of the agents that learn, and those of the team."""
+        moved = np.zeros(0)
+        for part, learning in zip(self.parts, learns, strict=True):
+            part.gradient_steps += learning
+            part.updates += learning
+            share = learning * part.algorithm.target_share(part.updates, part.hyper.values)
+            moved = np.concatenate([moved, share])
+            if part.weights.target and np.count_nonzero(share):
+                part.weights.follow(share)
+        if self.team.target and moved.any():
+            self.team.follow(moved.max(keepdims=True))
+
+
+def _observed(part: AlgorithmLearner) -> dict[str, RunningStatistics]:
+    """Return the statistics that normalise the inputs of a part's networks."""
+    return {name: part.weights.statistics[name] for name in NORMALISED if name in part.weights.statistics}

@@ -1,0 +1,116 @@
+"""JointStep: the gradient step of a team's phase, over the networks of all its agents and its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marltrain.policies.algorithms.joint import JointAlgorithm, Member, Team
+from marltrain.policies.backends.base import Forward, Network, Optimizer
+from marltrain.policies.learner.gradient_step import TOTAL
+from marltrain.policies.learner.weights import Weights
+from marltrain.policies.tensor_batch import TensorBatch
+
+if TYPE_CHECKING:
+    from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+
+OF_TEAM = "team"
+"""Prefix of the names of the team's networks, in place of the number of a part."""
+
+
+class JointStep:
+    """Training step of one phase of a team: targets, one loss, gradients, one clipping, optimizers.
+
+    metrics: the names of the values that a call returns; empty before the first call.
+    """
+
+    def __init__(self, number: int, parts: Sequence[AlgorithmLearner], team: Weights, seats: Sequence[int],
+                 order: Sequence[int]) -> None:  # fmt: skip
+        """Store the parts of the team.
+
+        number: of the phase.  seats: [parts], seats of each agent.  order: see `Team`.
+        """
+        self.algorithms: list[JointAlgorithm] = [part.algorithm for part in parts]  # type: ignore[misc]
+        self.phase = self.algorithms[0].joint_phases[number]
+        self.backend, self.seats, self.order = parts[0].backend, seats, order
+        self.agents = [part.num_agents for part in parts]
+        self.nets: dict[str, Network] = {}
+        self.optimizers: dict[str, Optimizer] = {}
+        for i, weights in [*enumerate(part.weights for part in parts), (OF_TEAM, team)]:
+            self.nets |= {f"{i}/{name}": net for name, net in weights.nets.items()}
+            self.optimizers |= {f"{i}/{name}": optimizer for name, optimizer in weights.optimizers.items()}
+        own = [f"{i}/{name}" for i in range(len(parts)) for name in self.phase.trains]
+        self.trains = [*own, *(f"{OF_TEAM}/{name}" for name in self.phase.team_trains)]
+        self.metrics: tuple[str, ...] = ()
+        self._function = self.backend.function(self.compute)
+
+    def __call__(self, columns: Mapping[str, Any], numbers: Mapping[str, Any], due: Mapping[str, Any],
+                 extra: Mapping[str, Any]) -> Any:  # fmt: skip
+        """Make one gradient step; returns metrics [M, K] of all K agents.
+
+        columns: those of the rows of each part by its number, and of the team.  numbers: part -> [H, K_i, 1].
+        due: part -> [K_i] bool tensor, the agents that learn; None: all of them. The others do not change.
+        extra: part -> those numbers that the optimizers read, name -> [K_i, 1].
+        After a loss or a gradient that is not finite, no weight changes.
+        """
+        measured = self._function(dict(columns), dict(numbers), dict(due), dict(extra))
+        for name in self.trains:
+            self.nets[name].discard_copies()
+        return measured
+
+    def compute(self, columns: dict[str, Any], numbers: dict[str, Any], due: dict[str, Any], extra: Any) -> Any:
+        """Make the step as a function of tensors."""
+        ops = self.backend.ops
+        hyper = {
+            str(i): dict(zip(algorithm.numbers(), ops.unstack(numbers[str(i)]), strict=True))
+            for i, algorithm in enumerate(self.algorithms)
+        }
+        measured, grads = self.backend.gradients(self._losses, self.nets, self.trains, columns, hyper)
+        grads = [
+            grad if (learn := due[name.split("/")[0]]) is None else ops.where(learn[:, None], grad, 0.0)
+            for name, grad in zip(self.trains, grads, strict=True)
+        ]
+        squares = [ops.sum(ops.square(grad), -1) for grad in grads]  # of each agent, [K_i]
+        norm = ops.sqrt(sum(ops.sum(square, -1) for square in squares))
+        factor = ops.clip(hyper["0"]["max_grad_norm"][:1, 0] / (norm + 1e-6), 0.0, 1.0)  # [1]
+        fine = ops.isfinite(measured.pop(TOTAL) + norm)  # [1]
+        for name, grad in zip(self.trains, grads, strict=True):
+            part, network = name.split("/")
+            rate = hyper["0" if part == OF_TEAM else part][self.algorithms[0].rate_name(network)][:, 0]
+            rate = rate[:1] if part == OF_TEAM else rate
+            safe = ops.where(fine[:, None], grad * factor[:, None], 0.0)
+            self.optimizers[name].step(self.nets[name], safe, ops.where(fine, rate, 0.0), due[part], **extra[part])
+        for network in (*self.phase.trains, *self.phase.team_trains):
+            own = [s for name, s in zip(self.trains, squares, strict=True) if name.split("/")[1] == network]
+            size = ops.sqrt(ops.concat(own, 0))
+            measured[f"grad_norm/{network}"] = ops.where(fine, size, np.nan)  # reports a loss that is not finite, too
+            measured[f"grad_norm_clipped/{network}"] = size * factor
+        self.metrics = tuple(measured)
+        return ops.stack([value + self._zeros(ops, value) for value in measured.values()], 0)
+
+    def _zeros(self, ops: Any, value: Any) -> Any:
+        """Return zeros [K], to which the values [1] of a team are added to be those of all agents."""
+        return ops.tensor_like(value, [0.0] * sum(self.agents))
+
+    def _losses(self, nets: Mapping[str, Forward], columns: Mapping[str, Any], numbers: Any) -> Any:
+        """Return the loss [1] and the metrics, [1] or [K].  numbers: part -> name -> [K_i, 1]."""
+        ops = self.backend.ops
+        members = [
+            Member(algorithm, _under(nets, str(i)), TensorBatch(**columns[str(i)]), numbers[str(i)], self.seats[i])
+            for i, algorithm in enumerate(self.algorithms)
+        ]
+        hyper = {name: number[:1] for name, number in numbers["0"].items()}
+        team = Team(ops, members, _under(nets, OF_TEAM), TensorBatch(**columns[OF_TEAM]), hyper, self.order)
+        if self.phase.targets is not None:
+            with self.backend.no_gradient():
+                self.phase.targets(ops, team)
+        loss, metrics = self.phase.loss(ops, team)
+        joined = {name: ops.concat(value, 0) if isinstance(value, list) else value for name, value in metrics.items()}
+        return loss, {**joined, TOTAL: loss}
+
+
+def _under(nets: Mapping[str, Any], part: str) -> dict[str, Any]:
+    """Return the networks of a part by their own names."""
+    return {name.removeprefix(f"{part}/"): net for name, net in nets.items() if name.startswith(f"{part}/")}

@@ -1,0 +1,193 @@
+"""Reader of a team: the rows of all its players at the same batch steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from marltrain.errors import AgentError
+from marltrain.layout import Array, map_tree
+from marltrain.policies.batch import Needs, TeamBatch, TeamRows
+from marltrain.policies.memory.choice import SCAN_BELOW
+from marltrain.policies.memory.readers import Reader
+from marltrain.policies.memory.streams import Streams
+
+SAME = 1e-5
+"""Largest difference between equal rewards, as a share of their size."""
+
+
+class TeamReader(Reader):
+    """Reader that draws batch steps of a simultaneous game uniformly, with the rows of all players of a team.
+
+    A batch step of an environment can be drawn if a player of the team learned in it and its row is closed.
+    """
+
+    def __init__(
+        self, streams: Streams, parts: Sequence[Sequence[Sequence[int]]], needs: Needs, *, one_reward: bool
+    ) -> None:
+        """Find the players' rows.
+
+        parts: the players of the agents, [K][S] for each part of the team; see `TeamBatch`.
+        one_reward: whether the players must have equal rewards.
+        """
+        self.parts = [_Part(streams, seats) for seats in parts]
+        super().__init__(self.parts[0].ring, self.parts[0].seats, needs)
+        self.one_reward = one_reward
+        self._agents = sum(len(part.seats) for part in self.parts)
+
+    def size(self) -> Array:
+        """Return the number of closed rows of the player that has most, for each agent, [K] int64."""
+        return np.full(self._agents, max(part.drawable_count for part in self.parts))
+
+    def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> TeamBatch:
+        """Draw `batch_size` batch steps with the first generator that is not None.  gamma: [K], of all agents.
+
+        Raises AgentError if no row is closed, if the discounts differ, or if the players' rewards must be equal and are
+        not.
+        """
+        rng = next((rng for rng in rngs if rng is not None), None)
+        if rng is None or not self.size().any():
+            raise AgentError("no agent of the team has a closed row to learn from yet; ask `size()` first")
+        if (gamma != gamma[0]).any():
+            raise AgentError(
+                "the agents of a team have one discount, and gamma is "
+                f"{', '.join(f'{g:g}' for g in np.unique(gamma))}: set agent.hyper.gamma to one value for all of them"
+            )
+        times, envs = self._draw(rng, batch_size)
+        found = [part.found(times, envs) for part in self.parts]
+        in_time = np.concatenate([each.in_time for each in found])
+        going_on = np.asarray(np.concatenate([each.in_time & (each.pointers >= 0) for each in found]).any(0))
+        rows = [
+            part.rows(each, times, envs, going_on, float(gamma[0]))
+            for part, each in zip(self.parts, found, strict=True)
+        ]
+        reward = self._reward(rows, in_time, envs) if self.one_reward else np.zeros(batch_size, np.float32)
+        valued = np.concatenate([part.next_present.reshape(-1, batch_size) for part in rows]).any(0)
+        state = next_state = None
+        if self.needs.state is not None:
+            state, next_state = (each[None] for each in self.ring.states[self.needs.state.kind].at_times(times, envs))
+        return TeamBatch(
+            parts=rows, reward=reward[None], discount=np.where(valued, gamma[0], 0.0).astype(np.float32)[None],
+            weight=np.asarray(in_time.any(0), np.float32)[None], state=state, next_state=next_state,
+        )  # fmt: skip
+
+    def _draw(self, rng: np.random.Generator, count: int) -> tuple[Array, Array]:
+        """Return the batch steps and environments [count] that are drawn, uniformly and with replacement."""
+        oldest, envs = max(part.ring.oldest for part in self.parts), self.ring.num_envs
+        places = (self.ring.now - oldest) * envs
+        if self.size()[0] < SCAN_BELOW * count:
+            every = np.arange(places)
+            every = every[self._drawable(oldest + every // envs, every % envs)]
+            found = every[rng.integers(len(every), size=count)]
+        else:
+            found = np.zeros(0, np.int64)
+            while len(found) < count:
+                tried = rng.integers(places, size=int(1.1 * (count - len(found))) + 8)
+                found = np.concatenate([found, tried[self._drawable(oldest + tried // envs, tried % envs)]])[:count]
+        return oldest + found // envs, found % envs
+
+    def _drawable(self, times: Array, envs: Array) -> Array:
+        drawable = [part.ring.drawable(part.cells(times, envs)).any(0) for part in self.parts]
+        return np.logical_or.reduce(drawable)
+
+    def _reward(self, rows: Sequence[TeamRows], in_time: Array, envs: Array) -> Array:
+        """Return the reward of the team, [B] float32; raises AgentError if its players' rewards differ."""
+        rewards = np.concatenate([part.reward.reshape(-1, len(envs)) for part in rows])
+        low = np.where(in_time, rewards, np.inf).min(0)
+        high = np.where(in_time, rewards, -np.inf).max(0)
+        differs = high - low > SAME * np.maximum(1.0, np.abs(high))
+        if np.count_nonzero(differs):
+            b = int(differs.argmax())
+            names = [name for part in self.parts for name in part.names]
+            told = [f"{name} {rewards[i, b]:g}" for i, name in enumerate(names) if in_time[i, b]]
+            raise AgentError(
+                f"the players of a team learn from one reward, and theirs differ in environment {envs[b]}: "
+                f'{", ".join(told)}. Give the trainer team_reward="mean" or "sum", or the teams, '
+                'team_reward={"name": [players]}'
+            )
+        return np.where(in_time.any(0), high, 0.0).astype(np.float32)
+
+
+class _Found(NamedTuple):
+    """Rows of N players at B batch steps: cells, `next` and more, each [N, B].
+
+    present: the player acted.  in_time: it acted, and its row was closed by the next batch step.
+    """
+
+    cells: Array
+    pointers: Array
+    present: Array
+    in_time: Array
+
+
+class _Part:
+    """The players of agents with equal spaces: K agents of S seats each, N = K * S players of one group.
+
+    seats: [K][S], rows of the group.  names: the players' names, [N].
+    """
+
+    def __init__(self, streams: Streams, players: Sequence[Sequence[int]]) -> None:
+        spec = streams.spec
+        places = [[spec.place[player] for player in held] for held in players]
+        self.ring = streams.rings[places[0][0][0]]
+        self.seats = [[row for _, row in held] for held in places]
+        self.names = [spec.names[player] for held in players for player in held]
+        self._players = np.concatenate([np.array(held, np.int64) for held in self.seats])
+
+    @property
+    def drawable_count(self) -> int:
+        """Number of drawable rows of the player that has most."""
+        return int(self.ring.drawable_count[self._players].max())
+
+    def cells(self, times: Array, envs: Array) -> Array:
+        """Return the cells of all players at batch steps `times` [B] of environments `envs` [B], [N, B]."""
+        ring = self.ring
+        slots = self._players[:, None] * ring.capacity + times % ring.capacity
+        cells: Array = slots * ring.num_envs + envs
+        return cells
+
+    def found(self, times: Array, envs: Array) -> _Found:
+        """Return the players' rows at batch steps of environments."""
+        ring, cells = self.ring, self.cells(times, envs)
+        pointers, present = ring.read(ring.next, cells), ring.read(ring.acted, cells)
+        return _Found(cells, pointers, present, present & (ring.closed_at(pointers) == times + 1))
+
+    def rows(self, found: _Found, times: Array, envs: Array, going_on: Array, gamma: float) -> TeamRows:
+        """Return the columns of the rows.
+
+        going_on: [B] bool, whether a player of the team acts at the next batch step, too. A player that joins it there
+        has a value, although it was absent before.
+        """
+        ring, cells, present = self.ring, found.cells, found.present
+        joins = ~present & going_on & self._acts(times + 1, envs)
+        next_present = joins | (found.in_time & ~ring.read(ring.terminated, cells))
+        next_obs, next_legal = ring.after(cells, np.where(present, found.pointers, times + 1))
+        columns = TeamRows(
+            obs=ring.obs_at(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
+            reward=np.where(found.in_time, ring.read(ring.reward, cells), np.float32(0)),
+            discount=np.where(next_present, gamma, 0.0).astype(np.float32), weight=present.astype(np.float32),
+            extras={}, next_obs=next_obs, next_legal=next_legal, cells=cells, present=present,
+            next_present=next_present,
+        )  # fmt: skip
+        return self._by_agent(columns)
+
+    def _acts(self, times: Array, envs: Array) -> Array:
+        """Return whether the players act at batch steps, [N, B] bool; those of the newest have not acted yet."""
+        ring = self.ring
+        newest = ring.turn[self._players[:, None], envs]
+        acts: Array = np.where(times == ring.now, newest, ring.read(ring.acted, self.cells(times, envs)))
+        return acts
+
+    def _by_agent(self, rows: TeamRows) -> TeamRows:
+        """Return columns [N, B, ...] as [K, S * B, ...]."""
+        agents, seats = len(self.seats), len(self.seats[0])
+        if seats == 1:
+            return rows
+
+        def joined(array: Array) -> Array:
+            return array.reshape(agents, seats * array.shape[1], *array.shape[2:])
+
+        return replace(rows, **{f.name: map_tree(joined, getattr(rows, f.name)) for f in fields(rows)})
