@@ -42,8 +42,10 @@ _HOME = {
     "FrameStack": "marltrain.envs",
     "FrozenAgent": "marltrain.policies.agents.fixed",
     "FunctionAgent": "marltrain.policies.agents.fixed",
+    "GRU": "marltrain.policies.networks",
     "Head": "marltrain.policies.networks",
     "Hindsight": "marltrain.policies.memory.config",
+    "LSTM": "marltrain.policies.networks",
     "LambdaCallback": "marltrain.trainer.lambda_callback",
     "Learner": "marltrain.policies.learner.learner",
     "LearningAgent": "marltrain.policies.agents.algorithm_agent",
@@ -202,6 +204,8 @@ if TYPE_CHECKING:
     )
     from marltrain.policies.networks import (
         CNN as CNN,
+        GRU as GRU,
+        LSTM as LSTM,
         MLP as MLP,
         Head as Head,
         NetworkDefinition as NetworkDefinition,

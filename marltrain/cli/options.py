@@ -119,11 +119,12 @@ def parse_value(text: str) -> Any:
 
 def _call(node: ast.Call, name: str, text: str) -> Any:
     """Return the schedule or network that a call expression describes; raises ConfigError for other calls."""
-    from marltrain.policies.networks import CNN, MLP
+    from marltrain.policies.networks import CNN, GRU, LSTM, MLP
     from marltrain.policies.schedules import cosine, decay, exponential, linear, switch
 
     makers: dict[str, Callable[..., Any]] = {
-        "CNN": CNN, "MLP": MLP, "cosine": cosine, "decay": decay, "exponential": exponential, "linear": linear,
+        "CNN": CNN, "GRU": GRU, "LSTM": LSTM, "MLP": MLP,
+        "cosine": cosine, "decay": decay, "exponential": exponential, "linear": linear,
         "switch": switch,
     }  # fmt: skip
     if name not in makers:

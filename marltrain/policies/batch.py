@@ -50,6 +50,7 @@ class Needs:
     replay: the complete description of a replay memory, with priorities; None: uniform samples. On-policy, rollouts
         then also hold sequences of earlier rows.
     replay_share: rows of these sequences for each new row of a rollout.
+    block: rollouts hold a multiple of so many rows, with padding; see `recurrence`.
     state: the global state of the batches, see `memory.states`; None: batches without one.
     shared: rollouts of an agent also hold the rows of the learner's other agents; see `Rollout.own`.
     identity: names of the players whose one-hot is added to observations; see `policies.identity`.
@@ -65,6 +66,7 @@ class Needs:
     shared: bool = False
     replay_share: float = 0.0
     identity: tuple[str, ...] = ()
+    block: int = 1
 
     @classmethod
     def of(cls, replay: Replay) -> Needs:

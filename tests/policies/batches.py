@@ -161,6 +161,27 @@ def some_team(rng: np.random.Generator, parts: Any, seats: Any, rows: int, *, ma
     return batch
 
 
+def with_carries(rng: np.random.Generator, batch: Any, learner: Any) -> Any:
+    """Return a rollout with the carries of recurrent networks, padded to whole blocks; others unchanged."""
+    needs = learner.needs
+    columns = {name: column for name, column in needs.columns.items() if name.startswith("carry/")}
+    if not columns:
+        return batch
+    missing = -batch.weight.shape[1] % needs.block
+
+    def padded(name: str, value: Any) -> Any:
+        if value is None or name.startswith("boot_"):
+            return value
+        return map_tree(lambda array: np.concatenate([array, array[:, :missing]], 1), value)
+
+    made = replace(batch, **{f.name: padded(f.name, getattr(batch, f.name)) for f in fields(batch)})
+    rows = batch.weight.shape[1]
+    made.weight[:, rows:], made.cut[:, rows:], made.boot[:, rows:] = 0, True, 0
+    for name, column in columns.items():
+        made.extras[name] = 0.5 * rng.standard_normal((*made.weight.shape, *column.shape), np.float32)
+    return made
+
+
 def some_triplets(
     rng: np.random.Generator, space: Any, actions: Any, agents: int, rows: int, *, masked: bool = False
 ) -> TripletTransitions:

@@ -26,6 +26,7 @@ from tests.policies.batches import (
     some_rollout,
     some_transitions,
     some_triplets,
+    with_carries,
     with_states,
 )
 from tests.tiers import LONG, rounds
@@ -60,6 +61,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "goals": {"space": GOALS, "network": mt.MLP(hidden=(16,), activation="tanh")},
     "own critic, goals": {"space": GOALS, "network": mt.MLP(hidden=(8,)), "critic_network": mt.MLP(hidden=(12, 6))},
     "goals and image": {"space": spaces.Dict({**GOALS, "view": IMAGE}), "network": CONVOLUTIONS},
+    "gru": {"space": VECTOR, "network": mt.GRU((8,), units=6, sequence_length=4)},
+    "lstm": {"space": VECTOR, "network": mt.LSTM((), units=5, sequence_length=3), "critic_network": mt.MLP((8,))},
+    "gru on images": {"space": IMAGE, "network": mt.GRU((8,), units=6, sequence_length=5, filters=((4, 3, 2),))},
     "dueling": {"space": VECTOR, "network": mt.MLP(hidden=(16, 8)), "dueling": True},
     "dueling cnn": {"space": IMAGE, "network": CONVOLUTIONS, "dueling": True},
 }  # fmt: skip
@@ -74,6 +78,7 @@ PPO: dict[str, dict[str, dict[str, Any]]] = {  # actions -> network -> settings
         "gelu": {"value_clip": 0.1, "learning_rate": SCHEDULE}, "cnn": {"optimizer": "sgd", "learning_rate": 0.05},
         "image and vector": {}, "colour frames": {"normalize_advantage": False}, "own critic": {"max_grad_norm": None},
         "small": {"shared_trunk": True, "kl_penalty": 0.5, "epochs": 2, "target_kl": 1.0},
+        "gru": {"epochs": 2, "kl_penalty": 0.5}, "gru on images": {"shared_trunk": True},
     },
     "multidiscrete": {
         "silu": {"epochs": 2, "minibatches": 2}, "cnn": {}, "image and vector": {"critic_learning_rate": SCHEDULE},
@@ -100,7 +105,7 @@ DQN: dict[str, dict[str, dict[str, Any]]] = {
 }  # fmt: skip
 A2C: dict[str, dict[str, dict[str, Any]]] = {
     "masked": {"elu": {"minibatches": 2}, "cnn": {"normalize_advantage": True}},
-    "box": {"tanh": {"critic_learning_rate": 1e-3}},
+    "box": {"tanh": {"critic_learning_rate": 1e-3}, "lstm": {}},
 }
 ACER: dict[str, dict[str, dict[str, Any]]] = {
     "discrete": {"cnn": {"trust_region": None}},
@@ -114,6 +119,7 @@ TRPO: dict[str, dict[str, dict[str, Any]]] = {
 MAPPO: dict[str, dict[str, dict[str, Any]]] = {
     "masked": {"tanh": {"critic_input": "agent_specific", "state_size": 7}, "cnn": {"state_size": 4}},
     "box": {"relu": {"state_size": 3, "normalize_observations": True, "normalize_values": "popart"}},
+    "discrete": {"gru": {"state_size": 3}},
 }
 SEAC: dict[str, dict[str, dict[str, Any]]] = {"masked": {"tanh": {"shared_coef": 0.5}}}
 MAA2C: dict[str, dict[str, dict[str, Any]]] = {"discrete": {"elu": {"critic_input": "joint", "state_size": 6}}}
@@ -166,9 +172,9 @@ PAUSING = {"PPO discrete tanh", "PPO box own critic", "DQN discrete elu", "DQN m
            "Rainbow masked tanh"}  # fmt: skip
 """Where an agent pauses, a second graph: with each optimizer, with targets that follow, with a delayed phase."""
 SHORT = {
-    "PPO": {"discrete": ["tanh"], "masked": ["gelu", "cnn", "colour frames", "small"],
+    "PPO": {"discrete": ["tanh"], "masked": ["gelu", "cnn", "colour frames", "small", "gru"],
             "multidiscrete": ["silu", "frames"], "box": ["own critic", "tanh"]},
-    "A2C": {"masked": ["elu"], "box": ["tanh"]},
+    "A2C": {"masked": ["elu"], "box": ["tanh", "lstm"]},
     "ACER": {"masked": ["silu"]},
     "MAPPO": {"masked": ["tanh"], "box": ["relu"]},
     "MAA2C": {"discrete": ["elu"]},
@@ -250,7 +256,7 @@ def run(
     Those are in minibatches of at most `rows` rows, of which the agents have different numbers.
     """
     one, rng = learner(backend, *case), np.random.default_rng(9)
-    batches = [with_states(rng, batch, one) for batch in recorded(*case)]
+    batches = [with_carries(rng, with_states(rng, batch, one), one) for batch in recorded(*case)]
     fault(one)
     before = exported(one, "net/")
     first: dict[str, np.ndarray] = {}

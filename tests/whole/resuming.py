@@ -221,6 +221,8 @@ CASES = {
     "td3": Case(PENDULUM, lambda: replay("td3", PENDULUM, exploration="ornstein_uhlenbeck", random_steps=50),
                 learning=(1,)),
     "dqn shares memory": Case(Identity, lambda: dqn(Identity), settings={"shared_memory": True, "team_reward": "sum"}),
+    "gru by turns": Case(Relay, lambda: ppo(Relay, network=mt.GRU((4,), units=5, sequence_length=3)),
+                         learning=(1, 1, 0), at=84),
     "ppo by turns": Case(Relay, lambda: ppo(Relay), learning=(1, 1, 0), at=84),
     "dqn by turns": Case(Relay, lambda: dqn(Relay), {"truncate": True}, learning=(1, 0, 1), at=87),
     "mappo": Case(Crowd, lambda: ppo(Crowd, algo="mappo"), {"length": 5}, learning=(1, 1, 0)),

@@ -15,6 +15,7 @@ from marltrain.policies.algorithms.base import FASTEST, Algorithm, CompiledForm,
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
 from marltrain.policies.distributions import CONTINUOUS, Categorical, Continuous, Gaussian, distribution_of
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
+from marltrain.policies.recurrence import carries_after, memory_of, needs_of
 from marltrain.policies.schedules import Schedule
 from marltrain.policies.tensor_batch import TensorBatch, WholeBatch
 
@@ -57,6 +58,7 @@ class ActorCritic(Algorithm):
     Settings: ClassVar[type[Any]] = ActorCriticSettings
     on_policy = True
     acts_in_numpy = noise_by_rows = True
+    recurrent: tuple[str, ...] = ("actor", "critic", TRUNK)
     optimizer_epsilon = 1e-5
     update_freq = 2_048
 
@@ -66,7 +68,7 @@ class ActorCritic(Algorithm):
         _check_networks(self.name, settings)
         self.distribution = distribution_of(action_space, settings.log_std, name=settings.policy)
         self.shared = getattr(settings, SHARED, False)
-        self.critic_head = (TRUNK, 1) if self.shared else ("critic", 0)
+        self.actor, self.critic_head = (TRUNK, (TRUNK, 1)) if self.shared else ("actor", ("critic", 0))
         self.log_ratio = self._log_ratio
 
     def networks(self) -> dict[str, NetworkDefinition]:
@@ -88,36 +90,33 @@ class ActorCritic(Algorithm):
         return kept if self.settings.normalize_values is None else kept | {TARGET: 1}
 
     def acting_form(self, loss: str | None = None) -> CompiledForm | None:
-        """Return the form of acting, with a loss, of separate networks; None for a distribution without a form."""
-        if self.shared:
+        """Return the form of acting, with a loss, of separate networks without memory, if the distribution has one."""
+        if self.shared or self.carry():
             return None
         if type(self.distribution) is Gaussian:
             return CompiledForm("actor", "gaussian", loss, self.distribution)
         return CompiledForm("actor", "categorical", loss) if isinstance(self.distribution, Categorical) else None
 
     def needs(self) -> Needs:
-        """Return `Needs` for on-policy learning with log-probabilities, and with raw actions for a Box."""
+        """Return `Needs` for on-policy learning with log-probabilities, raw actions (Box) and carries (recurrent)."""
         columns = {"log_prob": Column()}
         if isinstance(self.distribution, Continuous):
             columns["raw"] = Column((self.distribution.dims,))
-        return Needs(on_policy=True, columns=columns)
+        return needs_of(Needs(on_policy=True, columns=columns), self.networks())
 
     def rate_name(self, network: str) -> str:
         """Return "critic_learning_rate" for the critic if it is set, otherwise "learning_rate"."""
         own = network == "critic" and self.settings.critic_learning_rate is not None
         return "critic_learning_rate" if own else "learning_rate"
 
-    def policy(self, nets: Networks, obs: Any) -> Any:
-        """Return the outputs of the actor, which `distribution` reads, [K, B, outputs]."""
-        return nets[TRUNK if self.shared else "actor"](obs)[0]
+    def policy(self, nets: Networks, batch: Any) -> Any:
+        """Return the outputs of the actor for a batch's rows, which `distribution` reads, [K, B, outputs]."""
+        return nets[self.actor](batch.obs, *memory_of(batch, self.actor))[0]
 
-    def value(self, nets: Networks, obs: Any, state: Any = None) -> Any:
-        """Return the outputs of the critic, [K, B]: values, in the units of `normalize_values` if it is set.
-
-        state: [K, B, S], the global state; see `critic_inputs`.
-        """
+    def value(self, nets: Networks, batch: Any) -> Any:
+        """Return the outputs of the critic, [K, B]: values, in the units of `normalize_values` if it is set."""
         network, head = self.critic_head
-        return nets[network](*self.critic_inputs(obs, state))[head][..., 0]
+        return nets[network](*self.critic_inputs(batch.obs, batch.state), *memory_of(batch, network))[head][..., 0]
 
     def critic_inputs(self, obs: Any, state: Any) -> tuple[Any, ...]:
         """Return the inputs of the critic: the observation; central critics read the global state."""
@@ -126,9 +125,9 @@ class ActorCritic(Algorithm):
     def policy_and_value(self, nets: Networks, batch: Any) -> tuple[Any, Any]:
         """Return `policy` and `value` of a batch's rows, by one pass through a shared trunk."""
         if self.shared:
-            policy, value = nets[TRUNK](batch.obs)
+            policy, value, *_ = nets[TRUNK](batch.obs, *memory_of(batch, TRUNK))
             return policy, value[..., 0]
-        return self.policy(nets, batch.obs), self.value(nets, batch.obs, batch.state)
+        return self.policy(nets, batch), self.value(nets, batch)
 
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
         """Draw the sampling noise of the distribution."""
@@ -141,11 +140,24 @@ class ActorCritic(Algorithm):
 
         For fully connected networks on a CPU, `compiled/acting.py` computes the same for some distributions.
         """
-        action, raw, log_prob = self.distribution.sample(ops, self.policy(nets, obs), legal, noise["sample"], explore)
-        extras = {"log_prob": log_prob}
-        if isinstance(self.distribution, Continuous):
-            extras["raw"] = raw
-        return action, extras
+        return _sampled(self.distribution, ops, nets[self.actor](obs)[0], legal, noise, explore)
+
+    def act_with_carry(
+        self,
+        ops: Any,
+        nets: Networks,
+        obs: Any,
+        legal: Any,
+        carry: dict[str, Any],
+        noise: Any,
+        explore: Any,
+        hyper: Mapping[str, Any],
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """Return actions, the next carries of the recurrent networks (the critic's, too), and the extras of `act`."""
+        outputs = {name: nets[name](obs, kept) for name, kept in carry.items()}
+        out = outputs[self.actor][0] if self.actor in outputs else nets[self.actor](obs)[0]
+        action, extras = _sampled(self.distribution, ops, out, legal, noise, explore)
+        return action, {name: made[-1] for name, made in outputs.items()}, extras
 
     def to_units(self, action: Array) -> Array:
         """Scale and clip continuous actions; return other actions unchanged."""
@@ -168,7 +180,7 @@ class ActorCritic(Algorithm):
         tensors.log_prob = tensors.extras["log_prob"]
         trace = self._traces(ops, nets, tensors, hyper)
         lam = tensors.to_numpy(hyper["gae_lambda"])[:, 0]
-        advantage = gae(self._rewards(batch, tensors), batch.discount, value, follows, batch.cut, lam, trace)
+        advantage = gae(rewards_of(batch, tensors), batch.discount, value, follows, batch.cut, lam, trace)
         target = advantage + value if trace is None else trace * advantage + value
         tensors.metrics |= _metrics(batch, value, target)
         value, target = self._in_units_of_the_critic(value, target, batch.fresh_weight, tensors)
@@ -181,28 +193,21 @@ class ActorCritic(Algorithm):
 
     def _log_ratio(self, ops: Any, nets: Networks, batch: Any) -> Any:
         """Return the log-ratios of the policy to the one that acted, [K, B], of a batch with all columns."""
-        log_prob, _ = self.distribution.evaluate(ops, self.policy(nets, batch.obs), batch.legal, batch.action)
+        log_prob, _ = self.distribution.evaluate(ops, self.policy(nets, batch), batch.legal, batch.action)
         return log_prob - batch.extras["log_prob"]
 
-    def _rewards(self, batch: Rollout, tensors: WholeBatch) -> Array:
-        """Return the rewards, divided by the deviation of discounted returns if `normalize_returns` is set.
-
-        The statistics hold the returns of all rollouts including this one, see `returns_so_far`.
-        """
-        from marltrain.policies.returns import returns_so_far
-
-        if not self.settings.normalize_returns:
-            return batch.reward
-        returns = returns_so_far(batch.reward, batch.discount, batch.cut)
-        tensors.statistics[RETURN].update(returns[..., None], batch.fresh_weight)
-        return scaled_rewards(batch.reward, tensors)
-
     def _values(self, nets: Networks, batch: Rollout, tensors: WholeBatch) -> tuple[Array, Array]:
-        """Return the old critic's values of the rows and of what follows each row, [K, B]."""
+        """Return the old critic's values of the rows and of what follows each row, [K, B].
+
+        A recurrent critic evaluates what follows the last row of a trace with the carry after that row.
+        """
         from marltrain.policies.returns import next_values
 
-        value = tensors.to_numpy(self.value(nets, tensors.obs, tensors.state))
-        boot = tensors.to_numpy(self.value(nets, tensors.boot_obs, tensors.boot_state))
+        (network, head), memory = self.critic_head, memory_of(tensors, self.critic_head[0])
+        outputs = nets[network](*self.critic_inputs(tensors.obs, tensors.state), *memory)
+        after = [tensors.to_tensor(carries_after(tensors.to_numpy(outputs[-1]), batch))] if memory else []
+        boots = nets[network](*self.critic_inputs(tensors.boot_obs, tensors.boot_state), *after)
+        value, boot = (tensors.to_numpy(made[head][..., 0]) for made in (outputs, boots))
         if TARGET in tensors.statistics:
             known = tensors.statistics[TARGET]
             value, boot = ((out * known.deviation + known.mean).astype(np.float32) for out in (value, boot))
@@ -235,6 +240,27 @@ class ActorCritic(Algorithm):
             centred = batch.advantage - weighted_mean(ops, batch.advantage, batch.weight)[:, None]
             deviation = ops.sqrt(weighted_mean(ops, ops.square(centred), batch.weight))
             batch.advantage = centred / (deviation + 1e-8)[:, None]
+
+
+def _sampled(
+    distribution: Any, ops: Any, out: Any, legal: Any, noise: Mapping[str, Any], explore: Any
+) -> tuple[Any, dict[str, Any]]:
+    """Return actions by the outputs of the actor, and the extras of an act."""
+    action, raw, log_prob = distribution.sample(ops, out, legal, noise["sample"], explore)
+    return action, {"log_prob": log_prob, **({"raw": raw} if isinstance(distribution, Continuous) else {})}
+
+
+def rewards_of(batch: Rollout, tensors: WholeBatch) -> Array:
+    """Return the rewards, divided by the deviation of discounted returns if an algorithm normalises returns.
+
+    The statistics hold the returns of all rollouts including this one, see `returns_so_far`.
+    """
+    from marltrain.policies.returns import returns_so_far
+
+    if RETURN in tensors.statistics:
+        returns = returns_so_far(batch.reward, batch.discount, batch.cut)
+        tensors.statistics[RETURN].update(returns[..., None], batch.fresh_weight)
+    return scaled_rewards(batch.reward, tensors)
 
 
 def scaled_rewards(reward: Array, tensors: WholeBatch) -> Array:

@@ -21,6 +21,7 @@ from marltrain.policies.default_network import default_network
 from marltrain.policies.distributions.continuous import Continuous
 from marltrain.policies.memory.config import MOST_STEPS
 from marltrain.policies.networks import NetworkDefinition, NetworkSpec
+from marltrain.policies.recurrence import carries_of
 from marltrain.policies.row_draws import Draw
 from marltrain.policies.schedules import Schedule
 from marltrain.policies.tensor_batch import TensorBatch, WholeBatch
@@ -177,6 +178,9 @@ class Algorithm:
     memory of an on-policy algorithm (`Needs.replay`) makes priorities from them."""
     acts_in_numpy: ClassVar[bool] = False
     noise_by_rows: ClassVar[bool] = False
+    recurrent: tuple[str, ...] = ()
+    """Names of the networks that may be recurrent. `act_with_carry`, `prepare` and losses then give them carries, see
+    `recurrence.memory_of`, and `needs` is the result of `recurrence.needs_of`."""
     default_network: ClassVar[Callable[[Layout], NetworkSpec]] = staticmethod(default_network)
     """Makes the network for `network=None`."""
 
@@ -264,12 +268,12 @@ class Algorithm:
         raise missing(self, "act")
 
     def carry(self) -> Mapping[str, Column]:
-        """Return the state that a player's acts carry from decision to decision; none by default.
+        """Return the state that a player's acts carry from decision to decision: those of recurrent networks, by name.
 
         The trainer keeps it for each player and environment, sets it to zero when the player's part or the episode
         ends, and saves it in checkpoints. `agent.act` outside a run starts from zero.
         """
-        return {}
+        return carries_of(self.networks())
 
     def act_with_carry(
         self,

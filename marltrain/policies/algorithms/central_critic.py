@@ -16,7 +16,7 @@ from marltrain.layout import Layout, Space
 from marltrain.policies.algorithms.actor_critic import ActorCritic
 from marltrain.policies.algorithms.base import STATE
 from marltrain.policies.batch import Needs, StateNeed
-from marltrain.policies.networks import Head, NetworkDefinition
+from marltrain.policies.networks import Head, NetworkDefinition, Recurrent
 
 INPUTS = {"state": "state", "joint": "observations", "agent_specific": "state", "own": None}
 """The critic's input -> the kind of global state that it needs; see `StateNeed`."""
@@ -47,13 +47,16 @@ class CentralCriticSettings:
 class CentralCritic(ActorCritic):
     """An `ActorCritic` whose critic reads the global state; a base beside an algorithm that defines `phases`.
 
-    With `critic_input="own"`, it is the algorithm with independent critics.
+    With `critic_input="own"`, it is the algorithm with independent critics. Else the critic has no memory: with a
+    recurrent actor, its default is the actor's network without memory, because acts do not read the state.
     """
 
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
         """See `ActorCritic`; raises ConfigError without the size of the state, and for a shared trunk."""
-        super().__init__(settings, layout, action_space)
         self.central = INPUTS[settings.critic_input] is not None
+        super().__init__(settings, layout, action_space)
+        if self.central:
+            self.recurrent = ("actor",)
         if self.central and settings.state_size is None:
             raise ConfigError(
                 f"{self.name}: the critic reads a global state, whose number of values the agent must know: "
@@ -70,7 +73,7 @@ class CentralCritic(ActorCritic):
         nets = super().networks()
         if self.central:
             own = self.layout if self.settings.critic_input == "agent_specific" else None
-            spec = self.settings.critic_network or self.settings.network
+            spec = self.settings.critic_network or without_memory(self.settings.network)
             nets["critic"] = NetworkDefinition(spec, [Head(1)], own, vectors=(self.settings.state_size,))
         return nets
 
@@ -93,3 +96,8 @@ class CentralCritic(ActorCritic):
         return super().needs() if kind is None else replace(
             super().needs(), state=StateNeed(kind, self.settings.state_size)
         )  # fmt: skip
+
+
+def without_memory(network: Any) -> Any:
+    """Return a network's specification, of a recurrent one that without its memory."""
+    return network.without_memory if isinstance(network, Recurrent) else network

@@ -103,7 +103,7 @@ class PPOAlgorithm(ActorCritic):
         """Add the columns of the base and, for a penalty, the outputs `old` of the policy before the update."""
         tensors = super().prepare(ops, nets, batch, tensors, hyper)
         if self.settings.kl_penalty is not None:
-            tensors.old = self.policy(nets, tensors.obs)
+            tensors.old = self.policy(nets, tensors)
             tensors.metrics["kl_penalty"] = tensors.to_numpy(hyper["kl_penalty"])[:, 0].astype(np.float64)
         return tensors
 
@@ -132,7 +132,7 @@ class PPOAlgorithm(ActorCritic):
         """Return `kl_penalty`, halved or doubled by the divergence of the update (Schulman et al. 2017, section 4)."""
         if self.settings.kl_penalty is None:
             return {}
-        kl = tensors.to_numpy(self.distribution.kl(ops, tensors.old, self.policy(nets, tensors.obs), tensors.legal))
+        kl = tensors.to_numpy(self.distribution.kl(ops, tensors.old, self.policy(nets, tensors), tensors.legal))
         weight = shares_of(tensors.batch.weight)
         mean = (kl * weight).sum(1)
         penalty, target = (tensors.to_numpy(hyper[name])[:, 0] for name in ("kl_penalty", "kl_penalty_target"))

@@ -35,6 +35,7 @@ class SEACAlgorithm(A2CAlgorithm):
 
     name = "seac"
     Settings: ClassVar[type[SEACSettings]] = SEACSettings
+    recurrent = ()  # the carries of another agent's rows are those of its networks
 
     def compiled_form(self) -> CompiledForm | None:
         """Return the form of acting; the framework makes the gradient steps."""

@@ -38,6 +38,7 @@ class TRPOAlgorithm(ActorCritic):
 
     name = "trpo"
     Settings: ClassVar[type[TRPOSettings]] = TRPOSettings
+    recurrent = ()
 
     def compiled_form(self) -> CompiledForm | None:
         """Return the form of acting; the framework makes the steps."""
@@ -58,11 +59,11 @@ class TRPOAlgorithm(ActorCritic):
 
     def _old_policy(self, ops: Any, nets: Networks, batch: TensorBatch, hyper: Mapping[str, Any]) -> None:
         """Add `old`, the outputs of the policy before the step."""
-        batch.old = self.policy(nets, batch.obs)
+        batch.old = self.policy(nets, batch)
 
     def _surrogate(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return -mean(pi(a|s) / pi_old(a|s) A): Schulman et al. 2015, eq. 14, sign for descent."""
-        out = self.policy(nets, batch.obs)
+        out = self.policy(nets, batch)
         log_prob, entropy = self.distribution.evaluate(ops, out, batch.legal, batch.action)
         ratio = ops.exp(log_prob - batch.log_prob)
         loss = -weighted_mean(ops, ratio * batch.advantage, batch.weight)
@@ -70,14 +71,14 @@ class TRPOAlgorithm(ActorCritic):
 
     def _kl(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> Any:
         """Return the mean of KL(pi_old, pi) over the rows."""
-        out = self.policy(nets, batch.obs)
+        out = self.policy(nets, batch)
         return weighted_mean(ops, self.distribution.kl(ops, batch.old, out, batch.legal), batch.weight)
 
     def _critic_loss(
         self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Return the mean squared error of the values."""
-        errors = ops.square(self.value(nets, batch.obs) - batch.target)
+        errors = ops.square(self.value(nets, batch) - batch.target)
         loss = weighted_mean(ops, errors, batch.weight)
         return loss, {"loss/critic": loss}
 

@@ -17,6 +17,7 @@ from marltrain.policies.batch import Acted
 from marltrain.policies.exploration.discrete import ACTION_COUNTS
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.normalisation import RunningStatistics, normalised_observations
+from marltrain.policies.recurrence import carries_of, column_of
 
 if TYPE_CHECKING:
     from marltrain.policies.compiled.acting import CompiledActing
@@ -95,6 +96,7 @@ class Actor:
     counts: [K, A] int64, how often exploring seats chose each action; A = 0 for an algorithm without counts.
     hyper: the agents' settings.
     carried: name -> column of the state that acts carry from decision to decision; usually empty.
+    recurrent: those of recurrent networks, by network; each act returns them as extras, too.
     noise: noise of the acts. A custom model is seeded from the same stream at every act, so its noise is not drawn
       ahead; nor is that of an algorithm without `noise_by_rows`.
     """
@@ -115,7 +117,7 @@ class Actor:
         self.algorithm, self.backend, self.hyper, self._seeded = algorithm, backend, hyper, seeded
         ahead = seeded is None and vouched(algorithm, "noise", "noise_by_rows")
         self.noise = Noise(algorithm.noise, ahead=ahead)
-        self.carried = dict(algorithm.carry())
+        self.carried, self.recurrent = dict(algorithm.carry()), carries_of(algorithm.networks())
         self.counts = np.zeros((len(hyper.schedules), algorithm.counted_actions), np.int64)
         self._method = "act_with_carry" if self.carried else "act"
         self._in_numpy: Mapping[str, Forward] | None = None
@@ -219,9 +221,15 @@ class Actor:
     def _call(
         self, ops: Any, nets: Any, obs: Any, legal: Any, carry: Any, noise: Any, explore: Any, hyper: Any
     ) -> tuple[Any, Any, Any]:
-        """Return (action, next carry or None, extras) of the algorithm's method for acting."""
+        """Return (action, next carry or None, extras) of the algorithm's method for acting.
+
+        The extras hold the carries with which recurrent networks decided.
+        """
         if carry is not None:
-            return self.algorithm.act_with_carry(ops, nets, obs, legal, carry, noise, explore, hyper)
+            action, following, extras = self.algorithm.act_with_carry(
+                ops, nets, obs, legal, carry, noise, explore, hyper
+            )
+            return action, following, extras | {column_of(name): carry[name] for name in self.recurrent}
         action, extras = self.algorithm.act(ops, nets, obs, legal, noise, explore, hyper)
         return action, None, extras
 

@@ -34,6 +34,7 @@ from marltrain.policies.memory.goals import goal_parts
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.normalisation import NORMALISED, normalised_batch, observe
+from marltrain.policies.recurrence import check_recurrent, sequence_columns
 from marltrain.policies.tensor_batch import WholeBatch
 from marltrain.random import MOST_SEED, generator, restored, state_of
 from marltrain.state import State
@@ -58,6 +59,8 @@ class AlgorithmLearner(Learner):
     def __init__(self, algorithm: Algorithm, backend: Backend, seeds: Sequence[int], *, draw: bool) -> None:
         """Build K = len(seeds) agents; `draw`: draw the initial weights, otherwise `load` sets them."""
         self.algorithm, self.backend, self.seeds = algorithm, backend, list(seeds)
+        self._networks = algorithm.networks()
+        check_recurrent(algorithm.name, self._networks, algorithm.recurrent, backend.strategy)
         self.num_agents = len(seeds)
         self.needs: Needs = replace(algorithm.needs(), identity=players_of(algorithm.layout))
         self._prioritised = algorithm.prioritised
@@ -249,16 +252,23 @@ class AlgorithmLearner(Learner):
         return CompiledUpdates(self, step, reader, batch_size) if isinstance(reader, CompiledReader) else None
 
     def _whole(self, batch: Batch, *, every: bool) -> WholeBatch:
-        """Return the batch as tensors for `Algorithm.prepare`: every column, or only those that losses get."""
+        """Return the batch as tensors for `Algorithm.prepare`: every column, or only those that losses get.
+
+        Also the columns of sequences, if a network is recurrent.
+        """
 
         def rescale(network: str, head: int, scale: Array, shift: Array) -> None:
             self.weights.rescale(network, head, scale, shift)
             self.steps.outdated()
 
-        return WholeBatch(
+        tensors = WholeBatch(
             batch, self.backend.tensor, self.backend.numpy, lambda draw: self.passes.draw(draw, batch.weight),
             self.weights.statistics, rescale, list(vars(batch)) if every else batch.loss_columns,
         )  # fmt: skip
+        if isinstance(batch, Rollout) and self.actor.recurrent:
+            columns = sequence_columns(batch, self._networks)
+            tensors.carry, tensors.begins = map(self.backend.tensor, (columns["carry"], columns["begins"]))
+        return tensors
 
     def close(self) -> None:
         """End the processes or threads that the gradient steps started."""

@@ -1,4 +1,7 @@
-"""Split a rollout [K, B] into minibatches of nearly equal size, with a separate permutation for each agent."""
+"""Split a rollout [K, B] into minibatches of nearly equal size, with a separate permutation for each agent.
+
+What is dealt are blocks of consecutive rows: single rows, or the sequences of recurrent networks.
+"""
 
 from __future__ import annotations
 
@@ -38,22 +41,25 @@ class Dealt:
 
 
 class Minibatches:
-    """M minibatches of a rollout; minibatch m holds part m of each agent's rows, padded with weight 0.
+    """M minibatches of a rollout; minibatch m holds part m of each agent's blocks, padded with weight 0.
 
-    With a fixed number of minibatches each agent's rows are split into that many parts. With a batch size, n rows are
+    With a fixed number of minibatches each agent's blocks are split into that many parts. With a batch size, n rows are
     split into ceil(n / batch_size) parts. An agent with fewer parts than others has no rows in the last minibatches.
     """
 
     def __init__(
-        self, weight: Array, minibatches: int | None, batch_size: int, *, width: Callable[[int], int] = int
-    ) -> None:
+        self, weight: Array, minibatches: int | None, batch_size: int, *, width: Callable[[int], int] = int,
+        block: int = 1,
+    ) -> None:  # fmt: skip
         """Count each agent's rows in `weight` [K, B]; padding must follow the rows.
 
-        width: function that rounds the row count of a minibatch up, so that a compiled backend sees few shapes.
+        width: function that rounds the block count of a minibatch up, so that a compiled backend sees few shapes.
+        block: rows of a block; B is a multiple of it.
         """
-        self.weight, self.width = weight, width
-        self.counts = (weight > 0).sum(1)
-        per_agent = [minibatches or max(1, math.ceil(n / batch_size)) for n in self.counts]
+        self.weight, self.width, self.block = weight, width, block
+        rows = (weight > 0).sum(1)
+        self.counts = -(-rows // block)
+        per_agent = [minibatches or max(1, math.ceil(n / batch_size)) for n in rows]
         self.shares = np.array([min(m, max(1, int(n))) for m, n in zip(per_agent, self.counts, strict=True)])
         self._lay_out()
 
@@ -69,10 +75,11 @@ class Minibatches:
             dealt = backend.rows(rows, index, self.weight.shape[1])
             dealt["weight"] = backend.tensor(weight)
             for present, (start, stop) in zip(self._present(), self.edges, strict=True):
-                yield map_tree(itemgetter((slice(None), slice(start, stop))), dealt), present
+                rows_of = slice(start * self.block, stop * self.block)
+                yield map_tree(itemgetter((slice(None), rows_of)), dealt), present
 
     def dealt(self, epochs: int, rngs: Sequence[np.random.Generator]) -> Dealt:
-        """Return the row numbers of all minibatches of `epochs`, drawn from the same random streams."""
+        """Return the row numbers of all minibatches of `epochs` from the same random streams; single rows only."""
         index, weight = (np.stack(arrays) for arrays in zip(*(self._deal(rngs) for _ in range(epochs)), strict=True))
         starts, stops = np.array(self.edges).T
         return Dealt(
@@ -85,7 +92,7 @@ class Minibatches:
         return np.arange(len(self.edges))[:, None] < np.minimum(self.shares, self.counts)
 
     def _lay_out(self) -> None:
-        """Compute the column range of each minibatch, and the columns that hold each agent's rows."""
+        """Compute the range of blocks of each minibatch, and the places that hold each agent's blocks."""
         own = [_even(int(n), int(m)) for n, m in zip(self.counts, self.shares, strict=True)]
         longest = [max(int(sizes[m]) if m < len(sizes) else 0 for sizes in own) for m in range(int(self.shares.max()))]
         stops = np.cumsum([self.width(rows) for rows in longest])
@@ -99,18 +106,23 @@ class Minibatches:
         ]
 
     def _deal(self, rngs: Sequence[np.random.Generator]) -> tuple[Array, Array]:
-        """Return row numbers and weights, each [K, sum of widths]; weights sum to 1 per minibatch, 0 for padding."""
+        """Return row numbers and weights, each [K, block * sum of widths].
+
+        The weights of an agent sum to 1 in each minibatch; they are 0 for padding.
+        """
         index = np.zeros((len(rngs), self.edges[-1][1]), np.int64)
-        weight = np.zeros(index.shape, np.float32)
+        weight = np.zeros((*index.shape, self.block), np.float32)
+        blocks = self.weight.reshape(len(rngs), -1, self.block)
         for k, rng in enumerate(rngs):
             dealt = rng.permutation(int(self.counts[k]))
             if not len(dealt):
                 continue
-            given = self.weight[k, dealt]
-            sums = np.add.reduceat(given, self._first[k])
+            given = blocks[k, dealt]
+            sums = np.add.reduceat(given.sum(1), self._first[k])
             index[k, self._columns[k]] = dealt
-            weight[k, self._columns[k]] = given / sums[self._share[k]]
-        return index, weight
+            weight[k, self._columns[k]] = given / sums[self._share[k], None]
+        rows = index[..., None] * self.block + np.arange(self.block)
+        return rows.reshape(len(rngs), -1), weight.reshape(len(rngs), -1)
 
 
 def _even(rows: int, parts: int) -> Array:

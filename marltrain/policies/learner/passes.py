@@ -31,7 +31,7 @@ class Passes:
     ) -> None:  # fmt: skip
         """Store the parts of a learner.  rngs: the agents' generators for updates."""
         self.algorithm, self.backend, self.steps, self.hyper = algorithm, backend, steps, hyper
-        self.rngs, self.count = rngs, count
+        self.rngs, self.count, self.block = rngs, count, algorithm.needs().block
 
     def solve(self, columns: Mapping[str, Any], learn: Array, updates: Array, metrics: MeanMetrics) -> None:
         """Run the phases that solve for a natural gradient, on all rows.  updates: [K], numbers of earlier updates."""
@@ -64,7 +64,8 @@ class Passes:
             )
             return
         width = rounded_up if self.backend.jit_compile else int
-        cut, ends = Minibatches(batch.weight, pace.minibatches, size, width=width), self.algorithm.ends_update
+        cut = Minibatches(batch.weight, pace.minibatches, size, width=width, block=self.block)
+        ends = self.algorithm.ends_update
         for columns, present in cut.epochs(pace.epochs, self.rngs, rows, self.backend):
             active = learn & present
             self._run(self.steps, columns, active, self.count, metrics)

@@ -240,8 +240,8 @@ class RolloutReader(Reader):
 
     def _packed(self, agent: Array, found: Array, gamma: Array) -> Rollout:
         """Return the rows at cells `found` [n] as a rollout; agent: [n], ascending.  gamma: [K]."""
-        counts = np.bincount(agent, minlength=len(self.seats))
-        valid = np.arange(counts.max()) < counts[:, None]
+        counts, block = np.bincount(agent, minlength=len(self.seats)), self.needs.block
+        valid = np.arange(-(-counts.max() // block) * block) < counts[:, None]
         cells = np.full(valid.shape, found[0])
         cells[valid] = found
         pointers, linked = self.ring.read(self.ring.next, cells), np.zeros(cells.shape, bool)

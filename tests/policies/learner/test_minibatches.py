@@ -96,7 +96,7 @@ def test_a_compiled_backend_is_given_wider_minibatches_of_the_same_rows():
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])
 @pytest.mark.parametrize(("compiled", "width"), [(False, 33), (True, 36)])
 def test_only_for_a_compiled_backend_rows_are_rounded_up(monkeypatch, backend, compiled, width):
-    def stop(*_, width):
+    def stop(*_, width, **block):
         raise LookupError(f"{width(33)} columns")
 
     thrust = spaces.Box(-1, 1, (2,), np.float32)  # no compiled form: the framework makes the gradient steps
@@ -145,3 +145,30 @@ def test_dealt_by_number_are_the_same_minibatches(counts, minibatches, batch_siz
 
 def test_shares_by_hand():
     assert shares_of(np.array([[1.0, 3.0], [0.0, 0.0]])).tolist() == [[0.25, 0.75], [0.0, 0.0]]
+
+
+def test_blocks_stay_together():
+    """Ten and four rows in blocks of 3: 4 and 2 blocks, whose last rows may be padding."""
+    weight = (np.arange(12) < np.array([[10], [4]])).astype(np.float32)
+    given = {"number": BACKEND.tensor(np.arange(12)[None].repeat(2, 0))}
+    rngs = [generator(k, "update") for k in range(2)]
+    cut = Minibatches(weight, 3, 64, block=3)
+    made = list(cut.epochs(1, rngs, given, BACKEND))
+    assert [columns["number"].shape[1] for columns, _ in made] == [6, 3, 3]
+    assert [present.tolist() for _, present in made] == [[True, True], [True, True], [True, False]]
+    for columns, _ in made:
+        blocks = columns["number"].numpy().reshape(2, -1, 3)
+        assert (blocks == blocks[..., :1] // 3 * 3 + np.arange(3)).all()
+    for k, count in enumerate((10, 4)):
+        rows = np.concatenate([columns["number"][k][columns["weight"][k] > 0].numpy() for columns, _ in made])
+        assert sorted(rows) == list(range(count))
+    for columns, present in made:
+        for k in np.flatnonzero(present).tolist():
+            own = columns["weight"][k].numpy()
+            np.testing.assert_allclose(own[own > 0], 1 / (own > 0).sum())
+
+
+def test_a_batch_size_counts_rows():
+    """At most 6 of 11 rows in each of 2 minibatches: 2 and 2 blocks of 3."""
+    cut = Minibatches(np.ones((1, 12), np.float32) * (np.arange(12) < 11), None, 6, block=3)
+    assert cut.edges == [(0, 2), (2, 4)]

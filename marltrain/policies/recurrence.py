@@ -1,0 +1,95 @@
+"""Recurrent networks in acting and learning: their carries as columns, and the sequences of a rollout.
+
+The carry with which each decision was made is stored beside it. Gradients flow back over sequences, which are blocks of
+`sequence_length` consecutive rows of a rollout. The first row of a block starts from its stored carry, as does a row in
+it that does not follow the one before, such as the first of an episode. On-policy, the networks that learn are those
+that acted, so the stored carries are exact; for older rows they are R2D2's "stored state" (Kapturowski et al. 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from marltrain.errors import ConfigError
+from marltrain.layout import Array, arrays_of
+from marltrain.policies.batch import Column, Needs, Rollout
+from marltrain.policies.networks import NetworkDefinition
+
+Definitions = Mapping[str, NetworkDefinition]
+
+
+def carries_of(networks: Definitions) -> dict[str, Column]:
+    """Return the columns of the carries by the names of the recurrent networks; none without such networks."""
+    return {name: Column((made.carry_width,)) for name, made in networks.items() if made.carry_width}
+
+
+def column_of(network: str) -> str:
+    """Return the name of the extra in which the carries of a network are stored."""
+    return f"carry/{network}"
+
+
+def length_of(networks: Definitions) -> int:
+    """Return the length of the sequences; 1 without recurrent networks."""
+    return max((made.spec.sequence_length for made in networks.values() if made.carry_width), default=1)
+
+
+def needs_of(needs: Needs, networks: Definitions) -> Needs:
+    """Return the needs with the carries of recurrent networks and with batches in blocks of their sequences."""
+    stored = {column_of(name): column for name, column in carries_of(networks).items()}
+    return replace(needs, columns={**needs.columns, **stored}, block=length_of(networks))
+
+
+def check_recurrent(who: str, networks: Definitions, supported: tuple[str, ...], strategy: object) -> None:
+    """Raise ConfigError for recurrent networks that an algorithm cannot give carries, or of different sequences.
+
+    supported: `Algorithm.recurrent`.  strategy: that of the backend.
+    """
+    recurrent = {name: made.spec for name, made in networks.items() if made.carry_width}
+    for name, spec in recurrent.items():
+        if name not in supported:
+            raise ConfigError(
+                f"{who}: its network {name!r} learns from rows without the ones before, and {spec} reads sequences: "
+                "take MLP() or CNN() for it, stacked frames (mt.FrameStack), or an algorithm with recurrent networks "
+                "(docs: Recurrent policies)"
+            )
+    lengths = {name: spec.sequence_length for name, spec in recurrent.items()}
+    if len(set(lengths.values())) > 1:
+        raise ConfigError(
+            f"{who}: its recurrent networks learn from the same sequences, and sequence_length differs: {lengths}"
+        )
+    if recurrent and strategy is not None:
+        raise ConfigError(
+            f"{who}: {strategy} splits a minibatch by rows, and recurrent networks learn from sequences: leave out "
+            "strategy=, or take MLP() or CNN()"
+        )
+
+
+def sequence_columns(batch: Rollout, networks: Definitions) -> dict[str, Any]:
+    """Return the columns that losses need to call recurrent networks: `carry` by network, and `begins` [K, B] bool.
+
+    The rows B are a multiple of the sequences' length; see `Needs.block`.
+    """
+    begins = np.roll(batch.cut, 1, axis=1)
+    begins[:, :: length_of(networks)] = True
+    return {"carry": {name: batch.extras[column_of(name)] for name in carries_of(networks)}, "begins": begins}
+
+
+def memory_of(batch: Any, network: str) -> tuple[Any, ...]:
+    """Return the inputs of a network beside its others, for the rows of a batch of tensors: (carry, begins) or ()."""
+    carry = getattr(batch, "carry", {}).get(network)
+    return () if carry is None else (carry, batch.begins)
+
+
+def carries_after(carry: Array, batch: Rollout) -> Array:
+    """Return the carries with which `boot_obs` are evaluated, [K, M, C]: the next ones of the rows before them.
+
+    carry: [K, B, C], the next carry of each row.
+    """
+    count = arrays_of(batch.boot_obs)[0].shape[1]
+    rows = np.argsort(batch.boot < 0, axis=1, kind="stable")[:, :count]  # padding follows the rows
+    after: Array = np.take_along_axis(carry, rows[..., None], 1)
+    return after

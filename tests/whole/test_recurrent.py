@@ -1,0 +1,169 @@
+"""Recurrent networks in runs: updates see what acts saw, and games are solved that need a memory."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import marltrain as mt
+from marltrain.layout import arrays_of, map_tree
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from tests.memory_games import Recall
+from tests.policies.backends.both import BOTH
+from tests.policies.batches import of_agent
+from tests.tiers import LONG, rounds
+from tests.toys import Crowd, Relay
+from tests.trainer.running import changed, noted_batches, trainer, weights
+
+GRU, LSTM = mt.GRU((6,), units=5, sequence_length=3), mt.LSTM((), units=4, sequence_length=3)
+UNMOVED: dict[str, Any] = {"learning_rate": 0.0, "epochs": 1, "minibatches": 2, "seed": 0, "max_grad_norm": None}
+"""Updates of such agents change no weight, so that all rows are those of one policy."""
+
+
+def moved_on(net: Any, obs: Any, carry: np.ndarray) -> np.ndarray:
+    """The next carries of single rows, in numpy."""
+    after: np.ndarray = net(obs, carry)[-1]
+    return after
+
+
+@pytest.mark.parametrize("network", [GRU, LSTM], ids=["gru", "lstm"])
+@pytest.mark.parametrize(
+    ("env", "args", "algo", "settings"),
+    [
+        (Relay, {"truncate": True}, "ppo", {"share": True}),
+        (Relay, {"length": 13}, "a2c", {"shared_trunk": True}),
+        (Crowd, {"length": 7}, "ppo", {}),
+        (Crowd, {"length": 7, "truncate": False}, "mappo", {"critic_input": "own", "normalize_values": None}),
+    ],
+)
+def test_updates_see_what_acts_saw(env, args, algo, settings, network, monkeypatch):
+    """By turns and together, with players that die, are absent or truncated: probabilities and values of each row.
+
+    The values of what follows are those of its observation, with the carry that the next act would get.
+    """
+    own = UNMOVED if algo != "a2c" else {k: v for k, v in UNMOVED.items() if k != "epochs"}
+    agents = mt.make_agents(algo, env, env_args=args, network=network, **own, **settings)
+    seen, prepared = noted_batches(monkeypatch), []
+    original = AlgorithmLearner._prepared
+
+    def noting(learner: Any, nets: Any, batch: Any) -> Any:
+        tensors = original(learner, nets, batch)
+        with learner.backend.no_gradient():
+            values = learner.algorithm._values(nets, batch, tensors)
+            ratio = learner.algorithm._log_ratio(learner.backend.ops, nets, tensors)
+        prepared.append((learner, *values, ratio.numpy()))
+        return tensors
+
+    monkeypatch.setattr(AlgorithmLearner, "_prepared", noting)
+    trainer(env, args, steps_per_train=130, update_freq=40).train(agents, [1, 1, 1], plot=False)
+    assert len(seen) == len(prepared) >= 3
+    ends = 0
+    for batch, (learner, value, follows, ratio) in zip(seen, prepared, strict=True):
+        there = batch.weight > 0
+        assert there.shape[1] % 3 == 0
+        assert np.abs(ratio[there]).max() < 1e-5
+        (name, head), algorithm = learner.algorithm.critic_head, learner.algorithm
+        net, carry = learner.weights.nets[name].in_numpy(), batch.extras[f"carry/{name}"]
+        np.testing.assert_allclose(value[there], net(batch.obs, carry)[head][..., 0][there], atol=1e-5)
+        after = moved_on(net, batch.obs, carry)
+        for k, row in np.argwhere(there & (batch.boot >= 0)):
+            following = map_tree(itemgetter((slice(None), batch.boot[k, row : row + 1])), batch.boot_obs)
+            given = net(following, after[:, row : row + 1])[head][..., 0]
+            assert follows[k, row] == pytest.approx(given[k, 0], abs=1e-5)
+            ends += int(batch.truncated[k, row])
+        for k, row in np.argwhere(there & (batch.boot < 0)):
+            np.testing.assert_allclose(after[k, row], carry[k, row + 1], atol=1e-5)
+            assert follows[k, row] == value[k, row + 1]
+        starts = arrays_of(batch.obs)[0][..., 0] == 0
+        assert not carry[starts & there].any() or env is Relay
+        assert algorithm.compiled_form() is None
+    assert ends > 0 or not args.get("truncate", env is Crowd)
+
+
+def test_players_that_wait_keep_their_carry(monkeypatch):
+    """By turns: a player's first act starts from zero, each later one from what its last one left."""
+    agents = mt.make_agents("ppo", Relay, network=GRU, **UNMOVED)
+    seen = noted_batches(monkeypatch)
+    trainer(Relay, {}, steps_per_train=90, update_freq=90).train(agents, [1, 1, 1], plot=False)
+    (batch,) = seen
+    for k in range(3):
+        first = np.concatenate([[True], batch.cut[k, :-1]]) & (batch.weight[k] > 0)
+        assert first.sum() > 3
+        assert not batch.extras["carry/actor"][k][first].any()
+        assert batch.extras["carry/actor"][k][~first & (batch.weight[k] > 0)].any(-1).all()
+
+
+@pytest.mark.parametrize("backend", [name for name in BOTH if name == "torch" or LONG])
+def test_stacked_agents_learn_as_single_ones(backend, monkeypatch):
+    """Ragged rollouts of a run, of all agents in one learner, and of each in its own."""
+    made: dict[str, Any] = {"network": GRU, "backend": backend, "minibatches": 2}
+    seen = noted_batches(monkeypatch)
+    agents: list[Any] = mt.make_agents("ppo", Relay, seed=0, **made)
+    trainer(Relay, {}, steps_per_train=80, update_freq=40).train(agents, [1, 1, 1], plot=False)
+    batches = list(seen)
+    first = agents[0]
+    together = AlgorithmLearner(first.algorithm, first.backend, [0, 1, 2], draw=True)
+    alone = [AlgorithmLearner(first.algorithm, first.backend, [seed], draw=True) for seed in range(3)]
+    for batch in batches:
+        together.update(batch, learn=np.ones(3, bool), batch_size=9)
+        for k, one in enumerate(alone):
+            rows = -(-int((batch.weight[k] > 0).sum()) // 3) * 3
+            one.update(of_agent(batch, k, rows), learn=np.ones(1, bool), batch_size=9)
+    for k, one in enumerate(alone):
+        mine = together.export(k).arrays
+        for name, array in one.export(0).arrays.items():
+            np.testing.assert_allclose(mine[name], array, atol=2e-5, err_msg=name)
+
+
+SOLVED: dict[str, Any] = {"learning_rate": 5e-3, "minibatches": 2, "epochs": 4, "gamma": 0.95}
+SMALL = mt.GRU((8,), units=8, sequence_length=5)
+GAMES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gru": ("ppo", {"network": SMALL}),
+    "lstm, shared trunk": ("ppo", {"network": mt.LSTM((), units=8, sequence_length=5), "shared_trunk": True}),
+    "sequences shorter than the corridor": ("ppo", {"network": mt.GRU((8,), units=8, sequence_length=3)}),
+    "critic of its own": ("ppo", {"network": SMALL, "critic_network": mt.MLP((8,)), "share": True}),
+    "mappo": ("mappo", {"network": SMALL, "backend": "tensorflow"}),
+}
+
+
+def learned(algo: str, settings: dict[str, Any], seed: int, **args: Any) -> list[float]:
+    """Mean rewards of a player in tests, before and after a training."""
+    agents = mt.make_agents(algo, Recall, env_args=args, seed=seed, **SOLVED, **settings)
+    made = trainer(
+        Recall, args, num_train_envs=8, num_test_envs=8, episodes_per_test=40, update_freq=320,
+        steps_per_train=rounds(4_000, 8_000), seed=seed,
+    )  # fmt: skip
+    rewards: list[float] = made.train(agents, [1, 1], plot=False)["reward_metric_stats"]
+    return rewards
+
+
+@pytest.mark.parametrize("case", [name for name in GAMES if name in ("gru", "lstm, shared trunk") or LONG])
+@pytest.mark.parametrize("seed", range(rounds(1, 5)))
+def test_a_cue_is_remembered(case, seed):
+    first, last = learned(*GAMES[case], seed=seed)
+    assert abs(first) < 0.6
+    assert last == 1.0
+
+
+@pytest.mark.parametrize("seed", range(rounds(1, 5)))
+def test_a_cue_is_forgotten_without_a_memory(seed):
+    assert abs(learned("ppo", {"network": mt.MLP((8, 8))}, seed)[-1]) < 0.5
+
+
+@pytest.mark.parametrize("backend", BOTH)
+def test_a_saved_agent_remembers_in_both_frameworks(tmp_path, backend):
+    """Loaded into each framework: the same tests; and one plays on from there."""
+    agents = mt.make_agents("ppo", Recall, seed=0, network=LSTM, **{**SOLVED, "epochs": 1})
+    made = trainer(Recall, {}, steps_per_train=640, update_freq=320)
+    made.train(agents, [1, 1], plot=False)
+    mt.save(tmp_path / "agents", agents)
+    again: list[Any] = mt.load(tmp_path / "agents", backend=backend)
+    assert again[0].settings.network == LSTM
+    expected, found = (trainer(Recall, {}).test(line_up, 20).returns for line_up in (agents, again))
+    np.testing.assert_array_equal(expected, found)
+    before = weights(again)
+    trainer(Recall, {}, steps_per_train=320, update_freq=320, run_dir="on").train(again, [1, 1], plot=False)
+    assert all(changed(before, weights(again)))
