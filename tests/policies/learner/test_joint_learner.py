@@ -1,0 +1,182 @@
+"""Teams that learn together: agents in one stack or in learners of their own, both frameworks, and their limits."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import marltrain as mt
+from marltrain.errors import AgentError, ConfigError
+from marltrain.layout import map_tree
+from marltrain.policies.batch import TeamBatch
+from marltrain.policies.learner.joint_learner import JointLearner
+from tests.policies.batches import VECTOR, some_team
+
+PLACES = (("a", 3), ("b", 2), ("c", 3), ("d", 2))
+"""Players in order, with their numbers of actions: two kinds that alternate."""
+ALL, ROWS = np.ones(4, bool), 7
+
+
+def agents(algo: Any = mt.QMIX, **more: Any) -> list[Any]:
+    sizes = {"state_size": 3, "mixing_units": 4, "hyper_units": 6} if algo is mt.QMIX else {}
+    own = {"network": mt.MLP((5,)), "team_size": 4, "learning_rate": 0.01, "target_sync": 2, **sizes, **more}
+    return [algo(VECTOR, spaces.Discrete(n), seed=i, **own) for i, (_, n) in enumerate(PLACES)]
+
+
+def stacked(agents: list[Any]) -> JointLearner:
+    """Return the learner of the team with a stack for each kind of agents: a and c, b and d."""
+    parts = []
+    for held in ((0, 2), (1, 3)):
+        first = agents[held[0]]
+        part = type(first.learner_)(first.algorithm, first.backend, [agents[i].seed for i in held], draw=False)
+        for row, i in enumerate(held):
+            part.load(row, agents[i].learner_.export(0))
+        parts.append(part)
+    return JointLearner(parts, [1, 1], [0, 2, 1, 3])
+
+
+def looped(agents: list[Any]) -> JointLearner:
+    """Return the learner of the team in which every agent has a learner of its own."""
+    return JointLearner([agent.learner_ for agent in agents], [1] * 4, range(4))
+
+
+def batches(learner: JointLearner, count: int) -> list[TeamBatch]:
+    rng = np.random.default_rng(4)
+    return [some_team(rng, learner.parts, [1] * len(learner.parts), ROWS) for _ in range(count)]
+
+
+def apart(batch: TeamBatch) -> TeamBatch:
+    """Return a batch of two stacks, (a, c) and (b, d), as one of four agents in order."""
+    rows = [picked(batch.parts[part], np.s_[row : row + 1]) for part, row in ((0, 0), (1, 0), (0, 1), (1, 1))]
+    return replace(batch, parts=rows)
+
+
+def picked(rows: Any, index: Any) -> Any:
+    """Return the columns of rows at an index."""
+    return replace(rows, **{f.name: map_tree(lambda x: x[index], getattr(rows, f.name)) for f in fields(rows)})
+
+
+def exported(learner: JointLearner) -> list[dict[str, np.ndarray]]:
+    """Return the arrays of each agent, in the order of the learner."""
+    return [part.export(row).arrays for part in learner.parts for row in range(part.num_agents)]
+
+
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+@pytest.mark.parametrize(("algo", "learn"), [(mt.VDN, ALL), (mt.QMIX, ALL), (mt.QMIX, np.array([1, 0, 1, 1], bool))])
+def test_a_team_in_stacks_learns_as_one_agent_by_agent(algo, learn, backend):
+    """All weights, targets and moments of two kinds of agents that alternate among the players, after five updates."""
+    given = {"backend": backend, "weight_decay": 0.1, "max_grad_norm": 0.7}
+    together, alone = stacked(agents(algo, **given)), looped(agents(algo, **given))
+    before = exported(alone)
+    for batch in batches(together, 5):
+        in_stacks = together.update(batch, learn=learn[[0, 2, 1, 3]], batch_size=ROWS)
+        one_by_one = alone.update(apart(batch), learn=learn, batch_size=ROWS)
+    for got, expected in zip([exported(together)[i] for i in (0, 2, 1, 3)], exported(alone), strict=True):
+        assert got.keys() == expected.keys()
+        for name in got:
+            np.testing.assert_allclose(got[name], expected[name], atol=2e-6, err_msg=name)
+    assert in_stacks.keys() == one_by_one.keys() >= {"loss/total", "q_mean", "grad_norm/q", "epsilon"}
+    for name, values in one_by_one.items():
+        np.testing.assert_allclose(in_stacks[name][[0, 2, 1, 3]], values, atol=1e-5, err_msg=name)
+    changed = [any((a[name] != b[name]).any() for name in a if name.startswith(("net/q/", "optimiser/q/")))
+               for a, b in zip(before, exported(alone), strict=True)]  # fmt: skip
+    assert changed == learn.tolist()
+    assert together.gradient_steps.tolist() == (5 * learn[[0, 2, 1, 3]]).tolist()
+
+
+def test_both_frameworks_learn_the_same():
+    teams = [stacked(agents(backend=backend, dueling=True, tau=0.3)) for backend in ("torch", "tensorflow")]
+    for batch in batches(teams[0], 4):
+        for team in teams:
+            team.update(batch, learn=ALL, batch_size=ROWS)
+    for ours, theirs in zip(*map(exported, teams), strict=True):
+        for name in ours:
+            np.testing.assert_allclose(ours[name], theirs[name], atol=2e-5, err_msg=name)
+
+
+def test_a_shared_agent_learns_from_all_its_seats():
+    """One agent in the seats of a and c is an agent with the sum of both gradients."""
+    first, second = agents(mt.VDN, optimizer="sgd", max_grad_norm=None, target_sync=100)[::2]
+    second.restore(first.state())
+    shared = JointLearner([first.frozen_copy().learner_], [2], [0, 1])
+    pair = JointLearner([first.learner_, second.learner_], [1, 1], [0, 1])
+    start = first.learner_.export(0).arrays
+    batch = some_team(np.random.default_rng(1), shared.parts, [2], ROWS)
+    parts = [picked(batch.parts[0], np.s_[:, half]) for half in (slice(None, ROWS), slice(ROWS, None))]
+    shared.update(batch, learn=np.ones(1, bool), batch_size=ROWS)
+    pair.update(replace(batch, parts=parts), learn=np.ones(2, bool), batch_size=ROWS)
+    (joined,), (one, other) = exported(shared), exported(pair)
+    for name in (n for n in joined if n.startswith("net/q/")):
+        moved = (one[name] - start[name]) + (other[name] - start[name])
+        np.testing.assert_allclose(joined[name], start[name] + moved, atol=1e-6, err_msg=name)
+
+
+def test_the_gradient_of_the_team_is_clipped_as_one():
+    free, clipped = (looped(agents(optimizer="sgd", learning_rate=1.0, max_grad_norm=most)) for most in (None, 0.01))
+    before = exported(free)
+    for team in (free, clipped):
+        measured = team.update(apart(batches(stacked(agents()), 1)[0]), learn=ALL, batch_size=ROWS)
+
+    def step(team: JointLearner) -> np.ndarray:
+        of_agents = [
+            b[n] - a[n] for a, b in zip(before, exported(team), strict=True) for n in a if n.startswith("net/q/")
+        ]
+        of_team = [exported(team)[0][n] - before[0][n] for n in before[0] if n.startswith("team/net/mixer/")]
+        return np.concatenate([moved.ravel() for moved in (*of_agents, *of_team)])
+
+    whole, small = step(free), step(clipped)
+    assert np.linalg.norm(small) == pytest.approx(0.01, rel=1e-4)
+    np.testing.assert_allclose(small, whole * 0.01 / np.linalg.norm(whole), atol=1e-6)
+    norms = np.concatenate([measured["grad_norm/q"], measured["grad_norm/mixer"][:1]])
+    assert np.linalg.norm(norms) == pytest.approx(np.linalg.norm(whole), rel=1e-4)
+
+
+def test_after_a_loss_that_is_not_finite_nobody_changes():
+    team = stacked(agents())
+    (batch,) = batches(team, 1)
+    batch.reward[0, 2] = np.inf
+    before = exported(team)
+    measured = team.update(batch, learn=ALL, batch_size=ROWS)
+    assert np.isnan(measured["grad_norm/q"]).all() and np.isnan(measured["grad_norm/mixer"]).all()
+    for old, new in zip(before, exported(team), strict=True):
+        assert all((old[name] == new[name]).all() for name in old if name.startswith(("net/", "team/net/")))
+
+
+def test_the_networks_of_the_team_are_in_the_file_of_each_agent(tmp_path):
+    """A team of loaded agents goes on as the team that was saved; its mixer is that of the first agent."""
+    made = agents()
+    team = looped(made)
+    first, second = (apart(batch) for batch in batches(stacked(agents()), 2))
+    team.update(first, learn=ALL, batch_size=ROWS)
+    mt.save(tmp_path / "team", made)
+    loaded = mt.load(tmp_path / "team")
+    again = looped(loaded)
+    obs = np.zeros((3, *VECTOR.shape), np.float32)
+    assert [agent.act(obs).tolist() for agent in loaded] == [agent.act(obs).tolist() for agent in made]
+    for each in (team, again):
+        each.update(second, learn=ALL, batch_size=ROWS)
+    for ours, theirs in zip(exported(team), exported(again), strict=True):
+        assert all((ours[name] == theirs[name]).all() for name in ours)
+        assert any(name.startswith("team/net/target_mixer/") for name in ours)
+
+
+def test_agents_that_do_not_fit_are_refused():
+    one, two = agents()[:2]
+    with pytest.raises(AgentError, match=r"qmix team share its networks, .* make them in one call of make_agents"):
+        JointLearner([one.learner_, agents(mixing_units=5)[1].learner_], [1, 1], [0, 1])
+    with pytest.raises(AgentError, match=r"one backend and device, .* 'torch' on cpu, backend 'tensorflow'"):
+        JointLearner([one.learner_, agents(backend="tensorflow")[1].learner_], [1, 1], [0, 1])
+    with pytest.raises(ConfigError, match=r"trained without strategy=: leave it out"):
+        agents(strategy=mt.DataParallel(processes=2))
+    with pytest.raises(ConfigError, match=r"take no reward_model=: leave it out"):
+        agents(reward_model=lambda observation, action, reward: reward)
+    with pytest.raises(ConfigError, match=r"make_agents\('vdn', env\) gives it, or team_size= does"):
+        mt.VDN(VECTOR, spaces.Discrete(2))
+    with pytest.raises(ConfigError, match=r"make_agents\('qmix', env\) gives it, or state_size= does"):
+        mt.QMIX(VECTOR, spaces.Discrete(2), team_size=2)
+    with pytest.raises(ConfigError, match="gradient noise of agents that learn together is not measured"):
+        two.learner_.measured.ask("gradient_noise")
