@@ -45,6 +45,8 @@ _HOME = {
     "GRU": "marltrain.policies.networks",
     "Head": "marltrain.policies.networks",
     "Hindsight": "marltrain.policies.memory.config",
+    "JointAlgorithm": "marltrain.policies.algorithms.joint",
+    "JointPhase": "marltrain.policies.algorithms.joint",
     "LSTM": "marltrain.policies.networks",
     "LambdaCallback": "marltrain.trainer.lambda_callback",
     "Learner": "marltrain.policies.learner.learner",
@@ -53,6 +55,7 @@ _HOME = {
     "MLP": "marltrain.policies.networks",
     "MarlTrainError": "marltrain.errors",
     "MaskError": "marltrain.errors",
+    "Member": "marltrain.policies.algorithms.joint",
     "MirroredStrategy": "marltrain.policies.learner.parallel.strategies",
     "Moment": "marltrain.trainer.callbacks",
     "MultiWorkerMirroredStrategy": "marltrain.policies.learner.parallel.strategies",
@@ -81,6 +84,10 @@ _HOME = {
     "StateNeed": "marltrain.policies.batch",
     "Step": "marltrain.spec",
     "SubprocVectorEnv": "marltrain.envs",
+    "Team": "marltrain.policies.algorithms.joint",
+    "TeamBatch": "marltrain.policies.batch",
+    "TeamRows": "marltrain.policies.batch",
+    "TeamSettings": "marltrain.policies.algorithms.joint",
     "TestResult": "marltrain.trainer.evaluating.evaluation",
     "Transitions": "marltrain.policies.batch",
     "TripletTransitions": "marltrain.policies.batch",
@@ -166,6 +173,13 @@ if TYPE_CHECKING:
         Settings as Settings,
         weighted_mean as weighted_mean,
     )
+    from marltrain.policies.algorithms.joint import (
+        JointAlgorithm as JointAlgorithm,
+        JointPhase as JointPhase,
+        Member as Member,
+        Team as Team,
+        TeamSettings as TeamSettings,
+    )
     from marltrain.policies.algorithms.natural_gradient import NaturalGradient as NaturalGradient
     from marltrain.policies.algorithms.reward_model import RewardModel as RewardModel
     from marltrain.policies.batch import (
@@ -177,6 +191,8 @@ if TYPE_CHECKING:
         Needs as Needs,
         Rollout as Rollout,
         StateNeed as StateNeed,
+        TeamBatch as TeamBatch,
+        TeamRows as TeamRows,
         Transitions as Transitions,
         TripletTransitions as TripletTransitions,
     )

@@ -28,7 +28,9 @@ class Member:
     """Agents of a team with equal spaces, in a gradient pass: K agents of S seats each.
 
     algorithm: their algorithm, which knows their spaces.
-    nets: name -> network of the K agents.  rows: columns [K, S * B, ...] of `TeamRows`, and those that phases add.
+    nets: name -> network of the K agents.
+    rows: columns [K, S * B, ...] of `TeamRows`, and those that phases add. `weight` is 0 for absent players; the
+        weights of an agent sum to 1.
     hyper: name -> [K, 1].
     """
 
@@ -43,7 +45,8 @@ class Team:
     """A team in a gradient pass, which the functions of a `JointPhase` get.
 
     members: the agents, those with equal spaces together.
-    nets: name -> network of the team.  rows: `reward, discount, weight` [1, B] and `state, next_state` [1, B, S].
+    nets: name -> network of the team.
+    rows: `reward, discount, weight` [1, B] and `state, next_state` [1, B, S]; the weights sum to 1.
     hyper: name -> [1, 1], the numbers of the team's first agent.
     """
 

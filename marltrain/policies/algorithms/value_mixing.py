@@ -96,8 +96,8 @@ class ValueMixing(JointAlgorithm, QLearning):
     def _joint_loss(self, ops: Any, team: Team) -> tuple[Any, dict[str, Any]]:
         """Return the mean squared temporal-difference error of the mixture."""
         total = self.mixed(ops, team, team.side_by_side(lambda member: _taken(ops, member)), target=False)
-        loss = weighted_mean(ops, ops.square(total - team.rows.target), shares(ops, team.rows.weight))
-        return loss, {"loss/total": loss, "q_mean": weighted_mean(ops, total, shares(ops, team.rows.weight))}
+        loss = weighted_mean(ops, ops.square(total - team.rows.target), team.rows.weight)
+        return loss, {"loss/total": loss, "q_mean": weighted_mean(ops, total, team.rows.weight)}
 
 
 def _taken(ops: Any, member: Member) -> Any:
@@ -113,8 +113,3 @@ def _next_value(ops: Any, member: Member) -> Any:
     chooser = algorithm.values(ops, member.nets["q"](rows.next_obs)) if algorithm.settings.double else following
     best = ops.argmax(masked(ops, chooser, rows.next_legal), -1)
     return ops.where(rows.next_present, ops.take(following, best), 0.0)
-
-
-def shares(ops: Any, weight: Any) -> Any:
-    """Return weights [1, B] as shares, whose sum is 1."""
-    return weight / ops.sum(weight, -1)[:, None]

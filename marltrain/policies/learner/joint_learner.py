@@ -16,12 +16,13 @@ from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.gradient_step import MeanMetrics
 from marltrain.policies.learner.joint_step import OF_TEAM, JointStep
 from marltrain.policies.learner.learner import Learner, Pace
+from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.memory.team_reader import TeamReader
 from marltrain.policies.normalisation import NORMALISED, RunningStatistics, normalised_batch, observe
 
-TEAM_COLUMNS = ("reward", "discount", "weight", "state", "next_state")
-"""Columns of a `TeamBatch` that losses get."""
+TEAM_COLUMNS = ("reward", "discount", "state", "next_state")
+"""Columns of a `TeamBatch` that losses get, beside the weights, whose sum is 1."""
 
 
 class JointLearner(Learner):
@@ -106,8 +107,13 @@ class JointLearner(Learner):
             normalised_batch(observed, own) if (observed := _observed(part)) else own
             for part, own in zip(self.parts, batch.parts, strict=True)
         ]
-        columns = {str(i): {n: getattr(own, n) for n in own.loss_columns} for i, own in enumerate(rows)}
-        columns[OF_TEAM] = {name: getattr(batch, name) for name in TEAM_COLUMNS}
+        columns = {
+            str(i): {**{n: getattr(own, n) for n in own.loss_columns}, "weight": shares_of(own.weight)}
+            for i, own in enumerate(rows)
+        }
+        columns[OF_TEAM] = {
+            **{name: getattr(batch, name) for name in TEAM_COLUMNS}, "weight": shares_of(batch.weight)
+        }  # fmt: skip
         tensors = self.backend.tensor(columns)
         metrics, passes = MeanMetrics(self.backend), int(self.gradient_steps[learn].max())
         for number, step in enumerate(self.steps):
