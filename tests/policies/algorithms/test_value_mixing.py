@@ -1,0 +1,103 @@
+"""Value mixing: which actions follow, who has a value, what is normalised by what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import marltrain as mt
+from marltrain.policies.backends import numpy_ops
+from tests.policies.algorithms.mixing import BOTH, SPACES, WEIGHTS, array, linear, linear_team, two_steps
+
+
+def first_errors(total: float, target: float) -> float:
+    """Return the loss of `two_steps` whose first step has this value and target; the others are those of VDN."""
+    return ((total - target) ** 2 + 4 + 4) / 3
+
+
+@pytest.mark.parametrize(
+    ("double", "legal", "following"),
+    [
+        (True, [1, 1, 1], 3 - 2),  # online, player 1 prefers action 2
+        (True, [1, 1, 0], 3 + 0),  # of actions 0 and 1, its network prefers 0
+        (False, [1, 1, 1], 4 + 6),  # the target networks choose: 1 and 1
+        (False, [1, 0, 1], 4 + 0),  # of actions 0 and 2, the target network prefers 0
+    ],
+)
+def test_next_actions_are_legal_and_chosen_by_the_online_networks_if_double(double, legal, following):
+    _, learner = linear_team(mt.VDN, double=double)
+    batch = two_steps()
+    batch.parts[1].next_legal = np.array([[legal, [1, 1, 1], [1, 1, 1]]], bool)
+    third = 4 + 0.5 * (4 if double else 6)  # of the cut step: online, player 0 chooses 0; its target network 1
+    metrics = learner.update(batch, learn=BOTH, batch_size=3)
+    expected = ((9 - 2 - 0.5 * following) ** 2 + 4 + (4 - third) ** 2) / 3
+    np.testing.assert_allclose(metrics["loss/total"], [expected] * 2, rtol=1e-6)
+
+
+def test_a_truncated_step_bootstraps_and_a_terminated_one_does_not():
+    """In the cut step, the next value of 4 counts; with discount 0 it does not: errors 6.5, 2 and 0."""
+    _, learner = linear_team(mt.VDN)
+    batch = two_steps()
+    batch.discount[0, 2] = 0
+    metrics = learner.update(batch, learn=BOTH, batch_size=3)
+    np.testing.assert_allclose(metrics["loss/total"], [(42.25 + 4) / 3] * 2, rtol=1e-6)
+
+
+def test_a_player_that_died_adds_nothing_to_the_next_value():
+    """Player 1 dies in the first step while player 0 goes on: y = 2 + 0.5 * 3."""
+    _, learner = linear_team(mt.VDN)
+    batch = two_steps()
+    batch.parts[1].next_present[0, 0] = False
+    metrics = learner.update(batch, learn=BOTH, batch_size=3)
+    np.testing.assert_allclose(metrics["loss/total"], [first_errors(9, 3.5)] * 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [mt.VDN, mt.QMIX])
+def test_an_absent_player_gets_no_gradient_and_its_rows_are_not_read(kind):
+    """Player 1 is absent from all steps; whatever stands in its rows, player 0 learns the same."""
+    made = []
+    for garbage in (3.0, -50.0):
+        agents, learner = linear_team(kind)
+        batch = two_steps()
+        second: Any = batch.parts[1]
+        nobody = np.zeros((1, 3), bool)
+        batch.parts[1] = replace(second, obs=second.obs * 0 + garbage, next_obs=second.obs * garbage,
+                                 present=nobody, next_present=nobody)  # fmt: skip
+        learner.update(batch, learn=BOTH, batch_size=3)
+        for now, was in zip(linear(agents[1]), WEIGHTS["q"][1], strict=True):
+            np.testing.assert_array_equal(now, array(was))
+        made.append(linear(agents[0])[0])
+    np.testing.assert_array_equal(made[0], made[1])
+    assert np.abs(made[0] - array(WEIGHTS["q"][0][0])).max() > 0.1
+
+
+def test_the_steps_have_weights():
+    """Without the first step, the loss is the mean of the errors 2 and -2, each squared."""
+    _, learner = linear_team(mt.VDN)
+    batch = two_steps()
+    batch.weight[0, 0] = 0
+    metrics = learner.update(batch, learn=BOTH, batch_size=3)
+    np.testing.assert_allclose(metrics["loss/total"], [4, 4], rtol=1e-6)
+    np.testing.assert_allclose(metrics["q_mean"], [2.5] * 2, rtol=1e-6)
+
+
+def test_dueling_values_are_value_and_centred_advantage():
+    agent: Any = mt.VDN(*SPACES[1], team_size=1, dueling=True, seed=0)
+    value, advantage = np.array([[[3.0]]]), np.array([[[1.0, 2.0, 6.0]]])
+    np.testing.assert_allclose(agent.algorithm.values(numpy_ops, (value, advantage)), [[[1, 2, 6]]])
+    assert agent.algorithm.compiled_form() is None
+
+
+def test_target_networks_follow_every_so_many_updates():
+    agents, learner = linear_team(mt.QMIX, target_sync=2, learning_rate=1e-3)
+    for update in (1, 2):
+        learner.update(two_steps(), learn=BOTH, batch_size=3)
+        team = learner.team.export(0)
+        nets = [agent.learner_.export(0).arrays for agent in agents] + [team]
+        for arrays, name in zip(nets, ("q", "q", "mixer"), strict=True):
+            online = {key: a for key, a in arrays.items() if key.startswith(f"net/{name}/")}
+            same = [np.array_equal(a, arrays[key.replace("net/", "net/target_")]) for key, a in online.items()]
+            assert all(same) == (update == 2), (name, update)
