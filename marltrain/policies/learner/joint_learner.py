@@ -96,9 +96,8 @@ class JointLearner(Learner):
         """See `Learner`."""
         ends = np.cumsum([part.num_agents for part in self.parts])
         parts = [seats[end - part.num_agents : end] for part, end in zip(self.parts, ends, strict=True)]
-        if self.needs is None:
-            raise TypeError(f"{self.algorithm.name} states no needs")
-        return TeamReader(streams, parts, self.needs, one_reward=self.algorithm.one_reward)
+        needs = [part.needs for part in self.parts]
+        return TeamReader(streams, parts, needs, one_reward=self.algorithm.one_reward)
 
     def update(self, batch: TeamBatch, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Make one gradient pass over the batch; agents that do not learn act in it, and do not change."""

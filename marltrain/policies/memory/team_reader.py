@@ -26,15 +26,15 @@ class TeamReader(Reader):
     """
 
     def __init__(
-        self, streams: Streams, parts: Sequence[Sequence[Sequence[int]]], needs: Needs, *, one_reward: bool
+        self, streams: Streams, parts: Sequence[Sequence[Sequence[int]]], needs: Sequence[Needs], *, one_reward: bool
     ) -> None:
         """Find the players' rows.
 
-        parts: the players of the agents, [K][S] for each part of the team; see `TeamBatch`.
+        parts: the players of the agents, [K][S] for each part of the team; see `TeamBatch`.  needs: those of each part.
         one_reward: whether the players must have equal rewards.
         """
-        self.parts = [_Part(streams, seats) for seats in parts]
-        super().__init__(self.parts[0].ring, self.parts[0].seats, needs)
+        self.parts = [_Part(streams, seats, own) for seats, own in zip(parts, needs, strict=True)]
+        super().__init__(self.parts[0].ring, [row.tolist() for row in self.parts[0].seats], needs[0])
         self.one_reward = one_reward
         self._agents = sum(len(part.seats) for part in self.parts)
 
@@ -123,19 +123,17 @@ class _Found(NamedTuple):
     in_time: Array
 
 
-class _Part:
+class _Part(Reader):
     """The players of agents with equal spaces: K agents of S seats each, N = K * S players of one group.
 
-    seats: [K][S], rows of the group.  names: the players' names, [N].
+    names: the players' names, [N].
     """
 
-    def __init__(self, streams: Streams, players: Sequence[Sequence[int]]) -> None:
+    def __init__(self, streams: Streams, players: Sequence[Sequence[int]], needs: Needs) -> None:
         spec = streams.spec
         places = [[spec.place[player] for player in held] for held in players]
-        self.ring = streams.rings[places[0][0][0]]
-        self.seats = [[row for _, row in held] for held in places]
+        super().__init__(streams.rings[places[0][0][0]], [[row for _, row in held] for held in places], needs)
         self.names = [spec.names[player] for held in players for player in held]
-        self._players = np.concatenate([np.array(held, np.int64) for held in self.seats])
 
     @property
     def drawable_count(self) -> int:
@@ -164,9 +162,9 @@ class _Part:
         ring, cells, present = self.ring, found.cells, found.present
         joins = ~present & going_on & self._acts(times + 1, envs)
         next_present = joins | (found.in_time & ~ring.read(ring.terminated, cells))
-        next_obs, next_legal = ring.after(cells, np.where(present, found.pointers, times + 1))
+        next_obs, next_legal = self._after(cells, np.where(present, found.pointers, times + 1))
         columns = TeamRows(
-            obs=ring.obs_at(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
+            obs=self._obs(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
             reward=np.where(found.in_time, ring.read(ring.reward, cells), np.float32(0)),
             discount=np.where(next_present, gamma, 0.0).astype(np.float32), weight=present.astype(np.float32),
             extras={}, next_obs=next_obs, next_legal=next_legal, cells=cells, present=present,

@@ -17,7 +17,7 @@ PLAIN = Needs(on_policy=False)
 
 
 def reader(streams, parts, need=PLAIN, one_reward=True):
-    return TeamReader(streams, parts, need, one_reward=one_reward)
+    return TeamReader(streams, parts, [need] * len(parts), one_reward=one_reward)
 
 
 def at(team, times, envs):
@@ -80,6 +80,14 @@ def test_a_shared_agent_reads_its_seats_one_after_another():
     assert shared.obs.shape == (1, 4, 2) and shared.obs[0, :, 0].tolist() == [0, 20, 2, 22]
     assert shared.present.tolist() == [apart.present[[0, 2]].ravel().tolist()]
     assert alone.present.tolist() == [apart.present[1].tolist()]
+
+
+def test_a_shared_agent_observes_for_which_player_it_acts():
+    (rows,) = at(
+        reader(played(STEPS), [[[0, 2]]], Needs(on_policy=False, identity=("a", "b", "c"))), [0, 3], [0, 0]
+    ).parts
+    assert rows.obs[0].tolist() == [[0, 0, 1, 0, 0], [30, -30, 1, 0, 0], [2, -2, 0, 0, 1], [32, -32, 0, 0, 1]]
+    assert rows.next_obs[0, [1, 3]].tolist() == [[40.5, -40.5, 1, 0, 0], [42.5, -42.5, 0, 0, 1]]
 
 
 def test_different_rewards_are_refused_with_the_players_and_a_remedy():
