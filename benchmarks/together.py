@@ -4,7 +4,8 @@
 
 The work is W1 of `benchmarks/speed_tables.py`: 3 players on marltrain/simple_spread_v3, 16 environments x 128 steps,
 4 epochs x 4 minibatches, 2x64 tanh, one thread, `jit_compile=True` unless `--plain`. The algorithms run in turn, and
-the table shows the median of the rounds and its ratio to independent PPO.
+the table shows the median of the rounds and its ratio to independent PPO. The recurrent networks have 64 units and
+learn from sequences of 16; `jit_compile=True` takes minutes to compile them, so `--plain` is meant for these.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ WORK: dict[str, Any] = {"epochs": 4, "minibatches": 4, "network": mt.MLP((64, 64
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "ppo": ("ppo", {}),
     "ppo, values normalised": ("ppo", {"normalize_values": "valuenorm"}),
+    "ppo, GRU": ("ppo", {"network": mt.GRU()}),
+    "ppo, GRU, shared trunk": ("ppo", {"network": mt.GRU(), "shared_trunk": True}),
     "mappo, state": ("mappo", {"critic_input": "state"}),
     "mappo, joint observations": ("mappo", {"critic_input": "joint"}),
     "mappo, agent-specific": ("mappo", {"critic_input": "agent_specific"}),
@@ -33,7 +36,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 def rate(case: str, steps: int, *, compiled: bool) -> float:
     """Return env steps per processor second of one run, without its first rollouts."""
     algo, settings = CASES[case]
-    agents = mt.make_agents(algo, ENV, seed=0, jit_compile=compiled, **WORK, **settings)
+    agents = mt.make_agents(algo, ENV, seed=0, jit_compile=compiled, **{**WORK, **settings})
 
     def train(env_steps: int) -> float:
         trainer = mt.DecentralizedTrainer(
