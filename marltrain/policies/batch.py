@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from marltrain.layout import Array, Obs
 from marltrain.state import State
 
@@ -50,7 +52,7 @@ class Needs:
     replay: the complete description of a replay memory, with priorities; None: uniform samples. On-policy, rollouts
         then also hold sequences of earlier rows.
     replay_share: rows of these sequences for each new row of a rollout.
-    block: rollouts hold a multiple of so many rows, with padding; see `recurrence`.
+    block: batches hold a multiple of so many rows, for recurrent networks; see `recurrence`. 0: any number.
     state: the global state of the batches, see `memory.states`; None: batches without one.
     shared: rollouts of an agent also hold the rows of the learner's other agents; see `Rollout.own`.
     identity: names of the players whose one-hot is added to observations; see `policies.identity`.
@@ -66,7 +68,7 @@ class Needs:
     shared: bool = False
     replay_share: float = 0.0
     identity: tuple[str, ...] = ()
-    block: int = 1
+    block: int = 0
 
     @classmethod
     def of(cls, replay: Replay) -> Needs:
@@ -168,6 +170,18 @@ class TripletTransitions(Transitions):
     offset: Array
 
 
+@dataclass(kw_only=True)
+class SequenceTransitions(Transitions):
+    """Transitions of one step in sequences, one after another: each row follows the one before it, unless it begins.
+
+    begins: [K, B] bool, True at the first row of each sequence, and in padding.
+    """
+
+    loss_columns = (*Transitions.loss_columns, "begins")
+
+    begins: Array
+
+
 @dataclass
 class Rollout(Batch):
     """Consecutive decisions: the rows that were closed since the last rollout, or sampled sequences.
@@ -198,6 +212,11 @@ class Rollout(Batch):
     fresh: Array | None = None
     rows: Array | None = None
     errors: Array | None = None
+
+    @property
+    def begins(self) -> Array:
+        """Whether a row does not follow the one before it, [K, B] bool."""
+        return np.concatenate([np.ones_like(self.cut[:, :1]), self.cut[:, :-1]], 1)
 
     @property
     def fresh_weight(self) -> Array:

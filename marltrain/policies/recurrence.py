@@ -1,9 +1,9 @@
 """Recurrent networks in acting and learning: their carries as columns, and the sequences of a rollout.
 
-The carry with which each decision was made is stored beside it. Gradients flow back over sequences, which are blocks of
-`sequence_length` consecutive rows of a rollout. The first row of a block starts from its stored carry, as does a row in
-it that does not follow the one before, such as the first of an episode. On-policy, the networks that learn are those
-that acted, so the stored carries are exact; for older rows they are R2D2's "stored state" (Kapturowski et al. 2019).
+The carry with which each decision was made is stored beside it. Gradients flow back over sequences: a batch consists of
+blocks of `sequence_length` rows. The first row of a block starts from its stored carry, as does a row in it that does
+not follow the one before, such as the first of an episode. On-policy, the networks that learn are those that acted, so
+the stored carries are exact; for older rows they are the "stored state" of R2D2 (Kapturowski et al. 2019).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, arrays_of
-from marltrain.policies.batch import Column, Needs, Rollout
+from marltrain.policies.batch import Column, Needs, Rollout, SequenceTransitions
 from marltrain.policies.networks import NetworkDefinition
 
 Definitions = Mapping[str, NetworkDefinition]
@@ -33,14 +33,39 @@ def column_of(network: str) -> str:
 
 
 def length_of(networks: Definitions) -> int:
-    """Return the length of the sequences; 1 without recurrent networks."""
-    return max((made.spec.sequence_length for made in networks.values() if made.carry_width), default=1)
+    """Return the length of the sequences; 0 without recurrent networks."""
+    return max((made.spec.sequence_length for made in networks.values() if made.carry_width), default=0)
 
 
 def needs_of(needs: Needs, networks: Definitions) -> Needs:
-    """Return the needs with the carries of recurrent networks and with batches in blocks of their sequences."""
+    """Return the needs with the carries of recurrent networks and with batches in blocks of their sequences.
+
+    Off-policy, samples are then sequences of this length.
+    """
     stored = {column_of(name): column for name, column in carries_of(networks).items()}
-    return replace(needs, columns={**needs.columns, **stored}, block=length_of(networks))
+    length = length_of(networks)
+    return replace(
+        needs, columns={**needs.columns, **stored}, block=length,
+        sequence=needs.sequence if needs.on_policy else length or needs.sequence,
+    )  # fmt: skip
+
+
+def check_draws(who: str, needs: Needs) -> None:
+    """Raise ConfigError for a replay memory from which recurrent networks cannot draw sequences."""
+    replay = needs.replay
+    if not needs.block or replay is None:
+        return
+    unfit = {
+        "n_step": needs.n_step > 1, "memory=Replay(prioritised)": replay.prioritised is not None,
+        "memory=Replay(window, effective_share, half_life, clear_every)": replay.ages,
+        "memory=Replay(hindsight, triplets)": bool(replay.with_goals),
+    }  # fmt: skip
+    for what, given in unfit.items():
+        if given:
+            raise ConfigError(
+                f"{who}: recurrent networks learn from sequences of one-step transitions, whose first rows are drawn "
+                f"uniformly: leave {what} out, or take MLP() or CNN()"
+            )
 
 
 def check_recurrent(who: str, networks: Definitions, supported: tuple[str, ...], strategy: object) -> None:
@@ -68,12 +93,12 @@ def check_recurrent(who: str, networks: Definitions, supported: tuple[str, ...],
         )
 
 
-def sequence_columns(batch: Rollout, networks: Definitions) -> dict[str, Any]:
+def sequence_columns(batch: Rollout | SequenceTransitions, networks: Definitions) -> dict[str, Any]:
     """Return the columns that losses need to call recurrent networks: `carry` by network, and `begins` [K, B] bool.
 
     The rows B are a multiple of the sequences' length; see `Needs.block`.
     """
-    begins = np.roll(batch.cut, 1, axis=1)
+    begins = batch.begins.copy()
     begins[:, :: length_of(networks)] = True
     return {"carry": {name: batch.extras[column_of(name)] for name in carries_of(networks)}, "begins": begins}
 

@@ -9,7 +9,15 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.layout import Layout, Obs, map_tree
-from marltrain.policies.batch import Batch, Rollout, TeamBatch, TeamRows, Transitions, TripletTransitions
+from marltrain.policies.batch import (
+    Batch,
+    Rollout,
+    SequenceTransitions,
+    TeamBatch,
+    TeamRows,
+    Transitions,
+    TripletTransitions,
+)
 
 VECTOR = spaces.Box(-1, 1, (5,), np.float32)
 IMAGE = spaces.Box(0, 255, (9, 8, 3), np.uint8)
@@ -162,7 +170,10 @@ def some_team(rng: np.random.Generator, parts: Any, seats: Any, rows: int, *, ma
 
 
 def with_carries(rng: np.random.Generator, batch: Any, learner: Any) -> Any:
-    """Return a rollout with the carries of recurrent networks, padded to whole blocks; others unchanged."""
+    """Return a batch with the carries of recurrent networks, padded to whole blocks; others unchanged.
+
+    Transitions are in sequences of about 4 rows.
+    """
     needs = learner.needs
     columns = {name: column for name, column in needs.columns.items() if name.startswith("carry/")}
     if not columns:
@@ -176,7 +187,12 @@ def with_carries(rng: np.random.Generator, batch: Any, learner: Any) -> Any:
 
     made = replace(batch, **{f.name: padded(f.name, getattr(batch, f.name)) for f in fields(batch)})
     rows = batch.weight.shape[1]
-    made.weight[:, rows:], made.cut[:, rows:], made.boot[:, rows:] = 0, True, 0
+    made.weight[:, rows:] = 0
+    if isinstance(made, Rollout):
+        made.cut[:, rows:], made.boot[:, rows:] = True, 0
+    else:
+        made = SequenceTransitions(**vars(made), begins=rng.random(made.weight.shape) < 0.25)
+        made.begins[:, 0] = made.begins[:, rows:] = True
     for name, column in columns.items():
         made.extras[name] = 0.5 * rng.standard_normal((*made.weight.shape, *column.shape), np.float32)
     return made

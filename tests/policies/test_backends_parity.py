@@ -62,7 +62,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "own critic, goals": {"space": GOALS, "network": mt.MLP(hidden=(8,)), "critic_network": mt.MLP(hidden=(12, 6))},
     "goals and image": {"space": spaces.Dict({**GOALS, "view": IMAGE}), "network": CONVOLUTIONS},
     "gru": {"space": VECTOR, "network": mt.GRU((8,), units=6, sequence_length=4)},
-    "lstm": {"space": VECTOR, "network": mt.LSTM((), units=5, sequence_length=3), "critic_network": mt.MLP((8,))},
+    "lstm": {"space": VECTOR, "network": mt.LSTM((), units=5, sequence_length=3)},
     "gru on images": {"space": IMAGE, "network": mt.GRU((8,), units=6, sequence_length=5, filters=((4, 3, 2),))},
     "dueling": {"space": VECTOR, "network": mt.MLP(hidden=(16, 8)), "dueling": True},
     "dueling cnn": {"space": IMAGE, "network": CONVOLUTIONS, "dueling": True},
@@ -95,17 +95,18 @@ DQN: dict[str, dict[str, dict[str, Any]]] = {
     "discrete": {
         "tanh": {"target_sync": 3}, "elu": {"double": False, "optimizer": "rmsprop"}, "cnn": {"tau": 0.1},
         "image and vector": {"n_step": 3, "learning_rate": SCHEDULE}, "frames": {}, "pixels": {"max_grad_norm": None},
-        "dueling": {"tau": 0.05, "n_step": 3}, "dueling cnn": {"target_sync": 7},
+        "dueling": {"tau": 0.05, "n_step": 3}, "dueling cnn": {"target_sync": 7}, "lstm": {"double": False},
     },
     "masked": {
         "relu": {"tau": 0.2, "learning_rate": SCHEDULE}, "gelu": {"optimizer": "sgd", "learning_rate": 0.05},
         "cnn": {"double": False}, "image and vector": {"tau": 0.3, "optimizer": "rmsprop"},
         "colour frames": {"target_sync": 4}, "dueling": {"max_grad_norm": 0.5, "n_step": 5}, "silu": {"noisy": 0.5},
+        "gru": {"target_sync": 3, "dueling": True},
     },
 }  # fmt: skip
 A2C: dict[str, dict[str, dict[str, Any]]] = {
     "masked": {"elu": {"minibatches": 2}, "cnn": {"normalize_advantage": True}},
-    "box": {"tanh": {"critic_learning_rate": 1e-3}, "lstm": {}},
+    "box": {"tanh": {"critic_learning_rate": 1e-3}, "lstm": {"critic_network": mt.MLP((8,))}},
 }
 ACER: dict[str, dict[str, dict[str, Any]]] = {
     "discrete": {"cnn": {"trust_region": None}},
@@ -181,7 +182,7 @@ SHORT = {
     "SEAC": {"masked": ["tanh"]},
     "TRPO": {"masked": [], "multidiscrete": [], "box": ["tanh"]},
     "DQN": {"discrete": ["elu", "image and vector", "frames", "pixels", "dueling cnn"],
-            "masked": ["relu", "cnn", "colour frames", "dueling", "silu"]},
+            "masked": ["relu", "cnn", "colour frames", "dueling", "silu", "gru"]},
     "C51": {"masked": ["relu"]},
     "Rainbow": {"discrete": [], "masked": ["tanh"]},
     "DDPG": {"box": ["tanh"]},

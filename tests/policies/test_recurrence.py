@@ -15,6 +15,7 @@ from marltrain.layout import Layout
 from marltrain.policies.batch import Column, Needs, Rollout
 from marltrain.policies.networks import GRU, LSTM, MLP, Head, NetworkDefinition
 from marltrain.policies.recurrence import carries_after, memory_of, needs_of, sequence_columns
+from tests.policies.batches import GOALS
 
 SPACE = spaces.Box(-1, 1, (2,), np.float32)
 
@@ -59,6 +60,8 @@ def test_needs():
     needs = needs_of(Needs(on_policy=True, columns={"log_prob": Column()}), ONE)
     assert (needs.block, dict(needs.columns)) == (3, {"log_prob": Column(), "carry/actor": Column((2,))})
     assert needs_of(Needs(on_policy=True), networks(actor=MLP())) == Needs(on_policy=True)
+    replayed = needs_of(Needs(on_policy=False), ONE)
+    assert (replayed.block, replayed.sequence) == (3, 3)
     both = needs_of(Needs(on_policy=True), networks(actor=LSTM(units=2), critic=GRU(units=3)))
     assert {name: column.shape for name, column in both.columns.items()} == {"carry/actor": (4,), "carry/critic": (3,)}
 
@@ -74,7 +77,14 @@ ACTIONS, MOVES = spaces.Discrete(2), spaces.Box(-1, 1, (1,), np.float32)
         (lambda: mt.ACER(SPACE, ACTIONS, network=mt.GRU()), "acer: its network 'actor'"),
         (lambda: mt.SAC(SPACE, MOVES, critic_network=mt.GRU()), "sac: its network 'critic'"),
         (lambda: mt.DDPG(SPACE, MOVES, network=mt.GRU()), "ddpg: its network 'actor'"),
-        (lambda: mt.C51(SPACE, ACTIONS, network=mt.GRU()), "c51: its network 'q'"),
+        (lambda: mt.TRL(GOALS, ACTIONS, network=mt.GRU()), "trl: its network"),
+        (lambda: mt.DQN(SPACE, ACTIONS, network=mt.GRU(), n_step=3), "dqn: recurrent networks learn from sequences of"),
+        (lambda: mt.DQN(SPACE, ACTIONS, network=mt.GRU(), noisy=0.5), "cannot be noisy"),
+        (lambda: mt.Rainbow(SPACE, ACTIONS, network=mt.GRU(), noisy=0.0, n_step=1), "leave memory=Replay(prioritised)"),
+        (
+            lambda: mt.C51(SPACE, ACTIONS, network=mt.LSTM(), memory=mt.Replay(60, half_life=9)),
+            "leave memory=Replay(window, effective_share, half_life, clear_every) out",
+        ),
         (lambda: mt.MAPPO(SPACE, ACTIONS, state_size=2, critic_network=mt.GRU()), "mappo: its network 'critic'"),
         (
             lambda: mt.PPO(SPACE, ACTIONS, network=mt.GRU(sequence_length=4), critic_network=mt.GRU()),
@@ -100,6 +110,9 @@ def test_a_central_critic_has_no_memory_by_default():
 
 
 def test_no_compiled_form():
-    for agent in (mt.PPO(SPACE, ACTIONS, network=mt.GRU()), mt.A2C(SPACE, ACTIONS, critic_network=mt.LSTM())):
+    for agent in (
+        mt.PPO(SPACE, ACTIONS, network=mt.GRU()), mt.A2C(SPACE, ACTIONS, critic_network=mt.LSTM()),
+        mt.DQN(SPACE, ACTIONS, network=mt.GRU()),
+    ):  # fmt: skip
         assert agent.algorithm.compiled_form() is None
         assert agent.learner().actor.compiled() is None

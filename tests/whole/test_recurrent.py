@@ -83,6 +83,41 @@ def test_updates_see_what_acts_saw(env, args, algo, settings, network, monkeypat
     assert ends > 0 or not args.get("truncate", env is Crowd)
 
 
+@pytest.mark.parametrize(
+    ("env", "args", "settings"),
+    [(Relay, {"truncate": True}, {"double": False}), (Crowd, {"length": 7}, {"dueling": True})],
+)
+def test_replayed_sequences_have_the_values_of_their_acts(env, args, settings, monkeypatch):
+    """Of agents whose weights do not change: rows follow each other, and so do their carries and targets."""
+    agents = mt.make_agents("dqn", env, env_args=args, network=LSTM, seed=0, learning_rate=0.0, learning_starts=40,
+                            update_per_step=0.1, target_sync=1, gamma=0.9, **settings)  # fmt: skip
+    batches = noted_batches(monkeypatch)
+    trainer(env, args, steps_per_train=120, update_freq=40, batch_size=14).train(agents, [1, 1, 1], plot=False)
+    learners: list[Any] = [agent.learner() for agent in agents]
+    assert len(batches) > 3
+    for batch in batches:
+        learner = next(one for one in learners if one.algorithm.layout.vector_size == batch.obs.shape[-1])
+        algorithm, net = learner.algorithm, learner.weights.nets["q"].in_numpy()
+        tensors = learner._whole(batch, every=False)
+        with learner.backend.no_gradient():
+            heads = algorithm.heads(learner.weights.nets["q"], tensors, "")
+            algorithm._targets(learner.backend.ops, learner.weights.nets, tensors, {})
+        there, carry, follows = batch.weight > 0, batch.extras["carry/q"], ~batch.begins[:, 1:]
+        assert there.shape[1] == 15  # 5 sequences of 3 rows
+        assert follows.any() and batch.begins[~there].all()
+        outputs = net(batch.obs, carry)
+        for made, expected in zip(heads, outputs[:-1], strict=True):
+            np.testing.assert_allclose(made.numpy()[there], expected[there], atol=1e-5)
+        for now, before in ((carry, outputs[-1]), (batch.obs, batch.next_obs)):
+            np.testing.assert_allclose(now[:, 1:][follows], before[:, :-1][follows], atol=1e-5)
+        q = algorithm.values(
+            learner.backend.ops, [learner.backend.tensor(o) for o in net(batch.next_obs, outputs[-1])[:-1]]
+        )
+        best = np.where(True if batch.next_legal is None else batch.next_legal, q.numpy(), -np.inf).max(-1)
+        target = batch.reward + batch.discount * best
+        np.testing.assert_allclose(tensors.target.numpy()[there], target[there], rtol=1e-4, atol=1e-4)
+
+
 def test_players_that_wait_keep_their_carry(monkeypatch):
     """By turns: a player's first act starts from zero, each later one from what its last one left."""
     agents = mt.make_agents("ppo", Relay, network=GRU, **UNMOVED)
@@ -118,6 +153,10 @@ def test_stacked_agents_learn_as_single_ones(backend, monkeypatch):
             np.testing.assert_allclose(mine[name], array, atol=2e-5, err_msg=name)
 
 
+REPLAYED: dict[str, Any] = {
+    "learning_rate": 5e-3, "learning_starts": 200, "update_per_step": 0.1, "epsilon": mt.linear(1, 0.05, 2_500),
+    "target_sync": 50, "batch_size": 80, "gamma": 0.95,
+}  # fmt: skip
 SOLVED: dict[str, Any] = {"learning_rate": 5e-3, "minibatches": 2, "epochs": 4, "gamma": 0.95}
 SMALL = mt.GRU((8,), units=8, sequence_length=5)
 GAMES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -126,12 +165,16 @@ GAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "sequences shorter than the corridor": ("ppo", {"network": mt.GRU((8,), units=8, sequence_length=3)}),
     "critic of its own": ("ppo", {"network": SMALL, "critic_network": mt.MLP((8,)), "share": True}),
     "mappo": ("mappo", {"network": SMALL, "backend": "tensorflow"}),
+    "dqn": ("dqn", {"network": SMALL}),
+    "dqn, sequences shorter than the corridor": ("dqn", {"network": mt.LSTM((8,), units=8, sequence_length=3)}),
+    "c51": ("c51", {"network": SMALL, "v_min": -1.0, "v_max": 1.0, "atoms": 11}),
 }
 
 
 def learned(algo: str, settings: dict[str, Any], seed: int, **args: Any) -> list[float]:
     """Mean rewards of a player in tests, before and after a training."""
-    agents = mt.make_agents(algo, Recall, env_args=args, seed=seed, **SOLVED, **settings)
+    own = SOLVED if algo in ("ppo", "mappo") else REPLAYED
+    agents = mt.make_agents(algo, Recall, env_args=args, seed=seed, **own, **settings)
     made = trainer(
         Recall, args, num_train_envs=8, num_test_envs=8, episodes_per_test=40, update_freq=320,
         steps_per_train=rounds(4_000, 8_000), seed=seed,

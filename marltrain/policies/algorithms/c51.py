@@ -39,6 +39,7 @@ class C51Algorithm(QLearning):
 
     name = "c51"
     Settings: ClassVar[type[C51Settings]] = C51Settings
+    recurrent = ("q",)
 
     def __init__(self, settings: C51Settings, layout: Layout, action_space: Space) -> None:
         """Raise ConfigError unless v_min < v_max; see also `QLearning`."""
@@ -79,7 +80,7 @@ class C51Algorithm(QLearning):
 
         a' is legal and has the highest mean by the online (double) or target network.
         """
-        outputs = self.heads(nets["target_q"], batch.next_obs, batch, "target_noise")
+        outputs = self.next_heads(nets["target_q"], batch, "target_noise")
         following = ops.softmax(self.logits(ops, outputs), -1)
         best = self.next_action(ops, nets, batch, self.expected(ops, following))
         batch.target = self.projected(ops, batch.reward, batch.discount, self.of_action(ops, following, best))
@@ -99,7 +100,7 @@ class C51Algorithm(QLearning):
 
     def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return the mean cross-entropy between the target and the distribution of the action taken."""
-        outputs = self.heads(nets["q"], batch.obs, batch, "online_noise")
+        outputs = self.heads(nets["q"], batch, "online_noise")
         log_p = ops.log_softmax(self.of_action(ops, self.logits(ops, outputs), batch.action), -1)
         batch.cross_entropy = -ops.sum(batch.target * log_p, -1)
         loss = weighted_mean(ops, batch.cross_entropy, batch.weight)

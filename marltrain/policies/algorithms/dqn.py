@@ -25,13 +25,14 @@ class DQNAlgorithm(QLearning):
 
     name = "dqn"
     Settings: ClassVar[type[DQNSettings]] = DQNSettings
+    recurrent = ("q",)
 
     def compiled_form(self) -> CompiledForm | None:
         """Return the form with the loss "q" or "double_q" and epsilon-greedy acting; None with `dueling` or `noisy`.
 
-        Acting by another exploration rule is not compiled.
+        Also None for a recurrent network. Acting by another exploration rule is not compiled.
         """
-        if self.settings.dueling or self.settings.noisy:
+        if self.settings.dueling or self.settings.noisy or self.carry():
             return None
         return CompiledForm("q", self.exploration.compiled_rule, "double_q" if self.settings.double else "q")
 
@@ -44,13 +45,13 @@ class DQNAlgorithm(QLearning):
 
     def _targets(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
         """Add `target`: r + discount * Q_target(s', a'), a' legal and best by the online (double) or target network."""
-        following = self.values(ops, self.heads(nets["target_q"], batch.next_obs, batch, "target_noise"))
+        following = self.values(ops, self.next_heads(nets["target_q"], batch, "target_noise"))
         best = self.next_action(ops, nets, batch, following)
         batch.target = batch.reward + batch.discount * ops.take(following, best)
 
     def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return the mean Huber loss of the temporal-difference error."""
-        q = ops.take(self.values(ops, self.heads(nets["q"], batch.obs, batch, "online_noise")), batch.action)
+        q = ops.take(self.values(ops, self.heads(nets["q"], batch, "online_noise")), batch.action)
         batch.error = q - batch.target
         loss = weighted_mean(ops, huber(ops, batch.error), batch.weight)
         return loss, {"loss/total": loss, "q_mean": weighted_mean(ops, q, batch.weight)}

@@ -32,6 +32,7 @@ from marltrain.policies.distributions import masked
 from marltrain.policies.exploration import ActionChoice, DiscreteExploration
 from marltrain.policies.memory.config import LONGEST, MOST_STEPS, Replay, replay_of
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
+from marltrain.policies.recurrence import memory_of, needs_of
 from marltrain.policies.schedules import Schedule
 
 
@@ -112,8 +113,8 @@ class QLearning(Algorithm):
         return self.exploration.counted
 
     def needs(self) -> Needs:
-        """Return `Needs` for off-policy learning with `memory`, `capacity` and `n_step`."""
-        return Needs.of(replay_of(self.settings, self.name))
+        """Return `Needs` for off-policy learning with `memory`, `capacity` and `n_step`; a carry, if recurrent."""
+        return needs_of(Needs.of(replay_of(self.settings, self.name)), self.networks())
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -161,6 +162,22 @@ class QLearning(Algorithm):
         q = self.values(ops, nets["q"](*given))
         return self.exploration.choose(ops, q, legal, noise, explore, hyper), {}
 
+    def act_with_carry(
+        self,
+        ops: Any,
+        nets: Networks,
+        obs: Any,
+        legal: Any,
+        carry: dict[str, Any],
+        noise: Any,
+        explore: Any,
+        hyper: Mapping[str, Any],
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """Return the actions of `act` by a recurrent network, its next carry, and no extras."""
+        *outputs, following = nets["q"](obs, carry["q"])
+        q = self.values(ops, outputs)
+        return self.exploration.choose(ops, q, legal, noise, explore, hyper), {"q": following}, {}
+
     # learning
 
     def _drawn(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
@@ -174,14 +191,25 @@ class QLearning(Algorithm):
         shape = (len(rngs), rows, self.noise_width)
         return {name: np.broadcast_to(drawn[:, i : i + 1], shape) for i, name in enumerate(names)}
 
-    def heads(self, net: Any, obs: Any, batch: Any, noise: str) -> Any:
-        """Return the outputs of a network's heads, with the named noise of a gradient pass if it is noisy."""
-        return net(obs, getattr(batch, noise)) if self.noise_width else net(obs)
+    def heads(self, net: Any, batch: Any, noise: str) -> Any:
+        """Return the outputs of a network's heads for a batch's rows, with the named noise of a pass if it is noisy."""
+        if memory := memory_of(batch, "q"):
+            return net(batch.obs, *memory)[:-1]
+        return net(batch.obs, getattr(batch, noise)) if self.noise_width else net(batch.obs)
+
+    def next_heads(self, net: Any, batch: Any, noise: str) -> Any:
+        """Return the same for the next observations, with the carries after the rows if the network is recurrent.
+
+        The carries begin with those that the online network stored, also in the target network.
+        """
+        if memory := memory_of(batch, "q"):
+            return net(batch.next_obs, net(batch.obs, *memory)[-1])[:-1]
+        return net(batch.next_obs, getattr(batch, noise)) if self.noise_width else net(batch.next_obs)
 
     def next_action(self, ops: Any, nets: Networks, batch: Any, values: Any) -> Any:
         """Return a' [K, B], legal and best by the online network (double) or by `values` [K, B, A] of the target's."""
         if self.settings.double:
-            values = self.values(ops, self.heads(nets["q"], batch.next_obs, batch, "chooser_noise"))
+            values = self.values(ops, self.next_heads(nets["q"], batch, "chooser_noise"))
         return ops.argmax(masked(ops, values, batch.next_legal), -1)
 
 

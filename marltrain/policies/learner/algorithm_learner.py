@@ -16,7 +16,7 @@ from marltrain.layout import Array, Obs
 from marltrain.policies.algorithms.base import Algorithm, Networks
 from marltrain.policies.algorithms.joint import JointAlgorithm, TeamNetworks
 from marltrain.policies.backends.base import Backend
-from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout, Transitions
+from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout, SequenceTransitions, Transitions
 from marltrain.policies.identity import players_of
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.copies import ActingCopies
@@ -34,7 +34,7 @@ from marltrain.policies.memory.goals import goal_parts
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.normalisation import NORMALISED, normalised_batch, observe
-from marltrain.policies.recurrence import check_recurrent, sequence_columns
+from marltrain.policies.recurrence import check_draws, check_recurrent, sequence_columns
 from marltrain.policies.tensor_batch import WholeBatch
 from marltrain.random import MOST_SEED, generator, restored, state_of
 from marltrain.state import State
@@ -61,6 +61,7 @@ class AlgorithmLearner(Learner):
         self.algorithm, self.backend, self.seeds = algorithm, backend, list(seeds)
         self._networks = algorithm.networks()
         check_recurrent(algorithm.name, self._networks, algorithm.recurrent, backend.strategy)
+        check_draws(algorithm.name, algorithm.needs())
         self.num_agents = len(seeds)
         self.needs: Needs = replace(algorithm.needs(), identity=players_of(algorithm.layout))
         self._prioritised = algorithm.prioritised
@@ -265,7 +266,7 @@ class AlgorithmLearner(Learner):
             batch, self.backend.tensor, self.backend.numpy, lambda draw: self.passes.draw(draw, batch.weight),
             self.weights.statistics, rescale, list(vars(batch)) if every else batch.loss_columns,
         )  # fmt: skip
-        if isinstance(batch, Rollout) and self.actor.recurrent:
+        if isinstance(batch, Rollout | SequenceTransitions) and self.actor.recurrent:
             columns = sequence_columns(batch, self._networks)
             tensors.carry, tensors.begins = map(self.backend.tensor, (columns["carry"], columns["begins"]))
         return tensors

@@ -31,7 +31,7 @@ class Passes:
     ) -> None:  # fmt: skip
         """Store the parts of a learner.  rngs: the agents' generators for updates."""
         self.algorithm, self.backend, self.steps, self.hyper = algorithm, backend, steps, hyper
-        self.rngs, self.count, self.block = rngs, count, algorithm.needs().block
+        self.rngs, self.count, self.block = rngs, count, algorithm.needs().block or 1
 
     def solve(self, columns: Mapping[str, Any], learn: Array, updates: Array, metrics: MeanMetrics) -> None:
         """Run the phases that solve for a natural gradient, on all rows.  updates: [K], numbers of earlier updates."""

@@ -240,7 +240,7 @@ class RolloutReader(Reader):
 
     def _packed(self, agent: Array, found: Array, gamma: Array) -> Rollout:
         """Return the rows at cells `found` [n] as a rollout; agent: [n], ascending.  gamma: [K]."""
-        counts, block = np.bincount(agent, minlength=len(self.seats)), self.needs.block
+        counts, block = np.bincount(agent, minlength=len(self.seats)), self.needs.block or 1
         valid = np.arange(-(-counts.max() // block) * block) < counts[:, None]
         cells = np.full(valid.shape, found[0])
         cells[valid] = found

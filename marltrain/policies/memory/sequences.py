@@ -8,7 +8,7 @@ import numpy as np
 
 from marltrain.errors import AgentError, ConfigError
 from marltrain.layout import Array
-from marltrain.policies.batch import Needs, Rollout
+from marltrain.policies.batch import Needs, Rollout, SequenceTransitions
 from marltrain.policies.memory.readers import Reader, RolloutReader, UniformReader
 from marltrain.policies.memory.ring import Ring
 
@@ -35,14 +35,21 @@ class SequenceReader(UniformReader):
         follows an agent's rows. An agent without a generator or without available rows gets only padding. Raises
         AgentError if all agents do.
         """
+        return self._rollout(*self._drawn(rngs, batch_size), np.asarray(gamma, np.float64)[:, None])
+
+    def _drawn(self, rngs: Sequence[np.random.Generator | None], batch_size: int) -> tuple[Array, Array, Array]:
+        """Draw sequences; return cells, and whether there is a row and whether the next row follows it, [K, B] each."""
         available = np.where([rng is not None for rng in rngs], self.size(), 0)
         if not np.count_nonzero(available):
             raise AgentError("no agent of the learner has a closed row to learn from yet; ask `size()` first")
         first = self.choice.draw(rngs, available.tolist(), -(-batch_size // self.needs.sequence)).cells
-        return self._sequences(first, available > 0, np.asarray(gamma, np.float64)[:, None])
+        return self._sequences(first, available > 0)
 
-    def _sequences(self, first: Array, have: Array, gamma: Array) -> Rollout:
-        """Return the sequences that begin at cells [K, N], of the agents where `have` [K] is True."""
+    def _sequences(self, first: Array, have: Array) -> tuple[Array, Array, Array]:
+        """Return the sequences that begin at cells [K, N], of the agents where `have` [K] is True; see `_drawn`.
+
+        For recurrent networks, the number of rows is always that of N complete sequences.
+        """
         ring, cells = self.ring, [first]
         goes = [np.broadcast_to(have[:, None], first.shape)]  # whether the sequence has a row at this place
         for _ in range(1, self.needs.sequence):
@@ -54,12 +61,24 @@ class SequenceReader(UniformReader):
         present = np.stack(goes, -1)
         linked = np.concatenate([present[..., 1:], np.zeros((*first.shape, 1), bool)], -1)
         counts = present.sum((1, 2))
-        valid = np.arange(counts.max()) < counts[:, None]
+        valid = np.arange(present[0].size if self.needs.block else counts.max()) < counts[:, None]
         packed, chained = np.zeros(valid.shape, np.int64), np.zeros(valid.shape, bool)
         found = np.stack(cells, -1)[present]
         packed[...] = found[0]
         packed[valid], chained[valid] = found, linked[present]
-        return self._rollout(packed, valid, chained, gamma)
+        return packed, valid, chained
+
+
+class SequenceTransitionReader(SequenceReader):
+    """A `SequenceReader` of transitions, for recurrent networks off-policy."""
+
+    def sample(  # type: ignore[override]
+        self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int
+    ) -> SequenceTransitions:
+        """See `SequenceReader`; the number of rows is a multiple of `needs.sequence`."""
+        cells, valid, linked = self._drawn(rngs, batch_size)
+        made = self._transitions(cells, valid.astype(np.float32), np.asarray(gamma, np.float64))
+        return SequenceTransitions(**vars(made), begins=~np.concatenate([linked[:, -1:], linked[:, :-1]], 1))
 
 
 class ReplayedRolloutReader(RolloutReader):
@@ -79,6 +98,8 @@ def reader_class(needs: Needs) -> type[Reader]:
     """Return the class of the reader that fits `needs`."""
     if needs.on_policy:
         return ReplayedRolloutReader if needs.sequence else RolloutReader
+    if needs.block:
+        return SequenceTransitionReader
     return SequenceReader if needs.sequence else transition_reader(needs, UniformReader)
 
 
