@@ -47,11 +47,15 @@ class Mixing(ValueMixing):
         return replace(super().needs(), state=StateNeed(kind, self.settings.state_size or 0))
 
     def team_networks(self) -> dict[str, NetworkDefinition]:
-        """Return the mixer: from the state its first weights and biases, its second weights, and a value V(s)."""
-        units, players = self.settings.mixing_units, self.settings.team_size
-        heads = (Head(players * units), Head(units), Head(units), Head(1))
-        spec = MLP((self.settings.hyper_units,), "relu")
-        return {MIXER: NetworkDefinition(spec, heads, None, vectors=(self.settings.state_size,))}
+        """Return the mixer, which makes its weights, biases and V(s) from the state; they have one hidden layer."""
+        spec, head = MLP((self.settings.hyper_units,), "relu"), Head(sum(self._widths))
+        return {MIXER: NetworkDefinition(spec, [head], None, vectors=(self.settings.state_size,))}
+
+    @property
+    def _widths(self) -> list[int]:
+        """Numbers of outputs of the mixer: W1, b1, w2 and V(s)."""
+        units = self.settings.mixing_units
+        return [self.settings.team_size * units, units, units, 1]
 
     def team_targets(self) -> tuple[str, ...]:
         """Return the name of the mixer, which has a target network."""
@@ -62,7 +66,7 @@ class Mixing(ValueMixing):
         net, state = (
             (team.nets[f"target_{MIXER}"], team.rows.next_state) if target else (team.nets[MIXER], team.rows.state)
         )
-        first, bias, second, value = net(state)
+        first, bias, second, value = ops.split(net(state)[0], self._widths)
         weights = ops.unflatten(ops.absolute(first), self.settings.mixing_units)  # [1, B, N, units]
         hidden = ops.elu(ops.sum(values[..., None] * weights, -2) + bias)
         return ops.sum(hidden * ops.absolute(second), -1) + value[..., 0]

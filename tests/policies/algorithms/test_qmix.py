@@ -43,13 +43,11 @@ class PlainMixer(nn.Module):
     def __init__(self, players):
         super().__init__()
         self.players = players
-        self.nets: Any = nn.ModuleList(
-            nn.Sequential(nn.Linear(STATES, 6), nn.ReLU(), nn.Linear(6, out))
-            for out in (players * UNITS, UNITS, UNITS, 1)
-        )
+        self.widths = [players * UNITS, UNITS, UNITS, 1]
+        self.net = nn.Sequential(nn.Linear(STATES, 6), nn.ReLU(), nn.Linear(6, sum(self.widths)))
 
     def forward(self, values, state):
-        first, bias, second, value = (net(state) for net in self.nets)
+        first, bias, second, value = self.net(state).split(self.widths, 1)
         first = first.abs().view(-1, self.players, UNITS)
         hidden = nn.functional.elu(torch.bmm(values[:, None], first)[:, 0] + bias)
         return (hidden * second.abs()).sum(1) + value[:, 0]
@@ -73,9 +71,7 @@ class PlainQMIX:
         """Return the arrays of our networks, and the layers by their names in them."""
         for agent, net in zip(agents, self.agents, strict=True):
             yield agent.learner_.export(0).arrays, {"net/q/hidden0": net[0], "net/q/head0": net[2]}
-        names = {f"net/mixer/head{i}{part}": net[layer] for i, net in enumerate(self.mixer.nets)
-                 for layer, part in ((0, ".hidden"), (2, ""))}  # fmt: skip
-        yield team.export(0), names
+        yield team.export(0), {"net/mixer/hidden0": self.mixer.net[0], "net/mixer/head0": self.mixer.net[2]}
 
     def update(self, batch):
         tensor = torch.from_numpy
