@@ -55,6 +55,7 @@ class Needs:
     block: batches hold a multiple of so many rows, for recurrent networks; see `recurrence`. 0: any number.
     state: the global state of the batches, see `memory.states`; None: batches without one.
     shared: rollouts of an agent also hold the rows of the learner's other agents; see `Rollout.own`.
+    joint_actions: number of values of the joint actions in rollouts, see `Rollout.others`; 0: rollouts without them.
     identity: names of the players whose one-hot is added to observations; see `policies.identity`.
     """
 
@@ -67,6 +68,7 @@ class Needs:
     state: StateNeed | None = None
     shared: bool = False
     replay_share: float = 0.0
+    joint_actions: int = 0
     identity: tuple[str, ...] = ()
     block: int = 0
 
@@ -195,12 +197,14 @@ class Rollout(Batch):
     `boot_obs` of the observation after row i.
     boot_obs, boot_legal: [K, M, ...], observations for bootstrapping: those of open decisions and final observations.
     boot_state: [K, M, S] float32, the global states of the same moments; None without `state`.
+    others: [K, B, J] float32, the actions of the other players at the same batch step, see `memory.joint_actions`; None
+        unless `Needs.joint_actions` asks for them.
     own: [K, B] bool, the agent's own decisions; None unless `Needs.shared` asks for those of others.
     fresh: [K, B] bool, False for replayed rows; None: no row is replayed.
     rows, errors: see `Transitions`; a row may stand in several sequences.
     """
 
-    loss_columns = ("obs", "legal", "action", "state")
+    loss_columns = ("obs", "legal", "action", "state", "others")
 
     cut: Array
     truncated: Array
@@ -208,6 +212,7 @@ class Rollout(Batch):
     boot_obs: Obs
     boot_legal: Array | None
     boot_state: Array | None = None
+    others: Array | None = None
     own: Array | None = None
     fresh: Array | None = None
     rows: Array | None = None

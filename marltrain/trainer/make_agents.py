@@ -17,6 +17,7 @@ from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.algorithms.joint import JointAlgorithm
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+from marltrain.policies.memory.joint_actions import joint_action_size
 from marltrain.policies.memory.states import OWN, state_size
 from marltrain.random import child_seed, chosen_seed
 from marltrain.spec import EnvSpec, PlayerSpec
@@ -33,6 +34,8 @@ STATE_SIZE = "state_size"
 """Name of the setting for the number of values of the global state, see `Algorithm.state_kind`."""
 IDENTITY = "identity"
 """Name of the argument of agents for the players that a shared agent tells apart."""
+JOINT_ACTION_SIZE = "joint_action_size"
+"""Name of the setting for the number of values of a joint action, see `Settings.reads_joint_actions`."""
 OF_ENV = ("observation_space", "action_space", "frame_stack", IDENTITY)
 """Arguments of an agent that come from the environment."""
 
@@ -124,16 +127,23 @@ class _Entry:
         kind = self.made_by
         return issubclass(kind, LearningAgent) and issubclass(kind.algorithm_class, JointAlgorithm)
 
+    def sizes(self, spec: EnvSpec) -> dict[str, int]:
+        """Return the settings for sizes that only the environment tells, and that are not given."""
+        kind, made_by = self.state_kind, self.made_by
+        sizes = {} if kind is None else {STATE_SIZE: state_size(spec, kind)}
+        if issubclass(made_by, LearningAgent) and made_by.algorithm_class.Settings.reads_joint_actions:
+            sizes[JOINT_ACTION_SIZE] = joint_action_size(spec)
+        return sizes
+
     def make(self, player: PlayerSpec, spec: EnvSpec, **common: Any) -> Agent:
         """Make the agent of a player; errors name the player.
 
         spec: of the environment.  common: seed, backend, identity and the settings of a team.
         """
-        made_by, kind = self.made_by, self.state_kind
+        made_by = self.made_by
         offered = {
             "observation_space": player.observation_space, "action_space": player.action_space,
-            "frame_stack": player.layout.stack, **({} if kind is None else {STATE_SIZE: state_size(spec, kind)}),
-            **common,
+            "frame_stack": player.layout.stack, **self.sizes(spec), **common,
         }  # fmt: skip
         if not issubclass(made_by, LearningAgent):  # a custom class gets only the arguments that it names
             taken = inspect.signature(made_by).parameters

@@ -50,7 +50,15 @@ from marltrain.trainer.seats import Seating, Seats
 from marltrain.trainer.setup import TrainerSetup
 from marltrain.trainer.team_reward import try_team_reward
 from marltrain.trainer.updating.asynchronous import AsyncScheduler, learning_thread
-from marltrain.trainer.updating.pace import Defaults, check_pace, check_rollout, check_state, check_team, storage_for
+from marltrain.trainer.updating.pace import (
+    Defaults,
+    check_joint_actions,
+    check_pace,
+    check_rollout,
+    check_state,
+    check_team,
+    storage_for,
+)
 from marltrain.trainer.updating.planned import PlannedScheduler
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
@@ -95,6 +103,7 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     for seated in seating.learners:
         check_pace(seated, spec, num_envs, defaults)
         check_state(seated, spec)
+        check_joint_actions(seated, spec)
     for updated in seating.updated:
         check_team(updated, spec, defaults)
     warn_of_early_end(

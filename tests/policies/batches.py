@@ -138,7 +138,10 @@ def some_transitions(
 
 
 def with_states(rng: np.random.Generator, batch: Any, learner: Any) -> Any:
-    """Return the batch with global states, if the learner reads them."""
+    """Return the batch with global states and the other players' actions, if the learner reads them."""
+    if learner.needs.joint_actions:
+        others = rng.random((*batch.weight.shape, learner.needs.joint_actions)) < 0.3
+        batch = replace(batch, others=others.astype(np.float32))
     if learner.needs.state is None:
         return batch
     names = {"state": batch.weight, **({"boot_state": batch.boot} if isinstance(batch, Rollout) else

@@ -122,6 +122,10 @@ MAPPO: dict[str, dict[str, dict[str, Any]]] = {
     "box": {"relu": {"state_size": 3, "normalize_observations": True, "normalize_values": "popart"}},
     "discrete": {"gru": {"state_size": 3}},
 }
+COMA: dict[str, dict[str, dict[str, Any]]] = {
+    "masked": {"tanh": {"state_size": 7, "joint_action_size": 9, "target_sync": 2, "entropy_coef": 0.01}},
+    "discrete": {"cnn": {"critic_input": "state", "state_size": 4, "joint_action_size": 6, "optimizer": "adam"}},
+}
 SEAC: dict[str, dict[str, dict[str, Any]]] = {"masked": {"tanh": {"shared_coef": 0.5}}}
 MAA2C: dict[str, dict[str, dict[str, Any]]] = {"discrete": {"elu": {"critic_input": "joint", "state_size": 6}}}
 C51: dict[str, dict[str, dict[str, Any]]] = {
@@ -179,6 +183,7 @@ SHORT = {
     "ACER": {"masked": ["silu"]},
     "MAPPO": {"masked": ["tanh"], "box": ["relu"]},
     "MAA2C": {"discrete": ["elu"]},
+    "COMA": {"masked": ["tanh"]},
     "SEAC": {"masked": ["tanh"]},
     "TRPO": {"masked": [], "multidiscrete": [], "box": ["tanh"]},
     "DQN": {"discrete": ["elu", "image and vector", "frames", "pixels", "dueling cnn"],
@@ -197,7 +202,8 @@ Other combinations are long.
 An activation or an optimizer is in one of the two: it is the same code. DQN with "tanh" is in the test of signs.
 """
 TABLES = {"PPO": PPO, "A2C": A2C, "ACER": ACER, "TRPO": TRPO, "DQN": DQN, "C51": C51, "Rainbow": RAINBOW,
-          "DDPG": DDPG, "TD3": TD3, "SAC": SAC, "TRL": TRL, "MAPPO": MAPPO, "MAA2C": MAA2C, "SEAC": SEAC}  # fmt: skip
+          "DDPG": DDPG, "TD3": TD3, "SAC": SAC, "TRL": TRL, "MAPPO": MAPPO, "MAA2C": MAA2C, "COMA": COMA,
+          "SEAC": SEAC}  # fmt: skip
 CASES = [
     pytest.param((getattr(mt, name), actions, network, settings), id=f"{name} {actions} {network}")
     for name, table in TABLES.items()

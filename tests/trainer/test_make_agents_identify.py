@@ -12,7 +12,7 @@ from pettingzoo.utils.wrappers import BaseParallelWrapper
 import marltrain as mt
 from marltrain.errors import AgentError, ConfigError
 from tests.toys import Crowd, Identity
-from tests.trainer.running import dqn, ppo, trainer, weights
+from tests.trainer.running import SMALL, dqn, ppo, trainer, weights
 
 SHARED: dict[str, Any] = {"share": True, "identify": True}
 THREE = {"players": 3, "length": 3}
@@ -41,13 +41,19 @@ class Naming(BaseParallelWrapper):
         return {name: np.concatenate([one, np.array(hot[name], np.float32)]) for name, one in seen.items()}
 
 
-@pytest.mark.parametrize("make", [ppo, dqn])
+def qmix(env, env_args, **settings):
+    """Agents of one team."""
+    own: dict[str, Any] = {"seed": 0, "network": SMALL, "learning_starts": 0, "update_per_step": 0.2, **settings}
+    return mt.make_agents("qmix", env, env_args=env_args, **own)
+
+
+@pytest.mark.parametrize("make", [ppo, dqn, qmix])
 def test_it_is_the_training_on_observations_with_one_hots(make):
     """Every bit of the weights and of the tests; the reds' seats are not adjacent, and one of them dies early."""
     found = []
     for env, more in ((Crowd, SHARED), (Naming, {"share": True})):
         agents = make(env, {}, **more)
-        run = trainer(env, {}, steps_per_train=120, test_freq=20)
+        run = trainer(env, {}, steps_per_train=120, test_freq=20, team_reward="mean")
         result = run.train(agents, [1, 1, 1], plot=False)
         found.append((weights(agents), result["reward_metric_stats"]))
     (ours, stats), (theirs, expected) = found

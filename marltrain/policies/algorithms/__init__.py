@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from marltrain.policies.algorithms.acer import ACER as ACER
     from marltrain.policies.algorithms.bc import BC as BC
     from marltrain.policies.algorithms.c51 import C51 as C51
+    from marltrain.policies.algorithms.coma import COMA as COMA
     from marltrain.policies.algorithms.ddpg import DDPG as DDPG
     from marltrain.policies.algorithms.dqn import DQN as DQN
     from marltrain.policies.algorithms.gail import GAIL as GAIL

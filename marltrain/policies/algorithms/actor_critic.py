@@ -182,7 +182,7 @@ class ActorCritic(Algorithm):
         lam = tensors.to_numpy(hyper["gae_lambda"])[:, 0]
         advantage = gae(rewards_of(batch, tensors), batch.discount, value, follows, batch.cut, lam, trace)
         target = advantage + value if trace is None else trace * advantage + value
-        tensors.metrics |= _metrics(batch, value, target)
+        tensors.metrics |= rollout_metrics(batch, value, target)
         value, target = self._in_units_of_the_critic(value, target, batch.fresh_weight, tensors)
         tensors.value, tensors.advantage, tensors.target = map(tensors.to_tensor, (value, advantage, target))
         return tensors
@@ -295,7 +295,7 @@ def _check_networks(name: str, settings: Any) -> None:
         )
 
 
-def _metrics(batch: Rollout, value: Array, target: Array) -> dict[str, Array]:
+def rollout_metrics(batch: Rollout, value: Array, target: Array) -> dict[str, Array]:
     """Return metrics [K] of an agent's own new rows: of rewards, and the critic's values and targets; NaN if none."""
     from marltrain.policies.returns import explained_variance
 

@@ -110,6 +110,9 @@ class Settings:
     names that end in "network": a NetworkSpec, a model, a function that makes one, or None; checked as such.
     """
 
+    reads_joint_actions: ClassVar[bool] = False
+    """Whether the algorithm reads the actions of all players; `make_agents` then gives it `joint_action_size`."""
+
     learning_rate: float | Schedule = setting(3e-4, doc="step size of all networks", low=0,
                                               high=FASTEST, per_row=True)  # fmt: skip
     gamma: float | Schedule = setting(0.99, doc="discount per decision", low=0, high=1, per_row=True)

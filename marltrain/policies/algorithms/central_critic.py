@@ -6,7 +6,7 @@ Centralised training with decentralised execution: Lowe et al. 2017 (arXiv:1706.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,6 +44,38 @@ class CentralCriticSettings:
         return INPUTS.get(asked) if isinstance(asked, str) else None  # the check of settings refuses other values
 
 
+class CentralInput:
+    """The input of a central critic: the global state, the own observation, or both.
+
+    central: whether it has the state.  need: the state that the memory stores; None without.
+    """
+
+    def __init__(self, name: str, settings: Any, layout: Layout) -> None:
+        """Read the settings; raises ConfigError without the size of the state.  name: of the algorithm."""
+        kind, self.size = INPUTS[settings.critic_input], settings.state_size
+        self.central = kind is not None
+        if self.central and self.size is None:
+            raise ConfigError(
+                f"{name}: the critic reads a global state, whose number of values the agent must know: "
+                f"make_agents({name!r}, env) gives it, or state_size= does"
+            )
+        self.need = None if kind is None else StateNeed(kind, self.size)
+        self._own = layout if settings.critic_input in ("own", "agent_specific") else None
+
+    def network(self, spec: Any, heads: Sequence[Head], more: tuple[int, ...] = ()) -> NetworkDefinition:
+        """Return the definition of a critic that reads this input, and vectors of `more` values after it."""
+        states = (self.size,) if self.central else ()
+        return NetworkDefinition(spec, heads, self._own, vectors=(*states, *more))
+
+    def of(self, obs: Any, state: Any) -> tuple[Any, ...]:
+        """Return the own observation, the state, or both in this order."""
+        return (*(() if self._own is None else (obs,)), *((state,) if self.central else ()))
+
+    def statistics(self, settings: Any) -> dict[str, int]:
+        """Return the running statistics of the state, if the settings ask for normalised observations."""
+        return {STATE: self.size} if self.central and settings.normalize_observations else {}
+
+
 class CentralCritic(ActorCritic):
     """An `ActorCritic` whose critic reads the global state; a base beside an algorithm that defines `phases`.
 
@@ -53,16 +85,11 @@ class CentralCritic(ActorCritic):
 
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
         """See `ActorCritic`; raises ConfigError without the size of the state, and for a shared trunk."""
-        self.central = INPUTS[settings.critic_input] is not None
+        self.input = CentralInput(self.name, settings, layout)
         super().__init__(settings, layout, action_space)
-        if self.central:
+        if self.input.central:
             self.recurrent = ("actor",)
-        if self.central and settings.state_size is None:
-            raise ConfigError(
-                f"{self.name}: the critic reads a global state, whose number of values the agent must know: "
-                f"make_agents({self.name!r}, env) gives it, or state_size= does"
-            )
-        if self.central and self.shared:
+        if self.input.central and self.shared:
             raise ConfigError(
                 f"{self.name}: shared_trunk=True gives policy and value the same input, and "
                 f"critic_input={settings.critic_input!r} another one to the critic: leave one of them out"
@@ -71,31 +98,22 @@ class CentralCritic(ActorCritic):
     def networks(self) -> dict[str, NetworkDefinition]:
         """Return the actor and the critic, whose inputs `critic_inputs` returns."""
         nets = super().networks()
-        if self.central:
-            own = self.layout if self.settings.critic_input == "agent_specific" else None
+        if self.input.central:
             spec = self.settings.critic_network or without_memory(self.settings.network)
-            nets["critic"] = NetworkDefinition(spec, [Head(1)], own, vectors=(self.settings.state_size,))
+            nets["critic"] = self.input.network(spec, [Head(1)])
         return nets
 
     def critic_inputs(self, obs: Any, state: Any) -> tuple[Any, ...]:
         """Return the own observation, the state, or both in this order."""
-        if not self.central:
-            return (obs,)
-        return (obs, state) if self.settings.critic_input == "agent_specific" else (state,)
+        return self.input.of(obs, state)
 
     def statistics(self) -> dict[str, int]:
         """Return those of the base and, with `normalize_observations`, of the state."""
-        kept = super().statistics()
-        return (
-            kept | {STATE: self.settings.state_size} if self.central and self.settings.normalize_observations else kept
-        )
+        return super().statistics() | self.input.statistics(self.settings)
 
     def needs(self) -> Needs:
         """Return those of the base, and the global state."""
-        kind = INPUTS[self.settings.critic_input]
-        return super().needs() if kind is None else replace(
-            super().needs(), state=StateNeed(kind, self.settings.state_size)
-        )  # fmt: skip
+        return replace(super().needs(), state=self.input.need)
 
 
 def without_memory(network: Any) -> Any:

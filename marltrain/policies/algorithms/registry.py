@@ -7,6 +7,7 @@ ALGORITHMS = {
     "acer": ("marltrain.policies.algorithms.acer", "ACER"),
     "bc": ("marltrain.policies.algorithms.bc", "BC"),
     "c51": ("marltrain.policies.algorithms.c51", "C51"),
+    "coma": ("marltrain.policies.algorithms.coma", "COMA"),
     "ddpg": ("marltrain.policies.algorithms.ddpg", "DDPG"),
     "dqn": ("marltrain.policies.algorithms.dqn", "DQN"),
     "gail": ("marltrain.policies.algorithms.gail", "GAIL"),

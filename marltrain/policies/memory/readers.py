@@ -29,6 +29,7 @@ class Reader:
         self.seats = [np.array(row, np.int64) for row in seats]
         self._players = np.concatenate(self.seats)
         self._identities = numbers_of(needs.identity, ring.names)
+        self._joint = ring.joint if needs.joint_actions else None
 
     def size(self) -> Array:
         """Return the number of available rows, [K] int64."""
@@ -81,6 +82,10 @@ class Reader:
         need = self.needs.state
         return None if need is None else self.ring.states[need.kind].after(self.ring, cells, pointers)
 
+    def _others(self, cells: Array) -> Array | None:
+        """Return the other players' actions at the decisions, [*cells.shape, J], if the learner reads them."""
+        return None if self._joint is None else self._joint.of_others(self.ring, cells)
+
     def _rollout(self, cells: Array, valid: Array, linked: Array, gamma: Array) -> Rollout:
         """Return the rows at cells [K, B]; linked: [K, B] bool, whether the next row is the next decision of a row."""
         ring = self.ring
@@ -95,6 +100,7 @@ class Reader:
             extras=self._extras(cells), cut=~linked, truncated=valid & (pointers < -1) & ~terminated,
             boot=np.where(wanted, np.cumsum(wanted, 1) - 1, -linked.astype(np.int64)),
             boot_obs=boot_obs, boot_legal=boot_legal, state=self._state(cells), boot_state=boot_state,
+            others=self._others(cells),
         )  # fmt: skip
 
     def _boots(self, cells: Array, pointers: Array, wanted: Array) -> tuple[Obs, Array | None, Array | None]:
@@ -219,7 +225,8 @@ class RolloutReader(Reader):
         self._since = np.full(len(self._players), ring.coming, np.int64)  # rollouts skip earlier rows of the seat
         self.earliest = ring.coming
         self._taken = ring.now  # rows that were closed by this time have been taken
-        ring.register(self)
+        for kept in (ring,) if self._joint is None else ring.every:
+            kept.register(self)
 
     def size(self) -> Array:
         """Return the number of rows that `take` would return now, [K] int64."""

@@ -5,7 +5,7 @@ See `rows` for the terms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 from weakref import ref
 
@@ -14,6 +14,7 @@ import numpy as np
 from marltrain.errors import AgentError, MarlTrainError
 from marltrain.layout import Array
 from marltrain.policies.batch import Column
+from marltrain.policies.memory.joint_actions import JointActions
 from marltrain.policies.memory.rows import Rows
 from marltrain.policies.memory.states import GlobalStates
 from marltrain.spec import EnvSpec, Step
@@ -51,6 +52,8 @@ class Ring(Rows):
     drawable_count: [P] int64, number of rows of each player that `drawable` accepts.
     goal_reward: the environment's function (achieved goals, desired goals, info) -> rewards, for hindsight; or None.
     states: the global states by the kind that learners ask for; the streams store them.
+    joint, every: the reader of the actions of all players, and the rings of all groups, if a learner asks for these
+        actions; the streams set them.
     players: the group's indices among all players; a slice if they are consecutive.
     """
 
@@ -59,6 +62,8 @@ class Ring(Rows):
         super().__init__(spec, index, num_envs, rows + self.deepest, extras)
         self.goal_reward: Callable[..., Any] | None = None
         self.states: Mapping[str, GlobalStates] = {}
+        self.joint: JointActions | None = None
+        self.every: Sequence[Ring] = ()
         group, self.coming = self.group, 0
         self._nothing_open = np.full((group.size, num_envs), -1, np.int64)
         self.open = self._nothing_open.copy()

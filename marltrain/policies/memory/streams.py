@@ -17,6 +17,7 @@ from marltrain.errors import AgentError, ConfigError, EnvError, SaveError
 from marltrain.layout import Array
 from marltrain.policies.batch import Column, Needs
 from marltrain.policies.memory.frames import ring_of
+from marltrain.policies.memory.joint_actions import JointActions
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.ring import Ring
 from marltrain.policies.memory.sequences import reader_class
@@ -34,6 +35,7 @@ class Storage:
 
     rows: minimum number of batch steps that stay readable.  columns: extras stored with each decision.
     states: kinds of the global states that the group's learners read, see `StateNeed`.
+    joint_actions: whether a learner of the group reads the actions of all players; all groups are then recorded.
     trees: number of trees over the rows of a player, see `PrioritisedChoice`: one for each agent and player that it
         reads.
     """
@@ -41,6 +43,7 @@ class Storage:
     rows: int
     columns: Mapping[str, Column] = field(default_factory=dict)
     states: tuple[str, ...] = ()
+    joint_actions: bool = False
     trees: int = 0
 
 
@@ -79,8 +82,10 @@ class Streams:
                 f"the rows to learn from do not fit into memory: {rows:,} batch steps of {num_envs:,} environments. "
                 "Lower capacity (off-policy), update_freq (on-policy) or num_train_envs"
             ) from error
+        joint = JointActions(spec, self.rings) if any(kept.joint_actions for kept in storage.values()) else None
         for ring in self.rings.values():
             ring.states = {asked: self.states[kind] for asked, kind in stored.items()}
+            ring.joint, ring.every = joint, list(self.rings.values())
 
     @property
     def _capacity(self) -> int:
@@ -195,8 +200,19 @@ class Streams:
             raise AgentError(
                 f"columns {missing} are needed but not stored; the group's ring stores {sorted(ring.extras)}"
             )
+        if needs.joint_actions:
+            self._check_joint(ring, needs)
         rows = [[self.spec.place[player][1] for player in row] for row in seats]
         return (make or reader_class(needs))(ring, rows, needs)
+
+    def _check_joint(self, ring: Ring, needs: Needs) -> None:
+        """Raise AgentError unless joint actions are stored, and ConfigError unless rollouts alone are read."""
+        if ring.joint is None:
+            raise AgentError("joint actions are needed but not stored; give Storage(joint_actions=True) to all groups")
+        if not needs.on_policy or needs.sequence or needs.replay is not None:
+            raise ConfigError(
+                "joint actions are read for rollouts without earlier rows: leave Needs(joint_actions=) out"
+            )
 
     def _check_ended(self, step: Step) -> None:
         for ring in self.rings.values():

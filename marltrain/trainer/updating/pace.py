@@ -9,6 +9,7 @@ from marltrain.errors import AgentError, ConfigError
 from marltrain.policies.batch import Column
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.learner import Pace
+from marltrain.policies.memory.joint_actions import joint_action_size
 from marltrain.policies.memory.states import state_size
 from marltrain.policies.memory.streams import Storage
 from marltrain.spec import EnvSpec
@@ -162,6 +163,20 @@ def check_team(seated: Seats, spec: EnvSpec, defaults: Defaults) -> None:
         )
 
 
+def check_joint_actions(seated: LearnerSeats, spec: EnvSpec) -> None:
+    """Raise AgentError for agents that read joint actions of another size than those of the environment."""
+    needs = seated.learner.needs
+    if needs is None or not needs.joint_actions or seated.all_frozen:
+        return
+    size = joint_action_size(spec)
+    if size != needs.joint_actions:
+        raise AgentError(
+            f"the agent of {seated.who} reads joint actions of {needs.joint_actions} values (joint_action_size), and "
+            f"those of {spec.name} have {size}: make the agent with make_agents for this environment, or with "
+            f"joint_action_size={size}"
+        )
+
+
 def batch_steps_left(pace: Pace, num_envs: int, env_steps: int = 0) -> int:
     """Return the number of batch steps until an update is due, `env_steps` env steps after the last one."""
     return -(-((pace.update_freq or 1) - env_steps) // num_envs)
@@ -179,16 +194,19 @@ def updates_due(pace: Pace, credit: float, env_steps: int) -> tuple[int, float]:
 def storage_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defaults: Defaults) -> dict[int, Storage]:
     """Return, by group, what the streams must keep: the largest number of rows of a learner, and all columns and trees.
 
+    Groups without learners are stored if a learner reads the actions of all players.
     Raises ConfigError if two learners use one column name for different kinds of arrays.
     """
     rows: dict[int, int] = {}
     trees: dict[int, int] = {}
     columns: dict[int, dict[str, Column]] = {}
     states: dict[int, set[str]] = {}
+    joint = False
     for seated in learners:
         needs, pace = seated.learner.needs, pace_of(seated, defaults)
         if needs is None or seated.all_frozen:
             continue
+        joint = joint or needs.joint_actions > 0
         slack = len(spec.players) if spec.turn_based else 0  # a row stays open while the others move
         rollout = batch_steps_left(pace, num_envs) if needs.on_policy else 0
         kept = max(rollout, -(-needs.capacity // num_envs))
@@ -204,6 +222,11 @@ def storage_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defa
                     f"the agents of {seated.who} keep {name!r} as {column}, others of equal spaces as "
                     f"{known[name]}: give the two another name each"
                 )
+    read = range(len(spec.groups)) if joint else rows
     return {
-        group: Storage(rows[group], columns[group], tuple(sorted(states[group])), trees.get(group, 0)) for group in rows
-    }
+        group: Storage(
+            rows.get(group) or max(rows.values()), columns.get(group, {}), tuple(sorted(states.get(group, ()))), joint,
+            trees.get(group, 0),
+        )
+        for group in read
+    }  # fmt: skip

@@ -44,7 +44,7 @@ def given(kind: Any, space: Any) -> dict[str, Any]:
     """Return the settings without a default: random demonstrations, or the size of the global state."""
     names = {f.name for f in fields(kind.algorithm_class.Settings)}
     if "demonstrations" not in names:
-        sizes = {"state_size": 4, "team_size": 1}
+        sizes = {"state_size": 4, "team_size": 1, "joint_action_size": 4}
         return {name: size for name, size in sizes.items() if name in names}
     rng = np.random.default_rng(5)
     obs, action = some_obs(rng, VECTOR, (ROWS,)), some_actions(rng, space, (ROWS,))
