@@ -235,16 +235,18 @@ class TeamRows(Transitions):
 
     K agents have S seats each; the rows are ordered by seat, then batch step: [K, S * B, ...].
 
-    present: [K, S * B] bool, whether the player acted at the batch step. The other columns are arbitrary where it is
-        False.
+    present: [K, S * B] bool, whether the player acted at the batch step. Where it is False, `obs` is 0, and the other
+        columns are arbitrary.
     next_present: [K, S * B] bool, whether the player has a value after the batch step: it acts again, or its part of
-        the episode was truncated. `next_obs` and `next_legal` are arbitrary where it is False.
+        the episode was truncated. Where it is False, `next_obs` is 0, and `next_legal` is arbitrary.
+    begins: [K, S * B] bool, whether the row does not follow the one before it; None without sequences.
     """
 
     loss_columns = (*Transitions.loss_columns, "present", "next_present")
 
     present: Array
     next_present: Array
+    begins: Array | None = None
 
 
 @dataclass

@@ -9,6 +9,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.errors import AgentError, ConfigError
+from marltrain.policies.learner.joint_learner import JointLearner
 from marltrain.trainer.teams import joint_teams
 from tests.toys import Crowd, Identity, Relay
 from tests.trainer.running import SMALL, changed, trainer, weights
@@ -71,6 +72,37 @@ def test_a_team_of_different_players_learns_although_one_dies_and_one_is_absent(
     assert changed(before, weights(agents)) == [True] * 3
     assert run.run is not None and run.run.counters.updates > 5
     assert len(run.run.context.schedulers) == 1 and len(run.run.context.seating.learners) == 2
+
+
+def test_sequences_of_a_team_hold_the_carries_of_its_acts(monkeypatch):
+    """The carry of each row is that after the row before it; a team of recurrent networks learns."""
+    batches: list[Any] = []
+    update = JointLearner.update
+
+    def noting(learner: Any, batch: Any, **more: Any) -> Any:
+        batches.append(batch)
+        return update(learner, batch, **more)
+
+    monkeypatch.setattr(JointLearner, "update", noting)
+    agents = made("qmix", env_args={"length": 7}, network=mt.GRU((3,), units=4, sequence_length=4), learning_rate=0.0)
+    before = weights(agents)
+    run = trainer(Crowd, {"length": 7}, team_reward="sum", steps_per_train=90)
+    run.train(agents, learning_mask=[1, 1, 1])
+    followed = 0
+    for part, agent in ((0, agents[0]), (1, agents[1])):
+        net = agent.learner_.weights.nets["q"].in_numpy()
+        for batch in batches:
+            rows = batch.parts[part]
+            carry = rows.extras["carry/q"]
+            after = net(rows.obs[:1], carry[:1], row=0)[-1]
+            follows = ~rows.begins[0, 1:]
+            np.testing.assert_allclose(carry[0, 1:][follows], after[0, :-1][follows], atol=1e-6)
+            followed += int(follows.sum())
+    assert followed > 50
+    for agent in agents:
+        agent.hyper.learning_rate = 0.01
+    run.train(agents, learning_mask=[1, 1, 1])
+    assert changed(before, weights(agents)) == [True] * 3
 
 
 def test_a_member_that_does_not_learn_plays_on_and_does_not_change():

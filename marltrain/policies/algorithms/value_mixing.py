@@ -22,9 +22,9 @@ from marltrain.policies.algorithms.base import (
 from marltrain.policies.algorithms.joint import JointAlgorithm, JointPhase, Member, Team, TeamSettings
 from marltrain.policies.algorithms.q_learning import QLearning
 from marltrain.policies.batch import Needs
-from marltrain.policies.distributions import masked
 from marltrain.policies.exploration import DiscreteExploration
 from marltrain.policies.memory.config import MOST_STEPS
+from marltrain.policies.recurrence import needs_of
 from marltrain.policies.schedules import Schedule
 
 
@@ -55,10 +55,11 @@ class ValueMixing(JointAlgorithm, QLearning):
     """
 
     Settings: ClassVar[type[ValueMixingSettings]] = ValueMixingSettings
+    recurrent = ("q",)
 
     def needs(self) -> Needs:
-        """Return `Needs` for batch steps from a replay memory."""
-        return Needs(on_policy=False, capacity=self.settings.capacity)
+        """Return `Needs` for batch steps from a replay memory, in sequences for recurrent networks."""
+        return needs_of(Needs(on_policy=False, capacity=self.settings.capacity), self.networks())
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -71,8 +72,9 @@ class ValueMixing(JointAlgorithm, QLearning):
         return (JointPhase("q", ("q",), self._joint_loss, tuple(self.team_networks()), self._joint_targets),)
 
     def acting_form(self) -> CompiledForm | None:
-        """Return the compiled form of acting, for `compiled_form` of a subclass; None with `dueling`."""
-        return None if self.settings.dueling else CompiledForm("q", self.exploration.compiled_rule)
+        """Return the compiled form of acting, for `compiled_form` of a subclass; None if dueling or recurrent."""
+        unfit = self.settings.dueling or self.carry()
+        return None if unfit else CompiledForm("q", self.exploration.compiled_rule)
 
     def values(self, ops: Any, outputs: Any) -> Any:
         """Return Q [K, B, A] from the heads' outputs; dueling: V + A - mean A (Wang et al. 2016, eq. 9)."""
@@ -102,14 +104,14 @@ class ValueMixing(JointAlgorithm, QLearning):
 
 def _taken(ops: Any, member: Member) -> Any:
     """Return the values of the members' actions, [K, S * B]; 0 for players that are absent."""
-    q = member.algorithm.values(ops, member.nets["q"](member.rows.obs))
+    algorithm = member.algorithm
+    q = algorithm.values(ops, algorithm.heads(member.nets["q"], member.rows, ""))
     return ops.where(member.rows.present, ops.take(q, member.rows.action), 0.0)
 
 
 def _next_value(ops: Any, member: Member) -> Any:
     """Return the target networks' values of the best legal next actions, [K, S * B]; 0 for players without a value."""
     algorithm, rows = member.algorithm, member.rows
-    following = algorithm.values(ops, member.nets["target_q"](rows.next_obs))
-    chooser = algorithm.values(ops, member.nets["q"](rows.next_obs)) if algorithm.settings.double else following
-    best = ops.argmax(masked(ops, chooser, rows.next_legal), -1)
+    following = algorithm.values(ops, algorithm.next_heads(member.nets["target_q"], rows, ""))
+    best = algorithm.next_action(ops, member.nets, rows, following)
     return ops.where(rows.next_present, ops.take(following, best), 0.0)

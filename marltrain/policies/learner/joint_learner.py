@@ -20,6 +20,7 @@ from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.memory.team_reader import TeamReader
 from marltrain.policies.normalisation import NORMALISED, RunningStatistics, normalised_batch, observe
+from marltrain.policies.recurrence import sequence_columns
 
 TEAM_COLUMNS = ("reward", "discount", "state", "next_state")
 """Columns of a `TeamBatch` that losses get, beside the weights, whose sum is 1."""
@@ -106,10 +107,7 @@ class JointLearner(Learner):
             normalised_batch(observed, own) if (observed := _observed(part)) else own
             for part, own in zip(self.parts, batch.parts, strict=True)
         ]
-        columns = {
-            str(i): {**{n: getattr(own, n) for n in own.loss_columns}, "weight": shares_of(own.weight)}
-            for i, own in enumerate(rows)
-        }
+        columns = {str(i): _columns(part, own) for i, (part, own) in enumerate(zip(self.parts, rows, strict=True))}
         columns[OF_TEAM] = {
             **{name: getattr(batch, name) for name in TEAM_COLUMNS}, "weight": shares_of(batch.weight)
         }  # fmt: skip
@@ -162,6 +160,13 @@ class JointLearner(Learner):
                 part.weights.follow(share)
         if self.team.target and moved.any():
             self.team.follow(moved.max(keepdims=True))
+
+
+def _columns(part: AlgorithmLearner, rows: Any) -> dict[str, Any]:
+    """Return the columns of a part's rows that losses get."""
+    columns = {name: getattr(rows, name) for name in rows.loss_columns}
+    sequences = sequence_columns(rows, part.algorithm.networks()) if part.actor.recurrent else {}
+    return {**columns, **sequences, "weight": shares_of(rows.weight)}
 
 
 def _observed(part: AlgorithmLearner) -> dict[str, RunningStatistics]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from marltrain.errors import AgentError
-from marltrain.layout import Array, map_tree
+from marltrain.layout import Array, Obs, map_tree
 from marltrain.policies.batch import Needs, TeamBatch, TeamRows
 from marltrain.policies.memory.choice import SCAN_BELOW
 from marltrain.policies.memory.readers import Reader
@@ -22,7 +22,8 @@ SAME = 1e-5
 class TeamReader(Reader):
     """Reader that draws batch steps of a simultaneous game uniformly, with the rows of all players of a team.
 
-    A batch step of an environment can be drawn if a player of the team learned in it and its row is closed.
+    A batch step of an environment can be drawn if a player of the team learned in it and its row is closed. For
+    recurrent networks (`Needs.block`), the following batch steps of the episode come after each one that is drawn.
     """
 
     def __init__(
@@ -45,6 +46,8 @@ class TeamReader(Reader):
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> TeamBatch:
         """Draw `batch_size` batch steps with the first generator that is not None.  gamma: [K], of all agents.
 
+        With `Needs.block`, these are sequences of so many batch steps; one that ends early is filled with rows of
+        weight 0.
         Raises AgentError if no row is closed, if the discounts differ, or if the players' rewards must be equal and are
         not.
         """
@@ -56,16 +59,20 @@ class TeamReader(Reader):
                 "the agents of a team have one discount, and gamma is "
                 f"{', '.join(f'{g:g}' for g in np.unique(gamma))}: set agent.hyper.gamma to one value for all of them"
             )
-        times, envs = self._draw(rng, batch_size)
-        found = [part.found(times, envs) for part in self.parts]
+        if length := self.needs.block:
+            times, envs, valid = self._continued(*self._draw(rng, -(-batch_size // length)), length)
+        else:
+            times, envs = self._draw(rng, batch_size)
+            valid = np.ones(batch_size, bool)
+        found = [part.found(times, envs, valid) for part in self.parts]
         in_time = np.concatenate([each.in_time for each in found])
         going_on = np.asarray(np.concatenate([each.in_time & (each.pointers >= 0) for each in found]).any(0))
         rows = [
             part.rows(each, times, envs, going_on, float(gamma[0]))
             for part, each in zip(self.parts, found, strict=True)
         ]
-        reward = self._reward(rows, in_time, envs) if self.one_reward else np.zeros(batch_size, np.float32)
-        valued = np.concatenate([part.next_present.reshape(-1, batch_size) for part in rows]).any(0)
+        reward = self._reward(rows, in_time, envs) if self.one_reward else np.zeros(len(times), np.float32)
+        valued = np.concatenate([part.next_present.reshape(-1, len(times)) for part in rows]).any(0)
         state = next_state = None
         if self.needs.state is not None:
             state, next_state = (each[None] for each in self.ring.states[self.needs.state.kind].at_times(times, envs))
@@ -88,6 +95,19 @@ class TeamReader(Reader):
                 tried = rng.integers(places, size=int(1.1 * (count - len(found))) + 8)
                 found = np.concatenate([found, tried[self._drawable(oldest + tried // envs, tried % envs)]])[:count]
         return oldest + found // envs, found % envs
+
+    def _continued(self, first: Array, envs: Array, length: int) -> tuple[Array, Array, Array]:
+        """Return `length` consecutive batch steps from each of `first` [n], and their environments, [n * length].
+
+        Also returns whether they can be learned from, [n * length] bool: those after the end of the episode cannot.
+        """
+        times, envs = (first[:, None] + np.arange(length)).reshape(-1), np.repeat(envs, length)
+        there = np.minimum(times, self.ring.now - 1)
+        found = [part.found(there, envs, np.ones(len(there), bool)) for part in self.parts]
+        going_on = np.concatenate([each.in_time & (each.pointers >= 0) for each in found]).any(0).reshape(-1, length)
+        valid = (self._drawable(there, envs) & (times == there)).reshape(-1, length)
+        valid[:, 1:] &= going_on[:, :-1]
+        return there, envs, np.logical_and.accumulate(valid, 1).reshape(-1)
 
     def _drawable(self, times: Array, envs: Array) -> Array:
         drawable = [part.ring.drawable(part.cells(times, envs)).any(0) for part in self.parts]
@@ -147,28 +167,28 @@ class _Part(Reader):
         cells: Array = slots * ring.num_envs + envs
         return cells
 
-    def found(self, times: Array, envs: Array) -> _Found:
-        """Return the players' rows at batch steps of environments."""
+    def found(self, times: Array, envs: Array, valid: Array) -> _Found:
+        """Return the players' rows at batch steps of environments; no player is present where `valid` [B] is False."""
         ring, cells = self.ring, self.cells(times, envs)
-        pointers, present = ring.read(ring.next, cells), ring.read(ring.acted, cells)
+        pointers, present = ring.read(ring.next, cells), ring.read(ring.acted, cells) & valid
         return _Found(cells, pointers, present, present & (ring.closed_at(pointers) == times + 1))
 
     def rows(self, found: _Found, times: Array, envs: Array, going_on: Array, gamma: float) -> TeamRows:
         """Return the columns of the rows.
 
         going_on: [B] bool, whether a player of the team acts at the next batch step, too. A player that joins it there
-        has a value, although it was absent before.
+        has a value, although it was absent before; not in sequences, which know no carry of it.
         """
         ring, cells, present = self.ring, found.cells, found.present
-        joins = ~present & going_on & self._acts(times + 1, envs)
+        joins = ~present & going_on & self._acts(times + 1, envs) & (self.needs.block == 0)
         next_present = joins | (found.in_time & ~ring.read(ring.terminated, cells))
         next_obs, next_legal = self._after(cells, np.where(present, found.pointers, times + 1))
         columns = TeamRows(
-            obs=self._obs(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
+            obs=_zero_where_not(present, self._obs(cells)), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
             reward=np.where(found.in_time, ring.read(ring.reward, cells), np.float32(0)),
             discount=np.where(next_present, gamma, 0.0).astype(np.float32), weight=present.astype(np.float32),
-            extras={}, next_obs=next_obs, next_legal=next_legal, cells=cells, present=present,
-            next_present=next_present,
+            extras=self._extras(cells), next_obs=_zero_where_not(next_present, next_obs), next_legal=next_legal, cells=cells, present=present,
+            next_present=next_present, begins=_begins(found, times, envs) if self.needs.block else None,
         )  # fmt: skip
         return self._by_agent(columns)
 
@@ -189,3 +209,20 @@ class _Part(Reader):
             return array.reshape(agents, seats * array.shape[1], *array.shape[2:])
 
         return replace(rows, **{f.name: map_tree(joined, getattr(rows, f.name)) for f in fields(rows)})
+
+
+def _zero_where_not(valid: Array, obs: Obs) -> Obs:
+    """Return observations with zeros where `valid` [N, B] is False: losses multiply them by 0, also if not finite."""
+    if np.count_nonzero(valid) == valid.size:
+        return obs
+    zeroed: Obs = map_tree(
+        lambda x: np.where(valid.reshape(*valid.shape, *[1] * (x.ndim - 2)), x, x.dtype.type(0)), obs
+    )
+    return zeroed
+
+
+def _begins(found: _Found, times: Array, envs: Array) -> Array:
+    """Return whether rows do not follow the one before them in a batch, [N, B] bool."""
+    begins = np.ones(found.present.shape, bool)
+    begins[:, 1:] = ~found.in_time[:, :-1] | (found.pointers[:, :-1] != times[1:]) | (envs[1:] != envs[:-1])
+    return begins

@@ -90,6 +90,22 @@ def test_a_shared_agent_observes_for_which_player_it_acts():
     assert rows.next_obs[0, [1, 3]].tolist() == [[40.5, -40.5, 1, 0, 0], [42.5, -42.5, 0, 0, 1]]
 
 
+def test_sequences_for_recurrent_networks_by_hand():
+    """Three batch steps from each that is drawn; c pauses at 5, and the episodes end at 3 and at 6."""
+    need = Needs(on_policy=False, block=3)
+    batch = at(reader(played(STEPS), [[[0], [1], [2]]], need), [1, 3, 4], [0] * 3)
+    (rows,) = batch.parts
+    assert batch.weight.tolist() == [[1, 1, 1, 1, 0, 0, 1, 1, 1]]
+    assert batch.reward.tolist() == [[2, 3, 4, 4, 0, 0, 5, 6, 7]]
+    present = [[1, 1, 1, 1, 0, 0, 1, 1, 1], [1, 0, 0, 0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 0, 0, 1, 0, 1]]
+    assert rows.present.tolist() == np.array(present, bool).tolist()
+    begins = [[1, 0, 0, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1, 0, 0], [1, 0, 0, 1, 1, 1, 1, 1, 1]]
+    assert rows.begins is not None and rows.begins.tolist() == np.array(begins, bool).tolist()
+    following = [[1, 1, 1, 1, 0, 0, 1, 1, 0], [0, 0, 0, 0, 0, 0, 1, 1, 0], [1, 1, 1, 1, 0, 0, 0, 0, 0]]
+    assert rows.next_present.tolist() == np.array(following, bool).tolist()
+    assert rows.obs[0, :, 0].tolist() == [10, 20, 30, 30, 0, 0, 40, 50, 60]
+
+
 def test_different_rewards_are_refused_with_the_players_and_a_remedy():
     steps = [*STEPS[:2], ((0, 1, 2), (2, 2.5, 2), {}, False), STEPS[0]]
     team = reader(played(steps), [[[0], [1], [2]]])
