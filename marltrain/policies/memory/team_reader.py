@@ -184,10 +184,12 @@ class _Part(Reader):
         next_present = joins | (found.in_time & ~ring.read(ring.terminated, cells))
         next_obs, next_legal = self._after(cells, np.where(present, found.pointers, times + 1))
         columns = TeamRows(
-            obs=_zero_where_not(present, self._obs(cells)), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
+            obs=_zero_where_not(present, self._obs(cells)), legal=ring.legal_at(cells),
+            action=ring.read(ring.action, cells),
             reward=np.where(found.in_time, ring.read(ring.reward, cells), np.float32(0)),
             discount=np.where(next_present, gamma, 0.0).astype(np.float32), weight=present.astype(np.float32),
-            extras=self._extras(cells), next_obs=_zero_where_not(next_present, next_obs), next_legal=next_legal, cells=cells, present=present,
+            extras=self._extras(cells), next_obs=_zero_where_not(next_present, next_obs), next_legal=next_legal,
+            cells=cells, present=present,
             next_present=next_present, begins=_begins(found, times, envs) if self.needs.block else None,
         )  # fmt: skip
         return self._by_agent(columns)
