@@ -51,9 +51,9 @@ def needs_of(needs: Needs, networks: Definitions) -> Needs:
 
 
 def check_draws(who: str, needs: Needs) -> None:
-    """Raise ConfigError for a replay memory from which recurrent networks cannot draw sequences."""
+    """Raise ConfigError for an off-policy memory from which recurrent networks cannot draw sequences."""
     replay = needs.replay
-    if not needs.block or replay is None:
+    if needs.on_policy or not needs.block or replay is None:
         return
     unfit = {
         "n_step": needs.n_step > 1, "memory=Replay(prioritised)": replay.prioritised is not None,

@@ -157,6 +157,44 @@ REPLAYED: dict[str, Any] = {
     "learning_rate": 5e-3, "learning_starts": 200, "update_per_step": 0.1, "epsilon": mt.linear(1, 0.05, 2_500),
     "target_sync": 50, "batch_size": 80, "gamma": 0.95,
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", BOTH)
+def test_an_agent_acts_over_an_episode_outside_of_a_run(backend):
+    """With its carry: as the loop does; without: as at the start of an episode. Single observations and batches."""
+    agent: Any = mt.make_agents("ppo", Recall, seed=3, network=LSTM, backend=backend)[0]
+    seen = np.random.default_rng(0).uniform(-1, 1, (6, 2, 2)).astype(np.float32)
+    net, zero = agent.learner_.weights.nets["actor"].in_numpy(), np.zeros((1, 2, 8), np.float32)
+    carry, kept, alone = zero, None, None
+    for obs in seen:
+        logits, carry = net(obs[None], carry)
+        action, kept = agent.act_with_carry(obs, kept)
+        assert action.tolist() == logits[0].argmax(-1).tolist()
+        np.testing.assert_allclose(kept["actor"], carry[0], atol=1e-6)
+        single, alone = agent.act_with_carry(obs[1], alone)
+        assert single == action[1]
+        assert agent.act(obs).tolist() == net(obs[None], zero)[0][0].argmax(-1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("algo", "settings", "run", "words"),
+    [
+        ("dqn", {}, {"shared_memory": True}, "the carries of their own networks"),
+        ("ppo", {"minibatches": 5}, {"update_freq": 12}, "minibatches=5 exceeds the 4 sequences of 3 rows"),
+    ],
+)
+def test_runs_that_are_refused(algo, settings, run, words):
+    agents = mt.make_agents(algo, Recall, seed=0, network=GRU, **settings)
+    with pytest.raises(mt.ConfigError, match=words):
+        trainer(Recall, {}, steps_per_train=40, **run).train(agents, [1, 1], plot=False)
+
+
+def test_the_noise_of_gradients_is_not_measured():
+    agent: Any = mt.make_agents("dqn", Recall, seed=0, network=GRU)[0]
+    with pytest.raises(mt.ConfigError, match="every second row"):
+        agent.learner_.measured.ask("gradient_noise")
+
+
 SOLVED: dict[str, Any] = {"learning_rate": 5e-3, "minibatches": 2, "epochs": 4, "gamma": 0.95}
 SMALL = mt.GRU((8,), units=8, sequence_length=5)
 GAMES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -210,3 +248,14 @@ def test_a_saved_agent_remembers_in_both_frameworks(tmp_path, backend):
     before = weights(again)
     trainer(Recall, {}, steps_per_train=320, update_freq=320, run_dir="on").train(again, [1, 1], plot=False)
     assert all(changed(before, weights(again)))
+
+
+def test_rollouts_with_earlier_rows():
+    """Sequences of the replay memory start from their stored carries, too."""
+    memory = mt.Replay(400, prioritised=mt.Prioritised())
+    agents: list[Any] = mt.make_agents(
+        "ppo", Recall, seed=0, network=GRU, memory=memory, sequence_length=4, normalize_observations=True
+    )
+    before = weights(agents)
+    trainer(Recall, {}, steps_per_train=160, update_freq=40, batch_size=8).train(agents, [1, 1], plot=False)
+    assert all(changed(before, weights(agents)))

@@ -145,17 +145,21 @@ class Agent(RngMixin):
         return actions.reshape(shape)
 
     def _act_by_decide(
-        self, observation: Any, legal: Any, explore: Any, rng: Callable[[], np.random.Generator], player: Any = None
-    ) -> Any:
-        """Implement `act` by `decide`; `rng` returns the generator to draw from, `player` is that of an `identity`."""
+        self, observation: Any, legal: Any, explore: Any, rng: Callable[[], np.random.Generator], player: Any = None,
+        carry: Any = None,
+    ) -> tuple[Any, Any]:  # fmt: skip
+        """Return the action of `act` and the next carry, by `decide`.
+
+        rng: returns the generator to draw from.  player: that of an `identity`.  carry: of the acts before.
+        """
         layout, space = self._seated()
         obs, mask, batched = encoded(layout, observation, legal, space)
         rows = len(arrays_of(obs)[0])
         exploring = exploring_rows(explore, rows)
         obs = observed_by(player, self.identity, layout, obs)
-        acted = self.decide(obs, mask, None, turn=np.ones(rows, bool), explore=exploring, rng=rng())
+        acted = self.decide(obs, mask, carry, turn=np.ones(rows, bool), explore=exploring, rng=rng())
         action = in_units(space, acted.action)
-        return action if batched else action[0]
+        return action if batched else action[0], acted.carry
 
     def _set_spaces(self, observation_space: Space | None, action_space: Space | None, frame_stack: int = 1) -> None:
         """Set the agent's own spaces and their layout; None for spaces that are not known before it takes a seat."""

@@ -173,7 +173,18 @@ class LearningAgent(Remembering, Agent):
         player: for an agent with an `identity`, the name of the player that observes, or a name for each row of a
             batch. Raises AgentError if it is missing or unknown, or given for an agent without an identity.
         """
-        return self._act_by_decide(observation, legal, explore, lambda: self.learner_.rngs("act")[self.row], player)
+        return self.act_with_carry(observation, None, legal, explore, player)[0]
+
+    def act_with_carry(
+        self, observation: Any, carry: Any, legal: Any = None, explore: bool | Array = False, player: Any = None
+    ) -> tuple[Any, Any]:
+        """Return (action, next carry), to act over an episode with a recurrent network.
+
+        carry: None at the first decision of an episode, then what the last call returned. `act` starts from None.
+        """
+        return self._act_by_decide(
+            observation, legal, explore, lambda: self.learner_.rngs("act")[self.row], player, carry
+        )
 
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator

@@ -108,7 +108,7 @@ class ExternalAgent(Agent):
 
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
         """Return the action; see `Agent.act`."""
-        return self._act_by_decide(observation, legal, explore, lambda: self.learner().rngs("act")[0])
+        return self._act_by_decide(observation, legal, explore, lambda: self.learner().rngs("act")[0])[0]
 
 
 class ExternalLearner(Learner):

@@ -34,7 +34,7 @@ class RandomAgent(Agent):
 
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
         """Return a random legal action, or one per row for a batch."""
-        return self._act_by_decide(observation, legal, False, lambda: self.rng)
+        return self._act_by_decide(observation, legal, False, lambda: self.rng)[0]
 
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator

@@ -57,6 +57,11 @@ class Measurements:
                 )
             self.effective = True
         elif not self.noise:
+            if self._algorithm.needs().block:
+                raise ConfigError(
+                    f"{self._who}: the gradient noise is measured by every second row of a minibatch, and a recurrent "
+                    "network learns from sequences of rows: take another quantity, or MLP() or CNN()"
+                )
             if not self._algorithm.phases:
                 raise ConfigError(f"{self._who}: the gradient noise of agents that learn together is not measured")
             if self._backend.strategy is not None or self._custom:

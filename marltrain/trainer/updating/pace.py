@@ -57,10 +57,15 @@ def batch_size_of(pace: Pace, defaults: Defaults) -> int:
 def check_pace(seated: LearnerSeats, spec: EnvSpec, num_envs: int, defaults: Defaults) -> None:
     """Raise ConfigError for a batch larger than one rollout, or for on-policy learners that share memory.
 
-    It also refuses batches with fewer rows than the normalization of advantages needs, and a memory of earlier rows
-    that never holds any.
+    It also refuses batches with fewer rows than the normalization of advantages needs, a memory of earlier rows that
+    never holds any, and shared memory with recurrent networks.
     """
     needs, pace, who = seated.learner.needs, pace_of(seated, defaults), seated.who
+    if needs is not None and needs.block and defaults.shared_memory and not seated.all_frozen:
+        raise ConfigError(
+            f"shared_memory=True, but the agent of {who} has a recurrent network: the rows of other agents hold the "
+            "carries of their own networks. Leave it out, or give the seats one agent (share=True)"
+        )
     if needs is None or not needs.on_policy or seated.all_frozen:
         return
     if defaults.shared_memory and not needs.shared:
@@ -130,6 +135,13 @@ def check_rollout(
             f"{asked}={value} exceeds one rollout of the agent of {who}: {steps} batch steps x "
             f"{num_envs} environments{seats} = {rows} rows. Raise update_freq (now {pace.update_freq} env steps) or "
             f"lower {asked}"
+        )
+    sequences = -(-rows // (needs.block or 1))
+    if asked == "minibatches" and value > sequences:
+        raise ConfigError(
+            f"minibatches={value} exceeds the {sequences} sequences of {needs.block} rows in a rollout of the agent of "
+            f"{who}, which has a recurrent network. Raise update_freq (now {pace.update_freq} env steps), or lower "
+            "minibatches or sequence_length"
         )
 
 
