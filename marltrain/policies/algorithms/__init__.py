@@ -22,3 +22,4 @@ if TYPE_CHECKING:
     from marltrain.policies.algorithms.trl import TRL as TRL
     from marltrain.policies.algorithms.trpo import TRPO as TRPO
     from marltrain.policies.algorithms.vdn import VDN as VDN
+    from marltrain.policies.algorithms.wqmix import WQMIX as WQMIX

@@ -22,6 +22,7 @@ ALGORITHMS = {
     "trl": ("marltrain.policies.algorithms.trl", "TRL"),
     "trpo": ("marltrain.policies.algorithms.trpo", "TRPO"),
     "vdn": ("marltrain.policies.algorithms.vdn", "VDN"),
+    "wqmix": ("marltrain.policies.algorithms.wqmix", "WQMIX"),
 }
 """Algorithm name -> (module, agent class). Saved files store only the key, never a class path."""
 

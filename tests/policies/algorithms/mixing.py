@@ -44,9 +44,11 @@ def linear_team(kind: Any, **settings: Any) -> tuple[list[Any], JointLearner]:
 
 
 def set_linear(agent: Any, weights: Any) -> None:
-    """Set the weights of an agent's linear networks."""
+    """Set the weights of those of the linear networks that an agent has."""
     state = agent.learner_.export(0)
     for name, (weight, bias) in weights.items():
+        if f"net/{name}/head0.weight" not in state.arrays:
+            continue
         state.arrays[f"net/{name}/head0.weight"] = array(weight)
         state.arrays[f"net/{name}/head0.bias"] = array(bias)
     agent.learner_.load(0, state)
