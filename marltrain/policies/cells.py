@@ -69,10 +69,10 @@ class Cell(ABC):
         starts = zip(*(ops.time_steps(part, length) for part in self._split(ops, carry)), strict=True)
         weight, bias = next(weights), next(weights)
         states: list[State] = []
-        for now, anew, start in zip(given, ops.time_steps(begins, length), starts, strict=True):
+        for now, anew, start in zip(given, ops.time_steps(begins[..., None], length), starts, strict=True):
             state = start
             if states:
-                state = tuple(ops.where(anew[..., None], s, p) for s, p in zip(start, states[-1], strict=True))
+                state = tuple(ops.where(anew, s, p) for s, p in zip(start, states[-1], strict=True))
             states.append(self._next(ops, now, ops.linear(state[0], weight, bias), state))
         parts = [ops.joined_steps(part) for part in zip(*states, strict=True)]
         return parts[0], self._joined(ops, parts)

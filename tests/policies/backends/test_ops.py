@@ -97,6 +97,17 @@ def test_large_values_neither_overflow_nor_vanish():
 
 
 @on_both
+@pytest.mark.parametrize("numbers", [2**13 - 1, 2**13])
+def test_tanh_of_few_and_of_many_numbers(backend, numbers):
+    """torch computes few and many in different ways."""
+    x = np.linspace(-3, 3, numbers, dtype=np.float32)[None]
+    value, grad = value_and_gradients(backend, backend.ops.tanh, x)
+    exact = np.tanh(x.astype(np.float64))
+    np.testing.assert_allclose(value, exact, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(grad, 2 * exact * (1 - exact**2), rtol=1e-5, atol=1e-6)
+
+
+@on_both
 @pytest.mark.parametrize("name", ["relu", "elu", "absolute"])
 def test_at_the_corner_the_slope_is_the_same(backend, name):
     zero = np.zeros((1, 1), np.float32)

@@ -59,6 +59,10 @@ class _TanhByExp(torch.autograd.Function):
         return grads[0] * (1.0 - y * y)
 
 
+FEW_NUMBERS = 2**13
+"""Numbers below which a call of numpy takes longer than MKL, such as in the steps of a recurrent network."""
+
+
 def tanh(x: Tensor) -> Tensor:
     """Return the hyperbolic tangent."""
     if x.device.type != "cpu":
@@ -66,6 +70,8 @@ def tanh(x: Tensor) -> Tensor:
     if torch.compiler.is_compiling():
         compiled: Tensor = _TanhByExp.apply(x)  # type: ignore[no-untyped-call]
         return compiled
+    if x.numel() < FEW_NUMBERS and x.requires_grad:
+        return torch.tanh(x)
     if not x.requires_grad:
         return torch.from_numpy(np.tanh(x.numpy()))
     result: Tensor = _Tanh.apply(x)  # type: ignore[no-untyped-call]
@@ -112,7 +118,7 @@ def only(x: Tensor, chosen: Tensor) -> Tensor:
 
 def split(x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
     """Split the last axis into pieces of the given sizes."""
-    return x.split(list(sizes), -1)
+    return x.split_with_sizes(list(sizes), -1)
 
 
 def flag(x: Tensor) -> Tensor:
