@@ -62,7 +62,7 @@ def test_agents_know_their_team_and_its_size():
     assert shared.hyper.team_size == 2
 
 
-@pytest.mark.parametrize("algo", ["vdn", "qmix"])
+@pytest.mark.parametrize("algo", ["vdn", "qmix", "wqmix"])
 def test_a_team_of_different_players_learns_although_one_dies_and_one_is_absent(algo):
     """Two learners of different spaces, one schedule of updates."""
     agents = made(algo)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from marltrain.config import setting
@@ -12,7 +12,7 @@ from marltrain.policies.algorithms.base import CompiledForm, weighted_mean
 from marltrain.policies.algorithms.joint import JointPhase, Member, Team
 from marltrain.policies.algorithms.qmix import MIXER, Mixing, QMIXSettings
 from marltrain.policies.distributions import masked
-from marltrain.policies.networks import MLP, WIDEST, Head, NetworkDefinition
+from marltrain.policies.networks import MLP, WIDEST, Head, NetworkDefinition, Recurrent
 from marltrain.policies.schedules import Schedule
 
 CENTRAL_Q, CENTRAL_MIXER = "central_q", "central_mixer"
@@ -47,9 +47,10 @@ class WQMIXAlgorithm(Mixing):
         return self.acting_form()
 
     def networks(self) -> dict[str, NetworkDefinition]:
-        """Return the networks of an agent's values in Q_tot and in Q*."""
-        definition = super().networks()["q"]
-        return {"q": definition, CENTRAL_Q: definition}
+        """Return the networks of an agent's values in Q_tot and in Q*; the latter is not recurrent."""
+        made, spec = super().networks()["q"], self.settings.network
+        central = replace(made, spec=spec.without_memory) if isinstance(spec, Recurrent) else made
+        return {"q": made, CENTRAL_Q: central}
 
     def targets(self) -> tuple[str, ...]:
         """Return the network of values in Q*, and that in Q_tot if it chooses the next actions (not `double`)."""
@@ -87,10 +88,9 @@ class WQMIXAlgorithm(Mixing):
     def _joint_loss(self, ops: Any, team: Team) -> tuple[Any, dict[str, Any]]:
         """Return the mean of w (Q_tot - y)^2 + (Q* - y)^2 (eqs. 9 and 10)."""
         for member in team.members:
-            rows = member.rows
-            rows.q, rows.central_q = (
-                member.algorithm.values(ops, member.nets[name](rows.obs)) for name in ("q", CENTRAL_Q)
-            )
+            own, nets, rows = member.algorithm, member.nets, member.rows
+            rows.q = own.values(ops, own.heads(nets["q"], rows, ""))
+            rows.central_q = own.values(ops, nets[CENTRAL_Q](rows.obs))
         total = self.mixed(ops, team, team.side_by_side(lambda m: _of(ops, m, m.rows.q, m.rows.action)), target=False)
         values = team.side_by_side(lambda m: _of(ops, m, m.rows.central_q, m.rows.action))
         central = self.central(team, values, target=False)
@@ -128,8 +128,9 @@ def _of(ops: Any, member: Member, values: Any, action: Any) -> Any:
 def _next_value(ops: Any, member: Member) -> Any:
     """Return the members' values in the target of Q* of the next actions, [K, S * B]; 0 for players without a value."""
     algorithm, nets, rows = member.algorithm, member.nets, member.rows
-    chooser = algorithm.values(ops, nets["q" if algorithm.settings.double else "target_q"](rows.next_obs))
-    best = ops.argmax(masked(ops, chooser, rows.next_legal), -1)
+    double = algorithm.settings.double
+    q = None if double else algorithm.values(ops, algorithm.next_heads(nets["target_q"], rows, ""))
+    best = algorithm.next_action(ops, nets, rows, q)
     following = algorithm.values(ops, nets[f"target_{CENTRAL_Q}"](rows.next_obs))
     return ops.where(rows.next_present, ops.take(following, best), 0.0)
 

@@ -10,6 +10,8 @@ import pytest
 import marltrain as mt
 from marltrain.errors import ConfigError
 from tests.policies.algorithms.mixing import BOTH, SPACES, WEIGHTS, array, linear, linear_team, set_linear, two_steps
+from tests.toys import Crowd
+from tests.trainer.running import trainer
 
 CENTRAL = {
     "central_q": (([[1, -1], [0, 3]], [0, 1]), ([[2, 0, 1], [1, 1, 0], [0, 4, 0]], [0, 0, 5])),
@@ -111,6 +113,19 @@ def test_gradients_by_hand():
         before = {**WEIGHTS, **CENTRAL}[name][0]
         for now, was, slope in zip(linear(agents[0], name), before, gradient, strict=True):
             np.testing.assert_allclose(now, array(was) - array(slope), atol=1e-4, err_msg=name)
+
+
+def test_values_of_a_recurrent_team_and_of_its_central_network():
+    """The mixture learns from sequences, and Q* from observations; both change."""
+    network = mt.GRU((3,), units=4, sequence_length=4)
+    agents: list[Any] = mt.make_agents("wqmix", Crowd, seed=0, network=network, learning_starts=0, batch_size=8)
+    plans = {name: net.plan for name, net in agents[0].learner_.weights.nets.items()}
+    assert [bool(plans[name].cell) for name in ("q", "central_q")] == [True, False]
+    before = agents[0].learner_.export(0).arrays
+    trainer(Crowd, team_reward="sum", steps_per_train=90).train(agents, learning_mask=[1, 1, 1])
+    after = agents[0].learner_.export(0).arrays
+    for place in ("net/q/", "net/central_q/", "team/net/mixer/", "team/net/central_mixer/"):
+        assert any((before[name] != array).any() for name, array in after.items() if name.startswith(place)), place
 
 
 def test_settings_are_checked():
