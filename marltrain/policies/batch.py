@@ -55,7 +55,8 @@ class Needs:
     block: batches hold a multiple of so many rows, for recurrent networks; see `recurrence`. 0: any number.
     state: the global state of the batches, see `memory.states`; None: batches without one.
     shared: rollouts of an agent also hold the rows of the learner's other agents; see `Rollout.own`.
-    joint_actions: number of values of the joint actions in rollouts, see `Rollout.others`; 0: rollouts without them.
+    joint_actions: number of values of the joint actions in batches, see `Rollout.others` and `TeamBatch.others`; 0:
+        batches without them.
     identity: names of the players whose one-hot is added to observations; see `policies.identity`.
     """
 
@@ -233,7 +234,8 @@ class Rollout(Batch):
 class TeamRows(Transitions):
     """The rows of a team's agents with equal spaces, at the batch steps of a `TeamBatch`.
 
-    K agents have S seats each; the rows are ordered by seat, then batch step: [K, S * B, ...].
+    K agents have S seats each; the rows are ordered by seat, then batch step: [K, S * B, ...]. A row has weight 1 if
+    the player acted and the outcome is known, else 0.
 
     present: [K, S * B] bool, whether the player acted at the batch step. Where it is False, `obs` is 0, and the other
         columns are arbitrary.
@@ -258,6 +260,8 @@ class TeamBatch:
     discount: [1, B] float32, factor of the team's next value: 0 if no player has a value after the batch step.
     weight: [1, B] float32.
     state, next_state: [1, B, S] float32, the global states; None unless `Needs.state` asks for them.
+    others, next_others: [1, B, J] float32, the actions of the environment's other players, at the batch step and at the
+        next one; None if there are no other players, or unless `Needs.joint_actions` asks for them.
     """
 
     parts: list[TeamRows]
@@ -266,6 +270,8 @@ class TeamBatch:
     weight: Array
     state: Array | None = None
     next_state: Array | None = None
+    others: Array | None = None
+    next_others: Array | None = None
 
 
 @dataclass

@@ -232,6 +232,7 @@ CASES = {
                            at=84),
     "qmix": Case(Crowd, lambda: replay("qmix", Crowd, optimizer="rmsprop"), {"length": 5}, {"team_reward": "sum"},
                  learning=(1, 0, 1), at=63),
+    "matd3": Case(Crowd, lambda: replay("matd3", Crowd, random_steps=20), {"length": 5}, learning=(1, 0, 1), at=63),
     "ragged": Case(Crowd, lambda: [*ppo(Crowd)[:2], dqn(Crowd)[2]], {"length": 5}, learning=(1, 1, 1)),
     "one agent in two seats": Case(Crowd, lambda: dqn(Crowd, share=True), learning=(1, 0, 1), exploring=(1, 1, 0)),
     "mixed": Case(Identity, mixed, {"players": 5}, learning=(1, 1, 0, 0, 0)),

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from marltrain.policies.algorithms.dqn import DQN as DQN
     from marltrain.policies.algorithms.gail import GAIL as GAIL
     from marltrain.policies.algorithms.maa2c import MAA2C as MAA2C
+    from marltrain.policies.algorithms.maddpg import MADDPG as MADDPG
     from marltrain.policies.algorithms.mappo import MAPPO as MAPPO
+    from marltrain.policies.algorithms.masac import MASAC as MASAC
+    from marltrain.policies.algorithms.matd3 import MATD3 as MATD3
     from marltrain.policies.algorithms.ppo import PPO as PPO
     from marltrain.policies.algorithms.qmix import QMIX as QMIX
     from marltrain.policies.algorithms.rainbow import Rainbow as Rainbow

@@ -32,6 +32,7 @@ class Member:
     rows: columns [K, S * B, ...] of `TeamRows`, and those that phases add. `weight` is 0 for absent players; the
         weights of an agent sum to 1.
     hyper: name -> [K, 1].
+    places: of the K * S players, in the order of the team's players.
     """
 
     algorithm: Any
@@ -39,6 +40,7 @@ class Member:
     rows: Any
     hyper: Mapping[str, Any]
     seats: int
+    places: Sequence[int]
 
 
 class Team:
@@ -46,7 +48,8 @@ class Team:
 
     members: the agents, those with equal spaces together.
     nets: name -> network of the team.
-    rows: `reward, discount, weight` [1, B] and `state, next_state` [1, B, S]; the weights sum to 1.
+    rows: `reward, discount, weight` [1, B], `state, next_state` [1, B, S] and `others, next_others` [1, B, J], see
+        `TeamBatch`; the weights sum to 1.
     hyper: name -> [1, 1], the numbers of the team's first agent.
     """
 
@@ -69,6 +72,14 @@ class Team:
         players = ops.unstack(joined)
         return ops.stack([players[i] for i in self._order], 0)
 
+    def blocks(self, function: Callable[[Member], Any]) -> list[Any]:
+        """Return the results [K, S * B, A_i] of a function of the members, for each player in order: [B, A_i]."""
+        players = []
+        for member in self.members:
+            rows = self._ops.seats_apart(function(member), member.seats)
+            players += [rows[i] for i in range(len(member.places))]
+        return [players[i] for i in self._order]
+
     def side_by_side(self, function: Callable[[Member], Any]) -> Any:
         """Return the results [K, S * B] or [K, S * B, A] of all players side by side, [1, B, N] or [1, B, N * A]."""
         return self._ops.players_last(self.each(function))
@@ -87,6 +98,8 @@ class JointPhase:
     targets: (ops, team) -> None; adds columns to the rows of the team or of its members, without gradients.
     every: run the phase on every n-th gradient pass only.
     draw: random numbers for the rows of the members, from the agents' generators, see `row_draws.Draw`.
+    apart: each agent has a loss of its own: `loss` returns a list with [K] of each member in place of [1]. The gradient
+        of each agent is clipped by its own norm, and an agent whose loss is not finite does not stop the others.
     """
 
     name: str
@@ -96,6 +109,7 @@ class JointPhase:
     targets: JointTargets | None = None
     every: int = 1
     draw: Draw | None = None
+    apart: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +161,9 @@ class JointAlgorithm(Algorithm):
     def joint_phases(self) -> tuple[JointPhase, ...]:
         """The phases of one gradient pass of the team."""
         raise TypeError(f"algorithm {type(self).__name__} must define joint_phases; see {__name__}.JointAlgorithm")
+
+    def check_team(self, players: Sequence[Algorithm]) -> None:
+        """Raise AgentError if the algorithms of a team's players do not fit together; by default, they do."""
 
     def team_networks(self) -> dict[str, NetworkDefinition]:
         """Return the networks of the team by name; none by default."""

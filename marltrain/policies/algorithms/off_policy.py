@@ -30,8 +30,8 @@ from marltrain.policies.schedules import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
-class OffPolicySettings(Settings):
-    """Settings of off-policy actor-critic algorithms; the defaults suit small problems of continuous control."""
+class UniformReplaySettings(Settings):
+    """Settings of off-policy actor-critic algorithms over uniform draws of single steps."""
 
     critic_learning_rate: float | Schedule | None = setting(None, doc="the critic's step size; None: learning_rate",
                                                            low=0, high=FASTEST, per_row=True)  # fmt: skip
@@ -41,10 +41,16 @@ class OffPolicySettings(Settings):
     learning_starts: int = setting(1_000, doc="env steps of learning seats before the first update", low=0)
     update_per_step: float = setting(1.0, doc="gradient steps per env step; fractions are carried over", above=0,
                                      high=MOST_PASSES)  # fmt: skip
-    n_step: int = setting(1, doc="rewards summed before bootstrapping", low=1, high=LONGEST)
-    memory: Replay | None = setting(None, doc="Replay(...) with priorities and others; None: uniform draws")
     tau: float | Schedule = setting(0.005, doc="rate of soft target updates", above=0, high=1, per_row=True)
     critic_network: Any = setting(None, doc="the critic's network; None: like the actor's")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffPolicySettings(UniformReplaySettings):
+    """Settings of off-policy actor-critic algorithms; the defaults suit small problems of continuous control."""
+
+    n_step: int = setting(1, doc="rewards summed before bootstrapping", low=1, high=LONGEST)
+    memory: Replay | None = setting(None, doc="Replay(...) with priorities and others; None: uniform draws")
 
 
 def wide_network(layout: Layout) -> NetworkSpec:

@@ -30,8 +30,8 @@ from marltrain.policies.schedules import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
-class SACSettings(Warmup, OffPolicySettings):
-    """Settings of SAC; the defaults suit small problems of control."""
+class EntropySettings(Warmup):
+    """Settings of the entropy and its weight, which is tuned or given."""
 
     temperature: float | Schedule | None = setting(None, doc="weight of the entropy; None: tuned", low=0, per_row=True)
     initial_temperature: float = setting(1.0, doc="first value of the tuned temperature", above=0)
@@ -46,6 +46,11 @@ class SACSettings(Warmup, OffPolicySettings):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class SACSettings(EntropySettings, OffPolicySettings):
+    """Settings of SAC; the defaults suit small problems of control."""
+
+
 class SACAlgorithm(OffPolicyActorCritic):
     """SAC: a stochastic actor pi, two critics with target networks, and a temperature alpha.
 
@@ -54,11 +59,11 @@ class SACAlgorithm(OffPolicyActorCritic):
     """
 
     name = "sac"
-    Settings: ClassVar[type[SACSettings]] = SACSettings
+    Settings: ClassVar[type[Any]] = SACSettings
     acts_in_numpy = noise_by_rows = True
     critics = 2
 
-    def __init__(self, settings: SACSettings, layout: Layout, action_space: Space) -> None:
+    def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
         """Choose the policy for the action space; raises SpecError for another one than Discrete or a bounded Box."""
         super().__init__(settings, layout, action_space)
         self.tuned, self.discrete = settings.temperature is None, isinstance(action_space, spaces.Discrete)
@@ -69,11 +74,13 @@ class SACAlgorithm(OffPolicyActorCritic):
             random = {"coin": 1, "uniform": dims} if settings.random_share is not None else {}
             self._widths = {"sample": 2 * math.ceil(dims / 2), **random}
         elif not isinstance(action_space, spaces.Discrete):
-            raise SpecError(f"SAC needs a Box or Discrete action space, got {action_space}; PPO takes MultiDiscrete")
+            raise SpecError(
+                f"{self.name.upper()} needs a Box or Discrete action space, got {action_space}; PPO takes MultiDiscrete"
+            )
         elif settings.target_entropy is not None:
             raise ConfigError(
-                f"SAC: target_entropy={settings.target_entropy} is for a Box of actions, got {action_space}; set "
-                "target_entropy_ratio, the share of the largest entropy of the legal actions"
+                f"{self.name.upper()}: target_entropy={settings.target_entropy} is for a Box of actions, got "
+                f"{action_space}; set target_entropy_ratio, the share of the largest entropy of the legal actions"
             )
         else:
             self.distribution = Categorical(action_space)
@@ -160,13 +167,18 @@ class SACAlgorithm(OffPolicyActorCritic):
         loss = -weighted_mean(ops, value, batch.weight)
         metrics = {"loss/actor": loss, "entropy": weighted_mean(ops, entropy, batch.weight)}
         if self.tuned:
-            excess = ops.stop_gradient(entropy) - self._target_entropy(ops, batch)
-            log_temperature = nets["temperature"]()[0][..., 0]
-            tuning = weighted_mean(ops, log_temperature * excess, batch.weight)
-            temperature = ops.exp(log_temperature) * ops.ones_like(excess)
-            metrics |= {"loss/temperature": tuning, "temperature": weighted_mean(ops, temperature, batch.weight)}
-            loss = loss + tuning
+            tuned = self.tuning(ops, nets, entropy, batch)
+            metrics |= tuned
+            loss = loss + tuned["loss/temperature"]
         return loss, metrics
+
+    def tuning(self, ops: Any, nets: Networks, entropy: Any, batch: Any) -> dict[str, Any]:
+        """Return the loss and the value of the temperature, each [K].  entropy: [K, B], of the actor."""
+        excess = ops.stop_gradient(entropy) - self._target_entropy(ops, batch)
+        log_temperature = nets["temperature"]()[0][..., 0]
+        tuning = weighted_mean(ops, log_temperature * excess, batch.weight)
+        temperature = ops.exp(log_temperature) * ops.ones_like(excess)
+        return {"loss/temperature": tuning, "temperature": weighted_mean(ops, temperature, batch.weight)}
 
     def _soft_value(
         self, ops: Any, nets: Networks, critic: str, obs: Any, legal: Any, noise: Any, hyper: Mapping[str, Any]
@@ -178,11 +190,8 @@ class SACAlgorithm(OffPolicyActorCritic):
         (out,) = nets["actor"](obs)
         temperature = ops.stop_gradient(self._temperature(ops, nets, hyper))
         if self.discrete:
-            log_probs = ops.log_softmax(masked(ops, out, legal), -1)
-            probs: Any = ops.exp(log_probs)  # exactly 0 for illegal actions
             (q,) = nets[critic](obs)
-            entropy = -ops.sum(probs * log_probs, -1)
-            return ops.sum(probs * ops.minimum(q[:, 0], q[:, 1]), -1) + temperature * entropy, entropy
+            return expected_value(ops, masked(ops, out, legal), ops.minimum(q[:, 0], q[:, 1]), temperature)
         action, _, log_prob = self.distribution.sample(ops, out, legal, noise, None)
         q = nets[critic](obs, action)[0][..., 0]
         return ops.minimum(q[:, 0], q[:, 1]) - temperature * log_prob, -log_prob
@@ -205,6 +214,14 @@ class SACAlgorithm(OffPolicyActorCritic):
         if batch.legal is None:
             return ratio * math.log(self.distribution.choices)
         return ratio * ops.log(ops.sum(ops.flag(batch.legal), -1))
+
+
+def expected_value(ops: Any, logits: Any, q: Any, temperature: Any) -> tuple[Any, Any]:
+    """Return the soft value [K, B] of a policy with logits [K, B, A] for action values [K, B, A], and its entropy."""
+    log_probs = ops.log_softmax(logits, -1)
+    probs: Any = ops.exp(log_probs)  # exactly 0 for illegal actions
+    entropy = -ops.sum(probs * log_probs, -1)
+    return ops.sum(probs * q, -1) + temperature * entropy, entropy
 
 
 @dataclass(frozen=True, kw_only=True)

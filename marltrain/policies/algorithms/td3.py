@@ -24,8 +24,8 @@ from marltrain.policies.schedules import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
-class TD3Settings(DeterministicSettings):
-    """Settings of TD3; the defaults suit small problems of continuous control."""
+class SmoothingSettings:
+    """Settings of delayed actors and of smoothed target actions."""
 
     policy_delay: int = setting(2, doc="updates of the critics per update of the actor and the targets", low=1,
                                 high=MOST_PASSES)  # fmt: skip
@@ -35,6 +35,11 @@ class TD3Settings(DeterministicSettings):
     target_noise_clip: float | Schedule = setting(
         0.5, doc="largest noise of the target policy, in half widths of the bounds", low=0, per_row=True
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TD3Settings(SmoothingSettings, DeterministicSettings):
+    """Settings of TD3; the defaults suit small problems of continuous control."""
 
 
 class TD3Algorithm(DeterministicActorCritic):
@@ -62,8 +67,7 @@ class TD3Algorithm(DeterministicActorCritic):
 
     def _targets(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
         """Add `target`: y = r + discount * min_i Q'_i(s', pi'(s') + clip(noise, -c, c)) (eq. 14)."""
-        limit = hyper["target_noise_clip"][..., None]
-        noise = ops.minimum(ops.maximum(hyper["target_noise"][..., None] * batch.smoothing, -limit), limit)
+        noise = clipped_noise(ops, batch.smoothing, hyper)
         following = ops.clip(policy(ops, nets["target_actor"], batch.next_obs) + noise, -1.0, 1.0)
         q = nets["target_critic"](batch.next_obs, following)[0][..., 0]
         batch.target = batch.reward + batch.discount * ops.minimum(q[:, 0], q[:, 1])
@@ -81,6 +85,12 @@ class TD3Algorithm(DeterministicActorCritic):
         (q,) = nets["critic"](batch.obs, policy(ops, nets["actor"], batch.obs))
         loss = -weighted_mean(ops, q[:, 0, :, 0], batch.weight)
         return loss, {"loss/actor": loss}
+
+
+def clipped_noise(ops: Any, normal: Any, hyper: Mapping[str, Any]) -> Any:
+    """Return the noise of target actions, for standard normal numbers [K, B, A]."""
+    limit = hyper["target_noise_clip"][..., None]
+    return ops.minimum(ops.maximum(hyper["target_noise"][..., None] * normal, -limit), limit)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -198,6 +198,11 @@ def seats_apart(x: Array, seats: int) -> Array:
     return x.reshape(-1, x.shape[1] // seats, *x.shape[2:])
 
 
+def seats_joined(x: Array, seats: int) -> Array:
+    """Join the rows of the seats of every agent, the inverse of `seats_apart`."""
+    return x.reshape(-1, x.shape[1] * seats, *x.shape[2:])
+
+
 def players_last(x: Array) -> Array:
     """Put players side by side: [N, B] -> [1, B, N], [N, B, A] -> [1, B, N * A]."""
     return np.moveaxis(x, 0, 1).reshape(1, x.shape[1], -1)

@@ -9,6 +9,7 @@ from marltrain.policies.distributions.categorical import ILLEGAL, Categorical, M
 from marltrain.policies.distributions.choice import CONTINUOUS, Distribution, distribution_of
 from marltrain.policies.distributions.continuous import Continuous
 from marltrain.policies.distributions.gaussian import Gaussian, SquashedGaussian, StateGaussian
+from marltrain.policies.distributions.relaxed import RelaxedCategorical
 
 __all__ = [
     "CONTINUOUS",
@@ -19,6 +20,7 @@ __all__ = [
     "Distribution",
     "Gaussian",
     "MultiCategorical",
+    "RelaxedCategorical",
     "SquashedGaussian",
     "StateGaussian",
     "distribution_of",

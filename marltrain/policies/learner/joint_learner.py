@@ -22,7 +22,7 @@ from marltrain.policies.memory.team_reader import TeamReader
 from marltrain.policies.normalisation import NORMALISED, RunningStatistics, normalised_batch, observe
 from marltrain.policies.recurrence import sequence_columns
 
-TEAM_COLUMNS = ("reward", "discount", "state", "next_state")
+TEAM_COLUMNS = ("reward", "discount", "state", "next_state", "others", "next_others")
 """Columns of a `TeamBatch` that losses get, beside the weights, whose sum is 1."""
 
 
@@ -50,6 +50,7 @@ class JointLearner(Learner):
         for part in parts[1:]:
             self._check_same(part)
             part.team = team
+        algorithm.check_team([p.algorithm for p, n in zip(parts, seats, strict=True) for _ in range(p.num_agents * n)])
         self.num_agents = sum(part.num_agents for part in parts)
         phases = range(len(algorithm.joint_phases))
         self.steps = [JointStep(number, parts, team, seats, order) for number in phases]
@@ -68,6 +69,12 @@ class JointLearner(Learner):
             raise AgentError(
                 f"the agents of a {first.name} team share its networks, and their settings make different ones: make "
                 "them in one call of make_agents"
+            )
+        ours, theirs = ([(p.name, p.trains, p.every) for p in each.joint_phases] for each in (first, other))
+        if ours != theirs:
+            raise AgentError(
+                f"the agents of a {first.name} team are trained in equal phases, and their settings make different "
+                f"ones (name, networks, every n-th pass): {ours}, {theirs}"
             )
 
     @property

@@ -36,6 +36,8 @@ class JointStep:
         self.phase = self.algorithms[0].joint_phases[number]
         self.backend, self.seats, self.order = parts[0].backend, seats, order
         self.agents = [part.num_agents for part in parts]
+        ranks, counts = np.argsort(order), [k * held for k, held in zip(self.agents, seats, strict=True)]
+        self.places = [own.tolist() for own in np.split(ranks, np.cumsum(counts)[:-1])]
         self.nets: dict[str, Network] = {}
         self.optimizers: dict[str, Optimizer] = {}
         for i, weights in [*enumerate(part.weights for part in parts), (OF_TEAM, team)]:
@@ -73,42 +75,70 @@ class JointStep:
             for name, grad in zip(self.trains, grads, strict=True)
         ]
         squares = [ops.sum(ops.square(grad), -1) for grad in grads]  # of each agent, [K_i]
-        norm = ops.sqrt(sum(ops.sum(square, -1) for square in squares))
-        factor = ops.clip(hyper["0"]["max_grad_norm"][:1, 0] / (norm + 1e-6), 0.0, 1.0)  # [1]
-        fine = ops.isfinite(measured.pop(TOTAL) + norm)  # [1]
+        factors, fine = self._clipping(ops, squares, measured.pop(TOTAL), hyper)
         for name, grad in zip(self.trains, grads, strict=True):
             part, network = name.split("/")
-            rate = hyper["0" if part == OF_TEAM else part][self.algorithms[0].rate_name(network)][:, 0]
+            algorithm, own = (self.algorithms[0], "0") if part == OF_TEAM else (self.algorithms[int(part)], part)
+            rate = hyper[own][algorithm.rate_name(network)][:, 0]
             rate = rate[:1] if part == OF_TEAM else rate
-            safe = ops.where(fine[:, None], grad * factor[:, None], 0.0)
-            self.optimizers[name].step(self.nets[name], safe, ops.where(fine, rate, 0.0), due[part], **extra[part])
+            safe = ops.where(fine[part][:, None], grad * factors[part][:, None], 0.0)
+            moved = ops.where(fine[part], rate, 0.0)
+            self.optimizers[name].step(self.nets[name], safe, moved, due[part], **extra[part])
         for network in (*self.phase.trains, *self.phase.team_trains):
-            own = [s for name, s in zip(self.trains, squares, strict=True) if name.split("/")[1] == network]
-            size = ops.sqrt(ops.concat(own, 0))
-            measured[f"grad_norm/{network}"] = ops.where(fine, size, np.nan)  # reports a loss that is not finite, too
-            measured[f"grad_norm_clipped/{network}"] = size * factor
+            places = ((name.split("/"), square) for name, square in zip(self.trains, squares, strict=True))
+            sizes = {part: ops.sqrt(square) for (part, own_name), square in places if own_name == network}
+            # NaN reports a loss that is not finite, too
+            norms = [ops.where(fine[part], size, np.nan) for part, size in sizes.items()]
+            measured[f"grad_norm/{network}"] = ops.concat(norms, 0)
+            clipped = [size * factors[part] for part, size in sizes.items()]
+            measured[f"grad_norm_clipped/{network}"] = ops.concat(clipped, 0)
         self.metrics = tuple(measured)
         return ops.stack([value + self._zeros(ops, value) for value in measured.values()], 0)
+
+    def _clipping(
+        self, ops: Any, squares: Sequence[Any], loss: Any, hyper: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the factors of the gradients of each part, and whether they and the losses are finite.
+
+        squares: of the gradients of `trains`, each [K_i].  loss: [1], or that of each agent, [K].
+        """
+        parts = [name.split("/")[0] for name in self.trains]
+        own = {part: sum(s for p, s in zip(parts, squares, strict=True) if p == part) for part in dict.fromkeys(parts)}
+        if self.phase.apart:
+            norms = {part: ops.sqrt(square) for part, square in own.items()}
+            limits = {part: hyper[part]["max_grad_norm"][:, 0] for part in own}
+            losses = dict(zip(own, ops.split(loss, self.agents), strict=True))
+        else:
+            norm, limit = ops.sqrt(sum(ops.sum(square, -1) for square in own.values())), hyper["0"]["max_grad_norm"]
+            norms, limits, losses = dict.fromkeys(own, norm), dict.fromkeys(own, limit[:1, 0]), dict.fromkeys(own, loss)
+        factors = {part: ops.clip(limits[part] / (norm + 1e-6), 0.0, 1.0) for part, norm in norms.items()}
+        return factors, {part: ops.isfinite(losses[part] + norm) for part, norm in norms.items()}
 
     def _zeros(self, ops: Any, value: Any) -> Any:
         """Return zeros [K], to which the values [1] of a team are added to be those of all agents."""
         return ops.tensor_like(value, [0.0] * sum(self.agents))
 
     def _losses(self, nets: Mapping[str, Forward], columns: Mapping[str, Any], numbers: Any) -> Any:
-        """Return the loss [1] and the metrics, [1] or [K].  numbers: part -> name -> [K_i, 1]."""
+        """Return the loss, [1] or [K], and the metrics, [1] or [K].  numbers: part -> name -> [K_i, 1]."""
         ops = self.backend.ops
         members = [
-            Member(algorithm, _under(nets, str(i)), TensorBatch(**columns[str(i)]), numbers[str(i)], self.seats[i])
+            Member(
+                algorithm, _under(nets, str(i)), TensorBatch(**columns[str(i)]), numbers[str(i)], self.seats[i],
+                self.places[i],
+            )
             for i, algorithm in enumerate(self.algorithms)
-        ]
+        ]  # fmt: skip
         hyper = {name: number[:1] for name, number in numbers["0"].items()}
         team = Team(ops, members, _under(nets, OF_TEAM), TensorBatch(**columns[OF_TEAM]), hyper, self.order)
         if self.phase.targets is not None:
             with self.backend.no_gradient():
                 self.phase.targets(ops, team)
         loss, metrics = self.phase.loss(ops, team)
-        joined = {name: ops.concat(value, 0) if isinstance(value, list) else value for name, value in metrics.items()}
-        return loss, {**joined, TOTAL: loss}
+        joined = {
+            name: ops.concat(value, 0) if isinstance(value, list) else value
+            for name, value in {**metrics, TOTAL: loss}.items()
+        }
+        return joined[TOTAL], joined
 
 
 def _under(nets: Mapping[str, Any], part: str) -> dict[str, Any]:

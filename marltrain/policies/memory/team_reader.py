@@ -12,6 +12,7 @@ from marltrain.errors import AgentError
 from marltrain.layout import Array, Obs, map_tree
 from marltrain.policies.batch import Needs, TeamBatch, TeamRows
 from marltrain.policies.memory.choice import SCAN_BELOW
+from marltrain.policies.memory.other_players import OtherPlayers
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 
@@ -38,6 +39,8 @@ class TeamReader(Reader):
         super().__init__(self.parts[0].ring, [row.tolist() for row in self.parts[0].seats], needs[0])
         self.one_reward = one_reward
         self._agents = sum(len(part.seats) for part in self.parts)
+        team = {player for held in parts for seats in held for player in seats}
+        self.others = OtherPlayers(streams.spec, self.ring.every, team) if needs[0].joint_actions else None
 
     def size(self) -> Array:
         """Return the number of closed rows of the player that has most, for each agent, [K] int64."""
@@ -48,13 +51,13 @@ class TeamReader(Reader):
 
         With `Needs.block`, these are sequences of so many batch steps; one that ends early is filled with rows of
         weight 0.
-        Raises AgentError if no row is closed, if the discounts differ, or if the players' rewards must be equal and are
+        Raises AgentError if no row is closed, or if the players' rewards must be equal, and they or the discounts are
         not.
         """
         rng = next((rng for rng in rngs if rng is not None), None)
         if rng is None or not self.size().any():
             raise AgentError("no agent of the team has a closed row to learn from yet; ask `size()` first")
-        if (gamma != gamma[0]).any():
+        if self.one_reward and (gamma != gamma[0]).any():
             raise AgentError(
                 "the agents of a team have one discount, and gamma is "
                 f"{', '.join(f'{g:g}' for g in np.unique(gamma))}: set agent.hyper.gamma to one value for all of them"
@@ -67,9 +70,16 @@ class TeamReader(Reader):
         found = [part.found(times, envs, valid) for part in self.parts]
         in_time = np.concatenate([each.in_time for each in found])
         going_on = np.asarray(np.concatenate([each.in_time & (each.pointers >= 0) for each in found]).any(0))
+        gammas = np.split(gamma, np.cumsum([len(part.seats) for part in self.parts])[:-1])
+        others = next_others = None
+        unknown = np.zeros(len(times), bool)
+        if self.others:
+            others, next_others = self.others.at(times, envs)[None], self.others.at(times + 1, envs)[None]
+            next_others = np.where(going_on[:, None], next_others, np.float32(0))
+            unknown = self.others.unknown_next(times, envs, going_on)
         rows = [
-            part.rows(each, times, envs, going_on, float(gamma[0]))
-            for part, each in zip(self.parts, found, strict=True)
+            part.rows(each, times, envs, going_on, unknown, own)
+            for part, each, own in zip(self.parts, found, gammas, strict=True)
         ]
         reward = self._reward(rows, in_time, envs) if self.one_reward else np.zeros(len(times), np.float32)
         valued = np.concatenate([part.next_present.reshape(-1, len(times)) for part in rows]).any(0)
@@ -79,11 +89,14 @@ class TeamReader(Reader):
         return TeamBatch(
             parts=rows, reward=reward[None], discount=np.where(valued, gamma[0], 0.0).astype(np.float32)[None],
             weight=np.asarray(in_time.any(0), np.float32)[None], state=state, next_state=next_state,
+            others=others, next_others=next_others,
         )  # fmt: skip
 
     def _draw(self, rng: np.random.Generator, count: int) -> tuple[Array, Array]:
         """Return the batch steps and environments [count] that are drawn, uniformly and with replacement."""
         oldest, envs = max(part.ring.oldest for part in self.parts), self.ring.num_envs
+        if self.others is not None:
+            oldest = max(oldest, self.others.oldest)
         places = (self.ring.now - oldest) * envs
         if self.size()[0] < SCAN_BELOW * count:
             every = np.arange(places)
@@ -173,11 +186,13 @@ class _Part(Reader):
         pointers, present = ring.read(ring.next, cells), ring.read(ring.acted, cells) & valid
         return _Found(cells, pointers, present, present & (ring.closed_at(pointers) == times + 1))
 
-    def rows(self, found: _Found, times: Array, envs: Array, going_on: Array, gamma: float) -> TeamRows:
+    def rows(self, found: _Found, times: Array, envs: Array, going_on: Array, unknown: Array, gamma: Array) -> TeamRows:
         """Return the columns of the rows.
 
+        gamma: [K], of the agents.
         going_on: [B] bool, whether a player of the team acts at the next batch step, too. A player that joins it there
         has a value, although it was absent before; not in sequences, which know no carry of it.
+        unknown: [B] bool, whether next values are unknown: the rows that need one get weight 0.
         """
         ring, cells, present = self.ring, found.cells, found.present
         joins = ~present & going_on & self._acts(times + 1, envs) & (self.needs.block == 0)
@@ -187,7 +202,8 @@ class _Part(Reader):
             obs=_zero_where_not(present, self._obs(cells)), legal=ring.legal_at(cells),
             action=ring.read(ring.action, cells),
             reward=np.where(found.in_time, ring.read(ring.reward, cells), np.float32(0)),
-            discount=np.where(next_present, gamma, 0.0).astype(np.float32), weight=present.astype(np.float32),
+            discount=np.where(next_present, np.repeat(gamma, len(self.seats[0]))[:, None], 0.0).astype(np.float32),
+            weight=(found.in_time & ~(next_present & unknown)).astype(np.float32),
             extras=self._extras(cells), next_obs=_zero_where_not(next_present, next_obs), next_legal=next_legal,
             cells=cells, present=present,
             next_present=next_present, begins=_begins(found, times, envs) if self.needs.block else None,

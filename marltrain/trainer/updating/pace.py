@@ -206,7 +206,7 @@ def updates_due(pace: Pace, credit: float, env_steps: int) -> tuple[int, float]:
 def storage_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defaults: Defaults) -> dict[int, Storage]:
     """Return, by group, what the streams must keep: the largest number of rows of a learner, and all columns and trees.
 
-    Groups without learners are stored if a learner reads the actions of all players.
+    If a learner reads the actions of all players, all groups are stored, with equal numbers of rows.
     Raises ConfigError if two learners use one column name for different kinds of arrays.
     """
     rows: dict[int, int] = {}
@@ -234,11 +234,11 @@ def storage_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defa
                     f"the agents of {seated.who} keep {name!r} as {column}, others of equal spaces as "
                     f"{known[name]}: give the two another name each"
                 )
-    read = range(len(spec.groups)) if joint else rows
+    if joint:
+        rows = dict.fromkeys(range(len(spec.groups)), max(rows.values()))
     return {
         group: Storage(
-            rows.get(group) or max(rows.values()), columns.get(group, {}), tuple(sorted(states.get(group, ()))), joint,
-            trees.get(group, 0),
+            kept, columns.get(group, {}), tuple(sorted(states.get(group, ()))), joint, trees.get(group, 0)
         )
-        for group in read
+        for group, kept in rows.items()
     }  # fmt: skip

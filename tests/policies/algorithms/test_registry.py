@@ -16,6 +16,7 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.errors import ConfigError, SpecError
+from marltrain.layout import size_of
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
@@ -44,7 +45,7 @@ def given(kind: Any, space: Any) -> dict[str, Any]:
     """Return the settings without a default: random demonstrations, or the size of the global state."""
     names = {f.name for f in fields(kind.algorithm_class.Settings)}
     if "demonstrations" not in names:
-        sizes = {"state_size": 4, "team_size": 1, "joint_action_size": 4}
+        sizes = {"state_size": 4, "team_size": 1, "joint_action_size": size_of(space)}
         return {name: size for name, size in sizes.items() if name in names}
     rng = np.random.default_rng(5)
     obs, action = some_obs(rng, VECTOR, (ROWS,)), some_actions(rng, space, (ROWS,))

@@ -252,3 +252,16 @@ def test_convolutions(backend, stride):
     np.testing.assert_allclose(value, convolved(stride, *(a.astype(float) for a in arrays)), rtol=1e-5, atol=1e-5)
     for grad, slope in zip(grads, slopes(lambda *a: convolved(stride, *a), *arrays), strict=True):
         np.testing.assert_allclose(grad, slope, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("seats", [1, 3])
+def test_the_seats_of_agents_are_separated_and_joined(seats):
+    """Two agents of `seats` seats with 4 rows each."""
+    x = np.arange(2 * seats * 4 * 5, dtype=np.float32).reshape(2, seats * 4, 5)
+    apart = x.reshape(2 * seats, 4, 5)
+    np.testing.assert_array_equal(numpy_ops.seats_apart(x, seats), apart)
+    np.testing.assert_array_equal(numpy_ops.seats_joined(apart, seats), x)
+    for backend in BOTH.values():
+        ops = backend.ops
+        np.testing.assert_array_equal(backend.numpy(ops.seats_apart(backend.tensor(x), seats)), apart)
+        np.testing.assert_array_equal(backend.numpy(ops.seats_joined(backend.tensor(apart), seats)), x)

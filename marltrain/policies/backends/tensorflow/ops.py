@@ -142,7 +142,13 @@ def flatten(x: Tensor) -> Tensor:
 
 def seats_apart(x: Tensor, seats: int) -> Tensor:
     """Separate the seats of every agent: [K, seats * B, ...] -> [K * seats, B, ...]."""
-    return tf.reshape(x, [x.shape[0] * seats, -1, *x.shape[2:]]) if seats > 1 else x
+    return tf.reshape(x, [-1, tf.shape(x)[1] // seats, *x.shape[2:]]) if seats > 1 else x
+
+
+def seats_joined(x: Tensor, seats: int) -> Tensor:
+    """Join the rows of the seats of every agent, the inverse of `seats_apart`."""
+    rows = tf.shape(x)
+    return tf.reshape(x, [rows[0] // seats, seats * rows[1], *x.shape[2:]]) if seats > 1 else x
 
 
 def players_last(x: Tensor) -> Tensor:

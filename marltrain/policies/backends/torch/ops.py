@@ -211,6 +211,11 @@ def seats_apart(x: Tensor, seats: int) -> Tensor:
     return x if seats == 1 else x.unflatten(1, (seats, -1)).flatten(0, 1)
 
 
+def seats_joined(x: Tensor, seats: int) -> Tensor:
+    """Join the rows of the seats of every agent, the inverse of `seats_apart`."""
+    return x if seats == 1 else x.unflatten(0, (-1, seats)).flatten(1, 2)
+
+
 def players_last(x: Tensor) -> Tensor:
     """Put players side by side: [N, B] -> [1, B, N], [N, B, A] -> [1, B, N * A]."""
     return x.movedim(0, 1).flatten(1).unsqueeze(0)

@@ -1,0 +1,147 @@
+"""Policies of agents whose critics read actions as vectors: of a Box, and of Discrete and MultiDiscrete actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.config import setting
+from marltrain.errors import SpecError
+from marltrain.layout import Array, Space
+from marltrain.policies.batch import Column
+from marltrain.policies.distributions import Continuous, RelaxedCategorical
+from marltrain.policies.distributions.draws import gumbel_of, uniform_of
+from marltrain.policies.exploration import ActionNoise, ContinuousExploration
+from marltrain.policies.networks import Head
+from marltrain.policies.schedules import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorPolicySettings(ContinuousExploration):
+    """Settings of policies for all action spaces."""
+
+    random_steps: int = setting(1_000, doc="env steps at the start of a run with random actions of exploring seats",
+                                low=0)  # fmt: skip
+    gumbel_temperature: float | Schedule = setting(
+        1.0, doc="temperature of the Gumbel-softmax, for Discrete and MultiDiscrete actions", above=0, per_row=True
+    )
+    straight_through: bool = setting(
+        True, doc="the critics read one-hot samples of the actors' Discrete actions, with the gradient of the relaxed "
+        "ones; False: the relaxed samples",
+    )  # fmt: skip
+
+
+class BoxPolicy:
+    """A deterministic policy tanh(actor(o)) for a bounded Box of A numbers; exploration adds noise to it."""
+
+    def __init__(self, settings: VectorPolicySettings, space: spaces.Box, who: str) -> None:
+        """Raise SpecError for a Box without bounds, ConfigError for a wrong `noise_scale`.  who: for errors."""
+        self._box = Continuous(space)
+        self._box.check_bounded(who)
+        self.width = self._box.dims
+        self._exploration = ActionNoise(settings, self.width, who)
+
+    def head(self) -> Head:
+        """Return the head of the actor."""
+        return Head(self.width, 0.01)
+
+    def vectors(self, ops: Any, action: Any) -> Any:
+        """Return stored actions as vectors, in [-1, 1]."""
+        return self._box.from_units(ops, action)
+
+    def training_noise(self, rngs: Sequence[np.random.Generator], rows: int) -> Array | None:
+        """Return None: the actions in training have no noise."""
+        return None
+
+    def sample(self, ops: Any, out: Any, legal: Any, noise: Any, hyper: Mapping[str, Any]) -> Any:
+        """Return the actions as vectors [K, B, A], through which gradients flow."""
+        return ops.tanh(out)
+
+    def carry(self) -> Mapping[str, Column]:
+        """Return the state of Ornstein-Uhlenbeck noise."""
+        return self._exploration.carry()
+
+    def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
+        """Draw the random numbers of one act."""
+        return self._exploration.noise(rngs, rows)
+
+    def act(
+        self, ops: Any, out: Any, legal: Any, carry: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
+    ) -> tuple[Any, Any]:
+        """Return (actions in [-1, 1], with noise where `explore`; the next carry)."""
+        return self._exploration.perturb(ops, ops.tanh(out), carry, noise, explore, hyper)
+
+    def to_units(self, action: Array) -> Array:
+        """Scale actions to the environment's units."""
+        return self._box.to_units(action)
+
+
+class ChoicePolicy:
+    """A stochastic policy softmax(actor(o)) for Discrete or MultiDiscrete actions, sampled where the agent explores.
+
+    In training, gradients flow through samples of the Gumbel-softmax.
+    """
+
+    def __init__(self, settings: VectorPolicySettings, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
+        """Store the settings."""
+        self._choices = RelaxedCategorical(space)
+        self.width = self._choices.width
+        self._straight = settings.straight_through
+        warm_up = {} if settings.random_share is None else {"coin": 1}
+        self._widths = {**warm_up, "gumbel": self.width}
+
+    def head(self) -> Head:
+        """Return the head of the actor."""
+        return self._choices.head(0.01)
+
+    def vectors(self, ops: Any, action: Any) -> Any:
+        """Return stored actions as one-hot vectors."""
+        return self._choices.vectors(ops, action)
+
+    def training_noise(self, rngs: Sequence[np.random.Generator], rows: int) -> Array | None:
+        """Draw the Gumbel noise of one `sample` call, [K, rows, W]."""
+        return self._choices.noise(rngs, rows)
+
+    def sample(self, ops: Any, out: Any, legal: Any, noise: Any, hyper: Mapping[str, Any]) -> Any:
+        """Return samples as vectors [K, B, W], through which gradients flow."""
+        temperature = hyper["gumbel_temperature"]
+        return self._choices.sample(ops, out, legal, noise, temperature, straight_through=self._straight)
+
+    def carry(self) -> Mapping[str, Column]:
+        """Return no columns."""
+        return {}
+
+    def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
+        """Draw the random numbers of one act."""
+        drawn = uniform_of(rngs, rows, self._widths)
+        return {**drawn, "gumbel": gumbel_of(drawn["gumbel"])}
+
+    def act(
+        self, ops: Any, out: Any, legal: Any, carry: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
+    ) -> tuple[Any, Any]:
+        """Return (the most probable legal actions, samples where `explore`; no carry)."""
+        logits = out
+        if "coin" in noise:  # samples of equal logits are uniform
+            random = explore[..., None] & (noise["coin"] < hyper["random_share"][..., None])
+            logits = ops.where(random, ops.zeros_like(out), out)
+        return self._choices.choose(ops, logits + ops.only(noise["gumbel"], explore), legal), {}
+
+    def to_units(self, action: Array) -> Array:
+        """Return the actions."""
+        return action
+
+
+def policy_of(settings: VectorPolicySettings, space: Space, who: str) -> BoxPolicy | ChoicePolicy:
+    """Return the policy for an action space; raises SpecError for another one than those of the module.
+
+    who: name of the algorithm, for errors.
+    """
+    if isinstance(space, spaces.Box):
+        return BoxPolicy(settings, space, who)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return ChoicePolicy(settings, space)
+    raise SpecError(f"{who} needs a Box, Discrete or MultiDiscrete action space, got {space}")

@@ -1,0 +1,46 @@
+"""Actions of the players outside of a team, by hand; see the game of `test_team_reader`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from marltrain.policies.batch import Needs
+from marltrain.policies.memory import Storage, Streams
+from tests.policies.memory.test_team_reader import STEPS, at, reader
+from tests.policies.memory.worlds import Script, one_group
+
+NEEDS = Needs(on_policy=False, joint_actions=9)
+ONE_HOT = np.eye(3)
+
+
+def played(steps, decide_last=True):
+    """Streams in which the players a, b and c took action t mod 3 at step t."""
+    spec = one_group()
+    streams, script = Streams(spec, 1, {0: Storage(10, joint_actions=True)}), Script(spec)
+    for time, (turn, reward, ends, ended) in enumerate(steps):
+        streams.arrived(script.show({p: (time, [True] * 3) for p in turn}, reward, ends, ended=ended))
+        if decide_last or time < len(steps) - 1:
+            streams.decided(0, np.full((3, 1), time % 3), {})
+    return streams
+
+
+def test_the_actions_of_a_player_outside_of_the_team():
+    """C pauses at step 5. Its action after step 3, which a limit cut, is unknown; that after 6, the end, is not needed.
+
+    Players a and b are the team; b is gone from 2 to 3.
+    """
+    batch = at(reader(played(STEPS), [[[0], [1]]], NEEDS, one_reward=False), range(8), [0] * 8)
+    acted = [0, 1, 2, 0, 1, None, 0, 1]
+    following = [1, 2, 0, None, None, 0, None, 2]
+    for got, expected in ((batch.others, acted), (batch.next_others, following)):
+        np.testing.assert_array_equal(got[0], [np.zeros(3) if a is None else ONE_HOT[a] for a in expected])
+    (rows,) = batch.parts
+    assert rows.weight.tolist() == [[1, 1, 1, 0, 1, 1, 1, 1], [1, 1, 0, 0, 1, 1, 1, 1]]
+    assert rows.next_present[:, 3].tolist() == [True, False]
+
+
+def test_before_the_newest_decisions_the_next_actions_are_unknown():
+    batch = at(reader(played(STEPS, decide_last=False), [[[0], [1]]], NEEDS, one_reward=False), [4, 7], [0, 0])
+    assert batch.parts[0].weight.tolist() == [[1, 0], [1, 0]]
+    everyone = at(reader(played(STEPS, decide_last=False), [[[0], [1], [2]]], NEEDS, one_reward=False), [3, 7], [0, 0])
+    assert everyone.others is None and everyone.parts[0].weight[0].tolist() == [1, 1]
