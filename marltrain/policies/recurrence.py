@@ -27,9 +27,12 @@ def carries_of(networks: Definitions) -> dict[str, Column]:
     return {name: Column((made.carry_width,)) for name, made in networks.items() if made.carry_width}
 
 
-def column_of(network: str) -> str:
-    """Return the name of the extra in which the carries of a network are stored."""
-    return f"carry/{network}"
+def column_of(network: str, carries: Column) -> str:
+    """Return the name of the extra in which the carries of a network are stored.
+
+    It holds their width, because agents of one group, whose rows have the same columns, may have different networks.
+    """
+    return f"carry/{network}/{carries.shape[0]}"
 
 
 def length_of(networks: Definitions) -> int:
@@ -42,7 +45,7 @@ def needs_of(needs: Needs, networks: Definitions) -> Needs:
 
     Off-policy, samples are then sequences of this length.
     """
-    stored = {column_of(name): column for name, column in carries_of(networks).items()}
+    stored = {column_of(name, column): column for name, column in carries_of(networks).items()}
     length = length_of(networks)
     return replace(
         needs, columns={**needs.columns, **stored}, block=length,
@@ -100,7 +103,8 @@ def sequence_columns(batch: Rollout | SequenceTransitions, networks: Definitions
     """
     begins = batch.begins.copy()
     begins[:, :: length_of(networks)] = True
-    return {"carry": {name: batch.extras[column_of(name)] for name in carries_of(networks)}, "begins": begins}
+    carries = {name: batch.extras[column_of(name, column)] for name, column in carries_of(networks).items()}
+    return {"carry": carries, "begins": begins}
 
 
 def memory_of(batch: Any, network: str) -> tuple[Any, ...]:

@@ -33,7 +33,7 @@ def rollout() -> Rollout:
     return Rollout(
         obs=np.zeros((1, 6, 2), np.float32), legal=None, action=np.zeros((1, 6), int), reward=np.zeros((1, 6)),
         discount=np.ones((1, 6)), weight=np.array([[1.0, 1, 1, 1, 1, 0]], np.float32),
-        extras={"carry/actor": np.arange(12, dtype=np.float32).reshape(1, 6, 2)}, cut=cut, truncated=cut,
+        extras={"carry/actor/2": np.arange(12, dtype=np.float32).reshape(1, 6, 2)}, cut=cut, truncated=cut,
         boot=np.array([[-1, 0, -1, 1, 2, 0]]), boot_obs=np.zeros((1, 3, 2), np.float32), boot_legal=None,
     )  # fmt: skip
 
@@ -58,12 +58,13 @@ def test_only_recurrent_networks_get_a_memory():
 
 def test_needs():
     needs = needs_of(Needs(on_policy=True, columns={"log_prob": Column()}), ONE)
-    assert (needs.block, dict(needs.columns)) == (3, {"log_prob": Column(), "carry/actor": Column((2,))})
+    assert (needs.block, dict(needs.columns)) == (3, {"log_prob": Column(), "carry/actor/2": Column((2,))})
     assert needs_of(Needs(on_policy=True), networks(actor=MLP())) == Needs(on_policy=True)
     replayed = needs_of(Needs(on_policy=False), ONE)
     assert (replayed.block, replayed.sequence) == (3, 3)
     both = needs_of(Needs(on_policy=True), networks(actor=LSTM(units=2), critic=GRU(units=3)))
-    assert {name: column.shape for name, column in both.columns.items()} == {"carry/actor": (4,), "carry/critic": (3,)}
+    shapes = {name: column.shape for name, column in both.columns.items()}
+    assert shapes == {"carry/actor/4": (4,), "carry/critic/3": (3,)}
 
 
 ACTIONS, MOVES = spaces.Discrete(2), spaces.Box(-1, 1, (1,), np.float32)

@@ -93,7 +93,7 @@ def test_sequences_of_a_team_hold_the_carries_of_its_acts(monkeypatch):
         net = agent.learner_.weights.nets["q"].in_numpy()
         for batch in batches:
             rows = batch.parts[part]
-            carry = rows.extras["carry/q"]
+            carry = rows.extras["carry/q/4"]
             after = net(rows.obs[:1], carry[:1], row=0)[-1]
             follows = ~rows.begins[0, 1:]
             np.testing.assert_allclose(carry[0, 1:][follows], after[0, :-1][follows], atol=1e-6)

@@ -23,6 +23,12 @@ UNMOVED: dict[str, Any] = {"learning_rate": 0.0, "epochs": 1, "minibatches": 2, 
 """Updates of such agents change no weight, so that all rows are those of one policy."""
 
 
+def carries(batch: Any, network: str) -> np.ndarray:
+    """The stored carries of a network, the only one of its name in the batch."""
+    (found,) = (array for name, array in batch.extras.items() if name.startswith(f"carry/{network}/"))
+    return found
+
+
 def moved_on(net: Any, obs: Any, carry: np.ndarray) -> np.ndarray:
     """The next carries of single rows, in numpy."""
     after: np.ndarray = net(obs, carry)[-1]
@@ -66,7 +72,7 @@ def test_updates_see_what_acts_saw(env, args, algo, settings, network, monkeypat
         assert there.shape[1] % 3 == 0
         assert np.abs(ratio[there]).max() < 1e-5
         (name, head), algorithm = learner.algorithm.critic_head, learner.algorithm
-        net, carry = learner.weights.nets[name].in_numpy(), batch.extras[f"carry/{name}"]
+        net, carry = learner.weights.nets[name].in_numpy(), carries(batch, name)
         np.testing.assert_allclose(value[there], net(batch.obs, carry)[head][..., 0][there], atol=1e-5)
         after = moved_on(net, batch.obs, carry)
         for k, row in np.argwhere(there & (batch.boot >= 0)):
@@ -102,7 +108,7 @@ def test_replayed_sequences_have_the_values_of_their_acts(env, args, settings, m
         with learner.backend.no_gradient():
             heads = algorithm.heads(learner.weights.nets["q"], tensors, "")
             algorithm._targets(learner.backend.ops, learner.weights.nets, tensors, {})
-        there, carry, follows = batch.weight > 0, batch.extras["carry/q"], ~batch.begins[:, 1:]
+        there, carry, follows = batch.weight > 0, carries(batch, "q"), ~batch.begins[:, 1:]
         assert there.shape[1] == 15  # 5 sequences of 3 rows
         assert follows.any() and batch.begins[~there].all()
         outputs = net(batch.obs, carry)
@@ -127,8 +133,26 @@ def test_players_that_wait_keep_their_carry(monkeypatch):
     for k in range(3):
         first = np.concatenate([[True], batch.cut[k, :-1]]) & (batch.weight[k] > 0)
         assert first.sum() > 3
-        assert not batch.extras["carry/actor"][k][first].any()
-        assert batch.extras["carry/actor"][k][~first & (batch.weight[k] > 0)].any(-1).all()
+        assert not carries(batch, "actor")[k][first].any()
+        assert carries(batch, "actor")[k][~first & (batch.weight[k] > 0)].any(-1).all()
+
+
+@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+def test_agents_of_equal_spaces_have_different_networks(algo, monkeypatch):
+    """In one group, a GRU, an LSTM and an MLP: each learns from the carries of its own network."""
+    networks = [mt.GRU((6,), units=5, sequence_length=3), LSTM, mt.MLP((4,))]
+    own = {"seed": 0, "learning_rate": 0.0, "learning_starts": 30}
+    made = [mt.make_agents(algo, Relay, network=network, **(UNMOVED if algo == "ppo" else own)) for network in networks]
+    seen = noted_batches(monkeypatch)
+    trainer(Relay, {}, steps_per_train=180, update_freq=90).train([made[i][i] for i in range(3)], [1, 1, 1], plot=False)
+    batches = {sum(array.shape[-1] for n, array in batch.extras.items() if "carry" in n): batch for batch in seen}
+    assert sorted(batches) == ([0, 10, 16] if algo == "ppo" else [0, 5, 8])  # PPO: of the actor and of the critic
+    network = "actor" if algo == "ppo" else "q"
+    for i, batch in enumerate(batches[width] for width in sorted(batches)[1:]):
+        net, carry = made[i][i].learner_.weights.nets[network].in_numpy(), carries(batch, network)
+        follows = ~batch.begins[:, 1:] & (batch.weight[:, 1:] > 0)
+        assert follows.sum() > 3 and carry[:, 1:][follows].any(-1).all()
+        np.testing.assert_allclose(carry[:, 1:][follows], moved_on(net, batch.obs, carry)[:, :-1][follows], atol=1e-5)
 
 
 @pytest.mark.parametrize("backend", [name for name in BOTH if name == "torch" or LONG])

@@ -229,7 +229,8 @@ class Actor:
             action, following, extras = self.algorithm.act_with_carry(
                 ops, nets, obs, legal, carry, noise, explore, hyper
             )
-            return action, following, extras | {column_of(name): carry[name] for name in self.recurrent}
+            read = {column_of(name, column): carry[name] for name, column in self.recurrent.items()}
+            return action, following, extras | read
         action, extras = self.algorithm.act(ops, nets, obs, legal, noise, explore, hyper)
         return action, None, extras
 
