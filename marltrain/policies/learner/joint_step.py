@@ -70,9 +70,10 @@ class JointStep:
             for i, algorithm in enumerate(self.algorithms)
         }
         measured, grads = self.backend.gradients(self._losses, self.nets, self.trains, columns, hyper)
+        learns = [due[name.split("/")[0]] for name in self.trains]
         grads = [
-            grad if (learn := due[name.split("/")[0]]) is None else ops.where(learn[:, None], grad, 0.0)
-            for name, grad in zip(self.trains, grads, strict=True)
+            grad if learn is None else ops.where(learn[:, None], grad, 0.0)
+            for grad, learn in zip(grads, learns, strict=True)
         ]
         squares = [ops.sum(ops.square(grad), -1) for grad in grads]  # of each agent, [K_i]
         factors, fine = self._clipping(ops, squares, measured.pop(TOTAL), hyper)
