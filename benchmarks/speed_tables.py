@@ -1,6 +1,6 @@
 """Speed of marltrain and its peers on the same work, and the costs of W1 by players, environments and width.
 
-    python benchmarks/speed_tables.py [W1 W1x2 W4 W2 W3 players environments width] [--write]
+    python benchmarks/speed_tables.py [W1 W1x2 W4 W2 W3 W5 W6 players environments width] [--write]
         [--peers jaxmarl sb3 ...] [--ours torch tensorflow-compiled ...] [--rounds 3] [--seconds 6] [--seeds 5]
 
 benchmarks/peers/common.py describes the works. W1x2 is W1 on two cores; all other works run on one core. Each peer is
@@ -32,11 +32,13 @@ ALL = ("jaxmarl", "sb3", "pufferlib", "tianshou", "xuance", "benchmarl", "rllib"
 WORKS = {
     "W1": ALL, "W1x2": ("jaxmarl",), "W4": ("jaxmarl", "sb3"),
     "W2": ("jaxmarl", "sb3", "tianshou", "xuance", "benchmarl", "rllib"), "W3": ("sb3", "pufferlib"),
+    "W5": ("xuance", "benchmarl"), "W6": ("xuance", "benchmarl"),
 }  # fmt: skip
 """Peers that are measured on each work."""
 TITLES = {
     "W1": "PPO, 3 players, one core", "W1x2": "PPO, 3 players, two cores", "W4": "PPO, 8 players, one core",
     "W2": "Double DQN, 3 players, one core", "W3": "PPO on cart-pole to a mean return of 475, one core",
+    "W5": "MAPPO, 3 players, one core", "W6": "QMIX, 3 players, one core",
 }  # fmt: skip
 COSTS = {"players": (3, 8, 16, 32, 64), "environments": (16, 64, 256, 1024, 4096), "width": (32, 64, 128, 256, 512)}
 OPTIONS = {"players": "--players", "environments": "--envs", "width": "--width"}

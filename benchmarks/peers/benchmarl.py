@@ -1,9 +1,11 @@
-"""BenchMARL: independent PPO and independent Q-learning on TorchRL, environments one after the other (W1, W4, W2).
+"""BenchMARL on TorchRL: independent PPO and Q-learning (W1, W4, W2), MAPPO (W5) and QMIX (W6).
 
     .venv-peers/benchmarl/bin/python -m benchmarks.peers.benchmarl W1 [--seconds 30] [--seed 0]
 
-The game is mpe2's, in TorchRL's wrapper. BenchMARL's Q-learning is not double, which is less work than W2 requires, and
-learns from the first rows on.
+The game is mpe2's, in TorchRL's wrapper, the environments one after the other; BenchMARL's own copy of simple_spread
+in VMAS has another form. No player shares its networks. BenchMARL's Q-learning and QMIX are not double, which is less
+work than W2 and W6 require, and learn from the first rows on. The networks of QMIX's mixer have a hidden layer for V(s)
+only.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from benchmarl.algorithms import IppoConfig, IqlConfig
+from benchmarl.algorithms import IppoConfig, IqlConfig, MappoConfig, QmixConfig
 from benchmarl.environments.pettingzoo.common import PettingZooClass
 from benchmarl.experiment import Experiment, ExperimentConfig
 from benchmarl.experiment.callback import Callback
@@ -62,7 +64,7 @@ def settings(task: Task, folder: str) -> ExperimentConfig:
         "on_policy_collected_frames_per_batch": rows, "on_policy_n_envs_per_worker": task.envs,
         "on_policy_n_minibatch_iters": common.EPOCHS, "on_policy_minibatch_size": rows // common.MINIBATCHES,
     }  # fmt: skip
-    if task.work == "W2":
+    if task.work in common.OF_Q_LEARNING:
         own |= {
             "lr": common.DQN_RATE, "soft_target_update": False, "clip_grad_val": None,
             "hard_target_update_frequency": common.TARGET_EVERY // common.EVERY, "exploration_eps_init": 1.0,
@@ -77,10 +79,14 @@ def settings(task: Task, folder: str) -> ExperimentConfig:
 
 
 def algorithm(task: Task) -> Any:
-    """Return independent Q-learning for W2, independent PPO for the other works."""
+    """Return the configuration of the algorithm of the work."""
     if task.work == "W2":
         return IqlConfig.get_from_yaml()
-    config = IppoConfig.get_from_yaml()
+    if task.work == "W6":
+        config = QmixConfig.get_from_yaml()
+        config.mixing_embed_dim = common.MIXING_UNITS
+        return config
+    config = (MappoConfig if task.work == "W5" else IppoConfig).get_from_yaml()
     config.share_param_critic = False
     config.clip_epsilon, config.entropy_coef, config.critic_coef = common.CLIP, common.ENTROPY, common.VALUE
     config.lmbda, config.minibatch_advantage = common.LAMBDA, False
@@ -89,20 +95,20 @@ def algorithm(task: Task) -> Any:
 
 def model(task: Task) -> MlpConfig:
     """Return a network of two hidden layers."""
-    activation = torch.nn.ReLU if task.work == "W2" else torch.nn.Tanh
+    activation = torch.nn.ReLU if task.work in common.OF_Q_LEARNING else torch.nn.Tanh
     return MlpConfig(num_cells=[common.WIDTH] * 2, activation_class=activation, layer_class=torch.nn.Linear)
 
 
 def main() -> None:
     """Build the experiment, and train until the time is over."""
-    task = common.task_of(__doc__, "W1", "W4", "W2")
+    task = common.task_of(__doc__, "W1", "W4", "W2", "W5", "W6")
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Over):
         Experiment(
             task=Spread(name="SIMPLE_SPREAD", config={"players": task.players, "max_cycles": 25}),
             algorithm_config=algorithm(task), model_config=model(task), critic_model_config=model(task),
             seed=task.seed, config=settings(task, folder), callbacks=[Laps(task)],
         ).run()  # fmt: skip
-    more = {"double": False} if task.work == "W2" else {}
+    more = {"double": False} if task.work in common.OF_Q_LEARNING else {}
     common.report("benchmarl", task, ("benchmarl", "torchrl", "torch", "mpe2"), networks="separate", **more)
 
 

@@ -6,6 +6,10 @@ W4: the same with 8 players.
 W2: independent double DQN, 3 players, one environment, a gradient step of 64 rows per player every 4 environment
     steps, 2x64 relu.
 W3: PPO on CartPole-v1, 8 environments, until the last 100 training episodes have a mean return of 475.
+W5: MAPPO: W1 with central critics, which read the global state (the observations of all players, 54 numbers). Values
+    are not normalised.
+W6: QMIX: W2 with one reward, the mean of the players', and a mixing network of 32 units, whose weights are made from
+    the global state by networks with a hidden layer of 64 units.
 """
 
 from __future__ import annotations
@@ -17,14 +21,16 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-PLAYERS = {"W1": 3, "W2": 3, "W3": 1, "W4": 8}
-ENVS = {"W1": 16, "W2": 1, "W3": 8, "W4": 16}
+PLAYERS = {"W1": 3, "W2": 3, "W3": 1, "W4": 8, "W5": 3, "W6": 3}
+ENVS = {"W1": 16, "W2": 1, "W3": 8, "W4": 16, "W5": 16, "W6": 1}
+OF_Q_LEARNING = ("W2", "W6")
 
 GAMMA, WIDTH = 0.99, 64
 STEPS, EPOCHS, MINIBATCHES = 128, 4, 4
 PPO_RATE, LAMBDA, CLIP, ENTROPY, VALUE, MAX_NORM = 3e-4, 0.95, 0.2, 0.01, 0.5, 0.5
 DQN_RATE, REPLAY, ROWS, EVERY, LEARNING_STARTS, TARGET_EVERY = 1e-3, 50_000, 64, 4, 1_000, 500
 EPSILON, EPSILON_STEPS = 0.05, 10_000
+MIXING_UNITS, HYPER_UNITS = 32, 64
 CARTPOLE_STEPS, CARTPOLE_RETURN = 200_000, 475.0
 CARTPOLE = {
     "steps": 32, "epochs": 20, "rows": 256, "learning_rate": 1e-3, "gamma": 0.98, "gae_lambda": 0.8, "clip": 0.2,

@@ -24,8 +24,8 @@ from marltrain.trainer.callbacks import Callback, Moment
 
 SPREAD, CARTPOLE = "marltrain/simple_spread_v3", "marltrain/CartPole-v1"
 FOREVER = 10**9
-WARM_UP = {"W2": {"steps_per_train": 4 * common.LEARNING_STARTS}}
-"""Length of the first run of a work for which a few updates do not suffice: W2 learns only with a filled buffer."""
+WARM_UP = {work: {"steps_per_train": 4 * common.LEARNING_STARTS} for work in common.OF_Q_LEARNING}
+"""Length of the first run of works for which a few updates do not suffice: they learn only with a filled buffer."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,11 @@ def ppo(trial: Trial) -> tuple[str, dict[str, Any]]:
     }  # fmt: skip
 
 
+def mappo(trial: Trial) -> tuple[str, dict[str, Any]]:
+    """Return MAPPO's settings for W5."""
+    return "mappo", {**ppo(trial)[1], "critic_input": "state", "normalize_values": None}
+
+
 def dqn(trial: Trial) -> tuple[str, dict[str, Any]]:
     """Return DQN's settings for W2."""
     return "dqn", {
@@ -94,13 +99,18 @@ def dqn(trial: Trial) -> tuple[str, dict[str, Any]]:
     }  # fmt: skip
 
 
+def qmix(trial: Trial) -> tuple[str, dict[str, Any]]:
+    """Return QMIX's settings for W6."""
+    return "qmix", {**dqn(trial)[1], "mixing_units": common.MIXING_UNITS, "hyper_units": common.HYPER_UNITS}
+
+
 def cartpole_ppo(trial: Trial) -> tuple[str, dict[str, Any]]:
     """Return PPO's tuned settings for W3, with their update frequency."""
     tuned = mt.tuned("ppo", "gymnasium/CartPole-v1")
     return "ppo", {**tuned["agents"], "update_freq": tuned["trainer"]["update_freq"]}
 
 
-SETTINGS = {"W1": ppo, "W4": ppo, "W2": dqn, "W3": cartpole_ppo}
+SETTINGS = {"W1": ppo, "W4": ppo, "W2": dqn, "W3": cartpole_ppo, "W5": mappo, "W6": qmix}
 
 
 def run(trial: Trial, **budget: Any) -> Any:
@@ -121,7 +131,7 @@ def run(trial: Trial, **budget: Any) -> Any:
 
 def asked() -> Trial:
     """Read the trial from the command line."""
-    parser = common.parser_of(__doc__, ("W1", "W4", "W2", "W3"))
+    parser = common.parser_of(__doc__, tuple(SETTINGS))
     parser.add_argument("--backend", choices=("torch", "tensorflow"), default="torch")
     parser.add_argument("--compiled", action="store_true", help="jit_compile=True")
     parser.add_argument("--collect", help="collect= of the trainer; left out by default")
@@ -132,6 +142,8 @@ def asked() -> Trial:
     players, envs = args.players or common.PLAYERS[args.work], args.envs or common.ENVS[args.work]
     task = Task(args.work, players, envs, args.seconds, args.seed)
     trainer = {"collect": args.collect} if args.collect else {}
+    if args.work == "W6":
+        trainer["team_reward"] = "mean"
     return Trial(task, args.width, args.backend, args.compiled, trainer)
 
 

@@ -1,8 +1,9 @@
-"""XuanCe: independent PPO and independent double Q-learning without parameter sharing, in one process (W1, W4, W2).
+"""XuanCe: independent PPO and double Q-learning (W1, W4, W2), MAPPO (W5) and QMIX (W6), in one process.
 
     .venv-peers/xuance/bin/python -m benchmarks.peers.xuance W1 [--seconds 30] [--seed 0]
 
-XuanCe 1.4 imports MPE from a module that PettingZoo no longer has, so the game is registered as a custom environment.
+No player shares its networks. XuanCe 1.4 imports MPE from a module that PettingZoo no longer has, so the game is
+registered as a custom environment.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 import xuance
 from xuance.common import MultiAgentBaseCallback, load_yaml
 from xuance.environment import REGISTRY_MULTI_AGENT_ENV, RawMultiAgentEnv, make_envs
-from xuance.torch.agents import IPPO_Agents, IQL_Agents
+from xuance.torch.agents import IPPO_Agents, IQL_Agents, MAPPO_Agents, QMIX_Agents
 
 from benchmarks.peers import common
 from benchmarks.peers.common import WATCH, Over, Task
@@ -25,6 +26,11 @@ from benchmarks.peers.games import spread
 
 FOREVER = 10**9
 CONFIGS = Path(xuance.__file__).parent / "configs"
+AGENTS = {
+    "W1": ("ippo", IPPO_Agents), "W4": ("ippo", IPPO_Agents), "W2": ("iql", IQL_Agents), "W5": ("mappo", MAPPO_Agents),
+    "W6": ("qmix", QMIX_Agents),
+}  # fmt: skip
+"""Name of the configuration, and the class of the agents, of each work."""
 
 
 class Spread(RawMultiAgentEnv):
@@ -93,31 +99,33 @@ class Laps(MultiAgentBaseCallback):
 
 
 def ppo(task: Task) -> dict[str, Any]:
-    """Return the settings for W1 and W4."""
+    """Return the settings for W1, W4 and W5."""
     return {
         "policy": "Categorical_MAAC_Policy", "representation_hidden_size": [common.WIDTH],
         "actor_hidden_size": [common.WIDTH], "critic_hidden_size": [common.WIDTH], "activation": "tanh",
         "buffer_size": task.envs * common.STEPS, "n_epochs": common.EPOCHS, "n_minibatch": common.MINIBATCHES,
         "learning_rate": common.PPO_RATE, "vf_coef": common.VALUE, "ent_coef": common.ENTROPY,
         "clip_range": common.CLIP, "gae_lambda": common.LAMBDA, "use_value_clip": False, "use_value_norm": False,
-        "use_huber_loss": False, "grad_clip_norm": common.MAX_NORM,
+        "use_huber_loss": False, "grad_clip_norm": common.MAX_NORM, "use_global_state": task.work == "W5",
     }  # fmt: skip
 
 
 def dqn(task: Task) -> dict[str, Any]:
-    """Return the settings for W2."""
+    """Return the settings for W2 and W6."""
     return {
         "representation_hidden_size": [common.WIDTH], "q_hidden_size": [common.WIDTH], "activation": "relu",
         "buffer_size": common.REPLAY, "batch_size": common.ROWS, "learning_rate": common.DQN_RATE, "double_q": True,
         "end_greedy": common.EPSILON, "decay_step_greedy": common.EPSILON_STEPS,
         "start_training": common.LEARNING_STARTS, "training_frequency": common.EVERY,
         "sync_frequency": common.TARGET_EVERY // common.EVERY,
+        "hidden_dim_mixing_net": common.MIXING_UNITS, "hidden_dim_hyper_net": common.HYPER_UNITS,
     }  # fmt: skip
 
 
 def configured(task: Task, folder: str) -> Namespace:
     """Return XuanCe's default configuration for this game, with the settings of the work."""
-    kind, own = ("iql", dqn(task)) if task.work == "W2" else ("ippo", ppo(task))
+    kind, _ = AGENTS[task.work]
+    own = dqn(task) if task.work in common.OF_Q_LEARNING else ppo(task)
     config = {**load_yaml(str(CONFIGS / "basic.yaml")), **load_yaml(str(CONFIGS / kind / "mpe/simple_spread_v3.yaml"))}
     config.pop("normalize", None)
     return Namespace(**{
@@ -130,11 +138,11 @@ def configured(task: Task, folder: str) -> Namespace:
 
 def main() -> None:
     """Build the agents, and train until the time is over."""
-    task = common.task_of(__doc__, "W1", "W4", "W2")
+    task = common.task_of(__doc__, *AGENTS)
     REGISTRY_MULTI_AGENT_ENV["spread"] = Spread
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Over):
         config = configured(task, folder)
-        kind = IQL_Agents if task.work == "W2" else IPPO_Agents
+        _, kind = AGENTS[task.work]
         kind(config, make_envs(config), callback=Laps(task)).train(FOREVER)
     common.report("xuance", task, ("xuance", "torch", "mpe2"), networks="separate")
 
