@@ -18,8 +18,8 @@ class TensorBatch:
     gradient pass the weights of an agent's rows sum to 1. A weighted sum is therefore a mean, and the sums over parts
     of the rows add up to it.
 
-    From a rollout, losses get `obs, legal, action, state` but not the other columns (`reward`, `discount`, `extras`,
-    `cut`, ...). If a loss needs one of these, `prepare` adds it under another name.
+    From a rollout, losses get `obs, legal, action, state, others` but not the other columns (`reward`, `discount`,
+    `extras`, `cut`, ...). If a loss needs one of these, `prepare` adds it under another name.
     """
 
     if TYPE_CHECKING:

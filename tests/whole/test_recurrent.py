@@ -142,7 +142,9 @@ def test_agents_of_equal_spaces_have_different_networks(algo, monkeypatch):
     """In one group, a GRU, an LSTM and an MLP: each learns from the carries of its own network."""
     networks = [mt.GRU((6,), units=5, sequence_length=3), LSTM, mt.MLP((4,))]
     own = {"seed": 0, "learning_rate": 0.0, "learning_starts": 30}
-    made = [mt.make_agents(algo, Relay, network=network, **(UNMOVED if algo == "ppo" else own)) for network in networks]
+    made: list[Any] = [
+        mt.make_agents(algo, Relay, network=network, **(UNMOVED if algo == "ppo" else own)) for network in networks
+    ]
     seen = noted_batches(monkeypatch)
     trainer(Relay, {}, steps_per_train=180, update_freq=90).train([made[i][i] for i in range(3)], [1, 1, 1], plot=False)
     batches = {sum(array.shape[-1] for n, array in batch.extras.items() if "carry" in n): batch for batch in seen}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields
 from inspect import Parameter, Signature
 from typing import Any, Concatenate, ParamSpec, cast
@@ -22,7 +22,7 @@ class Place:
     device: str = setting("auto", doc="auto (a GPU if one is available), cpu, cuda or a device such as cuda:1")
     jit_compile: bool = setting(False, doc="compile the gradient passes")
     frame_stack: int = setting(1, doc="number of stacked frames of images", low=1)
-    identity: tuple[str, ...] = setting((), doc="players whose one-hot is added to the observations of a shared agent")
+    identity: Sequence[str] = setting((), doc="players whose one-hot is added to the observations of a shared agent")
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def test_losses_get_no_column_of_a_rollout_that_it_does_not_name() -> None:
     tensors.advantage = tensors.to_tensor(np.ones((2, 4), np.float32))
     tensors.metrics["explained_variance"] = np.zeros(2)
     assert tensors.boot.shape == tensors.reward.shape == (2, 4)
-    assert tensors.for_losses().keys() == {"obs", "legal", "action", "state", "advantage"}
+    assert tensors.for_losses().keys() == {"obs", "legal", "action", "state", "others", "advantage"}
 
 
 def test_losses_get_the_rewards_of_transitions_and_no_weights_of_the_whole_batch() -> None:

@@ -11,6 +11,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.errors import ConfigError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.tensor_batch import TensorBatch
 from tests.policies.backends.both import BOTH
 from tests.policies.batches import VECTOR, of_agent, some_rollout
 
@@ -64,7 +65,7 @@ def test_the_pass_that_went_too_far_makes_no_step(backend):
     stopped.set_hyper(1, "target_kl", 1e6)
     batch = some_rollout(np.random.default_rng(0), VECTOR, ACTIONS, [9, 7])
     algorithm: Any = stopped.algorithm
-    out = algorithm.policy(stopped.weights.nets, backend.tensor(batch.obs))
+    out = algorithm.policy(stopped.weights.nets, TensorBatch(obs=backend.tensor(batch.obs)))
     log_prob, _ = algorithm.distribution.evaluate(backend.ops, out, None, backend.tensor(batch.action))
     batch.extras["log_prob"][...] = backend.numpy(log_prob)
     for learner in (stopped, once, all_four):
@@ -129,7 +130,7 @@ def test_penalty_is_halved_kept_and_doubled():
     first = stack(4, kl_penalty=0.5, epochs=2, minibatches=1, learning_rate=0.05)
     update(first, batch)
     algorithm: Any = first.algorithm
-    out = algorithm.policy(first.weights.nets, first.backend.tensor(batch.obs))
+    out = algorithm.policy(first.weights.nets, TensorBatch(obs=first.backend.tensor(batch.obs)))
     moved = algorithm.distribution.kl(first.backend.ops, 0.0 * out, out, None)
     kl = (first.backend.numpy(moved) * batch.weight).sum(1) / batch.weight.sum(1)
     learner.set_hyper(1, "kl_penalty_target", float(kl[1]) * 1.4)
