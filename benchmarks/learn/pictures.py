@@ -18,7 +18,9 @@ from marltrain.trainer.reporting.plots import COLORS, GRID, INK
 
 RESAMPLES = 500
 ALGORITHMS = tuple(dict.fromkeys(row.algo for row in ROWS if row.algo != RANDOM))
-COLOR_OF = dict(zip(ALGORITHMS, (*COLORS, "#882255", "#661100", "#999933"), strict=False))
+TOL = ("#332288", "#44aa99", "#cc6677", "#117733", "#ddcc77", "#88ccee", "#aa4499")
+"""More colours that colour-blind readers can distinguish, of Paul Tol."""
+COLOR_OF = dict(zip(ALGORITHMS, (*COLORS, "#882255", "#661100", "#999933", *TOL), strict=False))
 """Colour of an algorithm, the same in all pictures."""
 
 

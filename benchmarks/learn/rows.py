@@ -100,6 +100,18 @@ def _apples(algo: str, **agents: Any) -> Settings:
     return {"trainer": {"num_train_envs": 16}, "agents": {**APPLES_SETTINGS[algo], "share": True, **agents}}
 
 
+def _mixing(steps: int, **agents: Any) -> Settings:
+    """Return the settings of value mixing on simple_spread."""
+    return {
+        "trainer": {"num_train_envs": 16, "update_freq": 64, "team_reward": "mean"},
+        "agents": {
+            "network": mt.MLP((64, 64), "relu"), "learning_rate": mt.linear(1e-3, 1e-4, steps), "gamma": 0.95,
+            "batch_size": 512, "learning_starts": 5_000, "update_per_step": 0.02, "capacity": 200_000, "tau": 0.01,
+            "epsilon": mt.linear(1.0, 0.05, 200_000), **agents,
+        },
+    }  # fmt: skip
+
+
 CARTPOLE = Task("cartpole", "CartPole-v1", "gymnasium/CartPole-v1")
 ACROBOT = Task("acrobot", "Acrobot-v1", "gymnasium/Acrobot-v1")
 PENDULUM = Task("pendulum", "Pendulum-v1", "gymnasium/Pendulum-v1")
@@ -156,6 +168,7 @@ _ALGORITHM_ROWS = (
     Row(SPREAD_CONTINUOUS, "ddpg", 300_000, None, 60, compiled=True),
     Row(TOGETHER, "ppo", 1_000_000, -12.0, 1, tolerance=0.0, compiled=True, own=_TOGETHER),
     Row(TOGETHER, "mappo", 1_000_000, -12.0, 1, tolerance=0.0, compiled=True, own=_TOGETHER),
+    Row(TOGETHER, "vdn", 1_000_000, -15.0, 4, tolerance=0.0, own=_mixing(1_000_000)),
     Row(APPLES, "dqn", 60_000, 3.0, 2, tolerance=0.0, own=_apples("dqn", update_per_step=1 / 4)),
     Row(APPLES, "ppo", 60_000, 2.0, 2, tolerance=0.0, own=_apples("ppo", minibatches=8)),
     Row(CHEETAH, "sac", 1_000_000, 9535.0, 300, most_seeds=1),
