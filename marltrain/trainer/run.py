@@ -69,7 +69,8 @@ class Run:
         self.updates = Updates(context.schedulers, self.counters, self.history, self.events, context.budgets.updates)
         self.actors = Actors(spec, context.seating.learners, num_envs, "act")
         self.collector = make_collector(
-            context, self.actors, self.episodes, self.updates, lambda: self.due.episodes_left(self.counters.episodes),
+            context, self.team_rewards, self.actors, self.episodes, self.updates,
+            lambda: self.due.episodes_left(self.counters.episodes),
         )  # fmt: skip
         context.envs.on_faults = self.note_faults
         self.interrupts = Interrupts()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -56,31 +57,42 @@ def try_team_reward(team_reward: TeamReward, names: Sequence[str]) -> None:
 
 
 class TeamRewards:
-    """Computes the rewards that the players learn from."""
+    """Computes the rewards that the players learn from.
+
+    teams: the places of the players of each team, in order.  mean: whether a team gets the mean of its rewards, else
+    their sum.  function: of all rewards, in place of teams; None without one.
+    """
 
     def __init__(self, team_reward: str | TeamFunction | Teams, names: Sequence[str]) -> None:
         """Find the players of each team.  names: all players."""
-        self.given = team_reward
-        teams = team_reward.values() if isinstance(team_reward, Mapping) else ()
-        self._teams = [members(players, names) for players in teams]
+        self.mean = team_reward != "sum"
+        self.function: TeamFunction | None = None
+        self.teams: list[list[int]] = []
+        if isinstance(team_reward, Mapping):
+            self.teams = [members(players, names) for players in team_reward.values()]
+        elif isinstance(team_reward, str):
+            self.teams = [list(range(len(names)))]
+        else:
+            self.function = team_reward
 
     def __call__(self, rewards: Array) -> Array:
         """Return the rewards to learn from, [P, E] float32, for the players' own rewards [P, E].
 
         Raises EnvError if a function returns something other than one finite number.
         """
-        if isinstance(self.given, Mapping):
-            shared = rewards.astype(np.float32)
-            for members in self._teams:
-                shared[members] = rewards[members].mean(0)
-            return shared
-        if self.given == "mean":
-            joint = rewards.mean(0)
-        elif self.given == "sum":
-            joint = rewards.sum(0)
-        elif not isinstance(self.given, str):
-            values = [self.given(rewards[:, e]) for e in range(rewards.shape[1])]
-            joint = np.array(values)
-            if joint.ndim != 1 or not np.issubdtype(joint.dtype, np.number) or not np.isfinite(joint).all():
-                raise EnvError(f"team_reward must return one finite number for rewards [P], got {values[0]!r}")
-        return np.broadcast_to(joint.astype(np.float32), rewards.shape)
+        if self.function is not None:
+            return np.broadcast_to(self._result(self.function, rewards), rewards.shape)
+        shared = rewards.astype(np.float32)
+        for team in self.teams:
+            total = functools.reduce(np.add, shared[team])  # in order, as compiled code adds (`shared_rewards.py`)
+            shared[team] = total / len(team) if self.mean else total
+        return shared
+
+    @staticmethod
+    def _result(function: TeamFunction, rewards: Array) -> Array:
+        """Return the function's numbers, [E] float32."""
+        values = [function(rewards[:, e]) for e in range(rewards.shape[1])]
+        joint = np.array(values)
+        if joint.ndim != 1 or not np.issubdtype(joint.dtype, np.number) or not np.isfinite(joint).all():
+            raise EnvError(f"team_reward must return one finite number for rewards [P], got {values[0]!r}")
+        return joint.astype(np.float32)

@@ -9,11 +9,13 @@ from marltrain.trainer.collecting.rollout import Actors, Collector, Recorder, Sy
 from marltrain.trainer.context import RunContext
 from marltrain.trainer.counters import RunningEpisodes
 from marltrain.trainer.preflight import tell_of_single_updates
+from marltrain.trainer.team_reward import TeamRewards
 from marltrain.trainer.updating.updates import Updates
 
 
 def make_collector(
     context: RunContext,
+    team_rewards: TeamRewards | None,
     actors: Actors,
     episodes: RunningEpisodes,
     updates: Updates,
@@ -21,6 +23,7 @@ def make_collector(
 ) -> Collector:
     """Return the fastest collector that supports the environments, agents and callbacks.
 
+    team_rewards: the rewards to learn from; None: the players' own.
     episodes_left: returns the number of episodes that may end before other work is due.
     """
     envs, setup = context.envs, context.setup
@@ -28,11 +31,14 @@ def make_collector(
     if setup.settings.double_buffer and no_callback_interferes(context.callbacks):
         return DoubleBufferedCollector(envs, recorder, episodes_left, updates.schedulers)
     plain = SyncCollector(envs, recorder)
-    if setup.source.game is None or setup.team_reward is not None or context.callbacks.listens("on_step"):
+    by_function = team_rewards is not None and team_rewards.function is not None
+    if setup.source.game is None or by_function or context.callbacks.listens("on_step"):
         return plain
     from marltrain.trainer.collecting.fused import FusedCollector, can_fuse  # loads numba
 
     if not can_fuse(plain):
         return plain
     tell_of_single_updates(context)
-    return FusedCollector(plain, episodes.returns, episodes.lengths, updates.schedulers, updates.prepare)
+    return FusedCollector(
+        plain, episodes.returns, episodes.lengths, updates.schedulers, updates.prepare, team_rewards
+    )  # fmt: skip

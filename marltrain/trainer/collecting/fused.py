@@ -32,13 +32,15 @@ from marltrain.policies.compiled.states_kernel import (
 from marltrain.policies.memory.ring import Ring
 from marltrain.spec import Step
 from marltrain.trainer.collecting.rollout import Collected, SyncCollector
+from marltrain.trainer.collecting.shared_rewards import SHARED, SharedRewards, share, shared_at
+from marltrain.trainer.team_reward import TeamRewards
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 MOST = 32
 """Maximum number of learners, ring buffers and groups."""
 _ONE = ("most", "envs", "players", "actors", "rings", "groups", "schedulers", "act", "update", "game", "batch",
-        "wrong", "remembered", "states")  # fmt: skip
-_ARRAYS = ("reward", "returns", "ended", "terminated", "truncated")
+        "wrong", "remembered", "states", "shared")  # fmt: skip
+_ARRAYS = ("reward", "learned", "returns", "ended", "terminated", "truncated")
 _LISTS = ("actor", "noise", "ring", "time", "turn", "size", "scheduler", "read")
 FUSED = np.dtype([(n, np.int64) for n in (*_ONE, *_ARRAYS)] + [(name, np.int64, (MOST,)) for name in _LISTS])
 """Arguments of the fused kernel: numbers and addresses.
@@ -47,7 +49,8 @@ most: maximum batch steps.  envs, players, actors, rings, groups, schedulers: ho
 act, update, game: addresses of kernels.  batch: address of the game kernel's arguments.
 wrong: return value of the game kernel.  remembered: whether the outcome of the last step is recorded.
 states: address of STATES, or 0 if no global states are stored.
-reward, returns, ended, terminated, truncated: addresses of arrays.
+shared: address of SHARED, or 0 if all players learn from their own rewards.
+reward, learned, returns, ended, terminated, truncated: addresses of arrays; learned: the rewards to learn from.
 actor: addresses of ACT, one for each learner; noise: number of its first act.
 ring: addresses of ROWS, one for each ring buffer; time: batch step of its newest row, the same for all.
 turn, size: for each group the address of its turn flags, and their number.
@@ -88,16 +91,18 @@ class FusedCollector:
         lengths: Array,
         schedulers: Sequence[UpdateScheduler],
         prepare_updates: PrepareUpdates,
+        team_rewards: TeamRewards | None = None,
     ) -> None:
         """Fill in the arguments of the kernel that stay the same.
 
         sync: makes single batch steps.  returns: [P, E] float64 and lengths: [E] int64 of the running episodes.
         schedulers: the schedulers of all learners.  prepare_updates: prepares their updates.
+        team_rewards: the rewards to learn from, not computed by a function; None: the players' own.
         """
         if not isinstance(sync.envs, NativeVectorEnv):
             raise TypeError("only a native game is stepped in compiled code: ask `can_fuse` first")
         self.sync, self.recorder, self.lengths = sync, sync.recorder, lengths
-        self._schedulers, self._prepare = schedulers, prepare_updates
+        self._schedulers, self._prepare, self._team_rewards = schedulers, prepare_updates, team_rewards
         self.actors, self.rings = self.recorder.actors, list(self.recorder.streams.rings.values())
         self.batch, spec = sync.envs.batch, sync.envs.spec
         self._acting = [
@@ -191,6 +196,10 @@ class FusedCollector:
         self._fill("size", [turn.size for turn in step.turn])
         for name in ("reward", "ended", "terminated", "truncated"):
             record[name] = address_of(getattr(step, name))
+        record["learned"] = record["reward"]
+        if self._team_rewards is not None:
+            self._shared = SharedRewards(self._team_rewards, step.reward)
+            record["shared"], record["learned"] = self._shared.address, address_of(self._shared.rewards)
 
     def _table(self, ring: Ring, step: Step) -> Array:
         return ring_record(ring, step, self.batch.actions[ring.index], self.recorder.extras[ring.index])
@@ -214,8 +223,10 @@ def fused_steps(address: int) -> int:
         if s.wrong != FINE or not is_common(s, made):
             s.remembered = 0
             return made
+        if s.shared:
+            share(shared_at(s.shared))
         for i in range(s.rings):
-            arrived(rows_at(s.ring[i]), s.time[i] + made, s.reward)
+            arrived(rows_at(s.ring[i]), s.time[i] + made, s.learned)
         if s.states:
             state_arrived(states_at(s.states), s.time[0] + made)
         rewards, returns = numbers(s.reward, s.players * s.envs), outcomes(s.returns, s.players * s.envs)
@@ -270,4 +281,4 @@ def some(address: int, size: int) -> bool:
 
 @functools.cache
 def _program() -> Any:
-    return program(fused_steps, ROWS, STATES, FUSED, UPDATE)
+    return program(fused_steps, ROWS, STATES, SHARED, FUSED, UPDATE)

@@ -206,6 +206,18 @@ def test_fused_run_with_a_group_without_records():
     hold(ADVERSARY, lambda: [mt.FrozenAgent(ppo(ADVERSARY, {})[0]), *ppo(ADVERSARY, {})[1:]], mask=[0, 1, 1])
 
 
+@pytest.mark.parametrize(
+    ("env", "make", "team_reward"),
+    [
+        (SPREAD, lambda: ppo(SPREAD, {}), "sum"),
+        (SPREAD, lambda: mt.make_agents("qmix", SPREAD, seed=0, learning_starts=50), "mean"),
+        (ADVERSARY, lambda: dqn(ADVERSARY, {}), {"good": ["agent_*"]}),
+    ],
+)
+def test_fused_run_with_team_rewards(env, make, team_reward):
+    hold(env, make, at_once=3, team_reward=team_reward, steps_per_train=200)
+
+
 def test_fused_run_with_shared_memory():
     hold(SPREAD, lambda: dqn(SPREAD, {}, capacity=150), shared_memory=True, steps_per_train=200)
 
@@ -342,7 +354,7 @@ def test_unsupported_agents_use_single_steps(line_up):
 @pytest.mark.parametrize(
     ("env", "settings"),
     [
-        pytest.param(SPREAD, {"team_reward": "mean"}, id="team reward"),
+        pytest.param(SPREAD, {"team_reward": np.median}, id="team reward by a function"),
         pytest.param("marltrain/tictactoe_v3", {}, id="turns"),
         pytest.param(CARTPOLE, {"vector": "subproc", "num_workers": 2}, id="worker processes"),
     ],
