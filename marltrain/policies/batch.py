@@ -274,6 +274,17 @@ class TeamBatch:
     next_others: Array | None = None
 
 
+@dataclass(kw_only=True)
+class TeamRollout(TeamBatch):
+    """The batch steps of a team that ended since the last rollout, ordered by environment, then time.
+
+    cut: [1, B] bool, True if the trace ends after this batch step: it ends the episode, or the batch step after it is
+        not in the rollout.
+    """
+
+    cut: Array
+
+
 @dataclass
 class AgentState(State):
     """The complete state of one agent: JSON values in `info`, named numpy arrays in `arrays`."""

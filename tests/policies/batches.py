@@ -14,6 +14,7 @@ from marltrain.policies.batch import (
     Rollout,
     SequenceTransitions,
     TeamBatch,
+    TeamRollout,
     TeamRows,
     Transitions,
     TripletTransitions,
@@ -154,7 +155,7 @@ def with_states(rng: np.random.Generator, batch: Any, learner: Any) -> Any:
 def some_team(rng: np.random.Generator, parts: Any, seats: Any, rows: int, *, masked: bool = True) -> TeamBatch:
     """Make `rows` batch steps of a team, with rows of the agents of each learner in `parts` and their numbers of seats.
 
-    A tenth of the players is absent at a batch step, or has no value after it.
+    A tenth of the players is absent at a batch step, or has no value after it. They are a rollout for on-policy agents.
     """
     made = []
     for part, held in zip(parts, seats, strict=True):
@@ -169,7 +170,13 @@ def some_team(rng: np.random.Generator, parts: Any, seats: Any, rows: int, *, ma
     need = parts[0].needs.state
     if need is not None:
         batch.state, batch.next_state = rng.uniform(-1, 1, (2, 1, rows, need.size)).astype(np.float32)
-    return batch
+    if not parts[0].needs.on_policy:
+        return batch
+    for part, own in zip(parts, made, strict=True):
+        own.extras = {name: rng.standard_normal((*own.weight.shape, *column.shape), np.float32)
+                      for name, column in part.needs.columns.items()}  # fmt: skip
+    cut = (rng.random((1, rows)) < 0.2) | (discount == 0) | (np.arange(rows) == rows - 1)
+    return TeamRollout(**vars(batch), cut=cut)
 
 
 def with_carries(rng: np.random.Generator, batch: Any, learner: Any) -> Any:

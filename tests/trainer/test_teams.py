@@ -19,8 +19,8 @@ EVERYONE = [True] * 4
 
 
 def made(algo: Any, env: Any = Crowd, **more: Any) -> list[Any]:
-    own = {"seed": 0, "network": SMALL, "learning_starts": 0, "batch_size": 8, **more}
-    return mt.make_agents(algo, env, **own)
+    replaying = {} if algo == "vdac" else {"learning_starts": 0, "batch_size": 8}
+    return mt.make_agents(algo, env, **{"seed": 0, "network": SMALL, **replaying, **more})
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_agents_know_their_team_and_its_size():
     assert shared.hyper.team_size == 2
 
 
-@pytest.mark.parametrize("algo", ["vdn", "qmix", "wqmix"])
+@pytest.mark.parametrize("algo", ["vdn", "qmix", "wqmix", "vdac"])
 def test_a_team_of_different_players_learns_although_one_dies_and_one_is_absent(algo):
     """Two learners of different spaces, one schedule of updates."""
     agents = made(algo)

@@ -24,5 +24,6 @@ if TYPE_CHECKING:
     from marltrain.policies.algorithms.td3 import TD3 as TD3
     from marltrain.policies.algorithms.trl import TRL as TRL
     from marltrain.policies.algorithms.trpo import TRPO as TRPO
+    from marltrain.policies.algorithms.vdac import VDAC as VDAC
     from marltrain.policies.algorithms.vdn import VDN as VDN
     from marltrain.policies.algorithms.wqmix import WQMIX as WQMIX

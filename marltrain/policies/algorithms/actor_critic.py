@@ -26,21 +26,27 @@ RETURN, TARGET = "return", "target"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActorCriticSettings(Settings):
-    """Settings of on-policy algorithms with an actor and a critic."""
+class AdvantageSettings(Settings):
+    """Settings of a policy, its critic and the advantages."""
 
     critic_learning_rate: float | Schedule | None = setting(None, doc="the critic's step size", low=0, high=FASTEST,
                                                            per_row=True)  # fmt: skip
     gae_lambda: float | Schedule = setting(
         0.95, doc="lambda of generalised advantage estimation", low=0, high=1, per_row=True
     )
-    normalize_advantage: bool = setting(True, doc="normalize the advantages of each minibatch")
     critic_network: Any = setting(None, doc="the critic's network; None: like the actor's")
     policy: str | None = setting(
         None, doc="distribution of Box actions: gaussian (free deviations; None), state_gaussian (deviations from the "
         "observation), squashed_gaussian or beta", choices=CONTINUOUS,
     )  # fmt: skip
     log_std: float = setting(0.0, doc="initial log standard deviations of continuous actions", low=-20, high=20)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorCriticSettings(AdvantageSettings):
+    """Settings of on-policy algorithms with an actor and a critic."""
+
+    normalize_advantage: bool = setting(True, doc="normalize the advantages of each minibatch")
     normalize_returns: bool = setting(False, doc="divide rewards by the running deviation of discounted returns")
     normalize_values: str | None = setting(
         None, doc="the critic learns targets less their running mean, over their deviation: valuenorm; popart also "
@@ -288,7 +294,7 @@ def _check_networks(name: str, settings: Any) -> None:
             "a model that returns the policy's outputs and the value"
         )
     critic = settings.network if settings.critic_network is None else settings.critic_network
-    if settings.normalize_values == "popart" and not isinstance(critic, NetworkSpec):
+    if getattr(settings, "normalize_values", None) == "popart" and not isinstance(critic, NetworkSpec):
         raise ConfigError(
             f'{name}: normalize_values="popart" rescales the last layer of the critic, which is a model of your own, '
             f'{type(critic).__name__}: use normalize_values="valuenorm", or MLP() or CNN() for the critic'

@@ -17,7 +17,7 @@ from marltrain.errors import AgentError, ConfigError
 from marltrain.layout import Layout, Space, size_of
 from marltrain.policies.algorithms.base import Algorithm, missing, weighted_mean
 from marltrain.policies.algorithms.central_critic import MOST_VALUES, CentralCriticSettings, CentralInput
-from marltrain.policies.algorithms.joint import JointAlgorithm, Member, Team, TeamSettings
+from marltrain.policies.algorithms.joint import JointAlgorithm, Member, Team, TeamSettings, by_member, for_players
 from marltrain.policies.algorithms.off_policy import OffPolicyActorCritic, UniformReplaySettings
 from marltrain.policies.batch import Needs
 from marltrain.policies.networks import Head, NetworkDefinition
@@ -173,16 +173,3 @@ def actions_taken(ops: Any, team: Team) -> JointActions:
         return ops.only(member.algorithm.vectors(ops, member.rows.action), member.rows.present)
 
     return JointActions(ops, team, taken, team.rows.others)
-
-
-def for_players(ops: Any, member: Member, rows: Any) -> Any:
-    """Return rows [1, B, ...] of the team for each player of the members, [K, S * B, ...]."""
-    return ops.seats_joined(ops.repeat_agents(rows, len(member.places)), member.seats)
-
-
-def by_member(
-    team: Team, function: Callable[[Member], tuple[Any, dict[str, Any]]]
-) -> tuple[list[Any], dict[str, list[Any]]]:
-    """Return the losses and the metrics of a function of the members, as a `JointPhase` with `apart` needs them."""
-    made = [function(member) for member in team.members]
-    return [loss for loss, _ in made], {name: [metrics[name] for _, metrics in made] for name in made[0][1]}

@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 
 from marltrain.config import setting
 from marltrain.errors import ConfigError
-from marltrain.layout import Layout, Space
+from marltrain.layout import Array, Layout, Space
 from marltrain.policies.algorithms.base import Algorithm, Networks, Phase
 from marltrain.policies.algorithms.central_critic import MOST_VALUES
+from marltrain.policies.batch import TeamRollout
 from marltrain.policies.networks import NetworkDefinition
 from marltrain.policies.row_draws import Draw
 from marltrain.policies.tensor_batch import TensorBatch
@@ -124,10 +125,11 @@ class TeamSettings:
 
 
 class JointAlgorithm(Algorithm):
-    """Base of algorithms whose agents learn together, off-policy, from batch steps at which the team acted.
+    """Base of algorithms whose agents learn together from batch steps at which the team acted.
 
-    `networks`, `targets`, `needs` and acting are those of one agent, as in every algorithm. The team has networks of
-    its own, such as a mixer. A checkpoint and the file of an agent hold a copy of them.
+    They are drawn from a replay memory; with `on_policy`, a rollout holds each of them once. `networks`, `targets`,
+    `needs` and acting are those of one agent, as in every algorithm. The team has networks of its own, such as a mixer.
+    A checkpoint and the file of an agent hold a copy of them.
 
     one_reward: whether the players of a team must have equal rewards.
     """
@@ -173,6 +175,15 @@ class JointAlgorithm(Algorithm):
         """Return the names of the team's networks with a target network, which is named "target_<name>"."""
         return ()
 
+    def prepare_team(
+        self, ops: Any, team: Team, batch: TeamRollout, to_numpy: Callable[[Any], Array]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return columns [1, B] for the rows of the team, and metrics [1], from a complete rollout; without gradients.
+
+        Only algorithms that are `on_policy` get rollouts.
+        """
+        return {}, {}
+
 
 class TeamNetworks(Algorithm):
     """The networks of a team, of which `Weights` makes one of each."""
@@ -200,3 +211,16 @@ class TeamNetworks(Algorithm):
     def phases(self) -> tuple[Phase, ...]:
         """No phases."""
         return ()
+
+
+def for_players(ops: Any, member: Member, rows: Any) -> Any:
+    """Return rows [1, B, ...] of the team for each player of the members, [K, S * B, ...]."""
+    return ops.seats_joined(ops.repeat_agents(rows, len(member.places)), member.seats)
+
+
+def by_member(
+    team: Team, function: Callable[[Member], tuple[Any, dict[str, Any]]]
+) -> tuple[list[Any], dict[str, list[Any]]]:
+    """Return the losses and the metrics of a function of the members, as a `JointPhase` with `apart` needs them."""
+    made = [function(member) for member in team.members]
+    return [loss for loss, _ in made], {name: [metrics[name] for _, metrics in made] for name in made[0][1]}

@@ -18,10 +18,9 @@ from marltrain.policies.algorithms.central_actions import (
     CentralActionsSettings,
     JointActions,
     actions_taken,
-    by_member,
 )
 from marltrain.policies.algorithms.central_policies import VectorPolicySettings, policy_of
-from marltrain.policies.algorithms.joint import JointPhase, Member, Team
+from marltrain.policies.algorithms.joint import JointPhase, Member, Team, by_member
 from marltrain.policies.batch import Column
 from marltrain.policies.networks import NetworkDefinition
 from marltrain.policies.schedules import Schedule

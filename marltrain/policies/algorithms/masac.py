@@ -20,9 +20,8 @@ from marltrain.policies.algorithms.central_actions import (
     CentralActionsSettings,
     JointActions,
     actions_taken,
-    by_member,
 )
-from marltrain.policies.algorithms.joint import JointPhase, Member, Team
+from marltrain.policies.algorithms.joint import JointPhase, Member, Team, by_member
 from marltrain.policies.algorithms.sac import EntropySettings, SACAlgorithm, expected_value
 from marltrain.policies.distributions import masked
 from marltrain.policies.networks import NetworkDefinition

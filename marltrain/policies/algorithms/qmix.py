@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from marltrain.config import setting
+from marltrain.layout import Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.base import CompiledForm
 from marltrain.policies.algorithms.central_critic import INPUTS
 from marltrain.policies.algorithms.joint import Team
+from marltrain.policies.algorithms.mixer import MIXER, MonotonicMixer
 from marltrain.policies.algorithms.value_mixing import ValueMixing, ValueMixingSettings
-from marltrain.policies.batch import Needs, StateNeed
-from marltrain.policies.networks import MLP, WIDEST, Head, NetworkDefinition
-
-MIXER = "mixer"
+from marltrain.policies.batch import Needs
+from marltrain.policies.networks import WIDEST, NetworkDefinition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,35 +41,28 @@ class Mixing(ValueMixing):
 
     Settings: ClassVar[type[QMIXSettings]] = QMIXSettings
 
+    def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
+        """See `ValueMixing`."""
+        self.mixer = MonotonicMixer(settings)
+        super().__init__(settings, layout, action_space)
+
     def needs(self) -> Needs:
         """Return those of `ValueMixing`, and the global state."""
-        kind = INPUTS[self.settings.mixer_input] or "state"
-        return replace(super().needs(), state=StateNeed(kind, self.settings.state_size or 0))
+        return replace(super().needs(), state=self.mixer.need)
 
     def team_networks(self) -> dict[str, NetworkDefinition]:
-        """Return the mixer, which makes its weights, biases and V(s) from the state; they have one hidden layer."""
-        spec, head = MLP((self.settings.hyper_units,), "relu"), Head(sum(self._widths))
-        return {MIXER: NetworkDefinition(spec, [head], None, vectors=(self.settings.state_size,))}
-
-    @property
-    def _widths(self) -> list[int]:
-        """Numbers of outputs of the mixer: W1, b1, w2 and V(s)."""
-        units = self.settings.mixing_units
-        return [self.settings.team_size * units, units, units, 1]
+        """Return the mixer."""
+        return {MIXER: self.mixer.network()}
 
     def team_targets(self) -> tuple[str, ...]:
         """Return the name of the mixer, which has a target network."""
         return (MIXER,)
 
     def mixed(self, ops: Any, team: Team, values: Any, *, target: bool) -> Any:
-        """Return Q_tot = |w2(s)| elu(|W1(s)| q + b1(s)) + V(s), which increases in every q_i (section 4.1)."""
-        net, state = (
-            (team.nets[f"target_{MIXER}"], team.rows.next_state) if target else (team.nets[MIXER], team.rows.state)
-        )
-        first, bias, second, value = ops.split(net(state)[0], self._widths)
-        weights = ops.unflatten(ops.absolute(first), self.settings.mixing_units)  # [1, B, N, units]
-        hidden = ops.elu(ops.sum(values[..., None] * weights, -2) + bias)
-        return ops.sum(hidden * ops.absolute(second), -1) + value[..., 0]
+        """Return Q_tot, which increases in every q_i; see `MonotonicMixer`."""
+        if target:
+            return self.mixer.mixed(ops, team.nets[f"target_{MIXER}"], values, team.rows.next_state)
+        return self.mixer.mixed(ops, team.nets[MIXER], values, team.rows.state)
 
 
 class QMIXAlgorithm(Mixing):

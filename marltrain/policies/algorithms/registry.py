@@ -24,6 +24,7 @@ ALGORITHMS = {
     "td3": ("marltrain.policies.algorithms.td3", "TD3"),
     "trl": ("marltrain.policies.algorithms.trl", "TRL"),
     "trpo": ("marltrain.policies.algorithms.trpo", "TRPO"),
+    "vdac": ("marltrain.policies.algorithms.vdac", "VDAC"),
     "vdn": ("marltrain.policies.algorithms.vdn", "VDN"),
     "wqmix": ("marltrain.policies.algorithms.wqmix", "WQMIX"),
 }

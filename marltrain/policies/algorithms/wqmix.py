@@ -10,7 +10,8 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.base import CompiledForm, weighted_mean
 from marltrain.policies.algorithms.joint import JointPhase, Member, Team
-from marltrain.policies.algorithms.qmix import MIXER, Mixing, QMIXSettings
+from marltrain.policies.algorithms.mixer import MIXER
+from marltrain.policies.algorithms.qmix import Mixing, QMIXSettings
 from marltrain.policies.distributions import masked
 from marltrain.policies.networks import MLP, WIDEST, Head, NetworkDefinition, Recurrent
 from marltrain.policies.schedules import Schedule

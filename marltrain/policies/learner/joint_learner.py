@@ -11,7 +11,7 @@ from marltrain.errors import AgentError
 from marltrain.layout import Array
 from marltrain.policies.algorithms.joint import JointAlgorithm
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS
-from marltrain.policies.batch import TeamBatch
+from marltrain.policies.batch import TeamBatch, TeamRollout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.gradient_step import MeanMetrics
 from marltrain.policies.learner.joint_step import OF_TEAM, JointStep
@@ -19,6 +19,7 @@ from marltrain.policies.learner.learner import Learner, Pace
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.memory.team_reader import TeamReader
+from marltrain.policies.memory.team_rollouts import TeamRolloutReader
 from marltrain.policies.normalisation import NORMALISED, RunningStatistics, normalised_batch, observe
 from marltrain.policies.recurrence import sequence_columns
 
@@ -105,7 +106,8 @@ class JointLearner(Learner):
         ends = np.cumsum([part.num_agents for part in self.parts])
         parts = [seats[end - part.num_agents : end] for part, end in zip(self.parts, ends, strict=True)]
         needs = [part.needs for part in self.parts]
-        return TeamReader(streams, parts, needs, one_reward=self.algorithm.one_reward)
+        kind = TeamRolloutReader if self.algorithm.on_policy else TeamReader
+        return kind(streams, parts, needs, one_reward=self.algorithm.one_reward)
 
     def update(self, batch: TeamBatch, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Make one gradient pass over the batch; agents that do not learn act in it, and do not change."""
@@ -119,6 +121,7 @@ class JointLearner(Learner):
             **{name: getattr(batch, name) for name in TEAM_COLUMNS}, "weight": shares_of(batch.weight)
         }  # fmt: skip
         tensors = self.backend.tensor(columns)
+        prepared = self._prepare(tensors, batch) if isinstance(batch, TeamRollout) else {}
         metrics, passes = MeanMetrics(self.backend), int(self.gradient_steps[learn].max())
         for number, step in enumerate(self.steps):
             if passes % step.phase.every == 0:
@@ -131,7 +134,16 @@ class JointLearner(Learner):
         settings = {
             name: np.concatenate([part.hyper.values[own] for part in self.parts]) for name, own in reported.items()
         }
-        return {**metrics.result(), **settings}
+        return {**metrics.result(), **prepared, **settings}
+
+    def _prepare(self, columns: dict[str, Any], batch: TeamRollout) -> dict[str, Array]:
+        """Add the columns that the algorithm computes from a complete rollout; return its metrics [K]."""
+        first, hyper = self.steps[0], {str(i): part.hyper.tensors() for i, part in enumerate(self.parts)}
+        with self.backend.no_gradient():
+            team = first.team(first.nets, columns, hyper)
+            added, measured = self.algorithm.prepare_team(self.backend.ops, team, batch, self.backend.numpy)
+        columns[OF_TEAM] |= self.backend.tensor(added)
+        return {name: np.repeat(values, self.num_agents) for name, values in measured.items()}
 
     def _drawn(self, number: int, columns: Mapping[str, Any], batch: TeamBatch) -> dict[str, Any]:
         """Return the columns with the random numbers of a phase, from the generators of the agents."""

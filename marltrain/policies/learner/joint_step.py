@@ -121,16 +121,7 @@ class JointStep:
 
     def _losses(self, nets: Mapping[str, Forward], columns: Mapping[str, Any], numbers: Any) -> Any:
         """Return the loss, [1] or [K], and the metrics, [1] or [K].  numbers: part -> name -> [K_i, 1]."""
-        ops = self.backend.ops
-        members = [
-            Member(
-                algorithm, _under(nets, str(i)), TensorBatch(**columns[str(i)]), numbers[str(i)], self.seats[i],
-                self.places[i],
-            )
-            for i, algorithm in enumerate(self.algorithms)
-        ]  # fmt: skip
-        hyper = {name: number[:1] for name, number in numbers["0"].items()}
-        team = Team(ops, members, _under(nets, OF_TEAM), TensorBatch(**columns[OF_TEAM]), hyper, self.order)
+        ops, team = self.backend.ops, self.team(nets, columns, numbers)
         if self.phase.targets is not None:
             with self.backend.no_gradient():
                 self.phase.targets(ops, team)
@@ -140,6 +131,19 @@ class JointStep:
             for name, value in {**metrics, TOTAL: loss}.items()
         }
         return joined[TOTAL], joined
+
+    def team(self, nets: Mapping[str, Forward], columns: Mapping[str, Any], numbers: Any) -> Team:
+        """Return the team with the columns of rows.  nets: part/name -> network.  numbers: part -> name -> [K_i, 1]."""
+        members = [
+            Member(
+                algorithm, _under(nets, str(i)), TensorBatch(**columns[str(i)]), numbers[str(i)], self.seats[i],
+                self.places[i],
+            )
+            for i, algorithm in enumerate(self.algorithms)
+        ]  # fmt: skip
+        hyper = {name: number[:1] for name, number in numbers["0"].items()}
+        rows = TensorBatch(**columns[OF_TEAM])
+        return Team(self.backend.ops, members, _under(nets, OF_TEAM), rows, hyper, self.order)
 
 
 def _under(nets: Mapping[str, Any], part: str) -> dict[str, Any]:

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """A view of one group's ring for K agents; agent k reads the players `seats[k]` (indices within the group)."""
+    """A view of one group's ring for K agents; agent k reads the players `seats[k]` (indices within the group).
+
+    rollouts: whether batches are rollouts, which `take` returns once, in place of samples.
+    draws: whether rollouts also hold earlier rows, which `take` draws.
+    """
+
+    rollouts: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
 
     def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
         """Store the ring, the seats and the needs; batches include the extras `needs.columns`."""
@@ -36,8 +43,15 @@ class Reader:
         raise TypeError(f"{type(self).__name__} must define size")
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Any:
-        """Draw a batch; see `UniformReader.sample`. On-policy readers define `take` instead."""
+        """Draw a batch; see `UniformReader.sample`. Readers of `rollouts` define `take` instead."""
         raise TypeError(f"{type(self).__name__} draws no samples")
+
+    def take(self, gamma: Array, rngs: Sequence[np.random.Generator | None] = ()) -> Any:
+        """Return a rollout; see `RolloutReader.take`."""
+        raise TypeError(f"{type(self).__name__} takes no rollouts")
+
+    def drop(self, k: int, seat: int | None = None) -> None:
+        """Exclude past decisions from all rollouts; see `RolloutReader.drop`. Without rollouts there are none."""
 
     def learned(self, batch: Any) -> None:
         """Receive a batch after the update from it, with the rows' errors if the update has computed them."""
@@ -211,10 +225,9 @@ class RolloutReader(Reader):
     """Reader that returns each row of the agents' players exactly once, in the first rollout after it was closed.
 
     earliest: no later rollout holds a row of a batch step before this one.
-    draws: whether rollouts also hold earlier rows, which `take` draws.
     """
 
-    draws: ClassVar[bool] = False
+    rollouts = True
 
     def __init__(self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs) -> None:
         """Start with the next decisions; earlier rows are not read."""

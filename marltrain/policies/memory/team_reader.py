@@ -57,19 +57,21 @@ class TeamReader(Reader):
         rng = next((rng for rng in rngs if rng is not None), None)
         if rng is None or not self.size().any():
             raise AgentError("no agent of the team has a closed row to learn from yet; ask `size()` first")
-        if self.one_reward and (gamma != gamma[0]).any():
-            raise AgentError(
-                "the agents of a team have one discount, and gamma is "
-                f"{', '.join(f'{g:g}' for g in np.unique(gamma))}: set agent.hyper.gamma to one value for all of them"
-            )
         if length := self.needs.block:
             times, envs, valid = self._continued(*self._draw(rng, -(-batch_size // length)), length)
         else:
             times, envs = self._draw(rng, batch_size)
             valid = np.ones(batch_size, bool)
-        found = [part.found(times, envs, valid) for part in self.parts]
-        in_time = np.concatenate([each.in_time for each in found])
-        going_on = np.asarray(np.concatenate([each.in_time & (each.pointers >= 0) for each in found]).any(0))
+        return self._batch(times, envs, [part.found(times, envs, valid) for part in self.parts], gamma)
+
+    def _batch(self, times: Array, envs: Array, found: Sequence[Found], gamma: Array) -> TeamBatch:
+        """Return the batch steps `times` [B] of environments `envs` [B], with the rows that each part has found."""
+        if self.one_reward and (gamma != gamma[0]).any():
+            raise AgentError(
+                "the agents of a team have one discount, and gamma is "
+                f"{', '.join(f'{g:g}' for g in np.unique(gamma))}: set agent.hyper.gamma to one value for all of them"
+            )
+        in_time, going_on = np.concatenate([each.in_time for each in found]), goes_on(found)
         gammas = np.split(gamma, np.cumsum([len(part.seats) for part in self.parts])[:-1])
         others = next_others = None
         unknown = np.zeros(len(times), bool)
@@ -117,7 +119,7 @@ class TeamReader(Reader):
         times, envs = (first[:, None] + np.arange(length)).reshape(-1), np.repeat(envs, length)
         there = np.minimum(times, self.ring.now - 1)
         found = [part.found(there, envs, np.ones(len(there), bool)) for part in self.parts]
-        going_on = np.concatenate([each.in_time & (each.pointers >= 0) for each in found]).any(0).reshape(-1, length)
+        going_on = goes_on(found).reshape(-1, length)
         valid = (self._drawable(there, envs) & (times == there)).reshape(-1, length)
         valid[:, 1:] &= going_on[:, :-1]
         return there, envs, np.logical_and.accumulate(valid, 1).reshape(-1)
@@ -144,7 +146,7 @@ class TeamReader(Reader):
         return np.where(in_time.any(0), high, 0.0).astype(np.float32)
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """Rows of N players at B batch steps: cells, `next` and more, each [N, B].
 
     present: the player acted.  in_time: it acted, and its row was closed by the next batch step.
@@ -154,6 +156,11 @@ class _Found(NamedTuple):
     pointers: Array
     present: Array
     in_time: Array
+
+
+def goes_on(found: Sequence[Found]) -> Array:
+    """Return whether a player of the team that acted acts at the next batch step, too, [B] bool."""
+    return np.asarray(np.concatenate([each.in_time & (each.pointers >= 0) for each in found]).any(0))
 
 
 class _Part(Reader):
@@ -180,13 +187,13 @@ class _Part(Reader):
         cells: Array = slots * ring.num_envs + envs
         return cells
 
-    def found(self, times: Array, envs: Array, valid: Array) -> _Found:
+    def found(self, times: Array, envs: Array, valid: Array) -> Found:
         """Return the players' rows at batch steps of environments; no player is present where `valid` [B] is False."""
         ring, cells = self.ring, self.cells(times, envs)
         pointers, present = ring.read(ring.next, cells), ring.read(ring.acted, cells) & valid
-        return _Found(cells, pointers, present, present & (ring.closed_at(pointers) == times + 1))
+        return Found(cells, pointers, present, present & (ring.closed_at(pointers) == times + 1))
 
-    def rows(self, found: _Found, times: Array, envs: Array, going_on: Array, unknown: Array, gamma: Array) -> TeamRows:
+    def rows(self, found: Found, times: Array, envs: Array, going_on: Array, unknown: Array, gamma: Array) -> TeamRows:
         """Return the columns of the rows.
 
         gamma: [K], of the agents.
@@ -239,7 +246,7 @@ def _zero_where_not(valid: Array, obs: Obs) -> Obs:
     return zeroed
 
 
-def _begins(found: _Found, times: Array, envs: Array) -> Array:
+def _begins(found: Found, times: Array, envs: Array) -> Array:
     """Return whether rows do not follow the one before them in a batch, [N, B] bool."""
     begins = np.ones(found.present.shape, bool)
     begins[:, 1:] = ~found.in_time[:, :-1] | (found.pointers[:, :-1] != times[1:]) | (envs[1:] != envs[:-1])

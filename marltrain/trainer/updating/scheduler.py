@@ -16,7 +16,7 @@ from marltrain.checks import MOST_COUNTED, within
 from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array
 from marltrain.policies.batch import Rollout, Transitions
-from marltrain.policies.memory.readers import Reader, RolloutReader
+from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.sequences import ReplayedRolloutReader
 from marltrain.policies.memory.streams import Streams
 from marltrain.state import State
@@ -129,7 +129,7 @@ class UpdateScheduler:
 
     def count_steps(self, steps: int) -> None:
         """Count batch steps that have been made."""
-        if isinstance(self._reader, RolloutReader):
+        if self._reader is not None:
             for agent, seat in self._silent:
                 self._reader.drop(agent, seat)
         self._practised += self.num_envs * steps * (self.learn | self.shared)
@@ -161,7 +161,7 @@ class UpdateScheduler:
         """Return whether `update` makes at least one update now; call it when `is_due` is True."""
         if self._reader is None or not self._ready(self._reader).any():
             return False
-        if isinstance(self._reader, RolloutReader):
+        if self._reader.rollouts:
             return True
         updates, _ = updates_due(self.pace, self._credit, self._steps_since_update)
         return updates > 0 and (most is None or most > self.updates)
@@ -213,7 +213,7 @@ class UpdateScheduler:
     ) -> Iterator[tuple[int, Rollout | Transitions]]:
         """Yield the number and the batch of each update that is due after `steps` env steps."""
         gammas, rows = self.seated.learner.gammas(), batch_size_of(self.seated.learner.pace, self.defaults)
-        if isinstance(reader, RolloutReader):
+        if reader.rollouts:
             self.updates += 1
             given = (gammas, rngs_of(self.seated, ready)) if reader.draws else (gammas,)
             yield self.updates, reader.take(*given)
@@ -227,7 +227,7 @@ class UpdateScheduler:
 
     def _ready(self, reader: Reader) -> Array:
         """Return the agents that an update would train now, [K] bool."""
-        if isinstance(reader, RolloutReader):
+        if reader.rollouts:
             return self.learn & (reader.size() >= self.pace.least_rows)
         ready: Array = self._started() & (reader.size() > 0)
         return ready

@@ -1,0 +1,40 @@
+"""The monotonic mixing network of QMIX: Rashid et al. 2018 (arXiv:1803.11485, section 4.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from marltrain.policies.algorithms.central_critic import INPUTS
+from marltrain.policies.batch import StateNeed
+from marltrain.policies.networks import MLP, Head, NetworkDefinition
+
+MIXER = "mixer"
+"""Name of the mixer among the networks of a team."""
+
+
+class MonotonicMixer:
+    """Mixes the values of a team's players by weights that a network makes from the global state."""
+
+    def __init__(self, settings: Any) -> None:
+        """Read `mixing_units`, `hyper_units`, `mixer_input`, `team_size` and `state_size`."""
+        self._settings = settings
+        self.need = StateNeed(INPUTS[settings.mixer_input] or "state", settings.state_size or 0)
+
+    def network(self) -> NetworkDefinition:
+        """Return the network, which makes weights, biases and V(s) from the state; they have one hidden layer."""
+        settings = self._settings
+        spec, head = MLP((settings.hyper_units,), "relu"), Head(sum(self._widths))
+        return NetworkDefinition(spec, [head], None, vectors=(settings.state_size,))
+
+    @property
+    def _widths(self) -> list[int]:
+        """Numbers of outputs: W1, b1, w2 and V(s)."""
+        units = self._settings.mixing_units
+        return [self._settings.team_size * units, units, units, 1]
+
+    def mixed(self, ops: Any, net: Any, values: Any, state: Any) -> Any:
+        """Return |w2(s)| elu(|W1(s)| q + b1(s)) + V(s), [1, B], which increases in every value q_i of [1, B, N]."""
+        first, bias, second, value = ops.split(net(state)[0], self._widths)
+        weights = ops.unflatten(ops.absolute(first), self._settings.mixing_units)  # [1, B, N, units]
+        hidden = ops.elu(ops.sum(values[..., None] * weights, -2) + bias)
+        return ops.sum(hidden * ops.absolute(second), -1) + value[..., 0]

@@ -1,0 +1,76 @@
+"""Rollouts of a team: every batch step at which the team acted, once, in the order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from marltrain.errors import AgentError
+from marltrain.layout import Array
+from marltrain.policies.batch import Needs, TeamRollout
+from marltrain.policies.memory.streams import Streams
+from marltrain.policies.memory.team_reader import TeamReader, goes_on
+from marltrain.state import State
+
+
+class TeamRolloutReader(TeamReader):
+    """Reader that returns each batch step of a team exactly once, in the first rollout after it ended.
+
+    A rollout holds all batch steps of all environments since the last one, so that its size does not change from one to
+    the next. Those at which no player of the team learned, or whose outcome is not known, have weight 0.
+
+    earliest: no later rollout holds a batch step before this one.
+    """
+
+    rollouts = True
+
+    def __init__(
+        self, streams: Streams, parts: Sequence[Sequence[Sequence[int]]], needs: Sequence[Needs], *, one_reward: bool
+    ) -> None:
+        """Start with the next decisions; see `TeamReader`."""
+        super().__init__(streams, parts, needs, one_reward=one_reward)
+        self.earliest = self.ring.coming
+        rings = self.ring.every if self.others else [part.ring for part in self.parts]
+        self._depth = max(ring.deepest for ring in rings)
+        for ring in {id(ring): ring for ring in rings}.values():
+            ring.register(self)
+
+    def size(self) -> Array:
+        """Return the number of batch steps that `take` would return now, for each agent, [K] int64."""
+        return np.full(self._agents, np.count_nonzero(self._drawable(*self._places())))
+
+    def take(self, gamma: Array, rngs: Sequence[np.random.Generator | None] = ()) -> TeamRollout:
+        """Return the rollout and mark its batch steps as taken.  gamma: [K], of all agents.  rngs: not read.
+
+        Raises AgentError if there are no batch steps, or if the players' rewards must be equal, and they or the
+        discounts are not.
+        """
+        times, envs = self._places()
+        valid = self._drawable(times, envs)
+        if not np.count_nonzero(valid):
+            raise AgentError("no batch step of the team ended since the last rollout; ask `size()` first")
+        found = [part.found(times, envs, valid) for part in self.parts]
+        batch = self._batch(times, envs, found, gamma)
+        self.earliest = self.ring.now
+        cut = np.ones(batch.weight.shape, bool)
+        cut[:, :-1] = ~goes_on(found)[:-1] | (batch.weight[:, 1:] == 0) | (envs[1:] != envs[:-1])
+        return TeamRollout(**vars(batch), cut=cut)
+
+    def holds(self, time: int) -> bool:
+        """Return whether batch step `time` is not taken yet, or holds a frame of one that is not."""
+        return time > self.earliest - self._depth
+
+    def state(self) -> State:
+        """Return which batch steps have been taken."""
+        return State({"since": self.earliest})
+
+    def restore(self, state: State) -> None:
+        """See `Reader`; raises SaveError for a batch step later than those of the ring."""
+        self.earliest = state.count("since", 0, self.ring.coming)
+
+    def _places(self) -> tuple[Array, Array]:
+        """Return the batch steps that have not been taken, and their environments, each [B]."""
+        times = np.arange(max([self.earliest, *(part.ring.oldest for part in self.parts)]), self.ring.now)
+        envs = self.ring.num_envs
+        return np.tile(times, envs), np.repeat(np.arange(envs), len(times))

@@ -1,0 +1,29 @@
+"""The mixing network increases in every value, whatever the state and its weights."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from marltrain.policies.algorithms.mixer import MonotonicMixer
+from marltrain.policies.backends import numpy_ops
+from marltrain.policies.networks import Plan
+
+STATES, PLAYERS = 4, 3
+
+
+def test_raising_a_value_never_lowers_that_of_the_team():
+    """1,000 random states and weights; each player's value is raised in turn."""
+    settings = SimpleNamespace(team_size=PLAYERS, state_size=STATES, mixing_units=5, hyper_units=6, mixer_input="state")
+    mixer = MonotonicMixer(settings)
+    plan, rng = Plan(mixer.network()), np.random.default_rng(0)
+    rises = []
+    for _ in range(1_000):
+        weights = [rng.normal(0, 0.5, (1, *parameter.shape)) for parameter in plan.parameters]
+        raised = np.concatenate([np.zeros((1, PLAYERS)), np.diag(rng.exponential(3, PLAYERS))])
+        state, values = np.tile(rng.normal(size=STATES), (1, 4, 1)), (rng.normal(0, 2, PLAYERS) + raised)[None]
+        total = mixer.mixed(numpy_ops, lambda s, given=weights: plan.forward(numpy_ops, given, s), values, state)[0]
+        rises.append(total[1:] - total[0])
+    assert np.min(rises) >= 0
+    assert np.mean(np.array(rises) > 0) > 0.99
