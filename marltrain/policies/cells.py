@@ -84,6 +84,17 @@ class Cell(ABC):
         return state[0] if self.parts == 1 else ops.concat(list(state), -1)
 
 
+def carries_apart(ops: Any, carry: Any, members: int) -> Any:
+    """Return the carries of the members of ensembles: [K, B, members * C] -> [K * members, B, C]."""
+    own = carry.shape[-1] // members
+    return ops.fold_agents(ops.stack(list(ops.split(carry, [own] * members)), 1))
+
+
+def carries_joined(ops: Any, carry: Any) -> Any:
+    """Put the carries of the members of ensembles side by side: [K, members, B, C] -> [K, B, members * C]."""
+    return ops.concat([carry[:, i] for i in range(carry.shape[1])], -1)
+
+
 class GRUCell(Cell):
     """Gated recurrent unit: Cho et al. 2014 (arXiv:1406.1078), with the reset gate after the product, as in cuDNN.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from marltrain.layout import Layout
-from marltrain.policies.networks import CNN, MLP, NetworkSpec, image_axes
+from marltrain.policies.images import image_axes
+from marltrain.policies.networks import CNN, MLP, NetworkSpec
 
 Filters = tuple[tuple[int, int, int], ...]
 FULL_SIZE = 64 * 64

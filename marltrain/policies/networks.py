@@ -16,7 +16,8 @@ import numpy as np
 from marltrain.config import as_integer, checked_arguments
 from marltrain.errors import ConfigError, SpecError, did_you_mean, shown
 from marltrain.layout import VECTOR, Allocate, Array, Layout, map_tree
-from marltrain.policies.cells import Cell, GRUCell, LSTMCell
+from marltrain.policies.cells import Cell, GRUCell, LSTMCell, carries_apart, carries_joined
+from marltrain.policies.images import image_axes
 from marltrain.policies.parameters import Parameter
 
 ACTIVATIONS = ("tanh", "relu", "elu", "silu", "gelu")
@@ -55,7 +56,8 @@ class NetworkDefinition:
       a call is the noise, [K, B, `noise_width`]; zeros give the mean network.
 
     A recurrent network (GRU, LSTM) gets the carries of the rows after all other inputs, [K, B, `carry_width`], and
-    returns the next carries after the outputs. To evaluate sequences, it also gets `begins`; see `Cell.unrolled`.
+    returns the next carries after the outputs; those of the members of an ensemble are side by side. To evaluate
+    sequences, it also gets `begins`; see `Cell.unrolled`.
 
     Without inputs, the network consists of the trained constants of its heads (`Head.free`), [K, 1, free]. A custom
     model gets the inputs as arguments and returns the outputs of all heads side by side, [B, sum of widths]; those of
@@ -87,8 +89,8 @@ class NetworkDefinition:
 
     @property
     def carry_width(self) -> int:
-        """Number of values that a recurrent network carries from row to row; 0 for other networks."""
-        return self.spec.cell.carry_width if isinstance(self.spec, Recurrent) else 0
+        """Number of values that recurrent networks, all members, carry from row to row; 0 for other networks."""
+        return self.members * self.spec.cell.carry_width if isinstance(self.spec, Recurrent) else 0
 
     def empty(self, leading: tuple[int, ...], allocate: Allocate = np.zeros) -> list[Any]:
         """Allocate the inputs of a call, with `leading` axes."""
@@ -235,18 +237,6 @@ def spec_from(description: dict[str, Any]) -> NetworkSpec:
     return kinds[kind](**values)
 
 
-def image_axes(shape: tuple[int, ...], stack: int) -> tuple[int, int, int, str]:
-    """Return (channels, height, width, order of axes) of an image part."""
-    if stack > 1:
-        channels = shape[3] if len(shape) == 4 else 1
-        return stack * channels, shape[1], shape[2], "stacked" if len(shape) == 4 else "first"
-    if len(shape) == 2:
-        return 1, shape[0], shape[1], "none"
-    if shape[0] < shape[2]:  # the shorter of the outer axes holds the channels
-        return shape[0], shape[1], shape[2], "first"
-    return shape[2], shape[0], shape[1], "last"
-
-
 class Plan:
     """The parameters and the forward pass of a network over a NetworkSpec.
 
@@ -260,7 +250,7 @@ class Plan:
     def __init__(self, definition: NetworkDefinition) -> None:
         """Create the parameters; raises SpecError if an image is too small for the convolutions.
 
-        Raises ConfigError for a recurrent network that is an ensemble or noisy.
+        Raises ConfigError for a recurrent network that is noisy.
         """
         self.definition, self.spec, self.layout = definition, definition.spec, definition.layout
         self.heads, self.members = tuple(definition.heads), definition.members
@@ -268,11 +258,8 @@ class Plan:
         self.noise_widths: list[int] = []
         self.convolutions = self.spec.filters if isinstance(self.spec, CNN | Recurrent) else ()
         self.cell = self.spec.cell if isinstance(self.spec, Recurrent) else None
-        if self.cell and (self.members > 1 or definition.noisy):
-            raise ConfigError(
-                f"a network over {self.spec} cannot be {'an ensemble' if self.members > 1 else 'noisy'}: take MLP() or "
-                "CNN()"
-            )
+        if self.cell and definition.noisy:
+            raise ConfigError(f"a network over {self.spec} cannot be noisy: take MLP() or CNN()")
         width = self._lay_inputs()
         hidden = self.spec.hidden if definition.has_inputs else ()
         own = min(definition.head_layers, len(hidden)) if len(self.heads) > 1 and not self.cell else 0
@@ -343,7 +330,15 @@ class Plan:
         if self.members == 1:
             return self._forward(ops, weights, inputs)
         repeated = [map_tree(lambda x: ops.repeat_agents(x, self.members), given) for given in inputs]
-        return [ops.unfold_agents(out, self.members) for out in self._forward(ops, weights, repeated)]
+        if self.cell:
+            repeated[self._own_inputs] = carries_apart(ops, inputs[self._own_inputs], self.members)
+        outputs = [ops.unfold_agents(out, self.members) for out in self._forward(ops, weights, repeated)]
+        return [*outputs[:-1], carries_joined(ops, outputs[-1])] if self.cell else outputs
+
+    @property
+    def _own_inputs(self) -> int:
+        """Number of inputs before the carries: observations and vectors."""
+        return (self.layout is not None) + len(self.definition.vectors)
 
     def _forward(self, ops: Any, weights: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         remaining = iter(weights)
@@ -362,8 +357,7 @@ class Plan:
             before, after = next(factors), next(factors)  # eqs. 10 and 11: the noise of a weight is their product
             return mean + ops.linear(x * before, next(remaining), next(remaining)) * after
 
-        own = (self.layout is not None) + len(self.definition.vectors)
-        x, memory = self._inputs(ops, remaining, activate, inputs[:own]), inputs[own:]
+        x, memory = self._inputs(ops, remaining, activate, inputs[: self._own_inputs]), inputs[self._own_inputs :]
         carries: list[Any] = []
         for _ in range(self.trunk_depth):
             x = activate(linear(x))

@@ -113,6 +113,29 @@ def memory_of(batch: Any, network: str) -> tuple[Any, ...]:
     return () if carry is None else (carry, batch.begins)
 
 
+def memory_after(net: Any, batch: Any, network: str, *vectors: Any) -> tuple[Any, ...]:
+    """Return the inputs of a network beside its others, for what follows the rows: (carry after the row,) or ().
+
+    net: the network, or its target network, which starts from the stored carries of the network, too.
+    vectors: its inputs beside the observations at the rows.
+    """
+    memory = memory_of(batch, network)
+    return (net(batch.obs, *vectors, *memory)[-1],) if memory else ()
+
+
+def memory_before(ops: Any, net: Any, batch: Any, network: str, *vectors: Any) -> tuple[Any, ...]:
+    """Return the same inputs for the rows with other vectors than those of the memory: (carry before the row,) or ().
+
+    The carries come from the rows before with `vectors`, such as the actions taken.
+    """
+    after = memory_after(net, batch, network, *vectors)
+    if not after:
+        return ()
+    carry, begins = memory_of(batch, network)
+    (following,) = after
+    return (ops.where(begins[..., None], carry, ops.concat([following[:, :1], following[:, :-1]], 1)),)
+
+
 def carries_after(carry: Array, batch: Rollout) -> Array:
     """Return the carries with which `boot_obs` are evaluated, [K, M, C]: the next ones of the rows before them.
 

@@ -16,26 +16,26 @@ The arrays of agent k depend on its own generator and on B only.
 """
 
 
-def drawn_rows(draw: Draw, rngs: Sequence[np.random.Generator], counts: Array, rows: int) -> dict[str, Any]:
-    """Return what `draw` draws, [K, rows, ...], for the first `counts[k]` rows of each agent; the others are zeros.
+def drawn_rows(draw: Draw, rngs: Sequence[np.random.Generator], rows: Array) -> dict[str, Any]:
+    """Return what `draw` draws, [K, B, ...], for the agents' rows where `rows` [K, B] is True; the others are zeros.
 
     An agent without rows draws nothing, and padding draws nothing: the numbers do not depend on the other agents.
     """
-    if np.count_nonzero(counts == rows) == len(rngs):
-        return dict(draw(rngs, rows))
+    if np.count_nonzero(rows) == rows.size:
+        return dict(draw(rngs, rows.shape[1]))
     made: dict[str, Any] = {}
-    for k, count in enumerate(counts.tolist()):
-        if count:
-            _place(made, draw([rngs[k]], count), k, (len(rngs), rows))
+    for k, own in enumerate(rows):
+        if count := int(np.count_nonzero(own)):
+            _place(made, draw([rngs[k]], count), k, rows)
     return made
 
 
-def _place(made: dict[str, Any], drawn: Mapping[str, Any], k: int, leading: tuple[int, int]) -> None:
-    """Copy the arrays [1, count, ...] of agent k into arrays [K, rows, ...], which are made if they are missing."""
+def _place(made: dict[str, Any], drawn: Mapping[str, Any], k: int, rows: Array) -> None:
+    """Copy the arrays [1, n, ...] of agent k to its rows in arrays [K, B, ...], which are made if they are missing."""
     for name, values in drawn.items():
         if isinstance(values, Mapping):
-            _place(made.setdefault(name, {}), values, k, leading)
+            _place(made.setdefault(name, {}), values, k, rows)
             continue
         if name not in made:
-            made[name] = np.zeros((*leading, *values.shape[2:]), values.dtype)
-        made[name][k, : values.shape[1]] = values[0]
+            made[name] = np.zeros((*rows.shape, *values.shape[2:]), values.dtype)
+        made[name][k, rows[k]] = values[0]

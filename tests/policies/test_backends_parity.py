@@ -155,11 +155,13 @@ SAC: dict[str, dict[str, dict[str, Any]]] = {
         "relu": {"tau": 0.1, "learning_rate": 1e-3, "temperature_learning_rate": 0.01}, "cnn": {"tau": 0.2},
         "own critic": {"tau": 0.2, "temperature": 0.2, "max_grad_norm": 0.5, "n_step": 3},
         "image and vector": {"tau": 0.1, "target_entropy": -1.0, "optimizer": "sgd", "learning_rate": 0.05},
+        "gru": {"tau": 0.1},
     },
     "discrete": {"tanh": {"tau": 0.1}, "frames": {"tau": 0.2, "critic_learning_rate": SCHEDULE}},
     "masked": {
         "gelu": {"tau": 0.1, "target_entropy_ratio": 0.5, "temperature_learning_rate": SCHEDULE},
         "own critic": {"tau": 0.2, "temperature": 0.3, "n_step": 3}, "cnn": {"tau": 0.2, "optimizer": "rmsprop"},
+        "lstm": {"tau": 0.2}, "gru on images": {"tau": 0.1},
     },
 }  # fmt: skip
 TRL: dict[str, dict[str, dict[str, Any]]] = {
@@ -192,7 +194,7 @@ SHORT = {
     "Rainbow": {"discrete": [], "masked": ["tanh"]},
     "DDPG": {"box": ["tanh"]},
     "TD3": {"box": ["relu"]},
-    "SAC": {"box": ["relu"], "masked": ["gelu"]},
+    "SAC": {"box": ["relu", "gru"], "masked": ["gelu"]},
     "TRL": {"masked": ["own critic, goals"]},
 }  # fmt: skip
 """Each kind of network, of actions, and of settings once for PPO and once for DQN, the others' losses once each.

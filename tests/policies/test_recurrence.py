@@ -76,8 +76,20 @@ ACTIONS, MOVES = spaces.Discrete(2), spaces.Box(-1, 1, (1,), np.float32)
         (lambda: mt.SEAC(SPACE, ACTIONS, network=mt.GRU()), "seac: its network 'actor' learns from rows without"),
         (lambda: mt.TRPO(SPACE, ACTIONS, network=mt.LSTM()), "trpo: its network 'actor'"),
         (lambda: mt.ACER(SPACE, ACTIONS, network=mt.GRU()), "acer: its network 'actor'"),
-        (lambda: mt.SAC(SPACE, MOVES, critic_network=mt.GRU()), "sac: its network 'critic'"),
         (lambda: mt.DDPG(SPACE, MOVES, network=mt.GRU()), "ddpg: its network 'actor'"),
+        (lambda: mt.TD3(SPACE, MOVES, critic_network=mt.GRU()), "td3: its network 'critic'"),
+        (
+            lambda: mt.MASAC(SPACE, MOVES, network=mt.GRU(), team_size=2, state_size=2, joint_action_size=2),
+            "masac: its network 'actor'",
+        ),
+        (
+            lambda: mt.SAC(SPACE, MOVES, network=mt.GRU(), memory=mt.Replay(60, prioritised=mt.Prioritised())),
+            "sac: recurrent networks learn from sequences of one-step transitions",
+        ),
+        (
+            lambda: mt.SAC(SPACE, MOVES, network=mt.GRU(), critic_network=mt.LSTM(sequence_length=3)),
+            "sequence_length differs: {'actor': 16, 'critic': 3}",
+        ),
         (lambda: mt.TRL(GOALS, ACTIONS, network=mt.GRU()), "trl: its network"),
         (lambda: mt.DQN(SPACE, ACTIONS, network=mt.GRU(), n_step=3), "dqn: recurrent networks learn from sequences of"),
         (lambda: mt.DQN(SPACE, ACTIONS, network=mt.GRU(), noisy=0.5), "cannot be noisy"),

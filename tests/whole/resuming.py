@@ -226,6 +226,8 @@ CASES = {
     "lstm from a memory": Case(Relay, lambda: dqn(Relay, network=mt.LSTM((), units=4, sequence_length=3), n_step=1),
                                learning=(1, 0, 1), at=87),
     "ppo by turns": Case(Relay, lambda: ppo(Relay), learning=(1, 1, 0), at=84),
+    "sac with a gru": Case(PENDULUM, lambda: replay("sac", PENDULUM, network=mt.GRU((4,), units=5, sequence_length=3)),
+                           learning=(1,)),
     "dqn by turns": Case(Relay, lambda: dqn(Relay), {"truncate": True}, learning=(1, 0, 1), at=87),
     "mappo": Case(Crowd, lambda: ppo(Crowd, algo="mappo"), {"length": 5}, learning=(1, 1, 0)),
     "mappo by turns": Case(Relay, lambda: ppo(Relay, algo="mappo", critic_input="agent_specific"), learning=(1, 1, 0),

@@ -45,6 +45,7 @@ class CentralActions(JointAlgorithm, OffPolicyActorCritic):
     """
 
     one_reward = False
+    recurrent: tuple[str, ...] = ()
     Settings: ClassVar[type[CentralActionsSettings]] = CentralActionsSettings
 
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:

@@ -26,6 +26,7 @@ from marltrain.policies.distributions import Continuous
 from marltrain.policies.exploration import ActionNoise, ContinuousExploration
 from marltrain.policies.memory.config import LONGEST, MOST_STEPS, Replay, replay_of
 from marltrain.policies.networks import MLP, Head, NetworkDefinition, NetworkSpec
+from marltrain.policies.recurrence import needs_of
 from marltrain.policies.schedules import Schedule
 
 
@@ -95,8 +96,8 @@ class OffPolicyActorCritic(Algorithm):
         return np.asarray(hyper["tau"])
 
     def needs(self) -> Needs:
-        """Return `Needs` for off-policy learning with `memory`, `capacity` and `n_step`."""
-        return Needs.of(replay_of(self.settings, self.name))
+        """Return `Needs` for off-policy learning with `memory`, `capacity` and `n_step`; a carry, if recurrent."""
+        return needs_of(Needs.of(replay_of(self.settings, self.name)), self.networks())
 
     def rate_name(self, network: str) -> str:
         """Return the network's own setting, such as "critic_learning_rate", if it is set, else "learning_rate"."""

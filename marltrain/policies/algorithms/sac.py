@@ -26,6 +26,7 @@ from marltrain.policies.distributions import Categorical, SquashedGaussian, mask
 from marltrain.policies.distributions.draws import normal_of, uniform_of
 from marltrain.policies.exploration import ActionChoice, DiscreteExploration, Warmup
 from marltrain.policies.networks import Head, NetworkDefinition
+from marltrain.policies.recurrence import memory_after, memory_before, memory_of
 from marltrain.policies.schedules import Schedule
 
 
@@ -56,11 +57,15 @@ class SACAlgorithm(OffPolicyActorCritic):
 
     Box actions are sampled from a squashed Gaussian, and the critics are Q(s, a). Discrete actions have a critic with
     one output for each action, and expectations over pi are sums over the legal actions.
+
+    Recurrent critics of a Box read the observations and the actions taken before; those of Discrete actions, as the
+    actor, the observations.
     """
 
     name = "sac"
     Settings: ClassVar[type[Any]] = SACSettings
     acts_in_numpy = noise_by_rows = True
+    recurrent: tuple[str, ...] = ("actor", "critic")
     critics = 2
 
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
@@ -118,14 +123,37 @@ class SACAlgorithm(OffPolicyActorCritic):
         self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Return actions, sampled where `explore`; elsewhere tanh of the mean, or the most probable legal action."""
-        (out,) = nets["actor"](obs)
+        return self._chosen(ops, nets["actor"](obs)[0], legal, noise, explore, hyper), {}
+
+    def act_with_carry(
+        self,
+        ops: Any,
+        nets: Networks,
+        obs: Any,
+        legal: Any,
+        carry: dict[str, Any],
+        noise: Any,
+        explore: Any,
+        hyper: Mapping[str, Any],
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """Return the actions of `act` by recurrent networks, the next carries, and no extras."""
+        memory = {name: (carry[name],) if name in carry else () for name in self.recurrent}
+        out, *following = nets["actor"](obs, *memory["actor"])
+        action = self._chosen(ops, out, legal, noise, explore, hyper)
+        if memory["critic"]:
+            taken = () if self.discrete else (action,)
+            following.append(nets["critic"](obs, *taken, *memory["critic"])[-1])
+        return action, dict(zip(carry, following, strict=True)), {}
+
+    def _chosen(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]) -> Any:
+        """Return the actions for the actor's outputs, see `act`."""
         if self.discrete:
-            return self._choice.choose(ops, out, legal, noise, explore, hyper), {}
+            return self._choice.choose(ops, out, legal, noise, explore, hyper)
         action = self.distribution.action(ops, out, noise["sample"], explore)
         if "uniform" in noise:
             random = explore[..., None] & (noise["coin"] < hyper["random_share"][..., None])
             action = ops.where(random, 2.0 * noise["uniform"] - 1.0, action)
-        return action, {}
+        return action
 
     def to_units(self, action: Array) -> Array:
         """Scale continuous actions to the environment's units."""
@@ -141,18 +169,23 @@ class SACAlgorithm(OffPolicyActorCritic):
     def _targets(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
         """Add `target`: r + discount * V(s'), with the soft value V of the target critics (eq. 3 and 7)."""
         noise = None if self.discrete else batch.next_noise
-        value, _ = self._soft_value(ops, nets, "target_critic", batch.next_obs, batch.next_legal, noise, hyper)
+        memory = {
+            "actor": memory_after(nets["actor"], batch, "actor"),
+            "critic": memory_after(nets["target_critic"], batch, "critic", *self._taken(ops, batch)),
+        }
+        value, _ = self._soft_value(ops, nets, "target_critic", batch.next_obs, batch.next_legal, noise, memory, hyper)
         batch.target = batch.reward + batch.discount * value
+
+    def _taken(self, ops: Any, batch: Any) -> tuple[Any, ...]:
+        """Return the actions taken as inputs of the critics: () for Discrete actions."""
+        return () if self.discrete else (self.distribution.from_units(ops, batch.action),)
 
     def _critic_loss(
         self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Return the mean of (Q_i(s, a) - target)^2 / 2, summed over both critics (eq. 5)."""
-        if self.discrete:
-            (q,) = nets["critic"](batch.obs)
-            q = ops.stack([ops.take(q[:, i], batch.action) for i in range(self.critics)], 1)
-        else:
-            q = nets["critic"](batch.obs, self.distribution.from_units(ops, batch.action))[0][..., 0]
+        q = nets["critic"](batch.obs, *self._taken(ops, batch), *memory_of(batch, "critic"))[0]
+        q = ops.stack([ops.take(q[:, i], batch.action) for i in range(self.critics)], 1) if self.discrete else q[..., 0]
         loss = 0.5 * squared_errors(ops, q, batch)
         return loss, {"loss/critic": loss, "q_mean": weighted_mean(ops, ops.mean(q, 1), batch.weight)}
 
@@ -163,7 +196,10 @@ class SACAlgorithm(OffPolicyActorCritic):
         log(alpha) has the sign of the paper's.
         """
         noise = None if self.discrete else batch.noise
-        value, entropy = self._soft_value(ops, nets, "critic", batch.obs, batch.legal, noise, hyper)
+        memory = {"actor": memory_of(batch, "actor"), "critic": memory_of(batch, "critic")}
+        if not self.discrete:
+            memory["critic"] = memory_before(ops, nets["critic"], batch, "critic", *self._taken(ops, batch))
+        value, entropy = self._soft_value(ops, nets, "critic", batch.obs, batch.legal, noise, memory, hyper)
         loss = -weighted_mean(ops, value, batch.weight)
         metrics = {"loss/actor": loss, "entropy": weighted_mean(ops, entropy, batch.weight)}
         if self.tuned:
@@ -181,19 +217,28 @@ class SACAlgorithm(OffPolicyActorCritic):
         return {"loss/temperature": tuning, "temperature": weighted_mean(ops, temperature, batch.weight)}
 
     def _soft_value(
-        self, ops: Any, nets: Networks, critic: str, obs: Any, legal: Any, noise: Any, hyper: Mapping[str, Any]
+        self,
+        ops: Any,
+        nets: Networks,
+        critic: str,
+        obs: Any,
+        legal: Any,
+        noise: Any,
+        memory: Mapping[str, tuple[Any, ...]],
+        hyper: Mapping[str, Any],
     ) -> tuple[Any, Any]:
         """Return V(s) = E[min_i Q_i(s, a) - alpha log pi(a|s)] and the entropy E[-log pi(a|s)], each [K, B].
 
-        The expectation is one sample for a Box, and exact for Discrete actions.
+        The expectation is one sample for a Box, and exact for Discrete actions.  memory: the inputs of recurrent
+        networks beside the others, () for other networks.
         """
-        (out,) = nets["actor"](obs)
+        out = nets["actor"](obs, *memory["actor"])[0]
         temperature = ops.stop_gradient(self._temperature(ops, nets, hyper))
         if self.discrete:
-            (q,) = nets[critic](obs)
+            q = nets[critic](obs, *memory["critic"])[0]
             return expected_value(ops, masked(ops, out, legal), ops.minimum(q[:, 0], q[:, 1]), temperature)
         action, _, log_prob = self.distribution.sample(ops, out, legal, noise, None)
-        q = nets[critic](obs, action)[0][..., 0]
+        q = nets[critic](obs, action, *memory["critic"])[0][..., 0]
         return ops.minimum(q[:, 0], q[:, 1]) - temperature * log_prob, -log_prob
 
     def _temperature(self, ops: Any, nets: Networks, hyper: Mapping[str, Any]) -> Any:

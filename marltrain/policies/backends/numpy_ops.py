@@ -183,6 +183,11 @@ def unfold_agents(x: Array, members: int) -> Array:
     return x.reshape(-1, members, *x.shape[1:])
 
 
+def fold_agents(x: Array) -> Array:
+    """Join the members of ensembles, the inverse of `unfold_agents`: [K, members, B, N] -> [K * members, B, N]."""
+    return x.reshape(-1, *x.shape[2:])
+
+
 def constants(x: Array) -> Array:
     """Return constants [K, F] as one row, [K, 1, F]."""
     return x[:, None]

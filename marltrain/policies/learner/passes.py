@@ -75,7 +75,7 @@ class Passes:
 
     def draw(self, draw: Draw, weight: Array) -> dict[str, Any]:
         """Draw random numbers for the rows of positive weight [K, B], as tensors by name."""
-        drawn = drawn_rows(draw, self.rngs, (weight > 0).sum(1), weight.shape[1])
+        drawn = drawn_rows(draw, self.rngs, weight > 0)
         tensors: dict[str, Any] = self.backend.tensor(drawn)
         return tensors
 

@@ -176,6 +176,7 @@ def test_rows_of_agents_are_repeated_for_the_members_of_an_ensemble_and_separate
     assert_equal_to(lambda x: np.repeat(x, 2, 0), lambda ops: lambda x: ops.repeat_agents(x, 2), X)
     pairs = np.concatenate([X, 2 * X], 0)
     assert_equal_to(lambda x: x.reshape(3, 2, 5, 4), lambda ops: lambda x: ops.unfold_agents(x, 2), pairs)
+    assert_equal_to(lambda x: x, lambda ops: lambda x: ops.fold_agents(ops.unfold_agents(x, 2)), pairs)
     assert_equal_to(lambda x: x[:, None], lambda ops: ops.constants, X[:, 0].copy())
 
 

@@ -97,6 +97,11 @@ def unfold_agents(x: Tensor, members: int) -> Tensor:
     return tf.reshape(x, [x.shape[0] // members, members, -1, x.shape[-1]])
 
 
+def fold_agents(x: Tensor) -> Tensor:
+    """Join the members of ensembles, the inverse of `unfold_agents`: [K, members, B, N] -> [K * members, B, N]."""
+    return tf.reshape(x, [x.shape[0] * x.shape[1], -1, x.shape[-1]])
+
+
 def constants(x: Tensor) -> Tensor:
     """Return constants [K, F] as one row, [K, 1, F]."""
     return x[:, tf.newaxis]

@@ -166,6 +166,11 @@ def unfold_agents(x: Tensor, members: int) -> Tensor:
     return x.unflatten(0, (-1, members))
 
 
+def fold_agents(x: Tensor) -> Tensor:
+    """Join the members of ensembles, the inverse of `unfold_agents`: [K, members, B, N] -> [K * members, B, N]."""
+    return x.flatten(0, 1)
+
+
 def constants(x: Tensor) -> Tensor:
     """Return constants [K, F] as one row, [K, 1, F]: a copy, which does not change with the weights."""
     return x.unsqueeze(1).clone()
