@@ -27,8 +27,8 @@ IMAGES = ROOT / "docs" / "images" / "learn"
 INTERRUPTED = 130
 HEAD = f"""\
 The agents that a run saved at its end play 100 episodes greedily, on seeds that training never used. A seed's score is
-the mean return of a player. The table shows the interquartile mean (IQM) of the seeds' scores and its 95 % bootstrap
-interval, by `rliable`.
+the mean return of a player, in foraging the sum of the players' returns, which is 1 if all food is loaded. The table
+shows the interquartile mean (IQM) of the seeds' scores and its 95 % bootstrap interval, by `rliable`.
 
 Settings are chosen on seeds from {TUNING_SEEDS} on. Those of PPO on CartPole, of PPO on simple_spread and of
 `examples/apples.py` are older than this rule: on which seeds they were chosen is not recorded. In the table, one agent
@@ -73,8 +73,9 @@ def run_trial(row: Row, seed: int, settings: Sequence[str], trainer: Sequence[st
     more = {"agents": key_values("--set", settings), "trainer": key_values("--trainer", trainer)}
     content = try_settings(row, seed, more)
     scores = [sum(returns) / len(returns) for returns in content["returns"].values()]
-    print(f"{row.name}, seed {seed}, {more}: {sum(scores) / len(scores):.2f} in {content['seconds']:,.0f} s; "
-          f"tests {' '.join(f'{metric:.4g}' for _, metric in content['curve'])}", flush=True)  # fmt: skip
+    score, players = sum(scores) / len(scores), row.task.players
+    print(f"{row.name}, seed {seed}, {more}: {score * players:.2f} in {content['seconds']:,.0f} s; "
+          f"tests {' '.join(f'{metric * players:.4g}' for _, metric in content['curve'])}", flush=True)  # fmt: skip
 
 
 def show_missing() -> None:

@@ -33,7 +33,8 @@ LIBRARIES = ("gymnasium", "marltrain", "numpy", "torch")
 class Result(NamedTuple):
     """What the table reads of a file.
 
-    returns: [episodes, players] of the final, greedy agents.  curve: [tests, 2]: env steps, mean return of a player.
+    returns: [episodes, players] of the final, greedy agents, times `Task.players`.
+    curve: [tests, 2]: env steps, mean return of a player times `Task.players`.
     seconds: time of training, with its tests.
     """
 
@@ -43,7 +44,7 @@ class Result(NamedTuple):
 
     @property
     def score(self) -> float:
-        """Mean return of a player and episode."""
+        """Mean return of a player and episode, or of an episode, see `Task.players`."""
         return float(self.returns.mean())
 
 
@@ -71,8 +72,8 @@ def read(row: Row, seed: int, folder: Path = RESULTS) -> Result:
     if not row.steps <= found["env_steps"] < 1.1 * row.steps + 1:
         raise SaveError(f"{path}: {found['env_steps']:,} env steps, its row has {row.steps:,}")
     try:
-        returns = np.array(list(found["returns"].values()), float).T
-        curve = np.array(found["curve"], float).reshape(-1, 2)
+        returns = np.array(list(found["returns"].values()), float).T * row.task.players
+        curve = np.array(found["curve"], float).reshape(-1, 2) * (1, row.task.players)
     except (AttributeError, TypeError, ValueError) as error:
         raise SaveError(f"{path}: returns or curve are not numbers: {error}") from error
     if returns.ndim != 2 or len(returns) != EPISODES:

@@ -26,6 +26,7 @@ class Task:
     """An environment of the table.
 
     env, env_args: as for `DecentralizedTrainer`.  group: the make target that trains its rows.
+    players: number of players whose returns are added; 1: the table shows the mean return of a player.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Task:
     env: Any
     env_args: Mapping[str, Any] = field(default_factory=dict)
     group: str = "learn"
+    players: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +114,29 @@ def _mixing(steps: int, **agents: Any) -> Settings:
     }  # fmt: skip
 
 
+def _central(steps: int, **agents: Any) -> Settings:
+    """Return the settings of MADDPG on simple_spread."""
+    return {
+        "trainer": {"num_train_envs": 32, "update_freq": 128},
+        "agents": {
+            "network": mt.MLP((64, 64), "relu"), "learning_rate": mt.linear(1e-2, 1e-3, steps), "gamma": 0.95,
+            "batch_size": 1024, "learning_starts": 5_000, "random_steps": 5_000, "update_per_step": 0.01,
+            "capacity": 200_000, "tau": 0.01, "straight_through": False, **agents,
+        },
+    }  # fmt: skip
+
+
+def _foraging(steps: int = 5_000_000, **agents: Any) -> Settings:
+    """Return the settings of actor-critic algorithms on level-based foraging."""
+    return {
+        "trainer": {"num_train_envs": 32, "update_freq": 2048},
+        "agents": {
+            "learning_rate": mt.linear(1e-3, 1e-4, steps), "entropy_coef": 0.01, "epochs": 8, "minibatches": 2,
+            **agents,
+        },
+    }  # fmt: skip
+
+
 CARTPOLE = Task("cartpole", "CartPole-v1", "gymnasium/CartPole-v1")
 ACROBOT = Task("acrobot", "Acrobot-v1", "gymnasium/Acrobot-v1")
 PENDULUM = Task("pendulum", "Pendulum-v1", "gymnasium/Pendulum-v1")
@@ -127,11 +152,19 @@ SPREAD_CONTINUOUS = Task(
     {"continuous_actions": True},
 )  # fmt: skip
 TOGETHER = Task("together-spread", "simple_spread, native", "marltrain/simple_spread_v3")
+FORAGING = Task(
+    "foraging-8x8", "foraging 8x8-2p-2f-coop, native, sum of players", "marltrain/foraging_v3", {"force_coop": True},
+    players=2,
+)  # fmt: skip
+FORAGING_LARGE = Task(
+    "foraging-10x10", "foraging 10x10-3p-3f, native, sum of players", "marltrain/foraging_v3",
+    {"players": 3, "field_size": (10, 10), "max_num_food": 3, "sight": 10}, players=3,
+)  # fmt: skip
 APPLES = Task("apples", "examples/apples.py (images)", Apples)
 
 TASKS = (
     CARTPOLE, ACROBOT, PENDULUM, CAR, CAR_CONTINUOUS, LANDER, LANDER_CONTINUOUS, SPREAD, SPREAD_CONTINUOUS, TOGETHER,
-    APPLES, CHEETAH, HOPPER,
+    FORAGING, FORAGING_LARGE, APPLES, CHEETAH, HOPPER,
 )  # fmt: skip
 
 _TOGETHER = _spread(1_000_000, TOGETHER.env, epochs=8, minibatches=2)
@@ -169,6 +202,9 @@ _ALGORITHM_ROWS = (
     Row(TOGETHER, "ppo", 1_000_000, -12.0, 1, tolerance=0.0, compiled=True, own=_TOGETHER),
     Row(TOGETHER, "mappo", 1_000_000, -12.0, 1, tolerance=0.0, compiled=True, own=_TOGETHER),
     Row(TOGETHER, "vdn", 1_000_000, -15.0, 4, tolerance=0.0, own=_mixing(1_000_000)),
+    Row(TOGETHER, "maddpg", 1_000_000, -16.0, 5, tolerance=0.0, own=_central(1_000_000)),
+    Row(FORAGING, "mappo", 5_000_000, 0.95, 4, tolerance=0.0, compiled=True, own=_foraging(critic_input="joint")),
+    Row(FORAGING_LARGE, "mappo", 5_000_000, 0.85, 6, tolerance=0.0, compiled=True, own=_foraging(critic_input="joint")),
     Row(APPLES, "dqn", 60_000, 3.0, 2, tolerance=0.0, own=_apples("dqn", update_per_step=1 / 4)),
     Row(APPLES, "ppo", 60_000, 2.0, 2, tolerance=0.0, own=_apples("ppo", minibatches=8)),
     Row(CHEETAH, "sac", 1_000_000, 9535.0, 300, most_seeds=1),
