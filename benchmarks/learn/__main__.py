@@ -18,7 +18,7 @@ from benchmarks.learn import pictures
 from benchmarks.learn.results import ROOT, missing_of, path_of, read
 from benchmarks.learn.rows import ROWS, TUNING_SEEDS, Row, row_of
 from benchmarks.learn.table import table
-from benchmarks.learn.training import Interrupted, train, try_settings
+from benchmarks.learn.training import Interrupted, score_on_original, train, try_settings
 from marltrain.cli.options import key_values
 from marltrain.errors import ConfigError, MarlTrainError
 
@@ -106,6 +106,7 @@ def main() -> int:
     parser.add_argument("--group", choices=sorted({row.task.group for row in ROWS}), default="learn")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="other settings of the agents")
     parser.add_argument("--trainer", nargs="+", default=[], metavar="KEY=VALUE", help="other settings of the trainer")
+    parser.add_argument("--original", action="store_true", help="test the trained agents on the original environment")
     args = parser.parse_args()
     try:
         if args.what is None:
@@ -116,7 +117,11 @@ def main() -> int:
         row = row_of(args.what)
         if args.seed is None or (args.seed not in row.seeds and args.seed < TUNING_SEEDS):
             raise ConfigError(f"--seed must be one of {', '.join(map(str, row.seeds))}, or {TUNING_SEEDS} and above")
-        if args.seed >= TUNING_SEEDS:
+        if args.original:
+            if row.task.original is None:
+                raise ConfigError(f"{row.name} has no original environment")
+            print(f"{row.name}, seed {args.seed}: {score_on_original(row, args.seed):.2f} on {row.task.original}")
+        elif args.seed >= TUNING_SEEDS:
             run_trial(row, args.seed, args.set, args.trainer)
         elif args.set or args.trainer:
             raise ConfigError(f"settings are chosen on seeds from {TUNING_SEEDS} on: give --seed {TUNING_SEEDS}")

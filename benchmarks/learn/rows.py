@@ -27,6 +27,7 @@ class Task:
 
     env, env_args: as for `DecentralizedTrainer`.  group: the make target that trains its rows.
     players: number of players whose returns are added; 1: the table shows the mean return of a player.
+    original: the environment of another package that the task's environment equals, on which agents can be tested, too.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Task:
     env_args: Mapping[str, Any] = field(default_factory=dict)
     group: str = "learn"
     players: int = 1
+    original: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +153,13 @@ SPREAD_CONTINUOUS = Task(
     "spread-continuous", "mpe2 simple_spread, continuous actions", "mpe2/simple_spread_v3",
     {"continuous_actions": True},
 )  # fmt: skip
-TOGETHER = Task("together-spread", "simple_spread, native", "marltrain/simple_spread_v3")
+TOGETHER = Task(
+    "together-spread", "simple_spread, native", "marltrain/simple_spread_v3", original="mpe2/simple_spread_v3"
+)
+TOGETHER_LONG = Task(
+    "together-spread-10m", "simple_spread, native, 10M env steps", "marltrain/simple_spread_v3",
+    original="mpe2/simple_spread_v3",
+)  # fmt: skip
 FORAGING = Task(
     "foraging-8x8", "foraging 8x8-2p-2f-coop, native, sum of players", "marltrain/foraging_v3", {"force_coop": True},
     players=2,
@@ -164,10 +172,13 @@ APPLES = Task("apples", "examples/apples.py (images)", Apples)
 
 TASKS = (
     CARTPOLE, ACROBOT, PENDULUM, CAR, CAR_CONTINUOUS, LANDER, LANDER_CONTINUOUS, SPREAD, SPREAD_CONTINUOUS, TOGETHER,
-    FORAGING, FORAGING_LARGE, APPLES, CHEETAH, HOPPER,
+    TOGETHER_LONG, FORAGING, FORAGING_LARGE, APPLES, CHEETAH, HOPPER,
 )  # fmt: skip
 
 _TOGETHER = _spread(1_000_000, TOGETHER.env, epochs=8, minibatches=2)
+_TOGETHER_LONG = _spread(
+    10_000_000, TOGETHER.env, epochs=8, minibatches=2, entropy_coef=mt.linear(0.01, 0.0, 8_000_000)
+)
 _ALGORITHM_ROWS = (
     Row(CARTPOLE, "ppo", 100_000, 500.0, 0.7, compiled=True),
     Row(CARTPOLE, "dqn", 50_000, 500.0, 1, compiled=True),
@@ -203,6 +214,7 @@ _ALGORITHM_ROWS = (
     Row(TOGETHER, "mappo", 1_000_000, -12.0, 1, tolerance=0.0, compiled=True, own=_TOGETHER),
     Row(TOGETHER, "vdn", 1_000_000, -15.0, 4, tolerance=0.0, own=_mixing(1_000_000)),
     Row(TOGETHER, "maddpg", 1_000_000, -16.0, 5, tolerance=0.0, own=_central(1_000_000)),
+    Row(TOGETHER_LONG, "mappo", 10_000_000, -9.8, 8, tolerance=0.0, compiled=True, own=_TOGETHER_LONG),
     Row(FORAGING, "mappo", 5_000_000, 0.95, 4, tolerance=0.0, compiled=True, own=_foraging(critic_input="joint")),
     Row(FORAGING_LARGE, "mappo", 5_000_000, 0.85, 6, tolerance=0.0, compiled=True, own=_foraging(critic_input="joint")),
     Row(APPLES, "dqn", 60_000, 3.0, 2, tolerance=0.0, own=_apples("dqn", update_per_step=1 / 4)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,15 @@ def try_settings(row: Row, seed: int, more: Mapping[str, Mapping[str, Any]]) -> 
     settings = settings_of(row, more)
     agents = mt.make_agents(row.algo, row.task.env, env_args=row.task.env_args, seed=seed, **settings["agents"])
     return _result(row, seed, agents, _run(row, seed, agents, settings["trainer"], run_dir=False))
+
+
+def score_on_original(row: Row, seed: int, runs: Path = RUNS) -> float:
+    """Return the score of the agents that the run saved at its end on the task's original environment."""
+    assert row.task.original is not None
+    agents = mt.load(runs / row.name / str(seed) / "last")
+    original = replace(row, task=replace(row.task, env=row.task.original))
+    returns = _unseen(original, seed, agents).values()
+    return row.task.players * sum(map(sum, returns)) / (len(returns) * results.EPISODES)
 
 
 def _trained(row: Row, seed: int, run_dir: Path) -> dict[str, Any]:

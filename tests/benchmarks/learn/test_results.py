@@ -21,6 +21,14 @@ def test_result_is_read_back_and_takes_a_line_for_each_key(tmp_path):
     assert [result.score for result in read_all(ROW, tmp_path)] == [2.5]
 
 
+def test_returns_of_the_players_are_added_where_the_task_says_so(tmp_path):
+    row = row_of("foraging-8x8-mappo")
+    write_result(tmp_path, row, 0, 0.4)
+    found = read(row, 0, tmp_path)
+    assert found.score == pytest.approx(0.8)
+    assert found.curve[-1, 1] == pytest.approx(0.8)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

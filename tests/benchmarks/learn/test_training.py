@@ -46,6 +46,13 @@ def test_row_is_trained_and_continues_after_an_interrupt(tmp_path):
     assert np.array_equal(whole.returns, interrupted.returns)
 
 
+def test_saved_agents_are_tested_on_the_original_environment(tmp_path):
+    """The same environment in place of the original; the scores of both players are added."""
+    row = dataclasses.replace(ROW, steps=40, task=dataclasses.replace(TASK, original=Identity, players=2))
+    training.train(row, 3, tmp_path, tmp_path / "runs")
+    assert training.score_on_original(row, 3, tmp_path / "runs") == pytest.approx(read(row, 3, tmp_path).score)
+
+
 def test_random_play(tmp_path):
     row = Row(TASK, "random", 0, most_seeds=1)
     training.train(row, 0, tmp_path)
