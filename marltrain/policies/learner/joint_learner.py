@@ -55,7 +55,9 @@ class JointLearner(Learner):
         self.num_agents = sum(part.num_agents for part in parts)
         phases = range(len(algorithm.joint_phases))
         self.steps = [JointStep(number, parts, team, seats, order) for number in phases]
-        self._starts = np.cumsum([part.num_agents for part in parts])[:-1]
+        self._draws = [[phase.draw for phase in part.algorithm.joint_phases] for part in parts]  # type: ignore[attr-defined]
+        ends = np.cumsum([part.num_agents for part in parts]).tolist()
+        self._own = [slice(end - part.num_agents, end) for part, end in zip(parts, ends, strict=True)]
 
     def _check_same(self, part: AlgorithmLearner) -> None:
         """Raise AgentError unless a part has the team's networks, backend and device."""
@@ -103,15 +105,14 @@ class JointLearner(Learner):
 
     def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> TeamReader:
         """See `Learner`."""
-        ends = np.cumsum([part.num_agents for part in self.parts])
-        parts = [seats[end - part.num_agents : end] for part, end in zip(self.parts, ends, strict=True)]
+        parts = [seats[own] for own in self._own]
         needs = [part.needs for part in self.parts]
         kind = TeamRolloutReader if self.algorithm.on_policy else TeamReader
         return kind(streams, parts, needs, one_reward=self.algorithm.one_reward)
 
     def update(self, batch: TeamBatch, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Make one gradient pass over the batch; agents that do not learn act in it, and do not change."""
-        learns = np.split(learn, self._starts)
+        learns = [learn[own] for own in self._own]
         rows = [
             normalised_batch(observed, own) if (observed := _observed(part)) else own
             for part, own in zip(self.parts, batch.parts, strict=True)
@@ -149,7 +150,7 @@ class JointLearner(Learner):
         """Return the columns with the random numbers of a phase, from the generators of the agents."""
         given = dict(columns)
         for i, (part, rows) in enumerate(zip(self.parts, batch.parts, strict=True)):
-            draw = part.algorithm.joint_phases[number].draw  # type: ignore[attr-defined]
+            draw = self._draws[i][number]
             if draw is not None:
                 drawn = draw(part.rngs("update"), rows.weight.shape[1])
                 given[str(i)] = {**given[str(i)], **self.backend.tensor(dict(drawn))}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -38,13 +39,19 @@ class TeamReader(Reader):
         self.parts = [_Part(streams, seats, own) for seats, own in zip(parts, needs, strict=True)]
         super().__init__(self.parts[0].ring, [row.tolist() for row in self.parts[0].seats], needs[0])
         self.one_reward = one_reward
-        self._agents = sum(len(part.seats) for part in self.parts)
+        ends = np.cumsum([len(part.seats) for part in self.parts]).tolist()
+        self._agents, self._own = ends[-1], [slice(*both) for both in pairwise([0, *ends])]
         team = {player for held in parts for seats in held for player in seats}
         self.others = OtherPlayers(streams.spec, self.ring.every, team) if needs[0].joint_actions else None
 
     def size(self) -> Array:
         """Return the number of closed rows of the player that has most, for each agent, [K] int64."""
-        return np.full(self._agents, max(part.drawable_count for part in self.parts))
+        return np.full(self._agents, self._drawable_count)
+
+    @property
+    def _drawable_count(self) -> int:
+        """Number of closed rows of the player that has most."""
+        return max(part.drawable_count for part in self.parts)
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> TeamBatch:
         """Draw `batch_size` batch steps with the first generator that is not None.  gamma: [K], of all agents.
@@ -55,7 +62,7 @@ class TeamReader(Reader):
         not.
         """
         rng = next((rng for rng in rngs if rng is not None), None)
-        if rng is None or not self.size().any():
+        if rng is None or not self._drawable_count:
             raise AgentError("no agent of the team has a closed row to learn from yet; ask `size()` first")
         if length := self.needs.block:
             times, envs, valid = self._continued(*self._draw(rng, -(-batch_size // length)), length)
@@ -72,7 +79,6 @@ class TeamReader(Reader):
                 f"{', '.join(f'{g:g}' for g in np.unique(gamma))}: set agent.hyper.gamma to one value for all of them"
             )
         in_time, going_on = np.concatenate([each.in_time for each in found]), goes_on(found)
-        gammas = np.split(gamma, np.cumsum([len(part.seats) for part in self.parts])[:-1])
         others = next_others = None
         unknown = np.zeros(len(times), bool)
         if self.others:
@@ -80,8 +86,8 @@ class TeamReader(Reader):
             next_others = np.where(going_on[:, None], next_others, np.float32(0))
             unknown = self.others.unknown_next(times, envs, going_on)
         rows = [
-            part.rows(each, times, envs, going_on, unknown, own)
-            for part, each, own in zip(self.parts, found, gammas, strict=True)
+            part.rows(each, times, envs, going_on, unknown, gamma[own])
+            for part, each, own in zip(self.parts, found, self._own, strict=True)
         ]
         reward = self._reward(rows, in_time, envs) if self.one_reward else np.zeros(len(times), np.float32)
         valued = np.concatenate([part.next_present.reshape(-1, len(times)) for part in rows]).any(0)
@@ -100,7 +106,7 @@ class TeamReader(Reader):
         if self.others is not None:
             oldest = max(oldest, self.others.oldest)
         places = (self.ring.now - oldest) * envs
-        if self.size()[0] < SCAN_BELOW * count:
+        if self._drawable_count < SCAN_BELOW * count:
             every = np.arange(places)
             every = every[self._drawable(oldest + every // envs, every % envs)]
             found = every[rng.integers(len(every), size=count)]
@@ -202,7 +208,9 @@ class _Part(Reader):
         unknown: [B] bool, whether next values are unknown: the rows that need one get weight 0.
         """
         ring, cells, present = self.ring, found.cells, found.present
-        joins = ~present & going_on & self._acts(times + 1, envs) & (self.needs.block == 0)
+        joins = ~present & going_on & (self.needs.block == 0)
+        if np.count_nonzero(joins):
+            joins &= self._acts(times + 1, envs)
         next_present = joins | (found.in_time & ~ring.read(ring.terminated, cells))
         next_obs, next_legal = self._after(cells, np.where(present, found.pointers, times + 1))
         columns = TeamRows(
