@@ -53,6 +53,7 @@ class Needs:
         then also hold sequences of earlier rows.
     replay_share: rows of these sequences for each new row of a rollout.
     block: batches hold a multiple of so many rows, for recurrent networks; see `recurrence`. 0: any number.
+    burn_in: rows of each block that come before those that are learned from (off-policy); they have weight 0.
     state: the global state of the batches, see `memory.states`; None: batches without one.
     shared: rollouts of an agent also hold the rows of the learner's other agents; see `Rollout.own`.
     joint_actions: number of values of the joint actions in batches, see `Rollout.others` and `TeamBatch.others`; 0:
@@ -72,6 +73,7 @@ class Needs:
     joint_actions: int = 0
     identity: tuple[str, ...] = ()
     block: int = 0
+    burn_in: int = 0
 
     @classmethod
     def of(cls, replay: Replay) -> Needs:
@@ -175,9 +177,10 @@ class TripletTransitions(Transitions):
 
 @dataclass(kw_only=True)
 class SequenceTransitions(Transitions):
-    """Transitions of one step in sequences, one after another: each row follows the one before it, unless it begins.
+    """Transitions of one step in sequences, one in each block: each row follows the one before it, unless it begins.
 
-    begins: [K, B] bool, True at the first row of each sequence, and in padding.
+    begins: [K, B] bool, True at the first row of each sequence, and in padding. The weight is 0 in padding, and in the
+        rows of a burn-in (`Needs.burn_in`).
     """
 
     loss_columns = (*Transitions.loss_columns, "begins")

@@ -58,21 +58,23 @@ class Cell(ABC):
         return state[0], self._joined(ops, state)
 
     def unrolled(
-        self, ops: Any, weights: Iterator[Any], length: int, x: Any, carry: Any, begins: Any
+        self, ops: Any, weights: Iterator[Any], length: int, x: Any, carry: Any, begins: Any, burn_in: int = 0
     ) -> tuple[Any, Any]:
         """Return (output [K, B, units], next carry) of each row, over sequences of `length` rows one after another.
 
         A row that `begins` [K, B] bool starts from its `carry`, as the first row of each sequence does; the carries of
-        the others are not read.
+        the others are not read. No gradient flows through the first `burn_in` rows of a sequence to later ones.
         """
         given = ops.time_steps(ops.linear(x, next(weights), next(weights)), length)
         starts = zip(*(ops.time_steps(part, length) for part in self._split(ops, carry)), strict=True)
         weight, bias = next(weights), next(weights)
         states: list[State] = []
-        for now, anew, start in zip(given, ops.time_steps(begins[..., None], length), starts, strict=True):
+        anew = ops.time_steps(begins[..., None], length)
+        for i, (now, start) in enumerate(zip(given, starts, strict=True)):
             state = start
             if states:
-                state = tuple(ops.where(anew, s, p) for s, p in zip(start, states[-1], strict=True))
+                before = [ops.stop_gradient(part) for part in states[-1]] if i == burn_in else states[-1]
+                state = tuple(ops.where(anew[i], s, p) for s, p in zip(start, before, strict=True))
             states.append(self._next(ops, now, ops.linear(state[0], weight, bias), state))
         parts = [ops.joined_steps(part) for part in zip(*states, strict=True)]
         return parts[0], self._joined(ops, parts)

@@ -54,6 +54,7 @@ class NetworkDefinition:
     noisy: sigma_0 of noisy networks with factorised noise (Fortunato et al. 2017, arXiv:1706.10295); 0: not noisy. Each
       fully connected layer then has a second weight and bias, the standard deviations of the first. The last input of
       a call is the noise, [K, B, `noise_width`]; zeros give the mean network.
+    burn_in: rows at the start of a sequence from which no gradient flows to later ones, of a recurrent network.
 
     A recurrent network (GRU, LSTM) gets the carries of the rows after all other inputs, [K, B, `carry_width`], and
     returns the next carries after the outputs; those of the members of an ensemble are side by side. To evaluate
@@ -71,6 +72,7 @@ class NetworkDefinition:
     members: int = 1
     head_layers: int = 1
     noisy: float = 0.0
+    burn_in: int = 0
 
     @property
     def has_inputs(self) -> bool:
@@ -364,7 +366,8 @@ class Plan:
         if self.cell and len(memory) == 1:
             x, *carries = self.cell.step(ops, remaining, x, *memory)
         elif self.cell:
-            x, *carries = self.cell.unrolled(ops, remaining, self.spec.sequence_length, x, *memory)
+            (carry, begins), burn_in = memory, self.definition.burn_in
+            x, *carries = self.cell.unrolled(ops, remaining, self.spec.sequence_length, x, carry, begins, burn_in)
         outputs = []
         for head in self.heads:
             inner = x

@@ -3,23 +3,33 @@
 The carry with which each decision was made is stored beside it. Gradients flow back over sequences: a batch consists of
 blocks of `sequence_length` rows. The first row of a block starts from its stored carry, as does a row in it that does
 not follow the one before, such as the first of an episode. On-policy, the networks that learn are those that acted, so
-the stored carries are exact; for older rows they are the "stored state" of R2D2 (Kapturowski et al. 2019).
+the stored carries are exact; for older rows they are the "stored state" of R2D2 (Kapturowski et al. 2019). Its burn-in
+brings them up to date: the networks that learn evaluate the rows before a sequence first, without gradients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from marltrain.config import setting
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, arrays_of
 from marltrain.policies.batch import Column, Needs, Rollout, SequenceTransitions
-from marltrain.policies.networks import NetworkDefinition
+from marltrain.policies.networks import LONGEST, NetworkDefinition
 
 Definitions = Mapping[str, NetworkDefinition]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BurnIn:
+    """Setting of off-policy algorithms with recurrent networks."""
+
+    burn_in: int = setting(0, doc="rows of a sequence, its first, that only bring the carries of recurrent networks up "
+                           "to date and are not learned from", low=0, high=LONGEST)  # fmt: skip
 
 
 def carries_of(networks: Definitions) -> dict[str, Column]:
@@ -40,15 +50,20 @@ def length_of(networks: Definitions) -> int:
     return max((made.spec.sequence_length for made in networks.values() if made.carry_width), default=0)
 
 
+def burn_in_of(networks: Definitions) -> int:
+    """Return the number of rows of the burn-in, which is that of all recurrent networks."""
+    return max((made.burn_in for made in networks.values()), default=0)
+
+
 def needs_of(needs: Needs, networks: Definitions) -> Needs:
     """Return the needs with the carries of recurrent networks and with batches in blocks of their sequences.
 
-    Off-policy, samples are then sequences of this length.
+    Off-policy, samples are then sequences of this length, of which `NetworkDefinition.burn_in` rows are a burn-in.
     """
     stored = {column_of(name, column): column for name, column in carries_of(networks).items()}
     length = length_of(networks)
     return replace(
-        needs, columns={**needs.columns, **stored}, block=length,
+        needs, columns={**needs.columns, **stored}, block=length, burn_in=burn_in_of(networks) if length else 0,
         sequence=needs.sequence if needs.on_policy else length or needs.sequence,
     )  # fmt: skip
 
@@ -74,6 +89,8 @@ def check_draws(who: str, needs: Needs) -> None:
 def check_recurrent(who: str, networks: Definitions, supported: tuple[str, ...], strategy: object) -> None:
     """Raise ConfigError for recurrent networks that an algorithm cannot give carries, or of different sequences.
 
+    Also for a burn-in without recurrent networks, or as long as the sequences.
+
     supported: `Algorithm.recurrent`.  strategy: that of the backend.
     """
     recurrent = {name: made.spec for name, made in networks.items() if made.carry_width}
@@ -88,6 +105,14 @@ def check_recurrent(who: str, networks: Definitions, supported: tuple[str, ...],
     if len(set(lengths.values())) > 1:
         raise ConfigError(
             f"{who}: its recurrent networks learn from the same sequences, and sequence_length differs: {lengths}"
+        )
+    burn_in = burn_in_of(networks)
+    if burn_in and not recurrent:
+        raise ConfigError(f"{who}: burn_in={burn_in} is for recurrent networks: leave it out, or take GRU() or LSTM()")
+    if burn_in and burn_in >= length_of(networks):
+        raise ConfigError(
+            f"{who}: burn_in={burn_in} leaves no row to learn from in sequences of {length_of(networks)} rows: take "
+            "fewer, or a larger sequence_length"
         )
     if recurrent and strategy is not None:
         raise ConfigError(

@@ -95,6 +95,37 @@ def test_a_sequence_equals_its_steps(cell):
 
 
 @CELLS
+@pytest.mark.parametrize("backend", BOTH.values(), ids=BOTH.keys())
+def test_no_gradient_flows_through_a_burn_in(backend, cell):
+    """Two sequences of 5 rows, 2 of them a burn-in: as 3 rows from the carries after it, which are constants.
+
+    In the second one an episode begins after the burn-in.
+    """
+    weights, x, carry = weights_of(cell, 4), normal(2, 10, 4), normal(2, 10, cell.carry_width)
+    begins = np.isin(np.arange(10), [0, 5, 7])[None].repeat(2, 0)
+    _, after = cell.unrolled(numpy_ops, iter(weights), 5, x, carry, begins)
+    own = np.array([2, 3, 4, 7, 8, 9])
+
+    def over(length: int, burn_in: int, begins: np.ndarray) -> Any:
+        def outputs(x: Any, carry: Any, *weights: Any) -> Any:
+            made, _ = cell.unrolled(backend.ops, iter(weights), length, x, carry, backend.tensor(begins), burn_in)
+            steps = backend.ops.time_steps(made, length)[burn_in:]
+            return backend.ops.joined_steps(list(steps))
+
+        return outputs
+
+    whole = value_and_gradients(backend, over(5, 2, begins), x, carry, *weights)
+    start = carry[:, own].copy()
+    start[:, 0] = after[:, 1]
+    alone = value_and_gradients(backend, over(3, 0, begins[:, own]), x[:, own], start, *weights)
+    for mine, theirs in zip([whole[0], *whole[3:]], [alone[0], *alone[3:]], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(whole[1][:, own], alone[1], rtol=1e-4, atol=1e-5)
+    assert not whole[1][:, [0, 1, 5, 6]].any()  # gradients of the inputs
+    assert not whole[2][:, :7].any() and whole[2][:, 7].all()  # of the carries
+
+
+@CELLS
 def test_the_frameworks_agree_about_values_and_gradients(cell):
     weights, x, carry = weights_of(cell, 4), normal(2, 6, 4), normal(2, 6, cell.carry_width)
     begins = np.array([[True, False, False, True, False, True]] * 2)

@@ -61,7 +61,7 @@ def test_needs():
     assert (needs.block, dict(needs.columns)) == (3, {"log_prob": Column(), "carry/actor/2": Column((2,))})
     assert needs_of(Needs(on_policy=True), networks(actor=MLP())) == Needs(on_policy=True)
     replayed = needs_of(Needs(on_policy=False), ONE)
-    assert (replayed.block, replayed.sequence) == (3, 3)
+    assert (replayed.block, replayed.sequence, replayed.burn_in) == (3, 3, 0)
     both = needs_of(Needs(on_policy=True), networks(actor=LSTM(units=2), critic=GRU(units=3)))
     shapes = {name: column.shape for name, column in both.columns.items()}
     assert shapes == {"carry/actor/4": (4,), "carry/critic/3": (3,)}
@@ -99,6 +99,11 @@ ACTIONS, MOVES = spaces.Discrete(2), spaces.Box(-1, 1, (1,), np.float32)
             "leave memory=Replay(window, effective_share, half_life, clear_every) out",
         ),
         (lambda: mt.MAPPO(SPACE, ACTIONS, state_size=2, critic_network=mt.GRU()), "mappo: its network 'critic'"),
+        (lambda: mt.DQN(SPACE, ACTIONS, burn_in=3), "dqn: burn_in=3 is for recurrent networks"),
+        (
+            lambda: mt.SAC(SPACE, MOVES, network=mt.GRU(sequence_length=4), burn_in=4),
+            "sac: burn_in=4 leaves no row to learn from in sequences of 4 rows",
+        ),
         (
             lambda: mt.PPO(SPACE, ACTIONS, network=mt.GRU(sequence_length=4), critic_network=mt.GRU()),
             "sequence_length differs: {'actor': 4, 'critic': 16}",

@@ -84,7 +84,8 @@ def test_sequences_of_a_team_hold_the_carries_of_its_acts(monkeypatch):
         return update(learner, batch, **more)
 
     monkeypatch.setattr(JointLearner, "update", noting)
-    agents = made("qmix", env_args={"length": 7}, network=mt.GRU((3,), units=4, sequence_length=4), learning_rate=0.0)
+    network = mt.GRU((3,), units=4, sequence_length=4)
+    agents = made("qmix", env_args={"length": 7}, network=network, learning_rate=0.0, burn_in=1)
     before = weights(agents)
     run = trainer(Crowd, {"length": 7}, team_reward="sum", steps_per_train=90)
     run.train(agents, learning_mask=[1, 1, 1])

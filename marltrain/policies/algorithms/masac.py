@@ -31,6 +31,8 @@ from marltrain.policies.networks import NetworkDefinition
 class MASACSettings(EntropySettings, CentralActionsSettings):
     """Settings of MASAC; the defaults suit small games."""
 
+    burn_in: ClassVar[int] = 0
+
 
 class MASACAlgorithm(CentralActions, SACAlgorithm):
     """MASAC: each agent has a stochastic actor pi_i(o_i), two critics with target networks, and a temperature alpha_i.

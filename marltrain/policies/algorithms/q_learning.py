@@ -32,12 +32,12 @@ from marltrain.policies.distributions import masked
 from marltrain.policies.exploration import ActionChoice, DiscreteExploration
 from marltrain.policies.memory.config import LONGEST, MOST_STEPS, Replay, replay_of
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
-from marltrain.policies.recurrence import memory_of, needs_of
+from marltrain.policies.recurrence import BurnIn, memory_of, needs_of
 from marltrain.policies.schedules import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
-class QLearningSettings(DiscreteExploration, Settings):
+class QLearningSettings(BurnIn, DiscreteExploration, Settings):
     """Settings of Q-learning; the defaults suit small games."""
 
     learning_rate: float | Schedule = setting(5e-4, doc="step size", low=0, high=FASTEST, per_row=True)
@@ -95,7 +95,8 @@ class QLearning(Algorithm):
         """Return the Q-network: one head for all actions; with `dueling`, heads of a value and of advantages."""
         actions = Head(self.choices * self.outputs)
         heads = (Head(self.outputs), actions) if self.settings.dueling else (actions,)
-        return {"q": NetworkDefinition(self.settings.network, heads, self.layout, noisy=self.settings.noisy)}
+        spec, noisy, burn_in = self.settings.network, self.settings.noisy, self.settings.burn_in
+        return {"q": NetworkDefinition(spec, heads, self.layout, noisy=noisy, burn_in=burn_in)}
 
     def targets(self) -> tuple[str, ...]:
         """Return the name of the Q-network, which has a target network."""

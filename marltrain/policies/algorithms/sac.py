@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,7 +26,7 @@ from marltrain.policies.distributions import Categorical, SquashedGaussian, mask
 from marltrain.policies.distributions.draws import normal_of, uniform_of
 from marltrain.policies.exploration import ActionChoice, DiscreteExploration, Warmup
 from marltrain.policies.networks import Head, NetworkDefinition
-from marltrain.policies.recurrence import memory_after, memory_before, memory_of
+from marltrain.policies.recurrence import BurnIn, memory_after, memory_before, memory_of
 from marltrain.policies.schedules import Schedule
 
 
@@ -48,7 +48,7 @@ class EntropySettings(Warmup):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SACSettings(EntropySettings, OffPolicySettings):
+class SACSettings(BurnIn, EntropySettings, OffPolicySettings):
     """Settings of SAC; the defaults suit small problems of control."""
 
 
@@ -94,9 +94,10 @@ class SACAlgorithm(OffPolicyActorCritic):
 
     def networks(self) -> dict[str, NetworkDefinition]:
         """Return the actor, the critics, and the logarithm of the temperature if it is tuned."""
-        spec, distribution = self.settings.network, self.distribution
+        spec, distribution, burn_in = self.settings.network, self.distribution, self.settings.burn_in
+        actor = NetworkDefinition(spec, [distribution.head(0.01)], self.layout, burn_in=burn_in)
         critic = self.critic(distribution.choices) if self.discrete else self.critic(1, (distribution.dims,))
-        networks = {"actor": NetworkDefinition(spec, [distribution.head(0.01)], self.layout), "critic": critic}
+        networks = {"actor": actor, "critic": replace(critic, burn_in=burn_in)}
         if self.tuned:
             start = Head(0, free=1, free_start=math.log(self.settings.initial_temperature))
             networks["temperature"] = NetworkDefinition(None, [start], None)

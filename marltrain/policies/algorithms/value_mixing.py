@@ -24,12 +24,12 @@ from marltrain.policies.algorithms.q_learning import QLearning
 from marltrain.policies.batch import Needs
 from marltrain.policies.exploration import DiscreteExploration
 from marltrain.policies.memory.config import MOST_STEPS
-from marltrain.policies.recurrence import needs_of
+from marltrain.policies.recurrence import BurnIn, needs_of
 from marltrain.policies.schedules import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValueMixingSettings(TeamSettings, DiscreteExploration, Settings):
+class ValueMixingSettings(BurnIn, TeamSettings, DiscreteExploration, Settings):
     """Settings of value mixing; the defaults suit small games."""
 
     noisy: ClassVar[float] = 0.0

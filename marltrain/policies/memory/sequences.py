@@ -35,50 +35,72 @@ class SequenceReader(UniformReader):
         follows an agent's rows. An agent without a generator or without available rows gets only padding. Raises
         AgentError if all agents do.
         """
-        return self._rollout(*self._drawn(rngs, batch_size), np.asarray(gamma, np.float64)[:, None])
+        first, have = self._first(rngs, -(-batch_size // self.needs.sequence))
+        return self._rollout(*self._packed(*self._onward(first, have, self.needs.sequence)), _column(gamma))
 
-    def _drawn(self, rngs: Sequence[np.random.Generator | None], batch_size: int) -> tuple[Array, Array, Array]:
-        """Draw sequences; return cells, and whether there is a row and whether the next row follows it, [K, B] each."""
+    def _first(self, rngs: Sequence[np.random.Generator | None], count: int) -> tuple[Array, Array]:
+        """Draw the first cells of `count` sequences of each agent, [K, N]; return which agents have rows, too, [K]."""
         available = np.where([rng is not None for rng in rngs], self.size(), 0)
         if not np.count_nonzero(available):
             raise AgentError("no agent of the learner has a closed row to learn from yet; ask `size()` first")
-        first = self.choice.draw(rngs, available.tolist(), -(-batch_size // self.needs.sequence)).cells
-        return self._sequences(first, available > 0)
+        return self.choice.draw(rngs, available.tolist(), count).cells, available > 0
 
-    def _sequences(self, first: Array, have: Array) -> tuple[Array, Array, Array]:
-        """Return the sequences that begin at cells [K, N], of the agents where `have` [K] is True; see `_drawn`.
+    def _onward(self, first: Array, have: Array, length: int) -> tuple[Array, Array]:
+        """Return the cells of sequences that begin at cells [K, N], and whether there is a row, [K, N, length] each.
 
-        For recurrent networks, the number of rows is always that of N complete sequences.
+        have: [K] bool, the agents that have rows.
         """
         ring, cells = self.ring, [first]
         goes = [np.broadcast_to(have[:, None], first.shape)]  # whether the sequence has a row at this place
-        for _ in range(1, self.needs.sequence):
+        for _ in range(1, length):
             pointers = ring.read(ring.next, cells[-1])
             onward = ring.shifted(cells[-1], pointers)
             closed = ring.read(ring.next, onward) != -1
             goes.append(goes[-1] & (pointers >= 0) & closed & ring.may_learn(onward))
             cells.append(np.where(goes[-1], onward, cells[-1]))
-        present = np.stack(goes, -1)
-        linked = np.concatenate([present[..., 1:], np.zeros((*first.shape, 1), bool)], -1)
+        return np.stack(cells, -1), np.stack(goes, -1)
+
+    def _packed(self, cells: Array, present: Array) -> tuple[Array, Array, Array]:
+        """Return sequences [K, N, length] one after another, padding last.
+
+        Returns cells, and whether there is a row and whether the next row follows it, [K, B] each. For recurrent
+        networks, the number of rows is always that of N complete sequences.
+        """
+        linked = np.concatenate([present[..., 1:], np.zeros((*present.shape[:2], 1), bool)], -1)
         counts = present.sum((1, 2))
         valid = np.arange(present[0].size if self.needs.block else counts.max()) < counts[:, None]
         packed, chained = np.zeros(valid.shape, np.int64), np.zeros(valid.shape, bool)
-        found = np.stack(cells, -1)[present]
+        found = cells[present]
         packed[...] = found[0]
         packed[valid], chained[valid] = found, linked[present]
         return packed, valid, chained
 
 
 class SequenceTransitionReader(SequenceReader):
-    """A `SequenceReader` of transitions, for recurrent networks off-policy."""
+    """A `SequenceReader` of transitions, for recurrent networks off-policy: one sequence in each block of rows.
+
+    With a burn-in, up to `needs.burn_in` decisions of the episode come before the row that was drawn, which is at the
+    same place of each block. At the start of an episode, and of the memory, there are fewer of them, or none.
+    """
 
     def sample(  # type: ignore[override]
         self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int
     ) -> SequenceTransitions:
-        """See `SequenceReader`; the number of rows is a multiple of `needs.sequence`."""
-        cells, valid, linked = self._drawn(rngs, batch_size)
-        made = self._transitions(cells, valid.astype(np.float32), np.asarray(gamma, np.float64))
-        return SequenceTransitions(**vars(made), begins=~np.concatenate([linked[:, -1:], linked[:, :-1]], 1))
+        """Draw sequences with `batch_size` rows of weight 1, if none ends early; see `SequenceReader`."""
+        burn_in = self.needs.burn_in
+        learned = self.needs.sequence - burn_in
+        first, have = self._first(rngs, -(-batch_size // learned))
+        cells, present = self._onward(first, have, learned)
+        for _ in range(burn_in):
+            earlier, there = _before(self.ring, cells[..., 0])
+            cells = np.concatenate([earlier[..., None], cells], -1)
+            present = np.concatenate([(there & present[..., 0])[..., None], present], -1)
+        begins, weight = ~present, present.astype(np.float32)
+        begins[..., 1:] |= ~present[..., :-1]
+        begins[..., 0], weight[..., :burn_in] = True, 0.0
+        rows = len(cells), -1
+        made = self._transitions(cells.reshape(rows), weight.reshape(rows), np.asarray(gamma, np.float64))
+        return SequenceTransitions(**vars(made), begins=begins.reshape(rows))
 
 
 class ReplayedRolloutReader(RolloutReader):
@@ -92,6 +114,27 @@ class ReplayedRolloutReader(RolloutReader):
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Rollout:
         """Draw sequences; see `SequenceReader.sample`."""
         return self.sequences.sample(rngs, gamma, batch_size)
+
+
+def _before(ring: Ring, cells: Array) -> tuple[Array, Array]:
+    """Return the cells of the players' decisions before those at `cells`, and whether there are such decisions.
+
+    They are in the same episode, and drawable. Without such a decision, the cell is arbitrary.
+    """
+    times = ring.now - (ring.now - cells // ring.num_envs % ring.capacity) % ring.capacity
+    found, searched, earlier = cells.copy(), np.ones(cells.shape, bool), times
+    while searched.any():
+        earlier = earlier - 1
+        searched = searched & (earlier >= ring.oldest)
+        there = ring.shifted(cells, earlier)
+        acted = searched & ring.read(ring.acted, there)
+        found = np.where(acted & (ring.read(ring.next, there) == times), there, found)
+        searched = searched & ~acted
+    return found, (found != cells) & ring.drawable(found)
+
+
+def _column(gamma: Array) -> Array:
+    return np.asarray(gamma, np.float64)[:, None]
 
 
 def reader_class(needs: Needs) -> type[Reader]:

@@ -64,12 +64,17 @@ class TeamReader(Reader):
         rng = next((rng for rng in rngs if rng is not None), None)
         if rng is None or not self._drawable_count:
             raise AgentError("no agent of the team has a closed row to learn from yet; ask `size()` first")
-        if length := self.needs.block:
-            times, envs, valid = self._continued(*self._draw(rng, -(-batch_size // length)), length)
+        if self.needs.block:
+            drawn = self._draw(rng, -(-batch_size // (self.needs.block - self.needs.burn_in)))
+            times, envs, valid, learned = self._continued(*drawn)
         else:
             times, envs = self._draw(rng, batch_size)
-            valid = np.ones(batch_size, bool)
-        return self._batch(times, envs, [part.found(times, envs, valid) for part in self.parts], gamma)
+            valid = learned = np.ones(batch_size, bool)
+        batch = self._batch(times, envs, [part.found(times, envs, valid) for part in self.parts], gamma)
+        batch.weight *= learned
+        for part in batch.parts:
+            part.weight *= np.tile(learned, part.weight.shape[1] // len(learned))
+        return batch
 
     def _batch(self, times: Array, envs: Array, found: Sequence[Found], gamma: Array) -> TeamBatch:
         """Return the batch steps `times` [B] of environments `envs` [B], with the rows that each part has found."""
@@ -117,18 +122,24 @@ class TeamReader(Reader):
                 found = np.concatenate([found, tried[self._drawable(oldest + tried // envs, tried % envs)]])[:count]
         return oldest + found // envs, found % envs
 
-    def _continued(self, first: Array, envs: Array, length: int) -> tuple[Array, Array, Array]:
-        """Return `length` consecutive batch steps from each of `first` [n], and their environments, [n * length].
+    def _continued(self, first: Array, envs: Array) -> tuple[Array, Array, Array, Array]:
+        """Return consecutive batch steps around each of `first` [n], and their environments, [n * length].
 
-        Also returns whether they can be learned from, [n * length] bool: those after the end of the episode cannot.
+        `Needs.burn_in` of them come before the first, and the others from it on. Also returns, [n * length] bool,
+        whether they are in the same episode and in the memory, and whether they are learned from.
         """
-        times, envs = (first[:, None] + np.arange(length)).reshape(-1), np.repeat(envs, length)
-        there = np.minimum(times, self.ring.now - 1)
+        length, burn_in = self.needs.block, self.needs.burn_in
+        places = np.arange(length) - burn_in
+        times, envs = (first[:, None] + places).reshape(-1), np.repeat(envs, length)
+        there = np.clip(times, max(part.ring.oldest for part in self.parts), self.ring.now - 1)
         found = [part.found(there, envs, np.ones(len(there), bool)) for part in self.parts]
         going_on = goes_on(found).reshape(-1, length)
         valid = (self._drawable(there, envs) & (times == there)).reshape(-1, length)
-        valid[:, 1:] &= going_on[:, :-1]
-        return there, envs, np.logical_and.accumulate(valid, 1).reshape(-1)
+        valid[:, burn_in + 1 :] &= going_on[:, burn_in:-1]
+        valid[:, burn_in:] = np.logical_and.accumulate(valid[:, burn_in:], 1)
+        valid[:, :burn_in] &= going_on[:, :burn_in]
+        valid[:, :burn_in] = np.logical_and.accumulate(valid[:, :burn_in][:, ::-1], 1)[:, ::-1]
+        return there, envs, valid.reshape(-1), np.tile(places >= 0, len(first))
 
     def _drawable(self, times: Array, envs: Array) -> Array:
         drawable = [part.ring.drawable(part.cells(times, envs)).any(0) for part in self.parts]

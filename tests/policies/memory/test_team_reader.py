@@ -106,6 +106,20 @@ def test_sequences_for_recurrent_networks_by_hand():
     assert rows.obs[0, :, 0].tolist() == [10, 20, 30, 30, 0, 0, 40, 50, 60]
 
 
+def test_a_burn_in_by_hand():
+    """One batch step before each that is drawn, and one after it; the episodes begin at 0, 4 and 7."""
+    need = Needs(on_policy=False, block=3, burn_in=1)
+    batch = at(reader(played(STEPS), [[[0], [1], [2]]], need), [1, 0, 4, 6], [0] * 4)
+    (rows,) = batch.parts
+    assert batch.weight.tolist() == [[0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 0]]
+    assert rows.obs[0, :, 0].tolist() == [0, 10, 20, 0, 0, 10, 0, 40, 50, 50, 60, 0]
+    begins = [[1, 0, 0, 1, 1, 0, 1, 1, 0, 1, 0, 1]]
+    assert rows.begins is not None and rows.begins[:1].tolist() == np.array(begins, bool).tolist()
+    assert rows.weight[0].tolist() == batch.weight[0].tolist()
+    assert rows.weight[2].tolist() == [0, 1, 1, 0, 1, 1, 0, 0, 0, 0, 1, 0]  # c pauses at 5
+    assert rows.present[2].tolist() == np.array([1, 1, 1, 0, 1, 1, 0, 1, 0, 0, 1, 0], bool).tolist()
+
+
 def test_different_rewards_are_refused_with_the_players_and_a_remedy():
     steps = [*STEPS[:2], ((0, 1, 2), (2, 2.5, 2), {}, False), STEPS[0]]
     team = reader(played(steps), [[[0], [1], [2]]])
