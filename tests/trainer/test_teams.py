@@ -151,16 +151,6 @@ def test_different_rewards_without_a_team_reward_are_refused():
         trainer(Crowd, steps_per_train=200).train(made("vdn"), learning_mask=[1, 1, 1])
 
 
-def test_subprocesses_make_no_difference():
-    seen = []
-    for vector in ("dummy", "subproc"):
-        agents = made("qmix")
-        trainer(Crowd, team_reward="sum", steps_per_train=60, vector=vector).train(agents, learning_mask=[1, 1, 1])
-        seen.append(weights(agents))
-    for ours, theirs in zip(*seen, strict=True):
-        assert all((ours[name] == theirs[name]).all() for name in ours)
-
-
 def test_agents_act_and_are_saved_without_their_team(tmp_path):
     agents = made("qmix")
     trainer(Crowd, team_reward="sum", steps_per_train=60).train(agents, learning_mask=[1, 1, 1])

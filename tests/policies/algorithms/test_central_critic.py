@@ -211,9 +211,10 @@ def test_earlier_rows_are_replayed_with_their_states(monkeypatch):
     assert sum(((batch.weight > 0) & ~batch.fresh).sum() for batch in seen) > 10
 
 
-def test_stacked_agents_learn_as_single_ones():
+@pytest.mark.parametrize("kind", [mt.MAPPO, mt.MAA2C])
+def test_stacked_agents_learn_as_single_ones(kind):
     """Ragged rollouts of two agents in one learner, and each in its own."""
-    agent, rng = mt.MAPPO(VECTOR, SPACE, state_size=4, critic_input="agent_specific", **PLAIN), np.random.default_rng(4)
+    agent, rng = kind(VECTOR, SPACE, state_size=4, critic_input="agent_specific", **PLAIN), np.random.default_rng(4)
     both = AlgorithmLearner(agent.algorithm, agent.backend, [3, 4], draw=True)
     alone = [AlgorithmLearner(agent.algorithm, agent.backend, [seed], draw=True) for seed in (3, 4)]
     for _ in range(3):

@@ -62,7 +62,7 @@ def made(name: str, **settings: Any) -> Any:
     kind: Any = agent_class(name)
     for space in (DISCRETE, BOX):
         try:
-            return kind(seen(kind), space, seed=1, **SETTINGS, **given(kind, space), **settings)
+            return kind(seen(kind), space, seed=1, **{**SETTINGS, **given(kind, space), **settings})
         except SpecError:
             continue
     raise AssertionError(f"{name} takes neither {DISCRETE} nor {BOX}")
@@ -150,6 +150,16 @@ def test_wrong_spaces_are_refused_with_what_is_needed_and_another_algorithm(name
         else:
             taken.add(type(space))
     assert taken & {spaces.Discrete, spaces.Box}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_recurrent_network_reads_sequences_or_is_refused(name):
+    try:
+        agent = made(name, network=mt.GRU((4,), units=3, sequence_length=5))
+    except ConfigError as error:
+        assert re.search("learns from rows without the ones before|cannot be noisy", str(error)), error
+    else:
+        assert agent.algorithm.needs().block == 5 and agent.algorithm.carry()
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

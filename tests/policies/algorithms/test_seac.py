@@ -11,7 +11,8 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.errors import ConfigError
-from tests.policies.batches import VECTOR, some_rollout
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from tests.policies.batches import VECTOR, of_agent, some_rollout
 from tests.toys import Crowd
 from tests.trainer.running import SMALL, noted_batches, trainer
 
@@ -68,6 +69,23 @@ def test_without_rows_of_others_it_is_a2c(own):
     assert ours.keys() == theirs.keys()
     for name, array in theirs.items():
         np.testing.assert_allclose(ours[name], array, atol=1e-6, err_msg=name)
+
+
+def test_stacked_agents_learn_as_single_ones():
+    """Ragged rollouts of two agents in one learner, and each in its own."""
+    agent, rng = mt.SEAC(VECTOR, SPACE, **PLAIN), np.random.default_rng(4)
+    both = AlgorithmLearner(agent.algorithm, agent.backend, [3, 4], draw=True)
+    alone = [AlgorithmLearner(agent.algorithm, agent.backend, [seed], draw=True) for seed in (3, 4)]
+    for _ in range(3):
+        batch = some_rollout(rng, VECTOR, SPACE, [9, 5])
+        batch.own = (rng.random(batch.weight.shape) < 0.5) & (batch.weight > 0)
+        both.update(batch, learn=np.ones(2, bool), batch_size=9)
+        for k, one in enumerate(alone):
+            one.update(of_agent(batch, k, (9, 5)[k]), learn=ON, batch_size=9)
+    for k, one in enumerate(alone):
+        mine, theirs = both.export(k).arrays, one.export(0).arrays
+        for name, array in theirs.items():
+            np.testing.assert_allclose(mine[name], array, atol=1e-5, err_msg=name)
 
 
 def test_rows_of_others_without_weight_change_nothing():

@@ -22,7 +22,7 @@ ALL, ROWS = np.ones(4, bool), 7
 
 
 def agents(algo: Any = mt.QMIX, **more: Any) -> list[Any]:
-    sizes = {"state_size": 3, "mixing_units": 4, "hyper_units": 6} if algo is mt.QMIX else {}
+    sizes = {"state_size": 3, "mixing_units": 4, "hyper_units": 6} if algo is not mt.VDN else {}
     own = {"network": mt.MLP((5,)), "team_size": 4, "learning_rate": 0.01, "target_sync": 2, **sizes, **more}
     return [algo(VECTOR, spaces.Discrete(n), seed=i, **own) for i, (_, n) in enumerate(PLACES)]
 
@@ -65,8 +65,13 @@ def exported(learner: JointLearner) -> list[dict[str, np.ndarray]]:
     return [part.export(row).arrays for part in learner.parts for row in range(part.num_agents)]
 
 
-@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
-@pytest.mark.parametrize(("algo", "learn"), [(mt.VDN, ALL), (mt.QMIX, ALL), (mt.QMIX, np.array([1, 0, 1, 1], bool))])
+TEAMS = [(mt.VDN, ALL), (mt.QMIX, ALL), (mt.QMIX, np.array([1, 0, 1, 1], bool))]
+
+
+@pytest.mark.parametrize(
+    ("algo", "learn", "backend"),
+    [*((*team, backend) for team in TEAMS for backend in ("torch", "tensorflow")), (mt.WQMIX, ALL, "torch")],
+)
 def test_a_team_in_stacks_learns_as_one_agent_by_agent(algo, learn, backend):
     """All weights, targets and moments of two kinds of agents that alternate among the players, after five updates."""
     given = {"backend": backend, "weight_decay": 0.1, "max_grad_norm": 0.7}
