@@ -106,8 +106,9 @@ def test_sequences_of_a_team_hold_the_carries_of_its_acts(monkeypatch):
     assert changed(before, weights(agents)) == [True] * 3
 
 
-def test_a_member_that_does_not_learn_plays_on_and_does_not_change():
-    agents = made("qmix")
+@pytest.mark.parametrize("algo", ["qmix", "vdac"])
+def test_a_member_that_does_not_learn_plays_on_and_does_not_change(algo):
+    agents = made(algo)
     agents[2] = mt.FrozenAgent(agents[2])
     before = weights([agents[0], agents[1], agents[2].inner])
     trainer(Crowd, team_reward="sum", steps_per_train=90).train(agents, learning_mask=[1, 0, 0])
@@ -146,9 +147,10 @@ def test_wrong_line_ups_are_refused_before_training():
         trainer(Crowd, collect="overlap", team_reward="sum").train(made("vdn"), learning_mask=[1, 1, 1])
 
 
-def test_different_rewards_without_a_team_reward_are_refused():
+@pytest.mark.parametrize("algo", ["vdn", "vdac"])
+def test_different_rewards_without_a_team_reward_are_refused(algo):
     with pytest.raises(AgentError, match=r"learn from one reward, and theirs differ in environment \d: .*team_reward="):
-        trainer(Crowd, steps_per_train=200).train(made("vdn"), learning_mask=[1, 1, 1])
+        trainer(Crowd, steps_per_train=200).train(made(algo), learning_mask=[1, 1, 1])
 
 
 def test_agents_act_and_are_saved_without_their_team(tmp_path):

@@ -210,6 +210,7 @@ def test_fused_run_with_a_group_without_records():
     ("env", "make", "team_reward"),
     [
         (SPREAD, lambda: ppo(SPREAD, {}), "sum"),
+        (SPREAD, lambda: mt.make_agents("vdac", SPREAD, seed=0, network=mt.MLP((4,))), "mean"),
         (SPREAD, lambda: mt.make_agents("qmix", SPREAD, seed=0, learning_starts=50), "mean"),
         (ADVERSARY, lambda: dqn(ADVERSARY, {}), {"good": ["agent_*"]}),
     ],
