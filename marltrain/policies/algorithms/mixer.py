@@ -15,15 +15,18 @@ MIXER = "mixer"
 class MonotonicMixer:
     """Mixes the values of a team's players by weights that a network makes from the global state."""
 
-    def __init__(self, settings: Any) -> None:
-        """Read `mixing_units`, `hyper_units`, `mixer_input`, `team_size` and `state_size`."""
-        self._settings = settings
+    def __init__(self, settings: Any, *, gain: float = 1.0, skip: bool = False) -> None:
+        """Read `mixing_units`, `hyper_units`, `mixer_input`, `team_size` and `state_size`.
+
+        gain: gain of the initial weights of the network's last layer.  skip: add the sum of the values to the mixture.
+        """
+        self._settings, self._gain, self._skip = settings, gain, skip
         self.need = StateNeed(INPUTS[settings.mixer_input] or "state", settings.state_size or 0)
 
     def network(self) -> NetworkDefinition:
         """Return the network, which makes weights, biases and V(s) from the state; they have one hidden layer."""
         settings = self._settings
-        spec, head = MLP((settings.hyper_units,), "relu"), Head(sum(self._widths))
+        spec, head = MLP((settings.hyper_units,), "relu"), Head(sum(self._widths), self._gain)
         return NetworkDefinition(spec, [head], None, vectors=(settings.state_size,))
 
     @property
@@ -37,4 +40,5 @@ class MonotonicMixer:
         first, bias, second, value = ops.split(net(state)[0], self._widths)
         weights = ops.unflatten(ops.absolute(first), self._settings.mixing_units)  # [1, B, N, units]
         hidden = ops.elu(ops.sum(values[..., None] * weights, -2) + bias)
-        return ops.sum(hidden * ops.absolute(second), -1) + value[..., 0]
+        mixture = ops.sum(hidden * ops.absolute(second), -1) + value[..., 0]
+        return mixture + ops.sum(values, -1) if self._skip else mixture

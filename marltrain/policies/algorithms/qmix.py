@@ -9,13 +9,14 @@ from marltrain.config import setting
 from marltrain.layout import Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import CompiledForm
+from marltrain.policies.algorithms.base import FASTEST, CompiledForm
 from marltrain.policies.algorithms.central_critic import INPUTS
 from marltrain.policies.algorithms.joint import Team
 from marltrain.policies.algorithms.mixer import MIXER, MonotonicMixer
 from marltrain.policies.algorithms.value_mixing import ValueMixing, ValueMixingSettings
 from marltrain.policies.batch import Needs
 from marltrain.policies.networks import WIDEST, NetworkDefinition
+from marltrain.policies.schedules import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,11 @@ class QMIXSettings(ValueMixingSettings):
 
     mixing_units: int = setting(32, doc="hidden units of the mixing network", low=1, high=WIDEST)
     hyper_units: int = setting(64, doc="hidden units of the networks that make its weights", low=1, high=WIDEST)
+    mixer_gain: float = setting(1.0, doc="gain of the initial weights of the last layer of the latter", low=0)
+    mixer_learning_rate: float | Schedule | None = setting(
+        None, doc="step size of the mixing network; None: learning_rate", low=0, high=FASTEST, per_row=True
+    )
+    skip_connection: bool = setting(False, doc="add the sum of the players' values to the mixture")
     mixer_input: str = setting(
         "state", doc="state: the environment's global state (without one: joint); joint: the observations of all "
         "players", choices=("state", "joint"),
@@ -43,12 +49,17 @@ class Mixing(ValueMixing):
 
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
         """See `ValueMixing`."""
-        self.mixer = MonotonicMixer(settings)
+        self.mixer = MonotonicMixer(settings, gain=settings.mixer_gain, skip=settings.skip_connection)
         super().__init__(settings, layout, action_space)
 
     def needs(self) -> Needs:
         """Return those of `ValueMixing`, and the global state."""
         return replace(super().needs(), state=self.mixer.need)
+
+    def rate_name(self, network: str) -> str:
+        """Return "mixer_learning_rate" for the mixer if it is set, otherwise "learning_rate"."""
+        own = network == MIXER and self.settings.mixer_learning_rate is not None
+        return "mixer_learning_rate" if own else "learning_rate"
 
     def team_networks(self) -> dict[str, NetworkDefinition]:
         """Return the mixer."""

@@ -20,9 +20,9 @@ STATES, UNITS = 4, 5
 
 
 class PlainMixer(nn.Module):
-    def __init__(self, players):
+    def __init__(self, players, skip):
         super().__init__()
-        self.players = players
+        self.players, self.skip = players, skip
         self.widths = [players * UNITS, UNITS, UNITS, 1]
         self.net = nn.Sequential(nn.Linear(STATES, 6), nn.ReLU(), nn.Linear(6, sum(self.widths)))
 
@@ -30,22 +30,23 @@ class PlainMixer(nn.Module):
         first, bias, second, value = self.net(state).split(self.widths, 1)
         first = first.abs().view(-1, self.players, UNITS)
         hidden = nn.functional.elu(torch.bmm(values[:, None], first)[:, 0] + bias)
-        return (hidden * second.abs()).sum(1) + value[:, 0]
+        return (hidden * second.abs()).sum(1) + value[:, 0] + (values.sum(1) if self.skip else 0)
 
 
 class PlainQMIX:
     """Two players, torch's own layers, optimizer and clipping."""
 
-    def __init__(self, agents, team):
+    def __init__(self, agents, team, skip):
         self.agents: list[Any] = [nn.Sequential(nn.Linear(n, 6), nn.Tanh(), nn.Linear(6, n)) for n in (2, 3)]
-        self.mixer = PlainMixer(2)
+        self.mixer = PlainMixer(2, skip)
         for arrays, places in self.places(agents, team):
             for place, layer in places.items():
                 layer.weight.data = torch.from_numpy(arrays[f"{place}.weight"].T.copy())
                 layer.bias.data = torch.from_numpy(arrays[f"{place}.bias"].copy())
         self.target_agents, self.target_mixer = copy.deepcopy(self.agents), copy.deepcopy(self.mixer)
         self.trained = [p for net in (*self.agents, self.mixer) for p in net.parameters()]
-        self.optimizer = torch.optim.Adam(self.trained, lr=3e-3)
+        own: dict[str, Any] = {"params": list(self.mixer.parameters()), "lr": 1e-3 if skip else 3e-3}
+        self.optimizer = torch.optim.Adam([{"params": self.trained[: -len(own["params"])]}, own], lr=3e-3)
 
     def places(self, agents, team):
         """Return the arrays of our networks, and the layers by their names in them."""
@@ -75,21 +76,23 @@ class PlainQMIX:
         return loss.item()
 
 
-@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
-def test_qmix_equals_a_plain_one(backend):
+@pytest.mark.parametrize(("backend", "skip"), [("torch", False), ("tensorflow", False), ("torch", True)])
+def test_qmix_equals_a_plain_one(backend, skip):
     settings: dict[str, Any] = {
         "network": mt.MLP((6,)),
         "mixing_units": UNITS,
         "hyper_units": 6,
         "state_size": STATES,
         "team_size": 2,
+        "skip_connection": skip,
+        "mixer_learning_rate": 1e-3 if skip else None,
     }
     agents = [
         mt.QMIX(*SPACES[i], seed=i, **settings, learning_rate=3e-3, max_grad_norm=0.5, backend=backend)
         for i in range(2)
     ]
     learner = JointLearner([agent.learner_ for agent in agents], [1, 1], [0, 1])
-    plain, rng = PlainQMIX(agents, learner.team), np.random.default_rng(0)
+    plain, rng = PlainQMIX(agents, learner.team, skip), np.random.default_rng(0)
     start = {id(layer): layer.weight.detach().clone() for _, places in plain.places(agents, learner.team)
              for layer in places.values()}  # fmt: skip
     for _ in range(4):
