@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import benchmarks.learn
 from benchmarks import results_page
 from benchmarks.learn import pictures
+from benchmarks.learn.compare import compared
 from benchmarks.learn.results import ROOT, missing_of, path_of, read
 from benchmarks.learn.rows import ROWS, TUNING_SEEDS, Row, row_of
 from benchmarks.learn.table import table
@@ -38,6 +39,11 @@ A row is held if its IQM is at least the figure minus 5 % of (figure - random pl
 Baselines3 Zoo reports for one tuned model of each row, which is a single run (Hopper: v3). The figures of
 `examples/apples.py` and of the native simple_spread are goals of this project, without the 5 %. Rows without a figure
 are shown for their curves."""
+DIFFERENCES = """\
+### Differences between algorithms
+
+The difference of two rows' IQMs, with the 95 % bootstrap interval of the difference: the seeds of both rows are
+resampled, independently. Better and worse: the interval excludes 0."""
 
 
 def run_missing(group: str) -> int:
@@ -92,7 +98,7 @@ def write_page() -> None:
     for task in pictures.pictured():
         pictures.draw(task, IMAGES / f"{task.name}.png")
         shown.append(f"### {task.title}\n\n![Learning curves on {task.title}](images/learn/{task.name}.png)")
-    results_page.put({SECTION: "\n\n".join([HEAD, table(), *shown])}, first=True)
+    results_page.put({SECTION: "\n\n".join([HEAD, table(), DIFFERENCES, compared(), *shown])}, first=True)
 
 
 def main() -> int:

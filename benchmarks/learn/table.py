@@ -33,7 +33,7 @@ class Estimate(NamedTuple):
 def estimate(scores: Array, resamples: int = RESAMPLES) -> Estimate:
     """Return the estimates of scores [seeds, points]; seeds are resampled, with a fixed seed."""
     points = range(scores.shape[1])
-    with _seeded():
+    with seeded():
         iqm, interval = library.get_interval_estimates(
             {"row": scores[:, None, :]},
             lambda sample: np.array([metrics.aggregate_iqm(sample[..., i]) for i in points]),
@@ -44,7 +44,7 @@ def estimate(scores: Array, resamples: int = RESAMPLES) -> Estimate:
 
 
 @contextmanager
-def _seeded() -> Iterator[None]:
+def seeded() -> Iterator[None]:
     """Seed numpy's global generator, from which `rliable` draws whatever `random_state` says; restore it afterwards."""
     before = np.random.get_state()
     np.random.seed(0)
