@@ -191,6 +191,14 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
             "network": MLP(hidden=(128, 128), activation="relu"),
         },
     },
+    ("rainbow", "gymnasium/LunarLander-v3"): {
+        "trainer": {"num_train_envs": 4, "update_freq": 16, "test_freq": 1_250, "steps_per_train": 100_000},
+        "agents": {
+            "learning_rate": linear(6.3e-4, 3e-5, 100_000), "gamma": 0.99, "capacity": 100_000,
+            "learning_starts": 1_000, "update_per_step": 1.0, "batch_size": 64, "target_sync": 250, "v_min": -200.0,
+            "v_max": 150.0, "atoms": 36, "network": MLP(hidden=(128, 128), activation="relu"),
+        },
+    },
 }  # fmt: skip
 """(algorithm, environment) -> keyword arguments of DecentralizedTrainer ("trainer") and of make_agents ("agents")."""
 
