@@ -42,10 +42,10 @@ def compared(folder: Path = RESULTS, resamples: int = RESAMPLES) -> str:
     """Return the comparisons in Markdown; a pair whose rows do not have all their seeds is left out."""
     lines = [HEADER, ("---",) * len(HEADER)]
     for first, second in ((row_of(one), row_of(other)) for one, other in PAIRS):
-        results = read_all(first, folder), read_all(second, folder)
-        if [len(found) for found in results] != [len(first.seeds), len(second.seeds)]:
+        ours, others = (scores_of(read_all(row, folder)) for row in (first, second))
+        if (len(ours), len(others)) != (len(first.seeds), len(second.seeds)):
             continue
-        found = difference(*map(scores_of, results), resamples)
+        found = difference(ours, others, resamples)
         iqm, low, high = (float(value[0]) for value in found)
         names = f"{first.algo} - {second.algo}"
         interval = f"{number(low)} to {number(high)}"
