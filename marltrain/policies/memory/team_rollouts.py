@@ -18,7 +18,8 @@ class TeamRolloutReader(TeamReader):
     """Reader that returns each batch step of a team exactly once, in the first rollout after it ended.
 
     A rollout holds all batch steps of all environments since the last one, so that its size does not change from one to
-    the next. Those at which no player of the team learned, or whose outcome is not known, have weight 0.
+    the next. Those at which no player of the team learned, or whose outcome is not known, have weight 0. A player's row
+    also has weight 0 if its seat did not learn: the decision may be one without exploration.
 
     earliest: no later rollout holds a batch step before this one.
     """
@@ -52,6 +53,8 @@ class TeamRolloutReader(TeamReader):
             raise AgentError("no batch step of the team ended since the last rollout; ask `size()` first")
         found = [part.found(times, envs, valid) for part in self.parts]
         batch = self._batch(times, envs, found, gamma)
+        for part, rows in zip(self.parts, batch.parts, strict=True):
+            rows.weight *= part.ring.may_learn(rows.cells)
         self.earliest = self.ring.now
         cut = np.ones(batch.weight.shape, bool)
         cut[:, :-1] = ~goes_on(found)[:-1] | (batch.weight[:, 1:] == 0) | (envs[1:] != envs[:-1])

@@ -67,7 +67,8 @@ def test_batch_steps_at_which_nobody_of_the_team_learned_weigh_nothing():
     rollout = taken(team)
     assert rollout.weight.tolist() == [[1, 1, 0, 1, 1]] and rollout.reward.tolist() == [[1, 2, 0, 4, 5]]
     assert rollout.cut.tolist() == [[False, True, True, False, True]]
-    assert rollout.parts[0].weight.tolist() == [[1, 1, 0, 1, 1]] * 2  # the learner gives frozen agents no gradient
+    assert rollout.parts[0].weight.tolist() == [[0, 0, 0, 0, 1], [1, 1, 0, 1, 1]]
+    assert rollout.parts[0].present.tolist() == [[True, True, False, True, True]] * 2
 
 
 @pytest.mark.parametrize("seed", range(2))
