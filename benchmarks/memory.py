@@ -28,7 +28,7 @@ from benchmarks.learn.table import estimate
 from marltrain.trainer.evaluating.evaluation import bootstrap
 
 ENV, ARGS = "marltrain/foraging_v3", {"sight": 2}
-STEPS, EPISODES = 1_000_000, 500
+STEPS, EPISODES = 300_000, 500
 TRAINER: dict[str, Any] = {"num_train_envs": 32, "num_test_envs": 100, "update_freq": 4_096, "test_freq": None}
 AGENTS: dict[str, Any] = {
     "share": True, "shared_trunk": True, "learning_rate": mt.linear(1e-3, 0.0, STEPS), "epochs": 4, "minibatches": 4,
