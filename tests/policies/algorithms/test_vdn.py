@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -9,7 +11,11 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.errors import ConfigError, SpecError
 from marltrain.policies.backends import make_backend
-from tests.policies.algorithms.mixing import BOTH, SPACES, WEIGHTS, array, linear, linear_team, two_steps
+from marltrain.policies.learner.joint_learner import JointLearner
+from marltrain.policies.memory import Storage, Streams
+from marltrain.policies.networks import MLP
+from tests.policies.algorithms.mixing import BOTH, SPACES, WEIGHTS, array, linear, linear_team, set_linear, two_steps
+from tests.policies.memory.worlds import Script, one_group
 
 
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])
@@ -64,3 +70,41 @@ def test_vdn_needs_discrete_actions_and_the_size_of_the_team():
         mt.VDN(SPACES[0][0], spaces.Box(-1, 1, (2,), np.float32), team_size=2)
     with pytest.raises(ConfigError, match=r"vdn: agents learn together in a team, .*make_agents\('vdn', env\)"):
         mt.VDN(*SPACES[0])
+
+
+def test_from_the_steps_of_a_game_to_the_gradients_by_hand():
+    """Both players act at step 0, with which player 1 dies; player 0 acts at step 1, after which a limit ends the game.
+
+    Observations are (v, -v): of player 0 with v = 1 and 2, at the end 3; of player 1 with v = 4.
+    Chosen: 0: v (1, -1, 1) + (0, 0, 1/2), so 1, and v (1, 1, 0) + (0, 1, 0), so 4; Q_tot = 5.  1: -2.
+    Next: the online network prefers action 2, whose target value is v: y = 1 + 0.5 * 2 = 2, and 2 + 0.5 * 3 = 3.5.
+    Errors: 3 and -5.5, which are the gradients by Q_tot, too, because the loss is the mean over two steps.
+    """
+    given: dict[str, Any] = {"network": MLP(()), "optimizer": "sgd", "learning_rate": 1.0, "max_grad_norm": None}
+    spec, legal = one_group("ab"), [True] * 3
+    agents: list[Any] = [mt.VDN(SPACES[0][0], spaces.Discrete(3), seed=i, team_size=2, **given) for i in range(2)]
+    before = ([[1, 0, 2], [0, 1, 1]], [0, 0, 0.5]), ([[1, 1, 0], [0, 0, 0]], [0, 1, 0])
+    target = [[0, 1, 0], [0, 0, -1]], [0, 0, 0]
+    for agent, weights in zip(agents, before, strict=True):
+        set_linear(agent, {"q": weights, "target_q": target})
+    learner = JointLearner([agent.learner_ for agent in agents], [1, 1], [0, 1])
+    streams, script = Streams(spec, 1, {0: Storage(5)}), Script(spec)
+    ends = {0: ("truncated", 3, legal)}
+    steps = [
+        ({0: (1, legal), 1: (4, legal)}, (0, 0), {}, False),
+        ({0: (2, legal)}, (1, 1), {1: ("terminated", 9, legal)}, False),
+        ({0: (7, legal), 1: (8, legal)}, (2, -5), ends, True),
+    ]
+    for time, (seen, reward, ended_parts, ended) in enumerate(steps):
+        streams.arrived(script.show(seen, reward, ended_parts, ended=ended))
+        streams.decided(0, np.full((2, 1), time), {})
+    reader: Any = learner.reader(streams, [[0], [1]])
+    reader._draw = lambda rng, count: (np.arange(2), np.zeros(2, int))
+    metrics = learner.update(
+        reader.sample([np.random.default_rng(0)] * 2, np.full(2, 0.5), 2), learn=BOTH, batch_size=2
+    )
+    np.testing.assert_allclose(metrics["loss/total"], [(9 + 30.25) / 2] * 2, rtol=1e-6)
+    gradients = ([[3, -11, 0], [-3, 11, 0]], [3, -5.5, 0]), ([[12, 0, 0], [-12, 0, 0]], [3, 0, 0])
+    for agent, was, slopes in zip(agents, before, gradients, strict=True):
+        for now, old, slope in zip(linear(agent), was, slopes, strict=True):
+            np.testing.assert_allclose(now, array(old) - array(slope), atol=1e-5)
