@@ -226,18 +226,21 @@ SMALL = mt.GRU((8,), units=8, sequence_length=5)
 GAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "gru": ("ppo", {"network": SMALL}),
     "lstm, shared trunk": ("ppo", {"network": mt.LSTM((), units=8, sequence_length=5), "shared_trunk": True}),
-    "sequences shorter than the corridor": ("ppo", {"network": mt.GRU((8,), units=8, sequence_length=3)}),
     "critic of its own": ("ppo", {"network": SMALL, "critic_network": mt.MLP((8,)), "share": True}),
     "mappo": ("mappo", {"network": SMALL, "backend": "tensorflow"}),
     "dqn": ("dqn", {"network": SMALL}),
-    "dqn, sequences shorter than the corridor": ("dqn", {"network": mt.LSTM((8,), units=8, sequence_length=3)}),
-    "c51": ("c51", {"network": SMALL, "v_min": -1.0, "v_max": 1.0, "atoms": 11}),
+    "dqn, sequences shorter than the corridor": ("dqn", {"network": mt.GRU((8,), units=24, sequence_length=3)}),
+    "dqn, burn-in": ("dqn", {"network": mt.LSTM((8,), units=8, sequence_length=7), "burn_in": 2}),
+    "c51": ("c51", {"network": mt.GRU((8,), units=16, sequence_length=5), "v_min": -1.0, "v_max": 1.0, "atoms": 11}),
+    "sac": ("sac", {"network": SMALL, "temperature": 0.1, "tau": 0.02}),
 }
 
 
 def learned(algo: str, settings: dict[str, Any], seed: int, **args: Any) -> list[float]:
     """Mean rewards of a player in tests, before and after a training."""
     own = SOLVED if algo in ("ppo", "mappo") else REPLAYED
+    if algo == "sac":
+        own = {name: value for name, value in own.items() if name not in ("epsilon", "target_sync")}
     agents = mt.make_agents(algo, Recall, env_args=args, seed=seed, **own, **settings)
     made = trainer(
         Recall, args, num_train_envs=8, num_test_envs=8, episodes_per_test=40, update_freq=320,
