@@ -54,9 +54,11 @@ class _Compiled:
 
     def _build(self, graph: Any, examples: Any) -> Callable[..., Any]:
         """Compile the traced graph; record the arguments of its call."""
-        from torch._inductor.compile_fx import compile_fx  # slow to import
+        from torch._dynamo.eval_frame import innermost_fn  # slow to import
+        from torch._inductor.compile_fx import compile_fx
 
-        program: Any = compile_fx(graph, examples, config_patches=self._options)
+        wrapped: Any = compile_fx(graph, examples, config_patches=self._options)
+        program: Any = innermost_fn(wrapped)
         self._program = program
 
         def noting(*given: Any) -> Any:
