@@ -2,10 +2,13 @@
 
     python benchmarks/speed_tables.py [W1 W1x2 W4 W2 W3 W5 W6 players environments width] [--write]
         [--peers jaxmarl sb3 ...] [--ours torch tensorflow-compiled ...] [--rounds 3] [--seconds 6] [--seeds 5]
+        [--processor]
 
 benchmarks/peers/common.py describes the works. W1x2 is W1 on two cores; all other works run on one core. Each peer is
 installed into its own virtual environment by `make peers`. Each run is a separate process, pinned to its cores. Runs
-alternate, so that ratios compare runs that are adjacent in time. --write writes the tables to docs/benchmarks.md.
+alternate, so that ratios compare runs that are adjacent in time. --processor measures processor time in place of time
+by the clock, for libraries that collect and learn in one thread; other programs disturb it less. --write writes the
+tables to docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -119,13 +122,14 @@ def run(rival: Rival, arguments: Sequence[str], cores: Sequence[int], seconds: f
 
 
 def in_turn(
-    rivals: Sequence[Rival], work: str, cores: Sequence[int], rounds: Iterable[int], seconds: float
-) -> dict[Rival, FoundCheckpoint]:
+    rivals: Sequence[Rival], work: str, cores: Sequence[int], rounds: Iterable[int], seconds: float,
+    options: Sequence[str] = (),
+) -> dict[Rival, FoundCheckpoint]:  # fmt: skip
     """Run all rivals one after another in each round; the number of the round is the seed."""
     found = {rival: FoundCheckpoint() for rival in rivals}
     for seed in rounds:
         for rival in rivals:
-            run(rival, (work, "--seed", str(seed)), cores, seconds, found[rival])
+            run(rival, (work, "--seed", str(seed), *options), cores, seconds, found[rival])
     return found
 
 
@@ -228,8 +232,10 @@ def measured(name: str, args: argparse.Namespace) -> str:
     ours = [marltrain(kind, how) for kind in args.ours for how in (args.collect if cores else [None])]
     rivals = [*ours, *(peer(each, args.venvs) for each in WORKS[name] if each in args.peers)]
     rounds = args.seeds if work == "W3" else args.rounds
-    found = in_turn(rivals, work, range(int(cores or 1)), range(rounds), args.seconds)
-    told = "seeds" if work == "W3" else f"rounds of {args.seconds:g} s each; env steps/s"
+    options = ("--processor",) if args.processor else ()
+    found = in_turn(rivals, work, range(int(cores or 1)), range(rounds), args.seconds, options)
+    unit = "env steps per processor second" if args.processor else "env steps/s"
+    told = "seeds" if work == "W3" else f"rounds of {args.seconds:g} s each; {unit}"
     made = times(found) if work == "W3" else rates(found)
     return f"{TITLES[name]}; {rounds} {told}; {processor()}.\n\n{made}\n\n{versions(found)}."
 
@@ -246,6 +252,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0, help="of measuring, in every run")
     parser.add_argument("--seeds", type=int, default=5, help="of W3")
     parser.add_argument("--venvs", type=Path, default=VENVS, help="where the peers are installed")
+    parser.add_argument("--processor", action="store_true", help="processor time, not time by the clock")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
     args = parser.parse_args()
     unknown = [name for name in args.tables if name not in (*WORKS, *COSTS)]

@@ -139,6 +139,7 @@ def asked() -> Trial:
     parser.add_argument("--envs", type=int, help="in place of the work's own number")
     parser.add_argument("--width", type=int, default=common.WIDTH, help="of the hidden layers")
     args = parser.parse_args()
+    WATCH.start_clock(processor=args.processor)
     players, envs = args.players or common.PLAYERS[args.work], args.envs or common.ENVS[args.work]
     task = Task(args.work, players, envs, args.seconds, args.seed)
     trainer = {"collect": args.collect} if args.collect else {}
