@@ -196,15 +196,7 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
         "agents": {
             "learning_rate": linear(6.3e-4, 3e-5, 100_000), "gamma": 0.99, "capacity": 100_000,
             "learning_starts": 1_000, "update_per_step": 1.0, "batch_size": 64, "target_sync": 250, "v_min": -200.0,
-            "v_max": 150.0, "atoms": 36, "network": MLP(hidden=(128, 128), activation="relu"),
-        },
-    },
-    ("rainbow", "gymnasium/MountainCar-v0"): {
-        "trainer": {"num_train_envs": 4, "update_freq": 16, "test_freq": 1_500, "steps_per_train": 120_000},
-        "agents": {
-            "learning_rate": linear(1e-3, 5e-5, 120_000), "gamma": 0.99, "capacity": 100_000, "learning_starts": 1_000,
-            "update_per_step": 0.25, "n_step": 3, "batch_size": 64, "target_sync": 150, "normalize_observations": True,
-            "v_min": -100.0, "v_max": 100.0, "exploration": "epsilon_greedy", "epsilon": linear(1.0, 0.02, 12_000),
+            "v_max": 150.0, "atoms": 36, "exploration": "epsilon_greedy", "epsilon": linear(1.0, 0.1, 12_000),
             "network": MLP(hidden=(128, 128), activation="relu"),
         },
     },
