@@ -37,8 +37,8 @@ plays both players of the image game (`share=True`), which was chosen on seed {T
 
 A row is held if its IQM is at least the figure minus 5 % of (figure - random play). The figures are those that RL
 Baselines3 Zoo reports for one tuned model of each row, which is a single run (Hopper: v3). The figures of
-`examples/apples.py` and of the native simple_spread are goals of this project, without the 5 %. Rows without a figure
-are shown for their curves.
+`examples/apples.py`, of the native simple_spread and of foraging are goals of this project, without the 5 %. Rows
+without a figure are shown for their curves.
 
 Open rows: PPO on MountainCar-v0 has all its seeds and is not held; rows with fewer seeds are not judged. Without tuned
 settings, a row is not trained. Three settings of A2C on LunarLander-v3 reached at most 18 on seed {TUNING_SEEDS}; what
