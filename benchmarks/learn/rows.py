@@ -179,7 +179,7 @@ _TOGETHER = _spread(1_000_000, TOGETHER.env, epochs=8, minibatches=2)
 _TOGETHER_LONG = _spread(
     10_000_000, TOGETHER.env, epochs=8, minibatches=2, entropy_coef=mt.linear(0.01, 0.0, 8_000_000)
 )
-_FROM_THE_SUM = {"skip_connection": True, "mixer_gain": 0.1, "mixer_learning_rate": mt.linear(3e-5, 3e-6, 1_000_000)}
+_FROM_THE_SUM = {"skip_connection": True, "mixer_gain": 0.1}
 _ALGORITHM_ROWS = (
     Row(CARTPOLE, "ppo", 100_000, 500.0, 0.7, compiled=True),
     Row(CARTPOLE, "dqn", 50_000, 500.0, 1, compiled=True),
@@ -214,7 +214,7 @@ _ALGORITHM_ROWS = (
     Row(TOGETHER, "ppo", 1_000_000, -12.0, 1, tolerance=0.0, compiled=True, own=_TOGETHER),
     Row(TOGETHER, "mappo", 1_000_000, -12.0, 1, tolerance=0.0, compiled=True, own=_TOGETHER),
     Row(TOGETHER, "vdn", 1_000_000, -15.0, 4, tolerance=0.0, own=_mixing(1_000_000)),
-    Row(TOGETHER, "qmix", 1_000_000, -15.0, 5, tolerance=0.0, own=_mixing(1_000_000, gamma=0.9, **_FROM_THE_SUM)),
+    Row(TOGETHER, "qmix", 1_000_000, -15.0, 5, tolerance=0.0, own=_mixing(1_000_000, **_FROM_THE_SUM)),
     Row(TOGETHER, "maddpg", 1_000_000, -16.0, 5, tolerance=0.0, own=_central(1_000_000)),
     Row(TOGETHER_LONG, "mappo", 10_000_000, -9.8, 8, tolerance=0.0, compiled=True, own=_TOGETHER_LONG),
     Row(FORAGING, "mappo", 5_000_000, 0.95, 4, tolerance=0.0, compiled=True, own=_foraging(critic_input="joint")),

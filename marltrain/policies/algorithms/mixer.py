@@ -24,9 +24,13 @@ class MonotonicMixer:
         self.need = StateNeed(INPUTS[settings.mixer_input] or "state", settings.state_size or 0)
 
     def network(self) -> NetworkDefinition:
-        """Return the network, which makes weights, biases and V(s) from the state; they have one hidden layer."""
+        """Return the network, which makes weights, biases and V(s) from the state; they have one hidden layer.
+
+        The paper's layer is relu. With tanh, the weights stay bounded in states that training has not seen; otherwise
+        they grow with the state, multiply the bootstrapped values, and these diverge.
+        """
         settings = self._settings
-        spec, head = MLP((settings.hyper_units,), "relu"), Head(sum(self._widths), self._gain)
+        spec, head = MLP((settings.hyper_units,), "tanh"), Head(sum(self._widths), self._gain)
         return NetworkDefinition(spec, [head], None, vectors=(settings.state_size,))
 
     @property

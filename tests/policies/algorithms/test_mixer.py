@@ -39,3 +39,11 @@ def test_the_skip_connection_adds_the_sum_of_the_values():
     values, state = np.array([[[1.0, -20.0, 3.0], [0.5, 0.0, -2.0]]]), rng.normal(size=(1, 2, STATES))
     total = mixer.mixed(numpy_ops, lambda s: plan.forward(numpy_ops, weights, s), values, state)
     np.testing.assert_allclose(total, [[-16.0, -1.5]])
+
+
+def test_weights_stay_bounded_in_states_far_from_those_of_training():
+    plan, rng = Plan(MonotonicMixer(SETTINGS).network()), np.random.default_rng(0)
+    weights = [parameter.draw(rng)[None] for parameter in plan.parameters]
+    state = rng.normal(size=(1, 50, STATES))
+    near, far = (np.abs(plan.forward(numpy_ops, weights, scale * state)[0]).max() for scale in (10.0, 10_000.0))
+    assert far < 1.5 * near

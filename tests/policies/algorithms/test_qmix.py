@@ -24,7 +24,7 @@ class PlainMixer(nn.Module):
         super().__init__()
         self.players, self.skip = players, skip
         self.widths = [players * UNITS, UNITS, UNITS, 1]
-        self.net = nn.Sequential(nn.Linear(STATES, 6), nn.ReLU(), nn.Linear(6, sum(self.widths)))
+        self.net = nn.Sequential(nn.Linear(STATES, 6), nn.Tanh(), nn.Linear(6, sum(self.widths)))
 
     def forward(self, values, state):
         first, bias, second, value = self.net(state).split(self.widths, 1)
