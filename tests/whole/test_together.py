@@ -26,7 +26,7 @@ def settings(algo: str) -> dict[str, Any]:
     return {"network": SMALL, **({} if algo in ROLLOUTS else REPLAYING)}
 
 
-@pytest.mark.parametrize("algo", EVERY)
+@pytest.mark.parametrize("algo", EVERY if LONG else ["coma", "vdac", "maddpg"])
 def test_a_run_of_workers_that_goes_on_without_them_is_the_uninterrupted_one(algo, tmp_path):
     """Everything that is left, bit for bit; a player dies, one is absent, and one does not learn."""
     one: dict[str, Any] = {"team_reward": "sum"}

@@ -14,6 +14,7 @@ from marltrain.errors import AgentError, ConfigError, SpecError
 from marltrain.policies.learner.joint_learner import JointLearner
 from tests.policies.batches import VECTOR, some_team
 from tests.policies.learner.test_joint_learner import apart, batches, exported, looped, picked, stacked
+from tests.tiers import LONG
 
 BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 6], np.float32))
 SPACES = (spaces.Discrete(3), BOX, spaces.Discrete(3), BOX)
@@ -50,7 +51,7 @@ def test_a_team_in_stacks_learns_as_one_agent_by_agent(kind):
     assert changed == [[on] * 2 for on in learn.tolist()]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS if LONG else KINDS[1:])  # MADDPG is in test_registry
 def test_both_frameworks_learn_the_same(kind):
     teams = [stacked(agents(kind, backend=backend)) for backend in ("torch", "tensorflow")]
     for batch in batches(teams[0], 3):

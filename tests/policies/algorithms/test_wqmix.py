@@ -10,6 +10,7 @@ import pytest
 import marltrain as mt
 from marltrain.errors import ConfigError
 from tests.policies.algorithms.mixing import BOTH, SPACES, WEIGHTS, array, linear, linear_team, set_linear, two_steps
+from tests.tiers import LONG
 from tests.toys import Crowd
 from tests.trainer.running import trainer
 
@@ -47,18 +48,20 @@ def losses(learner: Any, batch: Any) -> list[float]:
     return [3 * float(metrics[name][0]) for name in ("loss/q", "loss/central", "weight_mean")]
 
 
+BY_HAND = [
+    # the greedy joint action; another with y = -1 < Q*(u*) = 5; the greedy action of player 0, who is alone
+    ("centralised", -1, [4.5**2 + 2**2 / 4 + 1, 2.5**2 + 6**2 + 3**2, 2.25]),
+    ("optimistic", -1, [4.5**2 / 4 + 2**2 / 4 + 1, 2.5**2 + 6**2 + 3**2, 1.5]),  # only the third exceeds Q_tot
+    ("centralised", 6, [4.5**2 + 5**2 + 1, 2.5**2 + 1 + 3**2, 3]),  # another with y = 6 > 5
+    ("centralised", 4, [4.5**2 + 3**2 / 4 + 1, 2.5**2 + 1 + 3**2, 2.25]),  # 4 exceeds Q_tot = 1, and not 5
+    ("optimistic", 4, [4.5**2 / 4 + 3**2 + 1, 2.5**2 + 1 + 3**2, 2.25]),
+]
+
+
 @pytest.mark.parametrize(
-    ("weighting", "reward", "expected"),
-    [
-        # the greedy joint action; another with y = -1 < Q*(u*) = 5; the greedy action of player 0, who is alone
-        ("centralised", -1, [4.5**2 + 2**2 / 4 + 1, 2.5**2 + 6**2 + 3**2, 2.25]),
-        ("centralised", 6, [4.5**2 + 5**2 + 1, 2.5**2 + 1 + 3**2, 3]),  # another with y = 6 > 5
-        ("centralised", 4, [4.5**2 + 3**2 / 4 + 1, 2.5**2 + 1 + 3**2, 2.25]),  # 4 exceeds Q_tot = 1, and not 5
-        ("optimistic", -1, [4.5**2 / 4 + 2**2 / 4 + 1, 2.5**2 + 6**2 + 3**2, 1.5]),  # only the third exceeds Q_tot
-        ("optimistic", 4, [4.5**2 / 4 + 3**2 + 1, 2.5**2 + 1 + 3**2, 2.25]),
-    ],
+    ("weighting", "reward", "expected", "backend"),
+    [*((*case, "torch") for case in BY_HAND), *((*case, "tensorflow") for case in (BY_HAND if LONG else BY_HAND[:2]))],
 )
-@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
 def test_weights_by_hand(weighting, reward, expected, backend):
     """Over the batch steps of `two_steps`, whose second has this reward.
 
