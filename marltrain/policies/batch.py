@@ -240,10 +240,10 @@ class TeamRows(Transitions):
     K agents have S seats each; the rows are ordered by seat, then batch step: [K, S * B, ...]. A row has weight 1 if
     the player acted and the outcome is known, else 0.
 
-    present: [K, S * B] bool, whether the player acted at the batch step. Where it is False, `obs` is 0, and the other
-        columns are arbitrary.
+    present: [K, S * B] bool, whether the player acted at the batch step. Where it is False, `obs` is 0, all actions
+        are `legal`, and the other columns are arbitrary.
     next_present: [K, S * B] bool, whether the player has a value after the batch step: it acts again, or its part of
-        the episode was truncated. Where it is False, `next_obs` is 0, and `next_legal` is arbitrary.
+        the episode was truncated. Where it is False, `next_obs` is 0, and all actions are `next_legal`.
     begins: [K, S * B] bool, whether the row does not follow the one before it; None without sequences.
     """
 

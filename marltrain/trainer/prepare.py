@@ -119,7 +119,7 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
             check_rollout(seated, spec, num_envs, defaults, f"{type(callback).__name__}'s high", size)
     evaluation = _evaluation(setup, stack) if settings.tests else None
     previous = None if found is not None else call.earlier or call.previous  # a checkpoint holds its own memory
-    storage = storage_for(seating.learners, spec, num_envs, defaults)
+    storage = storage_for(seating.recorded, spec, num_envs, defaults)
     streams = _streams(previous, envs, seating, storage)
     if _needs_goal_reward(seating):
         streams.goals_judged_by(goal_reward(setup.source, stack))

@@ -197,6 +197,13 @@ class Seating:
         self.learners = [self._learner_seats(members, stack) for members in self._gathered(stack)]
         self.updated: list[Seats] = _with_teams(self.learners) if stack else []
 
+    @property
+    def recorded(self) -> list[LearnerSeats]:
+        """The learners whose rows are stored: those with an agent that may learn, and all of its team."""
+        learning = [seats for seats in self.updated if not seats.all_frozen]
+        parts = [part for seats in learning for part in (seats.parts if isinstance(seats, TeamSeats) else [seats])]
+        return [seated for seated in self.learners if seated in parts]
+
     def state(self, but: Sequence[Agent] = ()) -> State:
         """Return the states of the agents, without those in `but`, and the loop states of the learners."""
         agents = {str(i): agent.state() for i, agent in self._distinct(but)}

@@ -106,13 +106,15 @@ def test_sequences_of_a_team_hold_the_carries_of_its_acts(monkeypatch):
     assert changed(before, weights(agents)) == [True] * 3
 
 
+@pytest.mark.parametrize("frozen", [1, 2])
 @pytest.mark.parametrize("algo", ["qmix", "vdac"])
-def test_a_member_that_does_not_learn_plays_on_and_does_not_change(algo):
-    agents = made(algo)
-    agents[2] = mt.FrozenAgent(agents[2])
-    before = weights([agents[0], agents[1], agents[2].inner])
+def test_a_member_that_does_not_learn_plays_on_and_does_not_change(algo, frozen):
+    """Player 1 has spaces of its own: without it, nobody reads the rows of its group."""
+    own = made(algo)
+    agents = [mt.FrozenAgent(agent) if i == frozen else agent for i, agent in enumerate(own)]
+    before = weights(own)
     trainer(Crowd, team_reward="sum", steps_per_train=90).train(agents, learning_mask=[1, 0, 0])
-    after = weights([agents[0], agents[1], agents[2].inner])
+    after = weights(own)
     assert changed([_own(arrays) for arrays in before], after) == [True, False, False]
 
 
@@ -130,6 +132,19 @@ def test_a_team_learns_beside_others():
     run.train(agents, learning_mask=[1, 1, 1, 1, 0])
     assert changed(before, weights(agents[:4])) == [True] * 4
     assert run.run is not None and len(run.run.context.schedulers) == 3
+
+
+@pytest.mark.parametrize(
+    ("algo", "settings", "other", "error"),
+    [("vdn", {}, {"update_per_step": 0.5}, r"have one value of update_per_step: \[0\.25\] and \[0\.5\]"),
+     ("vdn", {}, {"network": mt.GRU((6,), units=4)}, "have one value of sequence_length: .0. and .16."),
+     ("wqmix", {}, {"weighting": "optimistic"}, "have one value of weighting"),
+     ("qmix", {"skip_connection": True}, {}, "have one value of skip_connection")],
+)  # fmt: skip
+def test_members_with_different_settings_of_the_team_are_refused(algo, settings, other, error):
+    agents = [made(algo, **settings)[0], *made(algo, **other)[1:]]
+    with pytest.raises(AgentError, match=error):
+        trainer(Crowd, team_reward="sum", steps_per_train=90).train(agents, learning_mask=[1, 1, 1])
 
 
 def test_wrong_line_ups_are_refused_before_training():

@@ -173,9 +173,8 @@ class COMAAlgorithm(Algorithm):
         lam = tensors.to_numpy(hyper["td_lambda"])[:, 0]
         target = gae(batch.reward, batch.discount, value, following, cut, lam) + value
         weight = batch.weight * known
-        scale = batch.weight.sum(1) / np.maximum(
-            weight.sum(1), 1e-8
-        )  # makes the mean over all rows one over known rows
+        # the mean over all rows becomes one over the known rows
+        scale = batch.weight.sum(1) / np.maximum(weight.sum(1), 1e-8)
         tensors.metrics |= rollout_metrics(batch, value, np.where(known, target, value))
         tensors.target = tensors.to_tensor(np.where(known, target, np.float32(0)))
         tensors.critic_weight = tensors.to_tensor((known * scale[:, None]).astype(np.float32))

@@ -132,9 +132,11 @@ class JointAlgorithm(Algorithm):
     A checkpoint and the file of an agent hold a copy of them.
 
     one_reward: whether the players of a team must have equal rewards.
+    shared_settings: names of settings that must be equal in a team.
     """
 
     one_reward: ClassVar[bool] = True
+    shared_settings: ClassVar[tuple[str, ...]] = ("batch_size", "update_freq", "update_per_step", "learning_starts")
     on_policy = False
 
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:

@@ -25,7 +25,7 @@ class QMIXSettings(ValueMixingSettings):
 
     mixing_units: int = setting(32, doc="hidden units of the mixing network", low=1, high=WIDEST)
     hyper_units: int = setting(64, doc="hidden units of the networks that make its weights", low=1, high=WIDEST)
-    mixer_gain: float = setting(1.0, doc="gain of the initial weights of the last layer of the latter", low=0)
+    mixer_gain: float = setting(1.0, doc="gain of the initial weights of the last layer of the latter", above=0)
     mixer_learning_rate: float | Schedule | None = setting(
         None, doc="step size of the mixing network; None: learning_rate", low=0, high=FASTEST, per_row=True
     )
@@ -46,6 +46,7 @@ class Mixing(ValueMixing):
     """Value mixing by a network whose weights the global state gives; none of the weights on values is negative."""
 
     Settings: ClassVar[type[QMIXSettings]] = QMIXSettings
+    shared_settings = (*ValueMixing.shared_settings, "mixer_input", "skip_connection")
 
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
         """See `ValueMixing`."""

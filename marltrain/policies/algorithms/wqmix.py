@@ -42,6 +42,7 @@ class WQMIXAlgorithm(Mixing):
 
     name = "wqmix"
     Settings: ClassVar[type[WQMIXSettings]] = WQMIXSettings
+    shared_settings = (*Mixing.shared_settings, "weighting")
 
     def compiled_form(self) -> CompiledForm | None:
         """Return the form of acting."""

@@ -73,6 +73,12 @@ class JointLearner(Learner):
                 f"the agents of a {first.name} team share its networks, and their settings make different ones: make "
                 "them in one call of make_agents"
             )
+        ours, theirs = (_of_the_team(each) for each in (first, other))
+        if different := [name for name in ours if ours[name] != theirs.get(name)]:
+            raise AgentError(
+                f"the agents of a {first.name} team have one value of {', '.join(different)}: "
+                f"{[ours[name] for name in different]} and {[theirs.get(name) for name in different]} were given"
+            )
         ours, theirs = ([(p.name, p.trains, p.every) for p in each.joint_phases] for each in (first, other))
         if ours != theirs:
             raise AgentError(
@@ -192,3 +198,10 @@ def _columns(part: AlgorithmLearner, rows: Any) -> dict[str, Any]:
 def _observed(part: AlgorithmLearner) -> dict[str, RunningStatistics]:
     """Return the statistics that normalise the inputs of a part's networks."""
     return {name: part.weights.statistics[name] for name in NORMALISED if name in part.weights.statistics}
+
+
+def _of_the_team(algorithm: JointAlgorithm) -> dict[str, Any]:
+    """Return the settings that the agents of a team share, and those of their sequences."""
+    needs = algorithm.needs()
+    shared = {name: getattr(algorithm.settings, name, None) for name in algorithm.shared_settings}
+    return {**shared, "sequence_length": needs.block, "burn_in": needs.burn_in}

@@ -225,12 +225,13 @@ class _Part(Reader):
         next_present = joins | (found.in_time & ~ring.read(ring.terminated, cells))
         next_obs, next_legal = self._after(cells, np.where(present, found.pointers, times + 1))
         columns = TeamRows(
-            obs=_zero_where_not(present, self._obs(cells)), legal=ring.legal_at(cells),
+            obs=_zero_where_not(present, self._obs(cells)), legal=_legal_where_not(present, ring.legal_at(cells)),
             action=ring.read(ring.action, cells),
             reward=np.where(found.in_time, ring.read(ring.reward, cells), np.float32(0)),
             discount=np.where(next_present, np.repeat(gamma, len(self.seats[0]))[:, None], 0.0).astype(np.float32),
             weight=(found.in_time & ~(next_present & unknown)).astype(np.float32),
-            extras=self._extras(cells), next_obs=_zero_where_not(next_present, next_obs), next_legal=next_legal,
+            extras=self._extras(cells), next_obs=_zero_where_not(next_present, next_obs),
+            next_legal=_legal_where_not(next_present, next_legal),
             cells=cells, present=present,
             next_present=next_present, begins=_begins(found, times, envs) if self.needs.block else None,
         )  # fmt: skip
@@ -263,6 +264,11 @@ def _zero_where_not(valid: Array, obs: Obs) -> Obs:
         lambda x: np.where(valid.reshape(*valid.shape, *[1] * (x.ndim - 2)), x, x.dtype.type(0)), obs
     )
     return zeroed
+
+
+def _legal_where_not(valid: Array, legal: Array | None) -> Array | None:
+    """Return legal actions [N, B, n]; all where `valid` [N, B] is False, since losses need at least one."""
+    return None if legal is None else legal | ~valid[..., None]
 
 
 def _begins(found: Found, times: Array, envs: Array) -> Array:

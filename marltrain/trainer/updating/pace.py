@@ -206,7 +206,8 @@ def updates_due(pace: Pace, credit: float, env_steps: int) -> tuple[int, float]:
 def storage_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defaults: Defaults) -> dict[int, Storage]:
     """Return, by group, what the streams must keep: the largest number of rows of a learner, and all columns and trees.
 
-    If a learner reads the actions of all players, all groups are stored, with equal numbers of rows.
+    learners: those whose rows are read (`Seating.recorded`). If one of them reads the actions of all players, all
+    groups are stored, with equal numbers of rows.
     Raises ConfigError if two learners use one column name for different kinds of arrays.
     """
     rows: dict[int, int] = {}
@@ -216,7 +217,7 @@ def storage_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defa
     joint = False
     for seated in learners:
         needs, pace = seated.learner.needs, pace_of(seated, defaults)
-        if needs is None or seated.all_frozen:
+        if needs is None:
             continue
         joint = joint or needs.joint_actions > 0
         slack = len(spec.players) if spec.turn_based else 0  # a row stays open while the others move
