@@ -36,7 +36,7 @@ class VDACSettings(TeamSettings, AdvantageSettings):
     """Settings of VDAC; with `gae_lambda=1`, targets are those of the paper: rewards up to the rollout's end."""
 
     minibatches: ClassVar[int] = 1
-    batch_size: ClassVar[None] = None  # an update takes the complete rollout
+    batch_size: ClassVar[None] = None  # type: ignore[misc]  # an update takes the complete rollout
 
     learning_rate: float | Schedule = setting(7e-4, doc="step size of all networks", low=0, high=FASTEST,
                                               per_row=True)  # fmt: skip

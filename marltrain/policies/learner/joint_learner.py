@@ -73,11 +73,11 @@ class JointLearner(Learner):
                 f"the agents of a {first.name} team share its networks, and their settings make different ones: make "
                 "them in one call of make_agents"
             )
-        ours, theirs = (_of_the_team(each) for each in (first, other))
-        if different := [name for name in ours if ours[name] != theirs.get(name)]:
+        mine, its = (_of_the_team(each) for each in (first, other))
+        if different := [name for name in mine if mine[name] != its.get(name)]:
             raise AgentError(
                 f"the agents of a {first.name} team have one value of {', '.join(different)}: "
-                f"{[ours[name] for name in different]} and {[theirs.get(name) for name in different]} were given"
+                f"{[mine[name] for name in different]} and {[its.get(name) for name in different]} were given"
             )
         ours, theirs = ([(p.name, p.trains, p.every) for p in each.joint_phases] for each in (first, other))
         if ours != theirs:
