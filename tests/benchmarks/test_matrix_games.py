@@ -11,7 +11,7 @@ from tests.tiers import LONG
 
 def test_the_payoff_is_that_of_the_joint_action():
     table = [[11, -30, 0], [-30, 7, 6], [0, 0, 5]]
-    joint, payoff = outcome("ppo", "climbing", 0, 300)
+    joint, payoff = outcome("coma", "climbing", 0, 300)
     assert payoff == table[joint[0]][joint[1]]
 
 

@@ -15,6 +15,7 @@ from marltrain.policies.batch import SequenceTransitions
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.policies.algorithms.twins import BOX, ON, in_numbers
 from tests.policies.batches import VECTOR, some_transitions, with_carries
+from tests.tiers import LONG
 from tests.toys import Relay
 from tests.trainer.running import noted_batches, trainer
 
@@ -59,10 +60,11 @@ def after_burn_in(agent: Any, batch: Any, taken: tuple[Any, ...]) -> SequenceTra
         (mt.DQN, DISCRETE, {"network": mt.GRU((6,), units=5)}, "torch"),
         (mt.DQN, DISCRETE, {"network": mt.LSTM((), units=4), "double": False, "dueling": True}, "tensorflow"),
         (mt.C51, DISCRETE, {"network": mt.LSTM((), units=4), "atoms": 7}, "torch"),
-        (mt.SAC, DISCRETE, {"network": mt.GRU((6,), units=5), "critic_learning_rate": 0.0}, "tensorflow"),
+        (mt.SAC, DISCRETE, {"network": mt.GRU((6,), units=5), "critic_learning_rate": 0.0},
+         "tensorflow" if LONG else "torch"),
         (mt.SAC, BOX, {"network": mt.LSTM((6,), units=5), "critic_learning_rate": 0.0}, "torch"),
     ],
-)
+)  # fmt: skip
 def test_updates_start_from_the_carry_of_the_current_network(make, space, settings, backend):
     """And no gradient flows through the burn-in: as from a memory that stores the carries after it.
 
