@@ -14,7 +14,7 @@ from benchmarks.learn.rows import RANDOM, ROWS, TASKS, Row, Task
 from benchmarks.learn.table import estimate, scores_of
 from marltrain.files import replacing
 from marltrain.layout import Array
-from marltrain.trainer.reporting.plots import COLORS, GRID, INK
+from marltrain.trainer.reporting.figures import COLORS, GRID, INK
 
 RESAMPLES = 500
 ALGORITHMS = tuple(dict.fromkeys(row.algo for row in ROWS if row.algo != RANDOM))

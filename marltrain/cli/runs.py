@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from marltrain.cli.agents import supplied
 from marltrain.cli.options import Parser, add_working_folder, integer, or_none, pop_given
-from marltrain.errors import ConfigError, SaveError, did_you_mean
-from marltrain.files import complete_folder
-from marltrain.json_files import read_json
+from marltrain.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from marltrain.policies.agents.agent import Agent
+    from marltrain.tools.saved_run import SavedRun
     from marltrain.trainer.evaluating.evaluation import TestResult
-
-CONFIG = "config.json"
 
 
 def add_test_arguments(parser: Parser) -> None:
@@ -72,7 +69,7 @@ def play(options: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class _Run:
-    """Content of a run's folder, its environment and its agents, and the seed of the episodes."""
+    """A run's environment and agents, and the seed of the episodes."""
 
     env: str
     env_args: dict[str, Any]
@@ -83,46 +80,30 @@ class _Run:
 def _open_run(options: dict[str, Any]) -> _Run:
     """Return the run that the options name; raises SaveError for a bad folder, ConfigError for a wrong player."""
     from marltrain.envs import probe, resolve
-    from marltrain.envs.registry import imports_only_known
     from marltrain.policies.agents.fixed import RandomAgent
-    from marltrain.policies.agents.saving import load
     from marltrain.random import fresh_seed
 
-    folder = complete_folder(options.pop("run"))
-    config = read_json(folder / CONFIG)
-    env, env_args = (config.get("env"), config.get("env_args")) if isinstance(config, dict) else (None, None)
-    if not isinstance(env, str) or not isinstance(env_args, dict):
-        raise SaveError(f"{folder / CONFIG}: names no environment")
-    if "env" not in options and not imports_only_known(env):
-        raise SaveError(f"{folder / CONFIG}: the run's environment is {env!r}. No file may choose what code is run: if "
-                        "you know this one, name it yourself with --env")  # fmt: skip
-    if "env" in options:
-        env = options.pop("env")
-        add_working_folder(env)
-    names = probe(resolve(env, env_args)).names
-    agents = load(_agents_of(folder, options.pop("agents", None)), supply=supplied(options.pop("supply", [])))
+    run = opened_run(options)
+    names = probe(resolve(run.env, run.env_args)).names
     for player in options.pop("random", []):
         if player not in names:
-            raise ConfigError(f"--random: {env} has no player {player!r}.{did_you_mean(player, names)}"
+            raise ConfigError(f"--random: {run.env} has no player {player!r}.{did_you_mean(player, names)}"
                               f" There are {', '.join(names)}")  # fmt: skip
-        agents[names.index(player)] = RandomAgent()
-    return _Run(env, env_args, agents, options.pop("seed") if "seed" in options else fresh_seed())
+        run.agents[names.index(player)] = RandomAgent()
+    return _Run(run.env, run.env_args, run.agents, options.pop("seed") if "seed" in options else fresh_seed())
 
 
-def _agents_of(folder: Path, name: str | None) -> Path:
-    """Return the folder of a run's agents: the one named, else the best, or the last ones if no test was played.
+def opened_run(options: dict[str, Any]) -> SavedRun:
+    """Return the run that the options `run`, `env`, `agents` and `supply` name, and remove these; see `open_run`."""
+    from marltrain.tools.saved_run import open_run
 
-    Raises SaveError if there are none.
-    """
-    if name is not None:
-        return folder / name
-    try:
-        return complete_folder(folder / "best")
-    except SaveError:
-        if not (folder / "last").is_dir():
-            raise
-    print(f"{folder} holds no best agents, since no test was played: these are the last, {folder / 'last'}")
-    return folder / "last"
+    if "env" in options:
+        add_working_folder(options["env"])
+    folder, supply, asked = options.pop("run"), supplied(options.pop("supply", [])), options.pop("agents", None)
+    run = open_run(folder, env=options.pop("env", None), agents=asked, supply=supply)
+    if asked is None and run.chosen == "last":
+        print(f"{folder} holds no best agents, since no test was played: these are the last, {Path(folder) / 'last'}")
+    return run
 
 
 def _print_test(result: TestResult, seed: int) -> None:

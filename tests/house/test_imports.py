@@ -20,8 +20,9 @@ MAY_IMPORT = {
     "envs": {"base", "envs"},
     "policies": {"base", "policies"},
     "trainer": {"base", "envs", "policies", "trainer"},
-    "cli": {"base", "envs", "policies", "trainer", "cli", "marltrain"},
-    "marltrain": {"base", "envs", "policies", "trainer", "cli", "marltrain"},
+    "tools": {"base", "envs", "policies", "trainer", "tools"},
+    "cli": {"base", "envs", "policies", "trainer", "tools", "cli", "marltrain"},
+    "marltrain": {"base", "envs", "policies", "trainer", "tools", "cli", "marltrain"},
 }
 FRAMEWORKS = {"torch", "tensorflow", "keras", "tianshou"}
 WITHOUT_FRAMEWORK = ("envs", "policies/algorithms", "policies/distributions", "policies/exploration", "policies/memory")

@@ -10,31 +10,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.errors import ConfigError, SaveError, did_you_mean
-from marltrain.files import path_of, replacing
+from marltrain.files import path_of
 from marltrain.layout import Array
 from marltrain.random import generator
+from marltrain.trainer.reporting.figures import COLORS, INK, LINES, add_legend, new_figure, style, write_figure
 from marltrain.trainer.reporting.history import TESTS_FILE
 from marltrain.trainer.reporting.run_groups import found, kinds, with_tests
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 AXES = {"steps": "env_steps", "episodes": "episodes", "time": "seconds"}
 LABELS = {"steps": "env steps", "episodes": "training episodes", "time": "time (s)"}
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f6a55", "#333333")
-"""Colours of Okabe and Ito, which colour-blind readers can distinguish, darkest first."""
-INK, GRID = "#333333", "#e4e4e4"
-LINES = ("-", "--", ":", "-.")
-"""Line styles, which distinguish players if there are more players than colours."""
 POINTS = 400
 """Maximum number of points of a drawn curve."""
 MARKED = 30
 """Maximum number of points of a curve with markers."""
 LONGEST_NAME = 30
-NAMED = 12
-"""Maximum number of entries of a legend; more would hide the curves."""
 RESAMPLES = 1_000
 
 
@@ -45,15 +38,15 @@ def draw_run(tests: pd.DataFrame, episodes: pd.DataFrame, path: str | Path, *, t
     """
     losses = [name for name in tests.columns if name.endswith("/loss/total") and tests[name].notna().any()]
     rows = [draw for draw, some in ((_metric, True), (_returns, len(episodes) > 0), (_losses, bool(losses))) if some]
-    figure = _figure(7.2, 0.6 + 2.6 * len(rows))
+    figure = new_figure(7.2, 0.6 + 2.6 * len(rows))
     axes = figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
     for ax, draw in zip(axes, rows, strict=True):
         draw(ax, tests, episodes)
-        _style(ax)
+        style(ax)
     axes[-1].set_xlabel(LABELS["steps"], color=INK)
     if title:
         axes[0].set_title(title, loc="left", color=INK, fontsize=11)
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def plot_runs(
@@ -80,15 +73,16 @@ def plot_runs(
         path_of(path, "run_dirs", ConfigError)
     runs = with_tests(found([*map(Path, run_dirs)]))
     groups = {name: [_read(run, AXES[x], smooth) for run in members] for name, members in kinds(runs).items()}
-    figure = _figure(7.2, 4.2)
+    figure = new_figure(7.2, 4.2)
     ax = figure.subplots()
     for i, (name, curves) in enumerate(groups.items()):
         label = name if len(curves) == 1 else f"{name} ({len(curves)} runs)"
         _draw(ax, _merged(curves), label, COLORS[i % len(COLORS)])
     ax.set_xlabel(LABELS[x], color=INK)
     ax.set_ylabel("metric in tests", color=INK)
-    _style(ax, legend=True)
-    _write(figure, out)
+    style(ax)
+    add_legend(ax)
+    write_figure(figure, out)
     return Path(out)
 
 
@@ -169,7 +163,7 @@ def _metric(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
         best = bests[-1]
         label = f"best: {curve.middle[best]:.4g}"
         ax.plot(curve.x[best], curve.middle[best], "*", color=INK, ms=11, label=label, zorder=4)
-    _legend(ax)
+    add_legend(ax)
     ax.set_ylabel("metric in tests", color=INK)
 
 
@@ -182,7 +176,7 @@ def _returns(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
         means, player = episodes[name].rolling(window).mean().to_numpy()[rows], name.removeprefix("return/")
         ax.plot(x, means, label=player, **look(player), **_marks(means))
     ax.set_ylabel(f"training return\n(mean of {window} episodes)" if window > 1 else "training return", color=INK)
-    _legend(ax)
+    add_legend(ax)
 
 
 def _losses(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
@@ -195,51 +189,4 @@ def _losses(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
             label = agent if len(agent) <= LONGEST_NAME else f"{agent.partition('+')[0]} and others"
             ax.plot(tests["env_steps"][known], values, label=label, **look(agent), **_marks(values))
     ax.set_ylabel("loss", color=INK)
-    _legend(ax)
-
-
-def _figure(width: float, height: float) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=130, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _style(ax: Axes, *, legend: bool = False) -> None:
-    from matplotlib.ticker import EngFormatter
-
-    ax.grid(color=GRID, lw=0.8)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color("#999999")
-    ax.tick_params(colors=INK, labelsize=9)
-    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
-    ax.margins(x=0.02)
-    if legend:
-        _legend(ax)
-
-
-def _legend(ax: Axes) -> None:
-    """Add the legend; if it has too many entries, show the first ones and the number of the others."""
-    from matplotlib.lines import Line2D
-
-    handles, labels = ax.get_legend_handles_labels()
-    if len(labels) > NAMED:
-        blank = Line2D([], [], lw=0)
-        more = len(labels) - NAMED + 1
-        handles, labels = [*handles[: NAMED - 1], blank], [*labels[: NAMED - 1], f"and {more} more"]
-    if labels:
-        ax.legend(handles, labels, frameon=False, fontsize=9, ncols=1 + (len(labels) > 4), labelcolor=INK)
-
-
-def _write(figure: Figure, path: str | Path) -> None:
-    path = path_of(path, "the picture", ConfigError)
-    kinds = figure.canvas.get_supported_filetypes()
-    kind = path.suffix.lower().removeprefix(".")
-    if kind not in kinds:
-        raise ConfigError(f"a picture's name must end in one of {', '.join(sorted(kinds))}, got {str(path)!r}")
-    with replacing(path) as beside:
-        figure.savefig(beside, format=kind)
-    figure.clear()
+    add_legend(ax)

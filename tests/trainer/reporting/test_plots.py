@@ -5,12 +5,9 @@ import numpy as np
 import pytest
 
 from marltrain.errors import ConfigError, SaveError
+from marltrain.trainer.reporting.figures import COLORS, INK, add_legend, new_figure
 from marltrain.trainer.reporting.history import TESTS_FILE, History
 from marltrain.trainer.reporting.plots import (
-    COLORS,
-    INK,
-    _figure,
-    _legend,
     _losses,
     _merged,
     _read,
@@ -167,7 +164,7 @@ def test_folder_without_a_run_is_named_in_the_error(tmp_path):
 
 def lines(draw, made):
     """The curves of one panel: label -> (colour, line style, marker)."""
-    ax = _figure(4, 3).subplots()
+    ax = new_figure(4, 3).subplots()
     draw(ax, made.tests, made.episodes)
     return {str(line.get_label()): (line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}
 
@@ -216,11 +213,11 @@ def test_legend_names_the_curves(tmp_path):
     made = players(tmp_path, ["a", "b"], ["a", "b"])
     made.add_update({"b": {"loss/total": 2.0}})
     tests = made.tests.assign(**{"a/loss/total": np.nan})
-    ax = _figure(4, 3).subplots()
+    ax = new_figure(4, 3).subplots()
     _losses(ax, tests, made.episodes)
     assert named(ax) == ["b"]
-    ax = _figure(4, 3).subplots()
+    ax = new_figure(4, 3).subplots()
     for i in range(20):
         ax.plot([0], [0], label=str(i))
-    _legend(ax)
+    add_legend(ax)
     assert named(ax) == [*map(str, range(11)), "and 9 more"]

@@ -1,0 +1,1 @@
+"""Tools around runs, built on the trainer."""

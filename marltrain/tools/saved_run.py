@@ -1,0 +1,64 @@
+"""The folder of a run: its environment and its agents, for tools that play with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from marltrain.envs.registry import imports_only_known
+from marltrain.errors import SaveError
+from marltrain.files import complete_folder
+from marltrain.json_files import read_json
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.saving import load
+
+CONFIG = "config.json"
+RUN_AGENTS = ("best", "last")
+"""Folders of a run's agents, the preferred one first."""
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A run's environment and agents.
+
+    agents: one per player.  chosen: the folder that they were loaded from, "best" or "last".
+    """
+
+    env: str
+    env_args: dict[str, Any]
+    agents: list[Agent]
+    chosen: str
+
+
+def open_run(
+    run: str | Path, *, env: str | None = None, agents: str | None = None, supply: Mapping[str, Any] | None = None
+) -> SavedRun:
+    """Load a run's agents; raises SaveError for a folder that is not a run's.
+
+    env: the environment's name, required for environments of the user's own: no file may choose what code is run.
+    agents: "best" or "last"; None: the best, or the last if no test was played.  supply: see `marltrain.load`.
+    """
+    folder = complete_folder(run)
+    config = read_json(folder / CONFIG)
+    named, env_args = (config.get("env"), config.get("env_args")) if isinstance(config, dict) else (None, None)
+    if not isinstance(named, str) or not isinstance(env_args, dict):
+        raise SaveError(f"{folder / CONFIG}: names no environment")
+    if env is None and not imports_only_known(named):
+        raise SaveError(f"{folder / CONFIG}: the run's environment is {named!r}. No file may choose what code is run: "
+                        "if you know this one, name it yourself with --env")  # fmt: skip
+    chosen = _best_or_last(folder) if agents is None else agents
+    return SavedRun(named if env is None else env, env_args, load(folder / chosen, supply=supply), chosen)
+
+
+def _best_or_last(folder: Path) -> str:
+    """Return "best", or "last" if the run has no best agents; raises SaveError if it has neither."""
+    best, last = RUN_AGENTS
+    try:
+        complete_folder(folder / best)
+    except SaveError:
+        if not (folder / last).is_dir():
+            raise
+        return last
+    return best

@@ -1,0 +1,69 @@
+"""Figures without a window: size, style, colours, legend, files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from marltrain.errors import ConfigError
+from marltrain.files import path_of, replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f6a55", "#333333")
+"""Colours of Okabe and Ito, which colour-blind readers can distinguish, darkest first."""
+INK, GRID = "#333333", "#e4e4e4"
+LINES = ("-", "--", ":", "-.")
+"""Line styles, which distinguish curves if there are more curves than colours."""
+NAMED = 12
+"""Maximum number of entries of a legend; more would hide the curves."""
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return a figure of this size in inches that draws without a window."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=130, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def style(ax: Axes) -> None:
+    """Give a plot the grid, spines and tick labels of all pictures."""
+    from matplotlib.ticker import EngFormatter
+
+    ax.grid(color=GRID, lw=0.8)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color("#999999")
+    ax.tick_params(colors=INK, labelsize=9)
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.margins(x=0.02)
+
+
+def add_legend(ax: Axes) -> None:
+    """Add the legend; if it has too many entries, show the first ones and the number of the others."""
+    from matplotlib.lines import Line2D
+
+    handles, labels = ax.get_legend_handles_labels()
+    if len(labels) > NAMED:
+        blank = Line2D([], [], lw=0)
+        more = len(labels) - NAMED + 1
+        handles, labels = [*handles[: NAMED - 1], blank], [*labels[: NAMED - 1], f"and {more} more"]
+    if labels:
+        ax.legend(handles, labels, frameon=False, fontsize=9, ncols=1 + (len(labels) > 4), labelcolor=INK)
+
+
+def write_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure into a file, .png, .svg or .pdf, and clear it; raises ConfigError for another name."""
+    path = path_of(path, "the picture", ConfigError)
+    kinds = figure.canvas.get_supported_filetypes()
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in kinds:
+        raise ConfigError(f"a picture's name must end in one of {', '.join(sorted(kinds))}, got {str(path)!r}")
+    with replacing(path) as beside:
+        figure.savefig(beside, format=kind)
+    figure.clear()
