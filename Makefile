@@ -7,6 +7,8 @@ BIN     := $(VENV)/bin
 THREADS := OMP_NUM_THREADS=1 TF_CPP_MIN_LOG_LEVEL=3
 TESTS   ?= tests
 JOBS    ?= 2
+# Packages are not compiled at the installation: most of their modules are never imported.
+PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 EXTRAS  := dev,docs,tensorflow
 
 CORE    := $(VENV)/.installed-core
@@ -29,19 +31,19 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(CORE): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(PIP) -e .
 	@touch $@
 
 $(ALL): pyproject.toml constraints.txt Makefile | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	$(PIP) -e '.[$(EXTRAS)]'
 	@touch $(CORE) $@
 
 $(LEARN): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[learn]'
+	$(PIP) -e '.[learn]'
 	@touch $(CORE) $@
 
 $(MUJOCO): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[learn,mujoco]'
+	$(PIP) -e '.[learn,mujoco]'
 	@touch $(CORE) $(LEARN) $@
 
 install: $(ALL) ## install marltrain and the packages that its tests need
@@ -69,7 +71,7 @@ docs: $(ALL) ## build the documentation in docs/_build/html
 	$(THREADS) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 check-long: $(ALL) ## the long checks (hours): native games, parity, wrong settings, damaged files, crashes, faults, long runs
-	MARLTRAIN_TESTS=long FORGING_ROUNDS=100 $(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout 3600 tests/envs tests/policies tests/trainer tests/whole
+	MARLTRAIN_TESTS=long FORGING_ROUNDS=100 $(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout 3600 tests
 	$(MAKE) config-test corruption-test forgery-test crash-test fault-test long-run
 
 bench: $(ALL) ## measure speed, compared with other variants and other libraries

@@ -86,6 +86,9 @@ def test_imports_follow_the_allowed_direction() -> None:
         ("marltrain.spec", "from marltrain.layout import Layout", False),
         ("marltrain.trainer.collecting.rollout", "from marltrain.envs import DummyVectorEnv", False),
         ("marltrain.trainer.collecting.rollout", "from marltrain.cli import main", True),
+        ("marltrain.trainer.loop", "from marltrain.tools import comparison", True),
+        ("marltrain.tools.comparison", "from marltrain.trainer.decentralized import DecentralizedTrainer", False),
+        ("marltrain.tools.comparison", "import marltrain", True),
         ("marltrain.cli", "import marltrain", False),
     ],
 )
@@ -144,7 +147,10 @@ def test_algorithms_and_environments_import_no_framework() -> None:
     assert not found, "\n".join(found)
 
 
-HEAVY = {"torch", "tensorflow", "keras", "ray", "pandas", "matplotlib.pyplot", "numba", "tianshou"}
+HEAVY = {
+    "torch", "tensorflow", "keras", "tianshou", "ray", "pandas", "matplotlib.pyplot", "numba", "rliable", "optuna",
+    "onnx", "onnxruntime", "wandb", "mlflow",
+}  # fmt: skip
 SLOW = HEAVY | {"numpy", "gymnasium", "pettingzoo"}  # without these an import takes milliseconds
 TRAINING = """
 import marltrain as mt
