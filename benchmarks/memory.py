@@ -24,7 +24,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 import marltrain as mt
-from benchmarks.learn.table import estimate
+from benchmarks.learn.table import RESAMPLES
+from marltrain.tools.statistics import estimate
 from marltrain.trainer.evaluating.evaluation import bootstrap
 
 ENV, ARGS = "marltrain/foraging_v3", {"sight": 2}
@@ -65,7 +66,7 @@ def table(folder: Path) -> str:
         own = [result for result in found if result["network"] == network]
         for score in SCORES if own else ():
             values = np.array([result[score] for result in own])
-            iqm, low, high = (float(part[0]) for part in estimate(values[:, None]))
+            iqm, low, high = (float(part[0]) for part in estimate(values[:, None, None], RESAMPLES))
             mean = bootstrap(values)
             cells = (
                 f"`{spec}`", f"{own[0]['weights']:,}", f"{own[0]['steps']:,}", f"{len(own)}", score,

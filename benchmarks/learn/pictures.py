@@ -11,10 +11,12 @@ from matplotlib.figure import Figure
 
 from benchmarks.learn.results import RESULTS, Result, read_all
 from benchmarks.learn.rows import RANDOM, ROWS, TASKS, Row, Task
-from benchmarks.learn.table import estimate, scores_of
+from benchmarks.learn.table import scores_of
 from marltrain.files import replacing
 from marltrain.layout import Array
-from marltrain.trainer.reporting.figures import COLORS, GRID, INK
+from marltrain.tools.statistics import estimate
+from marltrain.trainer.reporting.curves import Curve, common_points
+from marltrain.trainer.reporting.figures import COLORS, GRID, INK, draw_curve
 
 RESAMPLES = 500
 ALGORITHMS = tuple(dict.fromkeys(row.algo for row in ROWS if row.algo != RANDOM))
@@ -57,9 +59,8 @@ def _rows(task: Task) -> list[Row]:
 def _curve(ax: Axes, row: Row, found: Sequence[Result]) -> None:
     color = COLOR_OF[row.algo]
     steps, scores = aligned(found)
-    iqm, low, high = estimate(scores, RESAMPLES)
-    ax.plot(steps, iqm, color=color, label=f"{row.algo}, {len(found)} seeds")
-    ax.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
+    curve = Curve(steps, *estimate(scores[:, None], RESAMPLES))
+    draw_curve(ax, curve, f"{row.algo}, {len(found)} seeds", color)
     if row.figure is not None:
         ax.axhline(row.figure, color=color, linestyle="--", linewidth=1)
 
@@ -67,7 +68,7 @@ def _curve(ax: Axes, row: Row, found: Sequence[Result]) -> None:
 def aligned(found: Sequence[Result]) -> tuple[Array, Array]:
     """Return (env steps [points], returns [seeds, points]) of curves whose tests may lie some env steps apart.
 
-    Every curve is interpolated at the tests of the first one.
+    Every curve is interpolated at the tests of all, within their common range.
     """
-    steps = found[0].curve[:, 0]
+    steps = common_points([result.curve[:, 0] for result in found])
     return steps, np.array([np.interp(steps, *result.curve.T) for result in found])

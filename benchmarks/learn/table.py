@@ -6,52 +6,18 @@ A seed's score is the mean return of a player in 100 unseen episodes. The interq
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-from rliable import library, metrics
 
 from benchmarks.learn.results import RESULTS, Result, read_all
 from benchmarks.learn.rows import RANDOM, ROWS, Row
 from marltrain.layout import Array
+from marltrain.tools.statistics import estimate
 
 RESAMPLES = 10_000
 HEADER = ("task", "algorithm", "env steps", "seeds", "IQM", "95 % interval", "random play", "figure", "held")
-
-
-class Estimate(NamedTuple):
-    """Interquartile mean and 95 % bootstrap interval, [points] each; of one seed, there is no interval (nan)."""
-
-    iqm: Array
-    low: Array
-    high: Array
-
-
-def estimate(scores: Array, resamples: int = RESAMPLES) -> Estimate:
-    """Return the estimates of scores [seeds, points]; seeds are resampled, with a fixed seed."""
-    points = range(scores.shape[1])
-    with seeded():
-        iqm, interval = library.get_interval_estimates(
-            {"row": scores[:, None, :]},
-            lambda sample: np.array([metrics.aggregate_iqm(sample[..., i]) for i in points]),
-            reps=resamples,
-        )
-    low, high = interval["row"] if len(scores) > 1 else np.full((2, len(points)), np.nan)
-    return Estimate(iqm["row"], low, high)
-
-
-@contextmanager
-def seeded() -> Iterator[None]:
-    """Seed numpy's global generator, from which `rliable` draws whatever `random_state` says; restore it afterwards."""
-    before = np.random.get_state()
-    np.random.seed(0)
-    try:
-        yield
-    finally:
-        np.random.set_state(before)
 
 
 def needed(row: Row, random_play: float) -> float | None:
@@ -86,7 +52,7 @@ def _line(row: Row, found: Sequence[Result], random_play: Array, resamples: int)
     chance, figure = number(random_play[0]) if known else "", "" if row.figure is None else number(row.figure)
     if not found:
         return *start, f"not run{': ' + row.missing if row.missing else ''}", "", chance, figure, ""
-    iqm, low, high = (float(values[0]) for values in estimate(scores_of(found)[:, None], resamples))
+    iqm, low, high = (float(values[0]) for values in estimate(scores_of(found)[:, None, None], resamples))
     judged = held(row, iqm, float(random_play[0])) if known and len(found) == len(row.seeds) else None
     interval = "" if np.isnan(low) else f"{number(low)} to {number(high)}"
     return *start, number(iqm), interval, chance, figure, "" if judged is None else "yes" if judged else "**no**"

@@ -1,12 +1,16 @@
-"""Figures without a window: size, style, colours, legend, files."""
+"""Figures without a window: size, style, colours, curves, legend, files."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from marltrain.errors import ConfigError
 from marltrain.files import path_of, replacing
+from marltrain.layout import Array
+from marltrain.trainer.reporting.curves import Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +21,8 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f
 INK, GRID = "#333333", "#e4e4e4"
 LINES = ("-", "--", ":", "-.")
 """Line styles, which distinguish curves if there are more curves than colours."""
+MARKED = 30
+"""Maximum number of points of a curve with markers."""
 NAMED = 12
 """Maximum number of entries of a legend; more would hide the curves."""
 
@@ -42,6 +48,20 @@ def style(ax: Axes) -> None:
     ax.tick_params(colors=INK, labelsize=9)
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.margins(x=0.02)
+
+
+def draw_curve(ax: Axes, curve: Curve, label: str | None, color: str, *, line: str = "-") -> None:
+    """Draw a curve and its band."""
+    ax.plot(curve.x, curve.middle, color=color, ls=line, lw=1.8, label=label, zorder=3, **marks(curve.middle))
+    bounded = np.isfinite(curve.low) & np.isfinite(curve.high)
+    ax.fill_between(curve.x, curve.low, curve.high, where=bounded.tolist(), color=color, alpha=0.18, lw=0, zorder=2)
+    if len(curve.x) == 1 and bounded.all():  # a band of one point has no width
+        ax.vlines(curve.x, curve.low, curve.high, color=color, alpha=0.4, lw=3, zorder=2)
+
+
+def marks(values: Array) -> dict[str, Any]:
+    """Return arguments for markers if a curve has few points; a line alone does not show a single point."""
+    return {"marker": "o", "ms": 3.5} if np.isfinite(values).sum() <= MARKED else {}
 
 
 def add_legend(ax: Axes) -> None:

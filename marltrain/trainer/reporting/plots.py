@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError, SaveError, did_you_mean
+from marltrain.errors import ConfigError, did_you_mean
 from marltrain.files import path_of
-from marltrain.layout import Array
 from marltrain.random import generator
-from marltrain.trainer.reporting.figures import COLORS, INK, LINES, add_legend, new_figure, style, write_figure
-from marltrain.trainer.reporting.history import TESTS_FILE
+from marltrain.trainer.reporting.curves import POINTS, Curve, common_points, read_tests
+from marltrain.trainer.reporting.figures import (
+    COLORS,
+    INK,
+    LINES,
+    add_legend,
+    draw_curve,
+    marks,
+    new_figure,
+    style,
+    write_figure,
+)
 from marltrain.trainer.reporting.run_groups import found, kinds, with_tests
 
 if TYPE_CHECKING:
@@ -23,10 +31,6 @@ if TYPE_CHECKING:
 
 AXES = {"steps": "env_steps", "episodes": "episodes", "time": "seconds"}
 LABELS = {"steps": "env steps", "episodes": "training episodes", "time": "time (s)"}
-POINTS = 400
-"""Maximum number of points of a drawn curve."""
-MARKED = 30
-"""Maximum number of points of a curve with markers."""
 LONGEST_NAME = 30
 RESAMPLES = 1_000
 
@@ -77,7 +81,7 @@ def plot_runs(
     ax = figure.subplots()
     for i, (name, curves) in enumerate(groups.items()):
         label = name if len(curves) == 1 else f"{name} ({len(curves)} runs)"
-        _draw(ax, _merged(curves), label, COLORS[i % len(COLORS)])
+        draw_curve(ax, _merged(curves), label, COLORS[i % len(COLORS)])
     ax.set_xlabel(LABELS[x], color=INK)
     ax.set_ylabel("metric in tests", color=INK)
     style(ax)
@@ -86,62 +90,25 @@ def plot_runs(
     return Path(out)
 
 
-@dataclass(frozen=True)
-class _Curve:
-    """A curve with its band; x, middle, low, high: [points] float64."""
-
-    x: Array
-    middle: Array
-    low: Array
-    high: Array
-
-
-def _read(folder: Path, column: str, smooth: int) -> _Curve:
-    import pandas as pd
-
-    file = folder / TESTS_FILE
-    try:
-        tests = pd.read_parquet(file, columns=[column, "metric", "interval_low", "interval_high"]).astype(float)
-    except (OSError, ValueError, KeyError, TypeError, NotImplementedError) as error:
-        raise SaveError(f"{file}: not a table of tests, or damaged: {error}") from error
+def _read(folder: Path, column: str, smooth: int) -> Curve:
+    tests = read_tests(folder, [column, "metric", "interval_low", "interval_high"]).astype(float)
     means = tests.rolling(smooth, min_periods=1).mean()
     sides = (means["metric"], means["interval_low"], means["interval_high"])
-    return _Curve(tests[column].to_numpy(float), *(side.to_numpy(float) for side in sides))
+    return Curve(tests[column].to_numpy(float), *(side.to_numpy(float) for side in sides))
 
 
-def _merged(curves: Sequence[_Curve]) -> _Curve:
+def _merged(curves: Sequence[Curve]) -> Curve:
     """Return the mean of curves over their common range of x, with its 95 % bootstrap interval over curves.
 
     Raises ConfigError if they have no common range.
     """
     if len(curves) == 1:
         return curves[0]
-    first, last = max(c.x[0] for c in curves), min(c.x[-1] for c in curves)
-    known = np.unique(np.concatenate([c.x for c in curves]))
-    grid = known[(known >= first) & (known <= last)]
-    if not len(grid):
-        raise ConfigError(
-            "runs of one group have no common range of the axis, so they have no mean; plot them by another axis"
-        )
-    if len(grid) > POINTS:
-        grid = np.linspace(grid[0], grid[-1], POINTS)
+    grid = common_points([c.x for c in curves])
     values = np.array([np.interp(grid, c.x, c.middle) for c in curves])
     chosen = generator(0, "bootstrap").integers(len(curves), size=(RESAMPLES, len(curves)))
     low, high = np.quantile(values[chosen].mean(1), [0.025, 0.975], axis=0)
-    return _Curve(grid, values.mean(0), low, high)
-
-
-def _draw(ax: Axes, curve: _Curve, label: str | None, color: str) -> None:
-    ax.plot(curve.x, curve.middle, color=color, lw=1.8, label=label, zorder=3, **_marks(curve.middle))
-    bounded = np.isfinite(curve.low) & np.isfinite(curve.high)
-    ax.fill_between(curve.x, curve.low, curve.high, where=bounded.tolist(), color=color, alpha=0.18, lw=0, zorder=2)
-    if len(curve.x) == 1 and bounded.all():  # a band of one point has no width
-        ax.vlines(curve.x, curve.low, curve.high, color=color, alpha=0.4, lw=3, zorder=2)
-
-
-def _marks(values: Array) -> dict[str, Any]:
-    """Return arguments for markers if a curve has few points; a line alone does not show a single point."""
-    return {"marker": "o", "ms": 3.5} if np.isfinite(values).sum() <= MARKED else {}
+    return Curve(grid, values.mean(0), low, high)
 
 
 def _looks(tests: pd.DataFrame) -> Callable[[str], dict[str, Any]]:
@@ -157,8 +124,8 @@ def _looks(tests: pd.DataFrame) -> Callable[[str], dict[str, Any]]:
 
 def _metric(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
     columns = ("env_steps", "metric", "interval_low", "interval_high")
-    curve = _Curve(*(tests[name].to_numpy(float) for name in columns))
-    _draw(ax, curve, "metric, 95 % interval", INK)
+    curve = Curve(*(tests[name].to_numpy(float) for name in columns))
+    draw_curve(ax, curve, "metric, 95 % interval", INK)
     if len(bests := np.flatnonzero(tests["best"])):
         best = bests[-1]
         label = f"best: {curve.middle[best]:.4g}"
@@ -174,7 +141,7 @@ def _returns(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
     x = episodes["env_steps"].to_numpy()[rows]
     for name in [name for name in episodes.columns if name.startswith("return/")]:
         means, player = episodes[name].rolling(window).mean().to_numpy()[rows], name.removeprefix("return/")
-        ax.plot(x, means, label=player, **look(player), **_marks(means))
+        ax.plot(x, means, label=player, **look(player), **marks(means))
     ax.set_ylabel(f"training return\n(mean of {window} episodes)" if window > 1 else "training return", color=INK)
     add_legend(ax)
 
@@ -187,6 +154,6 @@ def _losses(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
         values = tests[name][known].to_numpy(float)
         if len(values):
             label = agent if len(agent) <= LONGEST_NAME else f"{agent.partition('+')[0]} and others"
-            ax.plot(tests["env_steps"][known], values, label=label, **look(agent), **_marks(values))
+            ax.plot(tests["env_steps"][known], values, label=label, **look(agent), **marks(values))
     ax.set_ylabel("loss", color=INK)
     add_legend(ax)

@@ -7,13 +7,13 @@ from benchmarks.learn.rows import row_of
 from tests.benchmarks.learn.files import write_result
 
 
-def test_curves_are_interpolated_at_the_first_ones_tests():
+def test_curves_are_interpolated_in_their_common_range():
     returns = np.zeros((100, 1))
     first = Result(returns, np.array([[0.0, 1], [100, 2]]), 1.0)
     second = Result(returns, np.array([[0.0, 0], [50, 10], [150, 20]]), 1.0)
     steps, scores = aligned([first, second])
-    assert np.array_equal(steps, [0, 100])
-    assert np.array_equal(scores, [[1, 2], [0, 15]])
+    assert np.array_equal(steps, [0, 50, 100])
+    assert np.array_equal(scores, [[1.0, 1.5, 2], [0, 10, 15]])
 
 
 def test_every_algorithm_has_its_own_colour():

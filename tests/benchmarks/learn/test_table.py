@@ -1,8 +1,7 @@
-import numpy as np
 import pytest
 
 from benchmarks.learn.rows import TASKS, Row, row_of
-from benchmarks.learn.table import estimate, held, needed, number, table
+from benchmarks.learn.table import held, needed, number, table
 from tests.benchmarks.learn.files import write_result
 
 
@@ -17,31 +16,6 @@ def test_held_rule_by_hand(figure, random_play, tolerance, least):
     if least is not None:
         assert held(row, least + 1e-9, random_play) is True
         assert held(row, least - 1e-9, random_play) is False
-
-
-def test_interquartile_mean_by_hand():
-    """Of 5 seeds the best and the worst are left out, of 3 none; every point of a curve has its own."""
-    found = estimate(np.array([[1.0, 0], [2, 0], [3, 0], [10, 0], [100, 5]]), 200)
-    assert np.array_equal(found.iqm, [5.0, 0.0])
-    assert 1 <= found.low[0] < 5 < found.high[0] <= 100
-    assert estimate(np.array([[1.0], [2], [6]]), 200).iqm == 3.0
-
-
-def test_interval_is_the_same_again_and_leaves_the_global_generator_alone():
-    scores = np.arange(5.0)[:, None] ** 2
-    np.random.seed(5)
-    first = estimate(scores, 100)
-    np.random.seed(6)
-    before = np.random.get_state()[1].copy()  # type: ignore[index]
-    second = estimate(scores, 100)
-    assert (first.low, first.high) == (second.low, second.high)
-    assert np.array_equal(before, np.random.get_state()[1])  # type: ignore[index]
-
-
-def test_one_seed_has_no_interval():
-    found = estimate(np.array([[7.0]]), 100)
-    assert found.iqm == 7.0
-    assert np.isnan(found.low).all()
 
 
 def test_table_from_given_files(tmp_path):
