@@ -352,11 +352,12 @@ class MeanMetrics:
         return means_by_name
 
     def skipped(self, learn: Array) -> dict[str, Array]:
-        """Return the agents that learn, but not in a delayed phase (`Phase.every`): metric name -> [K] bool."""
+        """Return the agents that learn, but had no active step of a phase: metric name -> [K] bool.
+
+        The phase is delayed (`Phase.every`), or the agent has no row in the batch.
+        """
         missed: dict[str, Array] = {}
         for step, seen in self.seen.items():
-            if step.phase.every == 1:
-                continue
             absent = learn & ~np.stack([active for _, active in seen]).any(0)
             if np.count_nonzero(absent):
                 missed.update(dict.fromkeys(step.metrics, absent))

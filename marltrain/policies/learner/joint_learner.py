@@ -117,7 +117,11 @@ class JointLearner(Learner):
         return kind(streams, parts, needs, one_reward=self.algorithm.one_reward)
 
     def update(self, batch: TeamBatch, *, learn: Array, batch_size: int) -> dict[str, Array]:
-        """Make one gradient pass over the batch; agents that do not learn act in it, and do not change."""
+        """Make one gradient pass over the batch; agents that do not learn act in it, and do not change.
+
+        Neither do agents without a row to learn from.
+        """
+        asked, learn = learn, learn & np.concatenate([rows.weight.sum(1) > 0 for rows in batch.parts])
         learns = [learn[own] for own in self._own]
         rows = [
             normalised_batch(observed, own) if (observed := _observed(part)) else own
@@ -129,14 +133,14 @@ class JointLearner(Learner):
         }  # fmt: skip
         tensors = self.backend.tensor(columns)
         prepared = self._prepare(tensors, batch) if isinstance(batch, TeamRollout) else {}
-        metrics, passes = MeanMetrics(self.backend), int(self.gradient_steps[learn].max())
+        metrics, passes = MeanMetrics(self.backend), int(self.gradient_steps.max(where=learn, initial=0))
         for number, step in enumerate(self.steps):
             if passes % step.phase.every == 0:
                 metrics.add(step, step(self._drawn(number, tensors, batch), *self._of_parts(learns)), learn)
         self._follow(learns)
         for part, own, learning in zip(self.parts, batch.parts, learns, strict=True):
             observe(_observed(part), own, learning)
-        self.skipped = metrics.skipped(learn)
+        self.skipped = metrics.skipped(asked)
         reported = self.parts[0].reported
         settings = {
             name: np.concatenate([part.hyper.values[own] for part in self.parts]) for name, own in reported.items()
@@ -175,17 +179,22 @@ class JointLearner(Learner):
         return numbers, due, extra
 
     def _follow(self, learns: Sequence[Array]) -> None:
-        """Count the pass; move the target networks of the agents that learn, and those of the team."""
-        moved = np.zeros(0)
+        """Count the pass; move the target networks of the agents that learn, and those of the team.
+
+        The team's move when those of the agent with most updates do, of the agents that learn.
+        """
+        of_team, most = 0.0, 0
         for part, learning in zip(self.parts, learns, strict=True):
             part.gradient_steps += learning
             part.updates += learning
             share = learning * part.algorithm.target_share(part.updates, part.hyper.values)
-            moved = np.concatenate([moved, share])
             if part.weights.target and np.count_nonzero(share):
                 part.weights.follow(share)
-        if self.team.target and moved.any():
-            self.team.follow(moved.max(keepdims=True))
+            lead = int(np.where(learning, part.updates, 0).argmax())
+            if learning[lead] and part.updates[lead] > most:
+                of_team, most = float(share[lead]), int(part.updates[lead])
+        if self.team.target and of_team:
+            self.team.follow(np.array([of_team]))
 
 
 def _columns(part: AlgorithmLearner, rows: Any) -> dict[str, Any]:

@@ -95,6 +95,23 @@ def test_a_team_in_stacks_learns_as_one_agent_by_agent(algo, learn, backend):
     assert together.gradient_steps.tolist() == (5 * learn[[0, 2, 1, 3]]).tolist()
 
 
+def test_agents_without_rows_do_not_change_and_the_team_follows_the_agent_with_most_updates():
+    """target_sync=2: the mixer is copied at the second and fourth update of the agents that have rows."""
+    team = looped(agents(max_grad_norm=None))
+    (first, *later), copies = batches(team, 5), []
+    team.update(first, learn=ALL, batch_size=ROWS)
+    absent = exported(team)[1]
+    for batch in later[:3]:
+        batch.parts[1] = replace(batch.parts[1], weight=np.zeros_like(batch.parts[1].weight))
+        before = team.backend.numpy(team.team.target["mixer"].flat).copy()
+        team.update(batch, learn=ALL, batch_size=ROWS)
+        copies.append(bool((before != team.backend.numpy(team.team.target["mixer"].flat)).any()))
+    assert copies == [True, False, True]
+    assert team.gradient_steps.tolist() == [4, 1, 4, 4]
+    got = exported(team)[1]
+    assert all(np.array_equal(got[name], value) for name, value in absent.items() if not name.startswith("team"))
+
+
 def test_both_frameworks_learn_the_same():
     teams = [stacked(agents(backend=backend, dueling=True, tau=0.3)) for backend in ("torch", "tensorflow")]
     for batch in batches(teams[0], 4):
