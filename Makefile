@@ -15,12 +15,13 @@ CORE    := $(VENV)/.installed-core
 ALL     := $(VENV)/.installed-all
 LEARN   := $(VENV)/.installed-learn
 MUJOCO  := $(VENV)/.installed-mujoco
+LOGGERS := $(VENV)/.installed-loggers
 
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test config-test fault-test corruption-test forgery-test long-run clean
+.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test config-test fault-test loggers-test corruption-test forgery-test long-run clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -45,6 +46,10 @@ $(LEARN): pyproject.toml constraints.txt | $(BIN)/python
 $(MUJOCO): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[learn,mujoco]'
 	@touch $(CORE) $(LEARN) $@
+
+$(LOGGERS): $(ALL)
+	$(PIP) -e '.[$(EXTRAS),wandb,mlflow]'
+	@touch $@
 
 install: $(ALL) ## install marltrain and the packages that its tests need
 
@@ -115,6 +120,9 @@ long-run: $(ALL) ## run 50 million env steps: memory, files and processes must n
 
 fault-test: $(ALL) ## train on cart-poles whose environments crash and hang
 	$(THREADS) $(BIN)/python -m tests.whole.crashing_cartpole
+
+loggers-test: $(LOGGERS) ## log runs with wandb (offline) and mlflow (SQLite), and read them back
+	$(THREADS) $(BIN)/python -m pytest -n 0 tests/tools/loggers/services.py
 
 clean: ## remove build files, caches, .venv and .venv-peers; runs/ is kept
 	rm -rf $(VENV) .venv-peers docs/_build build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -24,6 +24,7 @@ _HOME = {
     "Algorithm": "marltrain.policies.algorithms.base",
     "Batch": "marltrain.policies.batch",
     "CNN": "marltrain.policies.networks",
+    "CSVLogger": "marltrain.tools.loggers.scalar_files",
     "Callback": "marltrain.trainer.callbacks",
     "Checkpoint": "marltrain.trainer.saving.checkpoint",
     "Column": "marltrain.policies.batch",
@@ -45,6 +46,7 @@ _HOME = {
     "GRU": "marltrain.policies.networks",
     "Head": "marltrain.policies.networks",
     "Hindsight": "marltrain.policies.memory.config",
+    "JSONLinesLogger": "marltrain.tools.loggers.scalar_files",
     "JointAlgorithm": "marltrain.policies.algorithms.joint",
     "JointPhase": "marltrain.policies.algorithms.joint",
     "LSTM": "marltrain.policies.networks",
@@ -53,6 +55,7 @@ _HOME = {
     "LearningAgent": "marltrain.policies.agents.algorithm_agent",
     "LossBatch": "marltrain.policies.agents.custom_losses",
     "MLP": "marltrain.policies.networks",
+    "MLflowLogger": "marltrain.tools.loggers.mlflow_logger",
     "MarlTrainError": "marltrain.errors",
     "MaskError": "marltrain.errors",
     "Member": "marltrain.policies.algorithms.joint",
@@ -92,6 +95,7 @@ _HOME = {
     "Transitions": "marltrain.policies.batch",
     "TripletTransitions": "marltrain.policies.batch",
     "Triplets": "marltrain.policies.memory.config",
+    "WandbLogger": "marltrain.tools.loggers.wandb_logger",
     "WorkerError": "marltrain.errors",
     "accepts": "marltrain.policies.agents.arguments",
     "check_env": "marltrain.envs",
@@ -238,6 +242,9 @@ if TYPE_CHECKING:
         switch as switch,
     )
     from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
+    from marltrain.tools.loggers.mlflow_logger import MLflowLogger as MLflowLogger
+    from marltrain.tools.loggers.scalar_files import CSVLogger as CSVLogger, JSONLinesLogger as JSONLinesLogger
+    from marltrain.tools.loggers.wandb_logger import WandbLogger as WandbLogger
     from marltrain.trainer.adapting.adapt import Adapt as Adapt
     from marltrain.trainer.adapting.early_stopping import EarlyStopping as EarlyStopping
     from marltrain.trainer.adapting.reduce_on_plateau import ReduceOnPlateau as ReduceOnPlateau

@@ -1,4 +1,4 @@
-"""Options of `marltrain train` that make callbacks: checkpoints, early stopping, reductions on plateaus."""
+"""Options of `marltrain train` that make callbacks: checkpoints, loggers, early stopping, reductions on plateaus."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from marltrain.errors import ConfigError
 
 CRITERION = {"over_tests": "tests", "over_episodes": "episodes", "min_delta": "min_delta"}
 """Options of the criterion -> arguments of the callbacks."""
+LOGGERS = ("csv", "jsonl", "wandb", "mlflow")
 
 
 def add_callback_arguments(parser: Parser) -> None:
@@ -17,6 +18,8 @@ def add_callback_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--checkpoint", type=integer, metavar="INT", help="env steps between checkpoints (default: none)"
     )
+    parser.add_argument("--log", action="append", choices=LOGGERS, help="write the scalars elsewhere too (repeatable)")
+    parser.add_argument("--project", metavar="NAME", help="W&B project and MLflow experiment (default: marltrain)")
     group = parser.add_argument_group("early stopping and plateaus")
     group.add_argument("--target", type=float, metavar="FLOAT", help="metric at which training ends")
     group.add_argument("--patience", type=integer, metavar="INT",
@@ -50,7 +53,7 @@ def pop_callbacks(options: dict[str, Any]) -> list[Any]:
     if criterion and not stop and not plateau:
         option = next(name for name, argument in CRITERION.items() if argument in criterion).replace("_", "-")
         raise ConfigError(f"--{option} has a meaning only with --target, --patience or --plateau")
-    made: list[Any] = []
+    made = _pop_loggers(options)
     if "checkpoint" in options:
         made.append(_named("--checkpoint", Checkpoint, every_steps=options.pop("checkpoint")))
     if stop:
@@ -60,6 +63,22 @@ def pop_callbacks(options: dict[str, Any]) -> list[Any]:
             _named("--plateau", ReduceOnPlateau, patience=plateau["plateau"], **reductions, **criterion)
         )  # fmt: skip
     return made
+
+
+def _pop_loggers(options: dict[str, Any]) -> list[Any]:
+    """Remove the options of loggers from `options` and return the loggers."""
+    from marltrain.tools.loggers.mlflow_logger import MLflowLogger
+    from marltrain.tools.loggers.scalar_files import CSVLogger, JSONLinesLogger
+    from marltrain.tools.loggers.wandb_logger import WandbLogger
+
+    names, project = list(dict.fromkeys(options.pop("log", []))), pop_given(options, "project")
+    if project and not {"wandb", "mlflow"} & set(names):
+        raise ConfigError("--project has a meaning only with --log wandb or --log mlflow")
+    make: dict[str, Callable[[], Any]] = {
+        "csv": CSVLogger, "jsonl": JSONLinesLogger,
+        "wandb": lambda: WandbLogger(*project.values()), "mlflow": lambda: MLflowLogger(*project.values()),
+    }  # fmt: skip
+    return [_named(f"--log {name}", make[name]) for name in names]
 
 
 def _named(option: str, make: Callable[..., Any], **arguments: Any) -> Any:

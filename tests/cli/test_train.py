@@ -208,8 +208,16 @@ def test_training_ends_at_a_target_and_rates_fall_on_plateaus(capsys, tmp_path):
         (["--over-tests", 2], "--over-tests has a meaning only with --target, --patience or --plateau"),
         (["--target", 1, "--over-tests", 2, "--over-episodes", 2], "tests or over training episodes: give one of both"),
         (["--target", 1, "--test-freq", "none"], "test_freq=None switches tests off"),
+        (["--log", "csv", "--project", "mine"], "--project has a meaning only with --log wandb or --log mlflow"),
+        (["--log", "tensorbord"], "argument --log: invalid choice: 'tensorbord'"),
     ],
 )
 def test_options_of_callbacks_are_checked(capsys, tmp_path, words, message):
     assert message in refused(capsys, "train", SYMBOLS, "--algo", "ppo", "--run-dir", tmp_path / "r", *words)
     assert not (tmp_path / "r").exists()
+
+
+def test_log_adds_loggers(capsys, tmp_path):
+    words = f"train {SYMBOLS} --algo ppo --env-arg players=2 --log csv --log jsonl --steps-per-train 8 --no-progress"
+    said(capsys, *words.split(), "--episodes-per-test", "1", "--run-dir", tmp_path / "run")
+    assert (tmp_path / "run" / "scalars.csv").is_file() and (tmp_path / "run" / "scalars.jsonl").is_file()

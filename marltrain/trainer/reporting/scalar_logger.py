@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from marltrain.checks import counted, of_type
+from marltrain.config import python_number
+from marltrain.errors import ConfigError, shown
 from marltrain.state import State
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.reporting.history import Means
@@ -29,8 +31,13 @@ class ScalarLogger(Callback):
     only_watches = True
 
     def __init__(self, *, every: float = 1.0) -> None:
-        """Start without a value."""
-        self.every = every
+        """Start without a value; raises ConfigError for a wrong interval."""
+        number = python_number(every)
+        if not isinstance(number, int | float) or not number >= 0:
+            raise ConfigError(
+                f"{type(self).__name__}: every must be a number of seconds, at least 0, got {shown(every)}"
+            )
+        self.every = float(number)
         self._means = Means()
         self._last = (0, 0.0)
 

@@ -1,0 +1,1 @@
+"""Loggers of runs: files of scalars, Weights & Biases, MLflow."""

@@ -1,0 +1,110 @@
+"""RunLogger: base class of loggers that send a run to a tracking service."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from marltrain.checks import of_type
+from marltrain.errors import ConfigError
+from marltrain.files import complete_folder
+from marltrain.json_files import read_json
+from marltrain.trainer.callbacks import Moment
+from marltrain.trainer.reporting.history import EPISODES_FILE, TESTS_FILE
+from marltrain.trainer.reporting.scalar_logger import ScalarLogger
+
+CONFIG = "config.json"
+PICTURE = "metrics.png"
+TABLES = (TESTS_FILE, EPISODES_FILE)
+FINISHED, INTERRUPTED, FAILED = "finished", "interrupted", "failed"
+
+
+class RunLogger(ScalarLogger, ABC):
+    """Sends a run to a tracking service: its configuration, its scalars and, at its end, its files.
+
+    The run at the service begins with the first scalars. Its id is part of the callback's state, so a resumed run
+    continues there.
+
+    every: see `ScalarLogger`.  files: send tables, picture, config.json and the best agents at the end.
+    run_id: the run at the service, None before it began.
+    """
+
+    def __init__(self, *, every: float, files: bool) -> None:
+        """Start without a run."""
+        super().__init__(every=every)
+        self.files = files
+        self.run_id: str | None = None
+        self._folder = Path()
+        self._begun = False
+
+    @abstractmethod
+    def begin(self, folder: Path, config: Mapping[str, Any], run_id: str | None) -> str:
+        """Begin a run at the service, or continue the run `run_id`; return its id.
+
+        folder: the run's folder.  config: content of its config.json.
+        """
+
+    @abstractmethod
+    def send(self, scalars: Mapping[str, float], env_steps: int) -> None:
+        """Send scalars by tag."""
+
+    @abstractmethod
+    def send_files(self, files: list[Path], best: Path | None) -> None:
+        """Send files of the run's folder; best: the folder of the best agents, None if no test was played."""
+
+    @abstractmethod
+    def end(self, outcome: str) -> None:
+        """End the run at the service; outcome: FINISHED, INTERRUPTED or FAILED."""
+
+    def open(self, moment: Moment) -> None:
+        """Note the run's folder; raises ConfigError for a run without one."""
+        self._folder, self._begun = moment.run_dir, False
+        if not moment.env_steps:
+            self.run_id = None
+
+    def write(self, scalars: Mapping[str, float], env_steps: int) -> None:
+        """Send scalars; the first ones begin the run, or continue that of the restored state."""
+        if not self._begun:
+            self.run_id, self._begun = self.begin(self._folder, read_json(self._folder / CONFIG), self.run_id), True
+        self.send(scalars, env_steps)
+
+    def on_train_end(self, moment: Moment) -> None:
+        """Send the last point and the files, and end the run."""
+        failed = sys.exception() is not None
+        try:
+            self._write_point(moment)
+            if self._begun and self.files:
+                self.send_files(*self._found())
+        finally:
+            if self._begun:
+                self._begun = False
+                self.end(FAILED if failed else INTERRUPTED if moment.data["reason"] == "interrupted" else FINISHED)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the running means, and the id of the run."""
+        return {**super().state_dict(), "run_id": self.run_id}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.run_id = of_type("run_id", state["run_id"], str, NoneType)
+        super().load_state_dict({name: value for name, value in state.items() if name != "run_id"})
+
+    def _found(self) -> tuple[list[Path], Path | None]:
+        """Return the files of the run's folder that exist, and the folder of the best agents."""
+        files = [path for name in (CONFIG, *TABLES, PICTURE) if (path := self._folder / name).is_file()]
+        best = self._folder / "best"
+        return files, complete_folder(best) if best.is_dir() else None
+
+
+def imported(package: str, logger: str, extra: str) -> Any:
+    """Return an optional package; raises ConfigError that names the extra to install."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise ConfigError(f"{logger} needs {package}, which cannot be imported: {error}. "
+                          f"pip install 'marltrain[{extra}]'") from error  # fmt: skip

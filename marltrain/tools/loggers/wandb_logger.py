@@ -1,0 +1,98 @@
+"""WandbLogger: runs in Weights & Biases."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from marltrain.config import checked_arguments
+from marltrain.errors import ConfigError
+from marltrain.tools.loggers.run_logger import FINISHED, PICTURE, TABLES, RunLogger, imported
+
+MODES = ("online", "offline", "disabled")
+STEPS = "env_steps"
+
+
+class WandbLogger(RunLogger):
+    """Logs runs to Weights & Biases (https://docs.wandb.ai): `pip install 'marltrain[wandb]'`.
+
+    project, entity, name, group, tags: as for `wandb.init`; name=None: the name of the run's folder.
+    mode: "online", "offline" or "disabled"; None: the environment variable WANDB_MODE, else online.
+    folder: where wandb writes its files; None: the run's folder.
+    every: seconds between two points of training.  files: send tables, picture and best agents at the end.
+
+    Scalars have the tags of TensorBoard, over the axis `env_steps`. The table of tests is `tests`, the picture
+    `metrics`; all tables are the artefact "<name>-tables", the best agents "<name>-best". A resumed run continues under
+    its id; points between its checkpoint and its interruption are sent twice.
+    Raises ConfigError for a wrong argument, or if wandb is not installed.
+    """
+
+    @checked_arguments
+    def __init__(
+        self,
+        project: str = "marltrain",
+        *,
+        entity: str | None = None,
+        name: str | None = None,
+        group: str | None = None,
+        tags: Sequence[str] = (),
+        mode: str | None = None,
+        folder: str | Path | None = None,
+        every: float = 1.0,
+        files: bool = True,
+    ) -> None:
+        """Import wandb."""
+        super().__init__(every=every, files=files)
+        if mode not in (None, *MODES):
+            raise ConfigError(f"WandbLogger: mode must be None or one of {', '.join(MODES)}, got {mode!r}")
+        self.arguments = {
+            "project": project,
+            "entity": entity,
+            "group": group,
+            "tags": list(tags) or None,
+            "mode": mode,
+        }
+        self.name, self.folder = name, None if folder is None else Path(folder)
+        self._wandb = imported("wandb", "WandbLogger", "wandb")
+        self._run: Any = None
+
+    def begin(self, folder: Path, config: Mapping[str, Any], run_id: str | None) -> str:
+        """Begin or continue a run."""
+        run_id = run_id or secrets.token_hex(4)
+        self._run = self._wandb.init(
+            **self.arguments, id=run_id, name=self.name or folder.name, dir=str(self.folder or folder),
+            resume="allow", reinit="create_new",
+        )  # fmt: skip
+        self._run.config.update(dict(config), allow_val_change=True)
+        self._run.define_metric(STEPS, hidden=True)
+        self._run.define_metric("*", step_metric=STEPS)
+        return run_id
+
+    def send(self, scalars: Mapping[str, float], env_steps: int) -> None:
+        """Log scalars."""
+        self._run.log({**scalars, STEPS: env_steps})
+
+    def send_files(self, files: list[Path], best: Path | None) -> None:
+        """Log the table of tests and the picture, and the artefacts."""
+        import pandas as pd
+
+        name = self._run.name or self._run.id
+        tables = self._wandb.Artifact(f"{name}-tables", type="tables")
+        for file in files:
+            tables.add_file(str(file))
+            if file.name == TABLES[0]:
+                self._run.log({"tests": self._wandb.Table(dataframe=pd.read_parquet(file))})
+            if file.name == PICTURE:
+                self._run.log({"metrics": self._wandb.Image(str(file))})
+        self._run.log_artifact(tables)
+        if best is not None:
+            agents = self._wandb.Artifact(f"{name}-best", type="agents")
+            agents.add_dir(str(best))
+            self._run.log_artifact(agents)
+
+    def end(self, outcome: str) -> None:
+        """Finish the run."""
+        self._run.finish(exit_code=0 if outcome == FINISHED else 1)
+        self._run = None

@@ -1,0 +1,165 @@
+"""W&B and MLflow with small modules in their place that record calls; `make loggers-test` uses the packages."""
+
+import sys
+from collections import defaultdict
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import marltrain as mt
+from tests.trainer.running import ppo, trainer
+
+
+class Recorded:
+    """An object whose every method records its call."""
+
+    def __init__(self, calls: list[Any], **attributes: Any) -> None:
+        self._calls = calls
+        vars(self).update(attributes)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: self._calls.append((name, args, kwargs))
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    """A module `wandb`; its `runs` are the calls by the id of the run."""
+    module: Any = ModuleType("wandb")
+    module.runs = defaultdict(list)
+
+    def init(**arguments):
+        calls = module.runs[arguments["id"]]
+        calls.append(("init", (), arguments))
+        return Recorded(calls, name=arguments["name"], config=Recorded(calls))
+
+    module.init, module.Table, module.Image = init, lambda dataframe: dataframe, str
+    module.Artifact = lambda name, type: Recorded([], name=name)
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    return module
+
+
+class FakeMLflow:
+    """A module `mlflow` with a client that holds its runs: name, params, metrics, artefacts, status."""
+
+    def __init__(self) -> None:
+        self.entities = SimpleNamespace(Metric=lambda *values: values, Param=lambda *values: values)
+        self.runs: list[Any] = []
+
+    def MlflowClient(self, tracking_uri):  # noqa: N802, the name of mlflow's class
+        return self
+
+    def get_experiment_by_name(self, name):
+        return SimpleNamespace(experiment_id="1") if self.runs else None
+
+    def create_experiment(self, name):
+        return "1"
+
+    def create_run(self, experiment, run_name):
+        self.runs.append(SimpleNamespace(name=run_name, params={}, metrics=defaultdict(list), artefacts=[], status=""))
+        return SimpleNamespace(info=SimpleNamespace(run_id=str(len(self.runs) - 1)))
+
+    def update_run(self, run_id, status):
+        self.runs[int(run_id)].status = status
+
+    def get_run(self, run_id):
+        return SimpleNamespace(data=SimpleNamespace(metrics=self.runs[int(run_id)].metrics))
+
+    def get_metric_history(self, run_id, metric):
+        return [SimpleNamespace(step=step) for step, _ in self.runs[int(run_id)].metrics[metric]]
+
+    def log_batch(self, run_id, metrics=(), params=()):
+        self.runs[int(run_id)].params.update(dict(params))
+        for name, value, _, step in metrics:
+            self.runs[int(run_id)].metrics[name].append((step, value))
+
+    def log_artifact(self, run_id, file):
+        self.runs[int(run_id)].artefacts.append(file.rsplit("/", 1)[-1])
+
+    def log_artifacts(self, run_id, folder, name):
+        self.runs[int(run_id)].artefacts.append(name)
+
+    def set_terminated(self, run_id, status):
+        self.runs[int(run_id)].status = status
+
+
+@pytest.fixture
+def mlflow(monkeypatch):
+    module: Any = FakeMLflow()
+    monkeypatch.setitem(sys.modules, "mlflow", module)
+    return module
+
+
+def run(logger, steps=60, more=(), **arguments):
+    callbacks = [mt.Checkpoint(every_steps=30), logger, *more]
+    made = trainer(callbacks=callbacks, steps_per_train=steps, test_freq=10, run_dir="run")
+    return made.train(ppo(), [1, 1], plot=False, **arguments)
+
+
+def test_wandb_gets_settings_curves_and_files_and_a_resumed_run_continues(wandb):
+    run(mt.WandbLogger("mine", mode="offline", tags=["a"], every=1e9), steps=90)
+    result = run(mt.WandbLogger("mine", mode="offline", every=1e9), steps=120, resume="run")
+    (calls,) = wandb.runs.values()
+    begun = [call[2] for call in calls if call[0] == "init"]
+    assert [(one["project"], one["mode"], one["tags"], one["name"], one["resume"]) for one in begun] == [
+        ("mine", "offline", ["a"], "run", "allow"), ("mine", "offline", None, "run", "allow"),
+    ]  # fmt: skip
+    configs = [call[1][0] for call in calls if call[0] == "update"]
+    assert [config["trainer"]["steps_per_train"] for config in configs] == [90, 120]
+    logged = [call[1][0] for call in calls if call[0] == "log"]
+    curve = {row["env_steps"]: row["test/metric"] for row in logged if "test/metric" in row}
+    assert curve == dict(zip(result["history"]["env_steps"], result["history"]["metric"], strict=True))
+    assert [len(row["tests"]) for row in logged if "tests" in row][-1] == len(result["history"])
+    assert [call[1][0].name for call in calls if call[0] == "log_artifact"] == ["run-tables", "run-best"] * 2
+    assert [call[2] for call in calls if call[0] == "finish"] == [{"exit_code": 0}] * 2
+
+
+def test_mlflow_gets_parameters_curves_and_files_and_a_resumed_run_sends_no_point_twice(mlflow):
+    run(mt.MLflowLogger(every=1e9), steps=90)
+    (there,) = mlflow.runs
+    there.metrics["test/metric"].append((120, 0.0))  # sent after the checkpoint by a run that was then killed
+    result = run(mt.MLflowLogger(every=1e9), steps=180, resume="run")
+    steps = [step for step, _ in there.metrics["test/metric"]]
+    missing = set(result["history"]["env_steps"]) - set(steps)
+    assert mlflow.runs == [there] and steps == sorted(set(steps)) and all(90 < step <= 120 for step in missing)
+    assert max(steps) == max(result["history"]["env_steps"])
+    assert there.params["trainer/steps_per_train"] == "90" and there.params["seats/1/player"] == "player_1"
+    assert {"config.json", "history.parquet", "episodes.parquet", "best"} <= set(there.artefacts)
+    assert there.status == "FINISHED" and there.name == "run"
+
+
+def test_the_outcome_of_a_run_is_its_status(mlflow, wandb):
+    def fail(moment):
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        run(mt.MLflowLogger(), more=[mt.WandbLogger(files=False), mt.LambdaCallback(on_collect=fail)])
+    assert mlflow.runs[0].status == "FAILED"
+    (calls,) = wandb.runs.values()
+    assert calls[-1] == ("finish", (), {"exit_code": 1}) and not any(call[0] == "log_artifact" for call in calls)
+
+
+def test_names_that_mlflow_refuses_are_changed_and_equal_ones_refused(mlflow):
+    logger: Any = mt.MLflowLogger()
+    logger._client, logger.run_id = mlflow, mlflow.create_run("1", "x").info.run_id
+    logger.send({"a+b/loss": 1.0}, 5)
+    assert mlflow.runs[0].metrics == {"a_b/loss": [(5, 1.0)]}
+    with pytest.raises(mt.ConfigError, match="two of these are equal: a\\+b/x, a_b/x"):
+        logger.send({"a+b/x": 1.0, "a_b/x": 2.0}, 5)
+
+
+@pytest.mark.parametrize(("kind", "package"), [(mt.WandbLogger, "wandb"), (mt.MLflowLogger, "mlflow")])
+def test_a_missing_package_names_its_extra(kind, package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(mt.ConfigError, match=rf"needs {package}, .* pip install 'marltrain\[{package}\]'"):
+        kind()
+
+
+def test_a_run_without_folder_is_refused(wandb):
+    with pytest.raises(mt.ConfigError, match="run_dir=False"):
+        trainer(callbacks=[mt.WandbLogger()], run_dir=False, steps_per_train=10).train(ppo(), [1, 1])
+
+
+def test_unknown_mode_is_refused(wandb):
+    with pytest.raises(mt.ConfigError, match="mode must be None or one of online, offline, disabled, got 'later'"):
+        mt.WandbLogger(mode="later")
