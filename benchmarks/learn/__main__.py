@@ -16,7 +16,7 @@ import benchmarks.learn
 from benchmarks import results_page
 from benchmarks.learn import pictures
 from benchmarks.learn.compare import compared
-from benchmarks.learn.results import ROOT, missing_of, path_of, read
+from benchmarks.learn.results import ROOT, missing_of, path_of, read, returns_of
 from benchmarks.learn.rows import ROWS, TUNING_SEEDS, Row, row_of
 from benchmarks.learn.table import table
 from benchmarks.learn.training import Interrupted, score_on_original, train, try_settings
@@ -28,7 +28,8 @@ IMAGES = ROOT / "docs" / "images" / "learn"
 INTERRUPTED = 130
 HEAD = f"""\
 The agents that a run saved at its end play 100 episodes greedily, on seeds that training never used. A seed's score is
-the mean return of a player, in foraging the sum of the players' returns, which is 1 if all food is loaded. The table
+the mean return of a player, in foraging the sum of the players' returns, which is 1 if all food is loaded; in
+simple_tag and simple_adversary, whose teams are rivals and learn at once, the mean over one team. The table
 shows the interquartile mean (IQM) of the seeds' scores and its 95 % bootstrap interval, by `rliable`.
 
 Settings are chosen on seeds from {TUNING_SEEDS} on. Those of PPO on CartPole, of PPO on simple_spread and of
@@ -82,9 +83,8 @@ def run_trial(row: Row, seed: int, settings: Sequence[str], trainer: Sequence[st
     """Train with changed settings and print the curve and the score; nothing is written."""
     more = {"agents": key_values("--set", settings), "trainer": key_values("--trainer", trainer)}
     content = try_settings(row, seed, more)
-    scores = [sum(returns) / len(returns) for returns in content["returns"].values()]
-    score, players = sum(scores) / len(scores), row.task.players
-    print(f"{row.name}, seed {seed}, {more}: {score * players:.2f} in {content['seconds']:,.0f} s; "
+    score, players = returns_of(row.task, content["returns"]).mean(), row.task.players
+    print(f"{row.name}, seed {seed}, {more}: {score:.2f} in {content['seconds']:,.0f} s; "
           f"tests {' '.join(f'{metric * players:.4g}' for _, metric in content['curve'])}", flush=True)  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def draw(task: Task, path: Path, folder: Path = RESULTS) -> None:
     ax.set_title(task.title, loc="left", color=INK, fontsize=11)
     ax.set_xlabel("env steps", color=INK)
     ax.xaxis.set_major_formatter("{x:,.0f}")
-    ax.set_ylabel(f"return of {'a player' if task.players == 1 else 'all players'}, greedy", color=INK)
+    ax.set_ylabel(f"{task.score}, greedy", color=INK)
     ax.grid(color=GRID)
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize=8)

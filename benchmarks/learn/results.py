@@ -6,14 +6,15 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatch
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.learn.rows import Row
+from benchmarks.learn.rows import Row, Task
 from marltrain.errors import SaveError
 from marltrain.files import replacing
 from marltrain.json_files import read_json, to_json
@@ -33,8 +34,8 @@ LIBRARIES = ("gymnasium", "marltrain", "numpy", "torch")
 class Result(NamedTuple):
     """What the table reads of a file.
 
-    returns: [episodes, players] of the final, greedy agents, times `Task.players`.
-    curve: [tests, 2]: env steps, mean return of a player times `Task.players`.
+    returns: [episodes, players] of the final, greedy agents that count (`Task.scored`), times `Task.players`.
+    curve: [tests, 2]: env steps, mean return of such a player times `Task.players`.
     seconds: time of training, with its tests.
     """
 
@@ -72,13 +73,18 @@ def read(row: Row, seed: int, folder: Path = RESULTS) -> Result:
     if not row.steps <= found["env_steps"] < 1.1 * row.steps + 1:
         raise SaveError(f"{path}: {found['env_steps']:,} env steps, its row has {row.steps:,}")
     try:
-        returns = np.array(list(found["returns"].values()), float).T * row.task.players
+        returns = returns_of(row.task, found["returns"])
         curve = np.array(found["curve"], float).reshape(-1, 2) * (1, row.task.players)
     except (AttributeError, TypeError, ValueError) as error:
         raise SaveError(f"{path}: returns or curve are not numbers: {error}") from error
     if returns.ndim != 2 or len(returns) != EPISODES:
         raise SaveError(f"{path}: returns must list {EPISODES} episodes for each player, got shape {returns.shape}")
     return Result(returns, curve, float(found["seconds"]))
+
+
+def returns_of(task: Task, returns: Mapping[str, Sequence[float]]) -> Array:
+    """Return the returns of the players that count, [episodes, players], times `Task.players`."""
+    return np.array([found for name, found in returns.items() if fnmatch(name, task.scored)], float).T * task.players
 
 
 def read_all(row: Row, folder: Path = RESULTS) -> list[Result]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ class Task:
 
     env, env_args: as for `DecentralizedTrainer`.  group: the make target that trains its rows.
     players: number of players whose returns are added; 1: the table shows the mean return of a player.
+    scored: pattern of the names of the players whose returns count; in mixed games, those of one team.
     original: the environment of another package that the task's environment equals, on which agents can be tested, too.
     """
 
@@ -36,7 +37,14 @@ class Task:
     env_args: Mapping[str, Any] = field(default_factory=dict)
     group: str = "learn"
     players: int = 1
+    scored: str = "*"
     original: Any = None
+
+    @property
+    def score(self) -> str:
+        """What the table shows of the players' returns."""
+        players = "a player" if self.scored == "*" else self.scored.replace("*", "i")
+        return f"return of {players if self.players == 1 else 'all players'}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +168,12 @@ TOGETHER_LONG = Task(
     "together-spread-10m", "simple_spread, native, 10M env steps", "marltrain/simple_spread_v3",
     original="mpe2/simple_spread_v3",
 )  # fmt: skip
+REFERENCE = Task("reference", "simple_reference, native", "marltrain/simple_reference_v3")
+SPEAKER = Task("speaker-listener", "simple_speaker_listener, native", "marltrain/simple_speaker_listener_v4")
+TAG = Task("tag", "simple_tag, native, return of a pursuer", "marltrain/simple_tag_v3", scored="adversary_*")
+ADVERSARY = Task(
+    "adversary", "simple_adversary, native, return of a good agent", "marltrain/simple_adversary_v3", scored="agent_*"
+)
 FORAGING = Task(
     "foraging-8x8", "foraging 8x8-2p-2f-coop, native, sum of players", "marltrain/foraging_v3", {"force_coop": True},
     players=2,
@@ -172,7 +186,7 @@ APPLES = Task("apples", "examples/apples.py (images)", Apples)
 
 TASKS = (
     CARTPOLE, ACROBOT, PENDULUM, CAR, CAR_CONTINUOUS, LANDER, LANDER_CONTINUOUS, SPREAD, SPREAD_CONTINUOUS, TOGETHER,
-    TOGETHER_LONG, FORAGING, FORAGING_LARGE, APPLES, CHEETAH, HOPPER,
+    TOGETHER_LONG, REFERENCE, SPEAKER, TAG, ADVERSARY, FORAGING, FORAGING_LARGE, APPLES, CHEETAH, HOPPER,
 )  # fmt: skip
 
 _TOGETHER = _spread(1_000_000, TOGETHER.env, epochs=8, minibatches=2)
@@ -180,6 +194,25 @@ _TOGETHER_LONG = _spread(
     10_000_000, TOGETHER.env, epochs=8, minibatches=2, entropy_coef=mt.linear(0.01, 0.0, 8_000_000)
 )
 _FROM_THE_SUM = {"skip_connection": True, "mixer_gain": 0.1}
+_RIVALS = {"adversary": ["adversary_*"], "good": ["agent_*"]}
+
+
+def _particle_rows(task: Task, steps: int = 500_000, teams: Mapping[str, Sequence[str]] | None = None) -> list[Row]:
+    """Return the rows of a particle world without figures, with the settings of simple_spread.
+
+    teams: of mixed games, for QMIX; the agents of the other algorithms have their own rewards.
+    """
+    actor_critic = _spread(steps, TOGETHER.env, epochs=8, minibatches=2)
+    mixing = _mixing(steps, **_FROM_THE_SUM, **({} if teams is None else {"teams": teams}))
+    mixing = {**mixing, "trainer": {**mixing["trainer"], "team_reward": teams or "mean"}}
+    return [
+        Row(task, "ppo", steps, None, 0.5, compiled=True, own=actor_critic),
+        Row(task, "mappo", steps, None, 0.5, compiled=True, own=actor_critic),
+        Row(task, "maddpg", steps, None, 3, own=_central(steps)),
+        Row(task, "qmix", steps, None, 3, own=mixing),
+    ]
+
+
 _ALGORITHM_ROWS = (
     Row(CARTPOLE, "ppo", 100_000, 500.0, 0.7, compiled=True),
     Row(CARTPOLE, "dqn", 50_000, 500.0, 1, compiled=True),
@@ -217,6 +250,10 @@ _ALGORITHM_ROWS = (
     Row(TOGETHER, "qmix", 1_000_000, -15.0, 5, tolerance=0.0, own=_mixing(1_000_000, **_FROM_THE_SUM)),
     Row(TOGETHER, "maddpg", 1_000_000, -16.0, 5, tolerance=0.0, own=_central(1_000_000)),
     Row(TOGETHER_LONG, "mappo", 10_000_000, -9.8, 8, tolerance=0.0, compiled=True, own=_TOGETHER_LONG),
+    *_particle_rows(REFERENCE),
+    *_particle_rows(SPEAKER),
+    *_particle_rows(TAG, teams=_RIVALS),
+    *_particle_rows(ADVERSARY, teams=_RIVALS),
     Row(FORAGING, "mappo", 5_000_000, 0.95, 4, tolerance=0.0, compiled=True, own=_foraging(critic_input="joint")),
     Row(FORAGING_LARGE, "mappo", 5_000_000, 0.85, 6, tolerance=0.0, compiled=True, own=_foraging(critic_input="joint")),
     Row(APPLES, "dqn", 60_000, 3.0, 2, tolerance=0.0, own=_apples("dqn", update_per_step=1 / 4)),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import marltrain as mt
 from benchmarks.learn import results
-from benchmarks.learn.rows import RANDOM, Row
+from benchmarks.learn.rows import RANDOM, Row, Task
+from marltrain.envs import DummyVectorEnv, resolve
+from marltrain.layout import Array
 
 RUNS = results.ROOT / "runs" / "learn"
 TESTS = 20
@@ -66,8 +69,7 @@ def score_on_original(row: Row, seed: int, runs: Path = RUNS) -> float:
     assert row.task.original is not None
     agents = mt.load(runs / row.name / str(seed) / "last")
     original = replace(row, task=replace(row.task, env=row.task.original))
-    returns = _unseen(original, seed, agents).values()
-    return row.task.players * sum(map(sum, returns)) / (len(returns) * results.EPISODES)
+    return float(results.returns_of(row.task, _unseen(original, seed, agents)).mean())
 
 
 def _trained(row: Row, seed: int, run_dir: Path) -> dict[str, Any]:
@@ -84,12 +86,22 @@ def _run(
     row: Row, seed: int, agents: list[mt.Agent], settings: Mapping[str, Any], *, run_dir: Any, resume: Any = None
 ) -> dict[str, Any]:
     trainer = mt.DecentralizedTrainer(
-        row.task.env, row.task.env_args, seed=seed, run_dir=run_dir, progress=False, **settings
-    )
+        row.task.env, row.task.env_args, seed=seed, run_dir=run_dir, progress=False, reward_metric=_metric(row.task),
+        **settings,
+    )  # fmt: skip
     result = trainer.train(agents, [1] * len(agents), plot=False, resume=resume)
     if result["stop_reason"] == "interrupted":
         raise Interrupted(f"{row.name}, seed {seed}: interrupted after {result['num_collected_steps']:,} env steps")
     return result
+
+
+def _metric(task: Task) -> Callable[[Array], float] | None:
+    """Return the metric of the tests: the mean over the players that count; None: over all players."""
+    if task.scored == "*":
+        return None
+    with DummyVectorEnv(resolve(task.env, task.env_args), 1) as envs:
+        counts = [fnmatch(name, task.scored) for name in envs.spec.names]
+    return lambda rewards: float(rewards[:, counts].mean())
 
 
 def _result(row: Row, seed: int, agents: list[mt.Agent], result: Mapping[str, Any]) -> dict[str, Any]:

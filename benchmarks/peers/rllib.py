@@ -7,6 +7,7 @@ RLlib makes 17 minibatches of PPO instead of 16.
 
 from __future__ import annotations
 
+import logging
 import os
 
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -82,7 +83,7 @@ def configured(task: Task) -> AlgorithmConfig:
 def main() -> None:
     """Build the algorithm, and train until the time is over."""
     task = common.task_of(__doc__, "W1", "W4", "W2")
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     algorithm = configured(task).build_algo()
     learned = False
     while True:

@@ -13,7 +13,7 @@ def test_curves_are_interpolated_in_their_common_range():
     second = Result(returns, np.array([[0.0, 0], [50, 10], [150, 20]]), 1.0)
     steps, scores = aligned([first, second])
     assert np.array_equal(steps, [0, 50, 100])
-    assert np.array_equal(scores, [[1.0, 1.5, 2], [0, 10, 15]])
+    assert scores.tolist() == [[1.0, 1.5, 2.0], [0.0, 10.0, 15.0]]
 
 
 def test_every_algorithm_has_its_own_colour():

@@ -29,6 +29,13 @@ def test_returns_of_the_players_are_added_where_the_task_says_so(tmp_path):
     assert found.curve[-1, 1] == pytest.approx(0.8)
 
 
+def test_only_the_players_that_count_are_scored(tmp_path):
+    row, returns = row_of("tag-mappo"), {"adversary_0": [1.0] * EPISODES, "adversary_1": [3.0] * EPISODES}
+    write_result(tmp_path, row, 0, 2.0, returns={**returns, "agent_0": [-50.0] * EPISODES})
+    assert read(row, 0, tmp_path).returns.shape == (EPISODES, 2)
+    assert read(row, 0, tmp_path).score == 2.0
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
