@@ -28,6 +28,7 @@ _HOME = {
     "Callback": "marltrain.trainer.callbacks",
     "Checkpoint": "marltrain.trainer.saving.checkpoint",
     "Column": "marltrain.policies.batch",
+    "Comparison": "marltrain.tools.comparison",
     "ConfigError": "marltrain.errors",
     "ContinuousExploration": "marltrain.policies.exploration",
     "CustomAgent": "marltrain.policies.agents.custom",
@@ -99,6 +100,7 @@ _HOME = {
     "WorkerError": "marltrain.errors",
     "accepts": "marltrain.policies.agents.arguments",
     "check_env": "marltrain.envs",
+    "compare": "marltrain.tools.comparison",
     "cosine": "marltrain.policies.schedules",
     "decay": "marltrain.policies.schedules",
     "distribution_of": "marltrain.policies.distributions",
@@ -242,6 +244,7 @@ if TYPE_CHECKING:
         switch as switch,
     )
     from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
+    from marltrain.tools.comparison import Comparison as Comparison, compare as compare
     from marltrain.tools.loggers.mlflow_logger import MLflowLogger as MLflowLogger
     from marltrain.tools.loggers.scalar_files import CSVLogger as CSVLogger, JSONLinesLogger as JSONLinesLogger
     from marltrain.tools.loggers.wandb_logger import WandbLogger as WandbLogger

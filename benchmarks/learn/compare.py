@@ -6,8 +6,9 @@ from pathlib import Path
 
 from benchmarks.learn.results import RESULTS, read_all
 from benchmarks.learn.rows import row_of
-from benchmarks.learn.table import RESAMPLES, number, scores_of
+from benchmarks.learn.table import RESAMPLES, scores_of
 from marltrain.tools.statistics import difference, verdict
+from marltrain.tools.text_table import interval, number
 
 PAIRS = (
     ("mountaincar-rainbow", "mountaincar-dqn"),
@@ -28,6 +29,5 @@ def compared(folder: Path = RESULTS, resamples: int = RESAMPLES) -> str:
         found = difference(ours[:, None], others[:, None], resamples)
         iqm, low, high = (float(value[0]) for value in found)
         names = f"{first.algo} - {second.algo}"
-        interval = f"{number(low)} to {number(high)}"
-        lines.append((first.task.title, names, number(iqm), interval, verdict(low, high)))
+        lines.append((first.task.title, names, number(iqm), interval(low, high), verdict(low, high)))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -15,6 +15,7 @@ from benchmarks.learn.results import RESULTS, Result, read_all
 from benchmarks.learn.rows import RANDOM, ROWS, Row
 from marltrain.layout import Array
 from marltrain.tools.statistics import estimate
+from marltrain.tools.text_table import number
 
 RESAMPLES = 10_000
 HEADER = ("task", "algorithm", "env steps", "seeds", "IQM", "95 % interval", "random play", "figure", "held")
@@ -56,8 +57,3 @@ def _line(row: Row, found: Sequence[Result], random_play: Array, resamples: int)
     judged = held(row, iqm, float(random_play[0])) if known and len(found) == len(row.seeds) else None
     interval = "" if np.isnan(low) else f"{number(low)} to {number(high)}"
     return *start, number(iqm), interval, chance, figure, "" if judged is None else "yes" if judged else "**no**"
-
-
-def number(value: float) -> str:
-    """Return a return as text, with one digit after the point for those of three digits."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from marltrain.cli.compare import add_compare_arguments, compare
 from marltrain.cli.envs import add_envs_arguments, envs
 from marltrain.cli.options import Parser
 from marltrain.cli.plot import add_plot_arguments, plot
@@ -42,6 +43,7 @@ COMMANDS = {
     "test": Command("play test episodes with a run's agents and print what they earn", add_test_arguments, test),
     "play": Command("watch or film a run's agents", add_play_arguments, play),
     "plot": Command("draw the learning curves of runs", add_plot_arguments, plot),
+    "compare": Command("compare groups of runs over their seeds", add_compare_arguments, compare),
     "envs": Command("list the environments that can be named", add_envs_arguments, envs),
 }
 
@@ -92,7 +94,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _overview() -> str:
     lines = ["usage: marltrain COMMAND ...", "", "Train several agents at once in one environment.", "", "commands:"]
-    lines += [f"  {name:<8}{command.summary}" for name, command in COMMANDS.items()]
+    lines += [f"  {name:<9}{command.summary}" for name, command in COMMANDS.items()]
     return "\n".join([*lines, "", "`marltrain COMMAND --help` tells more. `marltrain --version` prints the version."])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +38,8 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def style(ax: Axes) -> None:
-    """Give a plot the grid, spines and tick labels of all pictures."""
+def style(ax: Axes, *, counts: bool = True) -> None:
+    """Give a plot the grid, spines and tick labels of all pictures; counts: write 20k for 20,000 on x."""
     from matplotlib.ticker import EngFormatter
 
     ax.grid(color=GRID, lw=0.8)
@@ -46,7 +47,8 @@ def style(ax: Axes) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color("#999999")
     ax.tick_params(colors=INK, labelsize=9)
-    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if counts:
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.margins(x=0.02)
 
 
@@ -87,3 +89,11 @@ def write_figure(figure: Figure, path: str | Path) -> None:
     with replacing(path) as beside:
         figure.savefig(beside, format=kind)
     figure.clear()
+
+
+def png_of(figure: Figure) -> bytes:
+    """Return a figure as a PNG, and clear it."""
+    data = BytesIO()
+    figure.savefig(data, format="png", metadata={"Software": None})
+    figure.clear()
+    return data.getvalue()

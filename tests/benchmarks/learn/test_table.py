@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarks.learn.rows import TASKS, Row, row_of
-from benchmarks.learn.table import held, needed, number, table
+from benchmarks.learn.table import held, needed, table
 from tests.benchmarks.learn.files import write_result
 
 
@@ -34,7 +34,3 @@ def test_table_from_given_files(tmp_path):
     assert rows["CartPole-v1", "dqn"][-1] == "**no**"
     assert rows["Acrobot-v1", "dqn"] == ["100,000", "1 of 5", "-90.0", "", "", "-76.6", ""]
     assert rows["Acrobot-v1", "ppo"][2] == "not run"
-
-
-def test_numbers_have_three_digits_or_all():
-    assert [number(x) for x in (9534.6, -76.62, 2.984, -0.5, 154.0)] == ["9,535", "-76.6", "2.98", "-0.50", "154.0"]

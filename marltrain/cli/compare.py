@@ -1,0 +1,64 @@
+"""`marltrain compare`: compare groups of runs over their seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from marltrain.cli.options import Parser, integer, pop_given
+from marltrain.errors import ConfigError
+
+
+def add_compare_arguments(parser: Parser) -> None:
+    """Add the arguments of `marltrain compare`."""
+    from marltrain.tools.compared_runs import METRIC, SCORES
+    from marltrain.tools.statistics import RESAMPLES
+
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="folders of runs, grouped by algorithm and settings")
+    parser.add_argument("--group", action="append", metavar="NAME=RUN,RUN", help="name a group and its runs instead")
+    parser.add_argument("--metric", metavar="COLUMN", help=f"column of the tables of tests (default: {METRIC})")
+    parser.add_argument("--score", help=f"test that counts: {', '.join(SCORES)} (default: last)")
+    parser.add_argument("--range", action="append", metavar="[ENV=]LOW,HIGH",
+                        help="normalise scores: 0 at LOW, 1 at HIGH; needed for several environments")  # fmt: skip
+    parser.add_argument("--resamples", type=integer, metavar="INT", help=f"of the bootstrap (default: {RESAMPLES})")
+    parser.add_argument("--out", metavar="FILE", help="the report (default: comparison.html)")
+
+
+def compare(options: dict[str, Any]) -> None:
+    """Compare the runs, print the tables and write the report."""
+    from marltrain.tools.comparison import compare as compare_runs
+    from marltrain.tools.comparison_report import as_text
+
+    runs, named, out = options.pop("runs", []), options.pop("group", []), options.pop("out", "comparison.html")
+    if runs and named:
+        raise ConfigError("compare takes runs, or groups of runs with --group, not both")
+    ranges = _ranges(options.pop("range", []))
+    given = pop_given(options, "metric", "score", "resamples")
+    compared = compare_runs(_groups(named) if named else runs, ranges=ranges, **given)
+    print(as_text(compared))
+    print(f"\n{compared.write(out)}")
+
+
+def _groups(texts: Sequence[str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for text in texts:
+        name, _, runs = text.partition("=")
+        if not name or not runs:
+            raise ConfigError(f"--group takes NAME=RUN,RUN, got {text!r}")
+        groups.setdefault(name, []).extend(filter(None, runs.split(",")))
+    return groups
+
+
+def _ranges(texts: Sequence[str]) -> Any:
+    """Return the ranges by environment, or one for all of them; None if there are none."""
+    ranges: dict[str, tuple[float, float]] = {}
+    for text in texts:
+        name, _, limits = text.rpartition("=")
+        try:
+            low, high = map(float, limits.split(","))
+        except ValueError:
+            raise ConfigError(f"--range takes LOW,HIGH or ENV=LOW,HIGH, got {text!r}") from None
+        if name in ranges or (len(texts) > 1 and not name):
+            raise ConfigError(f"--range {text}: several ranges need the names of different environments: ENV=LOW,HIGH")
+        ranges[name] = low, high
+    return ranges.get("", ranges or None)

@@ -1,0 +1,163 @@
+"""The runs of a comparison: their scores and curves, their groups, and the checks that they may be compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from marltrain.errors import ConfigError, SaveError, did_you_mean
+from marltrain.files import path_of
+from marltrain.layout import Array
+from marltrain.trainer.reporting.curves import read_tests
+from marltrain.trainer.reporting.history import TESTS_FILE
+from marltrain.trainer.reporting.run_groups import config_of, found, kinds
+
+METRIC = "metric"
+SCORES: dict[str, Callable[[Array], Any]] = {"last": lambda values: values[-1], "best": np.max, "mean": np.mean}
+"""The score of a run -> the function of the values of its tests."""
+FEWEST = 3
+"""Least number of runs of a group: fewer give no interval that says anything."""
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedRun:
+    """A run and the values of its tests.
+
+    task: the environment and its arguments.  measured: what the values are, in words.
+    steps, values: [tests] float64, rising env steps; tests without a value are left out.
+    """
+
+    folder: Path
+    env: str
+    task: str
+    seed: Any
+    measured: str
+    steps: Array
+    values: Array
+
+
+def read_run(folder: Path, metric: str) -> ComparedRun:
+    """Read the config and the tests of a run; raises SaveError for other files, ConfigError for a wrong metric."""
+    config, tests = config_of(folder), read_tests(folder)
+    env, env_args = config.get("env"), config.get("env_args")
+    if not isinstance(env, str) or not isinstance(env_args, dict):
+        raise SaveError(f"{folder / 'config.json'}: names no environment")
+    if metric not in tests.columns:
+        names = [name for name in tests.columns if tests[name].dtype.kind in "iuf"]
+        raise ConfigError(f"metric: {folder / TESTS_FILE} has no column {metric!r}.{did_you_mean(metric, names)} "
+                          f"It has: {', '.join(names)}")  # fmt: skip
+    if tests[metric].dtype.kind not in "iuf":
+        raise ConfigError(f"metric: column {metric!r} of {folder / TESTS_FILE} holds no numbers")
+    kept = tests[tests[metric].notna()]
+    if not len(kept):
+        raise ConfigError(f"{folder}: no test has a value of {metric!r}, so the run has no score: leave the run out, "
+                          "or let it play tests")  # fmt: skip
+    arguments = ", ".join(f"{name}={json.dumps(value)}" for name, value in sorted(env_args.items()))
+    return ComparedRun(
+        folder, env, f"{env} ({arguments})" if arguments else env, config.get("seed"), _measured(kept, metric),
+        kept["env_steps"].to_numpy(float), kept[metric].to_numpy(float),
+    )  # fmt: skip
+
+
+def _measured(tests: Any, metric: str) -> str:
+    """Return what the values of a column are: the default metric is the mean return of the players that are judged."""
+    if metric != METRIC:
+        return metric
+    if tests["interval_low"].isna().all():
+        return "a reward_metric"
+    return f"mean return of {tests['judged'].iloc[-1]}"
+
+
+def groups_of(
+    runs: Sequence[str | Path] | Mapping[str, Sequence[str | Path]], metric: str
+) -> dict[str, dict[str, list[ComparedRun]]]:
+    """Return the runs of each group and task, in order of their seeds: {group: {task: runs}}; see `compare`.
+
+    Raises ConfigError for runs that cannot be compared.
+    """
+    if not runs or isinstance(runs, str | Path):
+        raise ConfigError("compare takes a list of runs, or a mapping from group to runs; got none")
+    named = dict(runs) if isinstance(runs, Mapping) else None
+    listed = list(runs) if named is None else [run for some in named.values() for run in some]
+    every = [path_of(run, "runs", ConfigError) for run in listed]
+    read = {folder: read_run(folder, metric) for folder in found(every)}
+    _check_measured(list(read.values()))
+    members = _by_label(list(read.values())) if named is None else _by_name(named, read)
+    grouped = {name: _by_task(held) for name, held in members.items()}
+    tasks = list(dict.fromkeys(run.task for run in read.values()))
+    for name, group in grouped.items():
+        _check_group(name, group, tasks)
+    return {name: {task: group[task] for task in tasks} for name, group in grouped.items()}
+
+
+def _by_name(named: Mapping[str, Sequence[str | Path]], read: Mapping[Path, ComparedRun]) -> dict[str, list[Any]]:
+    members: dict[str, list[Any]] = {}
+    taken: dict[Path, str] = {}
+    for name, folders in named.items():
+        if not folders:
+            raise ConfigError(f"group {name!r} names no run")
+        for folder in found([*map(Path, folders)]):
+            if folder in taken:
+                raise ConfigError(f"{folder} is in two groups, {taken[folder]!r} and {name!r}: a run belongs to one")
+            taken[folder] = name
+            members.setdefault(name, []).append(read[folder])
+    return members
+
+
+def _by_label(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
+    """Group runs by algorithm and by the settings that differ on one task; groups of equal label are joined."""
+    members: dict[str, list[Any]] = {}
+    for held in _by_task(runs).values():
+        by_folder = {run.folder: run for run in held}
+        for label, folders in kinds(list(by_folder)).items():
+            name = label.replace(f" on {by_folder[folders[0]].env}", "", 1)
+            members.setdefault(name, []).extend(by_folder[folder] for folder in folders)
+    return members
+
+
+def _by_task(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
+    tasks: dict[str, list[Any]] = {}
+    for run in runs:
+        tasks.setdefault(run.task, []).append(run)
+    return {task: sorted(held, key=lambda run: str(run.seed).rjust(20)) for task, held in tasks.items()}
+
+
+def _check_measured(runs: Sequence[ComparedRun]) -> None:
+    """Raise ConfigError if the values of runs on one task are of different things."""
+    first: dict[str, ComparedRun] = {}
+    for run in runs:
+        other = first.setdefault(run.task, run)
+        if run.measured != other.measured:
+            raise ConfigError(
+                f"runs of different metrics cannot be compared: {other.folder} measures {other.measured}, {run.folder} "
+                f"measures {run.measured}. Name a column that both tables of tests hold, such as "
+                "metric='return/<player>' (--metric)"
+            )
+
+
+def _check_group(name: str, group: Mapping[str, Sequence[ComparedRun]], tasks: Sequence[str]) -> None:
+    """Raise ConfigError unless the group has enough runs, of different seeds, and as many of each task."""
+    for task in tasks:
+        if task not in group:
+            raise ConfigError(f"group {name!r} has no run of {task}, and other groups have. Groups are compared on the "
+                              f"same environments: it has {', '.join(group)}")  # fmt: skip
+    counts = {task: len(held) for task, held in group.items()}
+    for task, held in group.items():
+        if counts[task] < FEWEST:
+            raise ConfigError(f"group {name!r} has {counts[task]} run(s) of {task}, and a comparison needs at least "
+                              f"{FEWEST} seeds of each group: train more seeds, or leave the group out")  # fmt: skip
+        seeds: dict[Any, Path] = {}
+        for run in held:
+            if run.seed in seeds:
+                raise ConfigError(f"group {name!r} holds seed {run.seed} twice, in {seeds[run.seed]} and {run.folder}: "
+                                  "runs of equal seeds are no independent samples. Leave one out, or name the groups "
+                                  "(--group NAME=RUN,RUN)")  # fmt: skip
+            seeds[run.seed] = run.folder
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{count} of {task}" for task, count in counts.items())
+        raise ConfigError(f"group {name!r} has {told}: it needs equal numbers of seeds on all environments")
