@@ -28,7 +28,7 @@ _HOME = {
     "Callback": "marltrain.trainer.callbacks",
     "Checkpoint": "marltrain.trainer.saving.checkpoint",
     "Column": "marltrain.policies.batch",
-    "Comparison": "marltrain.tools.comparison",
+    "Comparison": "marltrain.tools.comparison_result",
     "ConfigError": "marltrain.errors",
     "ContinuousExploration": "marltrain.policies.exploration",
     "CustomAgent": "marltrain.policies.agents.custom",
@@ -244,7 +244,8 @@ if TYPE_CHECKING:
         switch as switch,
     )
     from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
-    from marltrain.tools.comparison import Comparison as Comparison, compare as compare
+    from marltrain.tools.comparison import compare as compare
+    from marltrain.tools.comparison_result import Comparison as Comparison
     from marltrain.tools.loggers.mlflow_logger import MLflowLogger as MLflowLogger
     from marltrain.tools.loggers.scalar_files import CSVLogger as CSVLogger, JSONLinesLogger as JSONLinesLogger
     from marltrain.tools.loggers.wandb_logger import WandbLogger as WandbLogger

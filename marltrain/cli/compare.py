@@ -34,9 +34,8 @@ def compare(options: dict[str, Any]) -> None:
         raise ConfigError("compare takes runs, or groups of runs with --group, not both")
     ranges = _ranges(options.pop("range", []))
     given = pop_given(options, "metric", "score", "resamples")
-    compared = compare_runs(_groups(named) if named else runs, ranges=ranges, **given)
-    print(as_text(compared))
-    print(f"\n{compared.write(out)}")
+    compared = compare_runs(_groups(named) if named else runs, ranges=ranges, out=out, **given)
+    print(f"{as_text(compared)}\n\n{out}")
 
 
 def _groups(texts: Sequence[str]) -> dict[str, list[str]]:

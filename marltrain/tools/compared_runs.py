@@ -82,36 +82,43 @@ def groups_of(
     """
     if not runs or isinstance(runs, str | Path):
         raise ConfigError("compare takes a list of runs, or a mapping from group to runs; got none")
-    named = dict(runs) if isinstance(runs, Mapping) else None
-    listed = list(runs) if named is None else [run for some in named.values() for run in some]
-    every = [path_of(run, "runs", ConfigError) for run in listed]
-    read = {folder: read_run(folder, metric) for folder in found(every)}
-    _check_measured(list(read.values()))
-    members = _by_label(list(read.values())) if named is None else _by_name(named, read)
+    if isinstance(runs, Mapping):
+        named = {name: _runs(folders, metric) for name, folders in runs.items()}
+        read = [run for held in named.values() for run in held]
+        _check_apart(named)
+    else:
+        read, named = _runs(runs, metric), {}
+    _check_measured(read)
+    members = named or _by_label(read)
     grouped = {name: _by_task(held) for name, held in members.items()}
-    tasks = list(dict.fromkeys(run.task for run in read.values()))
+    tasks = list(dict.fromkeys(run.task for run in read))
     for name, group in grouped.items():
         _check_group(name, group, tasks)
     return {name: {task: group[task] for task in tasks} for name, group in grouped.items()}
 
 
-def _by_name(named: Mapping[str, Sequence[str | Path]], read: Mapping[Path, ComparedRun]) -> dict[str, list[Any]]:
-    members: dict[str, list[Any]] = {}
+def _runs(folders: Sequence[str | Path], metric: str) -> list[ComparedRun]:
+    """Read runs; a folder that is no run stands for the runs in it."""
+    return [read_run(folder, metric) for folder in found([path_of(run, "runs", ConfigError) for run in folders])]
+
+
+def _check_apart(named: Mapping[str, Sequence[ComparedRun]]) -> None:
+    """Raise ConfigError for an empty group and for a run in two groups."""
     taken: dict[Path, str] = {}
-    for name, folders in named.items():
-        if not folders:
+    for name, runs in named.items():
+        if not runs:
             raise ConfigError(f"group {name!r} names no run")
-        for folder in found([*map(Path, folders)]):
-            if folder in taken:
-                raise ConfigError(f"{folder} is in two groups, {taken[folder]!r} and {name!r}: a run belongs to one")
-            taken[folder] = name
-            members.setdefault(name, []).append(read[folder])
-    return members
+        for run in runs:
+            if run.folder in taken:
+                raise ConfigError(
+                    f"{run.folder} is in two groups, {taken[run.folder]!r} and {name!r}: a run belongs to one"
+                )
+            taken[run.folder] = name
 
 
-def _by_label(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
+def _by_label(runs: Sequence[ComparedRun]) -> dict[str, list[ComparedRun]]:
     """Group runs by algorithm and by the settings that differ on one task; groups of equal label are joined."""
-    members: dict[str, list[Any]] = {}
+    members: dict[str, list[ComparedRun]] = {}
     for held in _by_task(runs).values():
         by_folder = {run.folder: run for run in held}
         for label, folders in kinds(list(by_folder)).items():
@@ -120,8 +127,8 @@ def _by_label(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
     return members
 
 
-def _by_task(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
-    tasks: dict[str, list[Any]] = {}
+def _by_task(runs: Sequence[ComparedRun]) -> dict[str, list[ComparedRun]]:
+    tasks: dict[str, list[ComparedRun]] = {}
     for run in runs:
         tasks.setdefault(run.task, []).append(run)
     return {task: sorted(held, key=lambda run: str(run.seed).rjust(20)) for task, held in tasks.items()}

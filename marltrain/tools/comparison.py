@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,8 @@ import numpy as np
 from marltrain.errors import ConfigError, did_you_mean, shown, warn
 from marltrain.layout import Array
 from marltrain.tools.compared_runs import METRIC, SCORES, ComparedRun, groups_of
+from marltrain.tools.comparison_report import write_report
+from marltrain.tools.comparison_result import Comparison
 from marltrain.tools.statistics import RESAMPLES, difference, estimate, improvement, profile, verdict
 from marltrain.trainer.reporting.curves import common_points
 
@@ -29,43 +30,6 @@ SHORTEST = 0.9
 """Least number of env steps of a run, as a fraction of the longest one; below, a warning is given."""
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """Result of `compare`. Intervals (`low`, `high`) are 95 % stratified bootstrap intervals over runs.
-
-    groups: {group: {environment: folders of its runs}}.  scores: {group: [runs, environments] float64}.
-    table: a row for each group and environment, and for all environments if there are several: `runs`, `env_steps` (the
-      median of the last tests), `iqm`, `low`, `high`, `median` (of the runs; for all environments, of the environments'
-      means), `mean`; with ranges also `optimality_gap`, the mean distance of scores below 1 from 1.
-    pairs: a row for two groups: `probability`, that a run of `first` scores more than one of `second`, and
-      `difference` of their interquartile means, with intervals (`..._low`, `..._high`) and a `verdict` about `first`.
-    profiles: `group`, `threshold`, `share` of the scores above it, `low`, `high`.
-    curves: `group`, `env_steps`, `iqm` over runs and environments, `low`, `high`.
-    metric: what the scores are of.  score: "last", "best" or "mean".  normalised: whether ranges were given.
-    """
-
-    groups: dict[str, dict[str, list[Path]]]
-    scores: dict[str, Array]
-    table: pd.DataFrame
-    pairs: pd.DataFrame
-    profiles: pd.DataFrame
-    curves: pd.DataFrame
-    metric: str
-    score: str
-    normalised: bool
-
-    def write(self, path: str | Path) -> Path:
-        """Write the report: one HTML file with its pictures in it; return its path."""
-        from marltrain.tools.comparison_report import write_report
-
-        return write_report(self, path)
-
-    def __repr__(self) -> str:
-        """Return the groups and the numbers of their runs in one line."""
-        counts = ", ".join(f"{name}: {len(scores)} runs" for name, scores in self.scores.items())
-        return f"Comparison({self.metric}, {counts})"
-
-
 def compare(
     runs: Sequence[str | Path] | Mapping[str, Sequence[str | Path]],
     *,
@@ -73,6 +37,7 @@ def compare(
     score: str = "last",
     ranges: Range | Mapping[str, Range] | None = None,
     resamples: int = RESAMPLES,
+    out: str | Path | None = None,
 ) -> Comparison:
     """Compare groups of runs by the scores of their seeds, as Agarwal et al. (2021, arXiv:2108.13264) recommend.
 
@@ -83,7 +48,7 @@ def compare(
         the mean of all tests.
     ranges: (low, high), or {environment: (low, high)}: scores become (score - low) / (high - low). Without it they are
         not normalised; several environments need it.
-    resamples: of the bootstrap.
+    resamples: of the bootstrap.  out: the report, one HTML file with its pictures in it; None: no report.
 
     Raises ConfigError for groups on different environments, runs of different metrics, fewer than 3 seeds, equal seeds
     in a group, or if `rliable` is not installed (`pip install 'marltrain[compare]'`); SaveError for a folder that is no
@@ -99,12 +64,15 @@ def compare(
     _warn_of_lengths(groups)
     scores = {name: _scores(group, score, scales) for name, group in groups.items()}
     measured = dict.fromkeys(run.measured for group in groups.values() for held in group.values() for run in held)
-    return Comparison(
+    compared = Comparison(
         {name: {task: [run.folder for run in held] for task, held in group.items()} for name, group in groups.items()},
         scores, _table(groups, scores, resamples, normalised=ranges is not None), _pairs(scores, resamples),
         _profiles(scores, resamples), _curves(groups, scales, resamples), "; ".join(measured), score,
         ranges is not None,
     )  # fmt: skip
+    if out is not None:
+        write_report(compared, out)
+    return compared
 
 
 def _scales(groups: Grouped, tasks: Sequence[str], ranges: Any) -> dict[str, Range]:

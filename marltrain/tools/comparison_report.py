@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from marltrain.tools import html_page
+from marltrain.tools.comparison_result import Comparison
 from marltrain.tools.text_table import interval, number, text_table
 from marltrain.trainer.reporting.curves import Curve
 from marltrain.trainer.reporting.figures import (
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from marltrain.tools.comparison import Comparison
 
 OF_SCORE = {"last": "the last test", "best": "the best test", "mean": "the mean of all tests"}
 

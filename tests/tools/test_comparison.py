@@ -137,13 +137,18 @@ def test_runs_of_different_length_are_told(tmp_path):
         mt.compare([tmp_path], resamples=5)
 
 
+def _report(groups, path):
+    mt.compare(groups, resamples=20, out=path)
+    return path.read_text()
+
+
 def test_report_is_one_file(tmp_path):
     scores = {f"<algo {i}>": [1.0, 2, 3 + i] for i in range(3)}
     groups = {
         name: [write_run(tmp_path / f"{i}-{s}", [0, v], seed=s) for s, v in enumerate(values)]
         for i, (name, values) in enumerate(scores.items())
     }
-    page = mt.compare(groups, resamples=20).write(tmp_path / "out.html").read_text()
+    page = _report(groups, tmp_path / "out.html")
     pictures = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
     assert [base64.b64decode(data)[1:4] for data in pictures] == [b"PNG"] * 4
     assert page.count("src=") == 4
