@@ -50,6 +50,10 @@ def _add_fields(group: Any, settings: type) -> None:
     """Add an option for every field of a settings dataclass, with its type, documentation and default."""
     kinds: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
     for field in fields(settings):
+        if str(field.type).startswith("tuple"):
+            option, text = f"--{field.name}", f"{field.metadata['doc']}; may be repeated"
+            group.add_argument(option, action="append", metavar="NAME", help=text)
+            continue
         kind = next(kinds[word] for word in str(field.type).split(" | ") if word in kinds)
         choices = field.metadata["choices"]
         text = field.metadata["doc"] + (f": {' or '.join(choices)}" if choices else "")

@@ -15,6 +15,7 @@ from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.python.action_log import check_action_log
 from marltrain.envs.python.chunk import Chunk
 from marltrain.envs.python.probe import probe
+from marltrain.envs.recorded import Recorded
 from marltrain.envs.registry import Source, resolve
 from marltrain.errors import ConfigError
 from marltrain.layout import Array
@@ -30,6 +31,7 @@ class VectorEnv(ABC):
     spec: the environments' specification.  num_envs: E.  source: how to build one environment.
     faults: the faults survived in the last `reset`, `recv` or `restore`. An environment whose running episode was
       abandoned (`cut_by`) reports no reward and no event except `ended`, and has started a new episode.
+    recorded: the attributes recorded at the end of episodes in the last `recv`, see `make_vector`.
     on_faults: called with new faults as soon as they are known, also before an error is raised because of them.
     """
 
@@ -49,6 +51,7 @@ class VectorEnv(ABC):
         self.num_envs = num_envs
         self.spec: EnvSpec = probe(source, with_state=with_state)
         self.faults: Sequence[Fault] = ()
+        self.recorded: Sequence[Recorded] = ()
         self.on_faults: Callable[[Sequence[Fault]], Any] = lambda faults: None
         self._fault_policy = handling or FaultPolicy()
         self._fault_log = FaultLog(self._fault_policy)
@@ -197,6 +200,7 @@ class LocalVectorEnv(VectorEnv):
         if actions is None:
             raise RuntimeError("recv() without a send() before it")
         self._chunk.step(actions)
+        self.recorded = self._chunk.recorded
         return self._step
 
     def close(self) -> None:
@@ -224,6 +228,7 @@ class DummyVectorEnv(LocalVectorEnv):
         render_mode: str | None = None,
         recording: bool = False,
         handling: FaultPolicy | None = None,
+        record: Sequence[str] = (),
     ) -> None:
         """Build `num_envs` environments of `source` (any argument that `resolve` accepts); see VectorEnv."""
         check_flags("DummyVectorEnv", recording=recording)
@@ -232,7 +237,7 @@ class DummyVectorEnv(LocalVectorEnv):
         self._step = Step.empty(self.spec, num_envs)
         self._chunk: Chunk = Chunk(
             self.source, self.spec, self._step, num_envs=num_envs, role=role, render_mode=render_mode,
-            recording=recording, fault_policy=self._fault_policy,
+            recording=recording, fault_policy=self._fault_policy, record=record,
         )  # fmt: skip
 
     def reset(self, seed: int) -> Step:

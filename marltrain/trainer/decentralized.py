@@ -10,6 +10,7 @@ from typing import Any, Literal
 from marltrain import config
 from marltrain.envs import resolve
 from marltrain.envs.faults import MAX_RESTARTS
+from marltrain.envs.make import record_names
 from marltrain.envs.python.probe import closed
 from marltrain.envs.vector import check_timeout
 from marltrain.errors import ConfigError, shown
@@ -78,6 +79,8 @@ class DecentralizedTrainer:
     environment's code fails before its first finished episode, else a restart.
     max_env_restarts: maximum number of survived faults within 10,000 env steps.
     env_timeout: seconds that a worker may take for one env step of its environments (subproc only).
+    record: attributes of the environment (fields of a native game) that are recorded at the end of test episodes: in
+    `TestResult.records`, and in the table of tests as means of numbers and shares of texts.
     progress: True shows a bar in a terminal and lines in other outputs; a `ProgressPrinter` sets the interval of lines.
     callbacks: `Callback` objects, called in the given order.
     run_dir: folder for tables, plot and agents; runs/<name>-<time> by default. False: no files are written.
@@ -121,6 +124,7 @@ class DecentralizedTrainer:
         double_buffer: bool = False,
         test_freq_steps: int | None = None,
         max_test_steps: int | None = TEST_STEPS,
+        record: Sequence[str] = (),
     ) -> None:
         """Check every argument; no environment is built yet."""
         settings = TrainerSettings(
@@ -131,6 +135,7 @@ class DecentralizedTrainer:
             progress=True if isinstance(progress, ProgressPrinter) else progress,
             on_fault=on_fault, max_env_restarts=max_env_restarts, env_timeout=env_timeout, collect=collect,
             double_buffer=double_buffer, test_freq_steps=test_freq_steps, max_test_steps=max_test_steps,
+            record=record_names(record),
         )  # fmt: skip
         config.validate(settings, "DecentralizedTrainer")
         check_places(settings)

@@ -44,4 +44,5 @@ class TrainerSetup:
             recording=role == "train" and self.checkpoint is not None,
             num_workers=None if settings.num_workers is None else min(settings.num_workers, num_envs),
             on_fault=settings.on_fault, max_env_restarts=settings.max_env_restarts, env_timeout=settings.env_timeout,
+            record=settings.record if role == "test" else (),
         )  # fmt: skip

@@ -13,9 +13,10 @@ from marltrain.envs.faults import location
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.records import check, restore_records, store
 from marltrain.envs.python.contract import Contract
+from marltrain.envs.recorded import Recorded, flat_values
 from marltrain.errors import ConfigError, EnvError
 from marltrain.layout import Array, Obs
-from marltrain.random import sequence
+from marltrain.random import child_seed, sequence
 from marltrain.spec import EnvSpec, Step, empty_actions
 
 STEP, RESET, BEGIN, PUBLISH, VIEW = range(5)
@@ -31,6 +32,7 @@ class GameBatch:
     The counterpart of `chunk.Chunk` for a native game, with the same episode seeds.
 
     actions: the next actions, a copy of the sent arrays.  address: address of the table that `kernel.run` takes.
+    recorded: the values recorded in the last step.
     """
 
     def __init__(
@@ -44,10 +46,12 @@ class GameBatch:
         role: str = "train",
         threads: int = 1,
         restart: bool = True,
+        record: Sequence[str] = (),
     ) -> None:
         """Compile the game, or load it from disk, and allocate its records.
 
         threads: number of threads.  restart: whether an environment starts the next episode when an episode ends.
+        record: fields that are recorded when an episode ends.
         """
         from marltrain.envs.native.compiling import program, table_of  # loads numba
 
@@ -58,7 +62,8 @@ class GameBatch:
         self.records = np.zeros(num_envs, game.fields)
         self.actions = empty_actions(spec, num_envs)
         self._spec, self._out, self._first, self._role, self._seed = spec, out, first_index, role, 0
-        self._restart = restart
+        self._restart, self._record = restart, tuple(record)
+        self.recorded: list[Recorded] = []
         self._run = program(game)
         self._table = self._fill(np.zeros(1, table_of(len(spec.players))))
         self.address = int(self._table.ctypes.data)
@@ -90,6 +95,19 @@ class GameBatch:
             calls = [self._pool.submit(self._run, self.address, STEP, low, high, 0) for low, high in self._parts]
             wrong = max(call.result() for call in calls)
         self.check(wrong)
+        if self._record:
+            self._record_ends()
+
+    def _record_ends(self) -> None:
+        """Record fields of the environments whose episode has ended, then start their next one."""
+        self.recorded = []
+        for e in np.flatnonzero(self._out.ended).tolist():
+            values = {key: value for name in self._record for key, value in flat_values(name, self.records[name][e])}
+            self.recorded.append((self._first + e, values))
+            if self._restart:
+                self.records["episode"][e] += 1
+                episode = int(self.records["episode"][e])
+                self.begin(e, child_seed(self._seed, "episode", self._role, self._first + e, episode))
 
     def check(self, answer: int) -> None:
         """Raise EnvError if `answer`, the result of `kernel.run`, reports an illegal action."""
@@ -174,7 +192,7 @@ class GameBatch:
     def _fill(self, table: Array) -> Array:
         """Fill the table with the addresses and sizes of the batch's arrays."""
         out, spec, t = self._out, self._spec, table[0]
-        t["num_envs"], t["restart"] = self.num_envs, self._restart
+        t["num_envs"], t["restart"] = self.num_envs, self._restart and not self._record
         t["records"], t["rules"] = _address(self.records), _address(self.game.rules)
         t["state_size"] = self.game.state_size
         for name in ("state", "final_state", "ended", "episode"):

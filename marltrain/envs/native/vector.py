@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from marltrain.envs.native.batch import GameBatch
@@ -30,10 +30,12 @@ class NativeVectorEnv(LocalVectorEnv):
         role: str = "train",
         with_state: bool = False,
         threads: int = 1,
+        record: Sequence[str] = (),
     ) -> None:
         """Create `num_envs` environments of a native game; see VectorEnv.
 
         threads: number of threads per step; useful only if a step of all environments takes far more than 0.1 ms.
+        record: see `make_vector`.
 
         Raises ConfigError for an environment that is not a native game.
         """
@@ -42,4 +44,6 @@ class NativeVectorEnv(LocalVectorEnv):
             raise ConfigError(f"{self.source.name!r} is no native game; make_vector builds any environment")
         game = self.source.game(**self.source.arguments)
         self._step = Step.empty(self.spec, num_envs)
-        self.batch = self._chunk = GameBatch(game, self.spec, self._step, num_envs=num_envs, role=role, threads=threads)
+        self.batch = self._chunk = GameBatch(
+            game, self.spec, self._step, num_envs=num_envs, role=role, threads=threads, record=record
+        )

@@ -18,6 +18,7 @@ from marltrain.envs.python.action_log import ActionLog
 from marltrain.envs.python.adapter import Adapter, metadata_of
 from marltrain.envs.python.contract import Contract, Violation
 from marltrain.envs.python.probe import ADAPTERS, fault_text, make_env
+from marltrain.envs.recorded import Recorded, values_of
 from marltrain.envs.registry import Source, api_of
 from marltrain.errors import EnvError, MarlTrainError, clean, traceback_of
 from marltrain.layout import Array
@@ -43,7 +44,7 @@ class Track:
 class Chunk:
     """Environments `first_index` to `first_index + num_envs` of a run, written into `out` (their columns only).
 
-    faults: the faults survived in the last call.
+    faults: the faults survived in the last call.  recorded: the values recorded in the last step.
     """
 
     def __init__(
@@ -59,11 +60,13 @@ class Chunk:
         recording: bool = False,
         fault_policy: FaultPolicy | None = None,
         track: Track | None = None,
+        record: Sequence[str] = (),
     ) -> None:
         """Build the environments; raises EnvError if one cannot be built.
 
         recording: whether to record the actions of the running episodes, which `snapshot` needs.
         fault_policy: which faults are survived (default: none).  track: the target for the environments' progress.
+        record: attributes of the environments that are recorded when an episode ends.
         """
         self._source = source
         self._spec = spec
@@ -77,6 +80,8 @@ class Chunk:
         self._track = track or Track(np.zeros(num_envs, np.int64), [-1])
         self._track.at[0] = -1
         self.faults: list[Fault] = []
+        self.recorded: list[Recorded] = []
+        self._record = record
         self._seed = 0
         self._episode = [0] * num_envs
         self._episode_seed = [0] * num_envs
@@ -112,7 +117,7 @@ class Chunk:
         out, length, at = self._out, self._track.length, self._track.at
         if violation := self._contract.sent(actions, out):  # not a fault of the environment
             raise EnvError(f"{self._location(violation.column)}: {violation.message}")
-        self.faults = []
+        self.faults, self.recorded = [], []
         if self._log is not None:
             self._log.add(actions)
         out.reward[...] = 0
@@ -122,6 +127,8 @@ class Chunk:
             at[0] = e
             try:
                 ended = adapter.step(actions, out, e)
+                if ended and self._record:
+                    self.recorded.append((self._first + e, values_of(adapter.env, self._record)))
             except Exception as error:
                 self._survive_or_raise(e, error, cut=True)
                 self._abandon(e)

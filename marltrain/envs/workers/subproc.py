@@ -16,7 +16,7 @@ from marltrain.envs.faults import DIED, Fault, FaultPolicy, decode_faults, locat
 from marltrain.envs.registry import resolve
 from marltrain.envs.vector import VectorEnv, check_timeout
 from marltrain.envs.workers.pool import FEWER, Loss, WorkerPool, worker_context
-from marltrain.envs.workers.worker import BEGIN, RESTORE, SNAPSHOT, Task, shared_arrays, shared_size
+from marltrain.envs.workers.worker import BEGIN, RESTORE, SNAPSHOT, Report, Task, shared_arrays, shared_size
 from marltrain.errors import ConfigError
 from marltrain.files import pack_arrays, unpack_arrays
 from marltrain.layout import Array
@@ -42,6 +42,7 @@ class SubprocVectorEnv(VectorEnv):
         with_state: bool = False,
         recording: bool = False,
         handling: FaultPolicy | None = None,
+        record: Sequence[str] = (),
     ) -> None:
         """Start `num_workers` processes (default: one per core, at most one per environment)."""
         if num_workers is None:
@@ -64,9 +65,12 @@ class SubprocVectorEnv(VectorEnv):
         self.halves = (slice(0, cuts[middle]), slice(cuts[middle], num_envs))
         self._parts = [self._step.part(half.start, half.stop) for half in self.halves]
         self._tasks = [
-            Task(self.source, self.spec, num_envs, low, high, role, w, num_workers, recording, self._fault_policy)
+            Task(
+                self.source, self.spec, num_envs, low, high, role, w, num_workers, recording, self._fault_policy,
+                tuple(record),
+            )
             for w, (low, high) in enumerate(itertools.pairwise(cuts))
-        ]
+        ]  # fmt: skip
         self._pool = WorkerPool(self._tasks, memory, self._fault_policy.env_timeout)
         self._sent = [False, False]  # of each half
 
@@ -92,7 +96,7 @@ class SubprocVectorEnv(VectorEnv):
         if not all(self._sent):
             raise RuntimeError("recv() without a send() before it")
         self._sent = [False, False]
-        self.faults = ()
+        self.faults, self.recorded = (), ()
         answers = self._pool.wait()
         self._env_steps += self.num_envs
         if any(answers):
@@ -116,7 +120,7 @@ class SubprocVectorEnv(VectorEnv):
             raise RuntimeError(f"recv_half({half}) without a send_half({half}) before it")
         self._sent[half] = False
         if half == 0:
-            self.faults = ()
+            self.faults, self.recorded = (), ()
             self._env_steps += self.num_envs
         answers = self._pool.wait(workers=self._halves[half])
         if any(answers):
@@ -150,7 +154,7 @@ class SubprocVectorEnv(VectorEnv):
             else:
                 restored = json.loads(answer)
                 restarted += [(e, found) for e, found in restored["restarted"]]
-                faults += decode_faults(restored["faults"].encode()) if restored["faults"] else []
+                faults += decode_faults(restored["faults"].encode())
         self._step.ended[[e for e, _ in restarted]] = True
         self._add_faults(faults)
         return restarted
@@ -165,7 +169,7 @@ class SubprocVectorEnv(VectorEnv):
     # Faults
 
     def _collect_faults(self, answers: Sequence[bytes | Loss], *, cut: bool) -> None:
-        """Record the faults in the workers' answers, and replace lost workers.
+        """Record the faults and the recorded values in the workers' answers, and replace lost workers.
 
         cut: whether the lost workers' running episodes are abandoned; False in a reset.
         """
@@ -174,7 +178,9 @@ class SubprocVectorEnv(VectorEnv):
             if isinstance(answer, Loss):
                 faults += self._replace(answer, cut=self._envs_of(answer) if cut else ())
             elif answer:
-                faults += decode_faults(answer)
+                report = Report.from_bytes(answer)
+                faults += report.faults
+                self.recorded = [*self.recorded, *report.recorded]
         self._add_faults(faults)
 
     def _replace(self, loss: Loss, cut: Sequence[int] = ()) -> list[Fault]:
@@ -192,7 +198,7 @@ class SubprocVectorEnv(VectorEnv):
                 break
             faults.append(self._fault(again, ()))
         self._step.ended[list(cut)] = True
-        return faults + (decode_faults(answer) if answer else [])
+        return faults + Report.from_bytes(answer).faults
 
     def _fault(self, loss: Loss, cut: tuple[int, ...]) -> Fault:
         """Return the fault of a lost worker; raises WorkerError if the loss is not survived."""

@@ -18,9 +18,10 @@ import cloudpickle
 import numpy as np
 
 from marltrain.children import end_with_the_parent, settle
-from marltrain.envs.faults import FaultPolicy, encode_faults
+from marltrain.envs.faults import Fault, FaultPolicy, decode_faults, encode_faults
 from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.python.chunk import Chunk, Track
+from marltrain.envs.recorded import Recorded
 from marltrain.envs.registry import Source
 from marltrain.errors import text_of, traceback_of
 from marltrain.files import pack_arrays, unpack_arrays
@@ -93,11 +94,33 @@ class Answer(NamedTuple):
         return cls(number, None, message[9:])
 
 
+class Report(NamedTuple):
+    """The data of an answer to STEP, BEGIN and a reset: the survived faults, and the values recorded in the step."""
+
+    faults: list[Fault]
+    recorded: list[Recorded]
+
+    def to_bytes(self) -> bytes:
+        """Return the report as JSON; no bytes if it is empty."""
+        if not self.faults and not self.recorded:
+            return b""
+        return json.dumps([encode_faults(self.faults).decode(), self.recorded]).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Report:
+        """Return the report that `to_bytes` encoded."""
+        if not data:
+            return cls([], [])
+        faults, recorded = json.loads(data)
+        return cls(decode_faults(faults.encode()), [(e, values) for e, values in recorded])
+
+
 @dataclass(frozen=True)
 class Task:
     """A worker's task: its number among `num_workers`, and its environments, `low` to `high` of `num_envs`.
 
     recording: whether to record actions.  fault_policy: which faults are survived.
+    record: attributes that are recorded when an episode ends.
     """
 
     source: Source
@@ -110,6 +133,7 @@ class Task:
     num_workers: int
     recording: bool
     fault_policy: FaultPolicy
+    record: tuple[str, ...]
 
 
 class Shared(NamedTuple):
@@ -179,11 +203,11 @@ def _chunk(task: Task, shared: Shared) -> Chunk | GameBatch:
     size, out = task.high - task.low, shared.step.part(task.low, task.high)
     if task.source.game is not None:
         game = task.source.game(**task.source.arguments)
-        return GameBatch(game, task.spec, out, num_envs=size, first_index=task.low, role=task.role)
+        return GameBatch(game, task.spec, out, num_envs=size, first_index=task.low, role=task.role, record=task.record)
     track = Track(shared.length[task.low : task.high], shared.at[task.number : task.number + 1].data)
     return Chunk(
         task.source, task.spec, out, num_envs=size, first_index=task.low, role=task.role, recording=task.recording,
-        fault_policy=task.fault_policy, track=track,
+        fault_policy=task.fault_policy, track=track, record=task.record,
     )  # fmt: skip
 
 
@@ -193,7 +217,7 @@ def _serve(pipe: Connection, chunk: Chunk | GameBatch, task: Task, actions: tupl
         try:
             if order.command == STEP:
                 chunk.step(actions)
-                answer = Answer(order.number, data=_encoded_faults(chunk))
+                answer = Answer(order.number, data=_report(chunk))
             else:
                 answer = Answer(order.number, data=_execute(chunk, task, order))
         except Exception as error:  # only faults that `Chunk` did not survive
@@ -207,18 +231,23 @@ def _execute(chunk: Chunk | GameBatch, task: Task, order: Order) -> bytes:
         return pack_arrays(chunk.snapshot())
     if order.command == RESTORE:
         restarted = _restore(chunk, task, order.data)
-        return json.dumps({"restarted": restarted, "faults": _encoded_faults(chunk).decode()}).encode()
+        return json.dumps({"restarted": restarted, "faults": encode_faults(_faults(chunk)).decode()}).encode()
     if order.command == BEGIN and isinstance(chunk, Chunk):
         seed, *episodes = json.loads(order.data)
         chunk.reset(seed, episodes)
     else:
         chunk.reset(order.command)
-    return _encoded_faults(chunk)
+    return Report(_faults(chunk), []).to_bytes()
 
 
-def _encoded_faults(chunk: Chunk | GameBatch) -> bytes:
-    """Return the faults of the last order; empty if there were none."""
-    return encode_faults(chunk.faults) if isinstance(chunk, Chunk) and chunk.faults else b""
+def _report(chunk: Chunk | GameBatch) -> bytes:
+    """Return the report of a step."""
+    return Report(_faults(chunk), chunk.recorded).to_bytes()
+
+
+def _faults(chunk: Chunk | GameBatch) -> list[Fault]:
+    """Return the faults of the last order; native games have none."""
+    return chunk.faults if isinstance(chunk, Chunk) else []
 
 
 def _restore(chunk: Chunk | GameBatch, task: Task, data: bytes) -> list[tuple[int, str]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -11,12 +11,14 @@ import numpy as np
 
 from marltrain.envs import VectorEnv
 from marltrain.envs.faults import Fault, cut_by
+from marltrain.envs.recorded import Recorded
 from marltrain.errors import warn
 from marltrain.layout import Array
 from marltrain.random import generator
 from marltrain.spec import EnvSpec, Step
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.counters import DROPPED
+from marltrain.trainer.evaluating.episode_log import EpisodeLog
 from marltrain.trainer.seats import LearnerSeats
 
 RESAMPLES = 2_000
@@ -31,6 +33,8 @@ class TestResult:
     seats: [episodes, players] int64, index of the player that each column's agent controlled.
     names: the players' names.
     unfinished: [episodes] bool, episodes that were cut; their return and length count until the cut.
+    records: attributes of the environment at the end of each episode (`record`), by name: [episodes] float64, nan for
+      none; or objects, if some are texts.
     """
 
     __test__ = False  # for pytest: a result, not a test class
@@ -40,6 +44,7 @@ class TestResult:
     seats: Array
     names: tuple[str, ...]
     unfinished: Array
+    records: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def num_unfinished(self) -> int:
@@ -87,11 +92,24 @@ class TestResult:
         """Number of episodes that each column lost, [players] int64; None for games without winners."""
         return None if self.outcomes is None else (self.outcomes == -1).sum(0)
 
+    @property
+    def record_means(self) -> dict[str, float]:
+        """Means of recorded numbers, by "record/<name>", and shares of recorded texts, by "record/<name>=<text>"."""
+        means: dict[str, float] = {}
+        for name, values in self.records.items():
+            if values.dtype == object:
+                texts = [str(value) for value in values]
+                means |= {f"record/{name}={text}": texts.count(text) / len(texts) for text in sorted(set(texts))}
+            elif np.isfinite(values).any():
+                means[f"record/{name}"] = float(values[~np.isnan(values)].mean())
+        return means
+
     def in_seat(self, column: int, player: str) -> TestResult:
         """Return the result of the episodes in which the agent of `column` controlled `player`."""
         chosen = self.seats[:, column] == self.names.index(player)
         arrays = (self.returns[chosen], self.lengths[chosen], self.seats[chosen])
-        return TestResult(*arrays, self.names, self.unfinished[chosen])
+        records = {name: values[chosen] for name, values in self.records.items()}
+        return TestResult(*arrays, self.names, self.unfinished[chosen], records)
 
 
 def bootstrap(values: Array, level: float = 0.95) -> tuple[float, float]:
@@ -134,6 +152,7 @@ class Evaluation:
         on_step: Callable[[int, int], Any] = lambda finished, steps: None,
         on_faults: Callable[[Sequence[Fault]], Any] = lambda faults: None,
         given_up: Callable[[], bool] = lambda: False,
+        log: EpisodeLog | None = None,
     ) -> TestResult:
         """Play exactly `episodes` episodes: episode j runs in environment j mod E, as episode j // E there.
 
@@ -143,12 +162,15 @@ class Evaluation:
         on_step: called after each batch step with (finished episodes, env steps) so far.
         on_faults: called with faults of environments; an episode dropped because of one does not count and is replayed.
         given_up: called before every step; if it returns True, TestInterrupted is raised.
+        log: gets the seeds and actions of the finished episodes.
         """
         envs, spec = self.envs, self.envs.spec
         actors = Actors(spec, learners, envs.num_envs, "test")
         envs.on_faults = on_faults
         step = envs.reset(self.seed)
         tally = _Tally(spec, step, episodes, rotate)
+        if log is not None:
+            log.start(spec, step, self.seed)
         steps = 0
         if rotate:
             actors.rotate([rotations(spec, seated, tally.number) for seated in learners])
@@ -156,12 +178,16 @@ class Evaluation:
             if given_up():
                 raise TestInterrupted
             actors.decide(step)
+            if log is not None:
+                log.add(actors.actions)
             envs.send(actors.actions)
             step = envs.recv()
             steps += tally.playing
             if envs.faults:
                 tally.drop(cut_by(envs.faults))
-            if tally.add(step) and rotate:
+            if log is not None:
+                log.follow(step, tally.number, (tally.lengths != DROPPED) & (tally.number < episodes))
+            if tally.add(step, envs.recorded) and rotate:
                 actors.rotate([rotations(spec, seated, tally.number) for seated in learners])
             on_step(tally.finished, steps)
         result = tally.result()
@@ -197,6 +223,7 @@ class _Tally:
         self.returns = np.zeros((episodes, len(spec.players)))
         self.episode_lengths = np.zeros(episodes, np.int64)
         self.finished = 0
+        self.recorded: list[dict[str, Any]] = [{} for _ in range(episodes)]
 
     @property
     def open(self) -> bool:
@@ -212,13 +239,15 @@ class _Tally:
         """Drop the running episodes of some environments, before their next Step is added; they are replayed."""
         self.lengths[envs] = DROPPED
 
-    def add(self, step: Step) -> bool:
-        """Add one Step; return whether an episode ended."""
+    def add(self, step: Step, recorded: Sequence[Recorded]) -> bool:
+        """Add one Step and the values recorded in it; return whether an episode ended."""
+        values = dict(recorded)
         self.running += step.reward
         self.lengths += 1
         for e in np.flatnonzero(step.ended & (self.lengths > 0)).tolist():  # other episodes are dropped
             if self.number[e] < self.episodes:
                 self._enter(e)
+                self.recorded[self.number[e]] = values.get(e, {})
                 self.finished += 1
             self.number[e] += self.num_envs
             self.lengths[e] = 0
@@ -249,4 +278,16 @@ class _Tally:
             unfinished[self.number[e]] = True
         begun = np.flatnonzero(self.episode_lengths)
         seats = np.array([self._seats(j) for j in begun.tolist()])
-        return TestResult(self.returns[begun], self.episode_lengths[begun], seats, self.spec.names, unfinished[begun])
+        records = _columns([self.recorded[j] for j in begun.tolist()])
+        arrays = (self.returns[begun], self.episode_lengths[begun], seats)
+        return TestResult(*arrays, self.spec.names, unfinished[begun], records)
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
+    """Return values by name: float64 with nan for None and missing values; objects if some are texts."""
+    columns = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
+        texts = any(isinstance(value, str) for value in values)
+        columns[name] = np.array(values, object if texts else np.float64)
+    return columns

@@ -59,7 +59,7 @@ def _record(run: Run, selected: Selected, result: TestResult) -> None:
     run.history.add_test(
         episodes=counters.episodes, env_steps=counters.env_steps, updates=counters.updates,
         gradient_steps=counters.gradient_steps, seconds=run.clock.seconds, returns=result.returns.mean(0),
-        num_unfinished=result.num_unfinished, **selected._asdict(),
+        num_unfinished=result.num_unfinished, records=result.record_means, **selected._asdict(),
     )  # fmt: skip
     write_table(run, run.history.write)
     write_table(run, run.faults.write)

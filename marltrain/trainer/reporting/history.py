@@ -108,7 +108,8 @@ class History:
     tests: one row per test: the counters `episodes, env_steps, updates, gradient_steps, seconds`, then `metric`,
       `interval_low`, `interval_high`, `return/<player>`, `judged` (names of the columns of returns that count for the
       metric, joined by "+"), `best` (the best so far), `num_unfinished` (episodes that were cut), and
-      `<agent>/<metric>`, means over the updates since the previous test.
+      `<agent>/<metric>`, means over the updates since the previous test. With `record`: `record/<name>`, the mean over
+      the test's episodes, and `record/<name>=<text>`, the share of episodes with this text.
     episodes: one row per finished training episode: `episode` (0, 1, ... in order of their end), `env`, `env_steps`
       (of the run at the end of the episode), `length` (env steps), `seconds`, `return/<player>` (undiscounted sums of
       rewards).
@@ -148,14 +149,18 @@ class History:
         judged: Sequence[str],
         best: bool,
         num_unfinished: int,
+        records: Mapping[str, float] | None = None,
     ) -> None:
-        """Add the row of a test; returns: [P], each player's mean over the test's episodes."""
+        """Add the row of a test.
+
+        returns: [P], each player's mean over the test's episodes.  records: see `TestResult.record_means`.
+        """
         if (players := "+".join(judged)) not in self._judged:
             self._judged.append(players)
         outcome = (self._judged.index(players), best, num_unfinished)
         values = (episodes, env_steps, updates, gradient_steps, seconds, metric, *interval, *returns, *outcome)
         names = (*TEST, *self._returns, *OUTCOME)
-        self._tests.add(dict(zip(names, map(float, values), strict=True)) | self._means.take())
+        self._tests.add(dict(zip(names, map(float, values), strict=True)) | self._means.take() | {**(records or {})})
 
     def add_episodes(self, *, envs: Array, env_steps: int, lengths: Array, seconds: float, returns: Array) -> None:
         """Add the rows of n training episodes that finished in one batch step, numbered in order.

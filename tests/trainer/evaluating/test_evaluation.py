@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 import marltrain as mt
+from marltrain.envs import make_vector
 from marltrain.errors import AgentError, ConfigError
 from marltrain.random import child_seed
-from marltrain.trainer.evaluating.evaluation import TestResult, bootstrap
+from marltrain.trainer.evaluating.episode_log import EpisodeLog
+from marltrain.trainer.evaluating.evaluation import Evaluation, TestResult, bootstrap
+from marltrain.trainer.seats import Seating
+from tests.envs.test_recorded import Counting
 from tests.toys import Auction, Crowd, Identity, Relay
 from tests.trainer.running import change, changed, dqn, ppo, tables, trainer, weights
 
@@ -266,3 +270,45 @@ def test_trainer_test_does_not_change_agents():
     assert run.test(agents, 9).returns.tolist() == run.test(agents, 9).returns.tolist()
     assert changed(before[0], weights(agents)) == [False, False]
     assert before[1] == [agent.learner_.export(agent.row).info for agent in agents]
+
+
+def test_recorded_values_and_the_log_of_episodes(tmp_path):
+    """Numbers, texts and none; the seeds and actions of the log play the same episodes again."""
+    envs = make_vector(Counting, num_envs=3, role="test", record=["clock", "winner"])
+    log = EpisodeLog()
+    with envs:
+        agents = [mt.RandomAgent() for _ in range(3)]
+        seats = Seating(envs.spec, agents, 0, stack=False).learners
+        result = Evaluation(envs, 11, None).play(seats, 7, log=log)
+    assert result.records["clock"].tolist() == result.lengths.tolist()
+    assert result.records["winner"].tolist() == ["ann" if length % 2 else None for length in result.lengths]
+    share = (result.lengths % 2).mean()
+    means = result.record_means
+    assert means["record/clock"] == result.lengths.mean()
+    assert (means["record/winner=ann"], means["record/winner=None"]) == pytest.approx((share, 1 - share))
+    assert sorted(log.episodes) == list(range(7))
+    for j, (seed, (moves,)) in log.episodes.items():
+        env = Counting()
+        env.reset(seed=seed)
+        names, returns = env.possible_agents, dict.fromkeys(env.possible_agents, 0.0)
+        for row in moves:
+            while env.terminations[env.agent_selection]:
+                env.step(None)
+            env.step(int(row[names.index(env.agent_selection)]))
+            for name, reward in env.rewards.items():
+                returns[name] += reward
+        assert [returns[name] for name in names] == result.returns[j].tolist()
+
+
+def test_tests_of_a_run_record(tmp_path):
+    agents = mt.make_agents("dqn", Counting, seed=0)
+    trainer = mt.DecentralizedTrainer(
+        Counting, num_train_envs=2, num_test_envs=2, episodes_per_test=4, test_freq_steps=30, steps_per_train=60,
+        seed=0, record=["clock", "winner"], run_dir=tmp_path / "r", progress=False,
+    )  # fmt: skip
+    history = trainer.train(agents, [1, 1, 1], plot=False)["history"]
+    played = trainer.test(agents, 4)
+    assert set(played.records) == {"clock", "winner"}
+    assert history["record/clock"].between(4, 6).all()
+    shares = history[[name for name in history.columns if name.startswith("record/winner=")]].fillna(0).sum(1)
+    assert shares.tolist() == [1.0] * len(history)
