@@ -41,6 +41,7 @@ _HOME = {
     "EnvError": "marltrain.errors",
     "EnvSpec": "marltrain.spec",
     "Experience": "marltrain.policies.batch",
+    "ExportedPolicy": "marltrain.tools.export.loading",
     "FrameStack": "marltrain.envs",
     "FrozenAgent": "marltrain.policies.agents.fixed",
     "FunctionAgent": "marltrain.policies.agents.fixed",
@@ -106,10 +107,12 @@ _HOME = {
     "distribution_of": "marltrain.policies.distributions",
     "demonstrations": "marltrain.trainer.demonstrations",
     "exponential": "marltrain.policies.schedules",
+    "export": "marltrain.tools.export.export",
     "gae": "marltrain.policies.returns",
     "linear": "marltrain.policies.schedules",
     "list_environments": "marltrain.envs",
     "load": "marltrain.policies.agents.saving",
+    "load_exported": "marltrain.tools.export.loading",
     "make_agents": "marltrain.trainer.make_agents",
     "next_values": "marltrain.policies.returns",
     "play": "marltrain.trainer.play",
@@ -249,6 +252,8 @@ if TYPE_CHECKING:
     from marltrain.tools.loggers.mlflow_logger import MLflowLogger as MLflowLogger
     from marltrain.tools.loggers.scalar_files import CSVLogger as CSVLogger, JSONLinesLogger as JSONLinesLogger
     from marltrain.tools.loggers.wandb_logger import WandbLogger as WandbLogger
+    from marltrain.tools.export.export import export as export
+    from marltrain.tools.export.loading import ExportedPolicy as ExportedPolicy, load_exported as load_exported
     from marltrain.trainer.adapting.adapt import Adapt as Adapt
     from marltrain.trainer.adapting.early_stopping import EarlyStopping as EarlyStopping
     from marltrain.trainer.adapting.reduce_on_plateau import ReduceOnPlateau as ReduceOnPlateau

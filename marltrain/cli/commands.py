@@ -12,6 +12,7 @@ from typing import Any
 
 from marltrain.cli.compare import add_compare_arguments, compare
 from marltrain.cli.envs import add_envs_arguments, envs
+from marltrain.cli.export import add_export_arguments, export
 from marltrain.cli.options import Parser
 from marltrain.cli.plot import add_plot_arguments, plot
 from marltrain.cli.runs import add_play_arguments, add_test_arguments, play, test
@@ -44,6 +45,7 @@ COMMANDS = {
     "play": Command("watch or film a run's agents", add_play_arguments, play),
     "plot": Command("draw the learning curves of runs", add_plot_arguments, plot),
     "compare": Command("compare groups of runs over their seeds", add_compare_arguments, compare),
+    "export": Command("write a run's policies to files that other programs run", add_export_arguments, export),
     "envs": Command("list the environments that can be named", add_envs_arguments, envs),
 }
 

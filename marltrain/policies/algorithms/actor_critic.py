@@ -13,7 +13,15 @@ from marltrain.errors import ConfigError
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.algorithms.base import FASTEST, Algorithm, CompiledForm, Networks, Settings, weighted_mean
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
-from marltrain.policies.distributions import CONTINUOUS, Categorical, Continuous, Gaussian, distribution_of
+from marltrain.policies.distributions import (
+    CONTINUOUS,
+    Categorical,
+    Continuous,
+    Gaussian,
+    Sampling,
+    distribution_of,
+    policy_numbers,
+)
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
 from marltrain.policies.recurrence import carries_after, memory_of, needs_of
 from marltrain.policies.schedules import Schedule
@@ -164,6 +172,18 @@ class ActorCritic(Algorithm):
         out = outputs[self.actor][0] if self.actor in outputs else nets[self.actor](obs)[0]
         action, extras = _sampled(self.distribution, ops, out, legal, noise, explore)
         return action, {name: made[-1] for name, made in outputs.items()}, extras
+
+    def policy_numbers(
+        self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the probabilities of Discrete and MultiDiscrete actions."""
+        memory = (carry[self.actor],) if self.actor in carry else ()
+        return policy_numbers(self.distribution, ops, nets[self.actor](obs, *memory)[0], legal)
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """The noise of the distribution."""
+        return self.distribution.sampling
 
     def to_units(self, action: Array) -> Array:
         """Scale and clip continuous actions; return other actions unchanged."""

@@ -19,6 +19,7 @@ from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.batch import Batch, Column, Needs
 from marltrain.policies.default_network import default_network
 from marltrain.policies.distributions.continuous import Continuous
+from marltrain.policies.distributions.draws import Sampling
 from marltrain.policies.memory.config import MOST_STEPS
 from marltrain.policies.networks import NetworkDefinition, NetworkSpec
 from marltrain.policies.recurrence import carries_of
@@ -295,6 +296,23 @@ class Algorithm:
         """
         action, extras = self.act(ops, nets, obs, legal, noise, explore, hyper)
         return action, carry, extras
+
+    def policy_numbers(
+        self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the numbers by which acts without exploration choose, for exported policies; by default, none.
+
+        "probabilities" [K, B, A] of a stochastic policy (those of several choices side by side), or "values"
+        [K, B, A] of actions.
+
+        carry: as for `act_with_carry`; empty without recurrent networks.  noise: as for `act`; zeros.
+        """
+        return {}
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """The noise of acts that sample the policy, from uniform numbers; None for a policy that is deterministic."""
+        return None
 
     def to_units(self, action: Array) -> Array:
         """Convert the network's actions to the environment's units (identity unless overridden)."""

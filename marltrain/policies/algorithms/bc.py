@@ -15,7 +15,7 @@ from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.base import FASTEST, MOST_PASSES, Algorithm, Networks, Phase, Settings, weighted_mean
 from marltrain.policies.algorithms.imitation import Expert
 from marltrain.policies.batch import Needs
-from marltrain.policies.distributions import Continuous, distribution_of
+from marltrain.policies.distributions import Continuous, Sampling, distribution_of, policy_numbers
 from marltrain.policies.networks import NetworkDefinition
 from marltrain.policies.schedules import Schedule
 
@@ -73,6 +73,17 @@ class BCAlgorithm(Algorithm):
         (out,) = nets["actor"](obs)
         action, _, _ = self.distribution.sample(ops, out, legal, noise["sample"], explore)
         return action, {}
+
+    def policy_numbers(
+        self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the probabilities of Discrete and MultiDiscrete actions."""
+        return policy_numbers(self.distribution, ops, nets["actor"](obs)[0], legal)
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """The noise of the distribution."""
+        return self.distribution.sampling
 
     def to_units(self, action: Array) -> Array:
         """Scale and clip continuous actions; return other actions unchanged."""

@@ -13,7 +13,7 @@ from marltrain.config import setting
 from marltrain.errors import SpecError
 from marltrain.layout import Array, Space
 from marltrain.policies.batch import Column
-from marltrain.policies.distributions import Continuous, RelaxedCategorical
+from marltrain.policies.distributions import Continuous, RelaxedCategorical, Sampling
 from marltrain.policies.distributions.draws import gumbel_of, uniform_of
 from marltrain.policies.exploration import ActionNoise, ContinuousExploration
 from marltrain.policies.networks import Head
@@ -75,6 +75,15 @@ class BoxPolicy:
         """Return (actions in [-1, 1], with noise where `explore`; the next carry)."""
         return self._exploration.perturb(ops, ops.tanh(out), carry, noise, explore, hyper)
 
+    def numbers(self, ops: Any, out: Any, legal: Any) -> dict[str, Any]:
+        """Return no numbers: an action is the outputs of the actor."""
+        return {}
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """None: the policy is deterministic."""
+        return None
+
     def to_units(self, action: Array) -> Array:
         """Scale actions to the environment's units."""
         return self._box.to_units(action)
@@ -129,6 +138,15 @@ class ChoicePolicy:
             random = explore[..., None] & (noise["coin"] < hyper["random_share"][..., None])
             logits = ops.where(random, ops.zeros_like(out), out)
         return self._choices.choose(ops, logits + ops.only(noise["gumbel"], explore), legal), {}
+
+    def numbers(self, ops: Any, out: Any, legal: Any) -> dict[str, Any]:
+        """Return the probabilities of the choices."""
+        return {"probabilities": self._choices.probabilities(ops, out, legal)}
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """The noise of samples."""
+        return self._choices.sampling
 
     def to_units(self, action: Array) -> Array:
         """Return the actions."""

@@ -22,6 +22,7 @@ from marltrain.policies.algorithms.central_actions import (
 from marltrain.policies.algorithms.central_policies import VectorPolicySettings, policy_of
 from marltrain.policies.algorithms.joint import JointPhase, Member, Team, by_member
 from marltrain.policies.batch import Column
+from marltrain.policies.distributions import Sampling
 from marltrain.policies.networks import NetworkDefinition
 from marltrain.policies.schedules import Schedule
 
@@ -137,6 +138,17 @@ class MADDPGAlgorithm(CentralActions):
     ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         """Return (actions, the next state of the noise, no extras)."""
         return *self.policy.act(ops, nets["actor"](obs)[0], legal, carry, noise, explore, hyper), {}
+
+    def policy_numbers(
+        self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the probabilities of Discrete and MultiDiscrete actions."""
+        return self.policy.numbers(ops, nets["actor"](obs)[0], legal)
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """The noise of samples of Discrete and MultiDiscrete actions."""
+        return self.policy.sampling
 
     def to_units(self, action: Array) -> Array:
         """Scale the numbers of a Box to the environment's units."""

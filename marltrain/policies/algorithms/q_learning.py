@@ -179,6 +179,14 @@ class QLearning(Algorithm):
         q = self.values(ops, outputs)
         return self.exploration.choose(ops, q, legal, noise, explore, hyper), {"q": following}, {}
 
+    def policy_numbers(
+        self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return Q [K, B, A]."""
+        if "q" in carry:
+            return {"values": self.values(ops, nets["q"](obs, carry["q"])[:-1])}
+        return {"values": self.values(ops, nets["q"](obs, noise["weights"]) if self.noise_width else nets["q"](obs))}
+
     # learning
 
     def _drawn(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:

@@ -40,7 +40,7 @@ from marltrain.policies.algorithms.base import (
 )
 from marltrain.policies.algorithms.off_policy import mean_error
 from marltrain.policies.batch import Needs
-from marltrain.policies.distributions import Categorical, masked
+from marltrain.policies.distributions import Categorical, Sampling, masked, policy_numbers
 from marltrain.policies.exploration import ActionChoice, DiscreteExploration
 from marltrain.policies.memory.config import MOST_STEPS, Replay, Triplets, replay_of
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
@@ -157,8 +157,24 @@ class TRLAlgorithm(Algorithm):
         self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Return the best legal action by the actor or the critics; where `explore`, that of the exploration rule."""
-        scores = nets["actor"](obs)[0] if self.has_actor else self._mean_logits(ops, nets, obs)
-        return self.exploration.choose(ops, scores, legal, noise, explore, hyper), {}
+        return self.exploration.choose(ops, self._scores(ops, nets, obs), legal, noise, explore, hyper), {}
+
+    def _scores(self, ops: Any, nets: Networks, obs: Any) -> Any:
+        """Return the logits of the actor, or of the critics if there is no actor, [K, B, A]."""
+        return nets["actor"](obs)[0] if self.has_actor else self._mean_logits(ops, nets, obs)
+
+    def policy_numbers(
+        self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the probabilities of the actor, or the logits of the critics."""
+        scores = self._scores(ops, nets, obs)
+        return policy_numbers(self.distribution, ops, scores, legal) if self.has_actor else {"values": scores}
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """The noise of samples of the actor, if actions are chosen by it."""
+        own = self.has_actor and self.exploration.rule == "softmax"
+        return replace(self.distribution.sampling, name="gumbel") if own else None
 
     # learning
 

@@ -18,7 +18,7 @@ exp, log, sqrt, square, absolute, tanh = np.exp, np.log, np.sqrt, np.square, np.
 minimum, maximum, where, clip = np.minimum, np.maximum, np.where, np.clip
 zeros_like, ones_like, isfinite = np.zeros_like, np.ones_like, np.isfinite
 sum, mean, max, argmax = np.ndarray.sum, np.ndarray.mean, np.ndarray.max, np.ndarray.argmax
-concat, stack = np.concatenate, np.stack
+concat, stack, cos, sin = np.concatenate, np.stack, np.cos, np.sin
 
 _erf = np.vectorize(math.erf, otypes=[np.float32])
 lgamma = np.vectorize(math.lgamma, otypes=[np.float32])

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from marltrain.layout import Array
 from marltrain.policies.distributions.continuous import Continuous
-from marltrain.policies.distributions.draws import normal_of
+from marltrain.policies.distributions.draws import Sampling, normal_from, normal_of
 from marltrain.policies.networks import Head
 
 TRIES = 4
@@ -46,6 +46,11 @@ class Beta(Continuous):
         """Draw the noise of one `sample` call, [K, rows, 2A, 2, TRIES]: normal numbers, logarithms of uniform ones."""
         uniform = np.stack([rng.random((rows, 2 * self.dims, 2 * TRIES), np.float32) for rng in rngs])
         return np.stack([normal_of(uniform[..., :TRIES]), np.log1p(-uniform[..., TRIES:])], -2)
+
+    @property
+    def sampling(self) -> Sampling:
+        """The noise of `sample` from uniform numbers."""
+        return Sampling(2 * self.dims * 2 * TRIES, _noise_from)
 
     def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
         """Return (raw action, raw action, its log-density): sampled where `explore` [K, B], else the mode."""
@@ -94,6 +99,12 @@ class Beta(Continuous):
 def _log_beta(ops: Any, alpha: Any, beta: Any) -> Any:
     """Return the logarithm of the Beta function."""
     return ops.lgamma(alpha) + ops.lgamma(beta) - ops.lgamma(alpha + beta)
+
+
+def _noise_from(ops: Any, uniform: Any) -> Any:
+    """Return the noise of `Beta.sample` from uniform numbers [K, B, 2A * 2 * TRIES]."""
+    proposal, acceptance = ops.split(ops.unflatten(uniform, 2 * TRIES), [TRIES, TRIES])
+    return ops.stack([normal_from(ops, proposal), ops.log(1.0 - acceptance)], -2)
 
 
 def _gamma(ops: Any, shape: Any, noise: Any) -> Any:

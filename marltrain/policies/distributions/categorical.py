@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.layout import Array
-from marltrain.policies.distributions.draws import gumbel_of
+from marltrain.policies.distributions.draws import Sampling, gumbel_from, gumbel_of
 from marltrain.policies.networks import Head
 
 ILLEGAL = -1e9
@@ -41,6 +41,15 @@ class Categorical:
         """Draw the noise of one `sample` call, [K, rows, A]."""
         return gumbel(rngs, (rows, self.choices))
 
+    @property
+    def sampling(self) -> Sampling:
+        """The noise of `sample` from uniform numbers."""
+        return Sampling(self.choices, gumbel_from)
+
+    def probabilities(self, ops: Any, out: Any, legal: Any) -> Any:
+        """Return the probabilities of the actions, [K, B, A]."""
+        return ops.softmax(masked(ops, out, legal), -1)
+
     def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
         """Return (action, raw action, its log-probability): sampled where `explore` [K, B], else the mode."""
         logits = masked(ops, out, legal)
@@ -71,6 +80,15 @@ class MultiCategorical:
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> Array:
         """Draw the noise of one `sample` call, [K, rows, sum of sizes]."""
         return gumbel(rngs, (rows, sum(self.sizes)))
+
+    @property
+    def sampling(self) -> Sampling:
+        """The noise of `sample` from uniform numbers."""
+        return Sampling(sum(self.sizes), gumbel_from)
+
+    def probabilities(self, ops: Any, out: Any, legal: Any) -> Any:
+        """Return the probabilities of each of the D choices side by side, [K, B, sum of sizes]."""
+        return ops.concat([ops.softmax(piece, -1) for piece in ops.split(out, self.sizes)], -1)
 
     def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
         """Return (action, raw action, its log-probability); see `Categorical.sample`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gymnasium import spaces
 
 from marltrain.errors import ConfigError, SpecError, did_you_mean, shown
@@ -50,3 +52,10 @@ def distribution_of(
     if name == "squashed_gaussian":
         return SquashedGaussian(space, log_std, log_std_bounds)
     return Gaussian(space, log_std)
+
+
+def policy_numbers(distribution: Any, ops: Any, out: Any, legal: Any) -> dict[str, Any]:
+    """Return the result of `Algorithm.policy_numbers` for the outputs of a network that a distribution reads."""
+    if isinstance(distribution, Gaussian | Beta):
+        return {}
+    return {"probabilities": distribution.probabilities(ops, out, legal)}

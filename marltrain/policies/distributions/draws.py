@@ -7,7 +7,9 @@ of b rows, as `Algorithm.noise_by_rows` requires.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,3 +35,29 @@ def normal_of(uniform: Array) -> Array:
     radius, angle = np.split(uniform, 2, -1)
     length, turn = np.sqrt(-2.0 * np.log1p(-radius)), np.float32(2 * math.pi) * angle
     return np.concatenate([length * np.cos(turn), length * np.sin(turn)], -1)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the noise with which an act samples a policy follows from uniform numbers, for exported policies.
+
+    width: uniform numbers in [0, 1) for each row.  noise: (ops, uniform [K, B, width]) -> the noise [K, B, ...].
+    name: name of the noise in `Algorithm.noise`.
+    """
+
+    width: int
+    noise: Callable[[Any, Any], Any]
+    name: str = "sample"
+
+
+def gumbel_from(ops: Any, uniform: Any) -> Any:
+    """Return `gumbel_of` over `ops`."""
+    return -ops.log(-ops.log(ops.clip(uniform, 1e-12, 1.0 - 1e-7)))
+
+
+def normal_from(ops: Any, uniform: Any) -> Any:
+    """Return `normal_of` over `ops`."""
+    half = uniform.shape[-1] // 2
+    radius, angle = ops.split(uniform, [half, half])
+    length, turn = ops.sqrt(-2.0 * ops.log(1.0 - radius)), 2.0 * math.pi * angle
+    return ops.concat([length * ops.cos(turn), length * ops.sin(turn)], -1)

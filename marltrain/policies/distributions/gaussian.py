@@ -12,6 +12,7 @@ from gymnasium import spaces
 from marltrain.errors import ConfigError, shown
 from marltrain.layout import Array
 from marltrain.policies.distributions.continuous import Continuous
+from marltrain.policies.distributions.draws import Sampling, normal_from
 from marltrain.policies.networks import Head
 
 LOG_STD_BOUNDS = (-20.0, 2.0)
@@ -40,6 +41,11 @@ class Gaussian(Continuous):
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> Array:
         """Draw the noise of one `sample` call, [K, rows, A]."""
         return np.stack([rng.standard_normal((rows, self.dims), np.float32) for rng in rngs])
+
+    @property
+    def sampling(self) -> Sampling:
+        """The noise of `sample` from uniform numbers."""
+        return Sampling(2 * self.dims, lambda ops, uniform: normal_from(ops, uniform)[..., : self.dims])
 
     def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
         """Return (raw action, raw action, its log-density); `to_units` converts the raw action.

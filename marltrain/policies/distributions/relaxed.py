@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from marltrain.layout import Array
 from marltrain.policies.distributions.categorical import gumbel, masked
+from marltrain.policies.distributions.draws import Sampling, gumbel_from
 from marltrain.policies.networks import Head
 
 
@@ -37,6 +38,16 @@ class RelaxedCategorical:
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> Array:
         """Draw the Gumbel noise of one `sample` or `choose` call, [K, rows, W]."""
         return gumbel(rngs, (rows, self.width))
+
+    @property
+    def sampling(self) -> Sampling:
+        """The noise that makes samples of the scores of `choose`, from uniform numbers."""
+        return Sampling(self.width, gumbel_from, "gumbel")
+
+    def probabilities(self, ops: Any, logits: Any, legal: Any) -> Any:
+        """Return the probabilities of each of the D choices side by side, [K, B, W]."""
+        pieces = ops.split(masked(ops, logits, legal), self.sizes)
+        return ops.concat([ops.softmax(piece, -1) for piece in pieces], -1)
 
     def sample(self, ops: Any, logits: Any, legal: Any, noise: Any, temperature: Any, *, straight_through: bool) -> Any:
         """Return samples [K, B, W] of softmax((logits + noise) / temperature).

@@ -186,6 +186,11 @@ class ModelNetwork(Network):
             raise AgentError(
                 f"model {type(self.model).__name__} returned {came}, expected a tensor of shape {tuple(expected)}"
             )
+        return self.heads(out)
+
+    def heads(self, out: Tensor) -> list[Tensor]:
+        """Return the output of the model, [B, members * sum of widths], as those of the heads with axis K = 1."""
+        widths, members = self.definition.widths, self.definition.members
         out = tf.cast(out, tf.float32)
         if members > 1:
             out = tf.transpose(tf.reshape(out, [-1, members, sum(widths)]), [1, 0, 2])

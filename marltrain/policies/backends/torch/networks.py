@@ -149,9 +149,7 @@ class ModuleNetwork(Network):
                 f"module {type(self.module).__name__} returned {came} for {batch} rows, expected a tensor of shape "
                 f"({batch}, {width})"
             )
-        if members > 1:
-            out = out.view(batch, members, -1).transpose(0, 1)
-        return list(out.unsqueeze(0).split(widths, -1))
+        return heads_of(out, self.definition)
 
     def structure(self) -> str:
         """See `base.Network`."""
@@ -187,3 +185,10 @@ class ModuleNetwork(Network):
     def copy(self) -> ModuleNetwork:
         """Return an independent copy of the module."""
         return ModuleNetwork(copy.deepcopy(self.module), self.definition, self.device)
+
+
+def heads_of(out: Tensor, definition: NetworkDefinition) -> list[Tensor]:
+    """Return the output of a user's module, [B, members * sum of widths], as those of the heads with axis K = 1."""
+    if definition.members > 1:
+        out = out.unflatten(-1, (definition.members, -1)).transpose(0, 1)
+    return list(out.unsqueeze(0).split(definition.widths, -1))

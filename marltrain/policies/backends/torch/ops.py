@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 exp, log, sqrt, square, absolute = torch.exp, torch.log, torch.sqrt, torch.square, torch.abs
+cos, sin = torch.cos, torch.sin
 relu, elu, silu, gelu = functional.relu, functional.elu, functional.silu, functional.gelu
 softplus, minimum, maximum, where, clip = functional.softplus, torch.minimum, torch.maximum, torch.where, torch.clamp
 isfinite, unstack, lgamma, digamma = torch.isfinite, torch.unbind, torch.lgamma, torch.digamma
@@ -65,7 +66,7 @@ FEW_NUMBERS = 2**13
 
 def tanh(x: Tensor) -> Tensor:
     """Return the hyperbolic tangent."""
-    if x.device.type != "cpu":
+    if x.device.type != "cpu" or torch.compiler.is_exporting():
         return torch.tanh(x)
     if torch.compiler.is_compiling():
         compiled: Tensor = _TanhByExp.apply(x)  # type: ignore[no-untyped-call]

@@ -1,0 +1,1 @@
+"""Policies of agents as files that other programs run: ONNX, torch.export and TensorFlow's SavedModel."""

@@ -1,0 +1,128 @@
+"""An exported file held against its agent, on random observations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from marltrain.errors import SaveError
+from marltrain.layout import Array
+from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.tools.export.function import ACTION, CARRY, LEGAL, PLAYER, UNIFORM, PolicyFunction
+from marltrain.tools.export.loading import ExportedPolicy
+
+TOLERANCE = 1e-5
+"""Largest difference of probabilities, and of values and actions relative to their size, if that is above 1."""
+STEPS = 10
+"""Decisions of an episode, over which recurrent networks carry their state."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """How far a file is from its agent.
+
+    observations: number of compared rows.  differences: largest differences by output: of probabilities; of values, of
+    actions of a Box and of carries relative to max(1, size).
+    """
+
+    observations: int
+    differences: Mapping[str, float]
+
+    def __str__(self) -> str:
+        """Return the result in one line."""
+        parts = [f"{name} {value:.1g}" for name, value in self.differences.items()]
+        return f"{self.observations:,} observations, largest differences: {', '.join(parts)}"
+
+
+def check_exported(
+    agent: LearningAgent, function: PolicyFunction, policy: ExportedPolicy, observations: int
+) -> Checked:
+    """Compare a file with its agent; raises SaveError if they differ by more than `TOLERANCE`.
+
+    Observations and masks are random, uniform where the space is bounded. Greedy actions are compared with those of
+    `agent.act`; the other outputs, and sampled actions, with the policy in the agent's own framework.
+    """
+    rng = np.random.default_rng(0)
+    rows = -(-observations // STEPS)
+    nets, differences = function.own_networks(), dict[str, float]()
+    carry: Any = None
+    state = {p.name: np.zeros((rows, *p.shape), np.float32) for p in function.inputs if p.name.startswith(CARRY)}
+    kept = state
+    for _ in range(STEPS):
+        observation = _observations(agent, rng, rows)
+        given, names = _inputs(agent, policy, function, observation, rng, rows)
+        made = policy.run({**given, **state})
+        expected = function.in_arrays(agent.backend, nets, {**given, **kept})
+        if UNIFORM not in given:
+            expected[ACTION], carry = agent.act_with_carry(
+                observation, carry, given.get(LEGAL), False, names if agent.identity else None
+            )
+        for name, value in _differences(agent, made, expected).items():
+            differences[name] = max(differences.get(name, 0.0), value)
+        state, kept = (
+            {name.removeprefix("next_"): x[name] for name in x if name.startswith(f"next_{CARRY}")}
+            for x in (made, expected)
+        )
+    if wrong := {name: value for name, value in differences.items() if not value <= TOLERANCE}:
+        found = ", ".join(f"{name} by {value:.3g}" for name, value in wrong.items())
+        raise SaveError(f"export: the file differs from the agent: {found}, more than {TOLERANCE:g}; it is not kept")
+    return Checked(rows * STEPS, differences)
+
+
+def _observations(agent: LearningAgent, rng: np.random.Generator, rows: int) -> Any:
+    """Return random observations in the environment's format, with a leading axis."""
+    layout, _ = agent._seated()
+    space = layout.space
+    space.seed(int(rng.integers(2**31)))
+    obs = layout.empty((rows,))
+    for i in range(rows):
+        layout.write(space.sample(), obs, i)
+    return layout.decode(obs)
+
+
+def _inputs(
+    agent: LearningAgent, policy: ExportedPolicy, function: PolicyFunction, observation: Any,
+    rng: np.random.Generator, rows: int,
+) -> tuple[dict[str, Array], list[str]]:  # fmt: skip
+    """Return the inputs but the carries, and the name of the player of each row."""
+    ports = {port.name: port for port in function.inputs}
+    given, _ = policy.arrays(observation)
+    names: list[str] = []
+    if PLAYER in ports:
+        given[PLAYER] = rng.integers(len(agent.identity), size=rows)
+        names = [agent.identity[i] for i in given[PLAYER]]
+    if LEGAL in ports:
+        mask = rng.random((rows, *ports[LEGAL].shape)) < 0.6
+        mask[np.arange(rows), rng.integers(mask.shape[1], size=rows)] = True
+        given[LEGAL] = mask
+    if UNIFORM in ports:
+        given[UNIFORM] = rng.random((rows, *ports[UNIFORM].shape), np.float32)
+    return given, names
+
+
+def _differences(agent: LearningAgent, made: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[str, float]:
+    """Return the largest difference of each output; that of actions that are choices is 0 or infinite."""
+    found = {}
+    for name, reference in expected.items():
+        if name == ACTION and not isinstance(agent.action_space, spaces.Box):
+            wrong = (made[name] != reference).reshape(len(reference), -1).any(1)
+            found[name] = np.inf if (wrong & ~_near_ties(expected)).any() else 0.0
+        else:
+            scale = np.maximum(1.0, np.abs(reference))
+            found[name] = float((np.abs(made[name].astype(np.float64) - reference) / scale).max())
+    return found
+
+
+def _near_ties(expected: Mapping[str, Array]) -> Array:
+    """Return the rows [B] in which two choices are so close that rounding decides between them."""
+    numbers = expected.get("probabilities", expected.get("values"))
+    if numbers is None or numbers.shape[1] < 2:
+        return np.zeros(len(expected[ACTION]), bool)
+    ordered = np.sort(numbers, 1)
+    gaps = np.abs(np.diff(ordered, axis=1)) <= TOLERANCE * np.maximum(1.0, np.abs(ordered[:, 1:]))
+    near: Array = (gaps & (ordered[:, 1:] > 0)).any(1) if "probabilities" in expected else gaps.any(1)
+    return near

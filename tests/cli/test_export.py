@@ -1,0 +1,25 @@
+"""`marltrain export`: a file for each agent of a run."""
+
+import numpy as np
+
+import marltrain as mt
+from tests.cli.running import SYMBOLS, refused, said
+
+
+def test_a_file_for_each_agent(run, tmp_path, capsys):
+    told = said(capsys, "export", run, "--env", SYMBOLS, "--format", "torch", "--out", tmp_path, "--observations", "50")
+    agents = mt.load(run / "best")
+    for line, name, agent in zip(told.splitlines(), ("player_0", "player_1"), agents, strict=True):
+        assert line.startswith(f"{tmp_path / name}.pt2 ({name}): 50 observations, largest differences: action 0, ")
+        policy = mt.load_exported(tmp_path / f"{name}.pt2")
+        assert policy.description["players"] == [name] and policy.description["env"] == SYMBOLS
+        assert policy.description["env_args"] == {"players": 2, "length": 7}
+        np.testing.assert_array_equal(policy.act(np.arange(3))[0], agent.act(np.arange(3)))
+
+
+def test_what_the_command_refuses(run, tmp_path, capsys):
+    line = refused(capsys, "export", run, "--env", SYMBOLS, "--player", "player_2", "--out", tmp_path)
+    assert "has no player 'player_2'" in line and "There are player_0, player_1" in line
+    assert "Did you mean 'onnx'?" in refused(capsys, "export", run, "--env", SYMBOLS, "--format", "onx")
+    assert "no such folder" in refused(capsys, "export", tmp_path / "none", code=1)
+    assert not list(tmp_path.iterdir())

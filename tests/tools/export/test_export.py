@@ -1,0 +1,160 @@
+"""Exported files hold the agent: in onnxruntime, torch.export and TensorFlow, from either framework."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+import marltrain as mt
+from marltrain.tools.export import export as exporting, loading
+from marltrain.tools.export.loading import SUFFIXES
+from tests.tiers import LONG
+from tests.tools.export.agents import ARM, CASES, FLAT, FOUR, NETWORK, named, of_registry, with_statistics
+
+SHORT = [("sac", "saved_model", "torch")]
+EVERY = [(case, format, backend) for case in CASES for format in SUFFIXES for backend in ("torch", "tensorflow")]
+
+
+@pytest.mark.parametrize(("case", "format", "backend"), EVERY if LONG else SHORT)
+def test_a_file_computes_what_the_agent_does(case, format, backend, tmp_path):
+    agent = CASES[case](backend=backend)
+    if case == "ppo":
+        with_statistics(agent)
+    path = tmp_path / f"policy{SUFFIXES[format]}"
+    for sampling in {False, LONG and agent.algorithm.sampling is not None}:
+        checked = mt.export(agent, path, format=format, sampling=sampling, players=("wolf",), env="own/game")
+        assert checked.observations == 1_000 and max(checked.differences.values()) <= 1e-5
+        policy = mt.load_exported(path)
+        assert policy.description["algorithm"] == agent.algorithm.name
+        assert policy.description["players"] == ["wolf"] and policy.description["env"] == "own/game"
+        assert (policy.observation_space, policy.action_space) == (agent.observation_space, agent.action_space)
+
+
+if LONG:
+
+    @pytest.mark.parametrize("name", named())
+    @pytest.mark.parametrize("format", SUFFIXES)
+    def test_agents_of_every_algorithm_become_files(name, format, tmp_path):
+        agent = of_registry(name)
+        masked = isinstance(agent.action_space, spaces.Discrete)
+        checked = mt.export(agent, tmp_path / f"policy{SUFFIXES[format]}", format=format, legal=masked)
+        assert max(checked.differences.values()) <= 1e-5
+
+
+def test_an_onnx_file_in_onnxruntime_without_marltrain(tmp_path):
+    agent = CASES["ppo"]()
+    assert max(mt.export(agent, tmp_path / "policy.onnx", players=("wolf",)).differences.values()) <= 1e-5
+    session = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
+    assert [(i.name, i.shape, i.type) for i in session.get_inputs()] == [
+        ("observation", ["batch", 5], "tensor(float)"), ("legal", ["batch", 4], "tensor(bool)"),
+    ]  # fmt: skip
+    rng = np.random.default_rng(1)
+    observation, legal = rng.standard_normal((1_000, 5)).astype(np.float32), rng.random((1_000, 4)) < 0.5
+    legal[:, 2] = True
+    action, probabilities = session.run(["action", "probabilities"], {"observation": observation, "legal": legal})
+    np.testing.assert_array_equal(action, agent.act(observation, legal))
+    assert legal[np.arange(1_000), action - 2].all() and probabilities[~legal].max() == 0
+    one = session.run(["action"], {"observation": observation[:1], "legal": legal[:1]})[0]
+    assert one.shape == (1,) and one[0] == action[0]
+    kept = json.loads(session.get_modelmeta().custom_metadata_map["marltrain"])
+    assert (kept["version"], kept["marltrain"], kept["players"]) == (1, mt.__version__, ["wolf"])
+    policy: Any = mt.load_exported(tmp_path / "policy.onnx")
+    assert policy.act({"observation": observation[0], "action_mask": legal[0]})[0] == action[0]
+    with pytest.raises(mt.SpecError, match="no action is legal"):
+        policy.act(observation[0], legal=[False] * 4)
+    _other_versions_are_refused(tmp_path / "policy.onnx")
+
+
+def _other_versions_are_refused(path):
+    data = path.read_bytes()
+    assert data.count(b'"version": 1}') == 1
+    path.write_bytes(data.replace(b'"version": 1}', b'"version": 2}'))
+    with pytest.raises(mt.SaveError, match=r"policy.onnx: a policy of format version 2, .* reads version 1"):
+        mt.load_exported(path)
+    path.write_bytes(data.replace(b"marltrain-policy", b"marltrain-folder"))
+    with pytest.raises(mt.SaveError, match="holds no description of marltrain"):
+        mt.load_exported(path)
+
+
+def test_carries_and_samples_of_a_loaded_policy(tmp_path):
+    agent = CASES["ppo, gru"]()
+    mt.export(agent, tmp_path / "policy.pt2", format="torch", sampling=True)
+    policy = mt.load_exported(tmp_path / "policy.pt2")
+    observation = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
+    carry, own = None, None
+    for _ in range(3):
+        action, carry = policy.act(observation, None, carry, rng=np.random.default_rng(5))
+        _, own = agent.act_with_carry(observation, own, np.ones((3, 4), bool))
+    np.testing.assert_allclose(carry["carry"], own["actor"], atol=1e-6)
+    again, _ = policy.act(observation, None, None, rng=np.random.default_rng(5))
+    assert action.shape == again.shape == (3,) and action.min() >= FOUR.start
+    with pytest.raises(mt.ConfigError, match="give act a generator"):
+        policy.act(observation)
+
+
+def test_what_cannot_be_exported_is_refused(tmp_path, monkeypatch):
+    ppo, dqn = CASES["ppo"](), CASES["dqn"]()
+    with pytest.raises(mt.ConfigError, match="a RandomAgent computes its actions by code of its own"):
+        mt.export(mt.RandomAgent(), tmp_path / "a.onnx")
+    with pytest.raises(mt.ConfigError, match="the policy of a DQN is deterministic"):
+        mt.export(dqn, tmp_path / "a.onnx", sampling=True)
+    with pytest.raises(mt.ConfigError, match="legal=True is for Discrete actions"):
+        mt.export(mt.PPO(FLAT, ARM, network=NETWORK), tmp_path / "a.onnx", legal=True)
+    with pytest.raises(mt.ConfigError, match=r"writes a file whose name ends in \.onnx"):
+        mt.export(ppo, tmp_path / "a.pt2")
+    with pytest.raises(mt.ConfigError, match="format must be one of onnx, torch, saved_model, got 'onx'. Did you mean"):
+        mt.export(ppo, tmp_path / "a.onnx", format="onx")
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(mt.SaveError, match="holds other things than an exported policy"):
+        mt.export(ppo, tmp_path, format="saved_model")
+    monkeypatch.setattr(loading, "find_spec", lambda module: None)
+    with pytest.raises(mt.ConfigError, match=r"onnx, which writes ONNX files, is not installed: pip install"):
+        mt.export(ppo, tmp_path / "a.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_file_that_differs_from_its_agent_is_not_kept(tmp_path, monkeypatch):
+    def shifted(function, description, path):
+        agent.learner_.weights.online["actor"].weights[0].data += 0.1  # the agent learns on meanwhile
+        write(function, description, path)
+        agent.learner_.weights.online["actor"].weights[0].data -= 0.1
+
+    agent, write = CASES["ppo, box"](), exporting._writer("torch")
+    monkeypatch.setattr(exporting, "_writer", lambda format: shifted)
+    with pytest.raises(mt.SaveError, match="the file differs from the agent: action by"):
+        mt.export(agent, tmp_path / "policy.pt2", format="torch")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_module_of_your_own(tmp_path):
+    def actor():
+        return nn.Sequential(nn.Linear(5, 7), nn.Dropout(0.5), nn.ReLU(), nn.Linear(7, 4))
+
+    agent = mt.PPO(FLAT, FOUR, network=actor, critic_network=NETWORK, seed=1)
+    checked = mt.export(agent, tmp_path / "policy.pt2", format="torch")
+    assert checked.differences["probabilities"] <= 1e-5
+    with pytest.raises(mt.ConfigError, match="'actor' is a PyTorch module of your own"):
+        mt.export(agent, tmp_path / "policy", format="saved_model")
+    assert isinstance(torch.export.load(tmp_path / "policy.pt2"), torch.export.ExportedProgram)
+
+
+def test_other_files_are_no_policies(tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "folder").mkdir()
+    for name, message in (
+        ("a.txt", "not an exported policy"),
+        ("b.onnx", "no such file"),
+        ("folder", "no description"),
+    ):
+        with pytest.raises(mt.SaveError, match=message):
+            mt.load_exported(tmp_path / name)
+    (tmp_path / "a.onnx").write_text("text")
+    with pytest.raises(mt.SaveError, match=r"a\.onnx: onnxruntime cannot read it"):
+        mt.load_exported(tmp_path / "a.onnx")

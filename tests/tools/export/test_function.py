@@ -1,0 +1,115 @@
+"""The policy as a function is the agent: its greedy actions, and samples with its probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import marltrain as mt
+from marltrain.tools.export.function import ACTION, UNIFORM, PolicyFunction
+from tests.tools.export.agents import ARM, CASES, FLAT, FOUR, MASKED, NETWORK, named, of_registry, with_statistics
+from tests.tiers import LONG, rounds
+
+BACKENDS = ("torch", "tensorflow") if LONG else ("torch",)
+
+
+def outputs(agent: Any, given: dict[str, np.ndarray], **asked: Any) -> dict[str, np.ndarray]:
+    function = PolicyFunction(agent, sampling=False, **asked)
+    return function.in_arrays(agent.backend, function.own_networks(), given)
+
+
+def some(agent: Any, rows: int, seed: int = 0) -> tuple[Any, np.ndarray]:
+    """Return random observations in the environment's format, and masks."""
+    rng = np.random.default_rng(seed)
+    space = agent.layout.space
+    space.seed(seed)
+    obs = agent.layout.empty((rows,))
+    for i in range(rows):
+        agent.layout.write(space.sample(), obs, i)
+    legal = rng.random((rows, 4)) < 0.6
+    legal[np.arange(rows), rng.integers(4, size=rows)] = True
+    return agent.layout.decode(obs), legal
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", named())
+def test_greedy_actions_of_every_algorithm_are_the_agents(name, backend):
+    agent = of_registry(name, backend=backend)
+    observation, legal = some(agent, 40)
+    observed = dict(observation) if isinstance(observation, dict) else {"": observation}
+    given = {f"observation_{key}" if key else "observation": np.float32(value) for key, value in observed.items()}
+    masked = agent.action_space is FOUR
+    made = outputs(agent, {**given, **({"legal": legal} if masked else {})}, legal=masked)
+    expected = agent.act(observation, legal if masked else None)
+    np.testing.assert_allclose(made[ACTION], expected, atol=1e-6)
+    if masked:
+        assert legal[np.arange(40), made[ACTION] - FOUR.start].all()
+        numbers = made.get("probabilities", made.get("values"))
+        assert numbers.shape == (40, 4)
+
+
+def test_probabilities_are_the_softmax_of_the_legal_logits_of_normalised_observations():
+    agent = with_statistics(mt.PPO(MASKED, FOUR, network=mt.MLP((), "relu"), normalize_observations=True, seed=1))
+    rng = np.random.default_rng(0)
+    observation = rng.standard_normal((6, 5)).astype(np.float32)
+    legal = np.array([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 1], [0, 1, 1, 1], [1, 0, 1, 0], [1, 1, 1, 0]], bool)
+    weights = agent.learner_.weights.online["actor"].arrays(0)
+    logits = (observation - 0.3) / 0.5 @ weights["head0.weight"] + weights["head0.bias"]
+    raised = np.exp(logits) * legal
+    made = outputs(agent, {"observation": observation, "legal": legal})
+    np.testing.assert_allclose(made["probabilities"], raised / raised.sum(1, keepdims=True), atol=1e-6)
+    assert made["probabilities"][~legal].max() == 0
+
+
+def test_the_digits_of_a_large_mean_are_kept():
+    agent = mt.PPO(FLAT, FOUR, network=NETWORK, normalize_observations=True, seed=1)
+    statistics = agent.learner_.weights.statistics["observation"]
+    statistics.mean[:], statistics.variance[:], statistics.count[:] = 1e6 + 0.3, 0.04, 10.0
+    observation = np.float32(1e6) + np.random.default_rng(0).integers(-8, 8, (50, 5)).astype(np.float32) / 16
+    function = PolicyFunction(agent, sampling=False)
+    seen: list[np.ndarray] = []
+    net = function.own_networks()["actor"]
+
+    def watched(obs: Any, *rest: Any) -> Any:
+        seen.append(obs.numpy())
+        return net(obs, *rest)
+
+    function.in_arrays(agent.backend, {"actor": watched}, {"observation": observation})
+    exact = np.clip((observation.astype(np.float64) - 1e6 - 0.3) / np.sqrt(0.04 + 1e-8), -10, 10)
+    np.testing.assert_allclose(seen[0][0], exact, atol=1e-5)
+
+
+def test_samples_have_the_probabilities_of_the_policy():
+    rows = 20_000
+    agent = CASES["ppo, gru"]()
+    function = PolicyFunction(agent, sampling=True)
+    rng = np.random.default_rng(0)
+    legal = np.tile([True, False, True, True], (rows, 1))
+    given = {
+        "observation": np.tile(rng.standard_normal(5).astype(np.float32), (rows, 1)), "legal": legal,
+        "carry": np.zeros((rows, 6), np.float32), UNIFORM: rng.random((rows, 4), np.float32),
+    }  # fmt: skip
+    made = function.in_arrays(agent.backend, function.own_networks(), given)
+    shares = np.bincount(made[ACTION] - FOUR.start, minlength=4) / rows
+    np.testing.assert_allclose(shares, made["probabilities"][0], atol=0.015)  # more than 4 standard deviations
+    assert shares[1] == 0
+
+
+@pytest.mark.parametrize("policy", ["gaussian", "squashed_gaussian", "beta"])
+def test_samples_of_a_box_are_distributed_as_those_of_the_agent(policy):
+    rows = rounds(4_000, 40_000)
+    agent = mt.PPO(FLAT, ARM, network=NETWORK, policy=policy, log_std=-1.0, seed=1)
+    function = PolicyFunction(agent, sampling=True)
+    rng = np.random.default_rng(0)
+    (width,) = next(port.shape for port in function.inputs if port.name == UNIFORM)
+    observation = np.tile(rng.standard_normal(5).astype(np.float32), (rows, 1))
+    given = {"observation": observation, UNIFORM: rng.random((rows, width), np.float32)}
+    made = function.in_arrays(agent.backend, function.own_networks(), given)[ACTION]
+    acted = agent.act(observation, explore=True)
+    assert made.shape == acted.shape == (rows, 1, 2)
+    for level in (0.1, 0.5, 0.9):
+        spread = np.ptp(acted, axis=0)
+        gap = np.abs(np.quantile(made, level, axis=0) - np.quantile(acted, level, axis=0)) / spread
+        assert gap.max() < 0.03
