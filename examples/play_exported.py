@@ -1,8 +1,8 @@
 """Play tic-tac-toe with an exported policy against random moves: onnxruntime and numpy, without marltrain.
 
-    marltrain train pettingzoo/classic/tictactoe_v3 --algo ppo --self-play --run-dir runs/tictactoe
-    marltrain export runs/tictactoe
-    python examples/play_exported.py runs/tictactoe/export/player_1.onnx
+marltrain train pettingzoo/classic/tictactoe_v3 --algo ppo --self-play --run-dir runs/tictactoe
+marltrain export runs/tictactoe
+python examples/play_exported.py runs/tictactoe/export/player_1.onnx
 """
 
 import sys

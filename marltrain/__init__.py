@@ -249,11 +249,11 @@ if TYPE_CHECKING:
     from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
     from marltrain.tools.comparison import compare as compare
     from marltrain.tools.comparison_result import Comparison as Comparison
+    from marltrain.tools.export.export import export as export
+    from marltrain.tools.export.loading import ExportedPolicy as ExportedPolicy, load_exported as load_exported
     from marltrain.tools.loggers.mlflow_logger import MLflowLogger as MLflowLogger
     from marltrain.tools.loggers.scalar_files import CSVLogger as CSVLogger, JSONLinesLogger as JSONLinesLogger
     from marltrain.tools.loggers.wandb_logger import WandbLogger as WandbLogger
-    from marltrain.tools.export.export import export as export
-    from marltrain.tools.export.loading import ExportedPolicy as ExportedPolicy, load_exported as load_exported
     from marltrain.trainer.adapting.adapt import Adapt as Adapt
     from marltrain.trainer.adapting.early_stopping import EarlyStopping as EarlyStopping
     from marltrain.trainer.adapting.reduce_on_plateau import ReduceOnPlateau as ReduceOnPlateau

@@ -16,7 +16,7 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.base import FASTEST, MOST_PASSES, Algorithm, Networks, Phase, Settings, weighted_mean
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
-from marltrain.policies.distributions import Categorical, Sampling, masked, policy_numbers
+from marltrain.policies.distributions import Categorical, masked, policy_numbers_of
 from marltrain.policies.memory.config import LONGEST, MOST_STEPS
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
 from marltrain.policies.schedules import Schedule
@@ -72,6 +72,7 @@ class ACERAlgorithm(Algorithm):
                 "give the critic's too with critic_network= (a model with one output per action, or MLP() or CNN())"
             )
         self.distribution = Categorical(action_space)
+        self.policy_numbers, self.sampling = policy_numbers_of(self.distribution, "actor"), self.distribution.sampling
 
     def networks(self) -> dict[str, NetworkDefinition]:
         """Return the actor (logits) and the critic (action values)."""
@@ -112,17 +113,6 @@ class ACERAlgorithm(Algorithm):
         (logits,) = nets["actor"](obs)
         action, _, _ = self.distribution.sample(ops, logits, legal, noise["sample"], explore)
         return action, {"probs": ops.softmax(masked(ops, logits, legal), -1)}
-
-    def policy_numbers(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the probabilities of the actions."""
-        return policy_numbers(self.distribution, ops, nets["actor"](obs)[0], legal)
-
-    @property
-    def sampling(self) -> Sampling | None:
-        """The noise of the distribution."""
-        return self.distribution.sampling
 
     def prepare(
         self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]

@@ -18,9 +18,8 @@ from marltrain.policies.distributions import (
     Categorical,
     Continuous,
     Gaussian,
-    Sampling,
     distribution_of,
-    policy_numbers,
+    policy_numbers_of,
 )
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
 from marltrain.policies.recurrence import carries_after, memory_of, needs_of
@@ -84,6 +83,10 @@ class ActorCritic(Algorithm):
         self.shared = getattr(settings, SHARED, False)
         self.actor, self.critic_head = (TRUNK, (TRUNK, 1)) if self.shared else ("actor", ("critic", 0))
         self.log_ratio = self._log_ratio
+        self.policy_numbers, self.sampling = (
+            policy_numbers_of(self.distribution, self.actor),
+            self.distribution.sampling,
+        )
 
     def networks(self) -> dict[str, NetworkDefinition]:
         """Return the actor and the critic; with `shared_trunk`, one network with two heads directly on its layers."""
@@ -172,18 +175,6 @@ class ActorCritic(Algorithm):
         out = outputs[self.actor][0] if self.actor in outputs else nets[self.actor](obs)[0]
         action, extras = _sampled(self.distribution, ops, out, legal, noise, explore)
         return action, {name: made[-1] for name, made in outputs.items()}, extras
-
-    def policy_numbers(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the probabilities of Discrete and MultiDiscrete actions."""
-        memory = (carry[self.actor],) if self.actor in carry else ()
-        return policy_numbers(self.distribution, ops, nets[self.actor](obs, *memory)[0], legal)
-
-    @property
-    def sampling(self) -> Sampling | None:
-        """The noise of the distribution."""
-        return self.distribution.sampling
 
     def to_units(self, action: Array) -> Array:
         """Scale and clip continuous actions; return other actions unchanged."""

@@ -180,6 +180,14 @@ class Algorithm:
     row_errors: Callable[[Any, Networks, WholeBatch, Mapping[str, Any]], Array] | None = None
     """Sizes of the errors of a rollout's rows after an update: (ops, networks, prepared batch, hyper) -> [K, B]. The
     memory of an on-policy algorithm (`Needs.replay`) makes priorities from them."""
+    policy_numbers: Callable[[Any, Networks, Any, Any, Any, Any, Mapping[str, Any]], dict[str, Any]] | None = None
+    """Function of the numbers by which acts without exploration choose: (ops, networks, observations, legal actions,
+    carry, noise, hyper) -> "probabilities" [K, B, A] of a stochastic policy (those of several choices side by side), or
+    "values" [K, B, A] of actions. Exported policies return them; None: they return actions only. Its arguments are
+    those of `act_with_carry`; the carry is empty without recurrent networks, and the noise is zero."""
+    sampling: Sampling | None = None
+    """How the noise of acts that sample the policy follows from uniform numbers, for exported policies; None for a
+    deterministic policy."""
     acts_in_numpy: ClassVar[bool] = False
     noise_by_rows: ClassVar[bool] = False
     recurrent: tuple[str, ...] = ()
@@ -296,23 +304,6 @@ class Algorithm:
         """
         action, extras = self.act(ops, nets, obs, legal, noise, explore, hyper)
         return action, carry, extras
-
-    def policy_numbers(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the numbers by which acts without exploration choose, for exported policies; by default, none.
-
-        "probabilities" [K, B, A] of a stochastic policy (those of several choices side by side), or "values"
-        [K, B, A] of actions.
-
-        carry: as for `act_with_carry`; empty without recurrent networks.  noise: as for `act`; zeros.
-        """
-        return {}
-
-    @property
-    def sampling(self) -> Sampling | None:
-        """The noise of acts that sample the policy, from uniform numbers; None for a policy that is deterministic."""
-        return None
 
     def to_units(self, action: Array) -> Array:
         """Convert the network's actions to the environment's units (identity unless overridden)."""

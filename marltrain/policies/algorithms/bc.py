@@ -15,7 +15,7 @@ from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.base import FASTEST, MOST_PASSES, Algorithm, Networks, Phase, Settings, weighted_mean
 from marltrain.policies.algorithms.imitation import Expert
 from marltrain.policies.batch import Needs
-from marltrain.policies.distributions import Continuous, Sampling, distribution_of, policy_numbers
+from marltrain.policies.distributions import Continuous, distribution_of, policy_numbers_of
 from marltrain.policies.networks import NetworkDefinition
 from marltrain.policies.schedules import Schedule
 
@@ -47,6 +47,7 @@ class BCAlgorithm(Algorithm):
         """Raise ConfigError without demonstrations, AgentError for demonstrations of other spaces."""
         super().__init__(settings, layout, action_space)
         self.distribution = distribution_of(action_space, settings.log_std)
+        self.policy_numbers, self.sampling = policy_numbers_of(self.distribution, "actor"), self.distribution.sampling
         self.expert = Expert(self.name, settings, layout, action_space)
 
     def networks(self) -> dict[str, NetworkDefinition]:
@@ -73,17 +74,6 @@ class BCAlgorithm(Algorithm):
         (out,) = nets["actor"](obs)
         action, _, _ = self.distribution.sample(ops, out, legal, noise["sample"], explore)
         return action, {}
-
-    def policy_numbers(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the probabilities of Discrete and MultiDiscrete actions."""
-        return policy_numbers(self.distribution, ops, nets["actor"](obs)[0], legal)
-
-    @property
-    def sampling(self) -> Sampling | None:
-        """The noise of the distribution."""
-        return self.distribution.sampling
 
     def to_units(self, action: Array) -> Array:
         """Scale and clip continuous actions; return other actions unchanged."""

@@ -13,7 +13,7 @@ from marltrain.config import setting
 from marltrain.errors import SpecError
 from marltrain.layout import Array, Space
 from marltrain.policies.batch import Column
-from marltrain.policies.distributions import Continuous, RelaxedCategorical, Sampling
+from marltrain.policies.distributions import Continuous, RelaxedCategorical, policy_numbers_of
 from marltrain.policies.distributions.draws import gumbel_of, uniform_of
 from marltrain.policies.exploration import ActionNoise, ContinuousExploration
 from marltrain.policies.networks import Head
@@ -36,11 +36,15 @@ class VectorPolicySettings(ContinuousExploration):
 
 
 class BoxPolicy:
-    """A deterministic policy tanh(actor(o)) for a bounded Box of A numbers; exploration adds noise to it."""
+    """A deterministic policy tanh(actor(o)) for a bounded Box of A numbers; exploration adds noise to it.
+
+    numbers, sampling: see `Algorithm.policy_numbers` and `Algorithm.sampling`.
+    """
 
     def __init__(self, settings: VectorPolicySettings, space: spaces.Box, who: str) -> None:
         """Raise SpecError for a Box without bounds, ConfigError for a wrong `noise_scale`.  who: for errors."""
         self._box = Continuous(space)
+        self.numbers, self.sampling = None, None
         self._box.check_bounded(who)
         self.width = self._box.dims
         self._exploration = ActionNoise(settings, self.width, who)
@@ -75,15 +79,6 @@ class BoxPolicy:
         """Return (actions in [-1, 1], with noise where `explore`; the next carry)."""
         return self._exploration.perturb(ops, ops.tanh(out), carry, noise, explore, hyper)
 
-    def numbers(self, ops: Any, out: Any, legal: Any) -> dict[str, Any]:
-        """Return no numbers: an action is the outputs of the actor."""
-        return {}
-
-    @property
-    def sampling(self) -> Sampling | None:
-        """None: the policy is deterministic."""
-        return None
-
     def to_units(self, action: Array) -> Array:
         """Scale actions to the environment's units."""
         return self._box.to_units(action)
@@ -93,11 +88,14 @@ class ChoicePolicy:
     """A stochastic policy softmax(actor(o)) for Discrete or MultiDiscrete actions, sampled where the agent explores.
 
     In training, gradients flow through samples of the Gumbel-softmax.
+
+    numbers, sampling: see `Algorithm.policy_numbers` and `Algorithm.sampling`.
     """
 
     def __init__(self, settings: VectorPolicySettings, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
         """Store the settings."""
         self._choices = RelaxedCategorical(space)
+        self.numbers, self.sampling = policy_numbers_of(self._choices, "actor"), self._choices.sampling
         self.width = self._choices.width
         self._straight = settings.straight_through
         warm_up = {} if settings.random_share is None else {"coin": 1}
@@ -138,15 +136,6 @@ class ChoicePolicy:
             random = explore[..., None] & (noise["coin"] < hyper["random_share"][..., None])
             logits = ops.where(random, ops.zeros_like(out), out)
         return self._choices.choose(ops, logits + ops.only(noise["gumbel"], explore), legal), {}
-
-    def numbers(self, ops: Any, out: Any, legal: Any) -> dict[str, Any]:
-        """Return the probabilities of the choices."""
-        return {"probabilities": self._choices.probabilities(ops, out, legal)}
-
-    @property
-    def sampling(self) -> Sampling | None:
-        """The noise of samples."""
-        return self._choices.sampling
 
     def to_units(self, action: Array) -> Array:
         """Return the actions."""

@@ -19,7 +19,7 @@ from marltrain.policies.algorithms.base import FASTEST, Algorithm, Networks, Pha
 from marltrain.policies.algorithms.central_critic import MOST_VALUES, CentralCriticSettings, CentralInput
 from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.batch import Batch, Needs, Rollout
-from marltrain.policies.distributions import Categorical, Sampling
+from marltrain.policies.distributions import Categorical
 from marltrain.policies.distributions.categorical import masked
 from marltrain.policies.networks import MLP, Head, NetworkDefinition
 from marltrain.policies.schedules import Schedule, linear
@@ -99,6 +99,7 @@ class COMAAlgorithm(Algorithm):
             )
         self.joint_action_size = settings.joint_action_size
         self.distribution = Categorical(action_space)
+        self.policy_numbers, self.sampling = self._policy_numbers, self.distribution.sampling
 
     def networks(self) -> dict[str, NetworkDefinition]:
         """Return the actor, and the critic with one output for each own action."""
@@ -149,16 +150,11 @@ class COMAAlgorithm(Algorithm):
         logits = ops.log(self.probabilities(ops, nets, obs, legal, hyper))
         return self.distribution.sample(ops, logits, legal, noise["sample"], explore)[0], {}
 
-    def policy_numbers(
+    def _policy_numbers(
         self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the probabilities of the actions."""
         return {"probabilities": self.probabilities(ops, nets, obs, legal, hyper)}
-
-    @property
-    def sampling(self) -> Sampling | None:
-        """The noise of the distribution."""
-        return self.distribution.sampling
 
     def probabilities(self, ops: Any, nets: Networks, obs: Any, legal: Any, hyper: Mapping[str, Any]) -> Any:
         """Return the policy's probabilities [K, B, A], at least `SMALL`."""

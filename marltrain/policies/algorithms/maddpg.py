@@ -22,7 +22,6 @@ from marltrain.policies.algorithms.central_actions import (
 from marltrain.policies.algorithms.central_policies import VectorPolicySettings, policy_of
 from marltrain.policies.algorithms.joint import JointPhase, Member, Team, by_member
 from marltrain.policies.batch import Column
-from marltrain.policies.distributions import Sampling
 from marltrain.policies.networks import NetworkDefinition
 from marltrain.policies.schedules import Schedule
 
@@ -52,6 +51,7 @@ class MADDPGAlgorithm(CentralActions):
         """See `CentralActions`; raises SpecError for another action space than those of `policy_of`."""
         super().__init__(settings, layout, action_space)
         self.policy = policy_of(settings, action_space, self.name.upper())
+        self.policy_numbers, self.sampling = self.policy.numbers, self.policy.sampling
 
     def networks(self) -> dict[str, NetworkDefinition]:
         """Return the actor and the critic."""
@@ -138,17 +138,6 @@ class MADDPGAlgorithm(CentralActions):
     ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         """Return (actions, the next state of the noise, no extras)."""
         return *self.policy.act(ops, nets["actor"](obs)[0], legal, carry, noise, explore, hyper), {}
-
-    def policy_numbers(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the probabilities of Discrete and MultiDiscrete actions."""
-        return self.policy.numbers(ops, nets["actor"](obs)[0], legal)
-
-    @property
-    def sampling(self) -> Sampling | None:
-        """The noise of samples of Discrete and MultiDiscrete actions."""
-        return self.policy.sampling
 
     def to_units(self, action: Array) -> Array:
         """Scale the numbers of a Box to the environment's units."""

@@ -75,6 +75,7 @@ class QLearning(Algorithm):
         if not isinstance(action_space, spaces.Discrete):
             raise SpecError(f"{who} needs a Discrete action space, got {action_space}; PPO takes all kinds")
         self.choices = int(action_space.n)
+        self.policy_numbers = self._policy_numbers
         self.exploration = ActionChoice(
             settings, self.choices, default="greedy" if settings.noisy else "epsilon_greedy"
         )
@@ -179,7 +180,7 @@ class QLearning(Algorithm):
         q = self.values(ops, outputs)
         return self.exploration.choose(ops, q, legal, noise, explore, hyper), {"q": following}, {}
 
-    def policy_numbers(
+    def _policy_numbers(
         self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return Q [K, B, A]."""

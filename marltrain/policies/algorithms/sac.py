@@ -22,7 +22,7 @@ from marltrain.policies.algorithms.off_policy import (
     mean_error,
     squared_errors,
 )
-from marltrain.policies.distributions import Categorical, Sampling, SquashedGaussian, masked, policy_numbers
+from marltrain.policies.distributions import Categorical, SquashedGaussian, masked, policy_numbers_of
 from marltrain.policies.distributions.draws import normal_of, uniform_of
 from marltrain.policies.exploration import ActionChoice, DiscreteExploration, Warmup
 from marltrain.policies.networks import Head, NetworkDefinition
@@ -91,6 +91,8 @@ class SACAlgorithm(OffPolicyActorCritic):
             self.distribution = Categorical(action_space)
             sampling = DiscreteExploration(exploration="softmax", random_share=settings.random_share)
             self._choice = ActionChoice(sampling, self.distribution.choices)
+        self.policy_numbers = policy_numbers_of(self.distribution, "actor")
+        self.sampling = replace(self.distribution.sampling, name="gumbel" if self.discrete else "sample")
 
     def networks(self) -> dict[str, NetworkDefinition]:
         """Return the actor, the critics, and the logarithm of the temperature if it is tuned."""
@@ -155,19 +157,6 @@ class SACAlgorithm(OffPolicyActorCritic):
             random = explore[..., None] & (noise["coin"] < hyper["random_share"][..., None])
             action = ops.where(random, 2.0 * noise["uniform"] - 1.0, action)
         return action
-
-    def policy_numbers(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the probabilities of Discrete actions."""
-        memory = (carry["actor"],) if "actor" in carry else ()
-        return policy_numbers(self.distribution, ops, nets["actor"](obs, *memory)[0], legal)
-
-    @property
-    def sampling(self) -> Sampling | None:
-        """The noise of the distribution."""
-        sampling: Sampling = self.distribution.sampling
-        return replace(sampling, name="gumbel") if self.discrete else sampling
 
     def to_units(self, action: Array) -> Array:
         """Scale continuous actions to the environment's units."""

@@ -40,7 +40,7 @@ from marltrain.policies.algorithms.base import (
 )
 from marltrain.policies.algorithms.off_policy import mean_error
 from marltrain.policies.batch import Needs
-from marltrain.policies.distributions import Categorical, Sampling, masked, policy_numbers
+from marltrain.policies.distributions import Categorical, masked, policy_numbers_of
 from marltrain.policies.exploration import ActionChoice, DiscreteExploration
 from marltrain.policies.memory.config import MOST_STEPS, Replay, Triplets, replay_of
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
@@ -113,6 +113,9 @@ class TRLAlgorithm(Algorithm):
         self.distribution = Categorical(action_space)
         rule = "softmax" if self.has_actor else "epsilon_greedy"
         self.exploration = ActionChoice(settings, self.distribution.choices, default=rule)
+        self.policy_numbers = policy_numbers_of(self.distribution, "actor") if self.has_actor else self._policy_numbers
+        if self.has_actor and self.exploration.rule == "softmax":
+            self.sampling = replace(self.distribution.sampling, name="gumbel")
 
     def networks(self) -> dict[str, NetworkDefinition]:
         """Return the critics, with a logit for each action, and the actor if there is one."""
@@ -163,18 +166,11 @@ class TRLAlgorithm(Algorithm):
         """Return the logits of the actor, or of the critics if there is no actor, [K, B, A]."""
         return nets["actor"](obs)[0] if self.has_actor else self._mean_logits(ops, nets, obs)
 
-    def policy_numbers(
+    def _policy_numbers(
         self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return the probabilities of the actor, or the logits of the critics."""
-        scores = self._scores(ops, nets, obs)
-        return policy_numbers(self.distribution, ops, scores, legal) if self.has_actor else {"values": scores}
-
-    @property
-    def sampling(self) -> Sampling | None:
-        """The noise of samples of the actor, if actions are chosen by it."""
-        own = self.has_actor and self.exploration.rule == "softmax"
-        return replace(self.distribution.sampling, name="gumbel") if own else None
+        """Return the logits of the critics."""
+        return {"values": self._scores(ops, nets, obs)}
 
     # learning
 

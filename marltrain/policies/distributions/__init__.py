@@ -6,7 +6,7 @@ Random numbers are arguments (`noise`), drawn with numpy from each agent's own s
 
 from marltrain.policies.distributions.beta import Beta
 from marltrain.policies.distributions.categorical import ILLEGAL, Categorical, MultiCategorical, gumbel, masked
-from marltrain.policies.distributions.choice import CONTINUOUS, Distribution, distribution_of, policy_numbers
+from marltrain.policies.distributions.choice import CONTINUOUS, Distribution, distribution_of, policy_numbers_of
 from marltrain.policies.distributions.continuous import Continuous
 from marltrain.policies.distributions.draws import Sampling
 from marltrain.policies.distributions.gaussian import Gaussian, SquashedGaussian, StateGaussian
@@ -28,5 +28,5 @@ __all__ = [
     "distribution_of",
     "gumbel",
     "masked",
-    "policy_numbers",
+    "policy_numbers_of",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from gymnasium import spaces
@@ -54,8 +56,15 @@ def distribution_of(
     return Gaussian(space, log_std)
 
 
-def policy_numbers(distribution: Any, ops: Any, out: Any, legal: Any) -> dict[str, Any]:
-    """Return the result of `Algorithm.policy_numbers` for the outputs of a network that a distribution reads."""
+def policy_numbers_of(distribution: Any, network: str) -> Callable[..., dict[str, Any]]:
+    """Return the function `Algorithm.policy_numbers` of a policy whose distribution reads the outputs of a network."""
+    return partial(_numbers, distribution, network)
+
+
+def _numbers(
+    distribution: Any, network: str, ops: Any, nets: Any, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Any
+) -> dict[str, Any]:
     if isinstance(distribution, Gaussian | Beta):
         return {}
-    return {"probabilities": distribution.probabilities(ops, out, legal)}
+    memory = (carry[network],) if network in carry else ()
+    return {"probabilities": distribution.probabilities(ops, nets[network](obs, *memory)[0], legal)}

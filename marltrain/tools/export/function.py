@@ -25,7 +25,7 @@ from marltrain.policies.batch import Column
 from marltrain.policies.distributions import Continuous, Sampling
 from marltrain.policies.exploration.discrete import ACTION_COUNTS
 from marltrain.policies.networks import Plan
-from marltrain.policies.normalisation import CLIP
+from marltrain.policies.normalisation import CLIP, RunningStatistics
 from marltrain.policies.recurrence import carries_of
 from marltrain.spaces import without_mask
 
@@ -148,7 +148,8 @@ class PolicyFunction:
         carry = {name: given[self._carry_name(name)] for name in self._carries}
         noise = self._noises(ops, zero, given.get(UNIFORM))
         action, following = self._acted(ops, once, obs, legal, carry, noise, zero, hyper)
-        numbers = self.algorithm.policy_numbers(ops, once, obs, legal, carry, noise, hyper)
+        known = self.algorithm.policy_numbers
+        numbers = {} if known is None else known(ops, once, obs, legal, carry, noise, hyper)
         carries = {f"next_{self._carry_name(name)}": following[name] for name in self._carries}
         return {ACTION: self._in_units(ops, action), **numbers, **carries}
 
@@ -181,13 +182,12 @@ class PolicyFunction:
         first = arrays[VECTOR] if vectors else ops.scaled_image(ops.flatten(next(iter(images.values()))))
         zero = ops.zeros_like(first[..., :1])
         if self._statistics is not None:
-            arrays[VECTOR] = self._normalised(ops, arrays[VECTOR])
+            arrays[VECTOR] = self._normalised(ops, arrays[VECTOR], self._statistics)
         return (next(iter(arrays.values())) if len(arrays) == 1 else arrays), zero
 
-    def _normalised(self, ops: Any, vector: Any) -> Any:
+    def _normalised(self, ops: Any, vector: Any, statistics: RunningStatistics) -> Any:
         """Return normalised observations; the mean, a float64, is subtracted in two parts to keep its digits."""
-        assert self._statistics is not None
-        mean, deviation = self._statistics.mean[0], self._statistics.deviation[0]
+        mean, deviation = statistics.mean[0], statistics.deviation[0]
         coarse = mean.astype(np.float32)
         rest = (mean - coarse).astype(np.float32)
         coarse, rest, deviation = (

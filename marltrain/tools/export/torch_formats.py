@@ -94,8 +94,7 @@ def write_onnx(function: PolicyFunction, description: Mapping[str, Any], path: P
             )  # fmt: skip
     except Exception as error:  # the exporter raises exceptions of many kinds
         raise SaveError(f"{path}: this policy cannot become an ONNX file: {error_text(error)}") from error
-    assert made is not None
-    model = made.model_proto
+    model: Any = made.model_proto  # type: ignore[union-attr]
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = ROWS
     model.metadata_props.add(key=KEY, value=as_text(description))

@@ -23,7 +23,7 @@ MIXED = spaces.Dict(
     }
 )
 FOUR, WHEELS = spaces.Discrete(4, start=2), spaces.MultiDiscrete([2, 3], start=[1, 5])
-ARM = spaces.Box(np.float32([[-1, -3]]), np.float32([[2, 5]]))
+ARM = spaces.Box(np.array([[-1, -3]], np.float32), np.array([[2, 5]], np.float32))
 NETWORK, RECURRENT = mt.MLP((8, 6)), mt.GRU((8,), units=6)
 CONVOLUTIONS = mt.CNN((8,), filters=((4, 3, 2),))
 

@@ -9,8 +9,8 @@ import pytest
 
 import marltrain as mt
 from marltrain.tools.export.function import ACTION, UNIFORM, PolicyFunction
-from tests.tools.export.agents import ARM, CASES, FLAT, FOUR, MASKED, NETWORK, named, of_registry, with_statistics
 from tests.tiers import LONG, rounds
+from tests.tools.export.agents import ARM, CASES, FLAT, FOUR, MASKED, NETWORK, named, of_registry, with_statistics
 
 BACKENDS = ("torch", "tensorflow") if LONG else ("torch",)
 
@@ -39,15 +39,18 @@ def test_greedy_actions_of_every_algorithm_are_the_agents(name, backend):
     agent = of_registry(name, backend=backend)
     observation, legal = some(agent, 40)
     observed = dict(observation) if isinstance(observation, dict) else {"": observation}
-    given = {f"observation_{key}" if key else "observation": np.float32(value) for key, value in observed.items()}
+    given: dict[str, Any] = {
+        f"observation_{key}" if key else "observation": value.astype(np.float32) for key, value in observed.items()
+    }
     masked = agent.action_space is FOUR
-    made = outputs(agent, {**given, **({"legal": legal} if masked else {})}, legal=masked)
+    if masked:
+        given["legal"] = legal
+    made: Any = outputs(agent, given, legal=masked)
     expected = agent.act(observation, legal if masked else None)
     np.testing.assert_allclose(made[ACTION], expected, atol=1e-6)
     if masked:
         assert legal[np.arange(40), made[ACTION] - FOUR.start].all()
-        numbers = made.get("probabilities", made.get("values"))
-        assert numbers.shape == (40, 4)
+        assert made.get("probabilities", made.get("values")).shape == (40, 4)
 
 
 def test_probabilities_are_the_softmax_of_the_legal_logits_of_normalised_observations():
