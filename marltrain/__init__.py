@@ -76,6 +76,7 @@ _HOME = {
     "Prioritised": "marltrain.policies.memory.config",
     "ProgressPrinter": "marltrain.trainer.reporting.progress",
     "RandomAgent": "marltrain.policies.agents.fixed",
+    "RayVectorEnv": "marltrain.envs",
     "ReduceOnPlateau": "marltrain.trainer.adapting.reduce_on_plateau",
     "Replay": "marltrain.policies.memory.config",
     "Rollout": "marltrain.policies.batch",
@@ -149,6 +150,7 @@ if TYPE_CHECKING:
     from marltrain.envs import (
         DummyVectorEnv as DummyVectorEnv,
         FrameStack as FrameStack,
+        RayVectorEnv as RayVectorEnv,
         SubprocVectorEnv as SubprocVectorEnv,
         check_env as check_env,
         list_environments as list_environments,

@@ -2,7 +2,9 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Before anything imports torch, numba, pygame or matplotlib. Workers and other child processes inherit them.
 os.environ.update(
@@ -25,3 +27,18 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in an empty folder, so that `runs/` of a test never lands in the repository."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Return the module `ray`, connected to one local cluster for all tests of this process."""
+    import ray
+
+    os.chdir(tmp_path_factory.mktemp("ray"))
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(
+        "local", num_cpus=3, resources={"rare": 1}, include_dashboard=False, log_to_driver=False,
+        object_store_memory=100 * 2**20, _system_config={"worker_niceness": 0},
+    )  # fmt: skip
+    yield ray
+    ray.shutdown()

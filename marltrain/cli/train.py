@@ -54,6 +54,9 @@ def _add_fields(group: Any, settings: type) -> None:
             option, text = f"--{field.name}", f"{field.metadata['doc']}; may be repeated"
             group.add_argument(option, action="append", metavar="NAME", help=text)
             continue
+        if "Mapping" in str(field.type):
+            group.add_argument(f"--{field.name}", action="append", metavar="KEY=VALUE", help=field.metadata["doc"])
+            continue
         kind = next(kinds[word] for word in str(field.type).split(" | ") if word in kinds)
         choices = field.metadata["choices"]
         text = field.metadata["doc"] + (f": {' or '.join(choices)}" if choices else "")
@@ -80,6 +83,8 @@ def train(options: dict[str, Any]) -> Path | None:
     env, self_play = options.pop("env"), options.pop("self_play", False)
     env_args = key_values("--env-arg", options.pop("env_arg", []))
     algo, hyper = algorithms_and_settings(options.pop("algo"), key_values("--set", options.pop("set", [])))
+    if "resources" in options:
+        options["resources"] = key_values("--resources", options["resources"])
     for option, on in (("--tuned", options.get("tuned")), ("--self-play", self_play)):
         if on and isinstance(algo, dict):
             raise ConfigError(f"{option} needs one algorithm for all players: --algo ALGO")

@@ -10,11 +10,13 @@ from marltrain.envs.python.check_env import Report, check_env
 from marltrain.envs.python.probe import probe
 from marltrain.envs.registry import Source, list_environments, resolve
 from marltrain.envs.vector import DummyVectorEnv, VectorEnv
+from marltrain.envs.workers.ray_vector import RayVectorEnv
 from marltrain.envs.workers.subproc import SubprocVectorEnv
 
 __all__ = [
     "DummyVectorEnv",
     "FrameStack",
+    "RayVectorEnv",
     "Report",
     "Source",
     "SubprocVectorEnv",

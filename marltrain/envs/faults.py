@@ -115,7 +115,7 @@ class FaultPolicy:
     def too_many(self, faults: int) -> bool:
         """Return whether this number of faults is too large.
 
-        Only FaultLog decides, over the last `WINDOW` env steps. `Chunk` and `SubprocVectorEnv` ask for one call's
+        Only FaultLog decides, over the last `WINDOW` env steps. `Chunk` and `WorkerVectorEnv` ask for one call's
         faults, so that they stop restarting an environment when FaultLog will raise an error anyway.
         """
         return faults > self.max_env_restarts

@@ -1,18 +1,20 @@
-"""`make_vector`: build E environments from a name, a class or a function, in this process or in worker processes."""
+"""`make_vector`: build E environments from a name, a class or a function, here, in workers or on a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from marltrain.cluster import ANSWER
 from marltrain.envs.faults import MAX_RESTARTS, FaultPolicy
 from marltrain.envs.recorded import values_of
 from marltrain.envs.registry import Source, resolve
 from marltrain.envs.vector import DummyVectorEnv, VectorEnv, check_timeout
+from marltrain.envs.workers.ray_vector import RayVectorEnv
 from marltrain.envs.workers.subproc import SubprocVectorEnv
 from marltrain.errors import ConfigError, EnvError, did_you_mean, shown
 
-VECTORS = ("dummy", "subproc")
+VECTORS = ("dummy", "subproc", "ray")
 
 
 def make_vector(
@@ -29,10 +31,15 @@ def make_vector(
     max_env_restarts: int = MAX_RESTARTS,
     env_timeout: float | None = None,
     record: Sequence[str] = (),
+    resources: Mapping[str, float] | None = None,
+    address: str | None = None,
+    timeout: float = ANSWER,
 ) -> VectorEnv:
-    """Build `num_envs` environments of `env`, in this process ("dummy") or in worker processes ("subproc").
+    """Build `num_envs` environments of `env`, in this process ("dummy"), worker processes ("subproc") or Ray actors.
 
     The environments of a native game form one batch per process, stepped by one compiled call.
+
+    vector: "dummy", "subproc" or "ray".  num_workers: number of worker processes or actors.
 
     env, env_args: see `resolve`.  role: "train" or "test"; the two roles never share a seed.
     with_state: also publish the global state, if the environment has one.
@@ -44,6 +51,7 @@ def make_vector(
     env_timeout: seconds that a worker may take for one env step of its environments, including restarts.
     record: attributes of the environments (fields of a native game) that are recorded when an episode ends, see
       `VectorEnv.recorded`. They must exist after a reset.
+    resources, address, timeout: of actors ("ray" only), see `RayVectorEnv`.
 
     Raises ConfigError, EnvError and SpecError.
     """
@@ -52,6 +60,8 @@ def make_vector(
     check_timeout(env_timeout, vector=vector, native=source.game is not None)
     record = record_names(record)
     check_record(source, record)
+    if vector != "ray" and (resources is not None or address is not None):
+        raise ConfigError(f'resources and address are those of Ray actors, not of vector="{vector}": use vector="ray"')
     if vector == "dummy":
         if num_workers is not None:
             raise ConfigError(f'num_workers={num_workers} has no meaning with vector="dummy"; use vector="subproc"')
@@ -66,6 +76,11 @@ def make_vector(
         return SubprocVectorEnv(
             source, num_envs, num_workers=num_workers, role=role, with_state=with_state, recording=recording,
             handling=handling, record=record,
+        )  # fmt: skip
+    if vector == "ray":
+        return RayVectorEnv(
+            source, num_envs, num_workers=num_workers, resources=resources, address=address, timeout=timeout,
+            role=role, with_state=with_state, recording=recording, handling=handling, record=record,
         )  # fmt: skip
     raise ConfigError(f"unknown vector {vector!r}; expected one of {VECTORS}.{did_you_mean(vector, VECTORS)}")
 

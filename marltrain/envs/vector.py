@@ -274,7 +274,7 @@ def check_timeout(env_timeout: float | None, *, vector: str, native: bool) -> No
         raise ConfigError(
             f"env_timeout={env_timeout:g} has no meaning for a native game, whose steps are compiled: leave it out"
         )
-    if vector != "subproc":
+    if vector not in ("subproc", "ray"):
         raise ConfigError(
             f"env_timeout={env_timeout:g} needs worker processes, since nothing can end a step that hangs in this one: "
             f'use vector="subproc", or leave it out with vector="{vector}"'

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from marltrain import config
+from marltrain.cluster import ANSWER
 from marltrain.envs import resolve
 from marltrain.envs.faults import MAX_RESTARTS
 from marltrain.envs.make import record_names
@@ -43,6 +44,7 @@ from marltrain.trainer.settings import (
     TestSettings,
     TrainerSettings,
     TrainSettings,
+    check_ray,
     check_tests,
 )
 from marltrain.trainer.setup import TrainerSetup
@@ -71,16 +73,22 @@ class DecentralizedTrainer:
     collect: "serial": collect, then learn.  "overlap": learn in a thread while the next env steps are collected, which
     uses a second core. Agents then act with the weights of one update before; PPO's ratio uses the probabilities of
     these weights.
-    vector, num_workers: "dummy" (this process) or "subproc" (worker processes), and the number of workers.
+    vector, num_workers: "dummy" (this process), "subproc" (worker processes) or "ray" (actors of a Ray cluster), and
+    the number of workers or actors.
     double_buffer: step the environments in two halves in turn, so that one half steps while agents act for the other
-    (subproc only). Results do not change.
+    (subproc and ray only). Results do not change.
     on_fault: reaction to a Python environment that raises, breaks its contract or hangs, or whose worker process ends.
     "raise": an error.  "restart": its running episode is dropped, and a new one begins.  None: an error if the
     environment's code fails before its first finished episode, else a restart.
     max_env_restarts: maximum number of survived faults within 10,000 env steps.
-    env_timeout: seconds that a worker may take for one env step of its environments (subproc only).
+    env_timeout: seconds that a worker may take for one env step of its environments (subproc and ray only).
     record: attributes of the environment (fields of a native game) that are recorded at the end of test episodes: in
     `TestResult.records`, and in the table of tests as means of numbers and shares of texts.
+    resources: what each Ray actor occupies, such as {"num_cpus": 1, "fast_disk": 1}; None: one CPU must be free when it
+    starts, and none is kept.
+    address: the Ray cluster: "host:port", "auto" (one that runs on this machine) or "local" (a new one, ended with the
+    run); None: the variable RAY_ADDRESS, else "local".
+    timeout: seconds that a Ray actor may take to answer; of environments, `env_timeout` if it is given.
     progress: True shows a bar in a terminal and lines in other outputs; a `ProgressPrinter` sets the interval of lines.
     callbacks: `Callback` objects, called in the given order.
     run_dir: folder for tables, plot and agents; runs/<name>-<time> by default. False: no files are written.
@@ -125,6 +133,9 @@ class DecentralizedTrainer:
         test_freq_steps: int | None = None,
         max_test_steps: int | None = TEST_STEPS,
         record: Sequence[str] = (),
+        resources: Mapping[str, float] | None = None,
+        address: str | None = None,
+        timeout: float = ANSWER,
     ) -> None:
         """Check every argument; no environment is built yet."""
         settings = TrainerSettings(
@@ -136,9 +147,11 @@ class DecentralizedTrainer:
             on_fault=on_fault, max_env_restarts=max_env_restarts, env_timeout=env_timeout, collect=collect,
             double_buffer=double_buffer, test_freq_steps=test_freq_steps, max_test_steps=max_test_steps,
             record=record_names(record),
+            resources=resources, address=address, timeout=timeout,
         )  # fmt: skip
         config.validate(settings, "DecentralizedTrainer")
         check_places(settings)
+        check_ray(settings)
         check_tests(settings, save_best_fn=save_best_fn, stop_fn=stop_fn)
         check_team_reward(team_reward)
         if reward_metric is not None:

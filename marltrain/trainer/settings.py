@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from marltrain.cluster import ANSWER, check_resources
 from marltrain.config import setting
 from marltrain.envs.faults import MAX_RESTARTS, ON_FAULT, WINDOW
+from marltrain.envs.make import VECTORS
 from marltrain.errors import ConfigError
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import MOST_ROWS
@@ -50,8 +52,8 @@ class TrainerSettings:
     episodes_per_train: int = setting(EPISODES, doc="budget of training episodes", low=1)
     episodes_per_test: int = setting(50, doc="episodes of each test", low=1, high=MOST_EPISODES)
     shared_memory: bool = setting(False, doc="off-policy agents also learn from other seats")
-    vector: str = setting("dummy", doc="environments in the main process or in workers", choices=("dummy", "subproc"))
-    num_workers: int | None = setting(None, doc="number of worker processes", low=1)
+    vector: str = setting("dummy", doc="environments in the main process or in workers", choices=VECTORS)
+    num_workers: int | None = setting(None, doc="number of worker processes or actors", low=1)
     seed: int | None = setting(None, doc="seed of the run", low=0, high=2**63 - 1)
     steps_per_train: int | None = setting(None, doc="budget of env steps", low=1)
     updates_per_train: int | None = setting(None, doc="budget of updates", low=1)
@@ -64,6 +66,9 @@ class TrainerSettings:
     test_freq_steps: int | None = setting(None, doc="env steps between tests, also with test_freq", low=1)
     max_test_steps: int | None = setting(TEST_STEPS, doc="env steps after which a test is cut; None: no limit", low=1)
     record: tuple[str, ...] = setting((), doc="attribute of the environment, recorded at the end of test episodes")
+    resources: Mapping[str, float] | None = setting(None, doc="what each Ray actor occupies")
+    address: str | None = setting(None, doc="Ray cluster: host:port, auto, or local")
+    timeout: float = setting(ANSWER, doc="maximum seconds of an actor's answer", above=0)
 
     def __post_init__(self) -> None:
         """Set `test_freq` to None if only `test_freq_steps` is given."""
@@ -102,6 +107,17 @@ class TestSettings:
     __test__ = False  # for pytest: settings, not a test class
 
     episodes: int | None = setting(None, doc="episodes to play", low=1, high=MOST_EPISODES)
+
+
+def check_ray(settings: TrainerSettings) -> None:
+    """Raise ConfigError for settings of Ray actors where there are none."""
+    check_resources(settings.resources)
+    given = [name for name in ("resources", "address") if getattr(settings, name) is not None]
+    if given and settings.vector != "ray":
+        raise ConfigError(
+            f"{' and '.join(given)} are those of Ray actors, and there are none with vector={settings.vector!r}: use "
+            f'vector="ray", or leave {" and ".join(given)} out'
+        )
 
 
 def check_tests(settings: TrainerSettings, **functions: Any) -> None:

@@ -45,4 +45,5 @@ class TrainerSetup:
             num_workers=None if settings.num_workers is None else min(settings.num_workers, num_envs),
             on_fault=settings.on_fault, max_env_restarts=settings.max_env_restarts, env_timeout=settings.env_timeout,
             record=settings.record if role == "test" else (),
+            resources=settings.resources, address=settings.address, timeout=settings.timeout,
         )  # fmt: skip

@@ -12,8 +12,8 @@ import pytest
 from tests.house.repository import PACKAGE, ROOT, parsed, place, python_files
 
 BASE = {
-    "addresses", "checks", "children", "compiling", "config", "errors", "files", "descriptions", "json_files", "layout",
-    "random", "spaces", "spec", "state", "version", "waiting",
+    "addresses", "checks", "children", "cluster", "compiling", "config", "errors", "files", "descriptions",
+    "json_files", "layout", "random", "spaces", "spec", "state", "version", "waiting",
 }  # fmt: skip
 MAY_IMPORT = {
     "base": {"base"},

@@ -1,36 +1,27 @@
-"""SubprocVectorEnv: E environments in worker processes, with replacement of lost workers."""
+"""SubprocVectorEnv: E environments in worker processes of this machine."""
 
 from __future__ import annotations
 
-import itertools
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from marltrain.children import within_limits
-from marltrain.config import check_flags
-from marltrain.envs.faults import DIED, Fault, FaultPolicy, decode_faults, location
+from marltrain.envs.faults import FaultPolicy
 from marltrain.envs.registry import resolve
-from marltrain.envs.vector import VectorEnv, check_timeout
-from marltrain.envs.workers.pool import FEWER, Loss, WorkerPool, worker_context
-from marltrain.envs.workers.worker import BEGIN, RESTORE, SNAPSHOT, Report, Task, shared_arrays, shared_size
-from marltrain.errors import ConfigError
-from marltrain.files import pack_arrays, unpack_arrays
-from marltrain.layout import Array
-from marltrain.random import child_seed
-from marltrain.spec import Step, empty_actions
+from marltrain.envs.vector import check_timeout
+from marltrain.envs.workers.processes import FEWER, ProcessPool, worker_context
+from marltrain.envs.workers.shared import shared_arrays, shared_size
+from marltrain.envs.workers.vector import WorkerVectorEnv
 
 
-class SubprocVectorEnv(VectorEnv):
+class SubprocVectorEnv(WorkerVectorEnv):
     """Environments in worker processes. Each worker holds several environments and writes into shared memory.
 
     The episodes are bit-identical to those of DummyVectorEnv, for any number of workers.
-
-    halves: two slices, the environments of the first and the second half of the workers; they can be stepped in turn.
     """
+
+    _pool: ProcessPool
 
     def __init__(
         self,
@@ -45,193 +36,17 @@ class SubprocVectorEnv(VectorEnv):
         record: Sequence[str] = (),
     ) -> None:
         """Start `num_workers` processes (default: one per core, at most one per environment)."""
-        if num_workers is None:
-            num_workers = usual_workers(num_envs)
-        if not 1 <= num_workers <= max(num_envs, 1):
-            raise ConfigError(f"num_workers must be between 1 and num_envs ({num_envs}), got {num_workers}")
-        check_flags("SubprocVectorEnv", recording=recording)
-        super().__init__(resolve(source), num_envs, with_state=with_state, handling=handling)
-        native = self.source.game is not None
-        check_timeout(self._fault_policy.env_timeout, vector="subproc", native=native)
-        self._survives_loss = not native and self._fault_policy.survives(DIED, proven=True)
-        self._role, self._seed = role, 0
+        workers = usual_workers(num_envs) if num_workers is None else num_workers
+        super().__init__(
+            resolve(source), num_envs, workers,
+            role=role, with_state=with_state, recording=recording, handling=handling, record=record,
+        )  # fmt: skip
+        timeout = self._fault_policy.env_timeout
+        check_timeout(timeout, vector="subproc", native=self.source.game is not None)
         with within_limits(FEWER):
-            memory = worker_context().RawArray("B", shared_size(self.spec, num_envs, num_workers))
-        self._shared = shared_arrays(self.spec, num_envs, num_workers, memory)
-        self._step, self._actions = self._shared.step, self._shared.actions
-        cuts = [num_envs * w // num_workers for w in range(num_workers + 1)]
-        middle = (num_workers + 1) // 2
-        self._halves = (range(middle), range(middle, num_workers))
-        self.halves = (slice(0, cuts[middle]), slice(cuts[middle], num_envs))
-        self._parts = [self._step.part(half.start, half.stop) for half in self.halves]
-        self._tasks = [
-            Task(
-                self.source, self.spec, num_envs, low, high, role, w, num_workers, recording, self._fault_policy,
-                tuple(record),
-            )
-            for w, (low, high) in enumerate(itertools.pairwise(cuts))
-        ]  # fmt: skip
-        self._pool = WorkerPool(self._tasks, memory, self._fault_policy.env_timeout)
-        self._sent = [False, False]  # of each half
-
-    def reset(self, seed: int) -> Step:
-        """See VectorEnv."""
-        self._sent = [False, False]
-        self._clear_faults()
-        self._seed = seed
-        self._step.episode[...] = 0
-        self._pool.order(seed)
-        self._collect_faults(self._pool.wait(), cut=False)
-        return self._step
-
-    def send(self, actions: tuple[Array, ...]) -> None:
-        """See VectorEnv."""
-        for shared, array in zip(self._actions, actions, strict=True):
-            shared[...] = array
-        self._pool.order()
-        self._sent = [True, True]
-
-    def recv(self) -> Step:
-        """See VectorEnv."""
-        if not all(self._sent):
-            raise RuntimeError("recv() without a send() before it")
-        self._sent = [False, False]
-        self.faults, self.recorded = (), ()
-        answers = self._pool.wait()
-        self._env_steps += self.num_envs
-        if any(answers):
-            self._collect_faults(answers, cut=True)
-        return self._step
-
-    def send_half(self, half: int, actions: tuple[Array, ...]) -> None:
-        """Start one env step in one half of the environments, 0 or 1, with the actions in its columns."""
-        envs = self.halves[half]
-        for shared, array in zip(self._actions, actions, strict=True):
-            shared[:, envs] = array[:, envs]
-        self._pool.order(workers=self._halves[half])
-        self._sent[half] = True
-
-    def recv_half(self, half: int) -> Step:
-        """Complete the step of one half, half 0 before half 1; return the Step of its environments only.
-
-        `faults` holds the faults of half 0 after half 0, and those of both halves after half 1. See `recv`.
-        """
-        if not self._sent[half]:
-            raise RuntimeError(f"recv_half({half}) without a send_half({half}) before it")
-        self._sent[half] = False
-        if half == 0:
-            self.faults, self.recorded = (), ()
-            self._env_steps += self.num_envs
-        answers = self._pool.wait(workers=self._halves[half])
-        if any(answers):
-            self._collect_faults(answers, cut=True)
-        return self._parts[half]
-
-    def close(self) -> None:
-        """See VectorEnv."""
-        self._pool.close()
-
-    def _snapshot(self) -> dict[str, Array]:
-        self._pool.order(SNAPSHOT)
-        answers = self._pool.wait()
-        parts = [
-            self._empty_snapshot(answer) if isinstance(answer, Loss) else unpack_arrays(answer) for answer in answers
-        ]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-    def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
-        self._sent = [False, False]
-        native = self.source.game is not None
-        if native:
-            self._check_native(saved)
-        self._seed = 0 if native else int(saved["seed"][0])
-        self._pool.order(RESTORE, pack_arrays(saved))
-        restarted, faults = [], []
-        for answer in self._pool.wait(1 if native else 1 + int(saved["length"].max())):
-            if isinstance(answer, Loss):
-                faults += self._replace(answer)
-                restarted += [(e, answer.description) for e in self._envs_of(answer)]
-            else:
-                restored = json.loads(answer)
-                restarted += [(e, found) for e, found in restored["restarted"]]
-                faults += decode_faults(restored["faults"].encode())
-        self._step.ended[[e for e, _ in restarted]] = True
-        self._add_faults(faults)
-        return restarted
-
-    def _check_native(self, saved: Mapping[str, Array]) -> None:
-        """Raise ConfigError for a state that a native game's rules cannot continue from, before workers receive it."""
-        from marltrain.envs.native.records import restore_records  # a late import: other environments do not need it
-
-        game = self.source.game(**self.source.arguments)  # type: ignore[misc]
-        restore_records(game, np.zeros(self.num_envs, game.fields), saved, 0, may_be_over=False)
-
-    # Faults
-
-    def _collect_faults(self, answers: Sequence[bytes | Loss], *, cut: bool) -> None:
-        """Record the faults and the recorded values in the workers' answers, and replace lost workers.
-
-        cut: whether the lost workers' running episodes are abandoned; False in a reset.
-        """
-        faults = []
-        for answer in answers:
-            if isinstance(answer, Loss):
-                faults += self._replace(answer, cut=self._envs_of(answer) if cut else ())
-            elif answer:
-                report = Report.from_bytes(answer)
-                faults += report.faults
-                self.recorded = [*self.recorded, *report.recorded]
-        self._add_faults(faults)
-
-    def _replace(self, loss: Loss, cut: Sequence[int] = ()) -> list[Fault]:
-        """Replace a lost worker, start the next episodes of its environments, and return the faults.
-
-        Stops after more faults than are survived: `_add_faults` then raises an error.
-        """
-        envs = list(self._envs_of(loss))
-        faults, answer = [self._fault(loss, tuple(cut))], b""
-        while not self._fault_policy.too_many(len(faults)):
-            begin = [self._seed, *(self._step.episode[envs] + 1).tolist()]
-            again = self._pool.replace(loss.worker, BEGIN, json.dumps(begin).encode())
-            if not isinstance(again, Loss):
-                answer = again
-                break
-            faults.append(self._fault(again, ()))
-        self._step.ended[list(cut)] = True
-        return faults + Report.from_bytes(answer).faults
-
-    def _fault(self, loss: Loss, cut: tuple[int, ...]) -> Fault:
-        """Return the fault of a lost worker; raises WorkerError if the loss is not survived."""
-        if not self._survives_loss:
-            raise self._pool.error(loss)
-        at = int(self._shared.at[loss.worker])
-        if at < 0:
-            return Fault(loss.kind, -1, -1, -1, -1, loss.description, cut=cut)
-        e = self._tasks[loss.worker].low + at
-        episode, step = int(self._step.episode[e]), int(self._shared.length[e])
-        seed = child_seed(self._seed, "episode", self._role, e, episode)
-        where = location(self.source.name, self._role, e, episode, seed, step)
-        return Fault(loss.kind, e, episode, seed, step, f"{where}: {loss.description}", cut=cut)
-
-    def _envs_of(self, loss: Loss) -> range:
-        task = self._tasks[loss.worker]
-        return range(task.low, task.high)
-
-    def _empty_snapshot(self, loss: Loss) -> dict[str, Array]:
-        """Return a snapshot without actions for a lost worker's environments, whose actions are lost.
-
-        The next step also finds the loss and starts new episodes.
-        """
-        if not self._survives_loss:
-            raise self._pool.error(loss)
-        envs = list(self._envs_of(loss))
-        moves = [one.swapaxes(0, 1) for one in empty_actions(self.spec, 0)]
-        return {
-            "seed": np.full(len(envs), self._seed, np.int64),
-            "episode": self._step.episode[envs],
-            "length": np.zeros(len(envs), np.int64),
-            **{f"moves/{g}": one for g, one in enumerate(moves)},
-        }
+            memory = worker_context().RawArray("B", shared_size(self.spec, num_envs, workers))
+        shared = shared_arrays(self.spec, num_envs, workers, memory)
+        self._open(shared, ProcessPool(self._tasks, memory, timeout))
 
 
 def usual_workers(num_envs: int) -> int:

@@ -8,14 +8,13 @@ the worker, also after the parent's death.
 from __future__ import annotations
 
 import json
-import math
+import pickle
 import struct
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import cloudpickle
-import numpy as np
 
 from marltrain.children import end_with_the_parent, settle
 from marltrain.envs.faults import Fault, FaultPolicy, decode_faults, encode_faults
@@ -23,16 +22,16 @@ from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.python.chunk import Chunk, Track
 from marltrain.envs.recorded import Recorded
 from marltrain.envs.registry import Source
-from marltrain.errors import text_of, traceback_of
+from marltrain.envs.workers.shared import Shared, shared_arrays
+from marltrain.errors import ConfigError, error_text, text_of, traceback_of
 from marltrain.files import pack_arrays, unpack_arrays
-from marltrain.layout import Allocate, Array
-from marltrain.spec import EnvSpec, Step, empty_actions
+from marltrain.layout import Array
+from marltrain.spec import EnvSpec
 
 STARTED = 0
 """The number of a worker's answer after it has built its environments."""
 STEP, SNAPSHOT, RESTORE, BEGIN = -1, -2, -3, -4
 """Commands of an order. A number >= 0 is a run's seed: reset the environments with it."""
-_ALIGNMENT = 64
 
 
 class Order(NamedTuple):
@@ -135,94 +134,73 @@ class Task:
     fault_policy: FaultPolicy
     record: tuple[str, ...]
 
+    def to_bytes(self) -> bytes:
+        """Return the task pickled by cloudpickle, because a Source can hold functions. Raises ConfigError."""
+        try:
+            return bytes(cloudpickle.dumps(self))
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"env: {self.source.name} cannot be sent to another process ({error_text(error)}): its class or "
+                "function must not hold open files, locks or the like; build these in its constructor, or use "
+                'vector="dummy"'
+            ) from error
 
-class Shared(NamedTuple):
-    """The shared memory of parent and workers: a Step of all environments, their actions, and their progress.
-
-    length, at: the arrays of all workers' `Track` objects, joined: [E] and [W] int64.
-    """
-
-    step: Step
-    actions: tuple[Array, ...]
-    length: Array
-    at: Array
-
-
-def shared_arrays(spec: EnvSpec, num_envs: int, num_workers: int, memory: Any) -> Shared:
-    """Return the shared arrays as views of `memory`, with the same layout in all processes."""
-    return _shared(spec, num_envs, num_workers, _Allocator(memory))
-
-
-def shared_size(spec: EnvSpec, num_envs: int, num_workers: int) -> int:
-    """Return the number of bytes that `shared_arrays` needs."""
-    allocator = _Allocator(None)
-    _shared(spec, num_envs, num_workers, allocator)
-    return allocator.size + _ALIGNMENT
-
-
-def _shared(spec: EnvSpec, num_envs: int, num_workers: int, allocate: Allocate) -> Shared:
-    step, actions = Step.empty(spec, num_envs, allocate), empty_actions(spec, num_envs, allocate)
-    return Shared(step, actions, allocate((num_envs,), np.int64), allocate((num_workers,), np.int64))
-
-
-class _Allocator:
-    """Allocates aligned arrays in `memory`, one after another; without memory it only counts their size in bytes."""
-
-    def __init__(self, memory: Any) -> None:
-        self._memory, self.size = memory, 0
-
-    def __call__(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Return the next array; an empty one without memory."""
-        array = np.empty(0) if self._memory is None else np.ndarray(shape, dtype, self._memory, self.size)
-        self.size += -(-math.prod(shape) * np.dtype(dtype).itemsize // _ALIGNMENT) * _ALIGNMENT
-        return array
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Task:
+        """Return the task that `to_bytes` encoded; trusted, because the bytes come from the parent process."""
+        task: Task = cloudpickle.loads(data)
+        return task
 
 
 def run(pipe: Connection, memory: Any, task_bytes: bytes) -> None:
-    """Serve the parent until it closes the pipe. `task_bytes`: a Task, by cloudpickle because it can hold functions."""
+    """Serve the parent until it closes the pipe. `task_bytes`: see `Task.to_bytes`."""
     settle()
     end_with_the_parent()
     try:
-        task: Task = cloudpickle.loads(task_bytes)  # trusted: the bytes come from the parent process
-        shared = shared_arrays(task.spec, task.num_envs, task.num_workers, memory)
-        chunk = _chunk(task, shared)
+        task = Task.from_bytes(task_bytes)
+        arrays = shared_arrays(task.spec, task.num_envs, task.num_workers, memory)
+        own = arrays.part(task.low, task.high, task.number)
+        chunk = build(task, own)
     except Exception as error:
         pipe.send_bytes(Answer(STARTED, WorkerFailure.of(error)).to_bytes())
         return
     try:
         pipe.send_bytes(Answer(STARTED).to_bytes())
-        _serve(pipe, chunk, task, tuple(array[:, task.low : task.high] for array in shared.actions))
+        while True:
+            pipe.send_bytes(answer(chunk, task, own.actions, Order.from_bytes(pipe.recv_bytes())).to_bytes())
     except (EOFError, OSError):
         pass  # the parent has ended or closed the pipe
     finally:
         chunk.close()
 
 
-def _chunk(task: Task, shared: Shared) -> Chunk | GameBatch:
-    """Build the worker's environments: one batch for a native game, else one object per environment."""
-    size, out = task.high - task.low, shared.step.part(task.low, task.high)
+def build(task: Task, own: Shared) -> Chunk | GameBatch:
+    """Build the worker's environments: one batch for a native game, else one object per environment.
+
+    own: the arrays of these environments.
+    """
+    size = task.high - task.low
     if task.source.game is not None:
         game = task.source.game(**task.source.arguments)
-        return GameBatch(game, task.spec, out, num_envs=size, first_index=task.low, role=task.role, record=task.record)
-    track = Track(shared.length[task.low : task.high], shared.at[task.number : task.number + 1].data)
+        return GameBatch(
+            game, task.spec, own.step, num_envs=size, first_index=task.low, role=task.role, record=task.record
+        )
     return Chunk(
-        task.source, task.spec, out, num_envs=size, first_index=task.low, role=task.role, recording=task.recording,
-        fault_policy=task.fault_policy, track=track, record=task.record,
+        task.source, task.spec, own.step, num_envs=size, first_index=task.low, role=task.role,
+        recording=task.recording, fault_policy=task.fault_policy, track=Track(own.length, own.at.data),
+        record=task.record,
     )  # fmt: skip
 
 
-def _serve(pipe: Connection, chunk: Chunk | GameBatch, task: Task, actions: tuple[Array, ...]) -> None:
-    while True:
-        order = Order.from_bytes(pipe.recv_bytes())
-        try:
-            if order.command == STEP:
-                chunk.step(actions)
-                answer = Answer(order.number, data=_report(chunk))
-            else:
-                answer = Answer(order.number, data=_execute(chunk, task, order))
-        except Exception as error:  # only faults that `Chunk` did not survive
-            answer = Answer(order.number, WorkerFailure.of(error))
-        pipe.send_bytes(answer.to_bytes())
+def answer(chunk: Chunk | GameBatch, task: Task, actions: tuple[Array, ...], order: Order) -> Answer:
+    """Execute an order and return the answer; an exception is one that `Chunk` did not survive."""
+    try:
+        if order.command == STEP:
+            chunk.step(actions)
+            return Answer(order.number, data=_report(chunk))
+        return Answer(order.number, data=_execute(chunk, task, order))
+    except Exception as error:
+        return Answer(order.number, WorkerFailure.of(error))
 
 
 def _execute(chunk: Chunk | GameBatch, task: Task, order: Order) -> bytes:

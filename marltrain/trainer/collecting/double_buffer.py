@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from marltrain.envs import VectorEnv
-from marltrain.envs.workers.subproc import SubprocVectorEnv, usual_workers
+from marltrain.envs.workers.subproc import usual_workers
+from marltrain.envs.workers.vector import WorkerVectorEnv
 from marltrain.errors import ConfigError, warn
 from marltrain.spec import Step
 from marltrain.trainer.callbacks import CallbackList
@@ -29,7 +30,7 @@ def check_places(settings: TrainerSettings) -> None:
         return
     workers = settings.num_workers or usual_workers(settings.num_train_envs)
     lacking = (
-        f'vector="{settings.vector}"' if settings.vector != "subproc"
+        f'vector="{settings.vector}"' if settings.vector == "dummy"
         else f"num_train_envs={settings.num_train_envs}" if settings.num_train_envs < 2
         else f"{workers} worker" if workers < 2
         else ""
@@ -76,8 +77,8 @@ class DoubleBufferedCollector:
         schedulers: Sequence[UpdateScheduler],
     ) -> None:
         """Take the environments and the recorder."""
-        if not isinstance(envs, SubprocVectorEnv):
-            raise TypeError("only environments in worker processes are stepped in halves: ask `check_places` first")
+        if not isinstance(envs, WorkerVectorEnv):
+            raise TypeError("only environments in workers are stepped in halves: ask `check_places` first")
         self.envs, self.recorder = envs, recorder
         self.episodes_left, self.schedulers = episodes_left, schedulers
         self.under_way = False

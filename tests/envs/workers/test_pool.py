@@ -16,7 +16,7 @@ import pytest
 
 from marltrain.children import PATIENCE
 from marltrain.envs import SubprocVectorEnv, make_vector
-from marltrain.envs.workers import pool
+from marltrain.envs.workers import pool, processes
 from marltrain.errors import ConfigError, EnvError, WorkerError
 from marltrain.random import child_seed
 from tests.envs.driving import act, random_run, same
@@ -189,7 +189,7 @@ def test_a_worker_whose_environments_cannot_be_built_again_is_told(tmp_path):
 def test_workers_that_do_not_end_share_one_wait(monkeypatch):
     """Three processes outlive their closed pipes: together they get PATIENCE seconds of a clock that joining moves."""
     now = [100.0]
-    monkeypatch.setattr("marltrain.envs.workers.pool.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("marltrain.envs.workers.processes.time.monotonic", lambda: now[0])
 
     class Sleeping:
         killed = False
@@ -206,9 +206,9 @@ def test_workers_that_do_not_end_share_one_wait(monkeypatch):
         def close(self):
             assert self.killed
 
-    processes = [Sleeping() for _ in range(3)]
-    pool._finish(processes, [])
-    assert now[0] == 100.0 + PATIENCE and processes == []
+    sleeping = [Sleeping() for _ in range(3)]
+    processes._finish(sleeping, [])
+    assert now[0] == 100.0 + PATIENCE and sleeping == []
 
 
 class Unbuilt(Identity):
@@ -221,7 +221,7 @@ class Unbuilt(Identity):
 
 
 def test_a_worker_that_hangs_while_it_builds_is_an_error(monkeypatch):
-    monkeypatch.setattr(pool, "_STARTING", 0.25)
+    monkeypatch.setattr(pool, "STARTING", 0.25)
     told = r"environments 0 to 2 \(Unbuilt\), did not build them within 0.5 s \(env_timeout, and 0.25 s to start\)"
     with pytest.raises(WorkerError, match=told):
         make_vector(Unbuilt, None, 3, vector="subproc", num_workers=1, env_timeout=0.25)

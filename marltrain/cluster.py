@@ -1,0 +1,260 @@
+"""Ray: a connection that is begun where it is needed and ended where we began it, and actors with limited waits.
+
+Nothing of Ray is imported before a `Cluster` is made.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import platform
+import re
+import shutil
+import socket
+import threading
+import weakref
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from marltrain.children import here_only
+from marltrain.errors import ConfigError, MarlTrainError, clean, error_text, shown
+from marltrain.version import __version__
+
+ANSWER = 60.0
+"""Default seconds that an actor may take to answer."""
+_CONNECT = 5.0
+"""Seconds to connect to the address of a cluster."""
+_MIB = 2**20
+_STORE = 1024 * _MIB
+"""Most bytes of the object store of a cluster that we start; a quarter of the free shared memory if that is less."""
+_BUILT_IN = ("num_cpus", "num_gpus", "memory")
+_RAY_NAMES = {"num_cpus": "CPU", "num_gpus": "GPU"}
+_DEAD = re.compile(r"The actor is dead because (.*?)(?: Some common causes.*)?$", re.DOTALL)
+_LOCK = threading.Lock()
+
+
+class ActorError(MarlTrainError):
+    """An actor that ended (`hung` False), or did not answer within its limit (`hung` True) and was killed."""
+
+    def __init__(self, message: str, *, hung: bool) -> None:
+        """Keep whether the actor hung."""
+        super().__init__(message)
+        self.hung = hung
+
+
+def check_resources(resources: Any) -> None:
+    """Raise ConfigError unless `resources` is None or a mapping from names of resources to amounts."""
+    example = "such as {'num_cpus': 1} or {'num_gpus': 0.5, 'fast_disk': 1}"
+    if resources is None:
+        return
+    if not isinstance(resources, Mapping) or not all(isinstance(name, str) and name for name in resources):
+        raise ConfigError(f"resources must map names of resources to amounts, {example}, got {shown(resources)}")
+    for name, amount in resources.items():
+        if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < float("inf"):
+            raise ConfigError(f"resources[{name!r}] must be a number from 0, {example}, got {shown(amount)}")
+        if name in _RAY_NAMES.values():
+            ours = next(key for key, value in _RAY_NAMES.items() if value == name)
+            raise ConfigError(f"resources[{name!r}] is written {ours!r} here, as in ray.remote")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that must be equal on all nodes."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"Python": python, "marltrain": __version__, "numpy": np.__version__}
+
+
+class Cluster:
+    """A use of Ray by this process. The first one connects; the last one that is closed ends what the first began.
+
+    ray: the module.
+    """
+
+    _uses, _ours = 0, False
+
+    def __init__(self, address: str | None = None) -> None:
+        """Connect to Ray, unless this process is connected already.
+
+        address: "host:port", "auto" (a cluster of this machine) or "local" (a new one, on this machine); None: the
+        variable RAY_ADDRESS, else "local".
+
+        Raises ConfigError if Ray is not installed, if nothing answers at the address, or if its versions differ.
+        """
+        self.ray = _module()
+        with _LOCK:
+            if self.ray.is_initialized():
+                _check_same(self.ray, address)
+            else:
+                _connect(self.ray, address or os.environ.get("RAY_ADDRESS") or "local")
+                Cluster._ours = True
+            Cluster._uses += 1
+        self.close = weakref.finalize(self, here_only(_release), self.ray)
+
+    @property
+    def cpus(self) -> int:
+        """Number of CPUs of all nodes, at least 1."""
+        return max(int(self.ray.cluster_resources().get("CPU", 1)), 1)
+
+    def check_room(self, resources: Mapping[str, float] | None, what: str) -> None:
+        """Raise ConfigError if no node has the resources of one actor.
+
+        what: the actors in words, such as "each actor of environments".
+        """
+        wanted = {_RAY_NAMES.get(name, name): amount for name, amount in (resources or {"num_cpus": 1}).items()}
+        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        if any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
+            return
+        hidden = ("node:", "memory", "object_store_memory")
+        have = [
+            {name: n for name, n in node.items() if not name.startswith(hidden) or name in wanted} for node in nodes
+        ]
+        raise ConfigError(
+            f"{what} needs {wanted}, which no node of the Ray cluster has; the nodes have: "
+            f"{'; '.join(map(str, have)) or 'none'}. Change resources, or start a node that has them"
+        )
+
+
+class Actor:
+    """One Ray actor and the call that it works on. Every wait has a limit.
+
+    A method `about` of its class must return `versions()` and the address of its node, see `about`.
+    """
+
+    def __init__(self, cluster: Cluster, kind: type, resources: Mapping[str, float] | None, name: str) -> None:
+        """Start an actor of the class `kind`; `confirm` waits for it.
+
+        resources: see `check_resources`; None: one CPU of the node must be free when it starts, and none is kept.
+        name: the actor in words, for messages.
+        """
+        self._cluster, self.name = cluster, name
+        given = dict(resources or {})
+        options = {key: given.pop(key) for key in _BUILT_IN if key in given}
+        if resources is not None:
+            options.setdefault("num_cpus", 0)
+        made = cluster.ray.remote(kind).options(
+            **options, resources=given, max_restarts=0, scheduling_strategy="SPREAD"
+        )
+        self._handle: Any = made.remote()
+        self._about = self._handle.about.remote()
+        self._call: Any = None
+
+    def confirm(self, timeout: float) -> None:
+        """Wait until the actor runs. Raises ActorError, and ConfigError if its node has other versions."""
+        theirs, node = self._value(self._about, timeout)
+        self.name = f"{self.name}, on node {node}"
+        ours = versions()
+        if differing := [
+            f"{name} {theirs.get(name)} (here {ours[name]})" for name in ours if theirs.get(name) != ours[name]
+        ]:
+            self.kill()
+            raise ConfigError(
+                f"the node {node} of the Ray cluster has {', '.join(differing)}: install the same versions on all nodes"
+            )
+
+    def call(self, method: str, *args: Any) -> None:
+        """Start a call of a method; `result` waits for it. Calls are executed in order."""
+        if self._cluster.ray.is_initialized():  # otherwise the call would begin another cluster
+            self._call = getattr(self._handle, method).remote(*args)
+
+    def result(self, timeout: float) -> Any:
+        """Return the result of the last call; raises ActorError if the actor ended, or after `timeout` seconds."""
+        return self._value(self._call, timeout)
+
+    def ready(self, timeout: float) -> bool:
+        """Return whether the last call is done, or the actor lost, after at most `timeout` seconds."""
+        done, _ = self._cluster.ray.wait([self._call], timeout=timeout)
+        return bool(done)
+
+    def kill(self) -> None:
+        """End the actor at once, also one that hangs."""
+        if self._cluster.ray.is_initialized():
+            self._cluster.ray.kill(self._handle)
+
+    def _value(self, call: Any, timeout: float) -> Any:
+        ray = self._cluster.ray
+        if not ray.is_initialized():
+            raise ActorError(f"{self.name} ended: Ray was shut down in this process", hung=False)
+        try:
+            return ray.get(call, timeout=timeout)
+        except ray.exceptions.GetTimeoutError:
+            self.kill()
+            raise ActorError(f"{self.name} did not answer within {timeout:g} s", hung=True) from None
+        except ray.exceptions.RayError as error:
+            self.kill()
+            raise ActorError(f"{self.name} ended: {_fate(error)}", hung=False) from error
+
+
+class Served:
+    """Base class of the classes that run in actors."""
+
+    def about(self) -> tuple[dict[str, str], str]:
+        """Return the versions on this node, and its address."""
+        return versions(), _module().util.get_node_ip_address()
+
+
+def _module() -> ModuleType:
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise ConfigError(f"Ray is not installed ({error}): pip install 'marltrain[ray]'") from error
+
+
+def _connect(ray: ModuleType, address: str) -> None:
+    """Start a cluster on this machine, or connect to the one at an address. Raises ConfigError."""
+    options: dict[str, Any] = {}
+    if address == "local":
+        free = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 0
+        options = {
+            "include_dashboard": False,
+            "object_store_memory": max(min(_STORE, free // 4), 80 * _MIB),
+            "_system_config": {"worker_niceness": 0},  # 15 by default: actors would wait for all other programs
+        }
+    elif address != "auto":
+        _check_answers(address)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except (ray.exceptions.RayError, RuntimeError, OSError, ValueError) as error:
+        if ray.is_initialized():
+            ray.shutdown()
+        raise ConfigError(f"address={address!r}: cannot connect to the Ray cluster: {error_text(error)}") from error
+
+
+def _check_answers(address: str) -> None:
+    """Raise ConfigError unless a program answers at "host:port"; Ray would try for much longer."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigError(f'address must be "host:port", "auto" or "local", got {shown(address)}')
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"address={address!r}: nothing answers there ({error}). Start the cluster (ray start --head), or leave "
+            "address out for one on this machine"
+        ) from error
+
+
+def _check_same(ray: ModuleType, address: str | None) -> None:
+    """Raise ConfigError if this process is connected to a cluster at another address."""
+    now = ray.get_runtime_context().gcs_address
+    if address not in (None, "auto", "local", now):
+        raise ConfigError(
+            f"address={address!r}: this process is connected to the Ray cluster at {now}; ray.shutdown() ends that"
+        )
+
+
+def _release(ray: ModuleType) -> None:
+    with _LOCK:
+        Cluster._uses -= 1
+        if Cluster._uses == 0 and Cluster._ours:
+            Cluster._ours = False
+            ray.shutdown()
+
+
+def _fate(error: Exception) -> str:
+    """Return how an actor ended, in short; Ray's own text lists common causes in many lines."""
+    found = _DEAD.search(str(error))
+    return " ".join(clean(found.group(1) if found else error_text(error)).split())

@@ -1,0 +1,158 @@
+"""The connection to Ray: begun once, ended where it was begun, and clear errors without a cluster."""
+
+import importlib
+import socket
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from marltrain import cluster
+from marltrain.cluster import Actor, Cluster, check_resources, versions
+from marltrain.errors import ConfigError
+
+
+class FakeRay(SimpleNamespace):
+    """Counts what is begun and ended."""
+
+    def __init__(self, begun: bool = False) -> None:
+        super().__init__(
+            begun=begun, calls=[], error=None, exceptions=SimpleNamespace(RayError=LookupError),
+            get_runtime_context=lambda: SimpleNamespace(gcs_address="10.0.0.1:6379"),
+        )  # fmt: skip
+
+    def is_initialized(self) -> bool:
+        return bool(self.begun)
+
+    def init(self, address: str, **options: Any) -> None:
+        self.calls.append(("init", address, sorted(options)))
+        if self.error is not None:
+            raise self.error
+        self.begun = True
+
+    def shutdown(self) -> None:
+        self.calls.append("shutdown")
+        self.begun = False
+
+
+@pytest.fixture
+def fake(monkeypatch) -> FakeRay:
+    made = FakeRay()
+    monkeypatch.setattr(cluster, "_module", lambda: made)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(Cluster, "_uses", 0)
+    monkeypatch.setattr(Cluster, "_ours", False)
+    return made
+
+
+LOCAL = (
+    "init",
+    "local",
+    ["_system_config", "include_dashboard", "log_to_driver", "logging_level", "object_store_memory"],
+)
+
+
+def test_the_last_use_ends_what_the_first_began(fake):
+    first, second = Cluster(), Cluster()
+    first.close()
+    first.close()
+    assert fake.calls == [LOCAL]
+    second.close()
+    assert fake.calls == [LOCAL, "shutdown"]
+    third = Cluster()
+    del third  # also where it is only forgotten
+    assert fake.calls == [LOCAL, "shutdown"] * 2
+
+
+def test_a_connection_that_was_there_is_left_alone(fake):
+    fake.begun = True
+    Cluster().close()
+    Cluster("10.0.0.1:6379").close()
+    assert fake.calls == []
+    with pytest.raises(ConfigError, match=r"connected to the Ray cluster at 10.0.0.1:6379; ray.shutdown\(\) ends that"):
+        Cluster("10.0.0.2:6379")
+
+
+def test_the_address_of_the_environment_is_used(fake, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        Cluster().close()
+    assert fake.calls == [("init", address, ["log_to_driver", "logging_level"]), "shutdown"]
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("127.0.0.1:1", r"address='127.0.0.1:1': nothing answers there \(.*refused\). Start the cluster"),
+        ("ray://127.0.0.1:1", "nothing answers there"),
+        ("somewhere", r'address must be "host:port", "auto" or "local", got \'somewhere\''),
+        ("127.0.0.1:99999999", "nothing answers there"),
+    ],
+)
+def test_an_address_that_refuses_is_an_error_within_seconds(fake, address, message):
+    begun = time.monotonic()
+    with pytest.raises(ConfigError, match=message):
+        Cluster(address)
+    assert time.monotonic() - begun < 10 and fake.calls == []
+
+
+def test_what_ray_says_of_versions_or_a_missing_cluster_is_passed_on(fake):
+    fake.error = RuntimeError("Version mismatch: The cluster was started with: Ray: 2.9.0")
+    with pytest.raises(
+        ConfigError, match=r"address='auto': cannot connect .*Version mismatch: The cluster was started"
+    ):
+        Cluster("auto")
+    fake.error = None
+    Cluster().close()  # nothing is left of the failed one
+    assert fake.calls[1:] == [LOCAL, "shutdown"]
+
+
+def test_without_ray_the_extra_is_named(monkeypatch):
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(ConfigError, match=r"Ray is not installed .*pip install 'marltrain\[ray\]'"):
+        Cluster()
+
+
+def test_a_node_with_other_versions_is_refused():
+    killed = []
+
+    class OnOldNode(Actor):
+        def __init__(self) -> None:
+            self.name, self._about = "actor 3", None
+
+        def _value(self, call: Any, timeout: float) -> Any:
+            return {**versions(), "numpy": "1.0"}, "10.0.0.7"
+
+        def kill(self) -> None:
+            killed.append(True)
+
+    with pytest.raises(ConfigError, match=r"the node 10.0.0.7 of the Ray cluster has numpy 1.0 \(here 2.*\): install"):
+        OnOldNode().confirm(1.0)
+    assert killed == [True]
+
+
+@pytest.mark.parametrize(
+    ("resources", "message"),
+    [
+        ([("num_cpus", 1)], "resources must map names of resources to amounts, such as"),
+        ({1: 1}, "resources must map names"),
+        ({"num_cpus": "1"}, r"resources\['num_cpus'\] must be a number from 0, .* got '1'"),
+        ({"num_cpus": True}, "must be a number from 0"),
+        ({"rare": -1}, "must be a number from 0"),
+        ({"rare": float("nan")}, "must be a number from 0"),
+        ({"CPU": 1}, r"resources\['CPU'\] is written 'num_cpus' here"),
+    ],
+)
+def test_wrong_resources_are_refused(resources, message):
+    with pytest.raises(ConfigError, match=message):
+        check_resources(resources)
+
+
+def test_resources_may_be_left_out_or_fractions():
+    check_resources(None)
+    check_resources({"num_cpus": 0.5, "num_gpus": 0, "fast_disk": 2})
