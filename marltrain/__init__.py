@@ -42,6 +42,7 @@ _HOME = {
     "EnvSpec": "marltrain.spec",
     "Experience": "marltrain.policies.batch",
     "ExportedPolicy": "marltrain.tools.export.loading",
+    "FindResult": "marltrain.tools.finding",
     "FrameStack": "marltrain.envs",
     "FrozenAgent": "marltrain.policies.agents.fixed",
     "FunctionAgent": "marltrain.policies.agents.fixed",
@@ -55,6 +56,7 @@ _HOME = {
     "LambdaCallback": "marltrain.trainer.lambda_callback",
     "Learner": "marltrain.policies.learner.learner",
     "LearningAgent": "marltrain.policies.agents.algorithm_agent",
+    "LearningRateRangeTest": "marltrain.tools.range_test",
     "LossBatch": "marltrain.policies.agents.custom_losses",
     "MLP": "marltrain.policies.networks",
     "MLflowLogger": "marltrain.tools.loggers.mlflow_logger",
@@ -109,6 +111,9 @@ _HOME = {
     "demonstrations": "marltrain.trainer.demonstrations",
     "exponential": "marltrain.policies.schedules",
     "export": "marltrain.tools.export.export",
+    "find_agent": "marltrain.tools.finding",
+    "find_learning_rate": "marltrain.tools.finding",
+    "find_optimizer": "marltrain.tools.finding",
     "gae": "marltrain.policies.returns",
     "linear": "marltrain.policies.schedules",
     "list_environments": "marltrain.envs",
@@ -253,9 +258,16 @@ if TYPE_CHECKING:
     from marltrain.tools.comparison_result import Comparison as Comparison
     from marltrain.tools.export.export import export as export
     from marltrain.tools.export.loading import ExportedPolicy as ExportedPolicy, load_exported as load_exported
+    from marltrain.tools.finding import (
+        FindResult as FindResult,
+        find_agent as find_agent,
+        find_learning_rate as find_learning_rate,
+        find_optimizer as find_optimizer,
+    )
     from marltrain.tools.loggers.mlflow_logger import MLflowLogger as MLflowLogger
     from marltrain.tools.loggers.scalar_files import CSVLogger as CSVLogger, JSONLinesLogger as JSONLinesLogger
     from marltrain.tools.loggers.wandb_logger import WandbLogger as WandbLogger
+    from marltrain.tools.range_test import LearningRateRangeTest as LearningRateRangeTest
     from marltrain.trainer.adapting.adapt import Adapt as Adapt
     from marltrain.trainer.adapting.early_stopping import EarlyStopping as EarlyStopping
     from marltrain.trainer.adapting.reduce_on_plateau import ReduceOnPlateau as ReduceOnPlateau

@@ -13,6 +13,7 @@ from typing import Any
 from marltrain.cli.compare import add_compare_arguments, compare
 from marltrain.cli.envs import add_envs_arguments, envs
 from marltrain.cli.export import add_export_arguments, export
+from marltrain.cli.find import add_find_arguments, find
 from marltrain.cli.options import Parser
 from marltrain.cli.plot import add_plot_arguments, plot
 from marltrain.cli.runs import add_play_arguments, add_test_arguments, play, test
@@ -41,6 +42,7 @@ class Command:
 
 COMMANDS = {
     "train": Command("train agents, one for each player, in an environment", add_train_arguments, train),
+    "find": Command("compare learning rates, optimizers or algorithms", add_find_arguments, find),
     "test": Command("play test episodes with a run's agents and print what they earn", add_test_arguments, test),
     "play": Command("watch or film a run's agents", add_play_arguments, play),
     "plot": Command("draw the learning curves of runs", add_plot_arguments, plot),

@@ -7,7 +7,8 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import fields
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -44,6 +45,34 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError with a message of argparse."""
         raise ConfigError(f"{self.command}: {message}")
+
+
+def add_fields(group: Any, settings: type, but: Collection[str] = ()) -> None:
+    """Add an option for every field of a settings dataclass but some, with its type, documentation and default."""
+    kinds: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
+    for field in fields(settings):
+        if field.name in but:
+            continue
+        if str(field.type).startswith("tuple"):
+            option, text = f"--{field.name}", f"{field.metadata['doc']}; may be repeated"
+            group.add_argument(option, action="append", metavar="NAME", help=text)
+            continue
+        if "Mapping" in str(field.type):
+            group.add_argument(f"--{field.name}", action="append", metavar="KEY=VALUE", help=field.metadata["doc"])
+            continue
+        kind = next(kinds[word] for word in str(field.type).split(" | ") if word in kinds)
+        choices = field.metadata["choices"]
+        text = field.metadata["doc"] + (f": {' or '.join(choices)}" if choices else "")
+        text += "" if field.default is None else f" (default: {field.default})"
+        option = "--" + field.name.replace("_", "-")
+        if kind is bool:
+            group.add_argument(option, action=argparse.BooleanOptionalAction, help=text)
+        else:
+            parse: Callable[[str], Any] = integer if kind is int else kind
+            metavar = kind.__name__.upper()
+            if str(field.type).endswith("| None") and field.default is not None:
+                parse, metavar = or_none(parse), f"{metavar}|none"
+            group.add_argument(option, type=parse, metavar=metavar, help=text)
 
 
 def pop_given(options: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from marltrain.cli.agents import algorithms_and_settings, settings_help, settings_of_agents, supply_options
 from marltrain.cli.callbacks import add_callback_arguments, pop_callbacks
-from marltrain.cli.options import Parser, add_working_folder, integer, key_values, or_none, pop_given
+from marltrain.cli.options import Parser, add_fields, add_working_folder, key_values, pop_given
 from marltrain.errors import ConfigError
 
 
@@ -41,35 +39,9 @@ def add_train_arguments(parser: Parser) -> None:
     parser.add_argument("--any-threads", action="store_true", help="resume with another number of threads too")
     parser.add_argument("--team-reward", help="one reward for all, in learning only: mean or sum")
     add_callback_arguments(parser)
-    _add_fields(parser.add_argument_group("the trainer's settings"), TrainerSettings)
+    add_fields(parser.add_argument_group("the trainer's settings"), TrainerSettings)
     parser.elsewhere = {name: f"--set {name}=..." for name in settings_of_agents()}
     parser.epilog = settings_help()
-
-
-def _add_fields(group: Any, settings: type) -> None:
-    """Add an option for every field of a settings dataclass, with its type, documentation and default."""
-    kinds: dict[str, type] = {"bool": bool, "int": int, "float": float, "str": str}
-    for field in fields(settings):
-        if str(field.type).startswith("tuple"):
-            option, text = f"--{field.name}", f"{field.metadata['doc']}; may be repeated"
-            group.add_argument(option, action="append", metavar="NAME", help=text)
-            continue
-        if "Mapping" in str(field.type):
-            group.add_argument(f"--{field.name}", action="append", metavar="KEY=VALUE", help=field.metadata["doc"])
-            continue
-        kind = next(kinds[word] for word in str(field.type).split(" | ") if word in kinds)
-        choices = field.metadata["choices"]
-        text = field.metadata["doc"] + (f": {' or '.join(choices)}" if choices else "")
-        text += "" if field.default is None else f" (default: {field.default})"
-        option = "--" + field.name.replace("_", "-")
-        if kind is bool:
-            group.add_argument(option, action=argparse.BooleanOptionalAction, help=text)
-        else:
-            parse: Callable[[str], Any] = integer if kind is int else kind
-            metavar = kind.__name__.upper()
-            if str(field.type).endswith("| None") and field.default is not None:
-                parse, metavar = or_none(parse), f"{metavar}|none"
-            group.add_argument(option, type=parse, metavar=metavar, help=text)
 
 
 def train(options: dict[str, Any]) -> Path | None:

@@ -44,6 +44,7 @@ class Source:
     rebuild: whether every episode needs a fresh object, because the reset of a used object gives another episode.
     reproducible: whether equal seeds and actions give equal episodes.
     game: the class of a native game, whose environments are stepped as one batch; `build` creates a single object.
+    copies: seeds of the copies that `envs.population` plays side by side; () for a plain environment.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Source:
     rebuild: bool = False
     reproducible: bool = True
     game: type[Game] | None = None
+    copies: tuple[int, ...] = ()
 
     def make(self, render_mode: str | None = None) -> Any:
         """Build one environment object; `render_mode` is passed on unless it is None.

@@ -13,6 +13,7 @@ import numpy as np
 
 from marltrain.envs import VectorEnv
 from marltrain.envs.goals import goal_reward
+from marltrain.envs.population import PopulationVectorEnv
 from marltrain.envs.python.probe import closed
 from marltrain.errors import ConfigError, warn
 from marltrain.layout import Array
@@ -29,6 +30,7 @@ from marltrain.trainer.context import EarlierRun, RunContext
 from marltrain.trainer.counters import Counters
 from marltrain.trainer.due import Budgets
 from marltrain.trainer.evaluating.evaluation import Evaluation
+from marltrain.trainer.evaluating.population import PopulationEvaluation
 from marltrain.trainer.masks import as_mask, check_learners
 from marltrain.trainer.preflight import check_line_up, warn_of_early_end
 from marltrain.trainer.reporting.built_in import built_in_callbacks
@@ -226,7 +228,8 @@ def _evaluation(setup: TrainerSetup, stack: ExitStack) -> Evaluation:
     """Return the Evaluation that plays the tests, in separate environments, which `stack` closes."""
     num_envs = min(setup.settings.num_test_envs, setup.settings.episodes_per_test)
     envs = stack.enter_context(closed(setup.vector_env(num_envs, "test"), setup.source.name))
-    return Evaluation(envs, setup.seed, setup.settings.max_test_steps)
+    kind = PopulationEvaluation if isinstance(envs, PopulationVectorEnv) else Evaluation
+    return kind(envs, setup.seed, setup.settings.max_test_steps)
 
 
 def _needs_goal_reward(seating: Seating) -> bool:

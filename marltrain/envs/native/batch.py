@@ -77,8 +77,12 @@ class GameBatch:
     def reset(self, seed: int) -> None:
         """Start episode 0 of a run in all environments."""
         self._seed = seed
-        for e in range(self.num_envs):
-            self.records["branch"][e], self.records["stir"][e] = _branch(seed, self._role, self._first + e)
+        self.reset_each([(seed, self._first + e) for e in range(self.num_envs)])
+
+    def reset_each(self, places: Sequence[tuple[int, int]]) -> None:
+        """Start episode 0 in every environment, as environment `index` of the run `seed` for its (seed, index)."""
+        for e, (seed, index) in enumerate(places):
+            self.records["branch"][e], self.records["stir"][e] = _branch(seed, self._role, index)
         self._clear_events()
         self.run(RESET)
 

@@ -7,8 +7,8 @@ the run's schedulers. `CompiledUpdates` counts the rounds and updates of its cur
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,15 @@ class UpdateMetrics(NamedTuple):
         return {label: dict(zip(self.names, row, strict=True)) for label, row in zip(self.labels, means, strict=True)}
 
 
+class NotFiniteError(AgentError):
+    """A loss or a gradient of an agent is not finite; rows: [n] int64, such agents of the learner."""
+
+    def __init__(self, message: str, rows: Array) -> None:
+        """Store the agents."""
+        super().__init__(message)
+        self.rows = rows
+
+
 class UpdateScheduler:
     """Schedules the updates of one learner and makes them between two batch steps.
 
@@ -52,10 +61,12 @@ class UpdateScheduler:
     learn: [K] bool, the agents that learn.  updates: updates of this run.
     plans: whether compiled code may make updates of this scheduler between batch steps.
     address: address of the arguments of the updates that `prepare_updates` has prepared; 0 without any.
+    on_not_finite: called in place of raising NotFiniteError, if it is set: the other agents then learn on.
     """
 
     plans: ClassVar[bool] = False
     address: int = 0
+    on_not_finite: Callable[[NotFiniteError], Any] | None = None
 
     def __init__(self, seated: Seats, streams: Streams, num_envs: int, defaults: Defaults) -> None:
         """Start without learning agents; `set_learning` sets them."""
@@ -202,7 +213,9 @@ class UpdateScheduler:
         for number, batch in batches:
             rounds.append(self.seated.learner.update(batch, learn=ready, batch_size=rows))
             if (error := not_finite(self.seated, rounds[-1], ready, number, env_steps)) is not None:
-                raise error
+                if self.on_not_finite is None:
+                    raise error
+                self.on_not_finite(error)
             if self._reader is not None:
                 rounds[-1] |= self._reader.metrics()
                 self._reader.learned(batch)
@@ -245,8 +258,8 @@ def rngs_of(seated: Seats, ready: Array) -> list[np.random.Generator | None]:
 
 def not_finite(
     seated: Seats, measured: Mapping[str, Array], ready: Array, number: int, env_steps: int
-) -> AgentError | None:
-    """Return an AgentError if a loss or a gradient of an update is not finite, else None."""
+) -> NotFiniteError | None:
+    """Return the error if a loss or a gradient of an update is not finite, else None."""
     watched = {name: values for name, values in measured.items() if name.startswith(("loss", "grad_norm"))}
     if np.isfinite(sum(watched.values())).all():  # the usual case, in a single check
         return None
@@ -254,12 +267,13 @@ def not_finite(
         broken = ready & ~np.isfinite(values) & ~np.asarray(seated.learner.skipped.get(name, False))
         if np.count_nonzero(broken):
             row = int(broken.argmax())
-            return AgentError(
+            return NotFiniteError(
                 f"the agent of {seated.labels[row]}: {name} became {values[row]} in update {number} (env step "
                 f"{env_steps:,}); it must be finite. "
                 f"{seated.learner.when_not_finite} Look for rewards and "
                 "observations that are very large, lower learning_rate or max_grad_norm, and continue from the last "
-                "checkpoint (train(..., resume=...)) or with the agents in best/"
+                "checkpoint (train(..., resume=...)) or with the agents in best/",
+                np.flatnonzero(broken),
             )
     return None
 

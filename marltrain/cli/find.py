@@ -1,0 +1,80 @@
+"""`marltrain find`: compare learning rates, optimizers or algorithms."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from marltrain.cli.agents import algorithms_and_settings, settings_of_agents
+from marltrain.cli.options import Parser, add_fields, add_working_folder, integer, key_values, pop_given
+from marltrain.errors import ConfigError, did_you_mean
+
+WHAT = ("learning_rate", "optimizer", "agent")
+BY_THE_TOOL = ("episodes_per_train", "steps_per_train", "updates_per_train", "seed", "progress", "vector",
+               "num_workers", "double_buffer", "on_fault", "max_env_restarts", "env_timeout", "test_freq",
+               "record",
+               "resources", "address", "timeout")  # fmt: skip
+"""Settings of the trainer that tools set themselves, or that do not apply to copies of an environment."""
+
+
+def add_find_arguments(parser: Parser) -> None:
+    """Add the arguments of `marltrain find`."""
+    from marltrain.tools.finding import OPTIMIZERS, RATES, FindSettings
+    from marltrain.trainer.settings import TrainerSettings
+
+    parser.add_argument("what", metavar="WHAT", help=f"what candidates differ in: {', '.join(WHAT)}")
+    parser.add_argument("env", metavar="ENV", help="namespace/name (see `marltrain envs`) or module:attribute")
+    parser.add_argument("--algo", action="append", required=True, metavar="[PLAYER=]ALGO",
+                        help="algorithm, as in `marltrain train`; for `agent`, once for each candidate")  # fmt: skip
+    parser.add_argument("--rates", nargs="+", type=float, metavar="FLOAT",
+                        help=f"learning rates (default: {RATES[0]:g} to {RATES[-1]:g})")  # fmt: skip
+    parser.add_argument("--optimizers", nargs="+", metavar="NAME",
+                        help=f"optimizers (default: {' '.join(OPTIMIZERS)})")  # fmt: skip
+    defaults = {field.name: field.default for field in fields(FindSettings)}
+    parser.add_argument("--steps", type=integer, metavar="INT",
+                        help=f"env steps of each training (default: {defaults['steps']})")  # fmt: skip
+    parser.add_argument("--seeds", type=integer, metavar="INT",
+                        help=f"trainings of each candidate (default: {defaults['seeds']})")  # fmt: skip
+    parser.add_argument("--by", help="metric, loss, or a loss by name such as loss/critic (default: metric)")
+    parser.add_argument("--final", type=float, metavar="FLOAT",
+                        help=f"share of the last tests that count (default: {defaults['final']})")  # fmt: skip
+    parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="argument of the environment")
+    parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="setting of the agents")
+    parser.add_argument("--out", metavar="FILE", help="the picture (default: find.png)")
+    parser.add_argument("--curves", metavar="FILE", help="write the tests of all trainings as CSV")
+    add_fields(parser.add_argument_group("the trainer's settings"), TrainerSettings, BY_THE_TOOL)
+    parser.elsewhere = {name: f"--set {name}=..." for name in settings_of_agents()}
+
+
+def find(options: dict[str, Any]) -> None:
+    """Compare the candidates, print the table, and draw the picture."""
+    from marltrain.tools.finding import find_agent, find_learning_rate, find_optimizer
+
+    what, env, algos = options.pop("what"), options.pop("env"), options.pop("algo")
+    if what not in WHAT:
+        raise ConfigError(f"find compares one of {', '.join(WHAT)}, got {what!r}.{did_you_mean(what, WHAT)}")
+    add_working_folder(env)
+    settings = key_values("--set", options.pop("set", []))
+    common = {
+        **pop_given(options, "steps", "seeds", "by", "final"),
+        "env_args": key_values("--env-arg", options.pop("env_arg", [])),
+    }
+    out, curves = options.pop("out", "find.png"), options.pop("curves", None)
+    rates, optimizers = pop_given(options, "rates"), pop_given(options, "optimizers")
+    for given, meant in ((rates, "learning_rate"), (optimizers, "optimizer")):
+        if given and what != meant:
+            raise ConfigError(f"--{next(iter(given))} has a meaning only for `marltrain find {meant}`")
+    if what == "agent":
+        hyper = algorithms_and_settings(algos[:1], settings)[1]
+        result = find_agent(algos, env, **common, trainer=options, **hyper)
+    else:
+        algo, hyper = algorithms_and_settings(algos, settings)
+        compare: Any = find_learning_rate if what == "learning_rate" else find_optimizer
+        result = compare(algo, env, **rates, **optimizers, **common, trainer=options, **hyper)
+    print(result)
+    for row in result.errors.itertuples():
+        print(f"{row.candidate}, seed {row.seed}: {row.error}")
+    print(f"  {result.plot(out)}")
+    if curves is not None:
+        result.curves.to_csv(curves, index=False)
+        print(f"  {curves}")

@@ -1,0 +1,178 @@
+"""Pictures of finders: scores over candidates, their rate of change, and learning curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marltrain.errors import ConfigError
+from marltrain.layout import Array
+from marltrain.tools.ranking import interquartile_mean, ranked
+from marltrain.tools.training import LOSS, loss_of
+from marltrain.trainer.reporting.figures import COLORS, INK, new_figure, style, write_figure
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from marltrain.tools.finding import FindResult
+
+WIDE = 20.0
+"""Ratio of the largest to the smallest value from which an axis of positive values is logarithmic."""
+
+
+def draw_result(
+    result: FindResult, path: str | Path, *, by: str | None, smooth: int, skip: tuple[int, int],
+    limits: tuple[float, float] | None,
+) -> Path:  # fmt: skip
+    """Draw the picture of `FindResult.plot`."""
+    names = list(dict.fromkeys(result.curves["candidate"]))
+    check_skip(len(names), skip)
+    if smooth < 1:
+        raise ConfigError(f"plot: smooth must be at least 1, got {smooth}")
+    names = names[skip[0] : len(names) - skip[1]]
+    shown = result.by if by is None else by
+    scores = _scores(result, names, shown)
+    x = _places(result, names)
+    changing = result.numeric and len(names) > smooth + 1
+    figure = new_figure(7.2, 5.4 + 2.2 * changing)
+    axes = figure.subplots(2 + changing, 1, squeeze=False, height_ratios=[2.2, *([1.4] * changing), 2.2])[:, 0]
+    _draw_scores(axes[0], x, scores, smooth, joined=result.numeric)
+    axes[0].set(ylabel=shown, ylim=limits)
+    axes[0].set_title(f"{_words(result.what)}: {shown}, interquartile mean over seeds and 95 % interval", loc="left",
+                      color=INK, fontsize=11)  # fmt: skip
+    if changing:
+        _draw_change(axes[1], x, scores, smooth)
+        axes[1].sharex(axes[0])
+    for ax in axes[: 1 + changing]:
+        style(ax)
+        _label_candidates(ax, result, names, x)
+    _draw_curves(axes[-1], result.curves, names, shown, smooth)
+    axes[-1].set(xlabel="env steps", ylabel=shown)
+    style(axes[-1])
+    axes[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, labelcolor=INK)
+    write_figure(figure, path)
+    return Path(path)
+
+
+def moving_mean(values: Array, width: int) -> Array:
+    """Return means of `values` [n] and their neighbours, `width` values at most, fewer at the ends; [n]."""
+    before = (width - 1) // 2
+    windows = [values[max(0, i - before) : i - before + width] for i in range(len(values))]
+    return np.array([window.mean() for window in windows])
+
+
+def rate_of_change(values: Array, width: int) -> Array:
+    """Return (v_i - v_{i - width}) / width for i >= width, [n - width]."""
+    return np.asarray((values[width:] - values[:-width]) / width)
+
+
+def _values_of(curves: pd.DataFrame, by: str) -> Any:
+    """Return the measured quantity of every row of the curves."""
+    if by == "metric":
+        return curves["metric"]
+    losses = [name for name in curves.columns if name.startswith(LOSS)]
+    return curves[losses].apply(lambda row: loss_of(row.dropna().to_dict(), by), axis=1)
+
+
+def _scores(result: FindResult, names: Sequence[str], by: str) -> list[Array]:
+    """Return the scores of the trainings of each candidate that did not fail, as measured (losses not negated)."""
+    curves = result.curves.assign(value=_values_of(result.curves, by))
+    failed = set(zip(result.errors["candidate"], result.errors["seed"], strict=True))
+    made = []
+    for name in names:
+        own = curves[curves["candidate"] == name].groupby("seed")["value"]
+        means = [rows.tail(max(1, round(result.final * len(rows)))).mean() for seed, rows in own
+                 if (name, seed) not in failed]  # fmt: skip
+        made.append(np.array(means, float))
+    return made
+
+
+def _places(result: FindResult, names: Sequence[str]) -> Array:
+    if not result.numeric:
+        return np.arange(len(names), dtype=float)
+    values = dict(zip(result.table["candidate"], result.table["value"], strict=True))
+    return np.array([values[name] for name in names], float)
+
+
+def _draw_scores(ax: Axes, x: Array, scores: Sequence[Array], smooth: int, *, joined: bool) -> None:
+    known = [c for c, own in enumerate(scores) if len(own)]
+    ranking = ranked([scores[c] for c in known])
+    low, high = (np.where(np.isfinite(side), side, ranking.score) for side in (ranking.low, ranking.high))
+    ax.vlines(x[known], low, high, color=COLORS[0], lw=5, alpha=0.3)
+    for c in known:
+        ax.plot(np.full(len(scores[c]), x[c]), scores[c], ".", color=INK, ms=4, alpha=0.6)
+    ax.plot(x[known], ranking.score, "o", color=COLORS[0], ms=5)
+    if joined:
+        ax.plot(x[known], moving_mean(ranking.score, smooth), "-", color=COLORS[0])
+
+
+def _draw_change(ax: Axes, x: Array, scores: Sequence[Array], smooth: int) -> None:
+    means = np.array([interquartile_mean(own) if len(own) else np.nan for own in scores])
+    change = rate_of_change(moving_mean(means, smooth), smooth)
+    ax.axhline(0, color="#999999", lw=0.8)
+    ax.plot(x[smooth:], change, "o-", color=COLORS[1], ms=4)
+    ax.set_ylabel("change per candidate")
+
+
+def _label_candidates(ax: Axes, result: FindResult, names: Sequence[str], x: Array) -> None:
+    if not result.numeric:
+        ax.set_xticks(x, names)
+        return
+    ax.set_xlabel(_words(result.what))
+    if x.min() > 0 and x.max() / x.min() >= WIDE:
+        ax.set_xscale("log")
+        _log_labels(ax)
+
+
+def _log_labels(ax: Axes) -> None:
+    from matplotlib.ticker import LogFormatterSciNotation
+
+    ax.xaxis.set_major_formatter(LogFormatterSciNotation())
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _draw_curves(ax: Axes, curves: pd.DataFrame, names: Sequence[str], by: str, smooth: int) -> None:
+    from matplotlib import colormaps
+
+    curves = curves.assign(value=_values_of(curves, by))
+    for c, name in enumerate(names):
+        own = curves[curves["candidate"] == name].pivot(index="env_steps", columns="seed", values="value").dropna()
+        if len(own):
+            color = COLORS[c] if len(names) <= len(COLORS) else colormaps["viridis"](c / (len(names) - 1))
+            ax.plot(own.index, moving_mean(interquartile_mean(own.to_numpy()), smooth), label=name, color=color, lw=1.5)
+
+
+def draw_sweep(
+    rates: Array, values: Array, path: str | Path, *, by: str, skip: tuple[int, int],
+    limits: tuple[float, float] | None,
+) -> Path:  # fmt: skip
+    """Draw the picture of `LearningRateRangeTest.plot`."""
+    check_skip(len(rates), skip)
+    rates, values = rates[skip[0] : len(rates) - skip[1]], values[skip[0] : len(values) - skip[1]]
+    figure = new_figure(7.2, 4.6)
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+    top.plot(rates, values, color=COLORS[0])
+    top.set(ylabel=by, ylim=limits, xscale="log")
+    bottom.axhline(0, color="#999999", lw=0.8)
+    bottom.plot(rates, np.gradient(values, np.log10(rates)), color=COLORS[1])
+    bottom.set(ylabel="change per decade", xlabel="learning rate")
+    for ax in (top, bottom):
+        style(ax)
+    _log_labels(bottom)
+    write_figure(figure, path)
+    return Path(path)
+
+
+def check_skip(count: int, skip: tuple[int, int]) -> None:
+    """Raise ConfigError unless at least two of `count` points are left."""
+    if min(skip) < 0 or count - sum(skip) < 2:
+        raise ConfigError(
+            f"plot: skip_start={skip[0]} and skip_end={skip[1]} must be at least 0 and leave 2 of {count} points"
+        )

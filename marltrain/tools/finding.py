@@ -1,0 +1,302 @@
+"""Finders: learning rates, optimizers and agents compared by training all candidates at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marltrain.config import checked_arguments, setting, validate
+from marltrain.envs import resolve
+from marltrain.errors import AgentError, ConfigError, shown, warn
+from marltrain.tools.candidates import Candidate, MakeAgents, maker_of
+from marltrain.tools.ranking import Ranking, interval_of_best, ranked
+from marltrain.tools.training import LOSS, Plan, Training, loss_of, train_all
+from marltrain.trainer.settings import RewardMetric
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RATES = tuple(10.0 ** (exponent / 2) for exponent in range(-10, -1))
+"""Default learning rates: 1e-5 to 1e-1, two for each power of ten."""
+OPTIMIZERS = ("adam", "adamw", "adamax", "rmsprop", "sgd")
+TESTS = 10
+"""Default number of tests of a training, besides the first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindSettings:
+    """What the finders have in common; `find_learning_rate` explains it."""
+
+    steps: int = setting(20_000, doc="env steps of each training", low=1)
+    seeds: int | Sequence[int] = setting(5, doc="number of seeds, or the seeds")
+    by: str = setting("metric", doc="metric, loss, or a loss by its name such as loss/critic")
+    final: float = setting(0.25, doc="share of the tests, the last ones, whose mean is a score", above=0, high=1)
+
+    def __post_init__(self) -> None:
+        """Check the values; raises ConfigError."""
+        validate(self, "find")
+        if self.by != "metric" and not self.by.startswith(LOSS):
+            raise ConfigError(f"find: by must be 'metric', 'loss' or the name of a loss, got {self.by!r}")
+        if not self.all_seeds or len(set(self.all_seeds)) < len(self.all_seeds):
+            raise ConfigError(f"find: seeds must be a number of at least 1 or different seeds, got {self.seeds!r}")
+
+    @property
+    def all_seeds(self) -> list[int]:
+        """The seeds."""
+        return list(range(self.seeds)) if isinstance(self.seeds, int) else list(self.seeds)
+
+
+@dataclass(frozen=True, eq=False)
+class FindResult:
+    """Result of a finder.
+
+    what: what the candidates differ in.  by, final: how they are scored.  numeric: whether their values are numbers.
+    best: the value of the best candidate.  interval: where values are numbers, its 95 % interval: the range of the
+      values that rank first when seeds are resampled; else None.
+    table: a row for each candidate, the best first: `candidate`, `value`, `score` (interquartile mean over seeds; a
+      loss is negated), `low`, `high` (its 95 % bootstrap interval), `first` (share of resamples in which it ranks
+      first), `seeds`, `failed` (trainings that ended with an error).
+    curves: a row for each test of each training: `candidate`, `seed`, `env_steps`, `metric`, and each loss, the mean
+      since the test before.
+    errors: `candidate`, `seed`, `error` of the trainings that failed.
+    """
+
+    what: str
+    by: str
+    final: float
+    numeric: bool
+    best: Any
+    interval: tuple[float, float] | None
+    table: pd.DataFrame
+    curves: pd.DataFrame
+    errors: pd.DataFrame
+
+    def plot(
+        self,
+        path: str | Path,
+        *,
+        by: str | None = None,
+        smooth: int = 1,
+        skip_start: int = 0,
+        skip_end: int = 0,
+        limits: tuple[float, float] | None = None,
+    ) -> Path:
+        """Draw scores over candidates, their rate of change if values are numbers, and the learning curves.
+
+        by: "metric", "loss" or the name of a loss; None: what the candidates are ranked by.
+        smooth: number of neighbouring candidates (tests, in the curves) that a mean covers.
+        skip_start, skip_end: number of candidates left out at either end.  limits: of the axis of scores.
+        Returns the path of the image, .png, .svg or .pdf. Raises ConfigError for a wrong argument.
+        """
+        from marltrain.tools.find_plots import draw_result  # loads matplotlib
+
+        return draw_result(self, path, by=by, smooth=smooth, skip=(skip_start, skip_end), limits=limits)
+
+    def __repr__(self) -> str:
+        """Return the best candidate and the table."""
+        found = f" (95 %: {self.interval[0]:g} to {self.interval[1]:g})" if self.interval else ""
+        shown = self.table.drop(columns="value")
+        table = shown.to_string(index=False, float_format=lambda value: f"{value:.4g}")
+        return f"best {self.what} by {self.by}: {_text(self.best)}{found}\n{table}"
+
+
+@checked_arguments
+def find_learning_rate(
+    agents: Any,
+    env: Any,
+    rates: Sequence[float] = RATES,
+    *,
+    steps: int = 20_000,
+    seeds: int | Sequence[int] = 5,
+    by: str = "metric",
+    final: float = 0.25,
+    env_args: Mapping[str, Any] | None = None,
+    reward_metric: RewardMetric = None,
+    trainer: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> FindResult:
+    """Compare learning rates: every rate is trained with every seed, all at once, and rates are ranked.
+
+    Each training equals a run of its seed alone; agents that differ only in the rate are rows of one learner.
+
+    agents: the first argument of `make_agents`, such as "ppo", or a list of agents, one per player. Agents are copied,
+      with their weights, and stay unchanged; the copies of a seed draw their random numbers below it.
+    rates: the learning rates; they replace a schedule.
+    steps: env steps of each training.  seeds: number of seeds, or the seeds.
+    by: "metric": the metric of tests; "loss": the total loss of the updates; or a loss by name, such as "loss/critic".
+      Losses are comparable only where agents learn from equal data, such as with value-based algorithms.
+    final: the score of a training is the mean of this share of its tests, the last ones; 1: all tests.
+    env, env_args, reward_metric: as in `DecentralizedTrainer`.  trainer: its further arguments, such as
+      {"num_train_envs": 8}; by default there are 10 tests of 20 episodes.
+    settings: settings of the agents, as in `make_agents`.
+
+    A training whose loss or gradient is not finite fails, and has the worst score; the others go on.
+    Raises ConfigError for a wrong argument, and AgentError if all trainings fail.
+    """
+    wanted = [float(rate) for rate in rates]
+    find = FindSettings(steps=steps, seeds=seeds, by=by, final=final)
+    make = maker_of(agents, env, env_args, settings)
+    candidates = [Candidate(f"{rate:.3g}", rate, _with_rate(make, rate)) for rate in wanted]
+    plan = _plan(find, env, env_args, reward_metric, trainer)
+    return _compared("learning_rate", candidates, find, plan, numeric=True)
+
+
+@checked_arguments
+def find_optimizer(
+    agents: Any,
+    env: Any,
+    optimizers: Sequence[str] | Mapping[str, Mapping[str, Any]] = OPTIMIZERS,
+    *,
+    steps: int = 20_000,
+    seeds: int | Sequence[int] = 5,
+    by: str = "metric",
+    final: float = 0.25,
+    env_args: Mapping[str, Any] | None = None,
+    reward_metric: RewardMetric = None,
+    trainer: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> FindResult:
+    """Compare optimizers, trained side by side; see `find_learning_rate` for the other arguments.
+
+    optimizers: names, or {name of the candidate: settings}, such as
+      {"sgd 0.9": {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 1e-2}}.
+    """
+    given = optimizers if isinstance(optimizers, Mapping) else {name: {"optimizer": name} for name in optimizers}
+    find = FindSettings(steps=steps, seeds=seeds, by=by, final=final)
+    make = maker_of(agents, env, env_args, settings)
+    candidates = [Candidate(name, dict(changes), _changing(make, changes)) for name, changes in given.items()]
+    return _compared("optimizer", candidates, find, _plan(find, env, env_args, reward_metric, trainer))
+
+
+@checked_arguments
+def find_agent(
+    agents: Mapping[str, Any] | Sequence[str],
+    env: Any,
+    *,
+    steps: int = 20_000,
+    seeds: int | Sequence[int] = 5,
+    by: str = "metric",
+    final: float = 0.25,
+    env_args: Mapping[str, Any] | None = None,
+    reward_metric: RewardMetric = None,
+    trainer: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> FindResult:
+    """Compare agents: algorithms, networks, settings; see `find_learning_rate` for the other arguments.
+
+    agents: names of algorithms, or {name of the candidate: the first argument of `make_agents` or a list of agents},
+      such as {"dqn": "dqn", "wide": ("dqn", {"network": mt.MLP((256, 256))})}.
+    settings: settings of all agents, as in `make_agents`.
+    """
+    if isinstance(agents, str) or not isinstance(agents, Mapping | Sequence):
+        raise ConfigError(f"find_agent: agents must be names of algorithms, or a mapping, got {shown(agents)}")
+    given = agents if isinstance(agents, Mapping) else {name: name for name in agents}
+    find = FindSettings(steps=steps, seeds=seeds, by=by, final=final)
+    candidates = [
+        Candidate(name, name, _changing(maker_of(one, env, env_args, settings), {})) for name, one in given.items()
+    ]
+    return _compared("agent", candidates, find, _plan(find, env, env_args, reward_metric, trainer))
+
+
+def _with_rate(make: MakeAgents, rate: float) -> Callable[[int], list[Any]]:
+    return lambda seed: make(seed, {"learning_rate": rate})
+
+
+def _changing(make: MakeAgents, changes: Mapping[str, Any]) -> Callable[[int], list[Any]]:
+    return lambda seed: make(seed, changes)
+
+
+def _plan(
+    find: FindSettings, env: Any, env_args: Mapping[str, Any] | None, reward_metric: RewardMetric,
+    trainer: Mapping[str, Any] | None,
+) -> Plan:  # fmt: skip
+    usual = {"test_freq_steps": max(1, find.steps // TESTS), "episodes_per_test": 20}
+    return Plan(resolve(env, env_args), find.steps, reward_metric, {**usual, **(trainer or {})})
+
+
+def _compared(
+    what: str, candidates: Sequence[Candidate], find: FindSettings, plan: Plan, *, numeric: bool = False
+) -> FindResult:
+    """Train all candidates with all seeds, and rank them."""
+    if len({candidate.name for candidate in candidates}) < max(2, len(candidates)):
+        raise ConfigError(
+            f"find: give at least 2 different candidates, got {', '.join(each.name for each in candidates) or 'none'}"
+        )
+    trainings = [
+        Training(c, seed, lambda make=candidate.make, seed=seed: make(seed))  # type: ignore[misc]
+        for c, candidate in enumerate(candidates)
+        for seed in find.all_seeds
+    ]
+    train_all(plan, trainings)
+    failed = [training for training in trainings if training.error]
+    if len(failed) == len(trainings):
+        raise AgentError(f"find: every training failed; the first one: {failed[0].error}")
+    seeds = len(find.all_seeds)
+    scores = [[score_of(t, find) for t in trainings[i : i + seeds]] for i in range(0, len(trainings), seeds)]
+    if len({score for own in scores for score in own}) == 1:
+        warn(f"every training scores {scores[0][0]:g}: the candidates cannot be told apart. {_ADVICE}")
+    ranking = ranked(scores)
+    interval = interval_of_best(ranking, [candidate.value for candidate in candidates]) if numeric else None
+    best = candidates[int(ranking.order[0])].value
+    names = [candidate.name for candidate in candidates]
+    tables = _table(candidates, ranking, trainings, seeds), _curves(names, trainings), _errors(names, failed)
+    return FindResult(what, find.by, find.final, numeric, best, interval, *tables)
+
+
+_ADVICE = (
+    "Train for more env steps, or play tests against other players: give agents by player, with 'random' for opponents"
+)
+
+
+def score_of(training: Training, find: FindSettings) -> float:
+    """Return the score of a training, larger for better; -inf if it failed."""
+    if training.error:
+        return -math.inf
+    tests = training.readings[-max(1, round(find.final * len(training.readings))) :]
+    if find.by == "metric":
+        return float(np.mean([test.metric for test in tests]))
+    losses = [loss for test in tests if not math.isnan(loss := loss_of(test.losses, find.by))]
+    if not losses:
+        raise ConfigError(f"by={find.by!r}: no update was made between the tests that count: train for more env steps")
+    return -float(np.mean(losses))
+
+
+def _table(candidates: Sequence[Candidate], ranking: Ranking, trainings: Sequence[Training], seeds: int) -> Any:
+    import pandas as pd
+
+    errors = [sum(bool(t.error) for t in trainings[c * seeds : (c + 1) * seeds]) for c in range(len(candidates))]
+    rows = [
+        {"candidate": candidates[c].name, "value": candidates[c].value, "score": ranking.score[c],
+         "low": ranking.low[c], "high": ranking.high[c], "first": ranking.first[c], "seeds": seeds,
+         "failed": errors[c]}
+        for c in ranking.order.tolist()
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _curves(names: Sequence[str], trainings: Sequence[Training]) -> Any:
+    import pandas as pd
+
+    rows = [
+        {"candidate": names[training.candidate], "seed": training.seed, "env_steps": test.env_steps,
+         "metric": test.metric, **test.losses}
+        for training in trainings
+        for test in training.readings
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _errors(names: Sequence[str], failed: Sequence[Training]) -> Any:
+    import pandas as pd
+
+    rows = [{"candidate": names[each.candidate], "seed": each.seed, "error": each.error} for each in failed]
+    return pd.DataFrame(rows, columns=["candidate", "seed", "error"])
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,66 @@
+"""Ranking of candidates by interquartile means over seeds (Agarwal et al. 2021, arXiv:2108.13264)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from marltrain.layout import Array
+from marltrain.random import generator
+from marltrain.tools.statistics import interquartile_means
+
+RESAMPLES = 2_000
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """C candidates, by scores over seeds; larger is better.
+
+    order: [C] int64, the candidates from the best to the worst.  score, low, high: [C] float64, interquartile means
+        and their 95 % bootstrap intervals over seeds.  first: [C] float64, the share of resamples in which a candidate
+        ranks first.
+    """
+
+    order: Array
+    score: Array
+    low: Array
+    high: Array
+    first: Array
+
+
+def interquartile_mean(scores: Array) -> Array:
+    """Return the interquartile means over the last axis of scores [..., S]; infinite if an infinite score is left."""
+    rows = scores.reshape(-1, scores.shape[-1])
+    return interquartile_means(rows.T[:, None]).reshape(scores.shape[:-1])
+
+
+def ranked(scores: Sequence[Sequence[float] | Array]) -> Ranking:
+    """Rank candidates by their scores [C][S], one for each seed; -inf for a training that failed.
+
+    The intervals are percentile intervals of the bootstrap over seeds. A candidate of a single seed has no interval:
+    its bounds are infinite.
+    """
+    rng = generator(0, "bootstrap")
+    resampled = np.empty((RESAMPLES, len(scores)))
+    score, low, high = (np.empty(len(scores)) for _ in range(3))
+    for c, own in enumerate(scores):
+        values = np.asarray(own, float)
+        score[c] = interquartile_mean(values)
+        resampled[:, c] = interquartile_mean(values[rng.integers(len(values), size=(RESAMPLES, len(values)))])
+        bounds = np.quantile(resampled[:, c], [(1 - LEVEL) / 2, (1 + LEVEL) / 2], method="inverted_cdf")
+        low[c], high[c] = bounds if len(values) > 1 else (-np.inf, np.inf)
+    best = resampled == resampled.max(1, keepdims=True)
+    first = (best / best.sum(1, keepdims=True)).mean(0)
+    return Ranking(np.argsort(-score, kind="stable"), score, low, high, first)
+
+
+def interval_of_best(ranking: Ranking, values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the best candidate's value: the values of those that rank first in resamples."""
+    order = np.argsort(np.asarray(values, float))
+    shares = np.cumsum(ranking.first[order])
+    low, high = (int(np.searchsorted(shares, share)) for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    last = len(order) - 1
+    return float(values[order[min(low, last)]]), float(values[order[min(high, last)]])

@@ -1,0 +1,226 @@
+"""Many trainings at once: candidates and seeds on copies of an environment, agents of equal kind in one learner.
+
+Every training equals a run of a `DecentralizedTrainer` of its seed alone, up to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from marltrain.envs import Source
+from marltrain.envs.population import population_of
+from marltrain.errors import ConfigError, error_text
+from marltrain.layout import Array
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.algorithms.joint import JointAlgorithm
+from marltrain.trainer.callbacks import Callback, Moment
+from marltrain.trainer.decentralized import DecentralizedTrainer
+from marltrain.trainer.evaluating.selection import measured
+from marltrain.trainer.settings import RewardMetric
+from marltrain.trainer.updating.scheduler import NotFiniteError
+
+LOSS, TOTAL = "loss", "loss/total"
+"""Beginning of the names of losses among the metrics of updates, and the name of the total."""
+
+
+class Reading(NamedTuple):
+    """What a test measured: env steps so far, the metric, and the mean of each loss since the previous test."""
+
+    env_steps: int
+    metric: float
+    losses: Mapping[str, float]
+
+
+@dataclass(eq=False)
+class Training:
+    """The training of a candidate with a seed.
+
+    candidate: its number.  make: makes its agents, one for each player.  agents: they, from the start of the training.
+    readings: one for each test.  error: why the training ended early; "" if it did not.
+    stopped: whether it was ended early, with or without an error.
+    """
+
+    candidate: int
+    seed: int
+    make: Callable[[], list[Agent]]
+    agents: list[Agent] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    error: str = ""
+    stopped: bool = False
+
+    def begin(self) -> None:
+        """Make the agents and forget earlier readings."""
+        self.agents, self.readings, self.error, self.stopped = self.make(), [], "", False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all trainings have in common.
+
+    source: the environment.  steps: env steps of each training.  reward_metric: as in `DecentralizedTrainer`.
+    settings: its other arguments.
+    """
+
+    source: Source
+    steps: int
+    reward_metric: RewardMetric = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def trainer(self, source: Source, seed: int, callback: Callback) -> DecentralizedTrainer:
+        """Return a trainer that writes no files."""
+        return DecentralizedTrainer(
+            source, seed=seed, steps_per_train=self.steps, callbacks=[callback], run_dir=False, progress=False,
+            reward_metric=lambda returns: 0.0, **self.settings,  # `metric` measures each training by itself
+        )  # fmt: skip
+
+    def metric(self, returns: Array, learns: Sequence[bool]) -> float:
+        """Return the metric of returns [episodes, players] of a test; learns: [players]."""
+        if self.reward_metric is not None:
+            return measured(self.reward_metric, returns)
+        return float(returns[:, np.array(learns)].mean())
+
+
+Watch = Callable[[Sequence[Training]], None]
+"""Called after every test with the trainings under way; it may end one by `stopped = True`."""
+
+
+def train_all(plan: Plan, trainings: Sequence[Training], watch: Watch = lambda trainings: None) -> None:
+    """Train all at once, those that cannot be trained so one after another.
+
+    If the trainings fail together, each is repeated alone; `Training.error` then holds the errors of those that fail.
+    Raises the error of `Training.make`.
+    """
+    for training in trainings:
+        training.begin()
+    together = [training for training in trainings if fits_population(training.agents)]
+    apart = [training for training in trainings if training not in together]
+    try:
+        if len(together) > 1:
+            _train_together(plan, together, watch)
+        else:
+            apart = list(trainings)
+    except Exception:  # one of them fails, and ends the others: alone, each fails for itself
+        apart = list(trainings)
+        for training in together:
+            training.begin()
+    for training in apart:
+        _train_alone(plan, training, watch)
+
+
+def fits_population(agents: Sequence[Agent]) -> bool:
+    """Return whether agents can be trained on a copy of the environment among others.
+
+    Agents that learn together, read global states or tell players apart by name need the environment itself.
+    """
+    learning = [agent for agent in agents if isinstance(agent, LearningAgent)]
+    if any(agent.identity or isinstance(agent.algorithm, JointAlgorithm) for agent in learning):
+        return False
+    return len(learning) == sum(agent.learns for agent in agents) and not any(
+        agent.algorithm.needs().state or agent.algorithm.needs().joint_actions for agent in learning
+    )
+
+
+def _train_together(plan: Plan, trainings: Sequence[Training], watch: Watch) -> None:
+    """Train on copies of the environment; agent p of training n holds seat p * N + n."""
+    source = population_of(plan.source, [training.seed for training in trainings])
+    recorder = _Recorder(plan, trainings, watch)
+    recorder.trainer = plan.trainer(source, trainings[0].seed, recorder)
+    agents = [training.agents[p] for p in range(len(trainings[0].agents)) for training in trainings]
+    recorder.trainer.train(agents, [agent.learns for agent in agents], plot=False)
+
+
+def _train_alone(plan: Plan, training: Training, watch: Watch) -> None:
+    """Train as an ordinary run; an error of the run becomes that of the training."""
+    recorder = _Recorder(plan, [training], watch)
+    recorder.trainer = plan.trainer(plan.source, training.seed, recorder)
+    try:
+        recorder.trainer.train(training.agents, [agent.learns for agent in training.agents], plot=False)
+    except Exception as error:
+        training.error, training.stopped = error_text(error), True
+
+
+class _Recorder(Callback):
+    """Records the tests of trainings, and ends trainings early."""
+
+    only_watches = True  # it ends trainings, which changes nothing in those that go on
+
+    def __init__(self, plan: Plan, trainings: Sequence[Training], watch: Watch) -> None:
+        self.plan, self.trainings, self.watch = plan, trainings, watch
+        self.trainer: DecentralizedTrainer
+        self._sums: list[dict[str, list[float]]] = [{} for _ in trainings]
+        self._places: dict[str, int] = {}
+
+    def on_train_start(self, moment: Moment) -> None:
+        """Find the training of every agent; let the others go on after a loss that is not finite."""
+        context = self._run.context
+        for seated in context.seating.learners:
+            for label, players in zip(seated.labels, seated.players, strict=True):
+                self._places[label] = int(players[0]) % len(self.trainings)
+        if len(self.trainings) > 1:
+            for scheduler in context.schedulers:
+                labels = scheduler.seated.labels
+                scheduler.on_not_finite = lambda error, labels=labels: self._diverged(error, labels)
+
+    def on_update_end(self, moment: Moment) -> None:
+        """Add up losses."""
+        for label, metrics in moment.data["metrics"].items():
+            sums = self._sums[self._places[label]]
+            for name, value in metrics.items():
+                if name.startswith(LOSS) and math.isfinite(value):
+                    sums.setdefault(name, []).append(value)
+
+    def on_test_end(self, moment: Moment) -> None:
+        """Record a test of every training."""
+        returns = moment.data["result"].returns
+        returns = returns.reshape(len(returns), -1, len(self.trainings))
+        for n, training in enumerate(self.trainings):
+            if training.stopped:
+                continue
+            own = returns[:, :, n]
+            metric = self.plan.metric(own[~np.isnan(own[:, 0])], [agent.learns for agent in training.agents])
+            losses = {name: float(np.mean(values)) for name, values in self._sums[n].items()}
+            training.readings.append(Reading(moment.env_steps, metric, losses))
+            self._sums[n] = {}
+        self.watch([training for training in self.trainings if not training.stopped])
+        self._end_stopped()
+
+    @property
+    def _run(self) -> Any:
+        if self.trainer.run is None:
+            raise RuntimeError("callbacks are called while a run is under way")
+        return self.trainer.run
+
+    def _diverged(self, error: NotFiniteError, labels: Sequence[str]) -> None:
+        for row in error.rows.tolist():
+            training = self.trainings[self._places[labels[row]]]
+            training.error, training.stopped = error_text(error), True
+        self._end_stopped()
+
+    def _end_stopped(self) -> None:
+        """End the learning of the trainings that were stopped, and the run after the last of them."""
+        going = np.array([not training.stopped for training in self.trainings])
+        learns = np.array([agent.learns for agent in self._run.context.seating.agents])
+        mask = learns & np.tile(going, len(learns) // len(going))
+        if mask.any() and going.all():
+            return
+        if mask.any():
+            self.trainer.learning_mask = mask
+        else:
+            self.trainer.stop("every training has ended")
+
+
+def loss_of(losses: Mapping[str, float], name: str = LOSS) -> float:
+    """Return a loss by name, or the total for "loss"; nan without losses. Raises ConfigError for an unknown name."""
+    if not losses:
+        return math.nan
+    if name == LOSS:
+        return losses.get(TOTAL, sum(losses.values()))
+    if name not in losses:
+        raise ConfigError(f"by={name!r}: the updates measure {', '.join(sorted(losses))}; {LOSS!r} is the total")
+    return losses[name]

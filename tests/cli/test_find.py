@@ -1,0 +1,42 @@
+"""`marltrain find`."""
+
+import pandas as pd
+import pytest
+
+from tests.cli.running import SYMBOLS, refused, said
+
+SHORT = ["--env-arg", "players=2", "--env-arg", "length=3", "--set", "network=MLP((4,))", "--seeds", "2",
+         "--steps", "24", "--num-train-envs", "3", "--num-test-envs", "2", "--update-freq", "12", "--batch-size", "12",
+         "--episodes-per-test", "2", "--test-freq-steps", "12"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("what", "words", "names"),
+    [
+        ("learning_rate", ["--algo", "ppo", "--rates", "1", "1e-3", "--by", "metric"], ["1.0", "0.001"]),
+        ("optimizer", ["--algo", "player_*=ppo", "--optimizers", "sgd", "adam", "--set", "epochs=1"], ["sgd", "adam"]),
+        ("agent", ["--algo", "ppo", "--algo", "a2c"], ["ppo", "a2c"]),
+    ],
+)
+def test_candidates_are_compared(capsys, tmp_path, what, words, names):
+    picture, curves = tmp_path / "a.png", tmp_path / "a.csv"
+    printed = said(capsys, "find", what, SYMBOLS, *words, *SHORT, "--out", picture, "--curves", curves)
+    assert printed.startswith(f"best {what} by metric: ") and str(picture) in printed and picture.exists()
+    table = pd.read_csv(curves)
+    assert sorted(map(str, set(table["candidate"]))) == sorted(names) and len(table) == 2 * 2 * 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["rates", SYMBOLS, "--algo", "ppo"], "find compares one of learning_rate, optimizer, agent, got 'rates'"),
+        (
+            ["agent", SYMBOLS, "--algo", "ppo", "--rates", "1"],
+            "--rates has a meaning only for `marltrain find learning",
+        ),
+        (["optimizer", SYMBOLS, "--algo", "ppo", "--seed", "3"], "Did you mean '--seeds'"),
+        (["agent", SYMBOLS, "--algo", "ppo"], "at least 2 different candidates"),
+    ],
+)
+def test_wrong_words_are_refused(capsys, words, message):
+    assert message in refused(capsys, "find", *words)

@@ -1,0 +1,84 @@
+"""Copies of an environment side by side: each plays what it plays alone."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from marltrain.envs import make_vector, resolve
+from marltrain.envs.population import copy_name, population_of, population_spec
+from marltrain.envs.python.check_env import random_actions
+from marltrain.errors import ConfigError, EnvError
+from tests.envs.driving import column
+from tests.toys import Inn, Relay
+
+SEEDS = (3, 8, 5)
+ENVS = 2
+
+
+def without_copies(said, copy):
+    """What a Step says of the players of a copy, by their plain names."""
+    end = copy_name("", copy)
+    return {
+        field: kept
+        for field, values in said.items()
+        if (kept := {name.removesuffix(end): value for name, value in values.items() if name.endswith(end)})
+    }
+
+
+@pytest.mark.parametrize(
+    ("env", "steps"),
+    [(Relay, 25), (Inn, 20), ("marltrain/CartPole-v1", 60), ("marltrain/simple_world_comm_v3", 30),
+     ("marltrain/tictactoe_v3", 20), ("gymnasium/CartPole-v1", 40)],
+)  # fmt: skip
+def test_a_copy_plays_the_episodes_of_its_seed(env, steps):
+    """Every column of every Step, where it is valid, with the same actions; episodes end at different steps."""
+    source, rng = resolve(env), np.random.default_rng(0)
+    alone = [make_vector(source, num_envs=ENVS) for _ in SEEDS]
+    together = make_vector(population_of(source, SEEDS), num_envs=ENVS)
+    said: list[Any] = [one.reset(seed) for one, seed in zip(alone, SEEDS, strict=True)]
+    step, ends = together.reset(99), np.zeros(len(SEEDS), int)
+    spec = alone[0].spec
+    for _ in range(steps):
+        for n, own in enumerate(said):
+            ends[n] += own.ended.sum()
+            for e in range(ENVS):
+                assert without_copies(column(together.spec, step, e), n) == column(spec, own, e)
+        assert not step.ended.any()
+        actions = [random_actions(spec, own, rng) for own in said]
+        for one, chosen in zip(alone, actions, strict=True):
+            one.send(chosen)
+        said = [one.recv() for one in alone]
+        joined = [np.stack([chosen[g] for chosen in actions], 1) for g in range(len(spec.groups))]
+        together.send(tuple(each.reshape(-1, ENVS, *each.shape[3:]) for each in joined))
+        step = together.recv()
+    assert ends.min() > 0
+    for one in (*alone, together):
+        one.close()
+
+
+def test_players_of_all_copies_form_the_groups_of_one():
+    spec = population_spec(make_vector("marltrain/simple_world_comm_v3").spec, 2)
+    assert spec.names[:4] == ("leadadversary_0:0", "leadadversary_0:1", "adversary_0:0", "adversary_0:1")
+    assert [group.size for group in spec.groups] == [2, 6, 4]
+
+
+def test_a_fault_of_a_copy_is_an_error():
+    class Broken(Relay):
+        def step(self, action):
+            raise OSError("no more moves")
+
+    with make_vector(population_of(resolve(Broken), [1, 2]), num_envs=1) as envs:
+        envs.send(random_actions(envs.spec, envs.reset(0), np.random.default_rng(0)))
+        with pytest.raises(EnvError, match="no more moves"):
+            envs.recv()
+
+
+@pytest.mark.parametrize(
+    "asked", [{"vector": "subproc"}, {"with_state": True}, {"recording": True}, {"on_fault": "restart"}]
+)
+def test_a_population_is_refused_where_it_cannot_be_played(asked):
+    with pytest.raises(ConfigError, match="a population of environments is played in this process"):
+        make_vector(population_of(resolve(Relay), [1, 2]), **asked)
+    with pytest.raises(ConfigError, match="the seed of at least one copy"):
+        population_of(resolve(Relay), [])

@@ -1,0 +1,74 @@
+"""Agents of candidates: made from an algorithm, or copied."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import marltrain as mt
+from marltrain.errors import AgentError, ConfigError
+from marltrain.random import child_seed
+from marltrain.tools.candidates import copies_of, maker_of
+from tests.toys import Identity
+from tests.trainer.running import SHORT, SMALL, dqn, ppo, trainer
+
+
+def digest(agent: Any) -> str:
+    """A hash of everything in an agent's state."""
+    state = agent.state()
+    content = [repr(state.info), *(f"{name}{array.tobytes()!r}" for name, array in sorted(state.arrays.items()))]
+    return hashlib.sha256("".join(content).encode()).hexdigest()
+
+
+def test_copies_have_the_weights_and_moments_and_other_random_numbers():
+    agents = [*dqn()[:1], mt.RandomAgent()]
+    trainer(run_dir=False, steps_per_train=40).train(agents, [1, 0], plot=False)
+    agents[0].hyper.epsilon = 0.25
+    before = digest(agents[0])
+    copies: list[Any] = copies_of(agents, 5, {"learning_rate": 0.5})
+    own, theirs = copies[0].state(), agents[0].state()
+    assert all(np.array_equal(own.arrays[name], array) for name, array in theirs.arrays.items())
+    assert (copies[0].hyper.learning_rate, copies[0].hyper.epsilon) == (0.5, 0.25)
+    assert own.info["learner"]["seed"] == child_seed(5, "agent", 0)
+    assert own.info["learner"]["rngs"] != theirs.info["learner"]["rngs"]
+    assert copies[1] is not agents[1]
+    trainer(run_dir=False, steps_per_train=40).train(copies, [1, 0], plot=False)
+    assert digest(agents[0]) == before
+
+
+def test_another_optimizer_starts_without_moments():
+    agents = ppo()
+    trainer(run_dir=False, steps_per_train=40).train(agents, [1, 1], plot=False)
+    copied = copies_of(agents, 1, {"optimizer": "sgd", "momentum": 0.9})[0].state().arrays
+    before = agents[0].state().arrays
+    assert all(np.array_equal(copied[name], array) for name, array in before.items() if name.startswith("net/"))
+    assert not any(array.any() for name, array in copied.items() if name.startswith("optimiser/"))
+
+
+def test_an_agent_in_several_seats_has_one_copy():
+    shared = mt.make_agents("ppo", Identity, env_args=SHORT, share=True, network=SMALL, seed=0)
+    first, second = copies_of(shared, 1, {})
+    assert first is second and first is not shared[0]
+
+
+def test_changes_go_before_the_settings_of_an_entry():
+    make = maker_of(("ppo", {"learning_rate": 0.1, "network": SMALL}), Identity, SHORT, {"epochs": 3})
+    agents: list[Any] = make(4, {"learning_rate": 0.2})
+    assert [agent.hyper.learning_rate for agent in agents] == [0.2, 0.2] and agents[0].settings.epochs == 3
+    by_player = maker_of({"player_0": ("ppo", {"learning_rate": 0.1}), "*": "random"}, Identity, SHORT, {})
+    with pytest.raises(ConfigError, match="'random' agent has no settings"):
+        by_player(4, {"learning_rate": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("agents", "settings", "error", "match"),
+    [
+        (ppo(), {"epochs": 3}, ConfigError, "agents have their settings already: leave epochs out"),
+        ([*ppo()[:1], "dqn"], {}, AgentError, "a list with one agent per player"),
+        (ppo()[0], {}, AgentError, "a list with one agent per player"),
+    ],
+)
+def test_wrong_agents_are_refused(agents, settings, error, match):
+    with pytest.raises(error, match=match):
+        maker_of(agents, Identity, SHORT, settings)

@@ -1,0 +1,99 @@
+"""Finders: the best candidate is found, with its interval."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import marltrain as mt
+from marltrain.errors import AgentError, ConfigError
+from tests.tools.bandit import RATES, SETTINGS, TRAINER, Bandit, Regressor
+from tests.tools.test_candidates import digest
+from tests.toys import Identity
+from tests.trainer.running import SHORT, SMALL, dqn, ppo
+
+FEW: dict[str, Any] = {"num_train_envs": 3, "num_test_envs": 2, "update_freq": 12, "episodes_per_test": 3}
+
+
+def rates(by="metric", wanted=RATES, seeds=4, **settings):
+    trainer = {**TRAINER, "test_freq_steps": 8}
+    return mt.find_learning_rate(
+        Regressor, Bandit, wanted, seeds=seeds, steps=48, final=1.0, by=by, trainer=trainer, **SETTINGS, **settings
+    )
+
+
+@pytest.mark.parametrize("by", ["metric", "loss"])
+def test_the_best_rate_of_a_quadratic_bandit_is_found(by):
+    """Gradient descent on a loss whose Hessian is about 1: the rate 1 is the best of nine; more than 2 diverge."""
+    result = rates(by)
+    assert result.best == 1.0 and result.interval in ((1.0, 1.0), (0.5, 1.0))
+    table = result.table.set_index("value")
+    assert table["first"][1.0] > 0.9 and table.index[-1] == 8.0
+    assert table["low"][1.0] <= table["score"][1.0] <= table["high"][1.0]
+    assert len(result.curves) == 9 * 4 * 7 and "best learning_rate by" in repr(result)
+
+
+def test_agents_that_are_compared_stay_unchanged_bit_for_bit():
+    agents = [dqn()[0], mt.RandomAgent()]
+    before = digest(agents[0]), agents[0].learner_, agents[0].seed, agents[1].seed
+    result = mt.find_learning_rate(
+        agents, Identity, [1e-3, 1e-1], seeds=2, steps=60, by="loss", env_args=SHORT, trainer=FEW
+    )
+    assert (digest(agents[0]), agents[0].learner_, agents[0].seed, agents[1].seed) == before
+    assert result.best in (1e-3, 1e-1) and not len(result.errors)
+    started = result.curves.query("env_steps == 0").groupby("seed")["metric"].nunique()
+    assert (started == 1).all()  # the first test of a seed is played by the same weights
+
+
+def test_optimizers_are_compared_with_settings_of_their_own():
+    wanted = {"sgd": {"optimizer": "sgd", "learning_rate": 1.0}, "slow": {"optimizer": "adam", "learning_rate": 1e-4}}
+    own = {name: value for name, value in SETTINGS.items() if name != "optimizer"}
+    result = mt.find_optimizer(
+        Regressor, Bandit, wanted, seeds=[3, 4], steps=64, trainer={**TRAINER, "test_freq_steps": 32}, **own
+    )
+    assert result.best == wanted["sgd"] and result.interval is None
+    assert result.table["candidate"].tolist() == ["sgd", "slow"] and sorted(set(result.curves["seed"])) == [3, 4]
+
+
+def test_agents_of_several_kinds_are_compared():
+    given = {"ppo": "ppo", "two": [ppo()[0], mt.RandomAgent()], "random": {"*": "random"}}
+    with pytest.raises(ConfigError, match="leave network out"):
+        mt.find_agent(given, Identity, env_args=SHORT, network=SMALL)
+    own = {"ppo": ("ppo", {"network": SMALL, "minibatches": 2}), "two": given["two"]}
+    result = mt.find_agent(own, Identity, seeds=2, steps=30, env_args=SHORT, trainer=FEW)
+    assert set(result.table["candidate"]) == {"ppo", "two"} and not result.table["failed"].any()
+
+
+def test_failed_trainings_have_the_worst_score():
+    longer = mt.find_learning_rate(
+        Regressor, Bandit, [1.0, 9.0], seeds=2, steps=320, trainer={**TRAINER, "test_freq_steps": 160}, **SETTINGS
+    )
+    assert longer.table["failed"].tolist() == [0, 2]
+    assert longer.table["score"].tolist()[1] == -np.inf and "it must be finite" in longer.errors["error"][0]
+    with pytest.raises(AgentError, match="every training failed; the first one: the agent of"):
+        mt.find_learning_rate(Regressor, Bandit, [8.5, 9.0], seeds=1, steps=320, trainer=TRAINER, **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"by": "los"}, "by must be 'metric', 'loss' or the name of a loss"),
+        ({"seeds": 0}, "seeds must be a number of at least 1"),
+        ({"seeds": [1, 1]}, "different seeds"),
+        ({"final": 0.0}, "final must be greater than 0"),
+        ({"rates": [1e-3]}, "at least 2 different candidates"),
+        ({"rate": [1e-3]}, "Did you mean 'rates'|no setting 'rate'"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, match):
+    given = {"rates": [1e-3, 1e-2], "steps": 20, "trainer": FEW, "env_args": SHORT, **arguments}
+    with pytest.raises(ConfigError, match=match):
+        mt.find_learning_rate("ppo", Identity, **given)
+
+
+def test_candidates_that_cannot_be_told_apart_are_warned_of():
+    with pytest.warns(UserWarning, match="every training scores 7: the candidates cannot be told apart"):
+        mt.find_learning_rate(
+            "dqn", Identity, [1e-3, 1e-2], seeds=1, steps=12, env_args=SHORT, trainer=FEW, network=SMALL,
+            reward_metric=lambda rewards: 7.0,
+        )  # fmt: skip

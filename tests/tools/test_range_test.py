@@ -1,0 +1,72 @@
+"""A sweep of the learning rate within a run."""
+
+import numpy as np
+import pytest
+
+import marltrain as mt
+from marltrain.errors import ConfigError
+from tests.tools.bandit import SETTINGS, TRAINER, Bandit, Regressor
+from tests.tools.test_candidates import digest
+from tests.trainer.running import dqn, trainer
+
+
+def sweep(steps=800, low=1e-3, high=10.0, trainer_steps=800, **arguments):
+    callback = mt.LearningRateRangeTest(low, high, env_steps=steps, **arguments)
+    run = mt.DecentralizedTrainer(
+        Bandit, seed=0, steps_per_train=trainer_steps, test_freq=None, run_dir=False, progress=False,
+        callbacks=[callback], **TRAINER,
+    )  # fmt: skip
+    agents = mt.make_agents(Regressor, Bandit, seed=0, **SETTINGS)
+    before = digest(agents[0])
+    return callback, run.train(agents, [1], plot=False), (before, digest(agents[0]))
+
+
+def test_rates_grow_geometrically_and_agents_are_restored():
+    callback, result, (before, after) = sweep(stop_at=None)
+    table = callback.table
+    np.testing.assert_allclose(table["learning_rate"], 1e-3 * 1e4 ** (table["env_steps"] / 800))
+    assert before == after and result["stop_reason"] in ("a loss or a gradient is not finite", "the sweep is complete")
+    assert 0.01 < callback.suggestion(smooth=15) < 0.5  # where the error falls to 0
+
+
+def test_a_loss_that_grows_ends_the_sweep():
+    """Rates above 2 multiply the error by more than -1."""
+    callback, result, (before, after) = sweep(low=2.2, restore=False, stop_at=4.0)
+    assert result["stop_reason"] == "the loss exceeds 4 times the smallest one" and before != after
+    assert 5 < len(callback.table) < 20
+
+
+def test_a_sweep_shorter_than_the_run_ends_it():
+    callback, result, _ = sweep(steps=160, high=0.5)
+    assert result["stop_reason"] == "the sweep is complete" and result["num_collected_steps"] == 160
+    assert callback.table["learning_rate"].iloc[-1] == pytest.approx(0.5)
+
+
+def test_returns_and_losses_are_drawn(tmp_path):
+    callback, *_ = sweep(steps=320, high=1.0)
+    assert callback.suggestion("return", smooth=3) > 1e-3
+    for by in ("loss", "return"):
+        assert callback.plot(tmp_path / f"{by}.png", by=by, skip_end=2, limits=(-9, 9)).exists()
+    with pytest.raises(ConfigError, match="by must be one of loss, return"):
+        callback.plot(tmp_path / "a.png", by="metric")
+    with pytest.raises(ConfigError, match="leave 2 of 40 points"):
+        callback.plot(tmp_path / "a.png", skip_start=39)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [({"low": 1.0, "high": 0.1}, "low must be below high"), ({"stop_at": 1.0}, "stop_at must be greater than 1"),
+     ({"players": 3}, "players must be names")],
+)  # fmt: skip
+def test_wrong_arguments_are_refused(arguments, match):
+    with pytest.raises(ConfigError, match=match):
+        mt.LearningRateRangeTest(**arguments)
+
+
+def test_a_scheduled_rate_and_a_missing_budget_are_refused():
+    with pytest.raises(ConfigError, match="give env_steps, or steps_per_train"):
+        trainer(callbacks=[mt.LearningRateRangeTest()], episodes_per_train=3).train(dqn(), [1, 1])
+    with pytest.raises(ConfigError, match="follows a schedule"):
+        trainer(callbacks=[mt.LearningRateRangeTest()], steps_per_train=30).train(
+            dqn(learning_rate=mt.linear(0.1, 0, 10)), [1, 1]
+        )
