@@ -6,23 +6,25 @@ import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from marltrain.config import Unsaved, build, check_function, checked_arguments, validate
-from marltrain.errors import AgentError, ConfigError, SaveError, shown
+from marltrain.errors import AgentError, ConfigError, SaveError, did_you_mean, shown
 from marltrain.layout import Array, Obs, Space, map_tree
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.arguments import AgentArguments, AgentSignature, Place, described
 from marltrain.policies.agents.spaces import described_spaces, spaces_from
+from marltrain.policies.agents.weights import check_fit, network_of, read_weights, weights_in
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.algorithms.reward_model import with_reward_model
 from marltrain.policies.backends import make_backend
 from marltrain.policies.backends.frameworks import makes_models, name_of
 from marltrain.policies.batch import Acted, AgentState
 from marltrain.policies.identity import checked_players, layout_for
-from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner, load_weights
 from marltrain.policies.learner.hyperparameters import AgentHyperparameters
 from marltrain.policies.learner.memory_numbers import Remembering
 from marltrain.policies.memory.config import Replay
@@ -244,6 +246,30 @@ class LearningAgent(Remembering, Agent):
         """Load the state that `state` returned into this agent's row of its learner."""
         self.learner_.load(self.row, AgentState(state.value("learner", dict), state.arrays, state.place("learner")))
         self.seed = self.learner_.seeds[self.row]
+
+    def load_weights(
+        self, path: str | Path, *, networks: Sequence[str] | None = None, player: str | int | None = None
+    ) -> None:
+        """Load the weights of networks from a folder of `save`, with `weights_only` or without, of either framework.
+
+        Settings, moments of the optimizer and random streams stay. Target networks become copies of the loaded ones.
+
+        networks: names of the networks to load, and of statistics ("observation"); None: all, and those of the team.
+        player: name or seat of the player in the folder; None: of its only agent.
+        Raises SaveError for other networks or shapes, and names each difference; no weight has changed then.
+        """
+        file, found = read_weights(path, player)
+        own = weights_in(self.learner_.export(self.row).arrays)
+        if networks is not None:
+            for name in networks:
+                if name not in (known := dict.fromkeys(map(network_of, own))):
+                    raise ConfigError(
+                        f"load_weights: a {type(self).__name__} has no network {name!r}.{did_you_mean(name, known)} It "
+                        f"has {', '.join(known)}"
+                    )
+            found, own = ({n: a for n, a in arrays.items() if network_of(n) in networks} for arrays in (found, own))
+        check_fit(type(self).__name__, file, found, own)
+        load_weights(self.learner_, self.row, found)
 
     @classmethod
     def from_state(cls, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> LearningAgent:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from marltrain.descriptions import Description
 from marltrain.errors import AgentError, SaveError, shown, warn
@@ -19,6 +19,8 @@ from marltrain.policies.batch import AgentState
 
 DESCRIPTION = "agents.json"
 WEIGHTS = "agents.safetensors"
+WEIGHTS_ONLY = "weights.json"
+"""Name of the description of weights alone, see `weights`."""
 FILES = Description("marltrain-agents", 1, "saved agents", DESCRIPTION, WEIGHTS)
 PLAYERS = "players"
 """Optional key of the seats' names."""
@@ -29,6 +31,9 @@ class Saveable(Protocol):
 
     def state(self) -> AgentState:
         """Return the complete state of the agent, for saving."""
+
+
+SaveableT = TypeVar("SaveableT", bound=Saveable)
 
 
 class SavedAgents(NamedTuple):
@@ -47,12 +52,8 @@ class SavedAgents(NamedTuple):
 def write_agents(path: str | Path, seated: Sequence[Saveable], *, players: Sequence[str] | None = None) -> None:
     """Write the agents of seats; see `saving.save`."""
     path = path_of(path)
-    if not seated:
-        raise AgentError("there are no agents to save: the list is empty")
-    if players is not None and len(players) != len(seated):
-        raise AgentError(f"players must name the {len(seated)} agents' seats, got {shown(players)}")
+    distinct = check_seated(seated, players)
     check_free(path, DESCRIPTION, "agents")
-    distinct = list({id(agent): agent for agent in seated}.values())
     place = {id(agent): i for i, agent in enumerate(distinct)}
     states, seats = [agent.state() for agent in distinct], [place[id(agent)] for agent in seated]
     needed = Supply({}, states, seats, players or ())
@@ -61,37 +62,56 @@ def write_agents(path: str | Path, seated: Sequence[Saveable], *, players: Seque
         warn(f"several different parts of these agents are called {names}. To load them, give {needed.as_text()}")
     with replacing_folder(path) as folder:
         write_arrays(folder / WEIGHTS, {f"{i}/{name}": a for i, s in enumerate(states) for name, a in s.arrays.items()})
-        entries = [{"info": state.info, "arrays": _shapes(state.arrays)} for state in states]
+        entries = [{"info": state.info, "arrays": shapes_of(state.arrays)} for state in states]
         named = {} if players is None else {PLAYERS: list(players)}
         FILES.write(folder, {"agents": entries, "seats": seats, **named})
+
+
+def check_seated(seated: Sequence[SaveableT], players: Sequence[str] | None) -> list[SaveableT]:
+    """Return the distinct agents; raises AgentError without agents, and for another number of players."""
+    if not seated:
+        raise AgentError("there are no agents to save: the list is empty")
+    if players is not None and len(players) != len(seated):
+        raise AgentError(f"players must name the {len(seated)} agents' seats, got {shown(players)}")
+    return list({id(agent): agent for agent in seated}.values())
 
 
 def read_agents(path: str | Path) -> SavedAgents:
     """Read the files that `write_agents` wrote; raises SaveError with the file's name for any other content."""
     folder = complete_folder(path)
+    if not (folder / DESCRIPTION).is_file() and (folder / WEIGHTS_ONLY).is_file():
+        raise SaveError(f"{folder}: holds weights alone: make the agents, and load them with agent.load_weights")
     file, description = folder / DESCRIPTION, FILES.read(folder, {"agents", "seats"}, {PLAYERS})
     _check(file, description)
-    parts = _parts(folder / WEIGHTS, [entry["arrays"] for entry in description["agents"]])
+    parts = parts_of_agents(folder / WEIGHTS, [entry["arrays"] for entry in description["agents"]])
     states = [AgentState(entry["info"], arrays) for entry, arrays in zip(description["agents"], parts, strict=True)]
     return SavedAgents(file, states, description["seats"], description.get(PLAYERS, ()))
 
 
-def _shapes(arrays: Mapping[str, Array]) -> dict[str, Any]:
+def shapes_of(arrays: Mapping[str, Array]) -> dict[str, Any]:
+    """Return the dtypes and shapes of arrays as JSON values."""
     return {name: [str(array.dtype), list(array.shape)] for name, array in arrays.items()}
 
 
 def _check(file: Path, found: Mapping[str, Any]) -> None:
     """Check the contents of agents.json; the agents' own descriptions are not checked."""
-    entries, seats = found["agents"], found["seats"]
+    entries = found["agents"]
     if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
         raise SaveError(f'{file}: "agents" must list objects with "info" and "arrays"')
-    if not isinstance(seats, list) or not all(type(i) is int for i in seats) or set(seats) != set(range(len(entries))):
-        raise SaveError(f'{file}: "seats" must name each of the {len(entries)} agents by number, got {seats!r}')
+    seats_of(file, found, len(entries))
+
+
+def seats_of(file: Path, found: Mapping[str, Any], agents: int) -> list[int]:
+    """Return the index of the agent in each seat; raises SaveError for wrong seats or names of players."""
+    seats = found["seats"]
+    if not isinstance(seats, list) or not all(type(i) is int for i in seats) or set(seats) != set(range(agents)):
+        raise SaveError(f'{file}: "seats" must name each of the {agents} agents by number, got {seats!r}')
     players = found.get(PLAYERS, [])
     if not isinstance(players, list) or not all(isinstance(name, str) for name in players):
         raise SaveError(f'{file}: "{PLAYERS}" must list names, got {players!r}')
     if PLAYERS in found and len(players) != len(seats):
         raise SaveError(f'{file}: "{PLAYERS}" must name each of the {len(seats)} seats, got {players!r}')
+    return seats
 
 
 def _is_entry(entry: Any) -> bool:
@@ -102,15 +122,20 @@ def _is_entry(entry: Any) -> bool:
     )
 
 
-def _parts(file: Path, expected: Sequence[Mapping[str, Any]]) -> list[dict[str, Array]]:
-    """Split the arrays by agent; raises SaveError unless names, dtypes and shapes are as expected."""
+def parts_of_agents(
+    file: Path, expected: Sequence[Mapping[str, Any]], described_by: str = DESCRIPTION
+) -> list[dict[str, Array]]:
+    """Split the arrays by agent; raises SaveError unless names, dtypes and shapes are as expected.
+
+    described_by: name of the file with the expected ones.
+    """
     arrays = read_arrays(file)
     named = {f"{i}/{name}": what for i, shapes in enumerate(expected) for name, what in shapes.items()}
     if missing := sorted(named.keys() - arrays.keys()):
         raise SaveError(f"{file}: arrays are missing: {', '.join(missing)}")
     if extra := sorted(arrays.keys() - named.keys()):
-        raise SaveError(f"{file}: holds arrays that {DESCRIPTION} does not name: {', '.join(extra)}")
+        raise SaveError(f"{file}: holds arrays that {described_by} does not name: {', '.join(extra)}")
     for name, array in arrays.items():
         if [str(array.dtype), list(array.shape)] != named[name]:
-            raise SaveError(f"{file}: {name} is {array.dtype} {list(array.shape)}, {DESCRIPTION} says {named[name]}")
+            raise SaveError(f"{file}: {name} is {array.dtype} {list(array.shape)}, {described_by} says {named[name]}")
     return [{name: arrays[f"{i}/{name}"] for name in shapes} for i, shapes in enumerate(expected)]

@@ -6,27 +6,47 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from marltrain.config import check_flags
 from marltrain.errors import AgentError, SaveError, error_text
 from marltrain.policies.agents.agent import Agent
-from marltrain.policies.agents.files import read_agents, write_agents
+from marltrain.policies.agents.files import check_seated, read_agents, write_agents
 from marltrain.policies.agents.restore import check_backend, restore
 from marltrain.policies.agents.supply import Supply
+from marltrain.policies.agents.weights import weights_in, write_weights
 
 
-def save(path: str | Path, agents: Agent | Sequence[Agent], *, players: Sequence[str] | None = None) -> None:
+def save(
+    path: str | Path,
+    agents: Agent | Sequence[Agent],
+    *,
+    players: Sequence[str] | None = None,
+    weights_only: bool = False,
+) -> None:
     """Write agents to the folder `path`; the write is atomic and replaces agents saved there before.
 
     players: the seats' names, which are then valid keys of `supply` in `load`; a run passes them.
+    weights_only: write the weights of networks and the statistics of observations alone, for `agent.load_weights`.
 
     An agent that sits in several seats is written once.
     Warns if one class name stands for different models; the warning shows the `supply=` that loads them.
-    Raises AgentError for objects that are not agents, SaveError if `path` holds other files or cannot be written.
+    Raises AgentError for objects that are not agents, and with `weights_only` for agents without networks of
+    marltrain. Raises SaveError if `path` holds other files or cannot be written.
     """
     seated = [agents] if isinstance(agents, Agent) else list(agents)
+    check_flags("save", weights_only=weights_only)
     for i, agent in enumerate(seated):
         if not isinstance(agent, Agent):
             raise AgentError(f"agents[{i}] must be an Agent, got {type(agent).__name__} ({agent!r})")
-    write_agents(path, seated, players=players)
+    if not weights_only:
+        write_agents(path, seated, players=players)
+        return
+    distinct = check_seated(seated, players)
+    weights = [weights_in(agent.state().arrays) for agent in distinct]
+    for agent, own in zip(distinct, weights, strict=True):
+        if not own:
+            raise AgentError(f"save: a {type(agent).__name__} has no weights: leave weights_only out")
+    place = {id(agent): i for i, agent in enumerate(distinct)}
+    write_weights(path, weights, [place[id(agent)] for agent in seated], players)
 
 
 def load(path: str | Path, *, supply: Mapping[Any, Any] | None = None, backend: str | None = None) -> list[Agent]:

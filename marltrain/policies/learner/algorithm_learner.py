@@ -317,6 +317,20 @@ class AlgorithmLearner(Learner):
         self.copies.sync()
 
 
+def load_weights(learner: AlgorithmLearner, row: int, arrays: Mapping[str, Array]) -> None:
+    """Load some of one agent's networks and statistics, with the names of `export`, and copy them to the targets.
+
+    Raises SaveError for values that are not finite.
+    """
+    learner.copies.wait()
+    learner.weights.load_some(row, {name: a for name, a in arrays.items() if not name.startswith(TEAM)})
+    if learner.team is not None:
+        of_team = {name.removeprefix(TEAM): a for name, a in arrays.items() if name.startswith(TEAM)}
+        learner.team.load_some(0, of_team)
+    learner.steps.outdated()
+    learner.copies.sync()
+
+
 def _load_arrays(learner: AlgorithmLearner, row: int, arrays: Mapping[str, Array]) -> None:
     """Load one agent's weights; the weights of the team's networks come from the agent of the first row."""
     own = {name: array for name, array in arrays.items() if not name.startswith(TEAM)}

@@ -114,6 +114,17 @@ class Weights:
         for name, statistics in self.statistics.items():
             statistics.load(row, groups[f"statistics/{name}"])
 
+    def load_some(self, row: int, arrays: Mapping[str, Array]) -> None:
+        """Load some of one agent's online networks and statistics, and copy these networks to their targets."""
+        for kind, held in _grouped(arrays).items():
+            group, _, name = kind.partition("/")
+            if group == "statistics":
+                self.statistics[name].load(row, held)
+                continue
+            self.online[name].load(row, held)
+            if name in self.target:
+                self.target[name].load(row, self.online[name].arrays(row))
+
 
 def solved_networks(phases: Iterable[Phase]) -> set[str]:
     """Return the networks that are trained by phases with `Phase.natural`, and by no others."""

@@ -1,0 +1,119 @@
+"""Weights alone: the arrays of networks and running statistics in a folder, without settings and moments.
+
+weights.json          format, schema, marltrain's version, the arrays of each distinct agent, their seats, checksums
+weights.safetensors   the arrays of all agents, named "0/net/actor/hidden0.weight", ... by the index of the agent
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from marltrain.descriptions import Description
+from marltrain.errors import SaveError, did_you_mean, shown
+from marltrain.files import check_free, complete_folder, path_of, replacing_folder, write_arrays
+from marltrain.layout import Array
+from marltrain.policies.agents.files import (
+    DESCRIPTION,
+    PLAYERS,
+    WEIGHTS_ONLY,
+    parts_of_agents,
+    read_agents,
+    seats_of,
+    shapes_of,
+)
+
+FILES = Description("marltrain-weights", 1, "saved weights", WEIGHTS_ONLY, "weights.safetensors")
+KINDS = ("net/", "statistics/", "team/net/")
+"""Beginnings of the names of the arrays that are weights."""
+TARGET = "target_"
+"""Beginning of the names of target networks, which are copies of others."""
+
+
+def weights_in(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the arrays of networks and statistics among those of `Agent.state`, without target networks."""
+    return {name: a for name, a in arrays.items() if name.startswith(KINDS) and f"net/{TARGET}" not in name}
+
+
+def write_weights(path: str | Path, weights: Sequence[Mapping[str, Array]], seats: Sequence[int], players: Any) -> None:
+    """Write the weights of each distinct agent; see `saving.save`.
+
+    seats: index of the agent in each seat.  players: the seats' names, or None.
+    """
+    path = path_of(path)
+    check_free(path, WEIGHTS_ONLY, "weights")
+    with replacing_folder(path) as folder:
+        write_arrays(
+            folder / FILES.arrays, {f"{i}/{name}": a for i, own in enumerate(weights) for name, a in own.items()}
+        )
+        content = {"agents": [{"arrays": shapes_of(own)} for own in weights], "seats": list(seats)}
+        FILES.write(folder, content if players is None else {**content, PLAYERS: list(players)})
+
+
+def read_weights(path: str | Path, player: str | int | None = None) -> tuple[Path, dict[str, Array]]:
+    """Return the description's file and one agent's weights, from saved weights or saved agents.
+
+    player: a player's name or a seat; None: of the only agent.
+    Raises SaveError for other content, for an unknown player, and if there are several agents and none is named.
+    """
+    folder = complete_folder(path)
+    if (folder / DESCRIPTION).is_file():
+        file, states, seats, players = read_agents(folder)
+        every = [state.arrays for state in states]
+    else:
+        file, found = folder / WEIGHTS_ONLY, FILES.read(folder, {"agents", "seats"}, {PLAYERS})
+        entries = found["agents"]
+        if not isinstance(entries, list) or not all(isinstance(e, dict) and set(e) == {"arrays"} for e in entries):
+            raise SaveError(f'{file}: "agents" must list objects with "arrays"')
+        seats, players = seats_of(file, found, len(entries)), found.get(PLAYERS, ())
+        every = parts_of_agents(folder / FILES.arrays, [entry["arrays"] for entry in entries], WEIGHTS_ONLY)
+    return file, weights_in(every[_chosen(file, player, seats, players)])
+
+
+def _chosen(file: Path, player: Any, seats: Sequence[int], players: Sequence[str]) -> int:
+    """Return the index of the agent of a player."""
+    if player is None and len(set(seats)) == 1:
+        return 0
+    if isinstance(player, str) and player in players:
+        return seats[list(players).index(player)]
+    if type(player) is int and 0 <= player < len(seats):
+        return seats[player]
+    named = ", ".join(map(repr, players)) or f"a seat from 0 to {len(seats) - 1}"
+    asked = "holds several agents" if player is None else f"has no player {shown(player)}"
+    raise SaveError(f"{file}: {asked}: name one with player=, {named}.{did_you_mean(player, players)}")
+
+
+def check_fit(who: str, file: Path, found: Mapping[str, Array], own: Mapping[str, Array]) -> None:
+    """Raise SaveError, which names every difference, unless weights have the networks and shapes of an agent's."""
+    theirs, mine = _by_network(found), _by_network(own)
+    wrong = [f"{name!r} is not in the file" for name in mine if name not in theirs]
+    wrong += [f"the agent has no {name!r}" for name in theirs if name not in mine]
+    for network in mine.keys() & theirs.keys():
+        parts, expected = theirs[network], mine[network]
+        if parts.keys() != expected.keys():
+            wrong.append(f"{network!r} has {', '.join(sorted(parts))}, expected {', '.join(sorted(expected))}")
+            continue
+        different = [f"{key} is {list(parts[key])}, expected {list(expected[key])}"
+                     for key in expected if parts[key] != expected[key]]  # fmt: skip
+        wrong += [f"{network!r}: {'; '.join(different)}"] if different else []
+    if wrong:
+        raise SaveError(
+            f"{file}: its weights do not fit the {who}: {'. '.join(sorted(wrong))}. Give the agent the networks of the "
+            "file, or name those to load with networks="
+        )
+
+
+def _by_network(arrays: Mapping[str, Array]) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Return network -> parameter -> shape; statistics are named "observation statistics"."""
+    networks: dict[str, dict[str, tuple[int, ...]]] = {}
+    for name, array in arrays.items():
+        kind, network, key = name.removeprefix("team/").split("/", 2)
+        title = f"{network} statistics" if kind == "statistics" else network
+        networks.setdefault(title, {})[key] = array.shape
+    return networks
+
+
+def network_of(name: str) -> str:
+    """Return the name of the network, or of the statistics, that an array of weights belongs to."""
+    return name.removeprefix("team/").split("/", 2)[1]
