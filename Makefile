@@ -16,12 +16,13 @@ ALL     := $(VENV)/.installed-all
 LEARN   := $(VENV)/.installed-learn
 MUJOCO  := $(VENV)/.installed-mujoco
 LOGGERS := $(VENV)/.installed-loggers
+BROWSER := $(VENV)/.installed-browser
 
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test config-test fault-test loggers-test corruption-test forgery-test long-run clean
+.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test config-test fault-test loggers-test tutorials docs-test corruption-test forgery-test long-run clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -51,6 +52,10 @@ $(LOGGERS): $(ALL)
 	$(PIP) -e '.[$(EXTRAS),wandb,mlflow]'
 	@touch $@
 
+$(BROWSER): $(ALL)
+	$(PIP) -e '.[$(EXTRAS),docs-test]'
+	@touch $@
+
 install: $(ALL) ## install marltrain and the packages that its tests need
 
 demo: $(CORE) ## train three agents on marltrain/simple_spread_v3 and plot the results
@@ -74,6 +79,12 @@ pytest: $(ALL) ## run the tests; make pytest TESTS=tests/envs JOBS=1
 
 docs: $(ALL) ## build the documentation in docs/_build/html
 	$(THREADS) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+docs-test: $(BROWSER) docs ## check the built pages in headless Chromium: links, widths at 1280 and 390 pixels, search
+	$(BIN)/python -m tests.house.browser
+
+tutorials: $(ALL) ## run the tutorials at full length, print their results and draw their pictures (minutes)
+	$(THREADS) $(BIN)/python -m tests.house.pages docs/tutorials/*.md
 
 check-long: $(ALL) ## the long checks (hours): native games, parity, wrong settings, damaged files, crashes, faults, long runs
 	MARLTRAIN_TESTS=long FORGING_ROUNDS=100 $(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout 3600 tests

@@ -3,82 +3,29 @@
 A page's blocks run in order, as one script in an empty folder. Above a block, `<!-- test: a => b; c => d -->` makes its
 run small: the test, not the reader, sees b in place of a. A run's test has `TEST_EPISODES` episodes at most. Below a
 block, a text block after `<!-- printed -->` is what the block prints, word for word.
+Code of other libraries is marked `py` in place of `python`, and is not executed.
 """
 
 import contextlib
 import io
 import re
-import shlex
 import sys
 import types
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from marltrain.cli import main
 from marltrain.trainer.settings import TrainerSettings
+from tests.house.pages import blocks_of, run_block
 from tests.house.repository import PACKAGE, ROOT, python_files
 from tests.trainer.running import without_pictures
 
 PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(
-    r"(?:^<!-- test: (?P<mark>[^\n]*) -->\n)?"
-    r"^```(?P<kind>python|bash|\{literalinclude\} (?P<file>\S+))\n(?P<code>.*?)^```$"
-    r"(?:\n\n<!-- printed -->\n```text\n(?P<printed>.*?)^```$)?",
-    re.MULTILINE | re.DOTALL,
-)
-ELSEWHERE = ("cd ", "git clone ", "pip install ", "tensorboard ")
-"""Commands that tests do not execute."""
 TEST_EPISODES = 4
 AT_LENGTH = ("docs/environments.md",)
 """Pages that print the faults of complete tests."""
 WITH_PICTURES = ("README.md", "docs/quickstart.md")
 """Pages whose runs draw their plots."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """An executable block of a page. line: the first line of its code, counted from 1."""
-
-    kind: str
-    code: str
-    line: int
-    printed: str | None
-
-
-def blocks_of(page: Path) -> list[Block]:
-    """Return the executable blocks of a page, shortened according to the page's marks."""
-    text, found = page.read_text(encoding="utf-8"), []
-    for match in BLOCK.finditer(text):
-        code = (page.parent / match["file"]).read_text(encoding="utf-8") if match["file"] else match["code"]
-        for change in (match["mark"] or "").split("; ") if match["mark"] else ():
-            shown, run = change.split(" => ")
-            assert shown in code, f"{page.name}: the mark names {shown!r}, which its block does not hold"
-            code = code.replace(shown, run)
-        kind = "python" if match["file"] else match["kind"]
-        found.append(Block(kind, code, text[: match.start("kind")].count("\n") + 2, match["printed"]))
-    return found
-
-
-def run_commands(block: Block) -> None:
-    """Run the `marltrain` commands of a block; check that other commands name existing files and targets."""
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    for line in block.code.replace("\\\n", " ").splitlines():
-        words = shlex.split(line, comments=True)
-        if not words or line.startswith(ELSEWHERE):
-            continue
-        if words[0] == "make":
-            assert words[1] in targets, line
-        elif words[0] == "python":
-            module = ROOT.joinpath(*words[2].split(".")) if words[1] == "-m" else ROOT / words[1]
-            assert module.exists() or module.with_suffix(".py").exists(), line
-        else:
-            assert words[0] == "marltrain", f"{line}: not a command that a page should hold"
-            try:
-                assert main(words[1:]) == 0, line
-            except SystemExit as done:  # --help
-                assert done.code == 0, line
 
 
 def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> int:
@@ -91,11 +38,7 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> int:
     for block in blocks:
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
-            if block.kind == "bash":
-                run_commands(block)
-            else:
-                place = "\n" * (block.line - 1)  # so that a traceback names the page's own line
-                exec(compile(place + block.code, str(page), "exec"), script.__dict__)
+            run_block(page, block, script)
         if block.printed is not None:
             assert said.getvalue().rstrip() == block.printed.rstrip(), f"{page.name}:{block.line} prints something else"
     return len(blocks)
