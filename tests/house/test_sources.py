@@ -14,7 +14,9 @@ MAX_LINES, MAX_METHODS = 400, 20
 CODE = ("marltrain", "examples", "benchmarks")
 EVERYTHING = (*CODE, "tests", "docs")
 MIRRORS_NOTHING = {"house": "rules of the repository", "whole": "runs of the whole library"}
-RUN_ELSEWHERE = {"spread.py": "make demo"}
+RUN_ELSEWHERE = {
+    "spread.py": "make demo", "gallery.py": "make gallery", "crossing.py": "docs/tutorials/own_environment.md",
+}  # fmt: skip
 READ_THEIR_PARENT = {
     "marltrain/envs/workers/worker.py",
     "marltrain/policies/learner/parallel/replica.py",
