@@ -127,6 +127,7 @@ _HOME = {
     "setting": "marltrain.config",
     "switch": "marltrain.policies.schedules",
     "tuned": "marltrain.trainer.tuned",
+    "watch": "marltrain.tools.watch",
     "weighted_mean": "marltrain.policies.algorithms.base",
 } | {agent: module for module, agent in ALGORITHMS.values()}
 """Public names and the modules that define them."""
@@ -268,6 +269,7 @@ if TYPE_CHECKING:
     from marltrain.tools.loggers.scalar_files import CSVLogger as CSVLogger, JSONLinesLogger as JSONLinesLogger
     from marltrain.tools.loggers.wandb_logger import WandbLogger as WandbLogger
     from marltrain.tools.range_test import LearningRateRangeTest as LearningRateRangeTest
+    from marltrain.tools.watch import watch as watch
     from marltrain.trainer.adapting.adapt import Adapt as Adapt
     from marltrain.trainer.adapting.early_stopping import EarlyStopping as EarlyStopping
     from marltrain.trainer.adapting.reduce_on_plateau import ReduceOnPlateau as ReduceOnPlateau

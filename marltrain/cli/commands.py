@@ -18,6 +18,7 @@ from marltrain.cli.options import Parser
 from marltrain.cli.plot import add_plot_arguments, plot
 from marltrain.cli.runs import add_play_arguments, add_test_arguments, play, test
 from marltrain.cli.train import add_train_arguments, print_how_to_resume, train
+from marltrain.cli.watch import add_watch_arguments, watch
 from marltrain.errors import ConfigError, MarlTrainError, did_you_mean
 from marltrain.version import __version__
 
@@ -45,6 +46,7 @@ COMMANDS = {
     "find": Command("compare learning rates, optimizers or algorithms", add_find_arguments, find),
     "test": Command("play test episodes with a run's agents and print what they earn", add_test_arguments, test),
     "play": Command("watch or film a run's agents", add_play_arguments, play),
+    "watch": Command("show the state of a run of another process", add_watch_arguments, watch),
     "plot": Command("draw the learning curves of runs", add_plot_arguments, plot),
     "compare": Command("compare groups of runs over their seeds", add_compare_arguments, compare),
     "export": Command("write a run's policies to files that other programs run", add_export_arguments, export),

@@ -37,6 +37,7 @@ def add_train_arguments(parser: Parser) -> None:
     parser.add_argument("--run-dir", metavar="FOLDER", help="where all files go (default: a new one in runs/)")
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint in --run-dir")
     parser.add_argument("--any-threads", action="store_true", help="resume with another number of threads too")
+    parser.add_argument("--dashboard", action="store_true", help="curves, returns and losses in place of the bar")
     parser.add_argument("--team-reward", help="one reward for all, in learning only: mean or sum")
     add_callback_arguments(parser)
     add_fields(parser.add_argument_group("the trainer's settings"), TrainerSettings)
@@ -64,6 +65,10 @@ def train(options: dict[str, Any]) -> Path | None:
         raise ConfigError("--tuned: there are tuned settings for marltrain's own algorithms only")
     of_agents = pop_given(options, "share", "identify", "backend") | ({"share": True} if self_play else {})
     known = tuned(algo, env) if options.pop("tuned", False) else {"trainer": {}, "agents": {}}
+    if options.pop("dashboard", False):
+        if not options.setdefault("progress", "dashboard"):
+            raise ConfigError("--dashboard has no meaning with --no-progress")
+        options["progress"] = "dashboard"
     resuming, here = _pop_resume(options), Path.cwd()
     callbacks = pop_callbacks(options)
     trainer = DecentralizedTrainer(env, env_args=env_args, callbacks=callbacks, **{**known["trainer"], **options})

@@ -27,6 +27,7 @@ from marltrain.trainer.loop import train
 from marltrain.trainer.masks import as_mask, check_learners
 from marltrain.trainer.preflight import warn_of_no_update
 from marltrain.trainer.prepare import TrainCall, prepare
+from marltrain.trainer.reporting.built_in import DASHBOARD, Display
 from marltrain.trainer.reporting.progress import ProgressPrinter, announced
 from marltrain.trainer.result import TrainResult
 from marltrain.trainer.run import Run
@@ -89,7 +90,8 @@ class DecentralizedTrainer:
     address: the Ray cluster: "host:port", "auto" (one that runs on this machine) or "local" (a new one, ended with the
     run); None: the variable RAY_ADDRESS, else "local".
     timeout: seconds that a Ray actor may take to answer; of environments, `env_timeout` if it is given.
-    progress: True shows a bar in a terminal and lines in other outputs; a `ProgressPrinter` sets the interval of lines.
+    progress: True shows a bar in a terminal and lines in other outputs; a `ProgressPrinter` sets the interval of lines;
+    "dashboard" shows curves, returns and losses in a terminal or notebook, and lines in other outputs.
     callbacks: `Callback` objects, called in the given order.
     run_dir: folder for tables, plot and agents; runs/<name>-<time> by default. False: no files are written.
 
@@ -124,7 +126,7 @@ class DecentralizedTrainer:
         team_reward: TeamReward = None,
         callbacks: Iterable[Callback] = (),
         run_dir: str | Path | Literal[False] | None = None,
-        progress: bool | ProgressPrinter = True,
+        progress: bool | ProgressPrinter | Literal["dashboard"] = True,
         on_fault: str | None = None,
         max_env_restarts: int = MAX_RESTARTS,
         env_timeout: float | None = None,
@@ -138,12 +140,13 @@ class DecentralizedTrainer:
         timeout: float = ANSWER,
     ) -> None:
         """Check every argument; no environment is built yet."""
+        display: Display = progress if isinstance(progress, ProgressPrinter) or progress == DASHBOARD else None
         settings = TrainerSettings(
             num_train_envs=num_train_envs, num_test_envs=num_test_envs, batch_size=batch_size, update_freq=update_freq,
             test_freq=test_freq, episodes_per_train=episodes_per_train, episodes_per_test=episodes_per_test,
             shared_memory=shared_memory, vector=vector, num_workers=num_workers, seed=seed,
             steps_per_train=steps_per_train, updates_per_train=updates_per_train,
-            progress=True if isinstance(progress, ProgressPrinter) else progress,
+            progress=display is not None or progress,  # type: ignore[arg-type]
             on_fault=on_fault, max_env_restarts=max_env_restarts, env_timeout=env_timeout, collect=collect,
             double_buffer=double_buffer, test_freq_steps=test_freq_steps, max_test_steps=max_test_steps,
             record=record_names(record),
@@ -171,7 +174,7 @@ class DecentralizedTrainer:
             source, settings, fresh_seed() if settings.seed is None else settings.seed, reward_metric, team_reward,
             hooks, all_callbacks, checkpoint, folder,
             runs=Path("runs").absolute(),  # an environment may change the working folder
-            printer=progress if isinstance(progress, ProgressPrinter) else None,
+            display=display,
         )  # fmt: skip
         self.run: Run | None = None
 

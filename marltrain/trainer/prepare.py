@@ -135,7 +135,8 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     calls = 0 if previous is None else previous.calls
     budgets = Budgets.of(settings, Counters() if earlier is None else earlier.counters)
     path = None if folder is None else folder.path
-    built_in = built_in_callbacks(path, budgets, progress=settings.progress, printer=setup.printer)
+    built_in = built_in_callbacks(path, budgets, progress=settings.progress, display=setup.display,
+                                  title=spec.name)  # fmt: skip
     context = RunContext(
         setup=setup, envs=envs, evaluation=evaluation, seating=seating, line_up=line_up,
         rotate=call.test_agents is not None, learning=learning, exploring=exploring, streams=streams, storage=storage,

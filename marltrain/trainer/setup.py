@@ -8,7 +8,7 @@ from pathlib import Path
 from marltrain.envs import Source, VectorEnv, make_vector
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.hooks import FunctionHooks
-from marltrain.trainer.reporting.progress import ProgressPrinter
+from marltrain.trainer.reporting.built_in import Display
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from marltrain.trainer.saving.run_folder import RunDir
 from marltrain.trainer.settings import RewardMetric, TrainerSettings
@@ -21,7 +21,7 @@ class TrainerSetup:
 
     source: the environment.  seed: the run's seed; a resumed run has the seed of its checkpoint.
     checkpoint: the Checkpoint among the callbacks.  run_dir: the argument.  runs: folder for the folders of new runs.
-    printer: sets the interval of progress lines.
+    display: kind of the progress display.
     """
 
     source: Source
@@ -34,7 +34,7 @@ class TrainerSetup:
     checkpoint: Checkpoint | None
     run_dir: RunDir
     runs: Path
-    printer: ProgressPrinter | None
+    display: Display
 
     def vector_env(self, num_envs: int, role: str, *, with_state: bool = False) -> VectorEnv:
         """Return `num_envs` environments; role: "train" or "test".  with_state: see `make_vector`."""

@@ -1,19 +1,40 @@
-"""The callbacks that every run has: TensorBoard files and the progress display."""
+"""The callbacks that every run has: TensorBoard files, and the progress display or dashboard."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Literal
 
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.due import Budgets
+from marltrain.trainer.reporting.dashboard import Dashboard
 from marltrain.trainer.reporting.progress import Progress, ProgressPrinter
+from marltrain.trainer.reporting.scalar_logger import ScalarLogger
+from marltrain.trainer.reporting.screens import make_screen
+
+DASHBOARD = "dashboard"
+Display = ProgressPrinter | Literal["dashboard"] | None
+"""Kind of the progress display: lines at an interval, a dashboard, or (None) a bar."""
 
 
 def built_in_callbacks(
-    folder: Path | None, budgets: Budgets, *, progress: bool, printer: ProgressPrinter | None
+    folder: Path | None, budgets: Budgets, *, progress: bool, display: Display, title: str
 ) -> list[Callback]:
-    """Return the built-in callbacks; folder: the run's folder, None to write no files.  progress: show the progress."""
+    """Return the built-in callbacks.
+
+    folder: the run's folder, None to write no files.  progress: show the progress.  title: name of the environment.
+    A dashboard follows the points of the TensorBoard files; outside of a terminal or notebook there are lines instead.
+    """
     from marltrain.trainer.reporting.tensorboard import TensorBoard  # loads protobuf
 
-    callbacks: list[Callback] = [] if folder is None else [TensorBoard(folder)]
-    return [*callbacks, Progress(budgets, printer)] if progress else callbacks
+    loggers: list[ScalarLogger] = [] if folder is None else [TensorBoard(folder)]
+    if not progress:
+        return [*loggers]
+    screen = make_screen(sys.stderr) if display == DASHBOARD else None
+    if screen is None:
+        return [*loggers, Progress(budgets, display if isinstance(display, ProgressPrinter) else None)]
+    dashboard = Dashboard(budgets, screen, title if folder is None else f"{title} - {folder.name}")
+    loggers = loggers or [ScalarLogger()]
+    loggers[0].followers.append(dashboard.point)
+    return [*loggers, dashboard]

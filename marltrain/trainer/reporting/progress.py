@@ -15,6 +15,7 @@ from marltrain.config import checked_arguments, setting, validate
 from marltrain.errors import ConfigError
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.due import Budgets
+from marltrain.trainer.reporting.run_view import clock
 from marltrain.waiting import listening
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class Progress(Callback):
                 self._bar.set_description_str(text, refresh=True)
         else:
             share = "" if done is None else f"{done:4.0%}  "
-            self._line(f"{share}{text}  {_clock(moment.seconds)}{self._left(done, moment.seconds)}")
+            self._line(f"{share}{text}  {clock(moment.seconds)}{self._left(done, moment.seconds)}")
         self._shown_at = (moment.episodes, moment.seconds)
 
     def _line(self, text: str) -> None:
@@ -227,10 +228,4 @@ class Progress(Callback):
         return ", ".join(parts)
 
     def _left(self, done: float | None, seconds: float) -> str:
-        return f" < {_clock(seconds / done - seconds)}" if done else ""
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+        return f" < {clock(seconds / done - seconds)}" if done else ""

@@ -3,13 +3,14 @@
 <agent>/<metric>                  means over the updates since the last point
 train/return/<player>             mean over the training episodes since the last point
 train/env_steps_per_second
+train/episodes                    finished training episodes
 test/metric, test/return/<player>
 user/<name>                       values given to `Moment.log`
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ class ScalarLogger(Callback):
     """Computes the scalars of a run and passes them to `write`. Subclasses override open, write, flush and close.
 
     every: seconds between two points of training; each is the mean of the values in between. Tests are written at once.
+    followers: functions that get the scalars and env steps of every point, after `write`.
     """
 
     only_watches = True
@@ -38,6 +40,7 @@ class ScalarLogger(Callback):
                 f"{type(self).__name__}: every must be a number of seconds, at least 0, got {shown(every)}"
             )
         self.every = float(number)
+        self.followers: list[Callable[[Mapping[str, float], int], None]] = []
         self._means = Means()
         self._last = (0, 0.0)
 
@@ -76,12 +79,12 @@ class ScalarLogger(Callback):
         means = {
             f"test/return/{name}": float(mean) for name, mean in zip(result.names, result.returns.mean(0), strict=True)
         }
-        self.write({"test/metric": float(moment.data["metric"]), **means}, moment.env_steps)
+        self._send({"test/metric": float(moment.data["metric"]), **means}, moment.env_steps)
         self.flush()
 
     def on_log(self, moment: Moment) -> None:
         """Write a value that the user logged."""
-        self.write({moment.data["tag"]: moment.data["value"]}, moment.env_steps)
+        self._send({moment.data["tag"]: moment.data["value"]}, moment.env_steps)
 
     def on_train_end(self, moment: Moment) -> None:
         """Write the last point and call `close`."""
@@ -111,8 +114,14 @@ class ScalarLogger(Callback):
         scalars = self._means.take()
         steps, seconds = moment.env_steps - self._last[0], moment.seconds - self._last[1]
         if steps > 0 and seconds > 0:
-            scalars["train/env_steps_per_second"] = steps / seconds
+            scalars |= {"train/env_steps_per_second": steps / seconds, "train/episodes": float(moment.episodes)}
         self._last = (moment.env_steps, moment.seconds)
         if scalars:
-            self.write(scalars, moment.env_steps)
+            self._send(scalars, moment.env_steps)
             self.flush()
+
+    def _send(self, scalars: Mapping[str, float], env_steps: int) -> None:
+        """Write scalars, and pass them to the followers."""
+        self.write(scalars, env_steps)
+        for follower in self.followers:
+            follower(scalars, env_steps)

@@ -1,14 +1,15 @@
-"""TensorBoard event files; `ScalarLogger` defines their tags."""
+"""TensorBoard event files, written and read; `ScalarLogger` defines their tags."""
 
 from __future__ import annotations
 
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from marltrain.errors import SaveError
 from marltrain.files import writing
 from marltrain.trainer.callbacks import Moment
 from marltrain.trainer.reporting.scalar_logger import ScalarLogger
@@ -61,6 +62,37 @@ class EventFile:
     def _write(self, event: Event) -> None:
         with writing(self.path):
             self._records.write(event.SerializeToString())
+
+
+class EventReader:
+    """Reads the events of a file that may still grow, without TensorFlow or torch."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Take the path of the file."""
+        self.path, self._read = Path(path), 0
+
+    def new(self) -> Iterator[Event]:
+        """Yield the events that were written since the last call; raises SaveError for a damaged file.
+
+        A record is its length in 8 bytes, their checksum in 4, the event, and its checksum in 4.
+        """
+        from google.protobuf.message import DecodeError
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        place = 0
+        while place + 12 <= len(data):
+            size = int.from_bytes(data[place : place + 8], "little")
+            if place + 16 + size > len(data):  # not written completely yet
+                break
+            try:
+                yield Event.FromString(data[place + 12 : place + 12 + size])
+            except DecodeError as error:
+                raise SaveError(f"{self.path}: is no file of TensorBoard events, or was damaged: {error}") from error
+            place += 16 + size
+            self._read += 16 + size
 
 
 class TensorBoard(ScalarLogger):

@@ -195,11 +195,6 @@ def test_progress_follows_the_budget_closest_to_its_end(budgets, share):
     assert file.getvalue().splitlines()[-2].startswith(share)
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (61, "1:01"), (3661, "1:01:01")])
-def test_duration_format(seconds, text):
-    assert progress._clock(seconds) == text
-
-
 class Gone(Terminal):
     """A terminal or a pipe whose reader disappears after a few writes."""
 

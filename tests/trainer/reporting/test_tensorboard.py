@@ -14,7 +14,7 @@ from marltrain.trainer.reporting.tensorboard import EventFile, TensorBoard
 
 def moment(event, env_steps=0, seconds=0.0, **data):
     trainer: Any = None
-    return Moment(trainer, event, 0, env_steps, 0, 0, seconds, data)
+    return Moment(trainer, event, 2, env_steps, 0, 0, seconds, data)
 
 
 def scalars(folder):
@@ -52,6 +52,7 @@ def test_tensorboard_reads_the_written_values(tmp_path):
         "train/return/left": [(100, 1.5)],
         "train/return/right": [(100, -1.0)],
         "train/env_steps_per_second": [(100, 100.0), (150, 50.0), (200, 50.0)],
+        "train/episodes": [(100, 2.0), (150, 2.0), (200, 2.0)],
         "test/metric": [(150, 2.5)],
         "test/return/left": [(150, 2.0)],
         "test/return/right": [(150, 3.0)],
