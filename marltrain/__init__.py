@@ -40,6 +40,7 @@ _HOME = {
     "EarlyStopping": "marltrain.trainer.adapting.early_stopping",
     "EnvError": "marltrain.errors",
     "EnvSpec": "marltrain.spec",
+    "EvaluationResult": "marltrain.tools.evaluation_result",
     "Experience": "marltrain.policies.batch",
     "ExportedPolicy": "marltrain.tools.export.loading",
     "FindResult": "marltrain.tools.finding",
@@ -109,6 +110,7 @@ _HOME = {
     "decay": "marltrain.policies.schedules",
     "distribution_of": "marltrain.policies.distributions",
     "demonstrations": "marltrain.trainer.demonstrations",
+    "evaluate": "marltrain.tools.evaluation",
     "exponential": "marltrain.policies.schedules",
     "export": "marltrain.tools.export.export",
     "find_agent": "marltrain.tools.finding",
@@ -122,6 +124,7 @@ _HOME = {
     "make_agents": "marltrain.trainer.make_agents",
     "next_values": "marltrain.policies.returns",
     "play": "marltrain.trainer.play",
+    "replay": "marltrain.tools.replays",
     "retrace": "marltrain.policies.returns",
     "save": "marltrain.policies.agents.saving",
     "setting": "marltrain.config",
@@ -257,6 +260,8 @@ if TYPE_CHECKING:
     from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
     from marltrain.tools.comparison import compare as compare
     from marltrain.tools.comparison_result import Comparison as Comparison
+    from marltrain.tools.evaluation import evaluate as evaluate
+    from marltrain.tools.evaluation_result import EvaluationResult as EvaluationResult
     from marltrain.tools.export.export import export as export
     from marltrain.tools.export.loading import ExportedPolicy as ExportedPolicy, load_exported as load_exported
     from marltrain.tools.finding import (
@@ -269,6 +274,7 @@ if TYPE_CHECKING:
     from marltrain.tools.loggers.scalar_files import CSVLogger as CSVLogger, JSONLinesLogger as JSONLinesLogger
     from marltrain.tools.loggers.wandb_logger import WandbLogger as WandbLogger
     from marltrain.tools.range_test import LearningRateRangeTest as LearningRateRangeTest
+    from marltrain.tools.replays import replay as replay
     from marltrain.tools.watch import watch as watch
     from marltrain.trainer.adapting.adapt import Adapt as Adapt
     from marltrain.trainer.adapting.early_stopping import EarlyStopping as EarlyStopping

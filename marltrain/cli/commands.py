@@ -12,10 +12,12 @@ from typing import Any
 
 from marltrain.cli.compare import add_compare_arguments, compare
 from marltrain.cli.envs import add_envs_arguments, envs
+from marltrain.cli.evaluate import add_eval_arguments, run_eval
 from marltrain.cli.export import add_export_arguments, export
 from marltrain.cli.find import add_find_arguments, find
 from marltrain.cli.options import Parser
 from marltrain.cli.plot import add_plot_arguments, plot
+from marltrain.cli.replay import add_replay_arguments, replay
 from marltrain.cli.runs import add_play_arguments, add_test_arguments, play, test
 from marltrain.cli.train import add_train_arguments, print_how_to_resume, train
 from marltrain.cli.watch import add_watch_arguments, watch
@@ -47,9 +49,11 @@ COMMANDS = {
     "test": Command("play test episodes with a run's agents and print what they earn", add_test_arguments, test),
     "play": Command("watch or film a run's agents", add_play_arguments, play),
     "watch": Command("show the state of a run of another process", add_watch_arguments, watch),
+    "replay": Command("show or film an episode of an evaluation again", add_replay_arguments, replay),
     "plot": Command("draw the learning curves of runs", add_plot_arguments, plot),
     "compare": Command("compare groups of runs over their seeds", add_compare_arguments, compare),
     "export": Command("write a run's policies to files that other programs run", add_export_arguments, export),
+    "eval": Command("play a run's agents over a grid of arguments and opponents", add_eval_arguments, run_eval),
     "envs": Command("list the environments that can be named", add_envs_arguments, envs),
 }
 

@@ -48,8 +48,17 @@ def open_run(
     if env is None and not imports_only_known(named):
         raise SaveError(f"{folder / CONFIG}: the run's environment is {named!r}. No file may choose what code is run: "
                         "if you know this one, name it yourself with --env")  # fmt: skip
+    played, chosen = agents_of(folder, agents, supply)
+    return SavedRun(named if env is None else env, env_args, played, chosen)
+
+
+def agents_of(
+    run: str | Path, agents: str | None = None, supply: Mapping[str, Any] | None = None
+) -> tuple[list[Agent], str]:
+    """Load a run's agents without its environment; return them, and which they are. See `open_run`."""
+    folder = complete_folder(run)
     chosen = _best_or_last(folder) if agents is None else agents
-    return SavedRun(named if env is None else env, env_args, load(folder / chosen, supply=supply), chosen)
+    return load(folder / chosen, supply=supply), chosen
 
 
 def _best_or_last(folder: Path) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -58,28 +58,48 @@ def play(
     check_flags("play", greedy=greedy)
     if episodes < 1:
         raise ConfigError(f"episodes must be at least 1, got {episodes}")
-    if fps is not None and not fps > 0:
-        raise ConfigError(f"fps must be greater than 0, got {fps}")
+    target, source = film_of(out), resolve(env, env_args)
+    with at_work(None, agents, training=False):
+        spec = probe(source)
+        actors = Actors(spec, Seating(spec, agents, seed, stack=False).learners, 1, "test")
+        actors.explore(np.full(len(spec.players), not greedy))
+        seeds = [child_seed(seed, "episode", "play", 0, k) for k in range(episodes)]
+        return show_episodes(source, spec, actors, seeds, target=target, fps=fps)
+
+
+class Deciding(Protocol):
+    """What plays the shown episodes: `decide` writes the actions for a Step of one environment into `actions`."""
+
+    actions: tuple[Array, ...]
+
+    def decide(self, step: Step) -> Any:
+        """Write the next actions."""
+
+
+def film_of(out: str | Path | None) -> Path | None:
+    """Return the path of a film; raises ConfigError for another kind of file."""
     target = None if out is None else path_of(out, "out", ConfigError)
     if target is not None and target.suffix.lower() not in FILMS:
         raise ConfigError(f"out must end in {' or '.join(FILMS)}, got {str(out)!r}")
-    source = resolve(env, env_args)
+    return target
+
+
+def show_episodes(
+    source: Source, spec: EnvSpec, actors: Deciding, seeds: Sequence[int], *, target: Path | None, fps: float | None
+) -> Array:
+    """Play an episode for each seed, in a window or into a film; return the returns [episodes, players]. See `play`."""
+    if fps is not None and not fps > 0:
+        raise ConfigError(f"fps must be greater than 0, got {fps}")
     with contextlib.ExitStack() as opened:
-        opened.enter_context(at_work(None, agents, training=False))
-        spec = probe(source)
         table = _Table(source, spec, ("human", "ansi") if target is None else ("rgb_array",))
         rate = fps or float(table.metadata.get("render_fps") or (2 if spec.turn_based else 10))
-        actors = Actors(spec, Seating(spec, agents, seed, stack=False).learners, 1, "test")
-        actors.explore(np.full(len(spec.players), not greedy))
         if target is None:
             show: Show = _Window(rate, draws=table.render_mode == "human")
         else:
             opened.enter_context(_without_window())
             show = opened.enter_context(_film(target, rate))
         opened.enter_context(closed(table, source.name))
-        return np.array(
-            [table.episode(actors, show, child_seed(seed, "episode", "play", 0, k)) for k in range(episodes)]
-        )
+        return np.array([table.episode(actors, show, seed) for seed in seeds])
 
 
 class _Table:
@@ -105,7 +125,7 @@ class _Table:
     def metadata(self) -> Mapping[str, Any]:
         return metadata_of(self.adapter.env)
 
-    def episode(self, actors: Actors, show: Show, seed: int) -> Array:
+    def episode(self, actors: Deciding, show: Show, seed: int) -> Array:
         """Play one episode; return the players' undiscounted returns, [P] float64."""
         if self.used:
             self.close()

@@ -20,11 +20,16 @@ class PlayedEpisode(NamedTuple):
 
 
 class EpisodeLog:
-    """Collects the finished episodes of a test. episodes: number of the episode in the test -> `PlayedEpisode`."""
+    """Collects the finished episodes of a test.
+
+    episodes: number of the episode in the test -> `PlayedEpisode`.  numbers: [episodes] int64, the numbers of the
+    episodes of the `TestResult`, in its order; a test that is cut leaves some out.
+    """
 
     def __init__(self) -> None:
         """Start empty."""
         self.episodes: dict[int, PlayedEpisode] = {}
+        self.numbers: Array = np.zeros(0, np.int64)
 
     def start(self, spec: EnvSpec, step: Step, seed: int) -> None:
         """Take the first Step of a test, whose environments were reset with the run's seed."""

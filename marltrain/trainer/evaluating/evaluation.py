@@ -191,6 +191,8 @@ class Evaluation:
                 actors.rotate([rotations(spec, seated, tally.number) for seated in learners])
             on_step(tally.finished, steps)
         result = tally.result()
+        if log is not None:
+            log.numbers = np.flatnonzero(tally.episode_lengths)
         if tally.open:
             self._warn(result, episodes)
         return result

@@ -1,0 +1,66 @@
+"""`marltrain eval`: play a run's agents over a grid of environment arguments and opponents."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from marltrain.cli.agents import supplied
+from marltrain.cli.options import Parser, add_working_folder, integer, key_values, or_none, parse_value, pop_given
+from marltrain.errors import ConfigError
+
+
+def add_eval_arguments(parser: Parser) -> None:
+    """Add the arguments of `marltrain eval`."""
+    parser.add_argument("run", metavar="RUN", help="folder of a run")
+    parser.add_argument("--agents", choices=("best", "last"), help="which of its agents (default: best)")
+    parser.add_argument("--grid", action="append", metavar="ARG=VALUE,VALUE", help="values of an env argument")
+    parser.add_argument("--against", nargs="+", metavar="RUN", help="opponents: random, or folders of runs")
+    parser.add_argument("--side", action="append", metavar="PLAYER", dest="sides",
+                        help="players of one competitor, by name or pattern (default: each player)")  # fmt: skip
+    parser.add_argument("--episodes", type=integer, metavar="INT", help="of each line-up in each cell (default: 64)")
+    parser.add_argument("--record", action="append", metavar="NAME", help="attribute to record when episodes end")
+    parser.add_argument("--seed", type=integer, metavar="INT", help="of the episodes (default: 0)")
+    parser.add_argument("--env", help="namespace/name or module:attribute, for a run of an environment of your own")
+    parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="another argument of the environment")
+    parser.add_argument("--supply", action="append", metavar="NAME=MODULE:ATTRIBUTE",
+                        help="class, model or function of your own that the saved agents name")  # fmt: skip
+    parser.add_argument("--vector", choices=("dummy", "subproc"), help="environments in this process or in workers")
+    parser.add_argument("--num-workers", type=integer, metavar="INT", help="worker processes (with --vector subproc)")
+    parser.add_argument("--num-envs", type=integer, metavar="INT", help="environments that play at once (default: 16)")
+    parser.add_argument("--max-steps", type=or_none(integer), metavar="INT|none", help="env steps of a line-up's test")
+    parser.add_argument("--out", metavar="FOLDER", help="tables (CSV, Parquet), pictures, and episodes for replay")
+
+
+def run_eval(options: dict[str, Any]) -> None:
+    """Evaluate, print the table and the cross-play matrix, and write the files."""
+    from marltrain.tools.evaluation import evaluate
+    from marltrain.tools.evaluation_text import as_text
+
+    if "env" in options:
+        add_working_folder(options["env"])
+    run = options.pop("run")
+    grid = _grid(options.pop("grid", []))
+    env_args = key_values("--env-arg", options.pop("env_arg", []))
+    supply = supplied(options.pop("supply", []))
+    out = pop_given(options, "out")
+    print(as_text(evaluate(run, grid=grid, env_args=env_args, supply=supply, **options, **out)))
+    if out:
+        print(f"\n{out['out']}")
+
+
+def _grid(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the values of each argument; those of a list or tuple are written in brackets."""
+    grid: dict[str, list[Any]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not name or not equals or not values:
+            raise ConfigError(f"--grid takes ARG=VALUE,VALUE, got {text!r}")
+        if name in grid:
+            raise ConfigError(f"--grid names {name!r} twice")
+        try:
+            grid[name] = list(ast.literal_eval(f"[{values}]"))
+        except (ValueError, SyntaxError):
+            grid[name] = [parse_value(value) for value in values.split(",")]
+    return grid

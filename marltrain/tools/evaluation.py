@@ -1,0 +1,175 @@
+"""evaluate: play a run's agents over a grid of environment arguments and opponents."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from marltrain import config
+from marltrain.envs import VectorEnv, make_vector, probe, resolve
+from marltrain.envs.make import record_names
+from marltrain.envs.python.probe import closed
+from marltrain.envs.registry import Source
+from marltrain.errors import ConfigError, shown
+from marltrain.policies.agents.agent import Agent
+from marltrain.random import chosen_seed
+from marltrain.spec import EnvSpec
+from marltrain.tools.evaluation_files import write_evaluation
+from marltrain.tools.evaluation_result import EvaluationResult, Match
+from marltrain.tools.evaluation_tables import tables_of
+from marltrain.tools.line_ups import Competitor, LineUp, check_seats, line_ups, name_of, opponents, sides_of
+from marltrain.tools.saved_run import open_run
+from marltrain.trainer.claims import at_work
+from marltrain.trainer.evaluating.episode_log import EpisodeLog
+from marltrain.trainer.evaluating.evaluation import Evaluation
+from marltrain.trainer.seats import Seating
+from marltrain.trainer.settings import TEST_STEPS, TestSettings
+
+EPISODES, NUM_ENVS = 64, 16
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A point of the grid: the values of its arguments, and the environment with all arguments."""
+
+    values: dict[str, Any]
+    source: Source
+    spec: EnvSpec
+
+
+@dataclass(frozen=True)
+class _Played:
+    """The agents that are evaluated, and their environment."""
+
+    name: str
+    agents: Sequence[Agent]
+    env: Any
+    env_args: dict[str, Any]
+
+
+def evaluate(
+    run: str | Path | Sequence[Agent],
+    *,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    against: Sequence[Any] | Mapping[str, Any] = (),
+    sides: Sequence[str] | None = None,
+    episodes: int = EPISODES,
+    record: Sequence[str] = (),
+    seed: int | None = 0,
+    agents: str | None = None,
+    env: Any = None,
+    env_args: Mapping[str, Any] | None = None,
+    supply: Mapping[str, Any] | None = None,
+    vector: str = "dummy",
+    num_workers: int | None = None,
+    num_envs: int = NUM_ENVS,
+    max_steps: int | None = TEST_STEPS,
+    out: str | Path | None = None,
+) -> EvaluationResult:
+    """Play test episodes with a run's agents, in every cell of a grid and against every opponent, without exploration.
+
+    run: folder of a run, or a list with one agent per player.  agents: "best" or "last" of the run (default: best).
+    grid: {argument of the environment: values}; all combinations are played. Arguments that change the players or their
+        spaces are refused before anything is played.
+    against: opponents: "random", folders of runs, lists of agents; or {name: opponent}. With opponents, every pair of
+        competitors plays: one of them holds a side, the other one all other seats.
+    sides: a player's name or pattern for each side, such as ["adversary_*"]; by default each player is a side.
+    episodes: of each line-up in each cell. All play on equal seeds.
+    record: attributes of the environment (fields of a native game) recorded at the end of episodes.
+    env, env_args: the environment of a list of agents; for a run, its environment's name, which environments of your
+        own need, and arguments to change.  supply: see `load`.
+    vector, num_workers, num_envs: environments in this process or in worker processes.
+    max_steps: env steps after which a line-up's test in a cell is cut; None: no limit.
+    out: folder for the tables (CSV and Parquet), pictures, and the episodes' seeds and actions; None: no files.
+
+    Raises ConfigError for wrong arguments, and if agents cannot play a cell: with the argument, the expected and the
+    actual space.
+    """
+    config.validate(TestSettings(episodes=episodes), "evaluate")
+    record, seed = record_names(record), chosen_seed(seed, "evaluate")
+    played = _played(run, agents, env, env_args, supply)
+    competitors = [Competitor(played.name, played.agents), *opponents(against, played.name, supply)]
+    cells = _cells(played, grid or {})
+    first = cells[0].spec
+    sides_ = sides_of(first, sides)
+    if len(competitors) > 1 and len(sides_) < 2:
+        raise ConfigError(f"against: {first.name} has one side ({', '.join(first.names)}), so there is nobody to play "
+                          "against: leave the opponents out")  # fmt: skip
+    for cell in cells:
+        check_seats(cell.spec, competitors, _text(cell.values))
+        if cell.spec.names != first.names:
+            raise ConfigError(
+                f"grid: with {_text(cell.values)} the players are {', '.join(cell.spec.names)}, with other values "
+                f"{', '.join(first.names)}: evaluate over arguments that keep the players"
+            )
+    matches = []
+    everyone = [agent for competitor in competitors for agent in competitor.agents or ()]
+    with at_work(None, everyone, training=False):
+        for cell in cells:
+            with _envs(cell, episodes, num_envs, vector, num_workers, record) as envs:
+                for line_up in line_ups(competitors, sides_):
+                    matches.append(_match(cell, line_up, envs, episodes, seed, max_steps))
+    found = EvaluationResult(
+        tuple(grid or ()), first.names, tuple(one.name for one in competitors),
+        tuple(tuple(first.names[p] for p in side) for side in sides_), *tables_of(matches), matches, seed,
+    )  # fmt: skip
+    if out is not None:
+        write_evaluation(found, out)
+    return found
+
+
+def _played(run: Any, agents: str | None, env: Any, env_args: Any, supply: Any) -> _Played:
+    if isinstance(run, str | Path):
+        saved = open_run(run, env=env, agents=agents, supply=supply)
+        return _Played(name_of(run), saved.agents, saved.env, {**saved.env_args, **(env_args or {})})
+    if env is None:
+        raise ConfigError("a list of agents needs the environment to play in: env=...")
+    if agents is not None:
+        raise ConfigError(f"agents={agents!r} chooses among a run's agents, and a list of agents is given")
+    return _Played("agents", run, env, dict(env_args or {}))
+
+
+def _cells(played: _Played, grid: Mapping[str, Sequence[Any]]) -> list[_Cell]:
+    """Return all cells; raises ConfigError for wrong values and unknown arguments."""
+    for name, values in grid.items():
+        if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
+            raise ConfigError(
+                f"grid: {name} must be a list of values, such as {{{name!r}: [3, 5]}}, got {shown(values)}"
+            )
+        if any(value in values[:i] for i, value in enumerate(values)):
+            raise ConfigError(f"grid: {name} names a value twice, got {shown(values)}")
+    cells = []
+    for values in itertools.product(*grid.values()):
+        chosen = dict(zip(grid, values, strict=True))
+        source = resolve(played.env, {**played.env_args, **chosen})
+        cells.append(_Cell(chosen, source, probe(source)))
+    return cells
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={shown(value)}" for name, value in values.items())
+
+
+@contextmanager
+def _envs(
+    cell: _Cell, episodes: int, num_envs: int, vector: str, num_workers: int | None, record: Sequence[str]
+) -> Iterator[VectorEnv]:
+    number = min(num_envs, episodes)
+    workers = None if num_workers is None else min(num_workers, number)
+    made = make_vector(
+        cell.source, None, number, vector=vector, num_workers=workers, role="test", on_fault=None, record=record
+    )
+    with closed(made, cell.source.name) as envs:
+        yield envs
+
+
+def _match(cell: _Cell, line_up: LineUp, envs: VectorEnv, episodes: int, seed: int, max_steps: int | None) -> Match:
+    log = EpisodeLog()
+    seating = Seating(envs.spec, line_up.agents, seed, stack=False)
+    result = Evaluation(envs, seed, max_steps).play(seating.learners, episodes, log=log)
+    names = tuple(seat.name for seat in line_up.seats)
+    return Match(cell.values, cell.source, names, result, log)

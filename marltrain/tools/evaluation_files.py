@@ -1,0 +1,37 @@
+"""The files of an evaluation: tables as CSV and Parquet, pictures, and the episodes' seeds and actions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from marltrain.files import path_of, replacing
+from marltrain.tools.evaluation_pictures import draw_matrix, draw_returns, draw_wins
+from marltrain.tools.evaluation_result import EvaluationResult
+from marltrain.tools.replays import write_replays
+from marltrain.trainer.reporting.figures import write_figure
+
+TABLE, EPISODES, MATRIX = "table", "episodes", "cross_play"
+"""Names of the tables' files, without suffix."""
+
+
+def write_evaluation(found: EvaluationResult, folder: str | Path) -> None:
+    """Write an evaluation into a folder, which is created; files of an earlier one are replaced.
+
+    table.csv, table.parquet, episodes.csv, episodes.parquet: see `EvaluationResult`.  returns.png, and wins.png for
+    games with winners.  cross_play.csv, cross_play.png: with opponents.  replays/: see `read_replay`.
+    """
+    path = path_of(folder, "out")
+    path.mkdir(parents=True, exist_ok=True)
+    for name, table in ((TABLE, found.table), (EPISODES, found.episodes)):
+        with replacing(path / f"{name}.csv") as beside:
+            table.to_csv(beside, index=False)
+        with replacing(path / f"{name}.parquet") as beside:
+            table.to_parquet(beside, index=False)
+    write_figure(draw_returns(found), path / "returns.png")
+    if found.has_winners:
+        write_figure(draw_wins(found), path / "wins.png")
+    if len(found.competitors) > 1:
+        with replacing(path / f"{MATRIX}.csv") as beside:
+            found.matrix("won" if found.has_winners else "return").to_csv(beside)
+        write_figure(draw_matrix(found), path / f"{MATRIX}.png")
+    write_replays(found, path)
