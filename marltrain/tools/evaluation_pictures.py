@@ -39,6 +39,7 @@ def draw_wins(found: EvaluationResult) -> Figure:
     style(ax, counts=False)
     ax.set_yticks(places, _labels(found, table))
     ax.set_xlim(0, 1)
+    ax.set_ylim(-0.7, len(table) - 0.3)
     ax.set_xlabel(f"share of episodes{_shown(found.table)}", color=INK)
     figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=9, labelcolor=INK)
     return figure
