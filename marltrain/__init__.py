@@ -79,6 +79,7 @@ _HOME = {
     "Prioritised": "marltrain.policies.memory.config",
     "ProgressPrinter": "marltrain.trainer.reporting.progress",
     "RandomAgent": "marltrain.policies.agents.fixed",
+    "Range": "marltrain.config",
     "RayVectorEnv": "marltrain.envs",
     "ReduceOnPlateau": "marltrain.trainer.adapting.reduce_on_plateau",
     "Replay": "marltrain.policies.memory.config",
@@ -102,6 +103,7 @@ _HOME = {
     "TripletTransitions": "marltrain.policies.batch",
     "Triplets": "marltrain.policies.memory.config",
     "WandbLogger": "marltrain.tools.loggers.wandb_logger",
+    "TuneResult": "marltrain.tools.tuning.tuning",
     "WorkerError": "marltrain.errors",
     "accepts": "marltrain.policies.agents.arguments",
     "check_env": "marltrain.envs",
@@ -129,6 +131,7 @@ _HOME = {
     "save": "marltrain.policies.agents.saving",
     "setting": "marltrain.config",
     "switch": "marltrain.policies.schedules",
+    "tune": "marltrain.tools.tuning.tuning",
     "tuned": "marltrain.trainer.tuned",
     "watch": "marltrain.tools.watch",
     "weighted_mean": "marltrain.policies.algorithms.base",
@@ -155,7 +158,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from typing import Any
 
-    from marltrain.config import setting as setting
+    from marltrain.config import Range as Range, setting as setting
     from marltrain.envs import (
         DummyVectorEnv as DummyVectorEnv,
         FrameStack as FrameStack,
@@ -275,6 +278,7 @@ if TYPE_CHECKING:
     from marltrain.tools.loggers.wandb_logger import WandbLogger as WandbLogger
     from marltrain.tools.range_test import LearningRateRangeTest as LearningRateRangeTest
     from marltrain.tools.replays import replay as replay
+    from marltrain.tools.tuning.tuning import TuneResult as TuneResult, tune as tune
     from marltrain.tools.watch import watch as watch
     from marltrain.trainer.adapting.adapt import Adapt as Adapt
     from marltrain.trainer.adapting.early_stopping import EarlyStopping as EarlyStopping

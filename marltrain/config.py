@@ -25,6 +25,28 @@ LARGEST = {int: 2**63 - 1, float: 1e30}
 """Default limits of numbers: arrays can hold them, and their squares are finite in float64."""
 
 
+@dataclass(frozen=True)
+class Range:
+    """Values of a setting among which a search looks by default, from low to high.
+
+    scale: "linear", "log" (equal ratios are equally likely), or "complement" (the logarithm of 1 - value, for discounts
+        near 1).
+    """
+
+    low: float
+    high: float
+    scale: str = "linear"
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for an empty range, or one that its scale does not support."""
+        fits = {"linear": True, "log": self.low > 0, "complement": self.high < 1}
+        if self.scale not in fits or not fits[self.scale] or not self.low < self.high:
+            raise ConfigError(
+                f"a Range goes from low to a larger high, above 0 with scale='log' and below 1 with "
+                f"scale='complement', got {self}"
+            )
+
+
 def setting(
     default: Any = MISSING,
     *,
@@ -37,6 +59,7 @@ def setting(
     choices: tuple[str, ...] | None = None,
     only: tuple[str, str] | None = None,
     saved: bool = True,
+    search: Range | None = None,
 ) -> Any:
     """Declare a field: its default, one line of documentation and the allowed values.
 
@@ -46,9 +69,10 @@ def setting(
     only: another setting and the value of it with which this setting has an effect; with other values of it, this
         setting must keep its default.
     saved: False for code or data that only learning needs, such as a reward function: a saved agent stores its name.
+    search: the values that `tune` searches if the user names none; None: it keeps the default.
     """
     metadata = {"doc": doc, "per_row": per_row, "per_learner": per_learner, "low": low, "high": high, "above": above,
-                "choices": choices, "only": only, "saved": saved}  # fmt: skip
+                "choices": choices, "only": only, "saved": saved, "search": search}  # fmt: skip
     return field(default=default, metadata=metadata)
 
 

@@ -20,6 +20,7 @@ from marltrain.cli.plot import add_plot_arguments, plot
 from marltrain.cli.replay import add_replay_arguments, replay
 from marltrain.cli.runs import add_play_arguments, add_test_arguments, play, test
 from marltrain.cli.train import add_train_arguments, print_how_to_resume, train
+from marltrain.cli.tune import add_tune_arguments, tune
 from marltrain.cli.watch import add_watch_arguments, watch
 from marltrain.errors import ConfigError, MarlTrainError, did_you_mean
 from marltrain.version import __version__
@@ -46,6 +47,7 @@ class Command:
 COMMANDS = {
     "train": Command("train agents, one for each player, in an environment", add_train_arguments, train),
     "find": Command("compare learning rates, optimizers or algorithms", add_find_arguments, find),
+    "tune": Command("search settings, and write the best ones into a file", add_tune_arguments, tune),
     "test": Command("play test episodes with a run's agents and print what they earn", add_test_arguments, test),
     "play": Command("watch or film a run's agents", add_play_arguments, play),
     "watch": Command("show the state of a run of another process", add_watch_arguments, watch),

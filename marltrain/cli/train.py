@@ -11,7 +11,7 @@ from typing import Any
 
 from marltrain.cli.agents import algorithms_and_settings, settings_help, settings_of_agents, supply_options
 from marltrain.cli.callbacks import add_callback_arguments, pop_callbacks
-from marltrain.cli.options import Parser, add_fields, add_working_folder, key_values, pop_given
+from marltrain.cli.options import Parser, add_fields, add_working_folder, key_values, parse_value, pop_given
 from marltrain.errors import ConfigError
 
 
@@ -28,6 +28,7 @@ def add_train_arguments(parser: Parser) -> None:
                         help=f"algorithm: {names}, or module:Class of your own; once for each player or "
                         "pattern, or one for all")  # fmt: skip
     parser.add_argument("--tuned", action="store_true", help="begin with the settings known to work for this pair")
+    parser.add_argument("--settings", metavar="FILE", help="begin with the settings in a file of `tune`")
     parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="argument of the environment")
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="setting of the agents, see below")
     parser.add_argument("--share", action="store_true", help="one agent for all players of equal spaces")
@@ -50,7 +51,6 @@ def train(options: dict[str, Any]) -> Path | None:
     from marltrain.policies.agents.fixed import RandomAgent
     from marltrain.trainer.decentralized import DecentralizedTrainer
     from marltrain.trainer.make_agents import make_agents
-    from marltrain.trainer.tuned import tuned
 
     add_working_folder(options["env"])
     env, self_play = options.pop("env"), options.pop("self_play", False)
@@ -64,7 +64,7 @@ def train(options: dict[str, Any]) -> Path | None:
     if options.get("tuned") and not isinstance(algo, str):
         raise ConfigError("--tuned: there are tuned settings for marltrain's own algorithms only")
     of_agents = pop_given(options, "share", "identify", "backend") | ({"share": True} if self_play else {})
-    known = tuned(algo, env) if options.pop("tuned", False) else {"trainer": {}, "agents": {}}
+    known = _known_settings(options, algo, env)
     if options.pop("dashboard", False):
         if not options.setdefault("progress", "dashboard"):
             raise ConfigError("--dashboard has no meaning with --no-progress")
@@ -81,6 +81,19 @@ def train(options: dict[str, Any]) -> Path | None:
         folder = folder.relative_to(here)  # show it relative, as the user gave it
     _print_result(result, env, folder, supply=supply_options(agents))
     return folder if result["stop_reason"] == "interrupted" else None
+
+
+def _known_settings(options: dict[str, Any], algo: Any, env: str) -> dict[str, dict[str, Any]]:
+    """Remove --tuned and --settings from `options`; return the settings to begin with."""
+    from marltrain.tools.settings_file import read_settings
+    from marltrain.trainer.tuned import tuned
+
+    by_pair, file = options.pop("tuned", False), options.pop("settings", None)
+    if by_pair and file is not None:
+        raise ConfigError("--tuned and --settings both give settings to begin with: leave one of them out")
+    if file is not None:
+        return read_settings(file, parse_value)
+    return tuned(algo, env) if by_pair else {"trainer": {}, "agents": {}}
 
 
 def _pop_resume(options: dict[str, Any]) -> dict[str, Any]:

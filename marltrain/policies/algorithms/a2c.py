@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from marltrain.config import setting
+from marltrain.config import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings
@@ -19,16 +19,26 @@ from marltrain.policies.schedules import Schedule
 class A2CSettings(ActorCriticSettings):
     """Settings of A2C; with `gae_lambda=1`, advantages are those of the paper: rewards up to the rollout's end."""
 
-    learning_rate: float | Schedule = setting(7e-4, doc="step size of all networks", low=0, high=FASTEST,
-                                              per_row=True)  # fmt: skip
+    learning_rate: float | Schedule = setting(
+        7e-4, search=Range(1e-5, 1e-2, "log"), doc="step size of all networks", low=0, high=FASTEST, per_row=True
+    )
     optimizer: str = setting("rmsprop", doc="adam, adamw, adamax, rmsprop or sgd", choices=tuple(OPTIMIZERS))
     gae_lambda: float | Schedule = setting(
-        1.0, doc="lambda of generalised advantage estimation", low=0, high=1, per_row=True
+        1.0,
+        search=Range(0.8, 0.99, "complement"),
+        doc="lambda of generalised advantage estimation",
+        low=0,
+        high=1,
+        per_row=True,
     )
     normalize_advantage: bool = setting(False, doc="normalize the advantages of each minibatch")
     shared_trunk: bool = setting(False, doc="one network with a head for the policy and one for the value")
-    entropy_coef: float | Schedule = setting(0.01, doc="weight of the entropy bonus", low=0, per_row=True)
-    value_coef: float | Schedule = setting(0.5, doc="weight of the critic's loss", low=0, per_row=True)
+    entropy_coef: float | Schedule = setting(
+        0.01, search=Range(1e-5, 0.1, "log"), doc="weight of the entropy bonus", low=0, per_row=True
+    )
+    value_coef: float | Schedule = setting(
+        0.5, search=Range(0.25, 1.0), doc="weight of the critic's loss", low=0, per_row=True
+    )
     minibatches: int | None = setting(
         1, doc="gradient steps of an update, each over a part of the rollout; None: rollout / batch_size", low=1
     )

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.config import setting
+from marltrain.config import Range, setting
 from marltrain.errors import ConfigError, SpecError
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
@@ -30,8 +30,9 @@ SMALL = 1e-6
 class ACERSettings(Settings):
     """Settings of ACER; `update_freq` is the length of a rollout, `batch_size` the rows of a replayed batch."""
 
-    learning_rate: float | Schedule = setting(7e-4, doc="step size of all networks", low=0, high=FASTEST,
-                                              per_row=True)  # fmt: skip
+    learning_rate: float | Schedule = setting(
+        7e-4, search=Range(1e-5, 1e-2, "log"), doc="step size of all networks", low=0, high=FASTEST, per_row=True
+    )
     max_grad_norm: float | None = setting(10.0, doc="largest gradient norm of an agent; None: not clipped", above=0,
                                           per_row=True)  # fmt: skip
     replay_ratio: int = setting(4, doc="replayed batches after each rollout", low=0, high=MOST_PASSES)
@@ -44,8 +45,12 @@ class ACERSettings(Settings):
     )
     average_decay: float | Schedule = setting(0.99, doc="decay of the average policy per update", low=0, high=1,
                                               per_row=True)  # fmt: skip
-    entropy_coef: float | Schedule = setting(0.01, doc="weight of the entropy bonus", low=0, per_row=True)
-    value_coef: float | Schedule = setting(0.5, doc="weight of the critic's loss", low=0, per_row=True)
+    entropy_coef: float | Schedule = setting(
+        0.01, search=Range(1e-5, 0.1, "log"), doc="weight of the entropy bonus", low=0, per_row=True
+    )
+    value_coef: float | Schedule = setting(
+        0.5, search=Range(0.25, 1.0), doc="weight of the critic's loss", low=0, per_row=True
+    )
     minibatches: int = setting(1, doc="gradient steps of an update, each over a part of its rows", low=1)
     critic_network: Any = setting(None, doc="the critic's network; None: like the actor's")
 

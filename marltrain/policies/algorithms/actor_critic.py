@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.config import setting
+from marltrain.config import Range, setting
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.algorithms.base import FASTEST, Algorithm, CompiledForm, Networks, Settings, weighted_mean
@@ -39,7 +39,12 @@ class AdvantageSettings(Settings):
     critic_learning_rate: float | Schedule | None = setting(None, doc="the critic's step size", low=0, high=FASTEST,
                                                            per_row=True)  # fmt: skip
     gae_lambda: float | Schedule = setting(
-        0.95, doc="lambda of generalised advantage estimation", low=0, high=1, per_row=True
+        0.95,
+        search=Range(0.8, 0.99, "complement"),
+        doc="lambda of generalised advantage estimation",
+        low=0,
+        high=1,
+        per_row=True,
     )
     critic_network: Any = setting(None, doc="the critic's network; None: like the actor's")
     policy: str | None = setting(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.config import setting
+from marltrain.config import Range, setting
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.algorithms.natural_gradient import NaturalGradient
@@ -114,9 +114,12 @@ class Settings:
     reads_joint_actions: ClassVar[bool] = False
     """Whether the algorithm reads the actions of all players; `make_agents` then gives it `joint_action_size`."""
 
-    learning_rate: float | Schedule = setting(3e-4, doc="step size of all networks", low=0,
-                                              high=FASTEST, per_row=True)  # fmt: skip
-    gamma: float | Schedule = setting(0.99, doc="discount per decision", low=0, high=1, per_row=True)
+    learning_rate: float | Schedule = setting(
+        3e-4, search=Range(1e-5, 1e-2, "log"), doc="step size of all networks", low=0, high=FASTEST, per_row=True
+    )
+    gamma: float | Schedule = setting(
+        0.99, search=Range(0.9, 0.9999, "complement"), doc="discount per decision", low=0, high=1, per_row=True
+    )
     max_grad_norm: float | None = setting(0.5, doc="largest gradient norm of an agent; None: not clipped", above=0,
                                           per_row=True)  # fmt: skip
     batch_size: int | None = setting(None, doc="rows of a minibatch", low=1, high=MOST_ROWS, per_learner=True)

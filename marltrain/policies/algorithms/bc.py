@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.config import setting
+from marltrain.config import Range, setting
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
@@ -25,8 +25,12 @@ class BCSettings(Settings):
     """Settings of behaviour cloning; the rewards of the environment have no effect."""
 
     demonstrations: Any = setting(None, saved=False, doc="marltrain.Demonstrations of the player, or their folder")
-    learning_rate: float | Schedule = setting(1e-3, doc="step size", low=0, high=FASTEST, per_row=True)
-    entropy_coef: float | Schedule = setting(1e-3, doc="weight of the entropy bonus", low=0, per_row=True)
+    learning_rate: float | Schedule = setting(
+        1e-3, search=Range(1e-5, 1e-2, "log"), doc="step size", low=0, high=FASTEST, per_row=True
+    )
+    entropy_coef: float | Schedule = setting(
+        1e-3, search=Range(1e-5, 0.1, "log"), doc="weight of the entropy bonus", low=0, per_row=True
+    )
     update_per_step: float = setting(0.5, doc="gradient steps per env step; fractions are carried over", above=0,
                                      high=MOST_PASSES)  # fmt: skip
     log_std: float = setting(-1.0, doc="initial log standard deviations of continuous actions", low=-20, high=20)

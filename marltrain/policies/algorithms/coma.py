@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.config import setting
+from marltrain.config import Range, setting
 from marltrain.errors import ConfigError, SpecError
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
@@ -35,8 +35,9 @@ class COMASettings(CentralCriticSettings, Settings):
 
     reads_joint_actions: ClassVar[bool] = True
 
-    learning_rate: float | Schedule = setting(5e-4, doc="step size of all networks", low=0, high=FASTEST,
-                                              per_row=True)  # fmt: skip
+    learning_rate: float | Schedule = setting(
+        5e-4, search=Range(1e-5, 1e-2, "log"), doc="step size of all networks", low=0, high=FASTEST, per_row=True
+    )
     critic_learning_rate: float | Schedule | None = setting(None, doc="the critic's step size; None: learning_rate",
                                                            low=0, high=FASTEST, per_row=True)  # fmt: skip
     max_grad_norm: float | None = setting(10.0, doc="largest gradient norm of an agent; None: not clipped", above=0,
@@ -53,13 +54,21 @@ class COMASettings(CentralCriticSettings, Settings):
     critic_network: Any = setting(
         None, doc="the critic's network; None: two layers of 128 ReLU units, for images the actor's"
     )
-    td_lambda: float | Schedule = setting(0.8, doc="lambda of the critic's targets TD(lambda)", low=0, high=1,
-                                          per_row=True)  # fmt: skip
+    td_lambda: float | Schedule = setting(
+        0.8,
+        search=Range(0.5, 0.99, "complement"),
+        doc="lambda of the critic's targets TD(lambda)",
+        low=0,
+        high=1,
+        per_row=True,
+    )
     target_sync: int = setting(150, doc="updates between copies of the critic to its target network", low=1)
     epsilon: float | Schedule = setting(
         linear(0.5, 0.02, 100_000), doc="share of the uniform distribution in the policy", low=0, high=1, per_row=True
     )
-    entropy_coef: float | Schedule = setting(0.0, doc="weight of the entropy bonus", low=0, per_row=True)
+    entropy_coef: float | Schedule = setting(
+        0.0, search=Range(1e-5, 0.1, "log"), doc="weight of the entropy bonus", low=0, per_row=True
+    )
     minibatches: int | None = setting(
         1, doc="gradient steps of an update, each over a part of the rollout; None: rollout / batch_size", low=1
     )

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.config import setting
+from marltrain.config import Range, setting
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
@@ -30,7 +30,9 @@ from marltrain.policies.schedules import Schedule
 class MADDPGSettings(VectorPolicySettings, CentralActionsSettings):
     """Settings of MADDPG; the defaults suit small games."""
 
-    learning_rate: float | Schedule = setting(1e-3, doc="step size of all networks", low=0, high=FASTEST, per_row=True)
+    learning_rate: float | Schedule = setting(
+        1e-3, search=Range(1e-5, 1e-2, "log"), doc="step size of all networks", low=0, high=FASTEST, per_row=True
+    )
     output_penalty: float | Schedule = setting(
         1e-3, doc="factor of the mean squared outputs of the actor in its loss", low=0, per_row=True
     )

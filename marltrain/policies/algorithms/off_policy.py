@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.config import setting
+from marltrain.config import Range, setting
 from marltrain.errors import ConfigError, SpecError
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.algorithms.base import (
@@ -42,7 +42,9 @@ class UniformReplaySettings(Settings):
     learning_starts: int = setting(1_000, doc="env steps of learning seats before the first update", low=0)
     update_per_step: float = setting(1.0, doc="gradient steps per env step; fractions are carried over", above=0,
                                      high=MOST_PASSES)  # fmt: skip
-    tau: float | Schedule = setting(0.005, doc="rate of soft target updates", above=0, high=1, per_row=True)
+    tau: float | Schedule = setting(
+        0.005, search=Range(0.001, 0.05, "log"), doc="rate of soft target updates", above=0, high=1, per_row=True
+    )
     critic_network: Any = setting(None, doc="the critic's network; None: like the actor's")
 
 
@@ -109,7 +111,9 @@ class OffPolicyActorCritic(Algorithm):
 class DeterministicSettings(ContinuousExploration, OffPolicySettings):
     """Settings of actor-critic algorithms with a deterministic policy."""
 
-    learning_rate: float | Schedule = setting(1e-3, doc="step size of all networks", low=0, high=FASTEST, per_row=True)
+    learning_rate: float | Schedule = setting(
+        1e-3, search=Range(1e-5, 1e-2, "log"), doc="step size of all networks", low=0, high=FASTEST, per_row=True
+    )
     random_steps: int = setting(1_000, doc="env steps at the start of a run with random actions of exploring seats",
                                 low=0)  # fmt: skip
 

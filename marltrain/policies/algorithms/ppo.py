@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.config import setting
+from marltrain.config import Range, setting
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
@@ -39,12 +39,21 @@ class PPOSettings(ReplayedRollouts, ActorCriticSettings):
     """Settings of PPO; the defaults suit small games."""
 
     shared_trunk: bool = setting(False, doc="one network with a head for the policy and one for the value")
-    clip: float | Schedule | None = setting(0.2, doc="clipping range of the ratio around 1; None: no clipping",
-                                            above=0, per_row=True)  # fmt: skip
+    clip: float | Schedule | None = setting(
+        0.2,
+        search=Range(0.1, 0.4),
+        doc="clipping range of the ratio around 1; None: no clipping",
+        above=0,
+        per_row=True,
+    )
     value_clip: float | None = setting(None, doc="clipping range of value updates; None: no clipping", above=0,
                                        per_row=True)  # fmt: skip
-    entropy_coef: float | Schedule = setting(0.01, doc="weight of the entropy bonus", low=0, per_row=True)
-    value_coef: float | Schedule = setting(0.5, doc="weight of the critic's loss", low=0, per_row=True)
+    entropy_coef: float | Schedule = setting(
+        0.01, search=Range(1e-5, 0.1, "log"), doc="weight of the entropy bonus", low=0, per_row=True
+    )
+    value_coef: float | Schedule = setting(
+        0.5, search=Range(0.25, 1.0), doc="weight of the critic's loss", low=0, per_row=True
+    )
     target_kl: float | None = setting(
         None, doc="an agent's update ends before a gradient step with approx_kl above 1.5 times this; None: never",
         above=0, per_row=True,

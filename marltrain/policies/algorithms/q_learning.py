@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.config import setting
+from marltrain.config import Range, setting
 from marltrain.errors import ConfigError, SpecError
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.algorithms.base import (
@@ -40,7 +40,9 @@ from marltrain.policies.schedules import Schedule
 class QLearningSettings(BurnIn, DiscreteExploration, Settings):
     """Settings of Q-learning; the defaults suit small games."""
 
-    learning_rate: float | Schedule = setting(5e-4, doc="step size", low=0, high=FASTEST, per_row=True)
+    learning_rate: float | Schedule = setting(
+        5e-4, search=Range(1e-5, 1e-2, "log"), doc="step size", low=0, high=FASTEST, per_row=True
+    )
     max_grad_norm: float | None = setting(10.0, doc="largest gradient norm of an agent; None: not clipped", above=0,
                                           per_row=True)  # fmt: skip
     capacity: int = setting(50_000, doc="size of the replay memory in env steps", low=1, high=MOST_STEPS)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.config import setting
+from marltrain.config import Range, setting
 from marltrain.layout import Array
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
@@ -30,7 +30,11 @@ class SmoothingSettings:
     policy_delay: int = setting(2, doc="updates of the critics per update of the actor and the targets", low=1,
                                 high=MOST_PASSES)  # fmt: skip
     target_noise: float | Schedule = setting(
-        0.2, doc="standard deviation of the target policy's noise, in half widths of the bounds", low=0, per_row=True
+        0.2,
+        search=Range(0.05, 0.5, "log"),
+        doc="standard deviation of the target policy's noise, in half widths of the bounds",
+        low=0,
+        per_row=True,
     )
     target_noise_clip: float | Schedule = setting(
         0.5, doc="largest noise of the target policy, in half widths of the bounds", low=0, per_row=True

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.config import setting
+from marltrain.config import Range, setting
 from marltrain.errors import ConfigError, SpecError
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
@@ -54,9 +54,17 @@ MOST_GAMMA = 1 - 1e-6
 class TRLSettings(DiscreteExploration, Settings):
     """Settings of Transitive RL; the defaults suit small games."""
 
-    learning_rate: float | Schedule = setting(3e-4, doc="step size of all networks", low=0, high=FASTEST, per_row=True)
-    gamma: float | Schedule = setting(0.99, doc="value of a goal that is one decision away", above=0, high=MOST_GAMMA,
-                                      per_row=True)  # fmt: skip
+    learning_rate: float | Schedule = setting(
+        3e-4, search=Range(1e-5, 1e-2, "log"), doc="step size of all networks", low=0, high=FASTEST, per_row=True
+    )
+    gamma: float | Schedule = setting(
+        0.99,
+        search=Range(0.9, 0.9999, "complement"),
+        doc="value of a goal that is one decision away",
+        above=0,
+        high=MOST_GAMMA,
+        per_row=True,
+    )
     max_grad_norm: float | None = setting(None, doc="largest gradient norm of an agent; None: not clipped", above=0,
                                           per_row=True)  # fmt: skip
     capacity: int = setting(200_000, doc="size of the replay memory in env steps", low=1, high=MOST_STEPS)
@@ -64,9 +72,17 @@ class TRLSettings(DiscreteExploration, Settings):
     update_per_step: float = setting(0.25, doc="gradient steps per env step; fractions are carried over", above=0,
                                      high=MOST_PASSES)  # fmt: skip
     memory: Replay | None = setting(None, doc="Replay(...) with Triplets(...), priorities and others; None: uniform")
-    tau: float | Schedule = setting(0.005, doc="rate of soft target updates", above=0, high=1, per_row=True)
-    expectile: float | Schedule = setting(0.7, doc="kappa: weight of targets above the value; 1 - kappa below",
-                                          above=0, high=1, per_row=True)  # fmt: skip
+    tau: float | Schedule = setting(
+        0.005, search=Range(0.001, 0.05, "log"), doc="rate of soft target updates", above=0, high=1, per_row=True
+    )
+    expectile: float | Schedule = setting(
+        0.7,
+        search=Range(0.5, 0.95),
+        doc="kappa: weight of targets above the value; 1 - kappa below",
+        above=0,
+        high=1,
+        per_row=True,
+    )
     distance_power: float | Schedule = setting(
         0.0, doc="lambda: a triplet over n estimated steps has the weight (1 + n)^-lambda", low=0, per_row=True
     )

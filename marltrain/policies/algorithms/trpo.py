@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from marltrain.config import setting
+from marltrain.config import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings
@@ -20,9 +20,15 @@ from marltrain.policies.tensor_batch import TensorBatch
 class TRPOSettings(ActorCriticSettings):
     """Settings of TRPO; `epochs` and `minibatches` are those of the critic."""
 
-    learning_rate: float | Schedule = setting(1e-3, doc="the critic's step size", low=0, high=FASTEST, per_row=True)
+    learning_rate: float | Schedule = setting(
+        1e-3, search=Range(1e-5, 1e-2, "log"), doc="the critic's step size", low=0, high=FASTEST, per_row=True
+    )
     max_kl: float | Schedule = setting(
-        0.01, doc="trust region: largest mean KL divergence of a step", above=0, per_row=True
+        0.01,
+        search=Range(0.001, 0.1, "log"),
+        doc="trust region: largest mean KL divergence of a step",
+        above=0,
+        per_row=True,
     )
     damping: float | Schedule = setting(0.1, doc="multiple of the identity added to the Fisher matrix", low=0,
                                         per_row=True)  # fmt: skip

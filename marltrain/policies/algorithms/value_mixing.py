@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from marltrain.config import setting
+from marltrain.config import Range, setting
 from marltrain.policies.algorithms.base import (
     FASTEST,
     MOST_PASSES,
@@ -34,7 +34,9 @@ class ValueMixingSettings(BurnIn, TeamSettings, DiscreteExploration, Settings):
 
     noisy: ClassVar[float] = 0.0
 
-    learning_rate: float | Schedule = setting(5e-4, doc="step size", low=0, high=FASTEST, per_row=True)
+    learning_rate: float | Schedule = setting(
+        5e-4, search=Range(1e-5, 1e-2, "log"), doc="step size", low=0, high=FASTEST, per_row=True
+    )
     max_grad_norm: float | None = setting(10.0, doc="largest norm of the gradient of the team; None: not clipped",
                                           above=0, per_row=True)  # fmt: skip
     capacity: int = setting(50_000, doc="size of the replay memory in env steps", low=1, high=MOST_STEPS)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from marltrain.config import setting
+from marltrain.config import Range, setting
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
@@ -38,8 +38,9 @@ class VDACSettings(TeamSettings, AdvantageSettings):
     minibatches: ClassVar[int] = 1
     batch_size: ClassVar[None] = None  # type: ignore[misc]  # an update takes the complete rollout
 
-    learning_rate: float | Schedule = setting(7e-4, doc="step size of all networks", low=0, high=FASTEST,
-                                              per_row=True)  # fmt: skip
+    learning_rate: float | Schedule = setting(
+        7e-4, search=Range(1e-5, 1e-2, "log"), doc="step size of all networks", low=0, high=FASTEST, per_row=True
+    )
     critic_learning_rate: float | Schedule | None = setting(
         None, doc="step size of the critics and the mixer; None: learning_rate", low=0, high=FASTEST, per_row=True
     )
@@ -49,9 +50,16 @@ class VDACSettings(TeamSettings, AdvantageSettings):
     )  # fmt: skip
     optimizer: str = setting("rmsprop", doc="adam, adamw, adamax, rmsprop or sgd", choices=tuple(OPTIMIZERS))
     gae_lambda: float | Schedule = setting(
-        1.0, doc="lambda of generalised advantage estimation", low=0, high=1, per_row=True
+        1.0,
+        search=Range(0.8, 0.99, "complement"),
+        doc="lambda of generalised advantage estimation",
+        low=0,
+        high=1,
+        per_row=True,
     )
-    entropy_coef: float | Schedule = setting(0.01, doc="weight of the entropy bonus", low=0, per_row=True)
+    entropy_coef: float | Schedule = setting(
+        0.01, search=Range(1e-5, 0.1, "log"), doc="weight of the entropy bonus", low=0, per_row=True
+    )
     mixing: str = setting(
         MIX,
         doc="the value of the team: a monotonic mixture by the global state (mix), or the sum",

@@ -1,0 +1,102 @@
+"""Pictures of a study: its history, slices and importances of its parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marltrain.tools.find_plots import WIDE
+from marltrain.trainer.reporting.figures import COLORS, INK, new_figure, style, write_figure
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+NO_PARAMETERS = ("trial", "state", "metric", "error")
+LEAST = 3
+"""Number of complete trials from which slices and importances are drawn."""
+COLUMNS = 3
+
+
+def draw_study(study: Any, table: pd.DataFrame, folder: Path) -> list[Path]:
+    """Draw the pictures of `TuneResult.plot`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = [_history(table, folder / "history.png")]
+    complete = table[table["state"] == "complete"]
+    parameters = [name for name in table.columns if name not in NO_PARAMETERS]
+    varied = [name for name in parameters if complete[name].nunique() > 1]
+    if len(complete) >= LEAST and varied:
+        drawn += [_slices(complete, varied, folder / "slices.png"), _importances(study, folder / "importances.png")]
+    return drawn
+
+
+def _history(table: pd.DataFrame, path: Path) -> Path:
+    figure = new_figure(7.2, 4.0)
+    ax = figure.subplots()
+    complete = table[table["state"] == "complete"]
+    ax.plot(complete["trial"], complete["metric"], "o", color=COLORS[0], ms=4, label="complete")
+    pruned = table[(table["state"] == "pruned") & table["metric"].notna()]
+    ax.plot(pruned["trial"], pruned["metric"], "x", color="#999999", ms=5, label="pruned, at its end")
+    ax.plot(
+        complete["trial"], complete["metric"].cummax(), color=COLORS[1], drawstyle="steps-post", label="best so far"
+    )
+    ax.set(xlabel="trial", ylabel="metric")
+    style(ax)
+    ax.legend(frameon=False, fontsize=9, labelcolor=INK)
+    write_figure(figure, path)
+    return path
+
+
+def _slices(complete: pd.DataFrame, parameters: list[str], path: Path) -> Path:
+    rows = -(-len(parameters) // COLUMNS)
+    columns = min(COLUMNS, len(parameters))
+    figure = new_figure(2.9 * columns + 0.6, 2.6 * rows)
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    for ax, name in zip(axes.ravel(), parameters, strict=False):
+        values = complete[name]
+        shown = ax.scatter(_numbers(values), complete["metric"], c=complete["trial"], cmap="viridis", s=16)
+        _style(ax)
+        ax.set_xlabel(name)
+        if values.dtype == object:
+            ax.set_xticks(range(values.nunique()), sorted(map(str, values.unique())))
+        elif values.min() > 0 and values.max() / values.min() >= WIDE:
+            ax.set_xscale("log")
+    for ax in axes.ravel()[len(parameters) :]:
+        ax.set_visible(False)
+    for ax in axes[:, 0]:
+        ax.set_ylabel("metric")
+    figure.colorbar(shown, ax=axes, label="trial")
+    write_figure(figure, path)
+    return path
+
+
+def _style(ax: Axes) -> None:
+    """Give a plot the style of all pictures, with plain numbers on its x axis."""
+    from matplotlib.ticker import ScalarFormatter
+
+    style(ax)
+    ax.xaxis.set_major_formatter(ScalarFormatter())
+
+
+def _numbers(values: pd.Series) -> Any:
+    """Return values as numbers: choices by their place in order."""
+    if values.dtype != object:
+        return values
+    places = {text: i for i, text in enumerate(sorted(map(str, values.unique())))}
+    return np.array([places[str(value)] for value in values])
+
+
+def _importances(study: Any, path: Path) -> Path:
+    import optuna
+
+    found = optuna.importance.get_param_importances(study)
+    figure = new_figure(6.4, 1.2 + 0.35 * len(found))
+    ax = figure.subplots()
+    names = list(found)[::-1]
+    ax.barh(names, [found[name] for name in names], color=COLORS[0])
+    _style(ax)
+    ax.set_xlabel("importance for the metric")
+    write_figure(figure, path)
+    return path

@@ -1,0 +1,175 @@
+"""A study in a storage of Optuna that several processes may share: its trials are claimed, reported and counted.
+
+Trials have slots, 0 to N - 1 of N trials. A slot is free as long as no trial of it is finished or under way, so that an
+interrupted trial is made again, and a study has exactly N finished trials however often it was interrupted. The
+suggestions for a slot are drawn from a seed of its own: they depend on the trials finished before, and on nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import socket
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from marltrain.errors import ConfigError
+from marltrain.random import child_seed
+
+PRUNERS = ("median", "hyperband", "none")
+SLOT, OWNER, ERROR = "slot", "owner", "error"
+"""Attributes of trials: the slot, the process that makes the trial, and why it failed."""
+
+
+def optuna() -> Any:
+    """Return the package; raises ConfigError if it is not installed."""
+    try:
+        import optuna as package
+    except ImportError as error:
+        raise ConfigError(f"optuna cannot be imported: {error}. pip install 'marltrain[tune]'") from error
+    package.logging.set_verbosity(package.logging.ERROR)
+    return package
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """What makes a study: its name and storage (None: memory), the number of trials, sampling and pruning.
+
+    warmup_trials: trials that are sampled at random, and before which none is pruned.
+    warmup_steps: env steps before which no trial is pruned.  every, steps: env steps between tests, and of a trial.
+    """
+
+    name: str
+    storage: str | None
+    trials: int
+    seed: int
+    pruner: str
+    warmup_trials: int
+    warmup_steps: int
+    every: int
+    steps: int
+
+
+class Study:
+    """A study of Optuna; see the module docstring."""
+
+    def __init__(self, plan: StudyPlan) -> None:
+        """Create the study, or open it in its storage; raises ConfigError for a storage that cannot be used."""
+        self.plan, self._optuna = plan, optuna()
+        try:
+            with self._locked():
+                self.study = self._optuna.create_study(
+                    storage=plan.storage, study_name=plan.name, direction="maximize", load_if_exists=True,
+                    pruner=self._pruner(),
+                )  # fmt: skip
+        except Exception as error:  # of the database, of any kind
+            raise ConfigError(f"storage={plan.storage!r} cannot be used: {error}") from error
+
+    def claim(self, most: int, suggest: Any) -> list[tuple[Any, Any]]:
+        """Claim free slots, `most` at most; return the trials with their settings, suggest(trial)."""
+        claimed = []
+        with self._locked():
+            used = {trial.user_attrs[SLOT] for trial in self._counted(fail_abandoned=True)}
+            for slot in [slot for slot in range(self.plan.trials) if slot not in used][:most]:
+                self.study.sampler = self._optuna.samplers.TPESampler(
+                    seed=child_seed(self.plan.seed, "slot", slot), n_startup_trials=self.plan.warmup_trials
+                )
+                trial = self.study.ask()
+                trial.set_user_attr(SLOT, slot)
+                trial.set_user_attr(OWNER, _owner(os.getpid()))
+                claimed.append((trial, suggest(trial)))
+        return claimed
+
+    def complete(self, trial: Any, value: float) -> None:
+        """Finish a trial with its metric."""
+        self.study.tell(trial, value)
+
+    def pruned(self, trial: Any) -> None:
+        """Finish a trial that was pruned."""
+        self.study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
+
+    def failed(self, trial: Any, error: str) -> None:
+        """Finish a trial that failed with an error; it counts."""
+        trial.set_user_attr(ERROR, error)
+        self.study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+
+    def interrupted(self, trial: Any) -> None:
+        """Give up a trial; its slot becomes free."""
+        self.study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+
+    def finished(self) -> list[Any]:
+        """Return the finished trials, by slot."""
+        running = self._optuna.trial.TrialState.RUNNING
+        done = [trial for trial in self._counted() if trial.state != running]
+        return sorted(done, key=lambda trial: trial.user_attrs[SLOT])
+
+    def best(self) -> Any:
+        """Return the complete trial with the largest metric; None if there is none."""
+        complete = [t for t in self.finished() if t.state == self._optuna.trial.TrialState.COMPLETE]
+        return max(complete, key=lambda trial: trial.value, default=None)
+
+    def _counted(self, *, fail_abandoned: bool = False) -> list[Any]:
+        """Return the trials that are finished or under way; with fail_abandoned, end those of dead processes."""
+        states = self._optuna.trial.TrialState
+        kept = []
+        for trial in self.study.get_trials(deepcopy=False):
+            if SLOT not in trial.user_attrs or (trial.state == states.FAIL and ERROR not in trial.user_attrs):
+                continue
+            if fail_abandoned and trial.state == states.RUNNING and not _alive(trial.user_attrs.get(OWNER, "")):
+                self.study.tell(trial.number, state=states.FAIL)
+                continue
+            kept.append(trial)
+        return kept
+
+    def _pruner(self) -> Any:
+        plan, pruners = self.plan, self._optuna.pruners
+        if plan.pruner == "median":
+            return pruners.MedianPruner(plan.warmup_trials, plan.warmup_steps)
+        if plan.pruner == "hyperband":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return pruners.HyperbandPruner(max(plan.every, plan.warmup_steps, 1), plan.steps, 3)
+        return pruners.NopPruner()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock of the storage, which processes of this machine share."""
+        if self.plan.storage is None:
+            yield
+            return
+        with _lock_file(self.plan.storage).open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _lock_file(storage: str) -> Path:
+    """Return the path of the lock: beside the file of SQLite, else in the temporary folder."""
+    _, separator, path = storage.partition("sqlite:///")
+    if separator and path:
+        return Path(f"{path.partition('?')[0]}.lock")
+    return Path(tempfile.gettempdir()) / f"marltrain-{hashlib.sha256(storage.encode()).hexdigest()[:16]}.lock"
+
+
+def _owner(pid: int) -> str:
+    return f"{socket.gethostname()} {pid} {_started(pid)}"
+
+
+def _alive(owner: str) -> bool:
+    """Return whether a process still runs; True for processes of other machines."""
+    host, _, rest = owner.partition(" ")
+    pid = rest.partition(" ")[0]
+    return host != socket.gethostname() or not pid.isdigit() or _owner(int(pid)) == owner
+
+
+def _started(pid: int) -> str:
+    """Return when a process started, as Linux counts it; "" if it does not run."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+    except OSError:
+        return ""

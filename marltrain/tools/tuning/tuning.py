@@ -1,0 +1,258 @@
+"""`tune`: search settings with Optuna, and train the best ones again with fresh seeds."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marltrain.children import start, start_context
+from marltrain.config import checked_arguments, setting, validate
+from marltrain.envs import resolve
+from marltrain.errors import AgentError, ConfigError, WorkerError, error_text, warn
+from marltrain.random import child_seed
+from marltrain.tools.settings_file import write_settings
+from marltrain.tools.training import Plan
+from marltrain.tools.tuning.space import Space
+from marltrain.tools.tuning.study import PRUNERS, Study, StudyPlan
+from marltrain.tools.tuning.trials import Subject, evaluate, run_trials
+from marltrain.trainer.evaluating.evaluation import bootstrap
+from marltrain.trainer.settings import RewardMetric
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TESTS = 10
+"""Default number of tests of a training, besides the first."""
+ADVICE = "use jobs=1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneSettings:
+    """Settings of a study; `tune` explains them."""
+
+    trials: int = setting(50, doc="number of finished trials", low=1)
+    steps: int = setting(50_000, doc="env steps of each training", low=1)
+    seeds: int = setting(1, doc="trainings of each trial", low=1)
+    population: int = setting(1, doc="trials that are trained at once", low=1)
+    jobs: int = setting(1, doc="processes", low=1)
+    storage: str | None = setting(None, doc="database, such as sqlite:///tune.db; None: memory")
+    study: str = setting("tune", doc="name of the study in its storage")
+    seed: int = setting(0, doc="seed of the study", low=0)
+    pruner: str = setting("median", doc="ends trials early", choices=PRUNERS)
+    warmup_trials: int = setting(5, doc="random trials, before which none is pruned", low=0)
+    warmup_steps: int | None = setting(None, doc="env steps before which no trial is pruned; None: a fifth", low=0)
+    fresh_seeds: int = setting(10, doc="trainings of the best settings with other seeds; 0: none", low=0)
+    final: float = setting(0.25, doc="share of the tests, the last ones, whose mean is the metric", above=0, high=1)
+
+
+@dataclass(frozen=True, eq=False)
+class TuneResult:
+    """Result of `tune`.
+
+    settings: the best settings, {"trainer": {...}, "agents": {...}}, as `tuned` returns them.
+    metric, interval: of the best settings trained again with fresh seeds: the mean over seeds and its 95 % bootstrap
+      interval; nan without fresh seeds. The metric of the best trial is larger than what its settings reach on average,
+      because it is the largest of many.
+    metrics: the metric of each fresh seed.
+    table: a row for each trial: `trial`, `state`, `metric`, its parameters, `error`.
+    study: the study of Optuna.
+    """
+
+    settings: dict[str, dict[str, Any]]
+    metric: float
+    interval: tuple[float, float]
+    metrics: tuple[float, ...]
+    table: pd.DataFrame
+    study: Any
+
+    def save(self, path: str | Path) -> Path:
+        """Write the settings into a file for `marltrain train --settings FILE`, with the metric of the fresh seeds."""
+        low, high = self.interval
+        comment = f"{len(self.table)} trials of study {self.study.study_name!r}\n"
+        comment += f"trained again with {len(self.metrics)} fresh seeds: metric {self.metric:.6g}, "
+        comment += f"95 % interval {low:.6g} to {high:.6g}"
+        measured = {"metric": self.metric, "interval": [low, high], "seeds": len(self.metrics)}
+        tables = {**self.settings, **({"evaluation": measured} if self.metrics else {})}
+        return write_settings(path, tables, comment=comment if self.metrics else "not trained again with fresh seeds")
+
+    def plot(self, folder: str | Path) -> list[Path]:
+        """Draw history.png, slices.png and importances.png into a folder; return the paths of those that were drawn."""
+        from marltrain.tools.tuning.plots import draw_study  # loads matplotlib
+
+        return draw_study(self.study, self.table, Path(folder))
+
+    def __repr__(self) -> str:
+        """Return the number of trials, the metric of the fresh seeds and the best settings, in a few lines."""
+        states = ", ".join(f"{count} {state}" for state, count in self.table["state"].value_counts().items())
+        agents = ", ".join(f"{name}={value}" for name, value in self.settings["agents"].items())
+        low, high = self.interval
+        fresh = f"fresh seeds: metric {self.metric:.6g} (95 %: {low:.6g} to {high:.6g})"
+        return f"{len(self.table)} trials: {states}\nbest settings: {agents}\n{fresh}"
+
+
+@checked_arguments
+def tune(
+    name: Any,
+    env: Any,
+    space: Mapping[str, Any] | None = None,
+    *,
+    trials: int = 50,
+    steps: int = 50_000,
+    seeds: int = 1,
+    population: int = 1,
+    jobs: int = 1,
+    storage: str | None = None,
+    study: str = "tune",
+    seed: int = 0,
+    pruner: str = "median",
+    warmup_trials: int = 5,
+    warmup_steps: int | None = None,
+    fresh_seeds: int = 10,
+    final: float = 0.25,
+    env_args: Mapping[str, Any] | None = None,
+    reward_metric: RewardMetric = None,
+    trainer: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> TuneResult:
+    """Search settings of agents with Optuna (TPE), and train the best ones again with fresh seeds.
+
+    name: algorithm, as in `make_agents`.  env, env_args, reward_metric: as in `DecentralizedTrainer`; trainer: its
+      further arguments.
+    space: setting -> a value (fixed), (low, high) or a `Range`, or a list of choices. Settings that are not named are
+      searched in the default ranges of the algorithm, if they have one (`setting(search=)`); others keep their default.
+    trials: number of finished trials of the study; failed and pruned ones count.
+    steps, seeds: env steps of each training, and trainings of each trial. All trials have the same seeds.
+    population: number of trials trained at once. Trials that differ only in numbers are rows of one learner, which is
+      faster; then default ranges of other settings are left out. Trials of a population are suggested at the same time.
+    jobs: number of processes; name, space, trainer and env must then be picklable.
+    storage: database of the study, such as "sqlite:///tune.db"; None: memory. Several calls may share a study: it
+      continues until it has `trials` finished trials. Trials of a process that was interrupted are made again.
+    seed: equal seeds give equal trials with jobs=1, also if the study was interrupted.
+    pruner: "median" (ends a trial below the median of the earlier ones at the same env step), "hyperband" or "none".
+    warmup_trials: random trials, before which none is pruned.  warmup_steps: env steps before which none is pruned;
+      None: a fifth of `steps`.
+    fresh_seeds: trainings of the best settings with seeds that no trial had; their mean is the result's metric.
+    final: the metric of a training is the mean of this share of its tests, the last ones.
+    progress: print a line for each finished trial.
+
+    A trial that fails is reported, and the study goes on.
+    Raises ConfigError for a wrong argument, and AgentError if no trial is complete.
+    """
+    asked = TuneSettings(
+        trials=trials, steps=steps, seeds=seeds, population=population, jobs=jobs, storage=storage, study=study,
+        seed=seed, pruner=pruner, warmup_trials=warmup_trials, warmup_steps=warmup_steps, fresh_seeds=fresh_seeds,
+        final=final,
+    )  # fmt: skip
+    validate(asked, "tune")
+    every = max(1, steps // TESTS)
+    usual = {"test_freq_steps": every, "episodes_per_test": 20, **(trainer or {})}
+    subject = Subject(
+        name, env, env_args, Plan(resolve(env, env_args), steps, reward_metric, usual),
+        Space.of(name, space or {}, per_row=population > 1), [child_seed(seed, "trials", i) for i in range(seeds)],
+        final,
+    )  # fmt: skip
+    with ExitStack() as stack:
+        if jobs > 1 and storage is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            storage = f"sqlite:///{folder}/study.db"
+        unpruned = steps // 5 if asked.warmup_steps is None else asked.warmup_steps
+        plan = StudyPlan(
+            study, storage, trials, seed, pruner, warmup_trials, unpruned, int(usual["test_freq_steps"]), steps
+        )
+        made = Study(plan)
+        if jobs == 1:
+            run_trials(made, subject, population, _tell if progress else _nothing)
+        else:
+            _in_processes(plan, subject, asked, progress=progress)
+        return _result(made, subject, asked, usual)
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
+
+
+def _nothing(line: str) -> None:
+    """Report no trials."""
+
+
+def _result(study: Study, subject: Subject, asked: TuneSettings, trainer: Mapping[str, Any]) -> TuneResult:
+    """Train the best settings again, and collect the tables."""
+    finished, best = study.finished(), study.best()
+    table = _table(finished)
+    if best is None:
+        errors = [error for error in table["error"] if error]
+        raise AgentError(
+            f"tune: none of {len(finished)} trials is complete. {errors[0] if errors else 'All are pruned'}"
+        )
+    chosen = subject.space.settings_of(best.params)
+    metrics = evaluate(subject, chosen, [child_seed(asked.seed, "fresh", i) for i in range(asked.fresh_seeds)])
+    if len(metrics) < asked.fresh_seeds:
+        warn(f"tune: {asked.fresh_seeds - len(metrics)} of {asked.fresh_seeds} trainings with fresh seeds failed")
+    known = bool(metrics)
+    interval = bootstrap(np.array(metrics)) if known else (float("nan"), float("nan"))
+    settings = {"trainer": {"steps_per_train": asked.steps, **trainer}, "agents": chosen}
+    return TuneResult(
+        settings, float(np.mean(metrics)) if known else float("nan"), interval, tuple(metrics), table, study.study
+    )
+
+
+def _table(trials: list[Any]) -> Any:
+    import pandas as pd
+
+    rows = [
+        {"trial": trial.user_attrs["slot"], "state": trial.state.name.lower(), "metric": trial.value, **trial.params,
+         "error": trial.user_attrs.get("error", "")}
+        for trial in trials
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _in_processes(plan: StudyPlan, subject: Subject, asked: TuneSettings, *, progress: bool) -> None:
+    """Make trials in several processes, which share the storage; raise the error of the first one that fails."""
+    context = start_context(ADVICE)
+    try:
+        children = [start(context, _job, plan, subject, asked.population) for _ in range(asked.jobs)]
+    except (AttributeError, TypeError) as error:  # what pickle raises
+        raise ConfigError(
+            f"tune: jobs={asked.jobs} sends its arguments to other processes: {error}. {ADVICE}"
+        ) from error
+    errors: list[str] = []
+    try:
+        for process, pipe in children:
+            errors += _lines(process, pipe, _tell if progress else _nothing)
+    finally:
+        for process, pipe in children:
+            pipe.close()
+            if errors or process.is_alive():
+                process.terminate()
+            process.join()
+    if errors:
+        raise WorkerError(f"tune: a process failed: {errors[0]}")
+
+
+def _lines(process: Any, pipe: Connection, tell: Any) -> list[str]:
+    """Print the lines of a process until it ends; return its error, if there is one."""
+    while True:
+        try:
+            kind, text = pipe.recv()
+        except EOFError:
+            process.join()
+            return [] if process.exitcode == 0 else [f"exit code {process.exitcode}"]
+        if kind == "error":
+            return [text]
+        tell(text)
+
+
+def _job(pipe: Connection, plan: StudyPlan, subject: Subject, population: int) -> None:
+    """Make trials in a process of its own."""
+    try:
+        run_trials(Study(plan), subject, population, lambda line: pipe.send(("line", line)))
+    except Exception as error:
+        pipe.send(("error", error_text(error)))

@@ -1,0 +1,144 @@
+"""`tune`: the number of trials, resumption, failures, several processes, the file of the best settings."""
+
+import multiprocessing
+import re
+from typing import Any
+
+import pytest
+
+import marltrain as mt
+from marltrain.cli.options import parse_value
+from marltrain.errors import AgentError, ConfigError
+from marltrain.tools import training
+from marltrain.tools.settings_file import read_settings
+from marltrain.tools.tuning import trials as trials_of
+from tests.tiers import LONG
+from tests.toys import Identity
+from tests.trainer.running import SHORT, SMALL
+
+SPACE = {"network": SMALL, "minibatches": 1, "epochs": 1, "learning_rate": (1e-3, 1.0), "gamma": 0.9, "gae_lambda": 0.9,
+         "clip": 0.2, "entropy_coef": 0.0, "value_coef": 0.5}  # fmt: skip
+FEW = {"num_train_envs": 3, "num_test_envs": 2, "update_freq": 12, "batch_size": 6, "episodes_per_test": 2}
+
+
+def tune(space=SPACE, trials=4, **settings):
+    given = {"steps": 24, "fresh_seeds": 2, "trainer": FEW, "env_args": SHORT, "progress": False, **settings}
+    return mt.tune("ppo", Identity, space, trials=trials, **given)
+
+
+def rows(result):
+    return result.table[["trial", "state", "metric", "learning_rate"]].to_csv()
+
+
+def test_equal_seeds_give_equal_trials_alone_and_in_a_population():
+    alone, again, together = tune(trials=3), tune(trials=3), tune(trials=3, population=3, warmup_trials=3)
+    assert rows(alone) == rows(again)
+    assert together.table["learning_rate"].tolist() == alone.table["learning_rate"].tolist()  # drawn at random
+    assert together.table["metric"].tolist() == pytest.approx(alone.table["metric"].tolist())
+    assert rows(tune(trials=3, seed=1)) != rows(alone)
+    assert alone.study.best_params["learning_rate"] == alone.settings["agents"]["learning_rate"]
+
+
+def test_an_interrupted_study_resumed_has_exactly_the_asked_trials(tmp_path, monkeypatch):
+    """Ctrl-C in the third trial; the fourth and the repeated third equal those of a study without an interrupt."""
+    storage, played = f"sqlite:///{tmp_path}/a.db", []
+    train_all = training.train_all
+
+    def interrupt(*arguments):
+        played.append(1)
+        if len(played) == 3:
+            raise KeyboardInterrupt
+        train_all(*arguments)
+
+    monkeypatch.setattr(trials_of, "train_all", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tune(storage=storage)
+    monkeypatch.undo()
+    result = tune(storage=storage)
+    assert result.table["trial"].tolist() == [0, 1, 2, 3] and len(result.study.trials) == 5
+    assert rows(result) == rows(tune())
+    assert len(tune(storage=storage).study.trials) == 5  # nothing is left to do
+    assert len(tune(storage=storage, trials=5).table) == 5
+
+
+def test_a_trial_of_a_dead_process_is_made_again(tmp_path):
+    storage = f"sqlite:///{tmp_path}/a.db"
+    ended = multiprocessing.get_context("fork").Process(target=_ask_and_die, args=(storage,))
+    ended.start()
+    ended.join()
+    result = tune(storage=storage, trials=2)
+    assert result.table["trial"].tolist() == [0, 1] and len(result.study.trials) == 3
+
+
+def _ask_and_die(storage):
+    from marltrain.tools.tuning.study import Study, StudyPlan
+
+    study = Study(StudyPlan("tune", storage, 2, 0, "median", 5, 0, 2, 24))
+    assert len(study.claim(1, lambda trial: trial.suggest_float("learning_rate", 1e-3, 1.0, log=True))) == 1
+
+
+def test_a_failing_trial_is_reported_and_the_study_goes_on(capsys):
+    """A rollout of 12 rows has no 1,000 minibatches."""
+    result = tune({**SPACE, "minibatches": [1, 1000]}, trials=5, progress=True)
+    assert set(result.table["state"]) == {"complete", "fail"} and len(result.table) == 5
+    failed = result.table[result.table["state"] == "fail"]
+    assert failed["error"].str.contains("minibatches").all() and (failed["minibatches"] == "1000").all()
+    assert len(re.findall(r"^trial \d: failed: ", capsys.readouterr().out, re.MULTILINE)) == len(failed)
+    with pytest.raises(AgentError, match=r"none of 2 trials is complete\. .*minibatches"):
+        tune({**SPACE, "minibatches": 1000}, trials=2)
+
+
+@pytest.mark.skipif(not LONG, reason="processes start slowly")
+def test_two_processes_share_a_study(tmp_path):
+    result = tune(trials=5, jobs=2, storage=f"sqlite:///{tmp_path}/a.db")
+    assert result.table["trial"].tolist() == [0, 1, 2, 3, 4]
+    owners = {trial.user_attrs["owner"] for trial in result.study.trials}
+    assert len(result.study.trials) == 5 and 1 <= len(owners) <= 2
+    with pytest.raises(ConfigError, match="sends its arguments to other processes"):
+        tune(jobs=2, reward_metric=lambda rewards: 0.0)
+
+
+def test_bad_trials_are_pruned_by_env_steps():
+    """Each test is worse than the one before: every trial after the first is below the median."""
+    scores = iter(range(100, 0, -1))
+    result = tune(trials=4, warmup_trials=1, warmup_steps=4, reward_metric=lambda rewards: float(next(scores)))
+    assert result.table["state"].tolist() == ["complete", *["pruned"] * 3]
+    steps = [max(trial.intermediate_values) for trial in result.study.trials]
+    assert steps[0] == 24 and all(4 <= step <= 8 for step in steps[1:])
+    assert len(tune(trials=2, pruner="hyperband", warmup_trials=0).table) == 2
+
+
+def test_the_file_names_the_metric_of_fresh_seeds(tmp_path):
+    result = tune(trials=2, fresh_seeds=3, seeds=2)
+    path = result.save(tmp_path / "settings.toml")
+    text, (low, high) = path.read_text(), result.interval
+    assert (
+        len(set(result.metrics)) > 1
+        and f"metric = {result.metric!r}" in text
+        and f"interval = [{low!r}, {high!r}]" in text
+    )
+    assert result.metric == pytest.approx(sum(result.metrics) / 3) and low <= result.metric <= high
+    read = read_settings(path, parse_value)
+    assert read == result.settings and read["agents"]["network"] == SMALL
+    assert "fresh seeds: metric" in repr(result)
+    again: list[Any] = mt.make_agents("ppo", Identity, env_args=SHORT, **read["agents"])
+    assert again[0].hyper.learning_rate == result.settings["agents"]["learning_rate"]
+
+
+def test_pictures_of_a_study(tmp_path):
+    drawn = tune({**SPACE, "epochs": [1, 2]}, trials=6, population=6, fresh_seeds=0).plot(tmp_path / "a")
+    assert [path.name for path in drawn] == ["history.png", "slices.png", "importances.png"]
+    assert all(path.stat().st_size > 5_000 for path in drawn)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"pruner": "best"}, "pruner must be one of median, hyperband, none"),
+        ({"storage": "sqlite:////no/such/folder/a.db"}, "cannot be used"),
+        ({"trials": 0}, "trials must be at least 1"),
+    ],
+)
+def test_wrong_arguments_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        tune(**settings)
