@@ -109,6 +109,7 @@ _HOME = {
     "check_env": "marltrain.envs",
     "compare": "marltrain.tools.comparison",
     "cosine": "marltrain.policies.schedules",
+    "dataset": "marltrain.tools.dataset",
     "decay": "marltrain.policies.schedules",
     "distribution_of": "marltrain.policies.distributions",
     "demonstrations": "marltrain.trainer.demonstrations",
@@ -263,6 +264,7 @@ if TYPE_CHECKING:
     from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
     from marltrain.tools.comparison import compare as compare
     from marltrain.tools.comparison_result import Comparison as Comparison
+    from marltrain.tools.dataset import dataset as dataset
     from marltrain.tools.evaluation import evaluate as evaluate
     from marltrain.tools.evaluation_result import EvaluationResult as EvaluationResult
     from marltrain.tools.export.export import export as export

@@ -15,7 +15,7 @@ from marltrain.errors import AgentError, SpecError, shown
 from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_tree
 from marltrain.policies.agents.spaces import action_dtype, action_shape
 from marltrain.policies.demonstration_files import Saved, read_demonstrations, write_demonstrations
-from marltrain.policies.minari_episodes import rows_of_dataset
+from marltrain.policies.minari_episodes import DecidedRows, rows_of_dataset, write_dataset
 from marltrain.spaces import action_bounds, describe_space, space_from, split_mask, without_mask
 
 
@@ -33,6 +33,9 @@ class Demonstrations:
     legal: [N, A] bool, the legal actions; None if all are legal.
     next_obs: like obs, at the player's next decision or at the end of its episode; None if unknown.
     frame_stack: number of frames on axis 0 of images.
+    reward: [N] float32, the player's rewards from the decision to its next one, or to its end; None if unknown.
+    terminated: [N] bool, whether the episode ended there by termination; an end without it is a truncation. None if
+      unknown.
 
     Raises AgentError if arrays do not fit the spaces or each other, and for actions that are illegal or outside of
     their space.
@@ -46,6 +49,8 @@ class Demonstrations:
     legal: Array | None = None
     next_obs: Obs | None = None
     frame_stack: int = 1
+    reward: Array | None = None
+    terminated: Array | None = None
 
     def __post_init__(self) -> None:
         """Check the arrays."""
@@ -57,6 +62,7 @@ class Demonstrations:
         space, dtype = self.action_space, action_dtype(self.action_space)
         _check_array("action", self.action, (rows, *action_shape(space)), dtype)
         _check_array("ends", self.ends, (rows,), bool)
+        self._check_outcome(rows)
         self._check_actions()
         if self.legal is not None:
             self._check_legal(self.legal, rows)
@@ -92,6 +98,8 @@ class Demonstrations:
         legal: Any = None,
         next_observation: Any = None,
         frame_stack: int = 1,
+        reward: Any = None,
+        terminated: Any = None,
     ) -> Demonstrations:
         """Return demonstrations from arrays in the environment's format, with a leading axis N.
 
@@ -99,6 +107,7 @@ class Demonstrations:
         arrays. The "action_mask" of a mapping is the default of `legal`.
         action: [N, ...] in the environment's units.  legal: [N, A] truth values.
         ends: [N] truth values, see the class; None: the decisions are one episode.
+        reward, terminated: [N] numbers and truth values, see the class.
         """
         space, (observation, mask) = without_mask(observation_space)[0], split_mask(observation)
         legal = mask if legal is None else legal
@@ -110,6 +119,8 @@ class Demonstrations:
             space, action_space, _encoded(layout, "observation", observation), chosen,
             _truths("ends", last if ends is None else ends), None if legal is None else _truths("legal", legal),
             None if following is None else _encoded(layout, "next_observation", following), frame_stack,
+            None if reward is None else np.asarray(reward, np.float32),
+            None if terminated is None else _truths("terminated", terminated),
         )  # fmt: skip
 
     @classmethod
@@ -126,7 +137,7 @@ class Demonstrations:
     def joined(cls, several: Sequence[Demonstrations]) -> Demonstrations:
         """Return the decisions of several demonstrations of equal spaces, such as those of players that share an agent.
 
-        Legal actions and next observations are kept if all have them. Raises AgentError for different spaces.
+        Next observations, rewards and terminations are kept if all have them. Raises AgentError for different spaces.
         """
         if not several:
             raise AgentError("there are no demonstrations to join: the list is empty")
@@ -141,7 +152,30 @@ class Demonstrations:
             first.observation_space, first.action_space, _concatenated([one.obs for one in several]),
             np.concatenate([one.action for one in several]), np.concatenate([one.ends for one in several]), legal,
             _concatenated(following) if len(following) == len(several) else None, first.frame_stack,
+            _all_of([one.reward for one in several]), _all_of([one.terminated for one in several]),
         )  # fmt: skip
+
+    def to_minari(self, name: str, **details: Any) -> Any:
+        """Write the decisions as a local Minari dataset, `minari.MinariDataset`, and return it.
+
+        name: such as "games/own-v0"; must be free.  details: other arguments of `minari.create_dataset_from_buffers`,
+        such as author. Legal actions are stored as the info "action_mask", which `from_minari` reads.
+        Raises ConfigError if Minari is not installed or the name is taken or invalid, and AgentError for decisions
+        without rewards, terminations or next observations, for stacked frames, and if the last episode has no end.
+        """
+        if self.reward is None or self.terminated is None or self.next_obs is None:
+            raise AgentError(
+                "a Minari dataset holds rewards, terminations and the last observations, and these demonstrations lack "
+                "some: record them with marltrain.dataset or marltrain.demonstrations"
+            )
+        if self.frame_stack != 1 or not self.ends[-1]:
+            raise AgentError("a Minari dataset holds whole episodes of single observations; these demonstrations have "
+                             f"frame_stack={self.frame_stack}, and their last decision ends "
+                             f"{'an' if self.ends[-1] else 'no'} episode")  # fmt: skip
+        actions = _in_units(self.action_space, self.action)
+        seen, after = (self.layout.decode(obs) for obs in (self.obs, self.next_obs))
+        rows = DecidedRows(seen, after, actions, self.reward, self.ends, self.terminated, self.legal)
+        return write_dataset(name, self.observation_space, self.action_space, rows, details)
 
     def check_fits(self, observation_space: Space, action_space: Space, frame_stack: int = 1) -> None:
         """Raise AgentError unless the demonstrations are of these spaces and this number of stacked frames."""
@@ -170,8 +204,8 @@ class Demonstrations:
             "action_space": describe_space(self.action_space), "frame_stack": self.frame_stack,
         }  # fmt: skip
         arrays: dict[str, Array] = {"action": self.action, "ends": self.ends}
-        if self.legal is not None:
-            arrays["legal"] = self.legal
+        optional = {"legal": self.legal, "reward": self.reward, "terminated": self.terminated}
+        arrays |= {name: array for name, array in optional.items() if array is not None}
         for what, obs in (("obs", self.obs), ("next_obs", self.next_obs)):
             if obs is not None:
                 arrays |= {f"{what}/{name}": a for name, a in zip(self.layout.shapes, arrays_of(obs), strict=True)}
@@ -207,6 +241,18 @@ class Demonstrations:
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 row = int(np.argwhere(~np.isfinite(array))[0][0])
                 raise AgentError(f"demonstrations: {what} of decision {row} holds numbers that are not finite")
+
+    def _check_outcome(self, rows: int) -> None:
+        if self.reward is not None:
+            _check_array("reward", self.reward, (rows,), np.float32)
+            if not np.isfinite(self.reward).all():
+                row = int(np.flatnonzero(~np.isfinite(self.reward))[0])
+                raise AgentError(f"demonstrations: the reward of decision {row} is not finite")
+        if self.terminated is not None:
+            _check_array("terminated", self.terminated, (rows,), bool)
+            if (self.terminated & ~self.ends).any():
+                row = int(np.flatnonzero(self.terminated & ~self.ends)[0])
+                raise AgentError(f"demonstrations: decision {row} is terminated, and does not end its episode")
 
     def _check_actions(self) -> None:
         space: Any = self.action_space
@@ -277,6 +323,18 @@ def _indexed(space: Space, action: Any) -> Array:
         return np.where(np.isclose(near, flat, rtol=1e-6, atol=1e-6), near, flat).astype(np.float32)
     flat = actions.reshape(len(actions), *action_shape(space))
     return (flat - np.reshape(space.start, action_shape(space))).astype(np.int64)
+
+
+def _in_units(space: Any, action: Array) -> Array:
+    """Convert actions [N, ...] of the loop's format to those of the environment, the reverse of `_indexed`."""
+    shaped = action.reshape(len(action), *(space.shape or ()))
+    return shaped if isinstance(space, spaces.Box) else (shaped + space.start).astype(space.dtype)
+
+
+def _all_of(several: Sequence[Array | None]) -> Array | None:
+    """Return arrays joined, or None if one is missing."""
+    known = [one for one in several if one is not None]
+    return np.concatenate(known) if len(known) == len(several) else None
 
 
 def _truths(what: str, values: Any) -> Array:

@@ -1,14 +1,18 @@
-"""Read the decisions of a Minari dataset (https://minari.farama.org)."""
+"""Read and write the decisions of a Minari dataset (https://minari.farama.org)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from marltrain.errors import ConfigError, did_you_mean, error_text, shown
+from marltrain.layout import Array
+
+MASK = "action_mask"
+"""Key of the legal actions [T + 1, A] among an episode's infos, as in PettingZoo."""
 
 
 def rows_of_dataset(dataset: Any, episodes: int | None) -> dict[str, Any]:
@@ -28,6 +32,8 @@ def rows_of_dataset(dataset: Any, episodes: int | None) -> dict[str, Any]:
     found = [episode for episode in dataset.iterate_episodes(chosen) if len(episode.actions)]
     if not found:
         raise ConfigError(f"dataset {shown(dataset.id)} holds no steps: give one with demonstrations")
+    masks = [episode.infos.get(MASK) for episode in found if isinstance(episode.infos, dict)]
+    legal = [mask[:-1] for mask in masks if mask is not None]
     return {
         "observation_space": dataset.observation_space,
         "action_space": dataset.action_space,
@@ -35,7 +41,61 @@ def rows_of_dataset(dataset: Any, episodes: int | None) -> dict[str, Any]:
         "next_observation": _joined([_each(episode.observations, lambda a: a[1:]) for episode in found]),
         "action": np.concatenate([episode.actions for episode in found]),
         "ends": np.concatenate([np.arange(len(e.actions)) == len(e.actions) - 1 for e in found]),
+        "legal": np.concatenate(legal) if len(legal) == len(found) else None,
+        "reward": np.concatenate([episode.rewards for episode in found]).astype(np.float32),
+        "terminated": np.concatenate([_last_only(episode.terminations) for episode in found]),
     }
+
+
+class DecidedRows(NamedTuple):
+    """Decisions in the environment's format: arrays [N, ...], or mappings and tuples of these for observations.
+
+    seen, after: the observation of each decision, and the one after it.  legal: [N, A] bool or None.
+    """
+
+    seen: Any
+    after: Any
+    action: Array
+    reward: Array
+    ends: Array
+    terminated: Array
+    legal: Array | None
+
+
+def write_dataset(name: str, observation_space: Any, action_space: Any, rows: DecidedRows, details: Any) -> Any:
+    """Write decisions, whose last one ends an episode, as a local dataset; see `Demonstrations.to_minari`."""
+    minari = _minari()
+    from minari.data_collector import EpisodeBuffer
+
+    episodes, start = [], 0
+    for number, stop in enumerate((np.flatnonzero(rows.ends) + 1).tolist()):
+        part, last = slice(start, stop), slice(stop - 1, stop)
+        seen, after = _rows(rows.seen, part), _rows(rows.after, last)
+        terminated = rows.terminated[part]
+        infos = {}
+        if rows.legal is not None:  # one more, as of observations: all legal at the end
+            infos = {MASK: np.concatenate([rows.legal[part], np.ones_like(rows.legal[last])]).astype(np.int8)}
+        episodes.append(EpisodeBuffer(
+            id=number, observations=_joined([seen, after]), actions=rows.action[part],
+            rewards=rows.reward[part].tolist(), terminations=terminated.tolist(), truncations=(rows.ends[part] & ~terminated).tolist(), infos=infos,
+        ))  # fmt: skip
+        start = stop
+    try:
+        return minari.create_dataset_from_buffers(
+            name, episodes, observation_space=observation_space, action_space=action_space, **details
+        )
+    except (ValueError, AssertionError) as error:
+        raise ConfigError(f"Minari dataset {name!r} cannot be made: {error_text(error)}") from error
+
+
+def _rows(observations: Any, part: slice) -> Any:
+    return _each(observations, lambda array: array[part])
+
+
+def _last_only(terminations: Any) -> Array:
+    """Return truth values of which only the last may be true: an episode ends once."""
+    flags = np.asarray(terminations, bool)
+    return flags & (np.arange(len(flags)) == len(flags) - 1)
 
 
 def _minari() -> ModuleType:

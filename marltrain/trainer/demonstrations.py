@@ -125,6 +125,8 @@ class _Record:
         self.action: list[Array] = []
         self.episode: list[Array] = []
         self.following: list[tuple[Array, Obs, bool]] = []  # (decisions, observations after them, ends)
+        self.rewards: list[tuple[Array, Array]] = []  # (decisions, rewards after them)
+        self.terminated: list[Array] = []
 
     def add(self, step: Step, actions: tuple[Array, ...], number: Array, playing: Array) -> None:
         """Add the decisions on a Step; number: the environments' episodes.  playing: whether these are recorded."""
@@ -142,7 +144,11 @@ class _Record:
         self.count += len(envs)
 
     def close(self, step: Step) -> None:
-        """End the decisions of environments in which the player's part of the episode has just ended."""
+        """Add the rewards of a Step, and end the decisions of environments where the player's part has just ended."""
+        rewarded = np.flatnonzero((self.open >= 0) & (step.reward[self.player] != 0))
+        if len(rewarded):
+            self.rewards.append((self.open[rewarded], step.reward[self.player, rewarded]))
+        self.terminated.append(self.open[step.terminated[self.player] & (self.open >= 0)])
         envs = np.flatnonzero((step.terminated | step.truncated)[self.player])
         self._follow(envs, self._at(step.final_obs, envs), ends=True)
 
@@ -152,7 +158,14 @@ class _Record:
             raise AgentError(f"player {self.spec.name!r} made no decision in these episodes: record more episodes")
         layout, order = self.spec.layout, np.argsort(np.concatenate(self.episode), kind="stable")
         obs, following = layout.empty((self.count,)), layout.empty((self.count,))
-        ends = np.zeros(self.count, bool)
+        ends, terminated, reward = (
+            np.zeros(self.count, bool),
+            np.zeros(self.count, bool),
+            np.zeros(self.count, np.float32),
+        )
+        terminated[np.concatenate(self.terminated)] = True
+        for rows, values in self.rewards:  # a decision occurs once among `rows`
+            reward[rows] += values
         for into, parts in zip(arrays_of(obs), zip(*map(arrays_of, self.obs), strict=True), strict=True):
             np.concatenate(parts, out=into)
         for rows, after, over in self.following:
@@ -166,6 +179,7 @@ class _Record:
         return Demonstrations(
             layout.space, self.spec.action_space, ordered(obs), np.concatenate(self.action)[order], ends[order],
             np.concatenate(self.legal)[order] if self.legal else None, ordered(following), layout.stack,
+            reward[order], terminated[order],
         )  # fmt: skip
 
     def _at(self, groups: tuple[Obs, ...], envs: Array) -> Obs:

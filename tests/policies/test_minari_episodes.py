@@ -6,7 +6,7 @@ import pytest
 from gymnasium import spaces
 from minari.data_collector import EpisodeBuffer
 
-from marltrain.errors import ConfigError
+from marltrain.errors import AgentError, ConfigError
 from marltrain.policies.demonstrations import Demonstrations
 
 pytestmark = pytest.mark.filterwarnings(
@@ -90,3 +90,48 @@ def test_without_minari_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "minari", None)
     with pytest.raises(ConfigError, match=r"pip install 'marltrain\[minari\]'"):
         Demonstrations.from_minari("toy/line-v0")
+
+
+def arrays_of(found):
+    return {
+        name: getattr(found, name) for name in ("obs", "next_obs", "action", "ends", "legal", "reward", "terminated")
+    }
+
+
+def test_written_datasets_are_read_again():
+    """Actions that start from 1, nested observations, legal actions, a terminated and a truncated episode."""
+    legal = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1]], bool)
+    place = np.array(line(0, 1, 5))
+    nested = {"place": place, "both": (np.array([0, 1, 1]), np.array([[0.5], [1.0], [0.25]], np.float32))}
+    after = {"place": place + 1, "both": nested["both"]}
+    after["place"][0] = place[1]
+    after["both"] = (np.array([1, 0, 0]), np.array([[1.0], [0.0], [0.75]], np.float32))
+    made = Demonstrations.from_arrays(
+        NESTED, MOVES, nested, [1, 3, 1], ends=[False, True, True], legal=legal, next_observation=after,
+        reward=[0.5, -1, 2], terminated=[False, True, False],
+    )  # fmt: skip
+    written = made.to_minari("toy/own-v0", author="none", author_email="none", code_permalink="none", description="x",
+                             algorithm_name="none")  # fmt: skip
+    assert (written.total_episodes, written.total_steps) == (2, 3)
+    first, second = written.iterate_episodes()
+    assert (first.terminations.tolist(), first.truncations.tolist()) == ([False, True], [False, False])
+    assert (second.terminations.tolist(), second.truncations.tolist()) == ([False], [True])
+    assert first.actions.tolist() == [1, 3]
+    again = Demonstrations.from_minari("toy/own-v0")
+    for name, array in arrays_of(again).items():
+        assert same(array, arrays_of(made)[name]), name
+    with pytest.raises(ConfigError, match="'toy/own-v0' cannot be made"):
+        made.to_minari("toy/own-v0")
+
+
+def test_incomplete_decisions_are_not_written():
+    with pytest.raises(AgentError, match="lack some"):
+        Demonstrations.from_arrays(LINE, MOVES, np.array(line(0, 1)), [1, 2]).to_minari("toy/own-v0")
+    rest = {"next_observation": np.array(line(1, 2)), "reward": [0, 1], "terminated": [False, False]}
+    open_end = Demonstrations.from_arrays(LINE, MOVES, np.array(line(0, 1)), [1, 2], ends=[False, False], **rest)
+    with pytest.raises(AgentError, match="their last decision ends no episode"):
+        open_end.to_minari("toy/own-v0")
+    with pytest.raises(AgentError, match="decision 0 is terminated, and does not end its episode"):
+        Demonstrations.from_arrays(LINE, MOVES, np.array(line(0, 1)), [1, 2], terminated=[True, True])
+    with pytest.raises(AgentError, match="the reward of decision 1 is not finite"):
+        Demonstrations.from_arrays(LINE, MOVES, np.array(line(0, 1)), [1, 2], reward=[0, np.nan])

@@ -1,0 +1,38 @@
+"""dataset: the decisions of a run's agents, as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from marltrain.policies.demonstrations import Demonstrations
+from marltrain.random import chosen_seed
+from marltrain.tools.saved_run import open_run
+from marltrain.trainer.demonstrations import demonstrations
+
+
+def dataset(
+    run: str | Path,
+    *,
+    episodes: int,
+    seed: int | None = 0,
+    explore: bool = False,
+    agents: str | None = None,
+    env: str | None = None,
+    env_args: Mapping[str, Any] | None = None,
+    supply: Mapping[str, Any] | None = None,
+) -> dict[str, Demonstrations]:
+    """Let a run's agents play whole episodes in its environment; return each player's decisions by its name.
+
+    A row is one decision: observation, legal actions, action, reward until the next decision, next observation, end of
+    the episode and termination. `Demonstrations.to_minari` writes them as a Minari dataset.
+
+    run: folder of a run.  episodes, seed, explore: see `demonstrations`.  agents: "best" or "last" (default: best).
+    env: the environment's name, which environments of your own need.  env_args: arguments to change.
+    supply: see `load`.
+    Raises SaveError for a folder that is no run.
+    """
+    saved, number = open_run(run, env=env, agents=agents, supply=supply), chosen_seed(seed, "dataset")
+    arguments = {**saved.env_args, **(env_args or {})}
+    return demonstrations(saved.env, saved.agents, episodes=episodes, env_args=arguments, seed=number, explore=explore)
