@@ -77,7 +77,8 @@ def write_dataset(name: str, observation_space: Any, action_space: Any, rows: De
             infos = {MASK: np.concatenate([rows.legal[part], np.ones_like(rows.legal[last])]).astype(np.int8)}
         episodes.append(EpisodeBuffer(
             id=number, observations=_joined([seen, after]), actions=rows.action[part],
-            rewards=rows.reward[part].tolist(), terminations=terminated.tolist(), truncations=(rows.ends[part] & ~terminated).tolist(), infos=infos,
+            rewards=rows.reward[part].tolist(), terminations=terminated.tolist(),
+            truncations=(rows.ends[part] & ~terminated).tolist(), infos=infos,
         ))  # fmt: skip
         start = stop
     try:

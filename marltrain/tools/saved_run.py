@@ -13,10 +13,9 @@ from marltrain.files import complete_folder
 from marltrain.json_files import read_json
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.saving import load
+from marltrain.trainer.demonstrations import RUN_AGENTS
 
 CONFIG = "config.json"
-RUN_AGENTS = ("best", "last")
-"""Folders of a run's agents, the preferred one first."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
 import sys
+from typing import Any
 
 import minari
 import numpy as np
@@ -103,9 +104,8 @@ def test_written_datasets_are_read_again():
     legal = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 1]], bool)
     place = np.array(line(0, 1, 5))
     nested = {"place": place, "both": (np.array([0, 1, 1]), np.array([[0.5], [1.0], [0.25]], np.float32))}
-    after = {"place": place + 1, "both": nested["both"]}
-    after["place"][0] = place[1]
-    after["both"] = (np.array([1, 0, 0]), np.array([[1.0], [0.0], [0.75]], np.float32))
+    following = (np.array([1, 0, 0]), np.array([[1.0], [0.0], [0.75]], np.float32))
+    after = {"place": np.array(line(1, 2, 6)), "both": following}
     made = Demonstrations.from_arrays(
         NESTED, MOVES, nested, [1, 3, 1], ends=[False, True, True], legal=legal, next_observation=after,
         reward=[0.5, -1, 2], terminated=[False, True, False],
@@ -127,7 +127,7 @@ def test_written_datasets_are_read_again():
 def test_incomplete_decisions_are_not_written():
     with pytest.raises(AgentError, match="lack some"):
         Demonstrations.from_arrays(LINE, MOVES, np.array(line(0, 1)), [1, 2]).to_minari("toy/own-v0")
-    rest = {"next_observation": np.array(line(1, 2)), "reward": [0, 1], "terminated": [False, False]}
+    rest: dict[str, Any] = {"next_observation": np.array(line(1, 2)), "reward": [0, 1], "terminated": [False, False]}
     open_end = Demonstrations.from_arrays(LINE, MOVES, np.array(line(0, 1)), [1, 2], ends=[False, False], **rest)
     with pytest.raises(AgentError, match="their last decision ends no episode"):
         open_end.to_minari("toy/own-v0")
