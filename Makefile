@@ -22,7 +22,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test config-test fault-test loggers-test tutorials docs-test corruption-test forgery-test long-run clean
+.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test cluster-test config-test fault-test loggers-test tutorials docs-test corruption-test forgery-test long-run clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -134,6 +134,9 @@ fault-test: $(ALL) ## train on cart-poles whose environments crash and hang
 
 loggers-test: $(LOGGERS) ## log runs with wandb (offline) and mlflow (SQLite), and read them back
 	$(THREADS) $(BIN)/python -m pytest -n 0 tests/tools/loggers/services.py
+
+cluster-test: $(ALL) ## the long tests of Ray actors: all numbers of actors, lost and hanging actors, resumed runs
+	MARLTRAIN_TESTS=long $(THREADS) $(BIN)/python -m pytest -n 0 --timeout 600 tests/test_cluster.py tests/envs/workers/test_ray_vector.py tests/trainer/cluster
 
 clean: ## remove build files, caches, .venv and .venv-peers; runs/ is kept
 	rm -rf $(VENV) .venv-peers docs/_build build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -136,9 +136,8 @@ class FaultLog:
     def add(self, faults: Sequence[Fault], clock: int) -> None:
         """Add the faults of the batch step that ends at env step `clock`; raises EnvError if there are too many."""
         for fault in faults:
-            LOGGER.warning(
-                "%s. A new episode begins%s", fault.message, f"\n{fault.traceback}" if fault.traceback else ""
-            )
+            follows = ". A new episode begins" if fault.env >= 0 or fault.cut else ""
+            LOGGER.warning("%s%s%s", fault.message, follows, f"\n{fault.traceback}" if fault.traceback else "")
         recent = [(time, fault) for time, fault in self._recent if clock - time < WINDOW]
         self._recent = recent + [(clock, fault) for fault in faults]
         if self._policy.too_many(len(self._recent)):

@@ -12,7 +12,7 @@ from marltrain.errors import ConfigError, SaveError, did_you_mean, error_text, s
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.state import State
-from marltrain.trainer.counters import Clock, Counters
+from marltrain.trainer.counters import Clock, Counters, Traffic
 from marltrain.trainer.evaluating.evaluation import TestResult
 from marltrain.trainer.saving.json_values import decoded, encoded
 from marltrain.trainer.settings import TrainerSettings
@@ -78,7 +78,7 @@ class Moment:
     """Argument of every callback method: the counters of the run and the data of the event.
 
     episodes: finished training episodes.  env_steps, updates, gradient_steps: number so far.
-    seconds: time since training started.
+    seconds: time since training started.  traffic: bytes sent to runners and received from them.
     data, by event:
       on_train_start   "agents": list, "line_up": list, the agents that play the tests
       on_episode_start "env": int, number of the environment, "episode": int, number of its episode
@@ -103,6 +103,7 @@ class Moment:
     gradient_steps: int
     seconds: float
     data: Mapping[str, Any] = field(default_factory=dict)
+    traffic: Traffic = field(default_factory=Traffic)
 
     @property
     def run_dir(self) -> Path:
@@ -287,8 +288,11 @@ class CallbackList:
 class Events:
     """Calls the callbacks of a run with a Moment of its counters."""
 
-    def __init__(self, trainer: Trainer, callbacks: CallbackList, counters: Counters, clock: Clock) -> None:
-        """Take the trainer and the callbacks; the counters and the clock are read at every event."""
+    def __init__(
+        self, trainer: Trainer, callbacks: CallbackList, counters: Counters, clock: Clock, traffic: Traffic
+    ) -> None:
+        """Take the trainer and the callbacks; the counters, the clock and the traffic are read at every event."""
+        self._traffic = traffic
         self.callbacks, self._trainer, self._counters, self._clock = callbacks, trainer, counters, clock
 
     def tell(self, event: str, **data: Any) -> None:
@@ -299,7 +303,7 @@ class Events:
         self.callbacks.call(
             Moment(
                 self._trainer, event, now.episodes, now.env_steps, now.updates, now.gradient_steps,
-                self._clock.seconds, data,
+                self._clock.seconds, data, self._traffic,
             )
         )  # fmt: skip
 

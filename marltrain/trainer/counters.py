@@ -31,6 +31,15 @@ class Counters:
     dropped_steps: int = 0
 
 
+@dataclass
+class Traffic:
+    """Bytes of arrays sent to runners and received from them in this call of `train`, and the number of fragments."""
+
+    sent: int = 0
+    received: int = 0
+    fragments: int = 0
+
+
 class Clock:
     """Duration of a run, including tests and the time before it was resumed."""
 

@@ -85,6 +85,8 @@ class DecentralizedTrainer:
     env_timeout: seconds that a worker may take for one env step of its environments (subproc and ray only).
     record: attributes of the environment (fields of a native game) that are recorded at the end of test episodes: in
     `TestResult.records`, and in the table of tests as means of numbers and shares of texts.
+    runners: number of Ray actors that hold the training environments, act in them with weights sent to them, and send
+    the steps until the next update at once. Results equal those without. Agents learn and are tested in this process.
     resources: what each Ray actor occupies, such as {"num_cpus": 1, "fast_disk": 1}; None: one CPU must be free when it
     starts, and none is kept.
     address: the Ray cluster: "host:port", "auto" (one that runs on this machine) or "local" (a new one, ended with the
@@ -138,6 +140,7 @@ class DecentralizedTrainer:
         resources: Mapping[str, float] | None = None,
         address: str | None = None,
         timeout: float = ANSWER,
+        runners: int | None = None,
     ) -> None:
         """Check every argument; no environment is built yet."""
         display: Display = progress if isinstance(progress, ProgressPrinter) or progress == DASHBOARD else None
@@ -150,7 +153,7 @@ class DecentralizedTrainer:
             on_fault=on_fault, max_env_restarts=max_env_restarts, env_timeout=env_timeout, collect=collect,
             double_buffer=double_buffer, test_freq_steps=test_freq_steps, max_test_steps=max_test_steps,
             record=record_names(record),
-            resources=resources, address=address, timeout=timeout,
+            resources=resources, address=address, timeout=timeout, runners=runners,
         )  # fmt: skip
         config.validate(settings, "DecentralizedTrainer")
         check_places(settings)
@@ -209,7 +212,8 @@ class DecentralizedTrainer:
         Returns a mapping with `reward_metric_stats` (one metric per test), `num_collected_steps` (env steps),
         `num_collected_episodes`, `num_gradient_steps`, `num_updates`, `training_time` (seconds, including tests),
         `stop_reason`, `run_dir`, `history` and `episodes` (pandas). `faults` (pandas) and `num_faults` report faults of
-        environments, `num_dropped_steps` the env steps of episodes dropped because of them.
+        environments, `num_dropped_steps` the env steps of episodes dropped because of them. `bytes_to_runners` and
+        `bytes_from_runners` count what this call sent to runners and received from them.
         Ctrl-C and SIGTERM end training after the current step, save and return the result so far; a second one exits
         at once. An exception is raised again after the last agents are saved.
         Raises AgentError, MaskError or ConfigError before training starts, SaveError for a damaged checkpoint.

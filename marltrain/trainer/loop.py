@@ -31,6 +31,7 @@ def train(run: Run, found: FoundCheckpoint | None, *, plot: bool) -> None:
                     play_test(run)
                 if run.context.setup.checkpoint is not None:
                     checkpoint_if_due(run, run.context.setup.checkpoint)
+            run.collector.settle()
             last_checkpoint(run)
             last_test(run)
         except KeyboardInterrupt:

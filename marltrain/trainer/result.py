@@ -28,6 +28,8 @@ class TrainResult(dict[str, Any]):
             "num_dropped_steps": counters.dropped_steps,
             "num_faults": len(run.faults),
             "faults": run.faults.frame,
+            "bytes_to_runners": run.traffic.sent,
+            "bytes_from_runners": run.traffic.received,
         })  # fmt: skip
 
     def __repr__(self) -> str:

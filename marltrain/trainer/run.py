@@ -12,7 +12,7 @@ from marltrain.trainer.callbacks import Events, Trainer
 from marltrain.trainer.collecting.choice import make_collector
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.context import RunContext
-from marltrain.trainer.counters import Clock, Counters, FinishedEpisodes, RunningEpisodes
+from marltrain.trainer.counters import Clock, Counters, FinishedEpisodes, RunningEpisodes, Traffic
 from marltrain.trainer.due import Due, TestSchedule
 from marltrain.trainer.evaluating.selection import ModelSelection
 from marltrain.trainer.masks import Masks
@@ -31,7 +31,7 @@ class Run:
     """The state of one `train` call. `loop.train` drives it.
 
     context: the parts of the run.  closing: closes environments and releases the folder.
-    counters, clock, episodes: its counts.  masks: seats that learn and explore.  team_rewards: the rewards to
+    counters, clock, episodes, traffic: its counts.  masks: seats that learn and explore.  team_rewards: the rewards to
         learn from, or None if all players learn from their own.
     history, faults: its tables.  scalars: the user's numbers.  selection: the tests and the best of them.
     due: when work is due.  events: calls the callbacks.  interrupts: Ctrl-C and SIGTERM.
@@ -55,9 +55,10 @@ class Run:
         self.episodes = RunningEpisodes(len(spec.players), num_envs)
         self.masks = Masks(context.learning, context.exploring)
         self.team_rewards = None if setup.team_reward is None else TeamRewards(setup.team_reward, spec.names)
+        self.traffic = Traffic()
         self.history = History(spec.names, folder) if earlier is None else earlier.history
         self.faults = FaultTable(folder) if earlier is None else earlier.faults
-        self.events = Events(trainer, context.callbacks, self.counters, self.clock)
+        self.events = Events(trainer, context.callbacks, self.counters, self.clock, self.traffic)
         labels = [label for seated in context.seating.learners for label in seated.labels]
         self.scalars = Scalars(self.history, labels, self.events.tell)
         line_up = context.line_up.agents if context.rotate else None
@@ -70,7 +71,7 @@ class Run:
         self.actors = Actors(spec, context.seating.learners, num_envs, "act")
         self.collector = make_collector(
             context, self.team_rewards, self.actors, self.episodes, self.updates,
-            lambda: self.due.episodes_left(self.counters.episodes),
+            lambda: self.due.episodes_left(self.counters.episodes), self.traffic,
         )  # fmt: skip
         context.envs.on_faults = self.note_faults
         self.interrupts = Interrupts()

@@ -70,6 +70,8 @@ class TrainerSettings:
     address: str | None = setting(None, doc="Ray cluster: host:port, auto, or local")
     timeout: float = setting(ANSWER, doc="maximum seconds of an actor's answer", above=0)
 
+    runners: int | None = setting(None, doc="Ray actors that collect; None: this process collects", low=1)
+
     def __post_init__(self) -> None:
         """Set `test_freq` to None if only `test_freq_steps` is given."""
         if self.test_freq_steps is not None and isinstance(self.test_freq, Default):
@@ -112,12 +114,29 @@ class TestSettings:
 def check_ray(settings: TrainerSettings) -> None:
     """Raise ConfigError for settings of Ray actors where there are none."""
     check_resources(settings.resources)
+    if settings.runners is not None:
+        _check_runners(settings)
     given = [name for name in ("resources", "address") if getattr(settings, name) is not None]
-    if given and settings.vector != "ray":
+    if given and settings.vector != "ray" and settings.runners is None:
         raise ConfigError(
             f"{' and '.join(given)} are those of Ray actors, and there are none with vector={settings.vector!r}: use "
-            f'vector="ray", or leave {" and ".join(given)} out'
+            f'runners= or vector="ray", or leave {" and ".join(given)} out'
         )
+
+
+def _check_runners(settings: TrainerSettings) -> None:
+    """Raise ConfigError for settings that do not fit runners."""
+    if settings.runners is not None and settings.runners > settings.num_train_envs:
+        raise ConfigError(
+            f"runners must be at most num_train_envs ({settings.num_train_envs}), got {settings.runners}: each holds "
+            "at least one environment"
+        )
+    others = {
+        "vector": settings.vector != "dummy", "num_workers": settings.num_workers is not None,
+        "double_buffer": settings.double_buffer, "collect": settings.collect != "serial",
+    }  # fmt: skip
+    if given := [f"{name}={getattr(settings, name)!r}" for name, unfit in others.items() if unfit]:
+        raise ConfigError(f"runners={settings.runners} hold the environments themselves: leave {', '.join(given)} out")
 
 
 def check_tests(settings: TrainerSettings, **functions: Any) -> None:

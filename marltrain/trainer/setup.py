@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from marltrain.envs import Source, VectorEnv, make_vector
+from marltrain.envs.faults import FaultPolicy
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.hooks import FunctionHooks
 from marltrain.trainer.reporting.built_in import Display
@@ -39,11 +40,22 @@ class TrainerSetup:
     def vector_env(self, num_envs: int, role: str, *, with_state: bool = False) -> VectorEnv:
         """Return `num_envs` environments; role: "train" or "test".  with_state: see `make_vector`."""
         settings = self.settings
+        if settings.runners is not None and role == "train":
+            from marltrain.trainer.cluster.runners import RunnerVectorEnv  # loads learners
+
+            handling = FaultPolicy(settings.on_fault, settings.max_env_restarts)
+            return RunnerVectorEnv(
+                self.source, num_envs, num_workers=settings.runners, resources=settings.resources,
+                address=settings.address, timeout=settings.timeout, with_state=with_state, recording=True,
+                handling=handling,
+            )  # fmt: skip
+        remote = settings.vector == "ray"
         return make_vector(
             self.source, None, num_envs, vector=settings.vector, role=role, with_state=with_state,
             recording=role == "train" and self.checkpoint is not None,
             num_workers=None if settings.num_workers is None else min(settings.num_workers, num_envs),
             on_fault=settings.on_fault, max_env_restarts=settings.max_env_restarts, env_timeout=settings.env_timeout,
             record=settings.record if role == "test" else (),
-            resources=settings.resources, address=settings.address, timeout=settings.timeout,
+            resources=settings.resources if remote else None, address=settings.address if remote else None,
+            timeout=settings.timeout,
         )  # fmt: skip

@@ -20,6 +20,7 @@ RUN_ELSEWHERE = {
 READ_THEIR_PARENT = {
     "marltrain/envs/workers/worker.py",
     "marltrain/policies/learner/parallel/replica.py",
+    "marltrain/trainer/cluster/messages.py",
 }  # bytes of a process, not of a file
 
 READERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "torch", "numpy.lib.format"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,6 +31,7 @@ class RayPool(WorkerPool):
     """
 
     _kind = "actor"
+    _served: ClassVar[type] = EnvActor
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class RayPool(WorkerPool):
             raise WorkerError("the Ray actors of the environments are closed; build a new vector environment")
 
     def _start(self, w: int) -> None:
-        actor = Actor(self._cluster, EnvActor, self._resources, super()._description(w))
+        actor = Actor(self._cluster, self._served, self._resources, super()._description(w))
         actor.call("start", self._tasks[w].to_bytes())
         self._changed[w], self._confirmed[w] = True, False
         if w < len(self._actors):
@@ -75,8 +77,8 @@ class RayPool(WorkerPool):
         columns, block = self._columns[w], self._blocks[w]
         changed = self._changed[w] or command != STEP
         if changed:
-            _copy_outcome(columns, block.arrays)
-        _copy_all(columns.actions, block.arrays.actions)
+            copy_outcome(columns, block.arrays)
+        copy_arrays(columns.actions, block.arrays.actions)
         actions = block.actions if command == STEP else None
         order = Order(self._number, command, data).to_bytes()
         self._actors[w].call("serve", order, actions, block.outcome if changed else None)
@@ -93,7 +95,7 @@ class RayPool(WorkerPool):
             return self._hung(w) if lost.hung else Loss(w, DIED, str(lost))
         if outcome is not None:
             self._blocks[w].outcome[...] = outcome
-            _copy_outcome(self._blocks[w].arrays, self._columns[w])
+            copy_outcome(self._blocks[w].arrays, self._columns[w])
         return Answer.from_bytes(answer)
 
     def _end(self, w: int) -> None:
@@ -103,7 +105,7 @@ class RayPool(WorkerPool):
         return self._actors[w].name
 
 
-def _copy_outcome(source: Shared, target: Shared) -> None:
+def copy_outcome(source: Shared, target: Shared) -> None:
     """Copy the Step and the progress of environments."""
     kept = target.step.arrays()
     for name, array in source.step.arrays().items():
@@ -111,7 +113,8 @@ def _copy_outcome(source: Shared, target: Shared) -> None:
     target.length[...], target.at[...] = source.length, source.at
 
 
-def _copy_all(sources: Sequence[Array], targets: Sequence[Array]) -> None:
+def copy_arrays(sources: Sequence[Array], targets: Sequence[Array]) -> None:
+    """Copy arrays into others."""
     for source, target in zip(sources, targets, strict=True):
         np.copyto(target, source)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from marltrain.trainer.collecting.double_buffer import DoubleBufferedCollector, no_callback_interferes
 from marltrain.trainer.collecting.rollout import Actors, Collector, Recorder, SyncCollector
 from marltrain.trainer.context import RunContext
-from marltrain.trainer.counters import RunningEpisodes
+from marltrain.trainer.counters import RunningEpisodes, Traffic
 from marltrain.trainer.preflight import tell_of_single_updates
 from marltrain.trainer.team_reward import TeamRewards
 from marltrain.trainer.updating.updates import Updates
@@ -20,16 +20,24 @@ def make_collector(
     episodes: RunningEpisodes,
     updates: Updates,
     episodes_left: Callable[[], int],
+    traffic: Traffic,
 ) -> Collector:
     """Return the fastest collector that supports the environments, agents and callbacks.
 
     team_rewards: the rewards to learn from; None: the players' own.
     episodes_left: returns the number of episodes that may end before other work is due.
+    traffic: counts what is sent to runners.
     """
     envs, setup = context.envs, context.setup
     recorder = Recorder(actors, context.streams)
     if setup.settings.double_buffer and no_callback_interferes(context.callbacks):
         return DoubleBufferedCollector(envs, recorder, episodes_left, updates.schedulers)
+    if setup.settings.runners is not None:
+        from marltrain.trainer.cluster.collector import RunnerCollector
+        from marltrain.trainer.cluster.runners import RunnerVectorEnv
+
+        if isinstance(envs, RunnerVectorEnv):
+            return RunnerCollector(envs, recorder, updates.schedulers, setup.settings.timeout, traffic)
     plain = SyncCollector(envs, recorder)
     by_function = team_rewards is not None and team_rewards.function is not None
     if setup.source.game is None or by_function or context.callbacks.listens("on_step"):

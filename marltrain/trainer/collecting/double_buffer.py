@@ -95,6 +95,9 @@ class DoubleBufferedCollector:
         most = min([most, *(scheduler.steps_left for scheduler in self.schedulers)])
         return Collected(self._received(most), 1)
 
+    def settle(self) -> None:
+        """Nothing is ahead unless `under_way`, and then nothing is saved or set."""
+
     def _received(self, most: int) -> Step:
         """Receive the Step of both halves, and start the next step of each half if nothing is due in between."""
         step, left = self._step, self.episodes_left() if most > 1 else 0

@@ -154,6 +154,9 @@ class FusedCollector:
             step, made, recorded, filter(None, (scheduler.take_metrics() for scheduler in self._schedulers))
         )
 
+    def settle(self) -> None:
+        """Nothing is ahead."""
+
     def _prepare_updates(self, most: int) -> int:
         """Prepare the updates of the next batch steps; return the number of steps allowed."""
         for scheduler in self._schedulers:

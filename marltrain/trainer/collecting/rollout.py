@@ -27,6 +27,7 @@ class Actors:
     """Computes the actions of all learners in E environments, and owns their recurrent carries.
 
     purpose: name of the random streams: "act" in training, "test" in tests (these streams restart here).
+    carries: of each learner, arrays [K, S * E, ...] in a dict or a tuple; None without, and before the first act.
     numbers: of each learner, [K, S * E] int64, the players of its rows as numbers in its agents' identity; -1 without.
     """
 
@@ -35,7 +36,7 @@ class Actors:
         self.spec, self.learners, self.num_envs = spec, learners, num_envs
         self.actions = empty_actions(spec, num_envs)
         self.rngs = [seated.learner.rngs(purpose) for seated in learners]
-        self._carries: list[Any] = [None] * len(learners)
+        self.carries: list[Any] = [None] * len(learners)
         self._see([seated.rows for seated in learners])
         self.explore(np.zeros(len(spec.players), bool))
 
@@ -69,10 +70,10 @@ class Actors:
             here = None if envs is EVERYWHERE else self._within(i, envs)
             self._forget_ended(i, step, here)
             acted = seated.learner.act(
-                self._observed(i, step), None if legal is None else view.take(legal), self._carries[i],
+                self._observed(i, step), None if legal is None else view.take(legal), self.carries[i],
                 turn=turn, explore=self.exploring[i], rngs=self.rngs[i],
             )  # fmt: skip
-            self._carries[i] = _moved(acted.carry, self._carries[i], turn if here is None else turn & here)
+            self.carries[i] = _moved(acted.carry, self.carries[i], turn if here is None else turn & here)
             view.put(self.actions[group], acted.action, envs)
             decided.append(acted)
         return decided
@@ -88,17 +89,17 @@ class Actors:
     def state(self) -> State:
         """Return the recurrent carries."""
         made = State({"carries": []})
-        for i, carry in enumerate(self._carries):
+        for i, carry in enumerate(self.carries):
             made.info["carries"].append(_described(carry, f"{i}", made.arrays))
         return made
 
     def restore(self, state: State) -> None:
         """Restore the carries that `state` returned; raises SaveError if learners or shapes differ."""
         told = state.value("carries", list)
-        if len(told) != len(self._carries):
-            raise SaveError(f"{len(self._carries)} learners act here, and {len(told)} did when it was written")
+        if len(told) != len(self.carries):
+            raise SaveError(f"{len(self.carries)} learners act here, and {len(told)} did when it was written")
         rows = [(view.agents, view.seats * self.num_envs) for view in self.views]
-        self._carries = [_rebuilt(carry, state, shape) for carry, shape in zip(told, rows, strict=True)]
+        self.carries = [_rebuilt(carry, state, shape) for carry, shape in zip(told, rows, strict=True)]
 
     def _within(self, i: int, envs: slice) -> Array:
         """Return which rows of learner i belong to the environments `envs`, [K, S * E] bool."""
@@ -108,11 +109,11 @@ class Actors:
 
     def _forget_ended(self, i: int, step: Step, here: Array | None) -> None:
         """Set the carry of every seat whose player or episode just ended to zero, in the rows `here`."""
-        if self._carries[i] is None:
+        if self.carries[i] is None:
             return
         players = list(self.spec.groups[self.learners[i].group].players)
         over = self.views[i].take((step.terminated | step.truncated)[players] | step.ended)
-        self._carries[i] = _zeroed(self._carries[i], over if here is None else over & here)
+        self.carries[i] = _zeroed(self.carries[i], over if here is None else over & here)
 
 
 def _moved(new: Any, old: Any, turn: Array) -> Any:
@@ -266,6 +267,9 @@ class Collector(Protocol):
     def advance(self, step: Step, most: int) -> Collected:
         """Act on a Step and make at least one and at most `most` batch steps."""
 
+    def settle(self) -> None:
+        """Bring environments, generators and carries to the Step that was returned last, if they are ahead of it."""
+
 
 class SyncCollector:
     """Makes one batch step at a time, for any environment; see `Collector`."""
@@ -282,3 +286,6 @@ class SyncCollector:
         self.recorder.remember()
         self.envs.send(self.recorder.actors.actions)
         return Collected(self.envs.recv(), 1)
+
+    def settle(self) -> None:
+        """Nothing is ahead."""

@@ -4,6 +4,7 @@
 train/return/<player>             mean over the training episodes since the last point
 train/env_steps_per_second
 train/episodes                    finished training episodes
+cluster/bytes_to_runners, cluster/bytes_from_runners  bytes so far, with runners
 test/metric, test/return/<player>
 user/<name>                       values given to `Moment.log`
 """
@@ -116,6 +117,9 @@ class ScalarLogger(Callback):
         if steps > 0 and seconds > 0:
             scalars |= {"train/env_steps_per_second": steps / seconds, "train/episodes": float(moment.episodes)}
         self._last = (moment.env_steps, moment.seconds)
+        if moment.traffic.fragments:
+            scalars["cluster/bytes_to_runners"] = moment.traffic.sent
+            scalars["cluster/bytes_from_runners"] = moment.traffic.received
         if scalars:
             self._send(scalars, moment.env_steps)
             self.flush()

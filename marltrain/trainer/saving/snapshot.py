@@ -46,6 +46,7 @@ def state_of(run: Run, *, memory: bool) -> State:
     The keys of saved states never change: "courses" are the schedulers, "judge" is the selection, "masks" the wanted
     masks, and "trained" the number of calls.
     """
+    run.collector.settle()
     context, episodes = run.context, run.episodes
     state = State(
         {

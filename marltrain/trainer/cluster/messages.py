@@ -1,0 +1,137 @@
+"""What the driver and the runners send each other."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from marltrain.envs.workers.worker import WorkerFailure
+from marltrain.errors import ConfigError
+from marltrain.layout import Array
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.trainer.seats import LearnerSeats
+
+
+@dataclass(frozen=True)
+class ActingTask:
+    """One learner and its seats, as a runner needs them to act.
+
+    made_of: the algorithm's class, settings, layout and action space, pickled by cloudpickle.
+    backend: name of its framework.  num_agents: K.  group, players, rows, frozen: see `LearnerSeats`.
+    identity: see `Agent`.
+    """
+
+    made_of: bytes
+    backend: str
+    num_agents: int
+    group: int
+    players: Array
+    rows: Array
+    frozen: Array
+    names: tuple[str, ...]
+    identity: tuple[str, ...]
+
+    @classmethod
+    def of(cls, seated: LearnerSeats) -> ActingTask:
+        """Return the task of a learner; raises ConfigError for one that runners cannot hold."""
+        learner = seated.learner
+        if not isinstance(learner, AlgorithmLearner) or learner.weights.custom:
+            raise ConfigError(
+                "runners act with agents of marltrain's own algorithms over NetworkSpecs; the agent of "
+                f"{seated.who} is of another kind. Leave runners out"
+            )
+        algorithm = learner.algorithm
+        made_of = type(algorithm), algorithm.settings, algorithm.layout, algorithm.action_space
+        try:
+            data = bytes(cloudpickle.dumps(made_of))
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"the agent of {seated.who}: {algorithm.name}'s class and settings cannot be sent to runners: {error}"
+            ) from error
+        return cls(
+            data, learner.backend.name, learner.num_agents, seated.group, seated.players, seated.rows, seated.frozen,
+            seated.names, tuple(seated.agents[0].identity),
+        )  # fmt: skip
+
+    def algorithm(self) -> Any:
+        """Return the algorithm; trusted, because the bytes come from the driver."""
+        kind, *made_of = cloudpickle.loads(self.made_of)
+        return kind(*made_of)
+
+
+@dataclass(frozen=True)
+class Crew:
+    """All learners of a run.  extras: group -> name -> the recorded outputs of acts, (shape [P, E, ...], dtype)."""
+
+    tasks: tuple[ActingTask, ...]
+    extras: Mapping[int, Mapping[str, tuple[tuple[int, ...], Any]]]
+
+
+@dataclass(frozen=True)
+class Acting:
+    """The state of a learner's acting at the start of a fragment.
+
+    nets: name -> weights of its networks.  statistics: name -> key -> running statistics.
+    hyper: name -> [K] float64.  counts: [K, A] int64, see `Actor`.  rngs: K states of generators.
+    """
+
+    nets: Mapping[str, Array]
+    statistics: Mapping[str, Mapping[str, Array]]
+    hyper: Mapping[str, Array]
+    counts: Array
+    rngs: Sequence[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """An order to collect a fragment, for one runner.
+
+    steps: T batch steps.  explore: of each learner [K, S, n] bool.  carries: of each learner name -> [K, S, n, ...], or
+    None.  outcome: the columns of the present Step (see `Block`) if they have changed, else None.
+    crew: the learners, for a runner that does not hold them.
+    """
+
+    steps: int
+    explore: tuple[Array, ...]
+    carries: tuple[Mapping[str, Array] | None, ...]
+    outcome: Array | None
+    crew: Crew | None
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """The T batch steps of one runner.
+
+    outcomes, actions: [T, bytes] uint8, pieces of a `Block`.  extras: group -> name -> [T, P, n, ...].
+    reports: batch step -> `Report.to_bytes`, where there was anything to report.
+    carries, counts, rngs: of each learner, after the last act.  snapshot: of the environments after the last step.
+    failure: an error that ended the fragment; everything else is then empty.
+    """
+
+    outcomes: Array
+    actions: Array
+    extras: Mapping[int, Mapping[str, Array]]
+    reports: Mapping[int, bytes]
+    carries: tuple[Mapping[str, Array] | None, ...]
+    counts: tuple[Array, ...]
+    rngs: tuple[Sequence[dict[str, Any]], ...]
+    snapshot: Mapping[str, Array]
+    failure: WorkerFailure | None = None
+
+
+def size_of(value: Any) -> int:
+    """Return the bytes of all arrays and byte strings in a message."""
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(size_of, value.values()))
+    if isinstance(value, tuple | list):
+        return sum(map(size_of, value))
+    return sum(map(size_of, vars(value).values())) if hasattr(value, "__dataclass_fields__") else 0

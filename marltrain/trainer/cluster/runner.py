@@ -1,0 +1,163 @@
+"""The class that runs in the actor of a runner: environments, and agents that act in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from marltrain.envs.workers.ray_worker import EnvActor
+from marltrain.envs.workers.worker import Order, WorkerFailure, answer
+from marltrain.layout import Array, Obs
+from marltrain.policies.backends import make_backend
+from marltrain.policies.batch import Acted
+from marltrain.policies.learner.actor import Actor, Noise
+from marltrain.policies.learner.hyperparameters import StackedHyperparameters
+from marltrain.policies.learner.weights import Weights
+from marltrain.random import restored, state_of
+from marltrain.trainer.cluster.messages import Acting, ActingTask, Crew, Fragment, Request
+from marltrain.trainer.collecting.rollout import Actors
+from marltrain.trainer.seats import LearnerSeats
+
+
+class ActingLearner:
+    """Acting of one learner in environments `low` to `high` of `num_envs`.
+
+    Noise is drawn for all environments, as in one process; the rows of its own are used.
+    """
+
+    def __init__(self, task: ActingTask, num_envs: int, low: int, high: int) -> None:
+        """Build the networks; `load` sets their weights."""
+        algorithm, backend = task.algorithm(), make_backend(task.backend, "cpu")
+        self.weights = Weights(algorithm, backend, task.num_agents, None)
+        self.hyper = StackedHyperparameters(algorithm.settings, algorithm.name, task.num_agents, backend)
+        self.actor = Actor(algorithm, backend, self.hyper, None)
+        self.actor.use(self.weights.nets, self.weights.statistics)
+        self._generators: list[np.random.Generator] = []
+        seats, own = task.rows.shape[1], high - low
+
+        def draw(rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
+            acts = rows // (seats * own)
+            drawn = algorithm.noise(rngs, acts * seats * num_envs)
+            cut = {}
+            for name, values in drawn.items():
+                shape = values.shape[2:]
+                mine = values.reshape(len(values), acts * seats, num_envs, *shape)[:, :, low:high]
+                cut[name] = np.ascontiguousarray(mine.reshape(len(values), rows, *shape))
+            return cut
+
+        self.actor.noise = Noise(draw, ahead=self.actor.noise.ahead)
+
+    def load(self, acting: Acting) -> list[np.random.Generator]:
+        """Take the state at the start of a fragment; return the generators of the acts."""
+        self.actor.noise.settle()
+        backend = self.weights.backend
+        for name, flat in acting.nets.items():
+            self.weights.nets[name].assign(backend.tensor(flat))
+            self.weights.nets[name].discard_copies()
+        for name, values in acting.statistics.items():
+            for key, value in self.weights.statistics[name].values().items():
+                value[...] = values[key]
+        self.hyper.adapt(acting.hyper, np.ones(self.actor.counts.shape[0], bool))
+        self.actor.counts[...] = acting.counts
+        self._generators = [restored(state) for state in acting.rngs]
+        return self._generators
+
+    def rngs(self, purpose: str) -> list[np.random.Generator]:
+        """Return the generators."""
+        return self._generators
+
+    def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
+        """See `AlgorithmLearner`."""
+        acted = self.actor.act(obs, legal, carry, explore, rngs)
+        self.actor.count(acted.action, turn & explore)
+        return acted
+
+
+class RunnerActor(EnvActor):
+    """A runner: an `EnvActor` that also acts."""
+
+    _crew: Crew | None = None
+
+    def collect(self, request: Request, acting: Sequence[Acting]) -> Fragment:
+        """Collect a fragment: act, step, and keep everything, without learning."""
+        try:
+            return self._collected(request, acting)
+        except Exception as error:
+            nothing = np.empty((0, 0), np.uint8)
+            return Fragment(nothing, nothing, {}, {}, (), (), (), {}, WorkerFailure.of(error))
+
+    def _collected(self, request: Request, acting: Sequence[Acting]) -> Fragment:
+        if request.crew is not None:
+            self._take(request.crew)
+        if request.outcome is not None:
+            self._block.outcome[...] = request.outcome
+        actors, block, steps = self._actors, self._block, request.steps
+        actors.rngs = [learner.load(state) for learner, state in zip(self._learners, acting, strict=True)]
+        actors.exploring = [explore.reshape(len(explore), -1) for explore in request.explore]
+        actors.carries = [carry and {name: _flat(array) for name, array in carry.items()} for carry in request.carries]
+        extras = {
+            group: {name: np.zeros((steps, *shape), dtype) for name, (shape, dtype) in kept.items()}
+            for group, kept in self._extras.items()
+        }
+        outcomes = np.empty((steps, len(block.outcome)), np.uint8)
+        actions = np.empty((steps, len(block.actions)), np.uint8)
+        reports: dict[int, bytes] = {}
+        for t in range(steps):
+            for seated, view, acted in zip(
+                actors.learners, actors.views, actors.decide(block.arrays.step), strict=True
+            ):
+                kept = extras.get(seated.group, {})
+                for name, values in acted.extras.items():
+                    if name in kept:
+                        view.put(kept[name][t], values)
+            actions[t] = block.actions
+            given = answer(self._chunk, self._task, block.arrays.actions, Order(t))
+            if given.failure is not None:
+                nothing = np.empty((0, 0), np.uint8)
+                return Fragment(nothing, nothing, {}, {}, (), (), (), {}, given.failure)
+            if given.data:
+                reports[t] = given.data
+            outcomes[t] = block.outcome
+        for learner in self._learners:
+            learner.actor.noise.settle()
+        return Fragment(
+            outcomes, actions, extras, reports,
+            tuple(
+                carry and {name: _by_seat(array, view.seats) for name, array in carry.items()}
+                for carry, view in zip(actors.carries, actors.views, strict=True)
+            ),
+            tuple(learner.actor.counts for learner in self._learners),
+            tuple([state_of(rng) for rng in learner.rngs("act")] for learner in self._learners),
+            self._chunk.snapshot(),
+        )  # fmt: skip
+
+    def _take(self, crew: Crew) -> None:
+        """Build the learners of a run."""
+        task, own = self._task, self._task.high - self._task.low
+        self._learners = [ActingLearner(each, task.num_envs, task.low, task.high) for each in crew.tasks]
+        seats = [
+            LearnerSeats(
+                learner, each.group, [SimpleNamespace(identity=each.identity)],  # type: ignore[arg-type, list-item]
+                each.players, each.rows, each.names, each.frozen,
+            )
+            for learner, each in zip(self._learners, crew.tasks, strict=True)
+        ]  # fmt: skip
+        self._actors = Actors(task.spec, seats, own, "act")
+        self._actors.actions = self._block.arrays.actions
+        self._extras = {
+            group: {name: ((shape[0], own, *shape[2:]), dtype) for name, (shape, dtype) in kept.items()}
+            for group, kept in crew.extras.items()
+        }
+
+
+def _flat(array: Array) -> Array:
+    """Return [K, S, n, ...] as [K, S * n, ...]."""
+    return array.reshape(len(array), -1, *array.shape[3:])
+
+
+def _by_seat(array: Array, seats: int) -> Array:
+    """Return [K, S * n, ...] as [K, S, n, ...]."""
+    return array.reshape(len(array), seats, -1, *array.shape[2:])

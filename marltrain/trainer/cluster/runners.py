@@ -1,0 +1,162 @@
+"""The environments of all runners, as the driver sees them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from marltrain.cluster import ActorError
+from marltrain.envs.faults import DIED, TIMEOUT, Fault
+from marltrain.envs.workers.pool import Loss
+from marltrain.envs.workers.ray_pool import RayPool, copy_arrays, copy_outcome
+from marltrain.envs.workers.ray_vector import RayVectorEnv
+from marltrain.envs.workers.worker import RESTORE
+from marltrain.errors import EnvError, WorkerError
+from marltrain.files import pack_arrays
+from marltrain.layout import Array
+from marltrain.trainer.cluster.messages import Acting, Fragment, Request
+from marltrain.trainer.cluster.runner import RunnerActor
+
+
+class RunnerPool(RayPool):
+    """Runners: actors that take orders as those of environments do, and collect fragments.
+
+    lacking: the runners that do not hold the learners yet.
+    """
+
+    _kind = "runner"
+    _served: ClassVar[type] = RunnerActor
+
+    def __init__(self, tasks: Sequence[Any], *arguments: Any) -> None:
+        """See RayPool."""
+        self.lacking = set(range(len(tasks)))
+        super().__init__(tasks, *arguments)
+
+    def request(self, w: int, request: Request, acting: Any) -> None:
+        """Start a fragment of one runner; acting: reference to a list of `Acting`, which all runners share."""
+        self._check_open()
+        self._actors[w].call("collect", request, acting)
+        self.lacking.discard(w)
+        self._changed[w] = False
+
+    def fragment(self, w: int, timeout: float) -> Fragment | Loss:
+        """Wait for the fragment of one runner; raises EnvError for an error of its environments or agents."""
+        try:
+            fragment: Fragment = self._actors[w].result(timeout)
+        except ActorError as lost:
+            return Loss(w, TIMEOUT if lost.hung else DIED, str(lost))
+        if fragment.failure is not None:
+            message, traceback = fragment.failure
+            raise EnvError(f"{message}\n\nThe traceback of {self._kind} {w}:\n{traceback}")
+        return fragment
+
+    def put(self, acting: Sequence[Acting]) -> Any:
+        """Store what all runners read in the object store; return its reference."""
+        return self._cluster.ray.put(list(acting))
+
+    def outcome(self, w: int) -> Array | None:
+        """Return the columns of runner w as bytes if this process may have changed them, else None."""
+        if not self._changed[w]:
+            return None
+        copy_outcome(self._columns[w], self._blocks[w].arrays)
+        return self._blocks[w].outcome
+
+    def show(self, w: int, outcome: Array) -> None:
+        """Take over the columns after a batch step of runner w."""
+        self._blocks[w].outcome[...] = outcome
+        copy_outcome(self._blocks[w].arrays, self._columns[w])
+
+    def show_actions(self, w: int, actions: Array) -> None:
+        """Take over the actions of runner w."""
+        self._blocks[w].actions[...] = actions
+        copy_arrays(self._blocks[w].arrays.actions, self._columns[w].actions)
+
+    def _start(self, w: int) -> None:
+        super()._start(w)
+        self.lacking.add(w)
+
+
+class RunnerVectorEnv(RayVectorEnv):
+    """Environments that live in runners. They are stepped by the runners only: see `RunnerCollector`."""
+
+    _pool: RunnerPool
+    _pool_type: ClassVar[type[RayPool]] = RunnerPool
+
+    @property
+    def pool(self) -> RunnerPool:
+        """The runners."""
+        return self._pool
+
+    @property
+    def columns(self) -> list[slice]:
+        """The environments of each runner."""
+        return [slice(task.low, task.high) for task in self._tasks]
+
+    @property
+    def actions(self) -> tuple[Array, ...]:
+        """The actions of the last batch step, of each group."""
+        return self._actions
+
+    def kept(self) -> dict[str, Array]:
+        """Return copies of the arrays of the present Step."""
+        return {name: array.copy() for name, array in self._step.arrays().items()}
+
+    def put_back(self, kept: Mapping[str, Array]) -> None:
+        """Write arrays that `kept` returned into the Step."""
+        for name, array in self._step.arrays().items():
+            array[...] = kept[name]
+
+    def shown(self, outcomes: Sequence[Array], reports: Sequence[bytes]) -> None:
+        """Take over one batch step of all runners: its columns and the faults that environments survived."""
+        self.faults, self.recorded = (), ()
+        self._env_steps += self.num_envs
+        for w, outcome in enumerate(outcomes):
+            self._pool.show(w, outcome)
+        if any(reports):
+            self._collect_faults(reports, cut=True)
+
+    def snapshot(self) -> dict[str, Array]:
+        """Return the data that leads to the present Step."""
+        return self._snapshot()
+
+    def rewind(self, snapshot: Mapping[str, Array], kept: Mapping[str, Array], workers: range | None = None) -> None:
+        """Bring runners back to a snapshot and its Step; a runner that is lost on the way is replaced."""
+        self.put_back(kept)
+        data = pack_arrays(snapshot)
+        self._pool.order(RESTORE, data, workers)
+        for answer in self._pool.wait(1 + self._longest(snapshot), workers):
+            if isinstance(answer, Loss):
+                self.replace(answer, snapshot, kept)
+            else:
+                self._check_restored_all(answer)
+        self.put_back(kept)
+
+    def replace(self, loss: Loss, snapshot: Mapping[str, Array], kept: Mapping[str, Array]) -> None:
+        """Start another runner in place of a lost one, and bring it to a snapshot.
+
+        Raises WorkerError with on_fault="raise", and EnvError if too many were lost.
+        """
+        if self._fault_policy.on_fault == "raise":
+            raise self._pool.error(loss)
+        answer: bytes | Loss = loss
+        while isinstance(answer, Loss):
+            fault = Fault(answer.kind, -1, -1, -1, -1, f"{answer.description}. Its fragment is collected again")
+            self.on_faults([fault])
+            self._fault_log.add([fault], self._env_steps)
+            self.put_back(kept)
+            answer = self._pool.replace(loss.worker, RESTORE, pack_arrays(snapshot))
+        self._check_restored_all(answer)
+        self.put_back(kept)
+
+    def _longest(self, snapshot: Mapping[str, Array]) -> int:
+        return 0 if self.source.game is not None else int(snapshot["length"].max())
+
+    def _check_restored_all(self, answer: bytes) -> None:
+        """Raise WorkerError if an environment has not returned to where it was."""
+        if restarted := json.loads(answer)["restarted"]:
+            e, reason = restarted[0]
+            raise WorkerError(
+                f"environment {e} cannot be brought back to the start of a runner's fragment: {reason}. Use vector="
+                '"ray", which drops running episodes when an actor is lost'
+            )

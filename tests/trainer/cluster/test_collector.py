@@ -1,0 +1,109 @@
+"""Runners: results equal those of one process, whatever happens to the runners."""
+
+import os
+import signal
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import marltrain as mt
+from marltrain.errors import ConfigError
+from marltrain.trainer.cluster.messages import ActingTask
+from tests.tiers import LONG
+from tests.trainer.cluster.training import CASES, agents_of, assert_equal, trained, trainer_of
+
+EXACT = {"ppo": 0.0, "dqn": 0.0, "vdn": 1e-6, "gru": 1e-6}
+"""Tolerance of weights: 0 where acts are exact by row."""
+
+
+def kill(run: Any, w: int) -> None:
+    """Kill the process of a runner."""
+    actor, ray = run.context.envs.pool._actors[w]._handle, run.context.envs.pool._cluster.ray
+    os.kill(ray.get(actor.__ray_call__.remote(lambda self: os.getpid()), timeout=60), signal.SIGKILL)
+
+
+class Meddler(mt.Callback):
+    """At its first finished episode after an update it kills a runner; later it changes a mask and an epsilon."""
+
+    def __init__(self, agents: Any, *, kills: bool) -> None:
+        self.agents, self.kills, self.ended = agents, kills, 0
+
+    def on_episode_end(self, moment):
+        self.ended += 1
+        if self.ended == 4:
+            moment.trainer.exploration_mask = [0]
+        if self.ended == 6:
+            self.agents[0].hyper.epsilon = 0.9
+            moment.trainer.exploration_mask = [1]
+        if self.ended == 8 and self.kills:
+            kill(moment.trainer.run, 1)
+
+
+def meddled(**settings: Any) -> Any:
+    agents = agents_of("dqn")
+    trainer = trainer_of("dqn", callbacks=[Meddler(agents, kills="runners" in settings)], **settings)
+    return trainer.train(agents, [1], plot=False), [agent.state() for agent in agents]
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_two_runners_equal_one_process_with_changes_in_the_middle_of_a_fragment_and_a_killed_runner():
+    """5 environments in 2 runners; masks and epsilon change between updates, and a runner is killed."""
+    expected, found = meddled(), meddled(runners=2)
+    assert_equal(expected, found, tolerance=0.0)
+    faults = found[0]["faults"]
+    assert found[0]["num_faults"] == 1 and "Its fragment is collected again" in faults["message"].iloc[0]
+    assert found[0]["bytes_to_runners"] > 10_000 and found[0]["bytes_from_runners"] > 10_000
+    assert expected[0]["bytes_to_runners"] == 0
+
+
+LONG_CASES = [(case, runners) for case in CASES for runners in (1, 2, 3)] if LONG else [("ppo", 2)]
+
+
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize(("case", "runners"), LONG_CASES)
+def test_runners_equal_one_process(case, runners):
+    assert_equal(trained(case), trained(case, runners=runners), tolerance=EXACT[case])
+
+
+def resumed(tmp_path: Any, first: Any, second: Any) -> Any:
+    """Return the result of a run that is stopped at a checkpoint in the middle of a fragment, and resumed."""
+    agents, checkpoint = agents_of("dqn"), mt.Checkpoint(every_episodes=7)
+    folder = tmp_path / f"{first}-{second}"
+    trainer_of("dqn", run_dir=folder, callbacks=[checkpoint], runners=first, episodes_per_train=7).train(
+        agents, [1], plot=False
+    )
+    agents = agents_of("dqn")
+    trainer = trainer_of("dqn", run_dir=folder, callbacks=[mt.Checkpoint(every_episodes=7)], runners=second)
+    result = trainer.train(agents, [1], plot=False, resume=folder)
+    return result, [agent.state() for agent in agents]
+
+
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize(("first", "second"), [(2, 3), (3, None), (None, 1)] if LONG else [(2, None)])
+def test_a_run_is_resumed_with_another_number_of_runners(tmp_path, first, second):
+    assert_equal(trained("dqn"), resumed(tmp_path, first, second), tolerance=0.0)
+
+
+def test_agents_that_runners_cannot_hold_are_refused():
+    seats = SimpleNamespace(learner=mt.RandomAgent().learner(), who="player_0")
+    with pytest.raises(ConfigError, match=r"runners act with agents of .*; the agent of player_0 is of another kind"):
+        ActingTask.of(seats)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"runners": 6}, r"runners must be at most num_train_envs \(5\), got 6"),
+        ({"runners": 0}, "runners must be at least 1, got 0"),
+        ({"runners": 2, "vector": "subproc"}, "hold the environments themselves: leave vector='subproc' out"),
+        ({"runners": 2, "num_workers": 2}, "leave num_workers=2 out"),
+        ({"runners": 2, "collect": "overlap"}, "leave collect='overlap' out"),
+        ({"resources": {"num_cpus": 1}}, r'there are none with vector=.dummy.: use runners= or vector="ray"'),
+        ({"runners": 2, "resources": {"num_cpus": "1"}}, r"resources\['num_cpus'\] must be a number from 0"),
+        ({"runners": 2, "timeout": 0}, "timeout must be greater than 0"),
+    ],
+)
+def test_wrong_settings_are_refused_without_a_cluster(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        trainer_of("ppo", **settings)
