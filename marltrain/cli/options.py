@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import os
 import re
 import sys
@@ -12,7 +11,8 @@ from dataclasses import fields
 from importlib import import_module
 from typing import Any, NoReturn
 
-from marltrain.errors import ConfigError, did_you_mean, nearest
+from marltrain.errors import ConfigError, nearest
+from marltrain.tools.run_files.values import parse_value
 
 
 class Parser(argparse.ArgumentParser):
@@ -131,36 +131,3 @@ def key_values(option: str, texts: Sequence[str]) -> dict[str, Any]:
         except ConfigError as error:
             raise ConfigError(f"{option} {key}: {error}") from error
     return values
-
-
-def parse_value(text: str) -> Any:
-    """Parse a value: a Python literal, a schedule or a network such as MLP((128, 128)); else return the text."""
-    if text.lower() in ("true", "false", "none"):
-        return {"true": True, "false": False, "none": None}[text.lower()]
-    try:
-        node = ast.parse(text, mode="eval").body
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-            return ast.literal_eval(node)
-    except (ValueError, SyntaxError):
-        return text
-    return _call(node, node.func.id, text)
-
-
-def _call(node: ast.Call, name: str, text: str) -> Any:
-    """Return the schedule or network that a call expression describes; raises ConfigError for other calls."""
-    from marltrain.policies.networks import CNN, GRU, LSTM, MLP
-    from marltrain.policies.schedules import cosine, decay, exponential, linear, switch
-
-    makers: dict[str, Callable[..., Any]] = {
-        "CNN": CNN, "GRU": GRU, "LSTM": LSTM, "MLP": MLP,
-        "cosine": cosine, "decay": decay, "exponential": exponential, "linear": linear,
-        "switch": switch,
-    }  # fmt: skip
-    if name not in makers:
-        raise ConfigError(f"{text!r}: there is no {name!r}.{did_you_mean(name, makers)}")
-    try:
-        arguments = [ast.literal_eval(argument) for argument in node.args]
-        named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
-        return makers[name](*arguments, **named)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{text!r} cannot be made: {error}") from error

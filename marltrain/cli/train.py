@@ -9,9 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from marltrain.cli.agents import algorithms_and_settings, settings_help, settings_of_agents, supply_options
-from marltrain.cli.callbacks import add_callback_arguments, pop_callbacks
-from marltrain.cli.options import Parser, add_fields, add_working_folder, key_values, parse_value, pop_given
+from marltrain.cli.agents import settings_help, settings_of_agents, supply_options
+from marltrain.cli.callbacks import add_callback_arguments
+from marltrain.cli.options import Parser, add_fields
+from marltrain.cli.run_plan import pop_plan
 from marltrain.errors import ConfigError
 
 
@@ -23,8 +24,9 @@ def add_train_arguments(parser: Parser) -> None:
 
     backend = inspect.signature(make_agents).parameters["backend"].default
     names = ", ".join([*ALGORITHMS, RANDOM])
-    parser.add_argument("env", metavar="ENV", help="namespace/name (see `marltrain envs`) or module:attribute")
-    parser.add_argument("--algo", action="append", required=True, metavar="[PLAYER=]ALGO",
+    parser.add_argument("env", metavar="ENV|FILE", help="namespace/name (see `marltrain envs`) or module:attribute; or "
+                        "the file of a run: run.toml, or a run's config.json")  # fmt: skip
+    parser.add_argument("--algo", action="append", metavar="[PLAYER=]ALGO",
                         help=f"algorithm: {names}, or module:Class of your own; once for each player or "
                         "pattern, or one for all")  # fmt: skip
     parser.add_argument("--tuned", action="store_true", help="begin with the settings known to work for this pair")
@@ -35,6 +37,9 @@ def add_train_arguments(parser: Parser) -> None:
     parser.add_argument("--identify", action="store_true", help="--share agents observe which player they act for")
     parser.add_argument("--self-play", action="store_true", help="--share, and test against random players")
     parser.add_argument("--backend", help=f"framework (default: {backend})")
+    parser.add_argument("--weights", metavar="FOLDER", help="initial weights: a folder of saved agents or weights")
+    parser.add_argument("--env", dest="own_env", metavar="ENV", help="environment of your own that the file names")
+    parser.add_argument("--print-config", action="store_true", help="print the complete run as TOML, and do not train")
     parser.add_argument("--run-dir", metavar="FOLDER", help="where all files go (default: a new one in runs/)")
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint in --run-dir")
     parser.add_argument("--any-threads", action="store_true", help="resume with another number of threads too")
@@ -48,52 +53,20 @@ def add_train_arguments(parser: Parser) -> None:
 
 def train(options: dict[str, Any]) -> Path | None:
     """Train, and print the result; return the run's folder if it was interrupted."""
-    from marltrain.policies.agents.fixed import RandomAgent
-    from marltrain.trainer.decentralized import DecentralizedTrainer
-    from marltrain.trainer.make_agents import make_agents
+    from marltrain.tools.run_files.writing import to_toml
 
-    add_working_folder(options["env"])
-    env, self_play = options.pop("env"), options.pop("self_play", False)
-    env_args = key_values("--env-arg", options.pop("env_arg", []))
-    algo, hyper = algorithms_and_settings(options.pop("algo"), key_values("--set", options.pop("set", [])))
-    if "resources" in options:
-        options["resources"] = key_values("--resources", options["resources"])
-    for option, on in (("--tuned", options.get("tuned")), ("--self-play", self_play)):
-        if on and isinstance(algo, dict):
-            raise ConfigError(f"{option} needs one algorithm for all players: --algo ALGO")
-    if options.get("tuned") and not isinstance(algo, str):
-        raise ConfigError("--tuned: there are tuned settings for marltrain's own algorithms only")
-    of_agents = pop_given(options, "share", "identify", "backend") | ({"share": True} if self_play else {})
-    known = _known_settings(options, algo, env)
-    if options.pop("dashboard", False):
-        if not options.setdefault("progress", "dashboard"):
-            raise ConfigError("--dashboard has no meaning with --no-progress")
-        options["progress"] = "dashboard"
-    resuming, here = _pop_resume(options), Path.cwd()
-    callbacks = pop_callbacks(options)
-    trainer = DecentralizedTrainer(env, env_args=env_args, callbacks=callbacks, **{**known["trainer"], **options})
-    agents = make_agents(algo, env, env_args=env_args, seed=trainer.seed, **{**known["agents"], **hyper, **of_agents})
-    test_agents = [agents[0], *(RandomAgent() for _ in agents[1:])] if self_play else None
-    mask = [agent.learns for agent in agents]
-    result = trainer.train(agents, mask if any(mask) else [1] * len(agents), test_agents=test_agents, **resuming)
+    resuming, here, printing = _pop_resume(options), Path.cwd(), options.pop("print_config", False)
+    plan = pop_plan(options)
+    made = plan.make()
+    if printing:
+        print(to_toml(made.completed()), end="")
+        return None
+    result = made.train(**resuming)
     folder = Path(result["run_dir"])
-    if not Path(options.get("run_dir", "")).is_absolute() and folder.is_relative_to(here) and here == Path.cwd():
+    if not Path(plan.run_dir or "").is_absolute() and folder.is_relative_to(here) and here == Path.cwd():
         folder = folder.relative_to(here)  # show it relative, as the user gave it
-    _print_result(result, env, folder, supply=supply_options(agents))
+    _print_result(result, plan.env, folder, supply=supply_options(made.agents))
     return folder if result["stop_reason"] == "interrupted" else None
-
-
-def _known_settings(options: dict[str, Any], algo: Any, env: str) -> dict[str, dict[str, Any]]:
-    """Remove --tuned and --settings from `options`; return the settings to begin with."""
-    from marltrain.tools.settings_file import read_settings
-    from marltrain.trainer.tuned import tuned
-
-    by_pair, file = options.pop("tuned", False), options.pop("settings", None)
-    if by_pair and file is not None:
-        raise ConfigError("--tuned and --settings both give settings to begin with: leave one of them out")
-    if file is not None:
-        return read_settings(file, parse_value)
-    return tuned(algo, env) if by_pair else {"trainer": {}, "agents": {}}
 
 
 def _pop_resume(options: dict[str, Any]) -> dict[str, Any]:

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from marltrain.cli.options import parse_value
 from marltrain.errors import ConfigError
 from marltrain.policies.networks import CNN, MLP
 from marltrain.policies.schedules import linear
+from marltrain.tools.run_files.values import parse_value
 from tests.cli.running import refused
 
 

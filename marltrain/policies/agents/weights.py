@@ -57,18 +57,23 @@ def read_weights(path: str | Path, player: str | int | None = None) -> tuple[Pat
     player: a player's name or a seat; None: of the only agent.
     Raises SaveError for other content, for an unknown player, and if there are several agents and none is named.
     """
+    file, every, seats, players = _read(path)
+    return file, weights_in(every[_chosen(file, player, seats, players)])
+
+
+def _read(path: str | Path) -> tuple[Path, list[dict[str, Array]], Sequence[int], Sequence[str]]:
+    """Return the description's file, the arrays of each distinct agent, their seats and the players' names."""
     folder = complete_folder(path)
     if (folder / DESCRIPTION).is_file():
         file, states, seats, players = read_agents(folder)
-        every = [state.arrays for state in states]
-    else:
-        file, found = folder / WEIGHTS_ONLY, FILES.read(folder, {"agents", "seats"}, {PLAYERS})
-        entries = found["agents"]
-        if not isinstance(entries, list) or not all(isinstance(e, dict) and set(e) == {"arrays"} for e in entries):
-            raise SaveError(f'{file}: "agents" must list objects with "arrays"')
-        seats, players = seats_of(file, found, len(entries)), found.get(PLAYERS, ())
-        every = parts_of_agents(folder / FILES.arrays, [entry["arrays"] for entry in entries], WEIGHTS_ONLY)
-    return file, weights_in(every[_chosen(file, player, seats, players)])
+        return file, [state.arrays for state in states], seats, players
+    file, found = folder / WEIGHTS_ONLY, FILES.read(folder, {"agents", "seats"}, {PLAYERS})
+    entries = found["agents"]
+    if not isinstance(entries, list) or not all(isinstance(e, dict) and set(e) == {"arrays"} for e in entries):
+        raise SaveError(f'{file}: "agents" must list objects with "arrays"')
+    seats, players = seats_of(file, found, len(entries)), found.get(PLAYERS, ())
+    every = parts_of_agents(folder / FILES.arrays, [entry["arrays"] for entry in entries], WEIGHTS_ONLY)
+    return file, every, seats, players
 
 
 def _chosen(file: Path, player: Any, seats: Sequence[int], players: Sequence[str]) -> int:
@@ -117,3 +122,8 @@ def _by_network(arrays: Mapping[str, Array]) -> dict[str, dict[str, tuple[int, .
 def network_of(name: str) -> str:
     """Return the name of the network, or of the statistics, that an array of weights belongs to."""
     return name.removeprefix("team/").split("/", 2)[1]
+
+
+def holds_several(path: str | Path) -> bool:
+    """Return whether a folder holds the weights of several agents; raises SaveError for other content."""
+    return len(_read(path)[1]) > 1

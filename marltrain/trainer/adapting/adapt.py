@@ -142,7 +142,7 @@ class Adapt(CriterionCallback):
         if by == EFFECTIVE and self.target is not None and self.target >= 1:
             raise ConfigError(f"Adapt: target must be less than 1 for a share of rows ({by}), got {self.target:g}")
         self._sign = 1.0 if (direction or self._usual_direction()) == UP else -1.0
-        self._players = checked_players("Adapt", players)
+        self.players = checked_players("Adapt", players)
         self._driven: list[_Driven] = []
         if by != PLATEAU:  # only the events that drive the number are overridden
             vars(self).pop("on_test_end" if self.over_tests else "on_episode_end")
@@ -153,7 +153,7 @@ class Adapt(CriterionCallback):
         own = self.settings
         if own.by == PLATEAU:
             super().prepare(settings, players)
-        chosen = chosen_agents("Adapt", own.name, self._players, players)
+        chosen = chosen_agents("Adapt", own.name, self.players, players)
         groups: dict[Any, dict[str, LearningAgent]] = {}
         for label, agent in chosen.items():
             for bound in (own.low, own.high):

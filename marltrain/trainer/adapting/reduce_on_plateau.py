@@ -73,14 +73,14 @@ class ReduceOnPlateau(CriterionCallback):
         )
         if self.settings.factor == 1:
             raise ConfigError("ReduceOnPlateau: factor must be below 1, got 1")
-        self._players = checked_players("ReduceOnPlateau", players)
+        self.players = checked_players("ReduceOnPlateau", players)
         self._agents: dict[str, LearningAgent] = {}
 
     def prepare(self, settings: TrainerSettings, players: Mapping[str, Agent]) -> None:
         """Choose the agents; see `Callback`."""
         super().prepare(settings, players)
         name, low = self.settings.name, self.settings.low
-        self._agents = chosen_agents("ReduceOnPlateau", name, self._players, players)
+        self._agents = chosen_agents("ReduceOnPlateau", name, self.players, players)
         for agent in self._agents.values():
             if low > 0 or common_number(agent, name):  # others never become 0
                 check_value(agent, name, low)

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from marltrain.policies.agents.external import ExternalAgent
 from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.backends import BACKENDS, make_backend
 from marltrain.spec import EnvSpec
+from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.setup import TrainerSetup
 
 LIBRARIES = ("marltrain", "gymnasium", "numpy", "pettingzoo")
@@ -48,6 +49,7 @@ def record(
             "memory_bytes": memory,
             "trainer": {**to_json(asdict(setup.settings)), "team_reward": to_json(setup.team_reward)},
             "seats": seats,
+            "callbacks": [to_json(described_callback(callback)) for callback in setup.callbacks],
             "versions": {
                 "python": platform.python_version(),
                 "numba": version("numba"),
@@ -72,6 +74,14 @@ def loaded(names: Sequence[str]) -> list[str]:
     return [name for name in names if name in sys.modules]
 
 
+def described_callback(callback: Callback) -> dict[str, Any]:
+    """Return a callback's type, and its settings and players if it has some."""
+    settings: Any = getattr(callback, "settings", None)
+    players = getattr(callback, "players", None)
+    own = asdict(settings) if is_dataclass(type(settings)) else {}
+    return {"type": type(callback).__name__, **own, **({} if players is None else {"players": players})}
+
+
 def _described(agent: Agent) -> dict[str, Any]:
     """Return an agent's type, seed, backend and settings as JSON values."""
     inner = agent.inner if isinstance(agent, FrozenAgent) else agent
@@ -82,4 +92,5 @@ def _described(agent: Agent) -> dict[str, Any]:
     kind = inner.algorithm.name if inner is agent else f"frozen {inner.algorithm.name}"
     backend = inner.backend
     place = {"backend": backend.name, "device": str(backend.device), "jit_compile": backend.jit_compile}
-    return {"type": kind, "seed": inner.seed, **place, "settings": settings}
+    identity = {"identity": list(inner.identity)} if inner.identity else {}
+    return {"type": kind, "seed": inner.seed, **identity, **place, "settings": settings}

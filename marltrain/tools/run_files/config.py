@@ -1,0 +1,100 @@
+"""The plan of a run from its config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from marltrain.errors import ConfigError, MarlTrainError, SaveError, error_text, shown, warn
+from marltrain.json_files import read_json
+from marltrain.policies.agents.fixed import RandomAgent
+from marltrain.policies.algorithms.registry import ALGORITHMS
+from marltrain.policies.memory.config import Replay
+from marltrain.policies.networks import spec_from
+from marltrain.policies.schedules import Schedule
+from marltrain.tools.run_files.callbacks import CALLBACKS, make_callback
+from marltrain.tools.run_files.plan import PlayerPlan, RunPlan
+from marltrain.trainer.settings import Default, TrainerSettings
+
+SCHEDULE = {"kind", "start", "stop", "steps"}
+
+
+def plan_of_config(file: Path) -> RunPlan:
+    """Return the plan that makes the run of a config.json again; raises SaveError for another file.
+
+    Raises ConfigError for a run that holds code of the user's own, such as a function, a model or an agent class.
+    """
+    config = read_json(file)
+    try:
+        return _plan(file, config)
+    except MarlTrainError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SaveError(f"{file}: does not describe a run: {error_text(error)}") from error
+
+
+def _plan(file: Path, config: Mapping[str, Any]) -> RunPlan:
+    players = {
+        seat["player"]: PlayerPlan(*_agent(file, seat["player"], seat["agent"]), bool(seat["learns"]), seat["explores"])
+        for seat in config["seats"]
+    }
+    agents = [seat["agent"] for seat in config["seats"]]
+    learning = [agent["seed"] for agent in agents if agent["type"] in ALGORITHMS]
+    places = {agent["backend"] for agent in agents if "backend" in agent}
+    reward = config["trainer"].get("team_reward")
+    if isinstance(reward, str) and reward not in ("mean", "sum"):
+        raise ConfigError(f"{file}: team_reward is a function of your own, {reward}: train this run from Python")
+    if len(places) > 1:
+        raise ConfigError(
+            f"{file}: agents of several frameworks, {', '.join(sorted(places))}: train this run from Python"
+        )
+    plan = RunPlan(
+        config["env"], config["env_args"], players=players, share=len(set(learning)) < len(learning),
+        trainer={**_trainer(config["trainer"]), "seed": config["seed"]}, backend=next(iter(places), None),
+        identify=any("identity" in agent for agent in agents), team_reward=reward,
+        callbacks=_callbacks(file, config.get("callbacks", [])),
+    )  # fmt: skip
+    return plan.joined()
+
+
+def _trainer(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the trainer, without defaults that other values replace."""
+    defaults = {f.name: f.default for f in fields(TrainerSettings)}
+    kept = {name: value for name, value in values.items() if name in defaults and name != "seed"}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()
+        if not (isinstance(defaults[name], Default) and value == defaults[name])
+    }  # fmt: skip
+
+
+def _agent(file: Path, player: str, agent: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the algorithm and the settings of a seat."""
+    kind = agent["type"]
+    if kind == RandomAgent.__name__:
+        return "random", {}
+    if kind not in ALGORITHMS:
+        raise ConfigError(
+            f"{file}: the agent of {player!r} is a {kind}, which no file can make: train this run from Python"
+        )
+    settings = {name: _value(file, f"{player}: {name}", name, value) for name, value in agent["settings"].items()}
+    return kind, {**settings, "device": agent["device"], "jit_compile": agent["jit_compile"]}
+
+
+def _value(file: Path, where: str, name: str, value: Any) -> Any:
+    """Return a setting from its description; see `json_files.to_json`."""
+    if isinstance(value, dict):
+        if set(value) == SCHEDULE:
+            return Schedule(**value)
+        return Replay.described(value) if name == "memory" else spec_from(value)
+    if isinstance(value, str) and ":" in value:
+        raise ConfigError(f"{file}: {where} is code of your own, {shown(value)}: train this run from Python")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _callbacks(file: Path, entries: list[dict[str, Any]]) -> list[Any]:
+    """Return the callbacks that files can hold; warns of others."""
+    if others := [entry["type"] for entry in entries if entry["type"] not in CALLBACKS]:
+        warn(f"{file}: the run had callbacks that no file can make, and they are left out: {', '.join(others)}")
+    return [make_callback(entry) for entry in entries if entry["type"] in CALLBACKS]

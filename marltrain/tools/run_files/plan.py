@@ -1,0 +1,155 @@
+"""RunPlan: what a run is made from, as the command line and files of runs describe it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from marltrain.envs import probe
+from marltrain.errors import ConfigError
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.agents.fixed import RandomAgent
+from marltrain.policies.agents.weights import holds_several
+from marltrain.tools.run_files.settings import settings_of_agent, settings_of_trainer
+from marltrain.trainer.callbacks import Callback
+from marltrain.trainer.decentralized import DecentralizedTrainer
+from marltrain.trainer.make_agents import make_agents
+from marltrain.trainer.tuned import tuned
+
+
+@dataclass(frozen=True)
+class PlayerPlan:
+    """The agent of a player, or of players by a pattern: its algorithm, its settings, and whether it learns."""
+
+    algo: Any
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    learns: bool | None = None
+    explores: bool = True
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run is made from; None and empty values stand for the defaults.
+
+    algo: algorithm of all players; `players` by name or pattern, if there are several.  settings: those of all agents.
+    trainer: arguments of `DecentralizedTrainer`, beside `team_reward` and `run_dir`.
+    weights: folder of initial weights, see `LearningAgent.load_weights`.
+    self_play: one agent in all seats, tested against random ones.  tuned: begin with settings known to work.
+    callbacks: in their order.
+    """
+
+    env: str
+    env_args: Mapping[str, Any] = field(default_factory=dict)
+    algo: Any = None
+    players: Mapping[str, PlayerPlan] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    trainer: Mapping[str, Any] = field(default_factory=dict)
+    share: bool = False
+    identify: bool = False
+    self_play: bool = False
+    tuned: bool = False
+    backend: str | None = None
+    teams: Any = None
+    team_reward: Any = None
+    weights: str | None = None
+    run_dir: str | None = None
+    callbacks: Sequence[Callback] = ()
+
+    def joined(self) -> RunPlan:
+        """Return the plan with one algorithm for all players if their agents are made alike, learn and explore."""
+        plans = list(self.players.values())
+        if any(plan.learns is False or not plan.explores for plan in plans):
+            return self
+        if not plans or any((plan.algo, plan.settings) != (plans[0].algo, plans[0].settings) for plan in plans):
+            return self
+        return replace(self, algo=plans[0].algo, settings={**self.settings, **plans[0].settings}, players={})
+
+    def make(self) -> MadeRun:
+        """Make the trainer and the agents; raises ConfigError, AgentError or SaveError if they do not fit."""
+        if self.algo is None and not self.players:
+            raise ConfigError("train: no algorithm is given: name one with --algo")
+        for option, on in (("--tuned", self.tuned), ("--self-play", self.self_play)):
+            if on and self.algo is None:
+                raise ConfigError(f"{option} needs one algorithm for all players: --algo ALGO")
+        if self.tuned and not isinstance(self.algo, str):
+            raise ConfigError("--tuned: there are tuned settings for marltrain's own algorithms only")
+        known = tuned(self.algo, self.env) if self.tuned else {"trainer": {}, "agents": {}}
+        given = {"team_reward": self.team_reward, "run_dir": self.run_dir}
+        trainer = DecentralizedTrainer(
+            self.env, env_args=self.env_args, callbacks=self.callbacks,
+            **{**known["trainer"], **self.trainer, **{name: v for name, v in given.items() if v is not None}},
+        )  # fmt: skip
+        settings = {**known["agents"], **self.settings}
+        kinds: Any = self.algo
+        if self.algo is None:
+            kinds = {name: (plan.algo, dict(plan.settings)) for name, plan in self.players.items()}
+        agents = make_agents(
+            kinds, self.env, env_args=self.env_args, seed=trainer.seed, share=self.share or self.self_play,
+            identify=self.identify, teams=self.teams, **({"backend": self.backend} if self.backend else {}), **settings,
+        )  # fmt: skip
+        made = MadeRun(trainer, agents, self)
+        if self.weights is not None:
+            _load_weights(self.weights, agents, made.names)
+        return made
+
+
+@dataclass(frozen=True)
+class MadeRun:
+    """The trainer and the agents of a plan."""
+
+    trainer: DecentralizedTrainer
+    agents: list[Agent]
+    plan: RunPlan
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The players' names."""
+        return probe(self.trainer.setup.source).names
+
+    def train(self, **more: Any) -> dict[str, Any]:
+        """Train the agents, as `DecentralizedTrainer.train`."""
+        own = [self.of(name) for name in self.names] if self.plan.players else []
+        learns = [agent.learns for agent in self.agents]
+        if own:
+            learns = [can if plan.learns is None else plan.learns for can, plan in zip(learns, own, strict=True)]
+        explores = [plan.explores for plan in own] if own else None
+        test_agents = [self.agents[0], *(RandomAgent() for _ in self.agents[1:])] if self.plan.self_play else None
+        mask = learns if any(learns) else [True] * len(learns)
+        return self.trainer.train(self.agents, mask, explores, test_agents=test_agents, **more)
+
+    def of(self, player: str) -> PlayerPlan:
+        """Return the plan of a player: that of its name, else of the pattern that matches."""
+        players = self.plan.players
+        return players[player] if player in players else next(p for k, p in players.items() if fnmatchcase(player, k))
+
+    def completed(self) -> RunPlan:
+        """Return the plan with every setting of the trainer and of the agents, as they were made."""
+        trainer = {**settings_of_trainer(self.trainer.settings), "seed": self.trainer.seed}
+        plans = {}
+        for name, agent in zip(self.names, self.agents, strict=True):
+            given = self.of(name) if self.plan.players else PlayerPlan(self.plan.algo)
+            plans[name] = replace(given, algo=_algo_of(agent), settings=settings_of_agent(name, agent))
+        weights = None if self.plan.weights is None else str(Path(self.plan.weights).absolute())
+        done = replace(self.plan, algo=None, players=plans, settings={}, trainer=trainer, tuned=False, weights=weights)
+        return done.joined()
+
+
+def _algo_of(agent: Agent) -> str:
+    if isinstance(agent, RandomAgent):
+        return "random"
+    if not isinstance(agent, LearningAgent):
+        raise ConfigError(f"train: a file cannot describe a {type(agent).__name__}: its class is code of your own")
+    return agent.algorithm.name
+
+
+def _load_weights(folder: str, agents: Sequence[Agent], names: Sequence[str]) -> None:
+    """Load initial weights into every learning agent: those of its player, or of the folder's only agent."""
+    several, done = holds_several(folder), set[int]()
+    for name, agent in zip(names, agents, strict=True):
+        if isinstance(agent, LearningAgent) and id(agent) not in done:
+            done.add(id(agent))
+            agent.load_weights(folder, player=name if several else None)

@@ -1,0 +1,106 @@
+"""`marltrain train` with files: a run from TOML, from config.json and from --print-config is the same run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import marltrain as mt
+from marltrain.files import read_arrays
+from tests.cli.running import SYMBOLS, refused, said
+
+RUN = f"""
+env = "{SYMBOLS}"
+
+[env_args]
+players = 2
+length = 7
+
+[trainer]
+seed = 0
+num_train_envs = 3
+num_test_envs = 2
+update_freq = 42
+batch_size = 21
+episodes_per_train = 20
+test_freq = 10
+episodes_per_test = 5
+progress = false
+
+[players.player_0]
+algo = "ppo"
+learning_rate = "linear(0.01, 0, 500)"
+
+[players."*_1"]
+algo = "dqn"
+learning_starts = 14
+memory = "Replay(prioritised=Prioritised())"
+
+[agents]
+network = "MLP((8,))"
+
+[[callbacks]]
+type = "ReduceOnPlateau"
+players = ["player_1"]
+patience = 1
+"""
+
+
+def weights(run):
+    return read_arrays(run / "last" / "agents.safetensors")
+
+
+def assert_equal_runs(one, other):
+    expected, made = weights(one), weights(other)
+    assert expected.keys() == made.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(made[name], array, err_msg=name)
+
+
+def test_the_same_run_from_each_file(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text(RUN)
+    train = ["train", tmp_path / "run.toml", "--env", SYMBOLS]
+    said(capsys, *train, "--run-dir", tmp_path / "one")
+    printed = said(capsys, *train, "--print-config")
+    assert not (tmp_path / "runs").exists() and 'memory = "Replay(' in printed and "[[callbacks]]" in printed
+    (tmp_path / "again.toml").write_text(printed)
+    said(capsys, "train", tmp_path / "again.toml", "--env", SYMBOLS, "--run-dir", tmp_path / "two")
+    assert said(capsys, "train", tmp_path / "again.toml", "--env", SYMBOLS, "--print-config") == printed
+    said(capsys, "train", tmp_path / "one" / "config.json", "--env", SYMBOLS, "--run-dir", tmp_path / "three")
+    assert_equal_runs(tmp_path / "one", tmp_path / "two")
+    assert_equal_runs(tmp_path / "one", tmp_path / "three")
+
+
+def test_options_take_precedence_over_a_file(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text(RUN)
+    words = ["--seed", 5, "--set", "gamma=0.9", "--set", "*_1.tau=0.1", "--env-arg", "length=3", "--patience", 4]
+    printed = said(capsys, "train", tmp_path / "run.toml", "--env", SYMBOLS, *words, "--print-config")
+    for line, count in (("seed = 5", 1), ("gamma = 0.9", 2), ("tau = 0.1", 1), ("length = 3", 1), ("patience = 4", 1)):
+        assert printed.splitlines().count(line) == count, line
+    one = said(capsys, "train", tmp_path / "run.toml", "--env", SYMBOLS, "--algo", "a2c", "--print-config")
+    assert 'algo = "a2c"' in one and "[players" not in one
+
+
+def test_initial_weights(tmp_path, capsys):
+    agents = mt.make_agents("ppo", "tests.toys:Identity", env_args={"players": 2}, seed=7, network=mt.MLP((8,)))
+    mt.save(tmp_path / "weights", agents, players=["player_0", "player_1"], weights_only=True)
+    words = ["train", SYMBOLS, "--algo", "ppo", "--set", "network=MLP((8,))", "--set", "learning_rate=0"]
+    words += ["--episodes-per-train=2", "--num-train-envs=1", "--no-progress", "--episodes-per-test=1"]
+    said(capsys, *words, "--weights", tmp_path / "weights", "--run-dir", tmp_path / "run")
+    for seat, agent in enumerate(agents):
+        expected = agent.state().arrays["net/actor/hidden0.weight"]
+        np.testing.assert_array_equal(weights(tmp_path / "run")[f"{seat}/net/actor/hidden0.weight"], expected)
+    words[words.index("network=MLP((8,))")] = "network=MLP((9,))"
+    line = refused(capsys, *words, "--weights", tmp_path / "weights", code=1)
+    assert "its weights do not fit the PPO" in line and "hidden0.weight is [3, 8], expected [3, 9]" in line
+
+
+def test_what_files_may_not_do(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text(RUN)
+    assert "No file may choose what code is run" in refused(capsys, "train", tmp_path / "run.toml")
+    assert "--env has a meaning only with the file" in refused(
+        capsys, "train", SYMBOLS, "--algo", "ppo", "--env", SYMBOLS
+    )
+    (tmp_path / "run.toml").write_text(RUN.replace("num_train_envs", "num_train_env"))
+    line = refused(capsys, "train", tmp_path / "run.toml", "--env", SYMBOLS)
+    assert "run.toml:10: [trainer] there is no setting 'num_train_env'. Did you mean 'num_train_envs'?" in line
+    assert "no algorithm is given" in refused(capsys, "train", SYMBOLS)

@@ -1,0 +1,113 @@
+"""TOML of runs: what is read, and errors with the file, the table and the line."""
+
+from __future__ import annotations
+
+import pytest
+
+import marltrain as mt
+from marltrain.tools.run_files.reading import read_plan
+from marltrain.tools.run_files.writing import to_toml
+
+RUN = """
+env = "mpe2/simple_tag_v3"
+team_reward = "mean"
+weights = "runs/earlier/best"
+
+[env_args]
+max_cycles = 10
+
+[trainer]
+steps_per_train = 1_000
+num_train_envs = 3
+max_test_steps = "none"
+
+[agents]
+gamma = 0.95
+network = "MLP((16,))"
+
+[players."adversary_*"]
+algo = "dqn"
+epsilon = "linear(1, 0.1, 500)"
+memory = "Replay(prioritised=Prioritised())"
+
+[players.agent_0]
+algo = "ppo"
+learns = false
+explores = false
+
+[[callbacks]]
+type = "EarlyStopping"
+patience = 3
+
+[[callbacks]]
+type = "Adapt"
+name = "learning_rate"
+by = "kl"
+low = 1e-5
+high = 1e-2
+target = 0.02
+direction = "down"
+"""
+
+
+def read(tmp_path, text):
+    (tmp_path / "run.toml").write_text(text)
+    return read_plan(tmp_path / "run.toml")
+
+
+def test_a_file_is_read_and_written(tmp_path):
+    plan = read(tmp_path, RUN)
+    assert plan.env == "mpe2/simple_tag_v3" and plan.env_args == {"max_cycles": 10} and plan.team_reward == "mean"
+    assert plan.trainer == {"steps_per_train": 1_000, "num_train_envs": 3, "max_test_steps": None}
+    assert plan.settings == {"gamma": 0.95, "network": mt.MLP((16,))}
+    hunters, prey = plan.players["adversary_*"], plan.players["agent_0"]
+    assert hunters.settings["epsilon"] == mt.linear(1, 0.1, 500) and hunters.learns is None and hunters.explores
+    assert hunters.settings["memory"] == mt.Replay(prioritised=mt.Prioritised())
+    assert (prey.algo, prey.learns, prey.explores) == ("ppo", False, False)
+    stop, adapt = plan.callbacks
+    assert isinstance(stop, mt.EarlyStopping) and isinstance(adapt, mt.Adapt)
+    again = read(tmp_path, to_toml(plan))
+    assert {**vars(again), "callbacks": ()} == {**vars(plan), "callbacks": ()}
+    assert [callback.settings for callback in again.callbacks] == [stop.settings, adapt.settings]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "message"),
+    [
+        ("num_train_envs", "num_train_env", 11, r"\[trainer\] there is no setting 'num_train_env'. Did you mean"),
+        ("gamma = 0.95", "gama = 0.95", 15, r"\[agents\] there is no setting 'gama'. Did you mean 'gamma'"),
+        (
+            "max_test_steps =",
+            "epochs =",
+            12,
+            r"\[trainer\] there is no setting 'epochs'. It belongs into .* \[agents\]",
+        ),
+        ("epsilon =", "epsilom =", 20, r"\[players.adversary_\*\] there is no setting 'epsilom'. Did you mean"),
+        ('algo = "ppo"', 'algo = "pop"', 24, r"\[players.agent_0\] no algorithm is called 'pop'. Did you mean 'ppo'"),
+        ("MLP((16,))", "MPL((16,))", 16, r"\[agents\] network: .* there is no 'MPL'. Did you mean 'MLP'"),
+        ("learns = false", "learns = 0", 25, r"\[players.agent_0\] learns must be true or false, got 0"),
+        ('"EarlyStopping"', '"EarlyStoping"', 29, r"\[callbacks\] type must be one of .* Did you mean 'EarlyStopping'"),
+        ("patience = 3", "patienc = 3", 30, r"\[callbacks\] EarlyStopping has no argument 'patienc'. Did you mean"),
+        ("low = 1e-5", "lowest = 1e-5", 36, r"\[callbacks\] Adapt has no argument 'lowest'. Did you mean 'low'"),
+        ("team_reward =", "team_rewards =", 3, r"there is no key 'team_rewards'. Did you mean 'team_reward'"),
+        ('"mpe2/simple_tag_v3"', "7", 2, "env must be text, got 7"),
+        ("[trainer]", "[training]", 9, "there is no key 'training'. Did you mean 'trainer'"),
+        ("gamma = 0.95", "gamma = ", None, "not TOML: .* line 15"),
+    ],
+)
+def test_errors_name_file_table_and_line(tmp_path, before, after, line, message):
+    assert before in RUN
+    with pytest.raises(mt.ConfigError, match=message) as caught:
+        read(tmp_path, RUN.replace(before, after))
+    place = f"{tmp_path / 'run.toml'}:" + ("" if line is None else f"{line}:")
+    assert str(caught.value).startswith(place)
+
+
+def test_one_algorithm_or_tables_of_players(tmp_path):
+    for text in ('env = "x/y"\n', RUN.replace("[env_args]", 'algo = "ppo"\n[env_args]')):
+        with pytest.raises(mt.ConfigError, match="give one algorithm for all players"):
+            read(tmp_path, text)
+    with pytest.raises(mt.ConfigError, match="no file may choose what code is run"):
+        read(tmp_path, 'env = "x/y"\nalgo = "mine:Agent"\n')
+    with pytest.raises(mt.SaveError, match=r"none\.toml: cannot be read"):
+        read_plan(tmp_path / "none.toml")
