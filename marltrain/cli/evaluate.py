@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from marltrain.cli.agents import supplied
-from marltrain.cli.options import Parser, add_working_folder, integer, key_values, or_none, parse_value, pop_given
+from marltrain.cli.options import Parser, add_working_folder, integer, key_values, or_none, pop_given
 from marltrain.errors import ConfigError
+from marltrain.tools.run_files.values import parse_value
 
 
 def add_eval_arguments(parser: Parser) -> None:

@@ -47,7 +47,7 @@ def test_a_wrong_name_suggests_the_nearest(capsys, run, words, hint):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("train", "required: ENV, --algo"),
+        ("train", "required: ENV|FILE"),
         ("train gymnasium/CartPole-v1 --algo", "expected one argument"),
         ("train gymnasium/CartPole-v1 --algo ppo --seed x", "invalid integer value: 'x'"),
         ("train gymnasium/CartPole-v1 --algo ppo --seed 1.5", "invalid integer value: '1.5'"),
