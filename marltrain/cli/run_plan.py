@@ -71,9 +71,7 @@ def _begun(plan: RunPlan, options: dict[str, Any]) -> RunPlan:
     if options.get("tuned", plan.tuned):
         raise ConfigError("--tuned and --settings both give settings to begin with: leave one of them out")
     known = read_settings(file, parse_value)
-    return replace(
-        plan, trainer={**known["trainer"], **plan.trainer}, settings={**known["agents"], **plan.settings}
-    )
+    return replace(plan, trainer={**known["trainer"], **plan.trainer}, settings={**known["agents"], **plan.settings})
 
 
 def _with_settings(plan: RunPlan, algos: list[str], settings: Mapping[str, Any]) -> RunPlan:

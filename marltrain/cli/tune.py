@@ -10,8 +10,9 @@ from typing import Any
 
 from marltrain.cli.agents import algorithms_and_settings, settings_of_agents
 from marltrain.cli.find import BY_THE_TOOL
-from marltrain.cli.options import Parser, add_fields, add_working_folder, key_values, parse_value, pop_given
+from marltrain.cli.options import Parser, add_fields, add_working_folder, key_values, pop_given
 from marltrain.errors import ConfigError
+from marltrain.tools.run_files.values import parse_value
 
 EPILOG = """values after --set: one is fixed, two numbers are a range, more (or one of two repeated) are choices:
   --set gamma=0.99 --set learning_rate=1e-5 1e-2 --set 'network=MLP((64,))' 'MLP((64, 64))' --set epochs=4 10 10

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import marltrain as mt
-from marltrain.cli.options import parse_value
 from marltrain.errors import AgentError, ConfigError
 from marltrain.tools import training
+from marltrain.tools.run_files.values import parse_value
 from marltrain.tools.settings_file import read_settings
 from marltrain.tools.tuning import trials as trials_of
 from tests.tiers import LONG
