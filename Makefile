@@ -22,7 +22,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test cluster-test config-test fault-test loggers-test tutorials docs-test corruption-test forgery-test long-run clean
+.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test cluster-test config-test fault-test loggers-test tutorials gallery docs-test corruption-test forgery-test long-run clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -85,6 +85,9 @@ docs-test: $(BROWSER) docs ## check the built pages in headless Chromium: links,
 
 tutorials: $(ALL) ## run the tutorials at full length, print their results and draw their pictures (minutes)
 	$(THREADS) $(BIN)/python -m tests.house.pages docs/tutorials/*.md
+
+gallery: $(ALL) ## train the games of the gallery and film them (minutes)
+	$(THREADS) $(BIN)/python examples/gallery.py
 
 check-long: $(ALL) ## the long checks (hours): native games, parity, wrong settings, damaged files, crashes, faults, long runs
 	MARLTRAIN_TESTS=long FORGING_ROUNDS=100 $(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout 3600 tests

@@ -14,7 +14,7 @@ version = release = marltrain.__version__
 
 extensions = [
     "myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "sphinx_design",
-    "generated", "plain_docstrings", "public_names",
+    "api_summaries", "generated", "plain_docstrings", "public_names",
 ]  # fmt: skip
 myst_enable_extensions = ["colon_fence"]
 exclude_patterns = ["_build"]
@@ -29,6 +29,7 @@ autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
+autosummary_generate = False
 
 nitpicky = True
 # Other projects' objects have no page here; what belongs to marltrain must be found.

@@ -1,4 +1,4 @@
-"""A PettingZoo game of one's own: two cars approach a crossing. Both want to pass, and must not meet in its middle."""
+"""Two cars approach a crossing. Both want to pass, and must not meet in the middle."""
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete

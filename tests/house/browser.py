@@ -28,9 +28,14 @@ WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SEARCHED = {"hindsight": "memory.html", "rivals connect four": "tutorials/self_play.html"}
 """Words, and a page that the search must find by them."""
-WIDER = """() => [...document.querySelectorAll('article *')].filter(
-    e => e.getBoundingClientRect().right > window.innerWidth + 1 && !e.closest('.table-wrapper, pre, .highlight')
-).slice(0, 3).map(e => e.tagName.toLowerCase() + ' ' + e.textContent.trim().slice(0, 60))"""
+OUTSIDE = """() => {
+    const scrolls = e => e.tagName !== 'ARTICLE'
+        && (['auto', 'scroll'].includes(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
+    return [...document.querySelectorAll('article *')].filter(
+        e => e.getBoundingClientRect().right > window.innerWidth + 1 && !scrolls(e)
+    ).slice(0, 3).map(e => e.tagName.toLowerCase() + ' ' + e.textContent.trim().slice(0, 60));
+}"""
+"""Elements that reach beyond the window, and are in no part of the article that scrolls by itself: code, wide tables."""
 BROKEN = "() => [...document.images].filter(i => i.loading !== 'lazy' && !i.naturalWidth).map(i => i.src)"
 
 
@@ -82,11 +87,12 @@ def faults_of(tab: Any, address: str, shot: Path | None) -> list[str]:
     tab.remove_listener("console", hear)
     width, window = tab.evaluate("() => [document.documentElement.scrollWidth, window.innerWidth]")
     if width > window:
-        faults.append(f"is {width} pixels wide in a window of {window}: {tab.evaluate(WIDER)}")
+        faults.append(f"is {width} pixels wide in a window of {window}")
+    faults += [f"reaches beyond the window: {element}" for element in tab.evaluate(OUTSIDE)]
     faults += [f"picture {source} does not load" for source in tab.evaluate(BROKEN)]
     if shot is not None:
         shot.parent.mkdir(parents=True, exist_ok=True)
-        tab.screenshot(path=shot)
+        tab.screenshot(path=shot, full_page=True)
     return faults
 
 
