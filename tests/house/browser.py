@@ -35,7 +35,7 @@ OUTSIDE = """() => {
         e => e.getBoundingClientRect().right > window.innerWidth + 1 && !scrolls(e)
     ).slice(0, 3).map(e => e.tagName.toLowerCase() + ' ' + e.textContent.trim().slice(0, 60));
 }"""
-"""Elements that reach beyond the window, and are in no part of the article that scrolls by itself: code, wide tables."""
+"""Elements that reach beyond the window, and are in no part of it that scrolls by itself (code, wide tables)."""
 BROKEN = "() => [...document.images].filter(i => i.loading !== 'lazy' && !i.naturalWidth).map(i => i.src)"
 
 
