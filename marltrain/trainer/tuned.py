@@ -196,7 +196,7 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
         "agents": {
             "learning_rate": linear(1e-3, 5e-5, 120_000), "gamma": 0.99, "capacity": 100_000,
             "learning_starts": 1_000, "update_per_step": 1.0, "n_step": 3, "batch_size": 128, "target_sync": 500,
-            "v_min": -100.0, "v_max": 100.0, "noisy": 0.1, "exploration": "epsilon_greedy",
+            "v_min": -100.0, "v_max": 0.0, "noisy": 0.1, "exploration": "epsilon_greedy",
             "epsilon": linear(1.0, 0.05, 24_000), "normalize_observations": True,
             "network": MLP(hidden=(128, 128), activation="relu"),
         },
