@@ -14,6 +14,8 @@ from marltrain.tools.run_files.values import parse_value
 
 def add_eval_arguments(parser: Parser) -> None:
     """Add the arguments of `marltrain eval`."""
+    from marltrain.envs.make import VECTORS
+
     parser.add_argument("run", metavar="RUN", help="folder of a run")
     parser.add_argument("--agents", choices=("best", "last"), help="which of its agents (default: best)")
     parser.add_argument("--grid", action="append", metavar="ARG=VALUE,VALUE", help="values of an env argument")
@@ -27,7 +29,7 @@ def add_eval_arguments(parser: Parser) -> None:
     parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="another argument of the environment")
     parser.add_argument("--supply", action="append", metavar="NAME=MODULE:ATTRIBUTE",
                         help="class, model or function of your own that the saved agents name")  # fmt: skip
-    parser.add_argument("--vector", choices=("dummy", "subproc"), help="environments in this process or in workers")
+    parser.add_argument("--vector", choices=VECTORS, help="environments in this process or in workers")
     parser.add_argument("--num-workers", type=integer, metavar="INT", help="worker processes (with --vector subproc)")
     parser.add_argument("--num-envs", type=integer, metavar="INT", help="environments that play at once (default: 16)")
     parser.add_argument("--max-steps", type=or_none(integer), metavar="INT|none", help="env steps of a line-up's test")
