@@ -44,6 +44,7 @@ _HOME = {
     "Experience": "marltrain.policies.batch",
     "ExportedPolicy": "marltrain.tools.export.loading",
     "FindResult": "marltrain.tools.finding",
+    "Film": "marltrain.tools.film",
     "FrameStack": "marltrain.envs",
     "FrozenAgent": "marltrain.policies.agents.fixed",
     "FunctionAgent": "marltrain.policies.agents.fixed",
@@ -269,6 +270,7 @@ if TYPE_CHECKING:
     from marltrain.tools.evaluation_result import EvaluationResult as EvaluationResult
     from marltrain.tools.export.export import export as export
     from marltrain.tools.export.loading import ExportedPolicy as ExportedPolicy, load_exported as load_exported
+    from marltrain.tools.film import Film as Film
     from marltrain.tools.finding import (
         FindResult as FindResult,
         find_agent as find_agent,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marltrain.cli.agents import supplied
-from marltrain.cli.options import Parser, add_working_folder, integer, or_none, pop_given
+from marltrain.cli.options import Parser, add_working_folder, integer, key_values, or_none, pop_given
 from marltrain.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -30,6 +30,12 @@ def add_play_arguments(parser: Parser) -> None:
     _add_run_arguments(parser)
     parser.add_argument("--out", metavar="FILE", help="film it: a .gif or .mp4 (default: show a window)")
     parser.add_argument("--fps", type=float, metavar="FLOAT", help="pictures a second")
+    parser.add_argument("--frames", metavar="FOLDER", help="write pictures into this folder")
+    parser.add_argument("--every", type=integer, metavar="INT", help="write every n-th picture (--frames)")
+    parser.add_argument("--delay", type=float, metavar="SECONDS", help="for each picture, in place of --fps")
+    parser.add_argument("--max-steps", type=integer, metavar="INT", help="env steps after which an episode is cut")
+    parser.add_argument("--human", action="append", metavar="PLAYER", help="play this player yourself, by keys")
+    parser.add_argument("--key", action="append", metavar="KEY=ACTION", help="key of an action, such as left=1")
     parser.add_argument("--explore", action="store_true", help="let agents explore as in training")
 
 
@@ -61,10 +67,13 @@ def play(options: dict[str, Any]) -> None:
     from marltrain.trainer.play import play as play_episodes
 
     run, greedy = _open_run(options), not options.pop("explore", False)
-    returns = play_episodes(run.env, run.agents, env_args=run.env_args, greedy=greedy, seed=run.seed, **options)
+    keys = key_values("--key", options.pop("key", [])) or None
+    returns = play_episodes(run.env, run.agents, env_args=run.env_args, greedy=greedy, seed=run.seed, keys=keys,
+                            **options)  # fmt: skip
     for episode, row in enumerate(returns):
         print(f"episode {episode}: returns {', '.join(f'{value:.4g}' for value in row)}")
-    print(f"seed {run.seed}" + (f", filmed to {options['out']}" if "out" in options else ""))
+    print(f"seed {run.seed}" + (f", filmed to {options['out']}" if "out" in options else "")
+          + (f", pictures in {options['frames']}" if "frames" in options else ""))  # fmt: skip
 
 
 @dataclass(frozen=True)

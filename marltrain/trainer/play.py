@@ -1,11 +1,9 @@
-"""play: show or film episodes."""
+"""play: show, film or join episodes."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,22 +15,19 @@ from marltrain.envs.python.adapter import Adapter, metadata_of
 from marltrain.envs.python.contract import Contract
 from marltrain.envs.python.probe import ADAPTERS, closed, probe
 from marltrain.envs.registry import Source, api_of, resolve
-from marltrain.errors import ConfigError, EnvError, MarlTrainError, error_text
-from marltrain.files import path_of, replacing
+from marltrain.errors import ConfigError, EnvError, MarlTrainError, did_you_mean, error_text
+from marltrain.files import path_of
 from marltrain.layout import Array
 from marltrain.random import child_seed
 from marltrain.spec import EnvSpec, Step
 from marltrain.trainer.claims import at_work
 from marltrain.trainer.collecting.rollout import Actors
+from marltrain.trainer.displays import FILMS, Frames, Show, Window, Write, film, pictures, without_window
+from marltrain.trainer.people import Person, PlayEndedError
 from marltrain.trainer.seats import Seating
 
 if TYPE_CHECKING:
     from marltrain.policies.agents.agent import Agent
-
-FILMS = (".gif", ".mp4")
-HOLD = 1.0
-"""Seconds for which the last frame of an episode is shown."""
-Show = Callable[[Adapter, bool], None]
 
 
 def play(
@@ -45,26 +40,52 @@ def play(
     greedy: bool = True,
     seed: int = 0,
     fps: float | None = None,
+    frames: str | Path | None = None,
+    every: int = 1,
+    delay: float | None = None,
+    max_steps: int | None = None,
+    human: str | Sequence[str] = (),
+    keys: Mapping[str, int] | None = None,
 ) -> Array:
-    """Play whole episodes in a window, as text, or into a film; return the returns, [episodes, players] float64.
+    """Play episodes in a window, as text, or into files; return the returns, [episodes, players] float64.
 
     env, env_args: as for `DecentralizedTrainer`.  agents: one agent per player.
     out: path of the film, .gif or .mp4. None shows a window, or prints the text of environments without a window
         (render mode "ansi").
     greedy: agents do not explore.  seed: seed of the episodes.
     fps: frames per second; None: the environment's `render_fps`, else 2 for turn-based games and 10 for others.
-    Raises ConfigError for other paths, EnvError for environments that do not support this kind of display.
+    frames, every: folder for pictures, "<episode>-<env step>.png": every n-th one of an episode, and its last. No
+        window is shown.
+    delay: seconds for which a picture is shown in the window or film, in place of fps; with frames alone, seconds of a
+        pause after each env step (none by default).
+    max_steps: env steps after which an episode is cut.
+    human: players whose Discrete actions a person chooses: by keys in a pygame window, or by numbers on the console
+        where the environment prints text. Turn-based games wait for the person. Only legal actions are taken. Closing
+        the window, or the input, ends play; the returns are those of the finished episodes.
+    keys: name of the key (as pygame names it: "a", "1", "left") -> action; None: 0 to 9, then a to z.
+    Raises ConfigError for a wrong argument, EnvError for environments that do not support this kind of display.
     """
     check_flags("play", greedy=greedy)
-    if episodes < 1:
-        raise ConfigError(f"episodes must be at least 1, got {episodes}")
+    _check_numbers(episodes=episodes, fps=fps, every=every, delay=delay, max_steps=max_steps)
+    people = (human,) if isinstance(human, str) else tuple(human)
+    if people and not (out is None and frames is None):
+        raise ConfigError("human needs a window or a console: leave out= and frames= out")
+    if every != 1 and frames is None:
+        raise ConfigError("every has a meaning only with frames")
+    if keys and not people:
+        raise ConfigError("keys have a meaning only with human=")
+    folder = None if frames is None else path_of(frames, "frames", ConfigError)
     target, source = film_of(out), resolve(env, env_args)
     with at_work(None, agents, training=False):
         spec = probe(source)
-        actors = Actors(spec, Seating(spec, agents, seed, stack=False).learners, 1, "test")
+        seated = _with_people(spec, agents, people, keys)
+        actors = Actors(spec, Seating(spec, seated, seed, stack=False).learners, 1, "test")
         actors.explore(np.full(len(spec.players), not greedy))
         seeds = [child_seed(seed, "episode", "play", 0, k) for k in range(episodes)]
-        return show_episodes(source, spec, actors, seeds, target=target, fps=fps)
+        return show_episodes(
+            source, spec, actors, seeds, target=target, fps=fps, frames=folder, every=every, delay=delay,
+            max_steps=max_steps, people=[agent for agent in seated if isinstance(agent, Person)],
+        )  # fmt: skip
 
 
 class Deciding(Protocol):
@@ -85,21 +106,71 @@ def film_of(out: str | Path | None) -> Path | None:
 
 
 def show_episodes(
-    source: Source, spec: EnvSpec, actors: Deciding, seeds: Sequence[int], *, target: Path | None, fps: float | None
+    source: Source,
+    spec: EnvSpec,
+    actors: Deciding,
+    seeds: Sequence[int],
+    *,
+    target: Path | None,
+    fps: float | None,
+    frames: Path | None = None,
+    every: int = 1,
+    delay: float | None = None,
+    max_steps: int | None = None,
+    people: Sequence[Person] = (),
 ) -> Array:
-    """Play an episode for each seed, in a window or into a film; return the returns [episodes, players]. See `play`."""
+    """Play an episode for each seed, in a window or into files; return the returns [episodes, players]. See `play`.
+
+    people: those among the actors.
+    """
     if fps is not None and not fps > 0:
         raise ConfigError(f"fps must be greater than 0, got {fps}")
+    in_window = target is None and frames is None
     with contextlib.ExitStack() as opened:
-        table = _Table(source, spec, ("human", "ansi") if target is None else ("rgb_array",))
-        rate = fps or float(table.metadata.get("render_fps") or (2 if spec.turn_based else 10))
-        if target is None:
-            show: Show = _Window(rate, draws=table.render_mode == "human")
-        else:
-            opened.enter_context(_without_window())
-            show = opened.enter_context(_film(target, rate))
+        if not in_window:
+            opened.enter_context(without_window())
+        table = _Table(source, spec, ("human", "ansi") if in_window else ("rgb_array",))
         opened.enter_context(closed(table, source.name))
-        return np.array([table.episode(actors, show, seed) for seed in seeds])
+        for person in people:
+            person.begin(console=table.render_mode == "ansi")
+        given = 1 / delay if delay else fps
+        rate = given or float(table.metadata.get("render_fps") or (2 if spec.turn_based else 10))
+        if in_window:
+            show: Show = Window(rate, draws=table.render_mode == "human")
+        else:
+            writers: list[Write] = [] if target is None else [opened.enter_context(film(target, rate))]
+            writers += [] if frames is None else [Frames(frames, every)]
+            show = pictures(writers, 0.0 if target is not None or delay is None else delay)
+        returns = []
+        with contextlib.suppress(PlayEndedError):
+            for seed in seeds:
+                returns.append(table.episode(actors, show, seed, max_steps))
+        return np.array(returns).reshape(-1, len(spec.players))
+
+
+def _check_numbers(*, episodes: int, fps: float | None, every: int, delay: float | None, max_steps: int | None) -> None:
+    """Raise ConfigError for a number out of its range."""
+    for name, value in (("episodes", episodes), ("every", every), ("max_steps", max_steps)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} must be at least 1, got {value}")
+    if delay is not None and not delay >= 0:
+        raise ConfigError(f"delay must be at least 0, got {delay}")
+    if fps is not None and delay is not None:
+        raise ConfigError("fps and delay say the same: give one of them")
+
+
+def _with_people(
+    spec: EnvSpec, agents: Sequence[Agent], people: Sequence[str], keys: Mapping[str, int] | None
+) -> Sequence[Agent]:
+    """Return the agents, with people in place of those of some players; raises ConfigError for an unknown player."""
+    for name in people:
+        if name not in spec.names:
+            raise ConfigError(f"human: there is no player {name!r}.{did_you_mean(name, spec.names)} "
+                              f"There are {', '.join(spec.names)}")  # fmt: skip
+    if not people:
+        return agents
+    chosen = zip(spec.names, agents, strict=True)
+    return [Person(name, keys, wait=spec.turn_based) if name in people else agent for name, agent in chosen]
 
 
 class _Table:
@@ -125,8 +196,8 @@ class _Table:
     def metadata(self) -> Mapping[str, Any]:
         return metadata_of(self.adapter.env)
 
-    def episode(self, actors: Deciding, show: Show, seed: int) -> Array:
-        """Play one episode; return the players' undiscounted returns, [P] float64."""
+    def episode(self, actors: Deciding, show: Show, seed: int, max_steps: int | None) -> Array:
+        """Play one episode, at most `max_steps` env steps; return the undiscounted returns, [P] float64."""
         if self.used:
             self.close()
             self.adapter = self._build()
@@ -142,7 +213,8 @@ class _Table:
             step.reward[...] = 0
             step.terminated[...] = step.truncated[...] = False
             with self._told(f"seed {seed}, step {moves}"):
-                step.ended[0] = ended = self.adapter.step(actors.actions, step, 0)
+                ended = self.adapter.step(actors.actions, step, 0) or moves + 1 == max_steps
+                step.ended[0] = ended
                 show(self.adapter, ended)
             returns += step.reward[:, 0]
             moves += 1
@@ -183,63 +255,3 @@ def _remedy(known: Sequence[str]) -> str:
     if {"human", "ansi"} & set(known):
         return "It cannot be filmed: leave out= out to watch it"
     return "It cannot be shown: its returns are what trainer.test() measures"
-
-
-class _Window:
-    """Shows each frame for 1 / fps seconds, and prints frames that are text.
-
-    draws: whether Gymnasium environments draw by themselves, as in render mode "human".
-    """
-
-    def __init__(self, fps: float, *, draws: bool) -> None:
-        self.seconds, self.due, self.draws = 1.0 / fps, 0.0, draws
-
-    def __call__(self, adapter: Adapter, ended: bool) -> None:
-        shown = None if self.draws and api_of(adapter.env) == "gymnasium" else adapter.render()
-        if isinstance(shown, str):
-            print(shown, flush=True)
-        time.sleep(max(0.0, self.due - time.perf_counter()))
-        self.due = time.perf_counter() + (HOLD if ended else self.seconds)
-
-
-@contextmanager
-def _film(path: Path, fps: float) -> Iterator[Show]:
-    """Yield a function that adds the current frame to the film; the file appears at `path` when it is complete."""
-    import imageio.v2
-
-    with replacing(path) as beside:
-        gif = path.suffix.lower() == ".gif"
-        options: dict[str, Any] = {"duration": 1000 / fps, "loop": 0} if gif else {"fps": fps, "macro_block_size": 1}
-        writer = imageio.v2.get_writer(beside, mode="I", **options)
-
-        def show(adapter: Adapter, ended: bool) -> None:
-            picture = _picture(adapter.render())
-            for _ in range(max(1, round(HOLD * fps)) if ended else 1):
-                writer.append_data(picture)
-
-        with writer:
-            yield show
-
-
-def _picture(frame: Any) -> Array:
-    """Return a frame cut to even height and width, as video codecs need; raises EnvError for other arrays."""
-    picture = np.asarray(frame)
-    if picture.ndim != 3 or picture.shape[2] not in (3, 4) or picture.dtype != np.uint8:
-        raise EnvError(
-            f"render() returned {type(frame).__name__} of shape {picture.shape} and dtype {picture.dtype}; a film "
-            "needs pictures of shape [height, width, 3], uint8"
-        )
-    height, width = (side - side % 2 for side in picture.shape[:2])
-    return np.ascontiguousarray(picture[:height, :width, :3])
-
-
-@contextmanager
-def _without_window() -> Iterator[None]:
-    """Let pygame render without a display, unless the user has set SDL_VIDEODRIVER."""
-    chosen = os.environ.get("SDL_VIDEODRIVER")
-    os.environ["SDL_VIDEODRIVER"] = chosen or "dummy"
-    try:
-        yield
-    finally:
-        if chosen is None:
-            del os.environ["SDL_VIDEODRIVER"]

@@ -1,0 +1,84 @@
+"""Film: videos of the tested agents, during training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from marltrain.checks import counted
+from marltrain.config import checked_arguments
+from marltrain.errors import ConfigError, shown
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.fixed import FrozenAgent
+from marltrain.trainer.callbacks import Callback, Moment
+from marltrain.trainer.displays import FILMS
+from marltrain.trainer.play import play
+
+FOLDER = "films"
+
+
+class Film(Callback):
+    """Films the agents that play the tests, at the first test and at every n-th one after it.
+
+    env, env_args: the environment to film, as for `play`: one with the render mode "rgb_array". A native game draws
+    nothing; film its original (mpe2/simple_spread_v3 of marltrain/simple_spread_v3).
+    every: tests between two films.  episodes, seed, fps, max_steps: as for `play`; every film has the same episodes.
+    suffix: ".gif" or ".mp4".
+
+    The films are "films/<env steps>.gif" in the run's folder. Copies of the agents play, without exploration, so
+    training does not change.  Raises ConfigError for a wrong argument.
+    """
+
+    only_watches = True
+
+    @checked_arguments
+    def __init__(
+        self,
+        env: Any,
+        *,
+        env_args: Mapping[str, Any] | None = None,
+        every: int = 10,
+        episodes: int = 1,
+        suffix: str = ".gif",
+        fps: float | None = None,
+        max_steps: int | None = 1000,
+        seed: int = 0,
+    ) -> None:
+        """Check the arguments that `play` does not check."""
+        if not (type(every) is int and every >= 1):
+            raise ConfigError(f"Film: every must be an integer, at least 1, got {shown(every)}")
+        if suffix not in FILMS:
+            raise ConfigError(f"Film: suffix must be {' or '.join(FILMS)}, got {shown(suffix)}")
+        self.env, self.every, self.suffix = env, every, suffix
+        self.arguments: dict[str, Any] = {
+            "env_args": env_args,
+            "episodes": episodes,
+            "fps": fps,
+            "max_steps": max_steps,
+            "seed": seed,
+        }
+        self._tests = 0
+        self._line_up: list[Agent] = []
+
+    def on_train_start(self, moment: Moment) -> None:
+        """Note the agents that play the tests."""
+        self._line_up = list(moment.data["line_up"])
+
+    def on_test_end(self, moment: Moment) -> None:
+        """Make a film if it is due."""
+        due, self._tests = self._tests % self.every == 0, self._tests + 1
+        if not due:
+            return
+        folder = moment.run_dir / FOLDER
+        folder.mkdir(exist_ok=True)
+        copies = {id(agent): FrozenAgent(agent) for agent in self._line_up}
+        out = folder / f"{moment.env_steps:09}{self.suffix}"
+        play(self.env, [copies[id(agent)] for agent in self._line_up], out=out, **self.arguments)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the number of tests so far."""
+        return {"tests": self._tests}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self._tests = counted("the number of tests", state["tests"])

@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import imageio.v3
+import numpy as np
+import pytest
+
+import marltrain as mt
+from tests.toys import Identity
+from tests.trainer.running import ppo, trainer, weights
+
+
+class Canvas(Identity):
+    """Two players; a picture whose brightness is the step."""
+
+    metadata = {"name": "canvas", "render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        super().__init__(length=3)
+
+    def render(self):
+        return np.full((16, 16, 3), 60 * self.t, np.uint8)
+
+
+def run(*callbacks, **arguments):
+    agents = ppo(Canvas, {})
+    made = trainer(Canvas, {}, callbacks=[mt.Checkpoint(every_steps=30), *callbacks], test_freq=10, **arguments)
+    made.train(agents, [1, 1], plot=False, resume="run" if Path("run").exists() else None)
+    return weights(agents)
+
+
+def test_every_second_test_is_filmed_and_training_stays_the_same(monkeypatch, tmp_path):
+    filmed = run(mt.Film(Canvas, every=2, max_steps=2), steps_per_train=90)
+    films = sorted(path.name for path in Path("run/films").iterdir())
+    assert films == ["000000000.gif", "000000063.gif"]  # tests are at 0, 36, 63 and 90 env steps
+    frames = imageio.v3.imread("run/films/000000000.gif")
+    assert [int(frame.mean()) for frame in frames][:3] == [0, 60, 120]
+    run(mt.Film(Canvas, every=2), steps_per_train=150)
+    assert "000000090.gif" not in {path.name for path in Path("run/films").iterdir()}, "the count of tests continues"
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    for one, other in zip(filmed, run(steps_per_train=90), strict=True):
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"every": 0}, "Film: every must be an integer, at least 1, got 0"),
+        ({"suffix": ".avi"}, "Film: suffix must be .gif or .mp4, got '.avi'"),
+        ({"evry": 2}, "Did you mean 'every'"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, message):
+    with pytest.raises(mt.ConfigError, match=message):
+        mt.Film(Canvas, **arguments)
