@@ -75,6 +75,7 @@ _HOME = {
     "OffPolicyAgent": "marltrain.policies.agents.tianshou",
     "OnPolicyAgent": "marltrain.policies.agents.tianshou",
     "ParameterServerStrategy": "marltrain.policies.learner.parallel.strategies",
+    "PBTResult": "marltrain.tools.tuning.pbt",
     "Phase": "marltrain.policies.algorithms.base",
     "PlayerSpec": "marltrain.spec",
     "Prioritised": "marltrain.policies.memory.config",
@@ -128,6 +129,7 @@ _HOME = {
     "make_agents": "marltrain.trainer.make_agents",
     "next_values": "marltrain.policies.returns",
     "play": "marltrain.trainer.play",
+    "population_based_training": "marltrain.tools.tuning.pbt",
     "replay": "marltrain.tools.replays",
     "retrace": "marltrain.policies.returns",
     "save": "marltrain.policies.agents.saving",
@@ -282,6 +284,10 @@ if TYPE_CHECKING:
     from marltrain.tools.loggers.wandb_logger import WandbLogger as WandbLogger
     from marltrain.tools.range_test import LearningRateRangeTest as LearningRateRangeTest
     from marltrain.tools.replays import replay as replay
+    from marltrain.tools.tuning.pbt import (
+        PBTResult as PBTResult,
+        population_based_training as population_based_training,
+    )
     from marltrain.tools.tuning.tuning import TuneResult as TuneResult, tune as tune
     from marltrain.tools.watch import watch as watch
     from marltrain.trainer.adapting.adapt import Adapt as Adapt

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NO_PARAMETERS = ("trial", "state", "metric", "error")
-LEAST = 3
-"""Number of complete trials from which slices and importances are drawn."""
+LEAST, LEAST_COMPARED = 3, 10
+"""Numbers of complete trials from which slices, and importances of several parameters, are drawn."""
 COLUMNS = 3
 
 
@@ -28,7 +28,9 @@ def draw_study(study: Any, table: pd.DataFrame, folder: Path) -> list[Path]:
     parameters = [name for name in table.columns if name not in NO_PARAMETERS]
     varied = [name for name in parameters if complete[name].nunique() > 1]
     if len(complete) >= LEAST and varied:
-        drawn += [_slices(complete, varied, folder / "slices.png"), _importances(study, folder / "importances.png")]
+        drawn.append(_slices(complete, varied, folder / "slices.png"))
+    if len(complete) >= LEAST_COMPARED and len(varied) > 1:
+        drawn.append(_importances(study, folder / "importances.png"))
     return drawn
 
 

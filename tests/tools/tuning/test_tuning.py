@@ -126,7 +126,9 @@ def test_the_file_names_the_metric_of_fresh_seeds(tmp_path):
 
 
 def test_pictures_of_a_study(tmp_path):
-    drawn = tune({**SPACE, "epochs": [1, 2]}, trials=6, population=6, fresh_seeds=0).plot(tmp_path / "a")
+    drawn = tune({**SPACE, "epochs": [1, 2]}, trials=10, population=10, fresh_seeds=0, pruner="none").plot(
+        tmp_path / "a"
+    )
     assert [path.name for path in drawn] == ["history.png", "slices.png", "importances.png"]
     assert all(path.stat().st_size > 5_000 for path in drawn)
 

@@ -1,0 +1,176 @@
+"""Population-based training (Jaderberg et al. 2017, arXiv:1711.09846) within one learner.
+
+All members are trained at once. After every test, members of the worst fifth copy the weights and settings of members
+of the best fifth, and change the settings. The weights move from row to row of a learner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marltrain.config import Range, checked_arguments, setting, validate
+from marltrain.envs import resolve
+from marltrain.errors import AgentError, ConfigError
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.batch import AgentState
+from marltrain.random import child_seed, generator
+from marltrain.tools.training import Plan, Training, fits_population, train_all
+from marltrain.tools.tuning.space import Space
+from marltrain.trainer.make_agents import make_agents
+from marltrain.trainer.settings import RewardMetric
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FACTORS = (0.8, 1.25)
+"""Factors by which a setting changes (that of 1 - value, on the scale "complement")."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    members: int = setting(16, doc="agents that are trained at once", low=4)
+    steps: int = setting(50_000, doc="env steps of each member", low=1)
+    every: int | None = setting(None, doc="env steps between tests", low=1)
+    share: float = setting(0.2, doc="share of the members that copy others", above=0, high=0.5)
+    seed: int = setting(0, doc="seed", low=0)
+
+
+@dataclass(frozen=True, eq=False)
+class PBTResult:
+    """Result of `population_based_training`.
+
+    agents: of the best member, one per player.  metric: that of its last test, the largest of all members.
+    settings: its settings at the end.
+    table: a row for each member and test: `member`, `env_steps`, `metric`, its settings until then, and `copied`, the
+      member whose weights and settings it then took over; -1: none.
+    """
+
+    agents: list[Agent]
+    metric: float
+    settings: dict[str, float]
+    table: pd.DataFrame
+
+
+@checked_arguments
+def population_based_training(
+    name: Any,
+    env: Any,
+    space: Mapping[str, Any] | None = None,
+    *,
+    members: int = 16,
+    steps: int = 50_000,
+    every: int | None = None,
+    share: float = 0.2,
+    seed: int = 0,
+    env_args: Mapping[str, Any] | None = None,
+    reward_metric: RewardMetric = None,
+    trainer: Mapping[str, Any] | None = None,
+) -> PBTResult:
+    """Train a population whose settings change in the course of training; return its best agents.
+
+    space: setting -> a value (fixed), or (low, high) or a `Range` of a number that agents of one learner may hold
+      differently; by default those of the algorithm, see `tune`. The members begin with random settings.
+    members: their number.  steps: env steps of each.  every: env steps between tests; None: a tenth.
+    share: after each test but the last, this share of the members, the worst ones, copies weights, optimizer state and
+      settings from as many of the best ones. The settings are then multiplied by 0.8 or 1.25, within their ranges.
+    name, env, env_args, reward_metric, trainer: see `tune`.  seed: equal seeds give equal results.
+
+    The metric is the largest of many: test the agents again, as with `DecentralizedTrainer.test`.
+    Raises ConfigError for a wrong argument, and AgentError for agents that cannot be trained on copies of the
+    environment or if all members fail.
+    """
+    asked = _Settings(members=members, steps=steps, every=every, share=share, seed=seed)
+    validate(asked, "population_based_training")
+    found = Space.of(name, space or {}, per_row=True)
+    if found.choices or found.whole:
+        raise ConfigError("population_based_training: settings are searched in ranges of numbers that are not whole")
+    usual = {"test_freq_steps": asked.every or max(1, steps // 10), "episodes_per_test": 20, **(trainer or {})}
+    population = _Population(found.ranges, asked)
+    make = partial(make_agents, name, env, env_args=env_args, **found.fixed)
+    trainings = [
+        Training(m, own, partial(_made, make, population.settings[m], own))
+        for m, own in enumerate(child_seed(seed, "member", m) for m in range(members))
+    ]
+    if not fits_population(trainings[0].make()):
+        raise AgentError("population_based_training: agents of a team, or with global states, have no copies")
+    train_all(Plan(resolve(env, env_args), steps, reward_metric, usual), trainings, population.after_test)
+    alive = [training for training in trainings if not training.error]
+    if not alive:
+        raise AgentError(f"population_based_training: every member failed; the first one: {trainings[0].error}")
+    best = max(alive, key=lambda training: training.readings[-1].metric)
+    last = best.readings[-1].metric
+    return PBTResult(best.agents, last, population.settings[best.candidate], population.table())
+
+
+def _made(make: Any, settings: Mapping[str, float], seed: int) -> list[Agent]:
+    agents: list[Agent] = make(seed=seed, **settings)
+    return agents
+
+
+class _Population:
+    """The settings of all members, and their changes.
+
+    settings: of each member.  rows: what `table` shows.
+    """
+
+    def __init__(self, ranges: Mapping[str, Range], asked: _Settings) -> None:
+        self.ranges, self.asked, self.rng = ranges, asked, generator(asked.seed, "pbt")
+        self.settings = [{name: self._drawn(own) for name, own in ranges.items()} for _ in range(asked.members)]
+        self.rows: list[dict[str, Any]] = []
+
+    def after_test(self, going: Sequence[Training]) -> None:
+        """Record a test; let the worst members copy the best ones, unless it is the last test."""
+        rows = {}
+        for training in going:
+            m, test = training.candidate, training.readings[-1]
+            rows[m] = {"member": m, "env_steps": test.env_steps, "metric": test.metric, **self.settings[m]}
+            rows[m]["copied"] = -1
+        self.rows += rows.values()
+        step = going[0].readings[-1].env_steps if going else 0
+        if not going or step == 0 or step >= self.asked.steps:
+            return
+        order = sorted(going, key=lambda training: training.readings[-1].metric)
+        count = min(len(order) // 2, max(1, round(self.asked.share * len(order))))
+        for worst in order[:count]:
+            donor = order[len(order) - 1 - int(self.rng.integers(count))]
+            rows[worst.candidate]["copied"] = donor.candidate
+            self.settings[worst.candidate] = {
+                name: self._changed(self.ranges[name], value) for name, value in self.settings[donor.candidate].items()
+            }
+            copy_rows(donor.agents, worst.agents, self.settings[worst.candidate])
+
+    def table(self) -> Any:
+        """Return the table of `PBTResult`."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+    def _drawn(self, own: Range) -> float:
+        if own.scale == "linear":
+            return float(self.rng.uniform(own.low, own.high))
+        if own.scale == "log":
+            return float(np.exp(self.rng.uniform(np.log(own.low), np.log(own.high))))
+        return float(1 - np.exp(self.rng.uniform(np.log(1 - own.high), np.log(1 - own.low))))
+
+    def _changed(self, own: Range, value: float) -> float:
+        """Return a value multiplied by one of `FACTORS`, within its range."""
+        factor = FACTORS[int(self.rng.integers(len(FACTORS)))]
+        changed = 1 - (1 - value) * factor if own.scale == "complement" else value * factor
+        return float(np.clip(changed, own.low, own.high))
+
+
+def copy_rows(donors: Sequence[Agent], agents: Sequence[Agent], settings: Mapping[str, float]) -> None:
+    """Give agents the weights and optimizer state of others, and settings; random numbers continue as before."""
+    for donor, agent in zip(donors, agents, strict=True):
+        if not (isinstance(donor, LearningAgent) and isinstance(agent, LearningAgent)):
+            continue
+        own, theirs = agent.learner_.export(agent.row), donor.learner_.export(donor.row)
+        agent.learner_.load(agent.row, AgentState(own.info, theirs.arrays))
+        for name, value in settings.items():
+            setattr(agent.hyper, name, value)
