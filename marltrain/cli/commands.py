@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from marltrain.cli.compare import add_compare_arguments, compare
+from marltrain.cli.completion import add_completion_arguments, script
 from marltrain.cli.envs import add_envs_arguments, envs
 from marltrain.cli.evaluate import add_eval_arguments, run_eval
 from marltrain.cli.export import add_export_arguments, export
@@ -44,6 +45,16 @@ class Command:
     run: Callable[[dict[str, Any]], Path | None]
 
 
+def _completion(options: dict[str, Any]) -> None:
+    """Print the script that completes the commands and their options in a shell."""
+    found = {}
+    for name, command in COMMANDS.items():
+        parser = Parser(name, command.summary)
+        command.add_arguments(parser)
+        found[name] = [option for action in parser._actions for option in action.option_strings]
+    print(script(options["shell"], found), end="")
+
+
 COMMANDS = {
     "train": Command("train agents, one for each player, in an environment", add_train_arguments, train),
     "find": Command("compare learning rates, optimizers or algorithms", add_find_arguments, find),
@@ -57,6 +68,7 @@ COMMANDS = {
     "export": Command("write a run's policies to files that other programs run", add_export_arguments, export),
     "eval": Command("play a run's agents over a grid of arguments and opponents", add_eval_arguments, run_eval),
     "envs": Command("list the environments that can be named", add_envs_arguments, envs),
+    "completion": Command("print a script that completes commands in a shell", add_completion_arguments, _completion),
 }
 
 
@@ -106,7 +118,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _overview() -> str:
     lines = ["usage: marltrain COMMAND ...", "", "Train several agents at once in one environment.", "", "commands:"]
-    lines += [f"  {name:<9}{command.summary}" for name, command in COMMANDS.items()]
+    lines += [f"  {name:<11}{command.summary}" for name, command in COMMANDS.items()]
     return "\n".join([*lines, "", "`marltrain COMMAND --help` tells more. `marltrain --version` prints the version."])
 
 
