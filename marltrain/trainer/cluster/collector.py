@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.envs.workers.pool import Loss
+from marltrain.envs.workers.pool import STARTING, Loss
 from marltrain.layout import Array
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.spec import Step
@@ -108,9 +108,8 @@ class RunnerCollector:
         """Order a fragment from all runners, wait for it, and take over what holds after it."""
         runners, begun = range(len(self.envs.columns)), time.monotonic()
         limit = self._timeout + SLOWER * self._pace * steps
-        for w in runners:
-            self._request(w, steps)
-        self._fragments = [self._received(w, steps, limit) for w in runners]
+        extra = [self._request(w, steps) for w in runners]
+        self._fragments = [self._received(w, steps, limit, extra[w]) for w in runners]
         self._pace = max(self._pace, (time.monotonic() - begun) / steps)
         self.traffic.received += size_of(self._fragments)
         self.traffic.fragments += 1
@@ -124,7 +123,8 @@ class RunnerCollector:
         names = first.snapshot
         self._snapshot = {name: np.concatenate([part.snapshot[name] for part in self._fragments]) for name in names}
 
-    def _request(self, w: int, steps: int) -> None:
+    def _request(self, w: int, steps: int) -> float:
+        """Order a fragment from a runner; return the seconds that it has to build the learners first."""
         pool, own = self.envs.pool, self.envs.columns[w]
         carries = tuple(
             None if carry is None else {name: np.ascontiguousarray(array[:, :, own]) for name, array in carry.items()}
@@ -135,13 +135,14 @@ class RunnerCollector:
         request = Request(steps, explore, carries, pool.outcome(w), crew)
         self.traffic.sent += size_of(request)
         pool.request(w, request, self._reference)
+        return 0.0 if crew is None else STARTING
 
-    def _received(self, w: int, steps: int, limit: float) -> Fragment:
+    def _received(self, w: int, steps: int, limit: float, extra: float) -> Fragment:
         """Wait for the fragment of a runner; a lost runner is replaced, and its fragment collected again."""
-        while isinstance(fragment := self.envs.pool.fragment(w, limit), Loss):
+        while isinstance(fragment := self.envs.pool.fragment(w, limit + extra), Loss):
             now = self.envs.kept()
             self.envs.replace(fragment, self._origin, self._kept)
-            self._request(w, steps)
+            extra = self._request(w, steps)
             self.envs.put_back(now)
         return fragment
 

@@ -17,17 +17,17 @@ EXACT = {"ppo": 0.0, "dqn": 0.0, "vdn": 1e-6, "gru": 1e-6}
 """Tolerance of weights: 0 where acts are exact by row."""
 
 
-def kill(run: Any, w: int) -> None:
-    """Kill the process of a runner."""
+def send(sign: int, run: Any, w: int) -> None:
+    """Send a signal to the process of a runner."""
     actor, ray = run.context.envs.pool._actors[w]._handle, run.context.envs.pool._cluster.ray
-    os.kill(ray.get(actor.__ray_call__.remote(lambda self: os.getpid()), timeout=60), signal.SIGKILL)
+    os.kill(ray.get(actor.__ray_call__.remote(lambda self: os.getpid()), timeout=60), sign)
 
 
 class Meddler(mt.Callback):
-    """At its first finished episode after an update it kills a runner; later it changes a mask and an epsilon."""
+    """Changes a mask and an epsilon between updates, then sends a signal to a runner."""
 
-    def __init__(self, agents: Any, *, kills: bool) -> None:
-        self.agents, self.kills, self.ended = agents, kills, 0
+    def __init__(self, agents: Any, sign: int | None) -> None:
+        self.agents, self.sign, self.ended = agents, sign, 0
 
     def on_episode_end(self, moment):
         self.ended += 1
@@ -36,23 +36,25 @@ class Meddler(mt.Callback):
         if self.ended == 6:
             self.agents[0].hyper.epsilon = 0.9
             moment.trainer.exploration_mask = [1]
-        if self.ended == 8 and self.kills:
-            kill(moment.trainer.run, 1)
+        if self.ended == 8 and self.sign is not None:
+            send(self.sign, moment.trainer.run, 1)
 
 
-def meddled(**settings: Any) -> Any:
+def meddled(sign: int | None = None, **settings: Any) -> Any:
     agents = agents_of("dqn")
-    trainer = trainer_of("dqn", callbacks=[Meddler(agents, kills="runners" in settings)], **settings)
+    trainer = trainer_of("dqn", callbacks=[Meddler(agents, sign)], **settings)
     return trainer.train(agents, [1], plot=False), [agent.state() for agent in agents]
 
 
 @pytest.mark.usefixtures("ray_cluster")
-def test_two_runners_equal_one_process_with_changes_in_the_middle_of_a_fragment_and_a_killed_runner():
-    """5 environments in 2 runners; masks and epsilon change between updates, and a runner is killed."""
-    expected, found = meddled(), meddled(runners=2)
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP] if LONG else [signal.SIGKILL])
+def test_two_runners_equal_one_process_with_changes_in_the_middle_of_a_fragment_and_a_lost_runner(sign):
+    """5 environments in 2 runners; masks and epsilon change between updates, and a runner is killed or frozen."""
+    expected, found = meddled(), meddled(sign, runners=2, timeout=15.0 if sign == signal.SIGSTOP else 60.0)
     assert_equal(expected, found, tolerance=0.0)
     faults = found[0]["faults"]
-    assert found[0]["num_faults"] == 1 and "Its fragment is collected again" in faults["message"].iloc[0]
+    kinds = {signal.SIGKILL: "died", signal.SIGSTOP: "timeout"}
+    assert faults["kind"].tolist() == [kinds[sign]] and "Its fragment is collected again" in faults["message"].iloc[0]
     assert found[0]["bytes_to_runners"] > 10_000 and found[0]["bytes_from_runners"] > 10_000
     assert expected[0]["bytes_to_runners"] == 0
 
