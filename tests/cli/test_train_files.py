@@ -104,3 +104,9 @@ def test_what_files_may_not_do(tmp_path, capsys):
     line = refused(capsys, "train", tmp_path / "run.toml", "--env", SYMBOLS)
     assert "run.toml:10: [trainer] there is no setting 'num_train_env'. Did you mean 'num_train_envs'?" in line
     assert "no algorithm is given" in refused(capsys, "train", SYMBOLS)
+
+
+def test_tuned_settings_of_shared_agents_are_in_the_complete_run(capsys):
+    words = ["train", "pettingzoo/classic/tictactoe_v3", "--algo", "dqn", "--self-play", "--tuned", "--seed", 3]
+    lines = said(capsys, *words, "--print-config").splitlines()
+    assert "self_play = true" in lines and "seed = 3" in lines and not any("tuned" in line for line in lines)

@@ -83,13 +83,14 @@ class RunPlan:
             self.env, env_args=self.env_args, callbacks=self.callbacks,
             **{**known["trainer"], **self.trainer, **{name: v for name, v in given.items() if v is not None}},
         )  # fmt: skip
-        settings = {**known["agents"], **self.settings}
+        flags = {"share": self.share or self.self_play, "identify": self.identify}
+        asked = {"teams": self.teams, "backend": self.backend, **{name: True for name, on in flags.items() if on}}
         kinds: Any = self.algo
         if self.algo is None:
             kinds = {name: (plan.algo, dict(plan.settings)) for name, plan in self.players.items()}
         agents = make_agents(
-            kinds, self.env, env_args=self.env_args, seed=trainer.seed, share=self.share or self.self_play,
-            identify=self.identify, teams=self.teams, **({"backend": self.backend} if self.backend else {}), **settings,
+            kinds, self.env, env_args=self.env_args, seed=trainer.seed,
+            **{**known["agents"], **self.settings, **{name: v for name, v in asked.items() if v is not None}},
         )  # fmt: skip
         made = MadeRun(trainer, agents, self)
         if self.weights is not None:
@@ -134,7 +135,11 @@ class MadeRun:
             given = self.of(name) if self.plan.players else PlayerPlan(self.plan.algo)
             plans[name] = replace(given, algo=_algo_of(agent), settings=settings_of_agent(name, agent))
         weights = None if self.plan.weights is None else str(Path(self.plan.weights).absolute())
-        done = replace(self.plan, algo=None, players=plans, settings={}, trainer=trainer, tuned=False, weights=weights)
+        shared = len(set(map(id, self.agents))) < len(self.agents)
+        done = replace(
+            self.plan, algo=None, players=plans, settings={}, trainer=trainer, tuned=False, weights=weights,
+            share=shared, identify=any(agent.identity for agent in self.agents),
+        )  # fmt: skip
         return done.joined()
 
 

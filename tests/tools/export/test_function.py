@@ -116,3 +116,15 @@ def test_samples_of_a_box_are_distributed_as_those_of_the_agent(policy):
         spread = np.ptp(acted, axis=0)
         gap = np.abs(np.quantile(made, level, axis=0) - np.quantile(acted, level, axis=0)) / spread
         assert gap.max() < 0.03
+
+
+@pytest.mark.parametrize(("space", "action"), [(FLAT, ARM), (MASKED, FOUR)])
+def test_samples_are_of_the_policy_whatever_the_share_of_random_actions(space, action):
+    rng, found = np.random.default_rng(0), []
+    given = {"observation": rng.standard_normal((50, 5)).astype(np.float32), UNIFORM: rng.random((50, 4), np.float32)}
+    for share in (None, 1.0):
+        agent: Any = mt.SAC(space, action, network=NETWORK, seed=1, random_steps=0, random_share=share)
+        function = PolicyFunction(agent, sampling=True, legal=False)
+        found.append(function.in_arrays(agent.backend, function.own_networks(), given)[ACTION])
+    np.testing.assert_array_equal(*found)
+    assert len(np.unique(found[0])) > 2
