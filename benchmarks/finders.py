@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import marltrain as mt
 from marltrain.envs import resolve
-from marltrain.tools.finding import RATES
+from marltrain.tools.finding.find import RATES
 from marltrain.tools.training import Plan, Training, train_all
 
 ENV, SEEDS = "marltrain/CartPole-v1", 5

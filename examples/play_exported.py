@@ -13,12 +13,12 @@ import onnxruntime
 LINES = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 8], [0, 3, 6], [1, 4, 7], [2, 5, 8], [0, 4, 8], [2, 4, 6]])
 
 
-def play(policy, games=100, seed=0):
-    rng, score = np.random.default_rng(seed), 0
+def play(policy: onnxruntime.InferenceSession, games: int = 100, seed: int = 0) -> float:
+    rng, score = np.random.default_rng(seed), 0.0
     for game in range(games):
         marks = np.zeros((2, 9), bool)  # of the policy, of its opponent
         for turn in range(9):
-            legal, mover = ~marks.any(0), (game + turn) % 2
+            legal, mover = ~(marks[0] | marks[1]), (game + turn) % 2
             action = rng.choice(np.flatnonzero(legal))
             if mover == 0:
                 board = marks.T.reshape(1, 3, 3, 2).astype(np.float32)

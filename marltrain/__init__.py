@@ -28,7 +28,7 @@ _HOME = {
     "Callback": "marltrain.trainer.callbacks",
     "Checkpoint": "marltrain.trainer.saving.checkpoint",
     "Column": "marltrain.policies.batch",
-    "Comparison": "marltrain.tools.comparison_result",
+    "Comparison": "marltrain.tools.comparing.result",
     "ConfigError": "marltrain.errors",
     "ContinuousExploration": "marltrain.policies.exploration",
     "CustomAgent": "marltrain.policies.agents.custom",
@@ -40,10 +40,10 @@ _HOME = {
     "EarlyStopping": "marltrain.trainer.adapting.early_stopping",
     "EnvError": "marltrain.errors",
     "EnvSpec": "marltrain.spec",
-    "EvaluationResult": "marltrain.tools.evaluation_result",
+    "EvaluationResult": "marltrain.tools.evaluating.result",
     "Experience": "marltrain.policies.batch",
     "ExportedPolicy": "marltrain.tools.export.loading",
-    "FindResult": "marltrain.tools.finding",
+    "FindResult": "marltrain.tools.finding.find",
     "Film": "marltrain.tools.film",
     "FrameStack": "marltrain.envs",
     "FrozenAgent": "marltrain.policies.agents.fixed",
@@ -58,7 +58,7 @@ _HOME = {
     "LambdaCallback": "marltrain.trainer.lambda_callback",
     "Learner": "marltrain.policies.learner.learner",
     "LearningAgent": "marltrain.policies.agents.algorithm_agent",
-    "LearningRateRangeTest": "marltrain.tools.range_test",
+    "LearningRateRangeTest": "marltrain.tools.finding.range_test",
     "LossBatch": "marltrain.policies.agents.custom_losses",
     "MLP": "marltrain.policies.networks",
     "MLflowLogger": "marltrain.tools.loggers.mlflow_logger",
@@ -109,18 +109,18 @@ _HOME = {
     "WorkerError": "marltrain.errors",
     "accepts": "marltrain.policies.agents.arguments",
     "check_env": "marltrain.envs",
-    "compare": "marltrain.tools.comparison",
+    "compare": "marltrain.tools.comparing.compare",
     "cosine": "marltrain.policies.schedules",
     "dataset": "marltrain.tools.dataset",
     "decay": "marltrain.policies.schedules",
     "distribution_of": "marltrain.policies.distributions",
     "demonstrations": "marltrain.trainer.demonstrations",
-    "evaluate": "marltrain.tools.evaluation",
+    "evaluate": "marltrain.tools.evaluating.evaluate",
     "exponential": "marltrain.policies.schedules",
     "export": "marltrain.tools.export.export",
-    "find_agent": "marltrain.tools.finding",
-    "find_learning_rate": "marltrain.tools.finding",
-    "find_optimizer": "marltrain.tools.finding",
+    "find_agent": "marltrain.tools.finding.find",
+    "find_learning_rate": "marltrain.tools.finding.find",
+    "find_optimizer": "marltrain.tools.finding.find",
     "gae": "marltrain.policies.returns",
     "linear": "marltrain.policies.schedules",
     "list_environments": "marltrain.envs",
@@ -130,7 +130,7 @@ _HOME = {
     "next_values": "marltrain.policies.returns",
     "play": "marltrain.trainer.play",
     "population_based_training": "marltrain.tools.tuning.pbt",
-    "replay": "marltrain.tools.replays",
+    "replay": "marltrain.tools.evaluating.replays",
     "retrace": "marltrain.policies.returns",
     "save": "marltrain.policies.agents.saving",
     "setting": "marltrain.config",
@@ -265,25 +265,25 @@ if TYPE_CHECKING:
         switch as switch,
     )
     from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
-    from marltrain.tools.comparison import compare as compare
-    from marltrain.tools.comparison_result import Comparison as Comparison
+    from marltrain.tools.comparing.compare import compare as compare
+    from marltrain.tools.comparing.result import Comparison as Comparison
     from marltrain.tools.dataset import dataset as dataset
-    from marltrain.tools.evaluation import evaluate as evaluate
-    from marltrain.tools.evaluation_result import EvaluationResult as EvaluationResult
+    from marltrain.tools.evaluating.evaluate import evaluate as evaluate
+    from marltrain.tools.evaluating.replays import replay as replay
+    from marltrain.tools.evaluating.result import EvaluationResult as EvaluationResult
     from marltrain.tools.export.export import export as export
     from marltrain.tools.export.loading import ExportedPolicy as ExportedPolicy, load_exported as load_exported
     from marltrain.tools.film import Film as Film
-    from marltrain.tools.finding import (
+    from marltrain.tools.finding.find import (
         FindResult as FindResult,
         find_agent as find_agent,
         find_learning_rate as find_learning_rate,
         find_optimizer as find_optimizer,
     )
+    from marltrain.tools.finding.range_test import LearningRateRangeTest as LearningRateRangeTest
     from marltrain.tools.loggers.mlflow_logger import MLflowLogger as MLflowLogger
     from marltrain.tools.loggers.scalar_files import CSVLogger as CSVLogger, JSONLinesLogger as JSONLinesLogger
     from marltrain.tools.loggers.wandb_logger import WandbLogger as WandbLogger
-    from marltrain.tools.range_test import LearningRateRangeTest as LearningRateRangeTest
-    from marltrain.tools.replays import replay as replay
     from marltrain.tools.tuning.pbt import (
         PBTResult as PBTResult,
         population_based_training as population_based_training,

@@ -11,7 +11,7 @@ from marltrain.errors import ConfigError
 
 def add_compare_arguments(parser: Parser) -> None:
     """Add the arguments of `marltrain compare`."""
-    from marltrain.tools.compared_runs import METRIC, SCORES
+    from marltrain.tools.comparing.runs import METRIC, SCORES
     from marltrain.tools.statistics import RESAMPLES
 
     parser.add_argument("runs", nargs="*", metavar="RUN", help="folders of runs, grouped by algorithm and settings")
@@ -26,8 +26,8 @@ def add_compare_arguments(parser: Parser) -> None:
 
 def compare(options: dict[str, Any]) -> None:
     """Compare the runs, print the tables and write the report."""
-    from marltrain.tools.comparison import compare as compare_runs
-    from marltrain.tools.comparison_report import as_text
+    from marltrain.tools.comparing.compare import compare as compare_runs
+    from marltrain.tools.comparing.report import as_text
 
     runs, named, out = options.pop("runs", []), options.pop("group", []), options.pop("out", "comparison.html")
     if runs and named:

@@ -38,8 +38,8 @@ def add_eval_arguments(parser: Parser) -> None:
 
 def run_eval(options: dict[str, Any]) -> None:
     """Evaluate, print the table and the cross-play matrix, and write the files."""
-    from marltrain.tools.evaluation import evaluate
-    from marltrain.tools.evaluation_text import as_text
+    from marltrain.tools.evaluating.evaluate import evaluate
+    from marltrain.tools.evaluating.text import as_text
 
     if "env" in options:
         add_working_folder(options["env"])

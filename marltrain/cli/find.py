@@ -19,7 +19,7 @@ BY_THE_TOOL = ("episodes_per_train", "steps_per_train", "updates_per_train", "se
 
 def add_find_arguments(parser: Parser) -> None:
     """Add the arguments of `marltrain find`."""
-    from marltrain.tools.finding import OPTIMIZERS, RATES, FindSettings
+    from marltrain.tools.finding.find import OPTIMIZERS, RATES, FindSettings
     from marltrain.trainer.settings import TrainerSettings
 
     parser.add_argument("what", metavar="WHAT", help=f"what candidates differ in: {', '.join(WHAT)}")
@@ -48,7 +48,7 @@ def add_find_arguments(parser: Parser) -> None:
 
 def find(options: dict[str, Any]) -> None:
     """Compare the candidates, print the table, and draw the picture."""
-    from marltrain.tools.finding import find_agent, find_learning_rate, find_optimizer
+    from marltrain.tools.finding.find import find_agent, find_learning_rate, find_optimizer
 
     what, env, algos = options.pop("what"), options.pop("env"), options.pop("algo")
     if what not in WHAT:

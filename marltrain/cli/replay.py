@@ -19,7 +19,7 @@ def add_replay_arguments(parser: Parser) -> None:
 
 def replay(options: dict[str, Any]) -> None:
     """Show the episode and print its returns."""
-    from marltrain.tools.replays import replay as replay_episode
+    from marltrain.tools.evaluating.replays import replay as replay_episode
 
     if "env" in options:
         add_working_folder(options["env"])

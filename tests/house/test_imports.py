@@ -86,9 +86,13 @@ def test_imports_follow_the_allowed_direction() -> None:
         ("marltrain.spec", "from marltrain.layout import Layout", False),
         ("marltrain.trainer.collecting.rollout", "from marltrain.envs import DummyVectorEnv", False),
         ("marltrain.trainer.collecting.rollout", "from marltrain.cli import main", True),
-        ("marltrain.trainer.loop", "from marltrain.tools import comparison", True),
-        ("marltrain.tools.comparison", "from marltrain.trainer.decentralized import DecentralizedTrainer", False),
-        ("marltrain.tools.comparison", "import marltrain", True),
+        ("marltrain.trainer.loop", "from marltrain.tools import comparing", True),
+        (
+            "marltrain.tools.comparing.compare",
+            "from marltrain.trainer.decentralized import DecentralizedTrainer",
+            False,
+        ),
+        ("marltrain.tools.comparing.compare", "import marltrain", True),
         ("marltrain.cli", "import marltrain", False),
     ],
 )

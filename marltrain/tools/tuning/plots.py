@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.tools.find_plots import WIDE
+from marltrain.tools.finding.plots import WIDE
 from marltrain.trainer.reporting.figures import COLORS, INK, new_figure, style, write_figure
 
 if TYPE_CHECKING:

@@ -88,14 +88,15 @@ def test_a_failing_trial_is_reported_and_the_study_goes_on(capsys):
         tune({**SPACE, "minibatches": 1000}, trials=2)
 
 
-@pytest.mark.skipif(not LONG, reason="processes start slowly")
-def test_two_processes_share_a_study(tmp_path):
-    result = tune(trials=5, jobs=2, storage=f"sqlite:///{tmp_path}/a.db")
-    assert result.table["trial"].tolist() == [0, 1, 2, 3, 4]
-    owners = {trial.user_attrs["owner"] for trial in result.study.trials}
-    assert len(result.study.trials) == 5 and 1 <= len(owners) <= 2
-    with pytest.raises(ConfigError, match="sends its arguments to other processes"):
-        tune(jobs=2, reward_metric=lambda rewards: 0.0)
+if LONG:  # processes start slowly
+
+    def test_two_processes_share_a_study(tmp_path):
+        result = tune(trials=5, jobs=2, storage=f"sqlite:///{tmp_path}/a.db")
+        assert result.table["trial"].tolist() == [0, 1, 2, 3, 4]
+        owners = {trial.user_attrs["owner"] for trial in result.study.trials}
+        assert len(result.study.trials) == 5 and 1 <= len(owners) <= 2
+        with pytest.raises(ConfigError, match="sends its arguments to other processes"):
+            tune(jobs=2, reward_metric=lambda rewards: 0.0)
 
 
 def test_bad_trials_are_pruned_by_env_steps():

@@ -24,7 +24,7 @@ from marltrain.spec import EnvSpec, Step, empty_actions
 from marltrain.trainer.play import film_of, show_episodes
 
 if TYPE_CHECKING:
-    from marltrain.tools.evaluation_result import EvaluationResult, Match
+    from marltrain.tools.evaluating.result import EvaluationResult, Match
 
 FOLDER, ARRAYS = "replays", "replays.safetensors"
 FILES = Description("marltrain-replays", 1, "replays", "replays.json", ARRAYS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.tools.evaluation_result import Match
+from marltrain.tools.evaluating.result import Match
 from marltrain.trainer.evaluating.evaluation import bootstrap
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import numpy as np
 from marltrain.config import checked_arguments, setting, validate
 from marltrain.envs import resolve
 from marltrain.errors import AgentError, ConfigError, shown, warn
-from marltrain.tools.candidates import Candidate, MakeAgents, maker_of
-from marltrain.tools.ranking import Ranking, interval_of_best, ranked
+from marltrain.tools.finding.candidates import Candidate, MakeAgents, maker_of
+from marltrain.tools.finding.ranking import Ranking, interval_of_best, ranked
 from marltrain.tools.training import LOSS, Plan, Training, loss_of, train_all
 from marltrain.trainer.settings import RewardMetric
 
@@ -93,7 +93,7 @@ class FindResult:
         skip_start, skip_end: number of candidates left out at either end.  limits: of the axis of scores.
         Returns the path of the image, .png, .svg or .pdf. Raises ConfigError for a wrong argument.
         """
-        from marltrain.tools.find_plots import draw_result  # loads matplotlib
+        from marltrain.tools.finding.plots import draw_result  # loads matplotlib
 
         return draw_result(self, path, by=by, smooth=smooth, skip=(skip_start, skip_end), limits=limits)
 

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from marltrain.errors import ConfigError
-from marltrain.tools.find_plots import moving_mean, rate_of_change
-from marltrain.tools.finding import FindResult
+from marltrain.tools.finding.find import FindResult
+from marltrain.tools.finding.plots import moving_mean, rate_of_change
 
 
 def result(numeric=True, failed=()):

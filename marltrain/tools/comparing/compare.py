@@ -11,9 +11,9 @@ import numpy as np
 
 from marltrain.errors import ConfigError, did_you_mean, shown, warn
 from marltrain.layout import Array
-from marltrain.tools.compared_runs import METRIC, SCORES, ComparedRun, groups_of
-from marltrain.tools.comparison_report import write_report
-from marltrain.tools.comparison_result import Comparison
+from marltrain.tools.comparing.report import write_report
+from marltrain.tools.comparing.result import Comparison
+from marltrain.tools.comparing.runs import METRIC, SCORES, ComparedRun, groups_of
 from marltrain.tools.statistics import RESAMPLES, difference, estimate, improvement, profile, verdict
 from marltrain.trainer.reporting.curves import common_points
 

@@ -18,10 +18,10 @@ from marltrain.errors import ConfigError, shown
 from marltrain.policies.agents.agent import Agent
 from marltrain.random import chosen_seed
 from marltrain.spec import EnvSpec
-from marltrain.tools.evaluation_files import write_evaluation
-from marltrain.tools.evaluation_result import EvaluationResult, Match
-from marltrain.tools.evaluation_tables import tables_of
-from marltrain.tools.line_ups import Competitor, LineUp, check_seats, line_ups, name_of, opponents, sides_of
+from marltrain.tools.evaluating.files import write_evaluation
+from marltrain.tools.evaluating.line_ups import Competitor, LineUp, check_seats, line_ups, name_of, opponents, sides_of
+from marltrain.tools.evaluating.result import EvaluationResult, Match
+from marltrain.tools.evaluating.tables import tables_of
 from marltrain.tools.saved_run import open_run
 from marltrain.trainer.claims import at_work
 from marltrain.trainer.evaluating.episode_log import EpisodeLog

@@ -162,7 +162,7 @@ class LearningRateRangeTest(Callback):
 
     def curve(self, by: str, smooth: int = 1) -> tuple[Array, Array]:
         """Return the rates and the smoothed values of "loss" or "return", [updates] each, where there are values."""
-        from marltrain.tools.find_plots import moving_mean
+        from marltrain.tools.finding.plots import moving_mean
 
         if by not in QUANTITIES or smooth < 1:
             raise ConfigError(f"by must be one of {', '.join(QUANTITIES)}, smooth at least 1, got {by!r}, {smooth}")
@@ -176,7 +176,7 @@ class LearningRateRangeTest(Callback):
         limits: tuple[float, float] | None = None,
     ) -> Path:  # fmt: skip
         """Draw the loss or the return over the rates, and the rate of change; see `FindResult.plot`."""
-        from marltrain.tools.find_plots import draw_sweep  # loads matplotlib
+        from marltrain.tools.finding.plots import draw_sweep  # loads matplotlib
 
         rates, values = self.curve(by, smooth)
         return draw_sweep(rates, values, path, by=by, skip=(skip_start, skip_end), limits=limits)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.tools.evaluation_result import EvaluationResult
+from marltrain.tools.evaluating.result import EvaluationResult
 from marltrain.tools.text_table import number
 from marltrain.trainer.reporting.curves import Curve
 from marltrain.trainer.reporting.figures import COLORS, INK, LINES, add_legend, draw_curve, new_figure, style

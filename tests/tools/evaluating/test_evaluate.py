@@ -4,8 +4,8 @@ import pytest
 
 import marltrain as mt
 from marltrain.cli import main
-from marltrain.tools.evaluation_pictures import draw_matrix, draw_returns, draw_wins
-from marltrain.tools.replays import read_replay
+from marltrain.tools.evaluating.pictures import draw_matrix, draw_returns, draw_wins
+from marltrain.tools.evaluating.replays import read_replay
 from marltrain.trainer.reporting.figures import png_of
 from tests.envs.test_recorded import Counting
 from tests.toys import Identity, Relay

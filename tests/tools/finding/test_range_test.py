@@ -6,7 +6,7 @@ import pytest
 import marltrain as mt
 from marltrain.errors import ConfigError
 from tests.tools.bandit import SETTINGS, TRAINER, Bandit, Regressor
-from tests.tools.test_candidates import digest
+from tests.tools.finding.test_candidates import digest
 from tests.trainer.running import dqn, trainer
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from marltrain.tools import html_page
-from marltrain.tools.comparison_result import Comparison
+from marltrain.tools.comparing import html_page
+from marltrain.tools.comparing.result import Comparison
 from marltrain.tools.text_table import interval, number, text_table
 from marltrain.trainer.reporting.curves import Curve
 from marltrain.trainer.reporting.figures import (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marltrain.tools.ranking import interquartile_mean, interval_of_best, ranked
+from marltrain.tools.finding.ranking import interquartile_mean, interval_of_best, ranked
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import marltrain as mt
 from marltrain.errors import AgentError, ConfigError
 from marltrain.random import child_seed
-from marltrain.tools.candidates import copies_of, maker_of
+from marltrain.tools.finding.candidates import copies_of, maker_of
 from tests.toys import Identity
 from tests.trainer.running import SHORT, SMALL, dqn, ppo, trainer
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marltrain.tools.evaluation_result import EvaluationResult
+from marltrain.tools.evaluating.result import EvaluationResult
 from marltrain.tools.text_table import interval, number, text_table
 
 

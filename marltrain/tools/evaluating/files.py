@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from marltrain.files import path_of, replacing
-from marltrain.tools.evaluation_pictures import draw_matrix, draw_returns, draw_wins
-from marltrain.tools.evaluation_result import EvaluationResult
-from marltrain.tools.replays import write_replays
+from marltrain.tools.evaluating.pictures import draw_matrix, draw_returns, draw_wins
+from marltrain.tools.evaluating.replays import write_replays
+from marltrain.tools.evaluating.result import EvaluationResult
 from marltrain.trainer.reporting.figures import write_figure
 
 TABLE, EPISODES, MATRIX = "table", "episodes", "cross_play"

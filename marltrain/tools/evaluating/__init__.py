@@ -1,0 +1,1 @@
+"""Evaluation of saved agents over grids of arguments, opponents and sides."""

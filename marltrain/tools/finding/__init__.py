@@ -1,0 +1,1 @@
+"""Finders: candidates of settings, which are trained at once and ranked."""
