@@ -69,7 +69,7 @@ def test_grid_of_arguments():
 def test_arguments_that_change_the_spaces_are_refused_before_anything_is_played(monkeypatch):
     env = "marltrain/simple_spread_v3"
     agents = mt.make_agents("ppo", env, env_args={"N": 3}, seed=0)
-    monkeypatch.setattr("marltrain.tools.evaluation.make_vector", None)
+    monkeypatch.setattr("marltrain.tools.evaluating.evaluate.make_vector", None)
     with pytest.raises(mt.ConfigError) as caught:
         mt.evaluate(agents, env=env, grid={"max_cycles": [25], "N": [3, 5]})
     told = str(caught.value)
