@@ -9,10 +9,13 @@ from typing import Any, cast
 from marltrain.errors import AgentError, ConfigError, shown
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.policies.batch import AgentState
 from marltrain.random import child_seed
-from marltrain.trainer.make_agents import make_agents
+from marltrain.trainer.make_agents import RANDOM, make_agents
 
+OF_ALL = ("share", "identify", "teams", "backend")
+"""Arguments of `make_agents` that apply to all agents; others are settings of an entry."""
 MakeAgents = Callable[[int, Mapping[str, Any]], list[Agent]]
 """(seed, settings) -> agents, one for each player, with some settings changed."""
 
@@ -34,9 +37,7 @@ def maker_of(agents: Any, env: Any, env_args: Mapping[str, Any] | None, settings
     """
     given = list(agents) if isinstance(agents, list | tuple) else [agents]
     if not any(isinstance(agent, Agent) for agent in given):
-        return lambda seed, changes: make_agents(
-            _changed(agents, changes), env, env_args=env_args, seed=seed, **{**settings, **changes}
-        )
+        return lambda seed, changes: _made(agents, env, env_args, settings, seed, changes)
     if not all(isinstance(agent, Agent) for agent in given) or isinstance(agents, Agent):
         raise AgentError(f"agents must be an algorithm, or a list with one agent per player, got {shown(agents)}")
     if settings:
@@ -85,12 +86,30 @@ def _with_weights(made: LearningAgent, agent: LearningAgent, *, moments: bool) -
     return made
 
 
-def _changed(name: Any, changes: Mapping[str, Any]) -> Any:
-    """Return the argument `name` of `make_agents` with settings changed in every pair (algorithm, settings)."""
+def _made(
+    agents: Any, env: Any, env_args: Mapping[str, Any] | None, settings: Mapping[str, Any], seed: int,
+    changes: Mapping[str, Any],
+) -> list[Agent]:  # fmt: skip
+    """Return agents of `make_agents` with changes; raises ConfigError if there is none that they apply to."""
+    common = {name: value for name, value in {**settings, **changes}.items() if name in OF_ALL}
+    own, changed = ({name: value for name, value in of.items() if name not in OF_ALL} for of in (settings, changes))
+    made = make_agents(with_settings(agents, own, changed), env, env_args=env_args, seed=seed, **common)
+    if changed and not any(agent.learns for agent in made):
+        raise ConfigError(f"no agent learns, so none has the settings {', '.join(changed)}: got {shown(agents)}")
+    return made
+
+
+def with_settings(name: Any, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Any:
+    """Return the argument `name` of `make_agents` with settings in every entry whose agents learn.
+
+    An entry's own settings go before `settings`, and `changes` before both.
+    """
     if isinstance(name, Mapping):
-        return {key: _changed(value, changes) for key, value in name.items()}
-    if isinstance(name, tuple) and len(name) == 2 and isinstance(name[1], Mapping):
-        return name[0], {**name[1], **changes}
-    if isinstance(name, list | tuple):
-        return [_changed(value, changes) for value in name]
-    return name
+        return {key: with_settings(entry, settings, changes) for key, entry in name.items()}
+    is_pair = isinstance(name, tuple) and len(name) == 2 and isinstance(name[1], Mapping)
+    if isinstance(name, list | tuple) and not is_pair:
+        return [with_settings(entry, settings, changes) for entry in name]
+    kind, own = name if is_pair else (name, {})
+    if kind == RANDOM or (isinstance(kind, type) and issubclass(kind, RandomAgent)):
+        return name
+    return kind, {**settings, **own, **changes}

@@ -9,7 +9,7 @@ import pytest
 import marltrain as mt
 from marltrain.errors import AgentError, ConfigError
 from marltrain.random import child_seed
-from marltrain.tools.finding.candidates import copies_of, maker_of
+from marltrain.tools.finding.candidates import copies_of, maker_of, with_settings
 from tests.toys import Identity
 from tests.trainer.running import SHORT, SMALL, dqn, ppo, trainer
 
@@ -56,9 +56,18 @@ def test_changes_go_before_the_settings_of_an_entry():
     make = maker_of(("ppo", {"learning_rate": 0.1, "network": SMALL}), Identity, SHORT, {"epochs": 3})
     agents: list[Any] = make(4, {"learning_rate": 0.2})
     assert [agent.hyper.learning_rate for agent in agents] == [0.2, 0.2] and agents[0].settings.epochs == 3
-    by_player = maker_of({"player_0": ("ppo", {"learning_rate": 0.1}), "*": "random"}, Identity, SHORT, {})
-    with pytest.raises(ConfigError, match="'random' agent has no settings"):
-        by_player(4, {"learning_rate": 0.2})
+
+
+def test_settings_go_to_the_entries_that_learn():
+    make = maker_of({"player_0": "ppo", "*": "random"}, Identity, SHORT, {"network": SMALL, "backend": "torch"})
+    agents: list[Any] = make(4, {"learning_rate": 0.2})
+    assert agents[0].hyper.learning_rate == 0.2 and agents[0].settings.network == SMALL
+    assert isinstance(agents[1], mt.RandomAgent)
+    assert with_settings(["dqn", ("random", {}), mt.RandomAgent], {"gamma": 0.9}, {}) == [
+        ("dqn", {"gamma": 0.9}), ("random", {}), mt.RandomAgent,
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match="no agent learns, so none has the settings learning_rate: got 'random'"):
+        maker_of("random", Identity, SHORT, {})(4, {"learning_rate": 0.2})
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,15 @@ def test_agents_of_several_kinds_are_compared():
     assert set(result.table["candidate"]) == {"ppo", "two"} and not result.table["failed"].any()
 
 
+def test_a_player_of_a_zero_sum_game_plays_against_random_moves():
+    """The line-up that docs/tuning.md and the warning name."""
+    players = {"player_1": "dqn", "player_2": "random"}
+    result = mt.find_learning_rate(
+        players, "marltrain/tictactoe_v3", [1e-4, 1e-2], seeds=2, steps=40, trainer=FEW, network=SMALL
+    )
+    assert not len(result.errors) and np.isfinite(result.table["score"]).all()
+
+
 def test_failed_trainings_have_the_worst_score():
     longer = mt.find_learning_rate(
         Regressor, Bandit, [1.0, 9.0], seeds=2, steps=320, trainer={**TRAINER, "test_freq_steps": 160}, **SETTINGS
