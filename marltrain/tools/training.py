@@ -14,7 +14,7 @@ import numpy as np
 
 from marltrain.envs import Source
 from marltrain.envs.population import population_of
-from marltrain.errors import ConfigError, error_text
+from marltrain.errors import ConfigError, error_text, warn
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
@@ -90,25 +90,32 @@ Watch = Callable[[Sequence[Training]], None]
 """Called after every test with the trainings under way; it may end one by `stopped = True`."""
 
 
-def train_all(plan: Plan, trainings: Sequence[Training], watch: Watch = lambda trainings: None) -> None:
+def train_all(
+    plan: Plan, trainings: Sequence[Training], watch: Watch = lambda trainings: None, *, alone: bool = True
+) -> None:
     """Train all at once, those that cannot be trained so one after another.
 
-    If the trainings fail together, each is repeated alone; `Training.error` then holds the errors of those that fail.
+    alone: if the trainings fail together, warn, and repeat each that was not stopped before alone; `Training.error`
+      then holds the errors of those that fail, and `watch` sees their tests again. False: raise the error.
     Raises the error of `Training.make`.
     """
     for training in trainings:
         training.begin()
     together = [training for training in trainings if fits_population(training.agents)]
+    if len(together) < 2:
+        together = []
     apart = [training for training in trainings if training not in together]
     try:
-        if len(together) > 1:
+        if together:
             _train_together(plan, together, watch)
-        else:
-            apart = list(trainings)
-    except Exception:  # one of them fails, and ends the others: alone, each fails for itself
-        apart = list(trainings)
-        for training in together:
+    except Exception as error:  # one of them fails, and ends the others: alone, each fails for itself
+        if not alone:
+            raise
+        repeated = [training for training in together if not training.stopped]
+        warn(f"{len(together)} trainings failed together: {error_text(error)}. {len(repeated)} are repeated alone")
+        for training in repeated:
             training.begin()
+        apart = [training for training in trainings if training in apart or training in repeated]
     for training in apart:
         _train_alone(plan, training, watch)
 

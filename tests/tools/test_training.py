@@ -100,9 +100,28 @@ def test_an_error_that_ends_all_is_found_alone():
         return [ppo(seed=0)[0], mt.RandomAgent(seed=1) if works else mt.FunctionAgent(broken)]
 
     both = [Training(c, c, partial(make, works)) for c, works in enumerate((True, False))]
-    train_all(plan(), both)
+    with pytest.warns(UserWarning, match="2 trainings failed together: OSError: no policy. 2 are repeated alone"):
+        train_all(plan(), both)
     assert not both[0].error and len(both[0].readings) == 4
     assert both[1].error == "OSError: no policy" and not both[1].readings
+    with pytest.raises(OSError, match="no policy"):
+        train_all(plan(), both, alone=False)
+
+
+def test_a_training_that_was_stopped_is_not_repeated_alone():
+    """The watcher ends the first training at its first test, and fails at the next one."""
+    asked, seen = trainings(ppo, (1e-2, 1e-1, 1e-3), (0,)), []
+
+    def watch(going):
+        seen.append([training.candidate for training in going])
+        asked[0].stopped = True
+        if len(seen) == 2:
+            raise OSError("no storage")
+
+    with pytest.warns(UserWarning, match="no storage. 2 are repeated alone"):
+        train_all(plan(), asked, watch)
+    assert seen == [[0, 1, 2], [1, 2], *[[1]] * 4, *[[2]] * 4]
+    assert [len(training.readings) for training in asked] == [1, 4, 4] and asked[0].stopped
 
 
 def test_agents_that_need_the_environment_itself_are_trained_alone():

@@ -83,7 +83,7 @@ def population_based_training(
 
     The metric is the largest of many: test the agents again, as with `DecentralizedTrainer.test`.
     Raises ConfigError for a wrong argument, and AgentError for agents that cannot be trained on copies of the
-    environment or if all members fail.
+    environment or if all members fail. An error of the environment or of an agent ends the population, and is raised.
     """
     asked = _Settings(members=members, steps=steps, every=every, share=share, seed=seed)
     validate(asked, "population_based_training")
@@ -99,7 +99,8 @@ def population_based_training(
     ]
     if not fits_population(trainings[0].make()):
         raise AgentError("population_based_training: agents of a team, or with global states, have no copies")
-    train_all(Plan(resolve(env, env_args), steps, reward_metric, usual), trainings, population.after_test)
+    plan = Plan(resolve(env, env_args), steps, reward_metric, usual)
+    train_all(plan, trainings, population.after_test, alone=False)
     alive = [training for training in trainings if not training.error]
     if not alive:
         raise AgentError(f"population_based_training: every member failed; the first one: {trainings[0].error}")

@@ -112,14 +112,14 @@ def _report(running: Sequence[_Trial]) -> None:
     for one in running:
         if one.pruned or any(training.error for training in one.trainings):
             continue
-        played = min(len(training.readings) for training in one.trainings)
+        played, before = min(len(training.readings) for training in one.trainings), len(one.steps)
         for i in range(played):
             step = one.trainings[0].readings[i].env_steps
             if step in one.steps:
                 continue
             one.steps.add(step)
             one.trial.report(float(np.mean([training.readings[i].metric for training in one.trainings])), step)
-        if played and one.trial.should_prune():
+        if len(one.steps) > before and one.trial.should_prune():  # not while others are trained after it
             one.pruned = True
             for training in one.trainings:
                 training.stopped = True
