@@ -57,10 +57,10 @@ class FindResult:
 
     what: what the candidates differ in.  by, final: how they are scored.  numeric: whether their values are numbers.
     best: the value of the best candidate.  interval: where values are numbers, its 95 % interval: the range of the
-      values that rank first when seeds are resampled; else None.
+      values that rank first when seeds are resampled; else, and for a single seed, None.
     table: a row for each candidate, the best first: `candidate`, `value`, `score` (interquartile mean over seeds; a
       loss is negated), `low`, `high` (its 95 % bootstrap interval), `first` (share of resamples in which it ranks
-      first), `seeds`, `failed` (trainings that ended with an error).
+      first; nan for a single seed), `seeds`, `failed` (trainings that ended with an error).
     curves: a row for each test of each training: `candidate`, `seed`, `env_steps`, `metric`, and each loss, the mean
       since the test before.
     errors: `candidate`, `seed`, `error` of the trainings that failed.

@@ -102,7 +102,8 @@ def test_wrong_arguments_are_refused(arguments, match):
 
 def test_candidates_that_cannot_be_told_apart_are_warned_of():
     with pytest.warns(UserWarning, match="every training scores 7: the candidates cannot be told apart"):
-        mt.find_learning_rate(
+        result = mt.find_learning_rate(
             "dqn", Identity, [1e-3, 1e-2], seeds=1, steps=12, env_args=SHORT, trainer=FEW, network=SMALL,
             reward_metric=lambda rewards: 7.0,
         )  # fmt: skip
+    assert result.interval is None and repr(result).startswith("best learning_rate by metric: 0.001\n")

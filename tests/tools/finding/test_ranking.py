@@ -28,7 +28,15 @@ def test_equal_candidates_share_the_first_rank():
 
 def test_a_single_seed_has_no_interval():
     ranking = ranked([[1.0], [2.0]])
-    assert (ranking.low[0], ranking.high[0]) == (-np.inf, np.inf)
+    assert (ranking.low[0], ranking.high[0]) == (-np.inf, np.inf) and ranking.order.tolist() == [1, 0]
+    assert np.isnan(ranking.first).all() and interval_of_best(ranking, [0.1, 0.2]) is None
+
+
+def test_candidates_of_equal_seeds_are_resampled_together():
+    """A candidate that is better by a constant with every seed is always first, however seeds differ."""
+    first = [0.0, 10.0, 50.0, 100.0]
+    assert ranked([first, [value + 1 for value in first]]).first.tolist() == [0.0, 1.0]
+    assert 0.2 < ranked([first, [value + 1 for value in first * 2]]).first[1] < 0.8  # other seeds
 
 
 def test_interval_of_the_best_value_leaves_out_values_that_rarely_win():
