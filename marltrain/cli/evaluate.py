@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from marltrain.cli.agents import supplied
@@ -17,9 +18,13 @@ def add_eval_arguments(parser: Parser) -> None:
     from marltrain.envs.make import VECTORS
 
     parser.add_argument("run", metavar="RUN", help="folder of a run")
-    parser.add_argument("--agents", choices=("best", "last"), help="which of its agents (default: best)")
+    parser.add_argument(
+        "--agents",
+        choices=("best", "last"),
+        help="which of its agents (default: best); runs of --against play with their best",
+    )
     parser.add_argument("--grid", action="append", metavar="ARG=VALUE,VALUE", help="values of an env argument")
-    parser.add_argument("--against", nargs="+", metavar="RUN", help="opponents: random, or folders of runs")
+    parser.add_argument("--against", nargs="+", metavar="[NAME=]RUN", help="opponents: random, or folders of runs")
     parser.add_argument("--side", action="append", metavar="PLAYER", dest="sides",
                         help="players of one competitor, by name or pattern (default: each player)")  # fmt: skip
     parser.add_argument("--episodes", type=integer, metavar="INT", help="of each line-up in each cell (default: 64)")
@@ -47,10 +52,29 @@ def run_eval(options: dict[str, Any]) -> None:
     grid = _grid(options.pop("grid", []))
     env_args = key_values("--env-arg", options.pop("env_arg", []))
     supply = supplied(options.pop("supply", []))
+    if "against" in options:
+        options["against"] = _opponents(options["against"])
     out = pop_given(options, "out")
     print(as_text(evaluate(run, grid=grid, env_args=env_args, supply=supply, **options, **out)))
     if out:
         print(f"\n{out['out']}")
+
+
+def _opponents(texts: Sequence[str]) -> dict[str, str]:
+    """Return opponents by name for texts [NAME=]RUN; a folder that exists may hold "=" in its name."""
+    from marltrain.tools.evaluating.line_ups import name_of
+
+    named: dict[str, str] = {}
+    for text in texts:
+        name, equals, run = text.partition("=")
+        if not equals or Path(text).exists():
+            name, run = name_of(text), text
+        if not name or not run:
+            raise ConfigError(f"--against takes random, RUN or NAME=RUN, got {text!r}")
+        if name in named:
+            raise ConfigError(f"--against names {name!r} twice: give different names, NAME=RUN")
+        named[name] = run
+    return named
 
 
 def _grid(texts: Sequence[str]) -> dict[str, list[Any]]:

@@ -19,7 +19,16 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.random import chosen_seed
 from marltrain.spec import EnvSpec
 from marltrain.tools.evaluating.files import write_evaluation
-from marltrain.tools.evaluating.line_ups import Competitor, LineUp, check_seats, line_ups, name_of, opponents, sides_of
+from marltrain.tools.evaluating.line_ups import (
+    Competitor,
+    LineUp,
+    are_agents,
+    check_seats,
+    line_ups,
+    name_of,
+    opponents,
+    sides_of,
+)
 from marltrain.tools.evaluating.result import EvaluationResult, Match
 from marltrain.tools.evaluating.tables import tables_of
 from marltrain.tools.saved_run import open_run
@@ -73,6 +82,7 @@ def evaluate(
     """Play test episodes with a run's agents, in every cell of a grid and against every opponent, without exploration.
 
     run: folder of a run, or a list with one agent per player.  agents: "best" or "last" of the run (default: best).
+        Runs among the opponents play with their best agents.
     grid: {argument of the environment: values}; all combinations are played. Arguments that change the players or their
         spaces are refused before anything is played.
     against: opponents: "random", folders of runs, lists of agents; or {name: opponent}. With opponents, every pair of
@@ -126,6 +136,8 @@ def _played(run: Any, agents: str | None, env: Any, env_args: Any, supply: Any) 
     if isinstance(run, str | Path):
         saved = open_run(run, env=env, agents=agents, supply=supply)
         return _Played(name_of(run), saved.agents, saved.env, {**saved.env_args, **(env_args or {})})
+    if not are_agents(run):
+        raise ConfigError(f"run must be the folder of a run, or a list with one agent per player, got {shown(run)}")
     if env is None:
         raise ConfigError("a list of agents needs the environment to play in: env=...")
     if agents is not None:

@@ -22,6 +22,8 @@ def write_evaluation(found: EvaluationResult, folder: str | Path) -> None:
     """
     path = path_of(folder, "out")
     path.mkdir(parents=True, exist_ok=True)
+    for optional in ("wins.png", f"{MATRIX}.csv", f"{MATRIX}.png"):
+        (path / optional).unlink(missing_ok=True)
     for name, table in ((TABLE, found.table), (EPISODES, found.episodes)):
         with replacing(path / f"{name}.csv") as beside:
             table.to_csv(beside, index=False)

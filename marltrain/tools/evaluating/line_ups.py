@@ -53,13 +53,22 @@ class LineUp:
 def opponents(
     against: Sequence[Any] | Mapping[str, Any], taken: str, supply: Mapping[str, Any] | None
 ) -> list[Competitor]:
-    """Return the competitors that `against` names; see `evaluate`. Raises ConfigError for a name that is used twice."""
+    """Return the competitors that `against` names; see `evaluate`. Raises ConfigError for a name that is used twice.
+
+    Lists of agents without a name are "agents 2" and so on, by their place after the run.
+    """
     if isinstance(against, str | Path):
         raise ConfigError(f"against must be a list of opponents or a mapping from name to opponent, got {against!r}")
-    named = dict(against) if isinstance(against, Mapping) else {name_of(one): one for one in against}
+    if isinstance(against, Mapping):
+        named = dict(against)
+    else:
+        named = {
+            name_of(one) if isinstance(one, str | Path) else f"agents {i}": one for i, one in enumerate(against, 2)
+        }
     if len(named) < len(against) or taken in named:
         twice = taken if taken in named else "an opponent"
-        raise ConfigError(f"against names {twice} twice: give different names, such as {{'old': 'runs/a', ...}}")
+        raise ConfigError(f"against names {twice} twice: give different names, such as {{'old': 'runs/a', ...}} "
+                          "(--against old=runs/a)")  # fmt: skip
     return [Competitor(name, _agents(one, supply)) for name, one in named.items()]
 
 
@@ -73,9 +82,15 @@ def _agents(one: Any, supply: Mapping[str, Any] | None) -> Sequence[Agent] | Non
         return None
     if isinstance(one, str | Path):
         return agents_of(one, supply=supply)[0]
-    if not isinstance(one, Sequence) or not all(isinstance(agent, Agent) for agent in one):
+    if not are_agents(one):
         raise ConfigError(f"against: expected 'random', the folder of a run or a list of agents, got {shown(one)}")
-    return one
+    agents: Sequence[Agent] = one
+    return agents
+
+
+def are_agents(given: Any) -> bool:
+    """Return whether an object is a sequence of agents."""
+    return isinstance(given, Sequence) and all(isinstance(agent, Agent) for agent in given)
 
 
 def sides_of(spec: EnvSpec, sides: Sequence[str] | None) -> list[list[int]]:

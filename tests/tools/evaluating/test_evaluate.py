@@ -4,6 +4,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.cli import main
+from marltrain.cli.evaluate import _opponents as opponents_of
 from marltrain.tools.evaluating.pictures import draw_matrix, draw_returns, draw_wins
 from marltrain.tools.evaluating.replays import read_replay
 from marltrain.trainer.reporting.figures import png_of
@@ -41,6 +42,34 @@ def test_wins_counted_by_hand():
     assert found.table["return"].tolist() == [1, -1] * 4
     assert found.matrix("won").to_numpy().tolist() == [[0.5, 0.5], [0.5, 0.5]]
     assert found.episodes["outcome/player_1"].tolist() == [1] * 12
+
+
+def test_lists_of_agents_without_a_name_are_numbered():
+    found = mt.evaluate([mt.RandomAgent()] * 2, env=TICTACTOE, episodes=1, against=["random", [mt.RandomAgent()] * 2])
+    assert found.competitors == ("agents", "random", "agents 3")
+    with pytest.raises(mt.ConfigError, match="a list with one agent per player, got"):
+        mt.evaluate(mt.RandomAgent(), env=TICTACTOE)  # type: ignore[arg-type]
+
+
+def test_opponents_on_the_command_line(tmp_path, monkeypatch):
+    """Runs whose folders share a name; a folder whose name holds "="."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rate=1").mkdir()
+    assert opponents_of(["random", "old=a/dqn", "b/dqn", "rate=1"]) == {
+        "random": "random", "old": "a/dqn", "dqn": "b/dqn", "rate=1": "rate=1",
+    }  # fmt: skip
+    for wrong in (["a/dqn", "b/dqn"], ["=a"], ["old="]):
+        with pytest.raises(mt.ConfigError, match=r"twice: give different names|takes random, RUN or NAME=RUN"):
+            opponents_of(wrong)
+
+
+def test_a_second_evaluation_leaves_no_file_of_the_first(tmp_path):
+    agents = [mt.RandomAgent()] * 2
+    mt.evaluate(agents, env=TICTACTOE, episodes=1, against=["random"], out=tmp_path)
+    optional = {"wins.png", "cross_play.csv", "cross_play.png"}
+    assert optional <= {path.name for path in tmp_path.iterdir()}
+    mt.evaluate([mt.RandomAgent()], env=Identity, env_args={"players": 1}, episodes=1, out=tmp_path)
+    assert not optional & {path.name for path in tmp_path.iterdir()}
 
 
 def test_cross_play_by_hand():
