@@ -74,6 +74,7 @@ class Cluster:
     """
 
     _uses, _ours = 0, False
+    _asked: str | None = None  # the address by which we connected; Ray gives another name of the same host
 
     def __init__(self, address: str | None = None) -> None:
         """Connect to Ray, unless this process is connected already.
@@ -88,8 +89,9 @@ class Cluster:
             if self.ray.is_initialized():
                 _check_same(self.ray, address)
             else:
-                _connect(self.ray, address or os.environ.get("RAY_ADDRESS") or "local")
-                Cluster._ours = True
+                asked = address or os.environ.get("RAY_ADDRESS") or "local"
+                _connect(self.ray, asked)
+                Cluster._ours, Cluster._asked = True, asked
             Cluster._uses += 1
         self.close = weakref.finalize(self, here_only(_release), self.ray)
 
@@ -165,6 +167,8 @@ class Actor:
 
     def ready(self, timeout: float) -> bool:
         """Return whether the last call is done, or the actor lost, after at most `timeout` seconds."""
+        if not self._cluster.ray.is_initialized():  # otherwise the wait would begin another cluster
+            return True
         done, _ = self._cluster.ray.wait([self._call], timeout=timeout)
         return bool(done)
 
@@ -240,7 +244,7 @@ def _check_answers(address: str) -> None:
 def _check_same(ray: ModuleType, address: str | None) -> None:
     """Raise ConfigError if this process is connected to a cluster at another address."""
     now = ray.get_runtime_context().gcs_address
-    if address not in (None, "auto", "local", now):
+    if address not in (None, "auto", "local", now, Cluster._asked):
         raise ConfigError(
             f"address={address!r}: this process is connected to the Ray cluster at {now}; ray.shutdown() ends that"
         )
@@ -250,7 +254,7 @@ def _release(ray: ModuleType) -> None:
     with _LOCK:
         Cluster._uses -= 1
         if Cluster._uses == 0 and Cluster._ours:
-            Cluster._ours = False
+            Cluster._ours, Cluster._asked = False, None
             ray.shutdown()
 
 

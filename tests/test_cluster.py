@@ -10,6 +10,7 @@ import pytest
 
 from marltrain import cluster
 from marltrain.cluster import Actor, Cluster, check_resources, versions
+from marltrain.envs.workers.ray_pool import _finish
 from marltrain.errors import ConfigError
 
 
@@ -43,6 +44,7 @@ def fake(monkeypatch) -> FakeRay:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(Cluster, "_uses", 0)
     monkeypatch.setattr(Cluster, "_ours", False)
+    monkeypatch.setattr(Cluster, "_asked", None)
     return made
 
 
@@ -80,6 +82,32 @@ def test_the_address_of_the_environment_is_used(fake, monkeypatch):
         monkeypatch.setenv("RAY_ADDRESS", address)
         Cluster().close()
     assert fake.calls == [("init", address, ["log_to_driver", "logging_level"]), "shutdown"]
+
+
+def test_a_second_use_may_give_the_address_of_the_first_by_the_same_name(fake):
+    """Ray itself reports a host of the network where it was asked for this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        first, second = Cluster(f"localhost:{port}"), Cluster(f"localhost:{port}")
+        with pytest.raises(ConfigError, match="connected to the Ray cluster at"):
+            Cluster("10.0.0.2:6379")
+        first.close()
+        second.close()
+    assert [call if isinstance(call, str) else call[1] for call in fake.calls] == [f"localhost:{port}", "shutdown"]
+    fake.begun = True
+    with pytest.raises(ConfigError, match="connected to the Ray cluster at"):
+        Cluster(f"localhost:{port}")  # the connection that was asked for is over
+
+
+def test_an_actor_is_closed_without_another_cluster_after_a_shutdown(fake):
+    class Begun(Actor):
+        def __init__(self) -> None:
+            self._cluster, self._handle, self._call = SimpleNamespace(ray=fake), None, None  # type: ignore[assignment]
+
+    fake.wait = fake.kill = lambda *_, **__: fake.calls.append("begun again")
+    released: list[bool] = []
+    _finish([Begun()], SimpleNamespace(close=lambda: released.append(True)))  # type: ignore[arg-type]
+    assert fake.calls == [] and released == [True]
 
 
 @pytest.mark.parametrize(

@@ -121,11 +121,13 @@ def copy_arrays(sources: Sequence[Array], targets: Sequence[Array]) -> None:
 
 def _finish(actors: list[Actor], cluster: Cluster) -> None:
     """Close the environments of all actors, and end them; then release the cluster."""
-    for actor in actors:
-        actor.call("close")
-    until = time.monotonic() + PATIENCE  # one deadline for all: they end concurrently
-    for actor in actors:
-        actor.ready(max(until - time.monotonic(), 0.0))
-        actor.kill()
-    actors.clear()
-    cluster.close()
+    try:
+        for actor in actors:
+            actor.call("close")
+        until = time.monotonic() + PATIENCE  # one deadline for all: they end concurrently
+        for actor in actors:
+            actor.ready(max(until - time.monotonic(), 0.0))
+            actor.kill()
+    finally:
+        actors.clear()
+        cluster.close()
