@@ -40,6 +40,7 @@ class WorkerPool(ABC):
         self._tasks, self._timeout = list(tasks), timeout
         self._starting = None if timeout is None else timeout + STARTING
         self._all = range(len(self._tasks))
+        self._allowed = timeout  # for the answers that are waited for
         self._number = STARTED
         self._numbers = [STARTED for _ in self._all]  # of each worker's last order
 
@@ -62,18 +63,23 @@ class WorkerPool(ABC):
         for w in self._all if workers is None else workers:
             self._order_one(w, command, data)
 
-    def wait(self, orders: int = 1, workers: range | None = None) -> list[bytes | Loss]:
+    def wait(self, orders: int = 1, workers: range | None = None, timeout: float | None = None) -> list[bytes | Loss]:
         """Wait for the answers of all or some workers; return the data of each, or the Loss of a worker.
 
-        orders: the number of env steps in the last order; a factor of the timeout.
+        orders: the number of env steps in the last order; a factor of the timeout.  timeout: seconds, in its place.
         Raises EnvError for the first worker that failed, and WorkerError if the pool is closed.
         """
         self._check_open()
-        timeout = None if self._timeout is None else self._timeout * orders
+        if timeout is None and self._timeout is not None:
+            timeout = self._timeout * orders
+        self._allowed = timeout
         return self._answers(self._all if workers is None else workers, timeout)
 
-    def replace(self, w: int, command: int, data: bytes) -> bytes | Loss:
-        """Replace a lost worker, send an order to the new one, and return its answer as `wait` does."""
+    def replace(self, w: int, command: int, data: bytes, timeout: float | None = None) -> bytes | Loss:
+        """Replace a lost worker, send an order to the new one, and return its answer as `wait` does.
+
+        timeout: seconds for the order, in place of those of a step.
+        """
         self._start(w)
         self._number += 1
         self._numbers[w] = STARTED
@@ -84,7 +90,8 @@ class WorkerPool(ABC):
         if isinstance(started, Loss):
             return started
         self._order_one(w, command, data)
-        return self._data(w, self._answer(w, self._timeout))
+        self._allowed = self._timeout if timeout is None else timeout
+        return self._data(w, self._answer(w, self._allowed))
 
     def error(self, loss: Loss) -> WorkerError:
         """Close all workers; return the error to raise for a loss that is not survived."""
@@ -142,7 +149,7 @@ class WorkerPool(ABC):
     def _hung(self, w: int) -> Loss:
         """Kill a worker that did not answer in time; return the loss."""
         self._end(w)
-        description = f"did not answer within {self._timeout:g} s ({self._limit})"
+        description = f"did not answer within {self._allowed:g} s ({self._limit})"
         if self._numbers[w] == STARTED:
             description = (
                 f"did not build them within {self._starting:g} s ({self._limit}, and {STARTING:g} s to start): raise "

@@ -6,13 +6,13 @@ carries are sent with the order, and generators and carries come back. Therefore
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from marltrain.envs.workers.pool import STARTING, Loss
+from marltrain.errors import WorkerError
 from marltrain.layout import Array
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.spec import Step
@@ -23,9 +23,9 @@ from marltrain.trainer.counters import Traffic
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 FIRST = 16
-"""Batch steps of the first fragment; its duration sets the limits of the next ones."""
+"""Batch steps of the first fragment; its duration sets the limit of the next one."""
 SLOWER = 10.0
-"""How many times as long as the slowest earlier fragment, per batch step, a fragment may take."""
+"""How many times as long as the last fragment took, per batch step in its slowest runner, the next may take."""
 MOST_BYTES = 256 * 2**20
 """Maximum size of the Steps of one fragment."""
 
@@ -45,7 +45,8 @@ class RunnerCollector:
     ) -> None:
         """Prepare the learners for the runners.
 
-        timeout: seconds that a fragment may take, and in addition `SLOWER` times what earlier ones took.
+        timeout: seconds that a fragment, or the way back to its start, may take, and in addition `SLOWER` times what
+          acting and stepping took in the last fragment.
         traffic: counts what is sent.
         Raises ConfigError for agents that runners cannot hold.
         """
@@ -63,6 +64,8 @@ class RunnerCollector:
         self._longest = max(1, MOST_BYTES // size)
         if any(learner.actor.counts.size for learner in self._learners):
             self._longest = 1  # each act depends on the counts of all environments
+        if not envs.spec.reproducible:
+            self._longest = 1  # runners cannot return to the start of a fragment and repeat it
         self._fragments: list[Fragment] = []
         self._given = self._length = 0
         self._snapshot: Mapping[str, Array] | None = None
@@ -78,12 +81,18 @@ class RunnerCollector:
         return Collected(step, 1)
 
     def settle(self) -> None:
-        """Bring the runners to the Step that was given last: they return to the fragment's start and repeat it."""
+        """Bring the runners to the Step that was given last: they return to the fragment's start and repeat it.
+
+        Raises WorkerError if the repeated steps end differently.
+        """
         if self._given == self._length:
             return
-        now = self.envs.kept()
-        self.envs.rewind(self._origin, self._kept)
+        now, last = self.envs.kept(), [part.outcomes[self._given - 1] for part in self._fragments]
+        self.envs.rewind(self._origin, self._kept, self._limit(self.envs.replayed(self._origin)))
         self._receive(self._given)
+        for w, (old, part) in enumerate(zip(last, self._fragments, strict=True)):
+            if not np.array_equal(old, part.outcomes[-1]):
+                raise self._differs(w)
         self.envs.put_back(now)
         self._length = self._given
 
@@ -106,11 +115,10 @@ class RunnerCollector:
 
     def _receive(self, steps: int) -> None:
         """Order a fragment from all runners, wait for it, and take over what holds after it."""
-        runners, begun = range(len(self.envs.columns)), time.monotonic()
-        limit = self._timeout + SLOWER * self._pace * steps
+        runners, limit = range(len(self.envs.columns)), self._limit(steps)
         extra = [self._request(w, steps) for w in runners]
         self._fragments = [self._received(w, steps, limit, extra[w]) for w in runners]
-        self._pace = max(self._pace, (time.monotonic() - begun) / steps)
+        self._pace = max(part.seconds for part in self._fragments) / steps
         self.traffic.received += size_of(self._fragments)
         self.traffic.fragments += 1
         first = self._fragments[0]
@@ -122,6 +130,10 @@ class RunnerCollector:
                 self._actors.carries[i] = self._joined([part.carries[i] for part in self._fragments])
         names = first.snapshot
         self._snapshot = {name: np.concatenate([part.snapshot[name] for part in self._fragments]) for name in names}
+
+    def _limit(self, steps: int) -> float:
+        """Return the seconds that a runner may take for a number of batch steps, collected or replayed."""
+        return self._timeout + SLOWER * self._pace * steps
 
     def _request(self, w: int, steps: int) -> float:
         """Order a fragment from a runner; return the seconds that it has to build the learners first."""
@@ -139,9 +151,9 @@ class RunnerCollector:
 
     def _received(self, w: int, steps: int, limit: float, extra: float) -> Fragment:
         """Wait for the fragment of a runner; a lost runner is replaced, and its fragment collected again."""
-        while isinstance(fragment := self.envs.pool.fragment(w, limit + extra), Loss):
+        while isinstance(fragment := self.envs.pool.fragment(w, steps, limit + extra), Loss):
             now = self.envs.kept()
-            self.envs.replace(fragment, self._origin, self._kept)
+            self.envs.replace(fragment, self._origin, self._kept, self._limit(self.envs.replayed(self._origin)))
             extra = self._request(w, steps)
             self.envs.put_back(now)
         return fragment
@@ -156,6 +168,16 @@ class RunnerCollector:
         self.recorder.remember()
         reports = [part.reports.get(t, b"") for part in self._fragments]
         self.envs.shown([part.outcomes[t] for part in self._fragments], reports)
+
+    def _differs(self, w: int) -> WorkerError:
+        """Return the error for a runner whose repeated steps differ from those that were given."""
+        envs, own = self.envs, self.envs.columns[w]
+        return WorkerError(
+            f"runner {w} repeated the first {self._given} batch steps of its fragment, and its environments "
+            f"{own.start} to {own.stop - 1} ({envs.source.name}) gave another Step than before at the last of them. "
+            'They are not reproducible: use only the generator that reset(seed) makes, or set metadata["reproducible"] '
+            "= False"
+        )
 
     def _changed(self) -> bool:
         """Return whether a hook has changed what agents act by since the fragment was ordered."""

@@ -23,7 +23,7 @@ class ActingTask:
 
     made_of: the algorithm's class, settings, layout and action space, pickled by cloudpickle.
     backend: name of its framework.  num_agents: K.  group, players, rows, frozen: see `LearnerSeats`.
-    identity: see `Agent`.
+    identity: see `Agent`.  who: the agents in messages.  needed: the outputs of acts that the learner needs.
     """
 
     made_of: bytes
@@ -35,6 +35,8 @@ class ActingTask:
     frozen: Array
     names: tuple[str, ...]
     identity: tuple[str, ...]
+    who: str
+    needed: tuple[str, ...]
 
     @classmethod
     def of(cls, seated: LearnerSeats) -> ActingTask:
@@ -55,7 +57,8 @@ class ActingTask:
             ) from error
         return cls(
             data, learner.backend.name, learner.num_agents, seated.group, seated.players, seated.rows, seated.frozen,
-            seated.names, tuple(seated.agents[0].identity),
+            seated.names, tuple(seated.agents[0].identity), seated.who,
+            () if learner.needs is None else tuple(learner.needs.columns),
         )  # fmt: skip
 
     def algorithm(self) -> Any:
@@ -110,7 +113,8 @@ class Fragment:
     outcomes, actions: [T, bytes] uint8, pieces of a `Block`.  extras: group -> name -> [T, P, n, ...].
     reports: batch step -> `Report.to_bytes`, where there was anything to report.
     carries, counts, rngs: of each learner, after the last act.  snapshot: of the environments after the last step.
-    failure: an error that ended the fragment; everything else is then empty.
+    seconds: of acting and stepping.
+    failure: an error that ended the fragment, of the agents or of the environments; everything else is then empty.
     """
 
     outcomes: Array
@@ -121,7 +125,15 @@ class Fragment:
     counts: tuple[Array, ...]
     rngs: tuple[Sequence[dict[str, Any]], ...]
     snapshot: Mapping[str, Array]
+    seconds: float
     failure: WorkerFailure | None = None
+    of_agents: bool = False
+
+    @classmethod
+    def failed(cls, failure: WorkerFailure, *, of_agents: bool) -> Fragment:
+        """Return the empty fragment of an error."""
+        nothing = np.empty((0, 0), np.uint8)
+        return cls(nothing, nothing, {}, {}, (), (), (), {}, 0.0, failure, of_agents)
 
 
 def size_of(value: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.weights import Weights
 from marltrain.random import restored, state_of
 from marltrain.trainer.cluster.messages import Acting, ActingTask, Crew, Fragment, Request
-from marltrain.trainer.collecting.rollout import Actors
+from marltrain.trainer.collecting.rollout import Actors, check_extras
 from marltrain.trainer.seats import LearnerSeats
 
 
@@ -79,15 +80,12 @@ class ActingLearner:
 class RunnerActor(EnvActor):
     """A runner: an `EnvActor` that also acts."""
 
-    _crew: Crew | None = None
-
     def collect(self, request: Request, acting: Sequence[Acting]) -> Fragment:
         """Collect a fragment: act, step, and keep everything, without learning."""
         try:
             return self._collected(request, acting)
         except Exception as error:
-            nothing = np.empty((0, 0), np.uint8)
-            return Fragment(nothing, nothing, {}, {}, (), (), (), {}, WorkerFailure.of(error))
+            return Fragment.failed(WorkerFailure.of(error), of_agents=True)
 
     def _collected(self, request: Request, acting: Sequence[Acting]) -> Fragment:
         if request.crew is not None:
@@ -105,22 +103,25 @@ class RunnerActor(EnvActor):
         outcomes = np.empty((steps, len(block.outcome)), np.uint8)
         actions = np.empty((steps, len(block.actions)), np.uint8)
         reports: dict[int, bytes] = {}
+        begun = time.monotonic()
         for t in range(steps):
-            for seated, view, acted in zip(
-                actors.learners, actors.views, actors.decide(block.arrays.step), strict=True
+            for task, seated, view, acted in zip(
+                self._tasks, actors.learners, actors.views, actors.decide(block.arrays.step), strict=True
             ):
                 kept = extras.get(seated.group, {})
+                if t == 0:
+                    check_extras(task.who, task.needed, acted)
                 for name, values in acted.extras.items():
                     if name in kept:
                         view.put(kept[name][t], values)
             actions[t] = block.actions
             given = answer(self._chunk, self._task, block.arrays.actions, Order(t))
             if given.failure is not None:
-                nothing = np.empty((0, 0), np.uint8)
-                return Fragment(nothing, nothing, {}, {}, (), (), (), {}, given.failure)
+                return Fragment.failed(given.failure, of_agents=False)
             if given.data:
                 reports[t] = given.data
             outcomes[t] = block.outcome
+        seconds = time.monotonic() - begun
         for learner in self._learners:
             learner.actor.noise.settle()
         return Fragment(
@@ -131,12 +132,13 @@ class RunnerActor(EnvActor):
             ),
             tuple(learner.actor.counts for learner in self._learners),
             tuple([state_of(rng) for rng in learner.rngs("act")] for learner in self._learners),
-            self._chunk.snapshot(),
+            self._chunk.snapshot(), seconds,
         )  # fmt: skip
 
     def _take(self, crew: Crew) -> None:
         """Build the learners of a run."""
         task, own = self._task, self._task.high - self._task.low
+        self._tasks = crew.tasks
         self._learners = [ActingLearner(each, task.num_envs, task.low, task.high) for each in crew.tasks]
         seats = [
             LearnerSeats(

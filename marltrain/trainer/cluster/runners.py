@@ -12,7 +12,7 @@ from marltrain.envs.workers.pool import Loss
 from marltrain.envs.workers.ray_pool import RayPool, copy_arrays, copy_outcome
 from marltrain.envs.workers.ray_vector import RayVectorEnv
 from marltrain.envs.workers.worker import RESTORE
-from marltrain.errors import EnvError, WorkerError
+from marltrain.errors import AgentError, EnvError, WorkerError
 from marltrain.files import pack_arrays
 from marltrain.layout import Array
 from marltrain.trainer.cluster.messages import Acting, Fragment, Request
@@ -40,15 +40,18 @@ class RunnerPool(RayPool):
         self.lacking.discard(w)
         self._changed[w] = False
 
-    def fragment(self, w: int, timeout: float) -> Fragment | Loss:
-        """Wait for the fragment of one runner; raises EnvError for an error of its environments or agents."""
+    def fragment(self, w: int, steps: int, timeout: float) -> Fragment | Loss:
+        """Wait for the fragment of one runner; raises EnvError or AgentError for an error in it."""
         try:
             fragment: Fragment = self._actors[w].result(timeout)
         except ActorError as lost:
-            return Loss(w, TIMEOUT if lost.hung else DIED, str(lost))
+            if lost.hung:
+                return Loss(w, TIMEOUT, f"{lost} ({self._limit}; raise it if {steps} batch steps take longer)")
+            return Loss(w, DIED, str(lost))
         if fragment.failure is not None:
             message, traceback = fragment.failure
-            raise EnvError(f"{message}\n\nThe traceback of {self._kind} {w}:\n{traceback}")
+            kind = AgentError if fragment.of_agents else EnvError
+            raise kind(f"{message}\n\nThe traceback of {self._kind} {w}:\n{traceback}")
         return fragment
 
     def put(self, acting: Sequence[Acting]) -> Any:
@@ -120,20 +123,19 @@ class RunnerVectorEnv(RayVectorEnv):
         """Return the data that leads to the present Step."""
         return self._snapshot()
 
-    def rewind(self, snapshot: Mapping[str, Array], kept: Mapping[str, Array], workers: range | None = None) -> None:
-        """Bring runners back to a snapshot and its Step; a runner that is lost on the way is replaced."""
+    def rewind(self, snapshot: Mapping[str, Array], kept: Mapping[str, Array], timeout: float) -> None:
+        """Bring all runners back to a snapshot and its Step; a runner that is lost on the way is replaced."""
         self.put_back(kept)
-        data = pack_arrays(snapshot)
-        self._pool.order(RESTORE, data, workers)
-        for answer in self._pool.wait(1 + self._longest(snapshot), workers):
+        self._pool.order(RESTORE, pack_arrays(snapshot))
+        for answer in self._pool.wait(timeout=timeout):
             if isinstance(answer, Loss):
-                self.replace(answer, snapshot, kept)
+                self.replace(answer, snapshot, kept, timeout)
             else:
                 self._check_restored_all(answer)
         self.put_back(kept)
 
-    def replace(self, loss: Loss, snapshot: Mapping[str, Array], kept: Mapping[str, Array]) -> None:
-        """Start another runner in place of a lost one, and bring it to a snapshot.
+    def replace(self, loss: Loss, snapshot: Mapping[str, Array], kept: Mapping[str, Array], timeout: float) -> None:
+        """Start another runner in place of a lost one, and bring it to a snapshot within `timeout` seconds.
 
         Raises WorkerError with on_fault="raise", and EnvError if too many were lost.
         """
@@ -145,11 +147,12 @@ class RunnerVectorEnv(RayVectorEnv):
             self.on_faults([fault])
             self._fault_log.add([fault], self._env_steps)
             self.put_back(kept)
-            answer = self._pool.replace(loss.worker, RESTORE, pack_arrays(snapshot))
+            answer = self._pool.replace(loss.worker, RESTORE, pack_arrays(snapshot), timeout)
         self._check_restored_all(answer)
         self.put_back(kept)
 
-    def _longest(self, snapshot: Mapping[str, Array]) -> int:
+    def replayed(self, snapshot: Mapping[str, Array]) -> int:
+        """Return the most env steps that an environment replays to reach a snapshot."""
         return 0 if self.source.game is not None else int(snapshot["length"].max())
 
     def _check_restored_all(self, answer: bytes) -> None:

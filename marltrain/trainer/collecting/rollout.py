@@ -219,7 +219,8 @@ class Recorder:
             self.actors.learners, self.actors.views, self.actors.decide(step, envs), strict=True
         ):
             kept = self.extras.get(seated.group, {})
-            self._check_extras(seated, acted)
+            needs = seated.learner.needs
+            check_extras(seated.who, () if needs is None else needs.columns, acted)
             for name, values in acted.extras.items():
                 if name in kept:
                     view.put(kept[name], values, envs)
@@ -229,16 +230,14 @@ class Recorder:
         for group in self.extras:
             self.streams.decided(group, self.actors.actions[group], self.extras[group])
 
-    @staticmethod
-    def _check_extras(seated: LearnerSeats, acted: Acted) -> None:
-        """Raise AgentError if an act lacks an output that the agent's learner needs."""
-        needs = seated.learner.needs
-        if needs is not None and not needs.columns.keys() <= acted.extras.keys():
-            missing = needs.columns.keys() - acted.extras.keys()
-            raise AgentError(
-                f"the agent of {seated.who} needs {', '.join(sorted(missing))} from its act, in addition to "
-                f"the action; the act returned {', '.join(sorted(acted.extras)) or 'none of them'}"
-            )
+
+def check_extras(who: str, needed: Iterable[str], acted: Acted) -> None:
+    """Raise AgentError if an act lacks an output that the learner of the agent of `who` needs."""
+    if missing := [name for name in needed if name not in acted.extras]:
+        raise AgentError(
+            f"the agent of {who} needs {', '.join(sorted(missing))} from its act, in addition to "
+            f"the action; the act returned {', '.join(sorted(acted.extras)) or 'none of them'}"
+        )
 
 
 class Collected(NamedTuple):

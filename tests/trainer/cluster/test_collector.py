@@ -1,16 +1,18 @@
 """Runners: results equal those of one process, whatever happens to the runners."""
 
+import dataclasses
 import os
 import signal
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.errors import AgentError, ConfigError, WorkerError
 from marltrain.trainer.cluster.messages import ActingTask
 from tests.tiers import LONG
+from tests.toys import Identity
 from tests.trainer.cluster.training import CASES, agents_of, assert_equal, trained, trainer_of
 
 EXACT = {"ppo": 0.0, "dqn": 0.0, "vdn": 1e-6, "gru": 1e-6}
@@ -55,6 +57,7 @@ def test_two_runners_equal_one_process_with_changes_in_the_middle_of_a_fragment_
     faults = found[0]["faults"]
     kinds = {signal.SIGKILL: "died", signal.SIGSTOP: "timeout"}
     assert faults["kind"].tolist() == [kinds[sign]] and "Its fragment is collected again" in faults["message"].iloc[0]
+    assert sign == signal.SIGKILL or "(timeout; raise it if" in faults["message"].iloc[0]
     assert found[0]["bytes_to_runners"] > 10_000 and found[0]["bytes_from_runners"] > 10_000
     assert expected[0]["bytes_to_runners"] == 0
 
@@ -85,6 +88,56 @@ def resumed(tmp_path: Any, first: Any, second: Any) -> Any:
 @pytest.mark.parametrize(("first", "second"), [(2, 3), (3, None), (None, 1)] if LONG else [(2, None)])
 def test_a_run_is_resumed_with_another_number_of_runners(tmp_path, first, second):
     assert_equal(trained("dqn"), resumed(tmp_path, first, second), tolerance=0.0)
+
+
+class Marked(Identity):
+    """Marked as not reproducible, so that runners are never asked to repeat anything."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "marked", "reproducible": False}
+
+
+class Drifting(Identity):
+    """Its rewards count all steps of the process, which a repetition does not give again."""
+
+    total: ClassVar[list[int]] = [0]
+
+    def step(self, actions):
+        self.total[0] += 1
+        observations, rewards, *rest = super().step(actions)
+        return observations, dict.fromkeys(rewards, float(self.total[0])), *rest
+
+
+def ended_in_a_fragment(env: Any, **settings: Any) -> Any:
+    """Return the result of a run that ends after the 4th episode: in the middle of the fragment."""
+    agents = mt.make_agents("ppo", env, seed=0)
+    trainer = mt.DecentralizedTrainer(
+        env, seed=3, num_train_envs=3, update_freq=200, episodes_per_train=4, test_freq=None, progress=False,
+        run_dir=False, **settings,
+    )  # fmt: skip
+    return trainer.train(agents, [1, 1], plot=False)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_environments_that_are_not_reproducible_have_fragments_of_one_batch_step():
+    expected, found = ended_in_a_fragment(Marked), ended_in_a_fragment(Marked, runners=2)
+    columns = [name for name in expected["episodes"].columns if name != "seconds"]
+    assert found["episodes"][columns].equals(expected["episodes"][columns])
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_repeated_steps_that_differ_are_an_error():
+    told = r"runner 0 repeated the first \d+ batch steps .* environments 0 to 0 \(drifting\).*not reproducible"
+    with pytest.raises(WorkerError, match=f"(?i){told}"):
+        ended_in_a_fragment(Drifting, runners=2)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_an_act_that_lacks_what_the_learner_needs_is_an_error_of_the_agents(monkeypatch):
+    made = ActingTask.of
+    monkeypatch.setattr(ActingTask, "of", lambda seated: dataclasses.replace(made(seated), needed=("hint",)))
+    told = r"the agent of player_0 and player_1 needs hint from its act, in addition to the action; the act returned "
+    with pytest.raises(AgentError, match=f"{told}log_prob"):
+        ended_in_a_fragment(Identity, runners=2)
 
 
 def test_agents_that_runners_cannot_hold_are_refused():
