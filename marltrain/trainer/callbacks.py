@@ -92,7 +92,7 @@ class Moment:
       on_test_end      "metric": float, "result": TestResult, "best": bool
       on_log           "tag": str, "value": float
       on_checkpoint    "path": Path
-      on_train_end     "reason": str
+      on_train_end     "reason": str, "failed": bool, whether an exception ended the run
     """
 
     trainer: Trainer

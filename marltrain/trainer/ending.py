@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,17 +12,19 @@ from marltrain.trainer.saving.checkpoint import newest
 from marltrain.trainer.saving.run_files import save_agents, write_table
 
 
-def finish(run: Run, plot: bool) -> None:
+def finish(run: Run, plot: bool, ended_by: BaseException | None) -> None:
     """Save the last agents, write the tables and the plot, call `on_train_end`, close the environments.
 
-    Every step runs even if another one fails. The exception that ended the run is raised, or else the first failure;
-    other failures become notes of it.
+    Every step runs even if another one fails. The first failure is raised, unless an exception ended the run; other
+    failures become notes of the exception that is raised.
+
+    ended_by: the exception that ended the run and that the caller raises, or None.
     """
-    ended_by, folder = sys.exception(), run.context.folder
+    folder = run.context.folder
     with run.closing:
         if not run.started:
             return
-        errors = [error for work in _last_works(run, plot) if (error := raised_by(work))]
+        errors = [error for work in _last_works(run, plot, ended_by is not None) if (error := raised_by(work))]
         leaving = [error for error in errors if isinstance(error, KeyboardInterrupt)]
         raised = [*leaving, *([] if ended_by is None else [ended_by]), *errors]
         for error in errors:
@@ -35,13 +36,13 @@ def finish(run: Run, plot: bool) -> None:
             raise raised[0]
 
 
-def _last_works(run: Run, plot: bool) -> list[Callable[[], Any]]:
+def _last_works(run: Run, plot: bool, failed: bool) -> list[Callable[[], Any]]:
     """Return the last steps of a run; a second interrupt skips those that write files."""
     tables: list[Callable[[], Any]] = [partial(run.history.write, now=True), run.faults.write]
     tables += [partial(_plot, run)] if plot else []
     files = [partial(_save_last, run), *(partial(write_table, run, table) for table in tables)]
     save_last, *write_tables = [partial(_unless_leaving, run, work) for work in files]
-    return [run.updates.settle, save_last, run.context.streams.abandon, *write_tables, partial(_close, run)]
+    return [run.updates.settle, save_last, run.context.streams.abandon, *write_tables, partial(_close, run, failed)]
 
 
 def _unless_leaving(run: Run, work: Callable[[], Any]) -> None:
@@ -57,10 +58,10 @@ def _save_last(run: Run) -> None:
         run.events.tell("on_checkpoint", path=saved)
 
 
-def _close(run: Run) -> None:
+def _close(run: Run, failed: bool) -> None:
     run.finished = True
     try:
-        run.events.tell("on_train_end", reason=run.reason)
+        run.events.tell("on_train_end", reason=run.reason, failed=failed)
     finally:
         run.clock.stop()
 

@@ -18,6 +18,7 @@ def train(run: Run, found: FoundCheckpoint | None, *, plot: bool) -> None:
 
     found: checkpoint to resume from, or None.  plot: draw metrics.png at the end.
     """
+    ended_by: BaseException | None = None
     with run.interrupts:
         try:
             if found is None:
@@ -34,15 +35,17 @@ def train(run: Run, found: FoundCheckpoint | None, *, plot: bool) -> None:
             run.collector.settle()
             last_checkpoint(run)
             last_test(run)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             run.reason = "interrupted"
             if run.interrupts.leaving:
+                ended_by = error
                 raise
         except BaseException as error:
             run.reason = f"{type(error).__name__}"
+            ended_by = error
             raise
         finally:
-            finish(run, plot)
+            finish(run, plot, ended_by)
 
 
 def _start(run: Run) -> None:

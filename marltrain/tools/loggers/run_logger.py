@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
@@ -75,7 +74,6 @@ class RunLogger(ScalarLogger, ABC):
 
     def on_train_end(self, moment: Moment) -> None:
         """Send the last point and the files, and end the run."""
-        failed = sys.exception() is not None
         try:
             self._write_point(moment)
             if self._begun and self.files:
@@ -83,7 +81,8 @@ class RunLogger(ScalarLogger, ABC):
         finally:
             if self._begun:
                 self._begun = False
-                self.end(FAILED if failed else INTERRUPTED if moment.data["reason"] == "interrupted" else FINISHED)
+                interrupted = moment.data["reason"] == "interrupted"
+                self.end(FAILED if moment.data["failed"] else INTERRUPTED if interrupted else FINISHED)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the running means, and the id of the run."""

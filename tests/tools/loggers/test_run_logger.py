@@ -139,6 +139,22 @@ def test_the_outcome_of_a_run_is_its_status(mlflow, wandb):
     assert calls[-1] == ("finish", (), {"exit_code": 1}) and not any(call[0] == "log_artifact" for call in calls)
 
 
+def test_a_run_inside_an_except_block_is_its_own(mlflow, monkeypatch):
+    """The exception that the caller handles did not end the run."""
+
+    def fail(run, name):
+        raise OSError("disk full")
+
+    try:
+        raise ValueError("earlier")
+    except ValueError as earlier:
+        run(mt.MLflowLogger())
+        monkeypatch.setattr("marltrain.trainer.ending.save_agents", fail)
+        with pytest.raises(OSError, match="disk full"):
+            trainer(callbacks=[mt.MLflowLogger()], steps_per_train=30).train(ppo(), [1, 1], plot=False)
+        assert mlflow.runs[0].status == "FINISHED" and not hasattr(earlier, "__notes__")
+
+
 def test_names_that_mlflow_refuses_are_changed_and_equal_ones_refused(mlflow):
     logger: Any = mt.MLflowLogger()
     logger._client, logger.run_id = mlflow, mlflow.create_run("1", "x").info.run_id
