@@ -61,8 +61,8 @@ def check_exported(
             expected[ACTION], carry = agent.act_with_carry(
                 observation, carry, given.get(LEGAL), False, names if agent.identity else None
             )
-        for name, value in _differences(agent, made, expected).items():
-            differences[name] = max(differences.get(name, 0.0), value)
+        for name, value in _differences(agent, made, expected, given.get(LEGAL)).items():
+            differences[name] = float(np.maximum(differences.get(name, 0.0), value))  # keeps NaN
         state, kept = (
             {name.removeprefix("next_"): x[name] for name in x if name.startswith(f"next_{CARRY}")}
             for x in (made, expected)
@@ -104,25 +104,38 @@ def _inputs(
     return given, names
 
 
-def _differences(agent: LearningAgent, made: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[str, float]:
+def _differences(
+    agent: LearningAgent, made: Mapping[str, Array], expected: Mapping[str, Array], legal: Array | None
+) -> dict[str, float]:
     """Return the largest difference of each output; that of actions that are choices is 0 or infinite."""
     found = {}
     for name, reference in expected.items():
         if name == ACTION and not isinstance(agent.action_space, spaces.Box):
             wrong = (made[name] != reference).reshape(len(reference), -1).any(1)
-            found[name] = np.inf if (wrong & ~_near_ties(expected)).any() else 0.0
+            found[name] = (
+                np.inf if (wrong & ~near_ties(agent.action_space, made[ACTION], expected, legal)).any() else 0.0
+            )
         else:
             scale = np.maximum(1.0, np.abs(reference))
             found[name] = float((np.abs(made[name].astype(np.float64) - reference) / scale).max())
     return found
 
 
-def _near_ties(expected: Mapping[str, Array]) -> Array:
-    """Return the rows [B] in which two choices are so close that rounding decides between them."""
+def near_ties(space: Any, made: Array, expected: Mapping[str, Array], legal: Array | None) -> Array:
+    """Return the rows [B] whose actions are legal choices with the same numbers as the expected ones, up to rounding.
+
+    space: Discrete or MultiDiscrete.  made: [B] or [B, choices].  expected: outputs of the agent.  legal: [B, A].
+    """
     numbers = expected.get("probabilities", expected.get("values"))
-    if numbers is None or numbers.shape[1] < 2:
-        return np.zeros(len(expected[ACTION]), bool)
-    ordered = np.sort(numbers, 1)
-    gaps = np.abs(np.diff(ordered, axis=1)) <= TOLERANCE * np.maximum(1.0, np.abs(ordered[:, 1:]))
-    near: Array = (gaps & (ordered[:, 1:] > 0)).any(1) if "probabilities" in expected else gaps.any(1)
-    return near
+    if numbers is None:
+        return np.zeros(len(made), bool)
+    sizes, starts = np.ravel(getattr(space, "nvec", getattr(space, "n", None))), np.ravel(space.start)
+    chosen, reference = (np.reshape(action, (len(made), -1)) - starts for action in (made, expected[ACTION]))
+    first, inside = np.cumsum(sizes) - sizes, (chosen >= 0) & (chosen < sizes)
+    chosen = np.clip(chosen, 0, sizes - 1)
+    number, wanted = (np.take_along_axis(numbers, first + choice, 1) for choice in (chosen, reference))
+    near = inside & (np.abs(number - wanted) <= TOLERANCE * np.maximum(1.0, np.abs(wanted)))
+    if legal is not None:
+        near &= np.take_along_axis(legal, chosen, 1)
+    rows: Array = near.all(1)
+    return rows

@@ -14,10 +14,11 @@ from torch import nn
 import examples.play_exported as play_exported
 import marltrain as mt
 from marltrain.tools.export import export as exporting, loading
+from marltrain.tools.export.check import near_ties
 from marltrain.tools.export.function import PolicyFunction
 from marltrain.tools.export.loading import SUFFIXES
 from tests.tiers import LONG
-from tests.tools.export.agents import ARM, CASES, FLAT, FOUR, NETWORK, named, of_registry, with_statistics
+from tests.tools.export.agents import ARM, CASES, FLAT, FOUR, NETWORK, WHEELS, named, of_registry, with_statistics
 
 EVERY = [(case, format, backend) for case in CASES for format in SUFFIXES for backend in ("torch", "tensorflow")]
 SHORT = [("sac, gru", "saved_model", "tensorflow")]
@@ -133,9 +134,24 @@ def test_what_cannot_be_exported_is_refused(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_a_file_that_differs_from_its_agent_is_not_kept(tmp_path, monkeypatch):
-    class Shifted:
-        """The policy of the agent, its actions 2e-5 larger."""
+def first_row_worst(made):
+    """Return the outputs with the worst action in the first row."""
+    action = made["action"].copy()
+    action[0] = made["values"][0].argmin()
+    return {**made, "action": action}
+
+
+@pytest.mark.parametrize(
+    ("make", "change", "message"),
+    [
+        (CASES["ppo, box"], lambda made: {**made, "action": made["action"] + np.float32(2e-5)}, "action by 2.01e-05"),
+        (CASES["dqn, noisy"], lambda made: {**made, "values": made["values"] * np.nan}, "values by nan"),
+        (lambda: mt.DQN(FLAT, spaces.Discrete(400), seed=1, network=NETWORK), first_row_worst, "action by inf"),
+    ],
+)
+def test_a_file_that_differs_from_its_agent_is_not_kept(make, change, message, tmp_path, monkeypatch):
+    class Changed:
+        """The policy of the agent with changed outputs."""
 
         def __init__(self, path):
             self.function = PolicyFunction(agent, sampling=False)
@@ -144,15 +160,30 @@ def test_a_file_that_differs_from_its_agent_is_not_kept(tmp_path, monkeypatch):
             return {"observation": observation}, True
 
         def run(self, inputs):
-            made = self.function.in_arrays(agent.backend, self.function.own_networks(), inputs)
-            return {**made, "action": made["action"] + np.float32(2e-5)}
+            return change(self.function.in_arrays(agent.backend, self.function.own_networks(), inputs))
 
-    agent = CASES["ppo, box"]()
+    agent = make()
     monkeypatch.setattr(exporting, "_writer", lambda format: lambda function, description, path: path.write_text("x"))
-    monkeypatch.setattr(exporting, "load_exported", Shifted)
-    with pytest.raises(mt.SaveError, match=r"the file differs from the agent: action by 2.01e-05, more than 1e-05"):
-        mt.export(agent, tmp_path / "policy.pt2", format="torch")
+    monkeypatch.setattr(exporting, "load_exported", Changed)
+    with pytest.raises(mt.SaveError, match=f"the file differs from the agent: {message}, more than 1e-05"):
+        mt.export(agent, tmp_path / "policy.pt2", format="torch", observations=50)
     assert not list(tmp_path.iterdir())
+
+
+def test_only_legal_choices_with_equal_numbers_are_ties():
+    """Values 7 and 7 + 2e-5 are equal relative to their size; the two parts of a MultiDiscrete are compared apart."""
+    values = np.array([[7, 1, 7 + 2e-5, 1]] * 5)
+    legal = np.array([[True] * 4] * 4 + [[True, True, False, True]])
+    expected = {"action": np.array([2, 2, 2, 2, 2]), "values": values}
+    made = np.array([4, 2, 3, 6, 4])
+    assert near_ties(FOUR, made, expected, legal).tolist() == [True, True, False, False, False]
+    expected = {
+        "action": np.array([[1, 5], [1, 5], [1, 5]]),
+        "probabilities": np.array([[0.5, 0.5, 0.2, 0.6, 0.2]] * 3),
+    }
+    made = np.array([[2, 5], [2, 7], [2, 6]])
+    assert near_ties(WHEELS, made, expected, None).tolist() == [True, True, False]
+    assert near_ties(WHEELS, made, {"action": made}, None).tolist() == [False] * 3
 
 
 def test_a_module_of_your_own(tmp_path):
