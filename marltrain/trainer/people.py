@@ -37,6 +37,7 @@ class Person(FunctionAgent):
         super().__init__(self._choose)
         self.name, self.wait, self.console = name, wait, False
         self.keys: dict[str, int] = dict(keys or {})
+        self._codes: dict[int, int] = {}
 
     def begin(self, *, console: bool) -> None:
         """Print the keys, once the agent has its seat.
@@ -60,20 +61,23 @@ class Person(FunctionAgent):
             if not (isinstance(action, int) and first <= action < first + count):
                 raise ConfigError(f"human: key {key!r}: {self.name}'s actions are {first} to {first + count - 1}, "
                                   f"got {shown(action)}")  # fmt: skip
-        self._check_names()
+        self._codes = self._actions_by_code()
         rest = "" if self.wait else f"; no key: the first legal action ({first})"
         listed = ", ".join(f"{key} = action {action}" for key, action in self.keys.items())
         print(f"{self.name}: {listed}{rest}. Close the window to end", flush=True)
 
-    def _check_names(self) -> None:
+    def _actions_by_code(self) -> dict[int, int]:
+        """Return the action of each key by pygame's code; its names may be written in capitals or not."""
         import pygame
 
         pygame.init()
-        for key in self.keys:
+        codes = {}
+        for key, action in self.keys.items():
             try:
-                pygame.key.key_code(key)
+                codes[pygame.key.key_code(key)] = action
             except ValueError as error:
                 raise ConfigError(f"human: pygame knows no key {key!r}; there are such as a, 1, left, space") from error
+        return codes
 
     def _legal(self, legal: Array | None) -> list[int]:
         """Return the actions that are legal now."""
@@ -94,7 +98,7 @@ class Person(FunctionAgent):
             while (event := pygame.event.poll()).type != pygame.NOEVENT:
                 if event.type == pygame.QUIT:
                     raise PlayEndedError
-                action = self.keys.get(pygame.key.name(event.key)) if event.type == pygame.KEYDOWN else None
+                action = self._codes.get(event.key) if event.type == pygame.KEYDOWN else None
                 newest = action if action in allowed else newest
                 if self.wait and newest is not None:
                     return newest
@@ -102,7 +106,7 @@ class Person(FunctionAgent):
                 return newest
             if not self.wait:
                 held = pygame.key.get_pressed()
-                down = (action for key, action in self.keys.items() if held[pygame.key.key_code(key)])
+                down = (action for code, action in self._codes.items() if held[code])
                 return next((action for action in down if action in allowed), allowed[0])
             time.sleep(PAUSE)
 

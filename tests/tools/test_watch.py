@@ -24,6 +24,12 @@ def test_a_finished_run_is_shown_once(capsys):
     assert len(drawn.splitlines()) == 30 and "loss/total" in drawn and "return" in drawn
 
 
+def test_the_share_of_a_budget_of_updates_is_shown(capsys):
+    trainer(updates_per_train=4).train(ppo(), [1, 1], plot=False)
+    mt.watch("run")
+    assert capsys.readouterr().out.startswith("100%, ")
+
+
 def test_a_run_is_watched_until_it_ends(tmp_path):
     """The run's lock file vanishes at its second look; in between it has written another point."""
     trainer(steps_per_train=9).train(ppo(), [1, 1], plot=False)

@@ -79,7 +79,7 @@ def test_a_game_that_does_not_wait_takes_the_newest_key_or_the_first_action(monk
     pygame.init()
     taken = noted_actions(monkeypatch)
     typed(monkeypatch, ["a", "b"])
-    play(Picture, [RandomAgent(), RandomAgent()], human="player_0", keys={"a": 1, "b": 2})
+    play(Picture, [RandomAgent(), RandomAgent()], human="player_0", keys={"a": 1, "B": 2})
     assert [int(actions["player_0"]) for actions in taken] == [2, 0]
 
 

@@ -14,7 +14,7 @@ KNOWN = 0.01
 WIDE, TALL = 110, 32
 """Columns from which two curves stand side by side, and lines from which there is a third one."""
 METRIC, TRAIN, TEST = "test/metric", "train/return/", "test/return/"
-RATE, EPISODES = "train/env_steps_per_second", "train/episodes"
+RATE, EPISODES, UPDATES = "train/env_steps_per_second", "train/episodes", "train/updates"
 LOSS = "loss/total"
 
 
@@ -69,6 +69,7 @@ class RunView:
         self.latest.update(scalars)
         self.env_steps = max(self.env_steps, env_steps)
         self.episodes = max(self.episodes, int(scalars.get(EPISODES, 0)))
+        self.updates = max(self.updates, int(scalars.get(UPDATES, 0)))
         if METRIC in scalars:
             self.metric.add(env_steps, scalars[METRIC])
         for points, values in (

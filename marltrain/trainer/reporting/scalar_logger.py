@@ -4,6 +4,7 @@
 train/return/<player>             mean over the training episodes since the last point
 train/env_steps_per_second
 train/episodes                    finished training episodes
+train/updates                     updates so far
 cluster/bytes_to_runners, cluster/bytes_from_runners  bytes so far, with runners
 test/metric, test/return/<player>
 user/<name>                       values given to `Moment.log`
@@ -115,7 +116,11 @@ class ScalarLogger(Callback):
         scalars = self._means.take()
         steps, seconds = moment.env_steps - self._last[0], moment.seconds - self._last[1]
         if steps > 0 and seconds > 0:
-            scalars |= {"train/env_steps_per_second": steps / seconds, "train/episodes": float(moment.episodes)}
+            scalars |= {
+                "train/env_steps_per_second": steps / seconds,
+                "train/episodes": float(moment.episodes),
+                "train/updates": float(moment.updates),
+            }
         self._last = (moment.env_steps, moment.seconds)
         if moment.traffic.fragments:
             scalars["cluster/bytes_to_runners"] = moment.traffic.sent

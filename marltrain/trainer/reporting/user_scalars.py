@@ -13,7 +13,10 @@ USER = "user"
 """Prefix of names without a slash."""
 LONGEST = 200
 """Maximum length of a name, in characters."""
-TAKEN = ("return/", "test/metric", "test/return/", "train/return/", "train/env_steps_per_second", "train/episodes")
+TAKEN = (
+    "return/", "test/metric", "test/return/", "train/return/", "train/env_steps_per_second", "train/episodes",
+    "train/updates",
+)  # fmt: skip
 """Prefixes of names that a run writes itself, besides the names of its agents."""
 
 

@@ -53,6 +53,7 @@ def test_tensorboard_reads_the_written_values(tmp_path):
         "train/return/right": [(100, -1.0)],
         "train/env_steps_per_second": [(100, 100.0), (150, 50.0), (200, 50.0)],
         "train/episodes": [(100, 2.0), (150, 2.0), (200, 2.0)],
+        "train/updates": [(100, 0.0), (150, 0.0), (200, 0.0)],
         "test/metric": [(150, 2.5)],
         "test/return/left": [(150, 2.0)],
         "test/return/right": [(150, 3.0)],
