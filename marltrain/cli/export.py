@@ -28,23 +28,33 @@ def add_export_arguments(parser: Parser) -> None:
 
 
 def export(options: dict[str, Any]) -> None:
-    """Write a file for each agent of a run, and print how far each is from its agent."""
+    """Write a file for each agent of a run, and print how far each is from its agent.
+
+    Without --player, agents without a network of marltrain's are left out.
+    """
     from marltrain.envs import probe, resolve
+    from marltrain.policies.agents.algorithm_agent import LearningAgent
+    from marltrain.policies.agents.fixed import FrozenAgent
     from marltrain.tools.export.export import export as export_agent
     from marltrain.tools.export.loading import SUFFIXES
 
     folder = Path(options["run"])
     run = opened_run(options)
     spec = probe(resolve(run.env, run.env_args))
-    chosen, out = options.pop("player", list(spec.names)), Path(options.pop("out", folder / "export"))
-    for name in chosen:
+    asked, out = options.pop("player", []), Path(options.pop("out", folder / "export"))
+    for name in asked:
         if name not in spec.names:
             raise ConfigError(f"--player: {run.env} has no player {name!r}.{did_you_mean(name, spec.names)}"
                               f" There are {', '.join(spec.names)}")  # fmt: skip
     seats: dict[int, list[int]] = {}
     for seat, agent in enumerate(run.agents):
-        if spec.names[seat] in chosen:
+        name, inner = spec.names[seat], agent.inner if isinstance(agent, FrozenAgent) else agent
+        if name in asked or (not asked and isinstance(inner, LearningAgent)):
             seats.setdefault(id(agent), []).append(seat)
+        elif not asked:
+            print(f"{name}: left out, a {type(inner).__name__} has no network to export")
+    if not seats:
+        raise ConfigError(f"export: no agent of {folder} has a network to export")
     suffix = SUFFIXES.get(options.get("format", "onnx"), "")
     for own in seats.values():
         players = tuple(spec.names[seat] for seat in own)

@@ -23,3 +23,12 @@ def test_what_the_command_refuses(run, tmp_path, capsys):
     assert "Did you mean 'onnx'?" in refused(capsys, "export", run, "--env", SYMBOLS, "--format", "onx")
     assert "no such folder" in refused(capsys, "export", tmp_path / "none", code=1)
     assert not list(tmp_path.iterdir())
+
+
+def test_agents_without_networks_are_left_out(tmp_path, capsys):
+    words = ["train", SYMBOLS, "--algo", "player_0=ppo", "--algo", "player_1=random", "--episodes-per-train", "2"]
+    said(capsys, *words, "--episodes-per-test", "1", "--no-progress", "--run-dir", tmp_path / "run")
+    words = ["export", tmp_path / "run", "--env", SYMBOLS, "--format", "torch", "--observations", "10"]
+    left_out, made = said(capsys, *words).splitlines()
+    assert left_out == "player_1: left out, a RandomAgent has no network to export" and "player_0.pt2" in made
+    assert "RandomAgent" in refused(capsys, *words, "--player", "player_1")
