@@ -106,6 +106,32 @@ def test_what_files_may_not_do(tmp_path, capsys):
     assert "no algorithm is given" in refused(capsys, "train", SYMBOLS)
 
 
+def test_a_logger_is_no_part_of_a_file(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text(RUN)
+    words = ["train", tmp_path / "run.toml", "--env", SYMBOLS, "--log", "csv", "--print-config"]
+    assert "no file can hold the logger CSVLogger: leave --log out" in refused(capsys, *words)
+
+
+class Mine(mt.PPO):
+    """An agent class of the user's own, with a registered algorithm."""
+
+
+def test_an_agent_class_of_your_own_is_not_written_as_its_algorithm(tmp_path, capsys):
+    words = ["train", SYMBOLS, "--algo", "tests.cli.test_train_files:Mine", "--steps-per-train", 30, "--no-progress"]
+    assert "a file cannot describe a Mine" in refused(capsys, *words, "--print-config")
+    said(capsys, *words, "--run-dir", tmp_path / "run", "--episodes-per-test", 1)
+    line = refused(capsys, "train", tmp_path / "run" / "config.json", "--env", SYMBOLS)
+    assert "the agent of 'player_0' is a Mine, which no file can make" in line
+
+
+def test_a_run_in_which_no_player_learns_is_refused(tmp_path, capsys):
+    text = RUN.replace('algo = "ppo"', 'algo = "ppo"\nlearns = false')
+    (tmp_path / "run.toml").write_text(text.replace('algo = "dqn"', 'algo = "dqn"\nlearns = false'))
+    words = ["train", tmp_path / "run.toml", "--env", SYMBOLS, "--run-dir", tmp_path / "run"]
+    assert "no player learns: set learns = true" in refused(capsys, *words)
+    assert not (tmp_path / "run").exists()
+
+
 def test_tuned_settings_of_shared_agents_are_in_the_complete_run(capsys):
     words = ["train", "pettingzoo/classic/tictactoe_v3", "--algo", "dqn", "--self-play", "--tuned", "--seed", 3]
     lines = said(capsys, *words, "--print-config").splitlines()

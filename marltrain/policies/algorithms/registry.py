@@ -45,5 +45,15 @@ def agent_class(name: str) -> "Any":
     return getattr(import_module(module), attribute)
 
 
+def registered_name(kind: type) -> str | None:
+    """Return the name of a registered agent class; None for another class, such as a subclass of the user's."""
+    import sys
+
+    for name, (module, attribute) in ALGORITHMS.items():
+        if getattr(sys.modules.get(module), attribute, None) is kind:
+            return name
+    return None
+
+
 if TYPE_CHECKING:
     from typing import Any

@@ -14,6 +14,7 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.policies.agents.weights import holds_several
+from marltrain.policies.algorithms.registry import registered_name
 from marltrain.tools.run_files.settings import settings_of_agent, settings_of_trainer
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.decentralized import DecentralizedTrainer
@@ -112,11 +113,13 @@ class MadeRun:
         return probe(self.trainer.setup.source).names
 
     def train(self, **more: Any) -> dict[str, Any]:
-        """Train the agents, as `DecentralizedTrainer.train`."""
+        """Train the agents, as `DecentralizedTrainer.train`; raises ConfigError if the plan lets no player learn."""
         own = [self.of(name) for name in self.names] if self.plan.players else []
         learns = [agent.learns for agent in self.agents]
         if own:
             learns = [can if plan.learns is None else plan.learns for can, plan in zip(learns, own, strict=True)]
+        if not any(learns) and any(plan.learns is False for plan in own):
+            raise ConfigError("train: no player learns: set learns = true for a player whose agent can learn")
         explores = [plan.explores for plan in own] if own else None
         test_agents = [self.agents[0], *(RandomAgent() for _ in self.agents[1:])] if self.plan.self_play else None
         mask = learns if any(learns) else [True] * len(learns)
@@ -146,9 +149,10 @@ class MadeRun:
 def _algo_of(agent: Agent) -> str:
     if isinstance(agent, RandomAgent):
         return "random"
-    if not isinstance(agent, LearningAgent):
+    name = registered_name(type(agent))
+    if name is None:
         raise ConfigError(f"train: a file cannot describe a {type(agent).__name__}: its class is code of your own")
-    return agent.algorithm.name
+    return name
 
 
 def _load_weights(folder: str, agents: Sequence[Agent], names: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from marltrain.tools.run_files.callbacks import CALLBACKS
 from marltrain.tools.run_files.plan import RunPlan
 from marltrain.tools.run_files.values import as_text
 from marltrain.trainer.reporting.run_config import described_callback
+from marltrain.trainer.reporting.scalar_logger import ScalarLogger
 
 FLAGS = ("share", "identify", "self_play", "tuned")
 BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -40,6 +41,8 @@ def to_toml(plan: RunPlan) -> str:
 def _callback(callback: Any) -> dict[str, Any]:
     """Return the type and the arguments of a callback that files of runs know; raises ConfigError for others."""
     name = type(callback).__name__
+    if isinstance(callback, ScalarLogger):
+        raise ConfigError(f"no file can hold the logger {name}: leave --log out, and give it again beside the file")
     if name not in CALLBACKS:
         raise ConfigError(f"no file can hold the callback {name}: give it in Python. Files hold {', '.join(CALLBACKS)}")
     defaults = {f.name: f.default for f in fields(callback.settings)}

@@ -17,6 +17,7 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.external import ExternalAgent
 from marltrain.policies.agents.fixed import FrozenAgent
+from marltrain.policies.algorithms.registry import registered_name
 from marltrain.policies.backends import BACKENDS, make_backend
 from marltrain.spec import EnvSpec
 from marltrain.trainer.callbacks import Callback
@@ -83,13 +84,14 @@ def described_callback(callback: Callback) -> dict[str, Any]:
 
 
 def _described(agent: Agent) -> dict[str, Any]:
-    """Return an agent's type, seed, backend and settings as JSON values."""
+    """Return an agent's type (registered name or class), seed, backend and settings as JSON values."""
     inner = agent.inner if isinstance(agent, FrozenAgent) else agent
     if not isinstance(inner, LearningAgent):
         own = {"backend": inner.framework} if isinstance(inner, ExternalAgent) else {}
         return {"type": type(agent).__name__, "seed": agent.seed, **own}
     settings = {name: to_json(getattr(inner.settings, name)) for name in dir(inner.hyper)}
-    kind = inner.algorithm.name if inner is agent else f"frozen {inner.algorithm.name}"
+    own_class = registered_name(type(inner)) or type(inner).__name__
+    kind = own_class if inner is agent else f"frozen {own_class}"
     backend = inner.backend
     place = {"backend": backend.name, "device": str(backend.device), "jit_compile": backend.jit_compile}
     identity = {"identity": list(inner.identity)} if inner.identity else {}
