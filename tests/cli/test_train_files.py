@@ -106,6 +106,37 @@ def test_what_files_may_not_do(tmp_path, capsys):
     assert "no algorithm is given" in refused(capsys, "train", SYMBOLS)
 
 
+SHARED = """
+share = true
+[env_args]
+players = 3
+[trainer]
+seed = 0
+episodes_per_train = 2
+episodes_per_test = 1
+progress = false
+[agents]
+network = "MLP((8,))"
+[players.player_0]
+algo = "dqn"
+[players."*_[12]"]
+algo = "dqn"
+"""
+
+
+def test_shared_agents_are_shared_again(tmp_path, capsys):
+    """Two of three players share an agent; the third has its own with the same settings."""
+    (tmp_path / "run.toml").write_text(f'env = "{SYMBOLS}"\n{SHARED}')
+    printed = said(capsys, "train", tmp_path / "run.toml", "--env", SYMBOLS, "--print-config")
+    (tmp_path / "again.toml").write_text(printed)
+    said(capsys, "train", tmp_path / "run.toml", "--env", SYMBOLS, "--run-dir", tmp_path / "one")
+    again = [tmp_path / "again.toml", tmp_path / "one" / "config.json"]
+    for text in (printed, *(said(capsys, "train", file, "--env", SYMBOLS, "--print-config") for file in again)):
+        assert [line for line in text.splitlines() if line.startswith(("[players", "share"))] == [
+            "share = true", "[players.player_0]", '[players."player_*"]',
+        ]  # fmt: skip
+
+
 def test_a_logger_is_no_part_of_a_file(tmp_path, capsys):
     (tmp_path / "run.toml").write_text(RUN)
     words = ["train", tmp_path / "run.toml", "--env", SYMBOLS, "--log", "csv", "--print-config"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from marltrain.policies.networks import spec_from
 from marltrain.policies.schedules import Schedule
 from marltrain.tools.run_files.callbacks import CALLBACKS, make_callback
 from marltrain.tools.run_files.plan import PlayerPlan, RunPlan
+from marltrain.tools.run_files.sharing import by_agent
 from marltrain.trainer.settings import Default, TrainerSettings
 
 SCHEDULE = {"kind", "start", "stop", "steps"}
@@ -41,7 +42,8 @@ def _plan(file: Path, config: Mapping[str, Any]) -> RunPlan:
         for seat in config["seats"]
     }
     agents = [seat["agent"] for seat in config["seats"]]
-    learning = [agent["seed"] for agent in agents if agent["type"] in ALGORITHMS]
+    held = [seat["agent_index"] for seat in config["seats"]]
+    shared = len(set(held)) < len(held)
     places = {agent["backend"] for agent in agents if "backend" in agent}
     reward = config["trainer"].get("team_reward")
     if isinstance(reward, str) and reward not in ("mean", "sum"):
@@ -51,12 +53,12 @@ def _plan(file: Path, config: Mapping[str, Any]) -> RunPlan:
             f"{file}: agents of several frameworks, {', '.join(sorted(places))}: train this run from Python"
         )
     plan = RunPlan(
-        config["env"], config["env_args"], players=players, share=len(set(learning)) < len(learning),
+        config["env"], config["env_args"], players=players, share=shared,
         trainer={**_trainer(config["trainer"]), "seed": config["seed"]}, backend=next(iter(places), None),
         identify=any("identity" in agent for agent in agents), team_reward=reward,
         callbacks=_callbacks(file, config.get("callbacks", [])),
     )  # fmt: skip
-    return plan.joined()
+    return plan.joined() if not shared or len(set(held)) == 1 else replace(plan, players=by_agent(players, held))
 
 
 def _trainer(values: Mapping[str, Any]) -> dict[str, Any]:

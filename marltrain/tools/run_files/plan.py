@@ -16,6 +16,7 @@ from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.policies.agents.weights import holds_several
 from marltrain.policies.algorithms.registry import registered_name
 from marltrain.tools.run_files.settings import settings_of_agent, settings_of_trainer
+from marltrain.tools.run_files.sharing import by_agent
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.decentralized import DecentralizedTrainer
 from marltrain.trainer.make_agents import make_agents
@@ -138,12 +139,16 @@ class MadeRun:
             given = self.of(name) if self.plan.players else PlayerPlan(self.plan.algo)
             plans[name] = replace(given, algo=_algo_of(agent), settings=settings_of_agent(name, agent))
         weights = None if self.plan.weights is None else str(Path(self.plan.weights).absolute())
-        shared = len(set(map(id, self.agents))) < len(self.agents)
+        held = list(map(id, self.agents))
+        shared = len(set(held)) < len(held)
         done = replace(
             self.plan, algo=None, players=plans, settings={}, trainer=trainer, tuned=False, weights=weights,
             share=shared, identify=any(agent.identity for agent in self.agents),
         )  # fmt: skip
-        return done.joined()
+        joined = done.joined()
+        if not shared or (self.plan.algo is not None and joined.algo is not None):
+            return joined
+        return replace(done, players=by_agent(plans, held))
 
 
 def _algo_of(agent: Agent) -> str:

@@ -32,13 +32,19 @@ def record(
 ) -> None:
     """Write config.json: environment, trainer settings, each seat's agent, seed, versions, processor and threads.
 
+    Seats that hold the same agent have the same "agent_index".
+
     memory: bytes of the rows to learn from, when the memory is full.
     """
     learning, exploring = masks
+    held = {agent: i for i, agent in enumerate(dict.fromkeys(map(id, agents)))}
     seats: list[dict[str, Any]] = [
-        {"player": name, "agent": _described(agent), "learns": bool(learns), "explores": bool(explores)}
+        {
+            "player": name, "agent": _described(agent), "agent_index": held[id(agent)],
+            "learns": bool(learns), "explores": bool(explores),
+        }
         for name, agent, learns, explores in zip(spec.names, agents, learning, exploring, strict=True)
-    ]
+    ]  # fmt: skip
     write_json(
         folder / "config.json",
         {
