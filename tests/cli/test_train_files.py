@@ -132,7 +132,7 @@ def test_shared_agents_are_shared_again(tmp_path, capsys):
     said(capsys, "train", tmp_path / "run.toml", "--env", SYMBOLS, "--run-dir", tmp_path / "one")
     again = [tmp_path / "again.toml", tmp_path / "one" / "config.json"]
     for text in (printed, *(said(capsys, "train", file, "--env", SYMBOLS, "--print-config") for file in again)):
-        assert [line for line in text.splitlines() if line.startswith(("[players", "share"))] == [
+        assert [line for line in text.splitlines() if line.startswith(("[players", "share ="))] == [
             "share = true", "[players.player_0]", '[players."player_*"]',
         ]  # fmt: skip
 

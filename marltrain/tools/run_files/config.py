@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from marltrain.policies.schedules import Schedule
 from marltrain.tools.run_files.callbacks import CALLBACKS, make_callback
 from marltrain.tools.run_files.plan import PlayerPlan, RunPlan
 from marltrain.tools.run_files.sharing import by_agent
-from marltrain.trainer.settings import Default, TrainerSettings
+from marltrain.trainer.settings import TrainerSettings
 
 SCHEDULE = {"kind", "start", "stop", "steps"}
 
@@ -42,6 +42,8 @@ def _plan(file: Path, config: Mapping[str, Any]) -> RunPlan:
         for seat in config["seats"]
     }
     agents = [seat["agent"] for seat in config["seats"]]
+    if config["code"]:
+        raise ConfigError(f"{file}: the run has code of your own: {', '.join(config['code'])}. Train it from Python")
     held = [seat["agent_index"] for seat in config["seats"]]
     shared = len(set(held)) < len(held)
     places = {agent["backend"] for agent in agents if "backend" in agent}
@@ -54,21 +56,18 @@ def _plan(file: Path, config: Mapping[str, Any]) -> RunPlan:
         )
     plan = RunPlan(
         config["env"], config["env_args"], players=players, share=shared,
-        trainer={**_trainer(config["trainer"]), "seed": config["seed"]}, backend=next(iter(places), None),
+        trainer={**_trainer(config["trainer"], config["given"]), "seed": config["seed"]},
+        backend=next(iter(places), None),
         identify=any("identity" in agent for agent in agents), team_reward=reward,
         callbacks=_callbacks(file, config.get("callbacks", [])),
     )  # fmt: skip
     return plan.joined() if not shared or len(set(held)) == 1 else replace(plan, players=by_agent(players, held))
 
 
-def _trainer(values: Mapping[str, Any]) -> dict[str, Any]:
+def _trainer(values: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
     """Return the arguments of the trainer, without defaults that other values replace."""
-    defaults = {f.name: f.default for f in fields(TrainerSettings)}
-    kept = {name: value for name, value in values.items() if name in defaults and name != "seed"}
-    return {
-        name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()
-        if not (isinstance(defaults[name], Default) and value == defaults[name])
-    }  # fmt: skip
+    names = {f.name for f in fields(TrainerSettings)} & set(given) - {"seed"}
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name in names}
 
 
 def _agent(file: Path, player: str, agent: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

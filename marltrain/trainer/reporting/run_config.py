@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from marltrain.policies.algorithms.registry import registered_name
 from marltrain.policies.backends import BACKENDS, make_backend
 from marltrain.spec import EnvSpec
 from marltrain.trainer.callbacks import Callback
+from marltrain.trainer.settings import Default
 from marltrain.trainer.setup import TrainerSetup
 
 LIBRARIES = ("marltrain", "gymnasium", "numpy", "pettingzoo")
@@ -32,7 +34,8 @@ def record(
 ) -> None:
     """Write config.json: environment, trainer settings, each seat's agent, seed, versions, processor and threads.
 
-    Seats that hold the same agent have the same "agent_index".
+    Seats that hold the same agent have the same "agent_index". "given": the trainer's settings that other values do not
+    replace. "code": what changes the run and has no JSON form, such as functions.
 
     memory: bytes of the rows to learn from, when the memory is full.
     """
@@ -55,6 +58,10 @@ def record(
             "reproducible": spec.reproducible,
             "memory_bytes": memory,
             "trainer": {**to_json(asdict(setup.settings)), "team_reward": to_json(setup.team_reward)},
+            "given": [
+                f.name for f in fields(setup.settings) if not isinstance(getattr(setup.settings, f.name), Default)
+            ],
+            "code": _code(setup, agents),
             "seats": seats,
             "callbacks": [to_json(described_callback(callback)) for callback in setup.callbacks],
             "versions": {
@@ -66,6 +73,27 @@ def record(
             "threads": {name: make_backend(name, "cpu").threads() for name in loaded(BACKENDS)},
         },
     )
+
+
+def _code(setup: TrainerSetup, agents: Sequence[Agent]) -> list[str]:
+    """Return the names of arguments that change the run and that JSON cannot hold."""
+    functions = {
+        "train_fn": setup.hooks.train.function, "test_fn": setup.hooks.test.function, "stop_fn": setup.hooks.stop_fn,
+        "reward_metric": setup.reward_metric,
+    }  # fmt: skip
+    found = [name for name, function in functions.items() if function is not None]
+    if any(isinstance(agent, LearningAgent) and agent.backend.strategy is not None for agent in agents):
+        found.append("strategy")
+    return found + [f"env_args: {name}" for name, value in setup.source.arguments.items() if not _is_json(value)]
+
+
+def _is_json(value: Any) -> bool:
+    """Return whether `to_json` loses nothing of a value but the difference of tuples and lists."""
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_json(inner) for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_json, value))
+    return value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value))
 
 
 def processor() -> str:

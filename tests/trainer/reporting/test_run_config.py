@@ -1,14 +1,17 @@
 import json
+import math
 import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import marltrain as mt
-from marltrain.trainer.reporting.run_config import processor
+from marltrain.tools.run_files.config import plan_of_config
+from marltrain.trainer.reporting.run_config import _is_json, processor
 from tests.trainer.running import dqn, ppo, trainer
 
 
@@ -41,3 +44,23 @@ def test_memory_bytes_include_the_trees_of_priorities():
     trees: Any = scheduler._reader
     assert len(trees.choice._players) == 4
     assert made["prioritised"] - made["uniform"] == trees.choice.nbytes > 4 * 500 * 8
+
+
+def test_what_a_file_cannot_hold_is_named_and_refused(tmp_path):
+    """The given batch size, 64, equals the default number, which an algorithm would replace."""
+    made = trainer(steps_per_train=3, batch_size=64, stop_fn=lambda metric, episode: False)
+    made.train(ppo(), [1, 1], plot=False)
+    config = json.loads(Path("run/config.json").read_text())
+    assert config["code"] == ["stop_fn"] and [seat["agent_index"] for seat in config["seats"]] == [0, 1]
+    assert "batch_size" in config["given"] and "episodes_per_train" not in config["given"]
+    with pytest.raises(mt.ConfigError, match=r"the run has code of your own: stop_fn\. Train it from Python"):
+        plan_of_config(Path("run/config.json"))
+    Path("run/config.json").write_text(json.dumps({**config, "code": []}))
+    assert plan_of_config(Path("run/config.json")).trainer["batch_size"] == 64
+
+
+@pytest.mark.parametrize(
+    ("value", "known"), [((1, [None, "a", 2.5]), True), ({"a": {1}}, False), ([print], False), (math.inf, False)]
+)
+def test_arguments_that_json_holds(value, known):
+    assert _is_json(value) is known
