@@ -8,6 +8,7 @@ from typing import Any
 
 from marltrain.config import Range, accepts_fractions
 from marltrain.errors import ConfigError, did_you_mean, shown
+from marltrain.json_files import to_json
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 
@@ -75,6 +76,12 @@ class Space:
             by_text = {str(option): option for option in options}
             chosen[name] = by_text[trial.suggest_categorical(name, list(by_text))]
         return chosen
+
+    def described(self) -> dict[str, Any]:
+        """Return a JSON value for each setting: a value, [low, high, scale], or texts of choices."""
+        ranges = {name: [r.low, r.high, r.scale] for name, r in self.ranges.items()}
+        choices = {name: [str(option) for option in options] for name, options in self.choices.items()}
+        return {name: to_json(value) for name, value in self.fixed.items()} | ranges | choices
 
     def settings_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a finished trial by its parameters."""

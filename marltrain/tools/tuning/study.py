@@ -14,17 +14,19 @@ import os
 import socket
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marltrain.errors import ConfigError
+from marltrain.errors import ConfigError, shown
 from marltrain.random import child_seed
 
 PRUNERS = ("median", "hyperband", "none")
 SLOT, OWNER, ERROR = "slot", "owner", "error"
 """Attributes of trials: the slot, the process that makes the trial, and why it failed."""
+ABOUT = "about"
+"""Attribute of a study: what it searches, by key."""
 
 
 def optuna() -> Any:
@@ -43,6 +45,7 @@ class StudyPlan:
 
     warmup_trials: trials that are sampled at random, and before which none is pruned.
     warmup_steps: env steps before which no trial is pruned.  every, steps: env steps between tests, and of a trial.
+    about: what the study searches, JSON values by key; all calls that share the study must agree in it.
     """
 
     name: str
@@ -54,13 +57,17 @@ class StudyPlan:
     warmup_steps: int
     every: int
     steps: int
+    about: Mapping[str, Any]
 
 
 class Study:
     """A study of Optuna; see the module docstring."""
 
     def __init__(self, plan: StudyPlan) -> None:
-        """Create the study, or open it in its storage; raises ConfigError for a storage that cannot be used."""
+        """Create the study, or open it in its storage.
+
+        Raises ConfigError for a storage that cannot be used, and for a study that searches something else.
+        """
         self.plan, self._optuna = plan, optuna()
         try:
             with self._locked():
@@ -68,23 +75,39 @@ class Study:
                     storage=plan.storage, study_name=plan.name, direction="maximize", load_if_exists=True,
                     pruner=self._pruner(),
                 )  # fmt: skip
+                self._check_about()
+        except ConfigError:
+            raise
         except Exception as error:  # of the database, of any kind
             raise ConfigError(f"storage={plan.storage!r} cannot be used: {error}") from error
 
     def claim(self, most: int, suggest: Any) -> list[tuple[Any, Any]]:
-        """Claim free slots, `most` at most; return the trials with their settings, suggest(trial)."""
-        claimed = []
+        """Claim free slots, `most` at most; return the trials with their settings, suggest(trial).
+
+        An error of `suggest` frees them again.
+        """
+        claimed: list[tuple[Any, Any]] = []
         with self._locked():
             used = {trial.user_attrs[SLOT] for trial in self._counted(fail_abandoned=True)}
-            for slot in [slot for slot in range(self.plan.trials) if slot not in used][:most]:
-                self.study.sampler = self._optuna.samplers.TPESampler(
-                    seed=child_seed(self.plan.seed, "slot", slot), n_startup_trials=self.plan.warmup_trials
-                )
-                trial = self.study.ask()
-                trial.set_user_attr(SLOT, slot)
-                trial.set_user_attr(OWNER, _owner(os.getpid()))
-                claimed.append((trial, suggest(trial)))
+            try:
+                for slot in [slot for slot in range(self.plan.trials) if slot not in used][:most]:
+                    claimed.append((self._asked(slot), {}))
+                    claimed[-1] = (claimed[-1][0], suggest(claimed[-1][0]))
+            except BaseException:
+                for trial, _ in claimed:
+                    self.interrupted(trial)
+                raise
         return claimed
+
+    def _asked(self, slot: int) -> Any:
+        """Return a new trial of a slot."""
+        self.study.sampler = self._optuna.samplers.TPESampler(
+            seed=child_seed(self.plan.seed, "slot", slot), n_startup_trials=self.plan.warmup_trials
+        )
+        trial = self.study.ask()
+        trial.set_user_attr(SLOT, slot)
+        trial.set_user_attr(OWNER, _owner(os.getpid()))
+        return trial
 
     def complete(self, trial: Any, value: float) -> None:
         """Finish a trial with its metric."""
@@ -126,6 +149,20 @@ class Study:
                 continue
             kept.append(trial)
         return kept
+
+    def _check_about(self) -> None:
+        """Record what a new study searches; raise ConfigError if an older one searches something else."""
+        asked, stored = dict(self.plan.about), self.study.user_attrs.get(ABOUT)
+        if stored is None and not self.study.get_trials(deepcopy=False):
+            self.study.set_user_attr(ABOUT, asked)
+            return
+        for key in sorted({*asked, *(stored or {})}):
+            was, now = (known.get(key, "nothing") for known in (stored or {}, asked))
+            if was != now:
+                raise ConfigError(
+                    f"study {self.plan.name!r} of {self.plan.storage} was begun with {key}: {shown(was)}, and is now to "
+                    f"go on with {shown(now)}. Name another study for other searches: study=..., --study"
+                )
 
     def _pruner(self) -> Any:
         plan, pruners = self.plan, self._optuna.pruners

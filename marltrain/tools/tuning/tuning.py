@@ -16,6 +16,7 @@ from marltrain.children import start, start_context
 from marltrain.config import checked_arguments, setting, validate
 from marltrain.envs import resolve
 from marltrain.errors import AgentError, ConfigError, WorkerError, error_text, warn
+from marltrain.json_files import to_json
 from marltrain.random import child_seed
 from marltrain.tools.settings_file import write_settings
 from marltrain.tools.training import Plan
@@ -133,7 +134,8 @@ def tune(
       faster; then default ranges of other settings are left out. Trials of a population are suggested at the same time.
     jobs: number of processes; name, space, trainer and env must then be picklable.
     storage: database of the study, such as "sqlite:///tune.db"; None: memory. Several calls may share a study: it
-      continues until it has `trials` finished trials. Trials of a process that was interrupted are made again.
+      continues until it has `trials` finished trials. Trials of a process that was interrupted are made again. Calls
+      that share a study must agree in all but trials, population, jobs and fresh_seeds.
     seed: equal seeds give equal trials with jobs=1, also if the study was interrupted.
     pruner: "median" (ends a trial below the median of the earlier ones at the same env step), "hyperband" or "none".
     warmup_trials: random trials, before which none is pruned.  warmup_steps: env steps before which none is pruned;
@@ -164,14 +166,27 @@ def tune(
             storage = f"sqlite:///{folder}/study.db"
         unpruned = steps // 5 if asked.warmup_steps is None else asked.warmup_steps
         plan = StudyPlan(
-            study, storage, trials, seed, pruner, warmup_trials, unpruned, int(usual["test_freq_steps"]), steps
-        )
+            study, storage, trials, seed, pruner, warmup_trials, unpruned, int(usual["test_freq_steps"]), steps,
+            _about(subject, asked, unpruned),
+        )  # fmt: skip
         made = Study(plan)
         if jobs == 1:
             run_trials(made, subject, population, _tell if progress else _nothing)
         else:
             _in_processes(plan, subject, asked, progress=progress)
         return _result(made, subject, asked, usual)
+
+
+def _about(subject: Subject, asked: TuneSettings, unpruned: int) -> dict[str, Any]:
+    """Return what a study searches; how many trials there are, and who makes them, may change."""
+    plan, names = subject.plan, ("steps", "seeds", "seed", "final", "pruner", "warmup_trials")
+    return {
+        "env": plan.source.name, "env_args": to_json(dict(plan.source.arguments)), "algorithm": to_json(subject.algo),
+        "reward_metric": to_json(plan.reward_metric), "warmup_steps": unpruned,
+        **{name: getattr(asked, name) for name in names},
+        **{f"trainer {name}": to_json(value) for name, value in plan.settings.items()},
+        **{f"setting {name}": value for name, value in subject.space.described().items()},
+    }  # fmt: skip
 
 
 def _tell(line: str) -> None:

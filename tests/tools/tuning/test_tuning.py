@@ -1,6 +1,7 @@
 """`tune`: the number of trials, resumption, failures, several processes, the file of the best settings."""
 
 import multiprocessing
+import os
 import re
 from typing import Any
 
@@ -12,6 +13,7 @@ from marltrain.tools import training
 from marltrain.tools.run_files.values import parse_value
 from marltrain.tools.settings_file import read_settings
 from marltrain.tools.tuning import trials as trials_of
+from marltrain.tools.tuning.study import Study, StudyPlan
 from tests.tiers import LONG
 from tests.toys import Identity
 from tests.trainer.running import SHORT, SMALL
@@ -71,10 +73,35 @@ def test_a_trial_of_a_dead_process_is_made_again(tmp_path):
 
 
 def _ask_and_die(storage):
-    from marltrain.tools.tuning.study import Study, StudyPlan
+    pytest.MonkeyPatch().setattr(trials_of, "train_all", lambda *arguments: os._exit(0))
+    tune(storage=storage, trials=2)
 
-    study = Study(StudyPlan("tune", storage, 2, 0, "median", 5, 0, 2, 24))
-    assert len(study.claim(1, lambda trial: trial.suggest_float("learning_rate", 1e-3, 1.0, log=True))) == 1
+
+def test_a_study_searches_what_it_was_begun_with(tmp_path):
+    storage = f"sqlite:///{tmp_path}/a.db"
+    tune(storage=storage, trials=1, fresh_seeds=0)
+    for changed, message in [
+        ({"env_args": {**SHORT, "choices": 2}}, "was begun with env_args: "),
+        ({"seed": 1}, "was begun with seed: 0, and is now to go on with 1. Name another study"),
+        ({"space": {**SPACE, "learning_rate": (1e-3, 0.5)}}, "begun with setting learning_rate: "),
+        ({"space": {**SPACE, "epochs": [1, 2]}}, "begun with setting epochs: 1, .* on with "),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            tune(storage=storage, trials=2, **changed)
+    with pytest.raises(ConfigError, match="was begun with env"):
+        mt.tune("ppo", "marltrain/CartPole-v1", SPACE, trials=2, steps=24, storage=storage)
+
+
+def test_a_suggestion_that_fails_frees_its_slot():
+    study = Study(StudyPlan("tune", None, 2, 0, "none", 5, 0, 2, 24, {}))
+
+    def second_fails(trial):
+        return {} if trial.number == 0 else trial.suggest_float("learning_rate", 1.0, 0.5)
+
+    with pytest.raises(ValueError, match="low"):
+        study.claim(2, second_fails)
+    assert [trial.state.name for trial in study.study.trials] == ["FAIL", "FAIL"] and not study.finished()
+    assert len(study.claim(2, lambda trial: {})) == 2
 
 
 def test_a_failing_trial_is_reported_and_the_study_goes_on(capsys):
