@@ -62,16 +62,19 @@ def _read(path: str, env: str | None) -> RunPlan:
 
 def _begun(plan: RunPlan, options: dict[str, Any]) -> RunPlan:
     """Return the plan with the settings of the file of `--settings`, if there is one, which all others override."""
-    from marltrain.tools.run_files.values import parse_value
-    from marltrain.tools.settings_file import read_settings
+    from marltrain.tools.run_files.reading import read_settings
 
     file = options.pop("settings", None)
     if file is None:
         return plan
     if options.get("tuned", plan.tuned):
         raise ConfigError("--tuned and --settings both give settings to begin with: leave one of them out")
-    known = read_settings(file, parse_value)
-    return replace(plan, trainer={**known["trainer"], **plan.trainer}, settings={**known["agents"], **plan.settings})
+    known = read_settings(file)
+    reward = known["trainer"].pop("team_reward", None)
+    return replace(
+        plan, trainer={**known["trainer"], **plan.trainer}, settings={**known["agents"], **plan.settings},
+        team_reward=reward if plan.team_reward is None else plan.team_reward,
+    )  # fmt: skip
 
 
 def _with_settings(plan: RunPlan, algos: list[str], settings: Mapping[str, Any]) -> RunPlan:

@@ -1,4 +1,4 @@
-"""Read a plan of a run from a TOML file, or from the config.json of a run."""
+"""Read a plan of a run from a TOML file or the config.json of a run, and settings from the file of a study."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ OF_PLAYERS = ("algo", "learns", "explores")
 """Keys of a table of `players` beside the settings of its algorithm."""
 AGENT_ARGUMENTS = ("device", "jit_compile")
 """Arguments of every agent, beside the settings of its algorithm."""
+OF_SETTINGS = ("trainer", "agents", "evaluation")
+"""Tables of the file of a study; the last one holds what was measured."""
 OF_TRAINER = tuple(f.name for f in fields(TrainerSettings))
 TOML, JSON = ".toml", ".json"
 
@@ -77,14 +79,35 @@ def read_plan(path: str | Path) -> RunPlan:
     file = path_of(path)
     if file.suffix == JSON:
         return plan_of_config(file)
+    return _plan(*_opened(file))
+
+
+def read_settings(path: str | Path) -> dict[str, dict[str, Any]]:
+    """Return the settings that `write_settings` wrote: {"trainer": {...}, "agents": {...}}.
+
+    Raises ConfigError, naming file, line and table, for a missing table, an unknown one, and unknown settings of the
+    trainer; those of the agents are checked when they are made. Raises SaveError for a missing file.
+    """
+    source, found = _opened(path_of(path))
+    for key in found:
+        if key not in OF_SETTINGS:
+            raise source.error("", key, f"there is no table {key!r} in a file of settings.")
+    if not {"trainer", "agents"} <= set(found):
+        raise ConfigError(f"{path}: a file of settings has the tables [trainer] and [agents], got {', '.join(found)}")
+    trainer = _values(source, found, "trainer")
+    _check_keys(source, "trainer", trainer, (*OF_TRAINER, "team_reward"))
+    return {"trainer": trainer, "agents": _values(source, found, "agents")}
+
+
+def _opened(file: Path) -> tuple[_Source, dict[str, Any]]:
+    """Return a TOML file and its content; raises ConfigError for a file that is not TOML."""
     if size_of_file(file) > JSON_LIMIT:
-        raise ConfigError(f"{file}: larger than {JSON_LIMIT:,} bytes: not the file of a run")
-    text = file.read_text(encoding="utf-8")
+        raise ConfigError(f"{file}: larger than {JSON_LIMIT:,} bytes: not a file of settings")
     try:
-        found = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        text = file.read_text(encoding="utf-8")
+        return _Source(file, text), tomllib.loads(text)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{file}: not TOML: {error}") from error
-    return _plan(_Source(file, text), found)
 
 
 def _plan(source: _Source, found: Mapping[str, Any]) -> RunPlan:

@@ -1,4 +1,4 @@
-"""Write a plan of a run as TOML."""
+"""Write a plan of a run, or tables of settings, as TOML."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from marltrain.errors import ConfigError
+from marltrain.files import path_of, replacing
 from marltrain.tools.run_files.callbacks import CALLBACKS
 from marltrain.tools.run_files.plan import RunPlan
 from marltrain.tools.run_files.values import as_text
@@ -36,6 +38,20 @@ def to_toml(plan: RunPlan) -> str:
     for callback in plan.callbacks:
         lines += _table("callbacks", _callback(callback), array=True)
     return "\n".join(lines) + "\n"
+
+
+def write_settings(path: str | Path, tables: Mapping[str, Mapping[str, Any]], *, comment: str = "") -> Path:
+    """Write tables of settings, by name, into a file that `read_settings` reads; return its path.
+
+    comment: lines at the beginning of the file.  Raises ConfigError for a value that no file can hold.
+    """
+    path = path_of(path, "the file of settings", ConfigError)
+    lines = [f"# {line}" for line in comment.splitlines()]
+    for name, table in tables.items():
+        lines += _table(name, table) or ["", f"[{name}]"]
+    with replacing(path) as beside:
+        Path(beside).write_text("\n".join(lines).lstrip("\n") + "\n", encoding="utf-8")
+    return Path(path)
 
 
 def _callback(callback: Any) -> dict[str, Any]:

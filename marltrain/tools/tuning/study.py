@@ -160,8 +160,8 @@ class Study:
             was, now = (known.get(key, "nothing") for known in (stored or {}, asked))
             if was != now:
                 raise ConfigError(
-                    f"study {self.plan.name!r} of {self.plan.storage} was begun with {key}: {shown(was)}, and is now to "
-                    f"go on with {shown(now)}. Name another study for other searches: study=..., --study"
+                    f"study {self.plan.name!r} of {self.plan.storage} was begun with {key}: {shown(was)}, and is now "
+                    f"to go on with {shown(now)}. Name another study for other searches: study=..., --study"
                 )
 
     def _pruner(self) -> Any:

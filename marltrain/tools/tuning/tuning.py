@@ -18,7 +18,8 @@ from marltrain.envs import resolve
 from marltrain.errors import AgentError, ConfigError, WorkerError, error_text, warn
 from marltrain.json_files import to_json
 from marltrain.random import child_seed
-from marltrain.tools.settings_file import write_settings
+from marltrain.tools.run_files.values import as_text
+from marltrain.tools.run_files.writing import write_settings
 from marltrain.tools.training import Plan
 from marltrain.tools.tuning.space import Space
 from marltrain.tools.tuning.study import PRUNERS, Study, StudyPlan
@@ -74,7 +75,10 @@ class TuneResult:
     study: Any
 
     def save(self, path: str | Path) -> Path:
-        """Write the settings into a file for `marltrain train --settings FILE`, with the metric of the fresh seeds."""
+        """Write the settings into a file for `marltrain train --settings FILE`, with the metric of the fresh seeds.
+
+        Raises ConfigError for a value that no file can hold; `tune` warns of it before the first trial.
+        """
         low, high = self.interval
         comment = f"{len(self.table)} trials of study {self.study.study_name!r}\n"
         comment += f"trained again with {len(self.metrics)} fresh seeds: metric {self.metric:.6g}, "
@@ -160,6 +164,7 @@ def tune(
         Space.of(name, space or {}, per_row=population > 1), [child_seed(seed, "trials", i) for i in range(seeds)],
         final,
     )  # fmt: skip
+    _warn_of_unsaved(subject)
     with ExitStack() as stack:
         if jobs > 1 and storage is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -187,6 +192,18 @@ def _about(subject: Subject, asked: TuneSettings, unpruned: int) -> dict[str, An
         **{f"trainer {name}": to_json(value) for name, value in plan.settings.items()},
         **{f"setting {name}": value for name, value in subject.space.described().items()},
     }  # fmt: skip
+
+
+def _warn_of_unsaved(subject: Subject) -> None:
+    """Warn, before the first trial, of values that `TuneResult.save` cannot write."""
+    space = subject.space
+    values = [*subject.plan.settings.items(), *space.fixed.items()]
+    values += [(name, option) for name, options in space.choices.items() for option in options]
+    for name, value in values:
+        try:
+            as_text(value, name)
+        except ConfigError as error:
+            warn(f"tune: the result cannot be saved into a file: {error}")
 
 
 def _tell(line: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import marltrain as mt
-from marltrain.tools.run_files.reading import read_plan
-from marltrain.tools.run_files.writing import to_toml
+from marltrain.tools.run_files.reading import read_plan, read_settings
+from marltrain.tools.run_files.writing import to_toml, write_settings
 
 RUN = """
 env = "mpe2/simple_tag_v3"
@@ -111,3 +111,31 @@ def test_one_algorithm_or_tables_of_players(tmp_path):
         read(tmp_path, 'env = "x/y"\nalgo = "mine:Agent"\n')
     with pytest.raises(mt.SaveError, match=r"none\.toml: cannot be read"):
         read_plan(tmp_path / "none.toml")
+
+
+def test_settings_survive_their_file(tmp_path):
+    settings = {
+        "trainer": {"steps_per_train": 24, "test_freq_steps": None, "resources": {"num_cpus": 1}},
+        "agents": {
+            "max_grad_norm": None,
+            "memory": mt.Prioritised(),
+            "network": mt.MLP((5, 3)),
+            "learning_rate": mt.linear(0.1, 0.2, 9),
+        },
+    }
+    path = write_settings(tmp_path / "a.toml", {**settings, "evaluation": {"metric": 1.5}}, comment="of a study")
+    assert path.read_text().startswith("# of a study\n\n[trainer]") and read_settings(path) == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[trainer]\nlr = 1\n[agents]\n", r"a.toml:2: \[trainer\] there is no setting 'lr'"),
+        ("[trainer]\n[agents]\n[agent]\n", "there is no table 'agent'"),
+        ("[agents]\n", r"has the tables \[trainer\] and \[agents\]"),
+    ],
+)
+def test_wrong_settings_are_refused(tmp_path, text, message):
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(mt.ConfigError, match=message):
+        read_settings(tmp_path / "a.toml")

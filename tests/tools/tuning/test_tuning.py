@@ -10,8 +10,7 @@ import pytest
 import marltrain as mt
 from marltrain.errors import AgentError, ConfigError
 from marltrain.tools import training
-from marltrain.tools.run_files.values import parse_value
-from marltrain.tools.settings_file import read_settings
+from marltrain.tools.run_files.reading import read_settings
 from marltrain.tools.tuning import trials as trials_of
 from marltrain.tools.tuning.study import Study, StudyPlan
 from tests.tiers import LONG
@@ -146,7 +145,7 @@ def test_the_file_names_the_metric_of_fresh_seeds(tmp_path):
         and f"interval = [{low!r}, {high!r}]" in text
     )
     assert result.metric == pytest.approx(sum(result.metrics) / 3) and low <= result.metric <= high
-    read = read_settings(path, parse_value)
+    read = read_settings(path)
     assert read == result.settings and read["agents"]["network"] == SMALL
     assert "fresh seeds: metric" in repr(result)
     again: list[Any] = mt.make_agents("ppo", Identity, env_args=SHORT, **read["agents"])
