@@ -22,7 +22,7 @@ from marltrain.policies.batch import AgentState
 from marltrain.random import child_seed, generator
 from marltrain.tools.training import Plan, Training, fits_population, train_all
 from marltrain.tools.tuning.space import Space
-from marltrain.trainer.make_agents import make_agents
+from marltrain.tools.tuning.trials import agents_with
 from marltrain.trainer.settings import RewardMetric
 
 if TYPE_CHECKING:
@@ -92,9 +92,8 @@ def population_based_training(
         raise ConfigError("population_based_training: settings are searched in ranges of numbers that are not whole")
     usual = {"test_freq_steps": asked.every or max(1, steps // 10), "episodes_per_test": 20, **(trainer or {})}
     population = _Population(found.ranges, asked)
-    make = partial(make_agents, name, env, env_args=env_args, **found.fixed)
     trainings = [
-        Training(m, own, partial(_made, make, population.settings[m], own))
+        Training(m, own, partial(agents_with, {**found.fixed, **population.settings[m]}, name, env, env_args, own))
         for m, own in enumerate(child_seed(seed, "member", m) for m in range(members))
     ]
     if not fits_population(trainings[0].make()):
@@ -107,11 +106,6 @@ def population_based_training(
     best = max(alive, key=lambda training: training.readings[-1].metric)
     last = best.readings[-1].metric
     return PBTResult(best.agents, last, population.settings[best.candidate], population.table())
-
-
-def _made(make: Any, settings: Mapping[str, float], seed: int) -> list[Agent]:
-    agents: list[Agent] = make(seed=seed, **settings)
-    return agents
 
 
 class _Population:

@@ -11,12 +11,15 @@ import numpy as np
 
 from marltrain.errors import MarlTrainError, error_text
 from marltrain.policies.agents.agent import Agent
+from marltrain.tools.finding.candidates import _changed
 from marltrain.tools.training import Plan, Training, train_all
 from marltrain.tools.tuning.space import Space
 from marltrain.tools.tuning.study import SLOT, Study
 from marltrain.trainer.make_agents import make_agents
 
 Tell = Callable[[str], None]
+OF_ALL = ("backend", "identify", "share", "teams")
+"""Arguments of `make_agents` that no pair (algorithm, settings) holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +39,20 @@ class Subject:
 
     def make(self, settings: Mapping[str, Any], seed: int) -> list[Agent]:
         """Return agents with some settings."""
-        return make_agents(self.algo, self.env, env_args=self.env_args, seed=seed, **settings)
+        return agents_with(settings, self.algo, self.env, self.env_args, seed)
 
     def metric(self, training: Training) -> float:
         """Return the metric of a training: the mean over its last tests."""
         tests = training.readings[-max(1, round(self.final * len(training.readings))) :]
         return float(np.mean([test.metric for test in tests]))
+
+
+def agents_with(
+    settings: Mapping[str, Any], algo: Any, env: Any, env_args: Mapping[str, Any] | None, seed: int
+) -> list[Agent]:
+    """Return agents with some settings, which take precedence over those of pairs (algorithm, settings)."""
+    of_agents = {name: value for name, value in settings.items() if name not in OF_ALL}
+    return make_agents(_changed(algo, of_agents), env, env_args=env_args, seed=seed, **settings)
 
 
 @dataclass(eq=False)

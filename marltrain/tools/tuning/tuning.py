@@ -197,7 +197,8 @@ def _about(subject: Subject, asked: TuneSettings, unpruned: int) -> dict[str, An
 def _warn_of_unsaved(subject: Subject) -> None:
     """Warn, before the first trial, of values that `TuneResult.save` cannot write."""
     space = subject.space
-    values = [*subject.plan.settings.items(), *space.fixed.items()]
+    own = subject.algo[1] if isinstance(subject.algo, tuple) else {}
+    values = [*subject.plan.settings.items(), *own.items(), *space.fixed.items()]
     values += [(name, option) for name, options in space.choices.items() for option in options]
     for name, value in values:
         try:
@@ -229,7 +230,8 @@ def _result(study: Study, subject: Subject, asked: TuneSettings, trainer: Mappin
         warn(f"tune: {asked.fresh_seeds - len(metrics)} of {asked.fresh_seeds} trainings with fresh seeds failed")
     known = bool(metrics)
     interval = bootstrap(np.array(metrics)) if known else (float("nan"), float("nan"))
-    settings = {"trainer": {"steps_per_train": asked.steps, **trainer}, "agents": chosen}
+    own = subject.algo[1] if isinstance(subject.algo, tuple) else {}
+    settings = {"trainer": {"steps_per_train": asked.steps, **trainer}, "agents": {**own, **chosen}}
     return TuneResult(
         settings, float(np.mean(metrics)) if known else float("nan"), interval, tuple(metrics), table, study.study
     )

@@ -91,6 +91,16 @@ def test_a_study_searches_what_it_was_begun_with(tmp_path):
         mt.tune("ppo", "marltrain/CartPole-v1", SPACE, trials=2, steps=24, storage=storage)
 
 
+def test_suggestions_replace_settings_of_a_pair(monkeypatch):
+    seen, make = [], trials_of.make_agents
+    monkeypatch.setattr(trials_of, "make_agents", lambda *args, **more: seen.append(make(*args, **more)) or seen[-1])
+    pair = ("ppo", {"learning_rate": 0.01, "max_grad_norm": None})
+    result = mt.tune(pair, Identity, SPACE, trials=1, steps=24, fresh_seeds=0, trainer=FEW, env_args=SHORT)
+    rate = result.study.best_params["learning_rate"]
+    assert seen and all(agents[0].hyper.learning_rate == rate for agents in seen)
+    assert result.settings["agents"]["learning_rate"] == rate and result.settings["agents"]["max_grad_norm"] is None
+
+
 def test_a_suggestion_that_fails_frees_its_slot():
     study = Study(StudyPlan("tune", None, 2, 0, "none", 5, 0, 2, 24, {}))
 
