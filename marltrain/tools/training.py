@@ -14,7 +14,7 @@ import numpy as np
 
 from marltrain.envs import Source
 from marltrain.envs.population import population_of
-from marltrain.errors import ConfigError, error_text, warn
+from marltrain.errors import ConfigError, error_text, shown, warn
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
@@ -27,6 +27,18 @@ from marltrain.trainer.updating.scheduler import NotFiniteError
 
 LOSS, TOTAL = "loss", "loss/total"
 """Beginning of the names of losses among the metrics of updates, and the name of the total."""
+TESTS = 10
+"""Default number of tests of a training, besides the first."""
+OF_TOOLS = {
+    "callbacks": "the tools have none",
+    "env_args": "give env_args beside it",
+    "progress": "trainings of tools show none",
+    "reward_metric": "give reward_metric beside it",
+    "run_dir": "trainings of tools write no files",
+    "seed": "give the tool's own seed or seeds",
+    "steps_per_train": "give steps",
+}
+"""Arguments of the trainer that tools set, and what to give instead."""
 
 
 class Reading(NamedTuple):
@@ -71,6 +83,25 @@ class Plan:
     steps: int
     reward_metric: RewardMetric = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, tool: str, source: Source, steps: int, reward_metric: RewardMetric, trainer: Mapping[str, Any] | None,
+        every: int | None = None,
+    ) -> Plan:  # fmt: skip
+        """Return the plan of a tool whose argument `trainer` holds further arguments of the trainer.
+
+        every: env steps between tests; None: a tenth.  There are 20 episodes per test unless `trainer` says otherwise.
+        Raises ConfigError for arguments that the tool sets itself, and for trainings without tests.
+        """
+        given = dict(trainer or {})
+        for name, remedy in OF_TOOLS.items():
+            if name in given:
+                raise ConfigError(f"{tool}: trainer={{{name!r}: {shown(given[name])}}} cannot be given: {remedy}")
+        settings = {"test_freq_steps": every or max(1, steps // TESTS), "episodes_per_test": 20, **given}
+        if settings["test_freq_steps"] is None:
+            raise ConfigError(f"{tool}: trainer={{'test_freq_steps': None}}: the metric needs tests; give env steps")
+        return cls(source, steps, reward_metric, settings)
 
     def trainer(self, source: Source, seed: int, callback: Callback) -> DecentralizedTrainer:
         """Return a trainer that writes no files."""
@@ -227,6 +258,11 @@ class _Recorder(Callback):
             self.trainer.learning_mask = mask
         else:
             self.trainer.stop("every training has ended")
+
+
+def last_tests(readings: Sequence[Reading], final: float) -> Sequence[Reading]:
+    """Return the last share `final` of the tests of a training, one at least."""
+    return readings[-max(1, round(final * len(readings))) :]
 
 
 def loss_of(losses: Mapping[str, float], name: str = LOSS) -> float:

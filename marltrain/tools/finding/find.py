@@ -15,7 +15,7 @@ from marltrain.envs import resolve
 from marltrain.errors import AgentError, ConfigError, shown, warn
 from marltrain.tools.finding.candidates import Candidate, MakeAgents, maker_of
 from marltrain.tools.finding.ranking import Ranking, interval_of_best, ranked
-from marltrain.tools.training import LOSS, Plan, Training, loss_of, train_all
+from marltrain.tools.training import LOSS, Plan, Training, last_tests, loss_of, train_all
 from marltrain.trainer.settings import RewardMetric
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 RATES = tuple(10.0 ** (exponent / 2) for exponent in range(-10, -1))
 """Default learning rates: 1e-5 to 1e-1, two for each power of ten."""
 OPTIMIZERS = ("adam", "adamw", "adamax", "rmsprop", "sgd")
-TESTS = 10
-"""Default number of tests of a training, besides the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,8 +213,7 @@ def _plan(
     find: FindSettings, env: Any, env_args: Mapping[str, Any] | None, reward_metric: RewardMetric,
     trainer: Mapping[str, Any] | None,
 ) -> Plan:  # fmt: skip
-    usual = {"test_freq_steps": max(1, find.steps // TESTS), "episodes_per_test": 20}
-    return Plan(resolve(env, env_args), find.steps, reward_metric, {**usual, **(trainer or {})})
+    return Plan.of("find", resolve(env, env_args), find.steps, reward_metric, trainer)
 
 
 def _compared(
@@ -257,7 +254,7 @@ def score_of(training: Training, find: FindSettings) -> float:
     """Return the score of a training, larger for better; -inf if it failed."""
     if training.error:
         return -math.inf
-    tests = training.readings[-max(1, round(find.final * len(training.readings))) :]
+    tests = last_tests(training.readings, find.final)
     if find.by == "metric":
         return float(np.mean([test.metric for test in tests]))
     losses = [loss for test in tests if not math.isnan(loss := loss_of(test.losses, find.by))]

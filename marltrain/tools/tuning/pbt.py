@@ -90,7 +90,7 @@ def population_based_training(
     found = Space.of(name, space or {}, per_row=True)
     if found.choices or found.whole:
         raise ConfigError("population_based_training: settings are searched in ranges of numbers that are not whole")
-    usual = {"test_freq_steps": asked.every or max(1, steps // 10), "episodes_per_test": 20, **(trainer or {})}
+    plan = Plan.of("population_based_training", resolve(env, env_args), steps, reward_metric, trainer, every)
     population = _Population(found.ranges, asked)
     trainings = [
         Training(m, own, partial(agents_with, {**found.fixed, **population.settings[m]}, name, env, env_args, own))
@@ -98,7 +98,6 @@ def population_based_training(
     ]
     if not fits_population(trainings[0].make()):
         raise AgentError("population_based_training: agents of a team, or with global states, have no copies")
-    plan = Plan(resolve(env, env_args), steps, reward_metric, usual)
     train_all(plan, trainings, population.after_test, alone=False)
     alive = [training for training in trainings if not training.error]
     if not alive:

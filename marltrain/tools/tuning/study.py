@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import math
 import os
 import socket
 import tempfile
@@ -110,8 +111,11 @@ class Study:
         return trial
 
     def complete(self, trial: Any, value: float) -> None:
-        """Finish a trial with its metric."""
-        self.study.tell(trial, value)
+        """Finish a trial with its metric; with one that is not finite it has failed."""
+        if math.isfinite(value):
+            self.study.tell(trial, value)
+        else:
+            self.failed(trial, f"metric {value}")
 
     def pruned(self, trial: Any) -> None:
         """Finish a trial that was pruned."""

@@ -12,7 +12,7 @@ import numpy as np
 from marltrain.errors import MarlTrainError, error_text
 from marltrain.policies.agents.agent import Agent
 from marltrain.tools.finding.candidates import _changed
-from marltrain.tools.training import Plan, Training, train_all
+from marltrain.tools.training import Plan, Training, last_tests, train_all
 from marltrain.tools.tuning.space import Space
 from marltrain.tools.tuning.study import SLOT, Study
 from marltrain.trainer.make_agents import make_agents
@@ -43,8 +43,7 @@ class Subject:
 
     def metric(self, training: Training) -> float:
         """Return the metric of a training: the mean over its last tests."""
-        tests = training.readings[-max(1, round(self.final * len(training.readings))) :]
-        return float(np.mean([test.metric for test in tests]))
+        return float(np.mean([test.metric for test in last_tests(training.readings, self.final)]))
 
 
 def agents_with(

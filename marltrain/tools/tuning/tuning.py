@@ -30,8 +30,6 @@ from marltrain.trainer.settings import RewardMetric
 if TYPE_CHECKING:
     import pandas as pd
 
-TESTS = 10
-"""Default number of tests of a training, besides the first."""
 ADVICE = "use jobs=1"
 
 
@@ -157,10 +155,8 @@ def tune(
         final=final,
     )  # fmt: skip
     validate(asked, "tune")
-    every = max(1, steps // TESTS)
-    usual = {"test_freq_steps": every, "episodes_per_test": 20, **(trainer or {})}
     subject = Subject(
-        name, env, env_args, Plan(resolve(env, env_args), steps, reward_metric, usual),
+        name, env, env_args, Plan.of("tune", resolve(env, env_args), steps, reward_metric, trainer),
         Space.of(name, space or {}, per_row=population > 1), [child_seed(seed, "trials", i) for i in range(seeds)],
         final,
     )  # fmt: skip
@@ -171,15 +167,15 @@ def tune(
             storage = f"sqlite:///{folder}/study.db"
         unpruned = steps // 5 if asked.warmup_steps is None else asked.warmup_steps
         plan = StudyPlan(
-            study, storage, trials, seed, pruner, warmup_trials, unpruned, int(usual["test_freq_steps"]), steps,
-            _about(subject, asked, unpruned),
+            study, storage, trials, seed, pruner, warmup_trials, unpruned,
+            int(subject.plan.settings["test_freq_steps"]), steps, _about(subject, asked, unpruned),
         )  # fmt: skip
         made = Study(plan)
         if jobs == 1:
             run_trials(made, subject, population, _tell if progress else _nothing)
         else:
             _in_processes(plan, subject, asked, progress=progress)
-        return _result(made, subject, asked, usual)
+        return _result(made, subject, asked)
 
 
 def _about(subject: Subject, asked: TuneSettings, unpruned: int) -> dict[str, Any]:
@@ -215,7 +211,7 @@ def _nothing(line: str) -> None:
     """Report no trials."""
 
 
-def _result(study: Study, subject: Subject, asked: TuneSettings, trainer: Mapping[str, Any]) -> TuneResult:
+def _result(study: Study, subject: Subject, asked: TuneSettings) -> TuneResult:
     """Train the best settings again, and collect the tables."""
     finished, best = study.finished(), study.best()
     table = _table(finished)
@@ -231,7 +227,7 @@ def _result(study: Study, subject: Subject, asked: TuneSettings, trainer: Mappin
     known = bool(metrics)
     interval = bootstrap(np.array(metrics)) if known else (float("nan"), float("nan"))
     own = subject.algo[1] if isinstance(subject.algo, tuple) else {}
-    settings = {"trainer": {"steps_per_train": asked.steps, **trainer}, "agents": {**own, **chosen}}
+    settings = {"trainer": {"steps_per_train": asked.steps, **subject.plan.settings}, "agents": {**own, **chosen}}
     return TuneResult(
         settings, float(np.mean(metrics)) if known else float("nan"), interval, tuple(metrics), table, study.study
     )

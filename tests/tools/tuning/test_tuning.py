@@ -91,6 +91,13 @@ def test_a_study_searches_what_it_was_begun_with(tmp_path):
         mt.tune("ppo", "marltrain/CartPole-v1", SPACE, trials=2, steps=24, storage=storage)
 
 
+def test_a_metric_that_is_not_finite_is_a_failure():
+    study = Study(StudyPlan("tune", None, 1, 0, "none", 5, 0, 2, 24, {}))
+    study.complete(study.claim(1, lambda trial: {})[0][0], float("nan"))
+    assert [trial.user_attrs["error"] for trial in study.finished()] == ["metric nan"]
+    assert study.claim(1, lambda trial: {}) == [] and study.best() is None
+
+
 def test_suggestions_replace_settings_of_a_pair(monkeypatch):
     seen, make = [], trials_of.make_agents
     monkeypatch.setattr(trials_of, "make_agents", lambda *args, **more: seen.append(make(*args, **more)) or seen[-1])
@@ -176,6 +183,8 @@ def test_pictures_of_a_study(tmp_path):
         ({"pruner": "best"}, "pruner must be one of median, hyperband, none"),
         ({"storage": "sqlite:////no/such/folder/a.db"}, "cannot be used"),
         ({"trials": 0}, "trials must be at least 1"),
+        ({"trainer": {"test_freq_steps": None}}, "the metric needs tests"),
+        ({"trainer": {"seed": 1}}, r"tune: trainer=\{'seed': 1\} cannot be given: give the tool's own seed"),
     ],
 )
 def test_wrong_arguments_are_refused(settings, message):
