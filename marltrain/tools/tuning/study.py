@@ -13,7 +13,6 @@ import hashlib
 import math
 import os
 import socket
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -184,17 +183,20 @@ class Study:
         if self.plan.storage is None:
             yield
             return
-        with _lock_file(self.plan.storage).open("w") as file:
+        opened = os.open(_lock_file(self.plan.storage), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(opened, "r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
 
 def _lock_file(storage: str) -> Path:
-    """Return the path of the lock: beside the file of SQLite, else in the temporary folder."""
+    """Return the path of the lock: beside the file of SQLite, else in the user's folder of caches."""
     _, separator, path = storage.partition("sqlite:///")
     if separator and path:
         return Path(f"{path.partition('?')[0]}.lock")
-    return Path(tempfile.gettempdir()) / f"marltrain-{hashlib.sha256(storage.encode()).hexdigest()[:16]}.lock"
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "marltrain"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{hashlib.sha256(storage.encode()).hexdigest()[:16]}.lock"
 
 
 def _owner(pid: int) -> str:

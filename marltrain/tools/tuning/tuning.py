@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -247,37 +247,44 @@ def _table(trials: list[Any]) -> Any:
 def _in_processes(plan: StudyPlan, subject: Subject, asked: TuneSettings, *, progress: bool) -> None:
     """Make trials in several processes, which share the storage; raise the error of the first one that fails."""
     context = start_context(ADVICE)
+    children: dict[Connection, Any] = {}
     try:
-        children = [start(context, _job, plan, subject, asked.population) for _ in range(asked.jobs)]
-    except (AttributeError, TypeError) as error:  # what pickle raises
-        raise ConfigError(
-            f"tune: jobs={asked.jobs} sends its arguments to other processes: {error}. {ADVICE}"
-        ) from error
-    errors: list[str] = []
-    try:
-        for process, pipe in children:
-            errors += _lines(process, pipe, _tell if progress else _nothing)
+        for _ in range(asked.jobs):
+            try:
+                process, pipe = start(context, _job, plan, subject, asked.population)
+            except (AttributeError, TypeError) as error:  # what pickle raises
+                raise ConfigError(
+                    f"tune: jobs={asked.jobs} sends its arguments to other processes: {error}. {ADVICE}"
+                ) from error
+            children[pipe] = process
+        failure = _first_error(children, _tell if progress else _nothing)
     finally:
-        for process, pipe in children:
+        for pipe, process in children.items():
             pipe.close()
-            if errors or process.is_alive():
+            if process.is_alive():
                 process.terminate()
             process.join()
-    if errors:
-        raise WorkerError(f"tune: a process failed: {errors[0]}")
+    if failure:
+        raise WorkerError(f"tune: a process failed: {failure}")
 
 
-def _lines(process: Any, pipe: Connection, tell: Any) -> list[str]:
-    """Print the lines of a process until it ends; return its error, if there is one."""
-    while True:
-        try:
-            kind, text = pipe.recv()
-        except EOFError:
-            process.join()
-            return [] if process.exitcode == 0 else [f"exit code {process.exitcode}"]
-        if kind == "error":
-            return [text]
-        tell(text)
+def _first_error(children: Mapping[Connection, Any], tell: Any) -> str:
+    """Print the lines of processes as they come until all have ended; return the first error, or "" without one."""
+    going = dict(children)
+    while going:
+        for pipe in wait(list(going)):
+            try:
+                kind, text = pipe.recv()  # type: ignore[union-attr]
+            except EOFError:
+                process = going.pop(pipe)  # type: ignore[arg-type]
+                process.join()
+                if process.exitcode != 0:
+                    return f"exit code {process.exitcode}"
+                continue
+            if kind == "error":
+                return str(text)
+            tell(text)
+    return ""
 
 
 def _job(pipe: Connection, plan: StudyPlan, subject: Subject, population: int) -> None:

@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import re
+from multiprocessing import Pipe
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ from marltrain.errors import AgentError, ConfigError
 from marltrain.tools import training
 from marltrain.tools.run_files.reading import read_settings
 from marltrain.tools.tuning import trials as trials_of
-from marltrain.tools.tuning.study import Study, StudyPlan
+from marltrain.tools.tuning.study import SLOT, Study, StudyPlan, _lock_file
+from marltrain.tools.tuning.tuning import _first_error
 from tests.tiers import LONG
 from tests.toys import Identity
 from tests.trainer.running import SHORT, SMALL
@@ -131,13 +134,50 @@ def test_a_failing_trial_is_reported_and_the_study_goes_on(capsys):
         tune({**SPACE, "minibatches": 1000}, trials=2)
 
 
+def test_two_processes_claim_different_slots(tmp_path):
+    """Two studies on one storage stand for two processes: each sees the slots that the other has claimed."""
+    storage = f"sqlite:///{tmp_path}/a.db"
+    plan = StudyPlan("tune", storage, 3, 0, "none", 5, 0, 2, 24, {})
+    first, second = Study(plan), Study(plan)
+    claimed = [study.claim(1, lambda trial: {}) for study in (first, second, first, second)]
+    assert [[trial.user_attrs[SLOT] for trial, _ in own] for own in claimed] == [[0], [1], [2], []]
+    first.failed(claimed[0][0][0], "an error")  # counts
+    first.interrupted(claimed[2][0][0])  # does not
+    assert [trial.user_attrs[SLOT] for trial, _ in second.claim(2, lambda trial: {})] == [2]
+
+
+def test_lines_of_processes_are_told_as_they_come():
+    silent, quick, told = Pipe(), Pipe(), []
+    ended = SimpleNamespace(join=lambda: None, exitcode=0)
+
+    def tell(text):
+        told.append(text)
+        if text == "quick":
+            silent[1].send(("line", "silent"))
+            silent[1].close()
+
+    quick[1].send(("line", "quick"))
+    quick[1].close()
+    assert _first_error({silent[0]: ended, quick[0]: ended}, tell) == "" and told == ["quick", "silent"]
+
+
+def test_the_lock_follows_no_link(tmp_path, monkeypatch):
+    kept = tmp_path / "kept"
+    kept.write_text("text")
+    (tmp_path / "a.db.lock").symlink_to(kept)
+    with pytest.raises(ConfigError, match="cannot be used"):
+        tune(storage=f"sqlite:///{tmp_path}/a.db")
+    assert kept.read_text() == "text"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert _lock_file("mysql://a").parent == tmp_path / "marltrain"
+
+
 if LONG:  # processes start slowly
 
     def test_two_processes_share_a_study(tmp_path):
         result = tune(trials=5, jobs=2, storage=f"sqlite:///{tmp_path}/a.db")
-        assert result.table["trial"].tolist() == [0, 1, 2, 3, 4]
-        owners = {trial.user_attrs["owner"] for trial in result.study.trials}
-        assert len(result.study.trials) == 5 and 1 <= len(owners) <= 2
+        assert result.table["trial"].tolist() == [0, 1, 2, 3, 4] and len(result.study.trials) == 5
+        assert all(trial.user_attrs["owner"].split()[1] != str(os.getpid()) for trial in result.study.trials)
         with pytest.raises(ConfigError, match="sends its arguments to other processes"):
             tune(jobs=2, reward_metric=lambda rewards: 0.0)
 
