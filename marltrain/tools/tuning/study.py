@@ -43,7 +43,7 @@ def optuna() -> Any:
 class StudyPlan:
     """What makes a study: its name and storage (None: memory), the number of trials, sampling and pruning.
 
-    warmup_trials: trials that are sampled at random, and before which none is pruned.
+    warmup_trials: trials that are sampled at random; none is pruned before so many are complete.
     warmup_steps: env steps before which no trial is pruned.  every, steps: env steps between tests, and of a trial.
     about: what the study searches, JSON values by key; all calls that share the study must agree in it.
     """
@@ -128,6 +128,12 @@ class Study:
     def interrupted(self, trial: Any) -> None:
         """Give up a trial; its slot becomes free."""
         self.study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+
+    def prunes(self, trial: Any) -> bool:
+        """Return whether a trial ends early; none does before `warmup_trials` trials are complete."""
+        complete = self._optuna.trial.TrialState.COMPLETE
+        done = sum(other.state == complete for other in self.study.get_trials(deepcopy=False))
+        return done >= self.plan.warmup_trials and bool(trial.should_prune())
 
     def finished(self) -> list[Any]:
         """Return the finished trials, by slot."""

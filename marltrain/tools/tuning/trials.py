@@ -11,15 +11,13 @@ import numpy as np
 
 from marltrain.errors import MarlTrainError, error_text
 from marltrain.policies.agents.agent import Agent
-from marltrain.tools.finding.candidates import _changed
+from marltrain.tools.finding.candidates import OF_ALL, with_settings
 from marltrain.tools.training import Plan, Training, last_tests, train_all
 from marltrain.tools.tuning.space import Space
 from marltrain.tools.tuning.study import SLOT, Study
 from marltrain.trainer.make_agents import make_agents
 
 Tell = Callable[[str], None]
-OF_ALL = ("backend", "identify", "share", "teams")
-"""Arguments of `make_agents` that no pair (algorithm, settings) holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +48,9 @@ def agents_with(
     settings: Mapping[str, Any], algo: Any, env: Any, env_args: Mapping[str, Any] | None, seed: int
 ) -> list[Agent]:
     """Return agents with some settings, which take precedence over those of pairs (algorithm, settings)."""
-    of_agents = {name: value for name, value in settings.items() if name not in OF_ALL}
-    return make_agents(_changed(algo, of_agents), env, env_args=env_args, seed=seed, **settings)
+    common = {name: value for name, value in settings.items() if name in OF_ALL}
+    own = {name: value for name, value in settings.items() if name not in OF_ALL}
+    return make_agents(with_settings(algo, {}, own), env, env_args=env_args, seed=seed, **common)
 
 
 @dataclass(eq=False)
@@ -96,7 +95,7 @@ def _run(study: Study, subject: Subject, claimed: Sequence[tuple[Any, dict[str, 
             continue
         trainings = [Training(len(running), seed, partial(make, seed)) for seed in subject.seeds]
         running.append(_Trial(trial, trainings))
-    train_all(subject.plan, [t for one in running for t in one.trainings], lambda going: _report(running))
+    train_all(subject.plan, [t for one in running for t in one.trainings], lambda going: _report(study, running))
     for one in running:
         errors = [training.error for training in one.trainings if training.error]
         if errors:
@@ -117,7 +116,7 @@ def _line(trial: Any, outcome: str) -> str:
     return f"trial {trial.user_attrs[SLOT]}: {outcome} ({chosen})"
 
 
-def _report(running: Sequence[_Trial]) -> None:
+def _report(study: Study, running: Sequence[_Trial]) -> None:
     """Report the tests that all trainings of a trial have played, and prune trials."""
     for one in running:
         if one.pruned or any(training.error for training in one.trainings):
@@ -129,7 +128,7 @@ def _report(running: Sequence[_Trial]) -> None:
                 continue
             one.steps.add(step)
             one.trial.report(float(np.mean([training.readings[i].metric for training in one.trainings])), step)
-        if len(one.steps) > before and one.trial.should_prune():  # not while others are trained after it
+        if len(one.steps) > before and study.prunes(one.trial):  # not while others are trained after it
             one.pruned = True
             for training in one.trainings:
                 training.stopped = True

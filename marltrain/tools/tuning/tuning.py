@@ -46,7 +46,7 @@ class TuneSettings:
     study: str = setting("tune", doc="name of the study in its storage")
     seed: int = setting(0, doc="seed of the study", low=0)
     pruner: str = setting("median", doc="ends trials early", choices=PRUNERS)
-    warmup_trials: int = setting(5, doc="random trials, before which none is pruned", low=0)
+    warmup_trials: int = setting(5, doc="random trials; none is pruned before so many are complete", low=0)
     warmup_steps: int | None = setting(None, doc="env steps before which no trial is pruned; None: a fifth", low=0)
     fresh_seeds: int = setting(10, doc="trainings of the best settings with other seeds; 0: none", low=0)
     final: float = setting(0.25, doc="share of the tests, the last ones, whose mean is the metric", above=0, high=1)
@@ -138,10 +138,11 @@ def tune(
     storage: database of the study, such as "sqlite:///tune.db"; None: memory. Several calls may share a study: it
       continues until it has `trials` finished trials. Trials of a process that was interrupted are made again. Calls
       that share a study must agree in all but trials, population, jobs and fresh_seeds.
-    seed: equal seeds give equal trials with jobs=1, also if the study was interrupted.
-    pruner: "median" (ends a trial below the median of the earlier ones at the same env step), "hyperband" or "none".
-    warmup_trials: random trials, before which none is pruned.  warmup_steps: env steps before which none is pruned;
-      None: a fifth of `steps`.
+    seed: equal seeds give equal trials with jobs=1, also if the study was interrupted, except with pruner="hyperband".
+    pruner: "median" (ends a trial whose best test so far is below the median of the earlier trials at the same env
+      step), "hyperband" or "none".
+    warmup_trials: trials with random settings; none is pruned before so many are complete.
+    warmup_steps: env steps before which none is pruned; None: a fifth of `steps`.
     fresh_seeds: trainings of the best settings with seeds that no trial had; their mean is the result's metric.
     final: the metric of a training is the mean of this share of its tests, the last ones.
     progress: print a line for each finished trial.

@@ -1,5 +1,6 @@
 """Trials: what is reported to the study."""
 
+from types import SimpleNamespace
 from typing import Any
 
 from marltrain.tools.training import Reading, Training
@@ -22,12 +23,13 @@ class Asked:
 
 def test_a_trial_is_asked_only_when_it_has_a_new_test():
     """Where trials are trained one after another, an earlier one is complete while a later one plays its tests."""
+    study: Any = SimpleNamespace(prunes=lambda trial: trial.should_prune())
     trials: list[Any] = [Asked(), Asked()]
     first, second = Training(0, 0, list), Training(1, 0, list)
     running = [_Trial(trials[0], [first]), _Trial(trials[1], [second])]
     for training in (first, second):
         for step in (0, 8):
             training.readings.append(Reading(step, step / 2, {}))
-            _report(running)
+            _report(study, running)
     assert [trial.reports for trial in trials] == [[(0, 0.0), (8, 4.0)]] * 2
     assert [trial.times for trial in trials] == [2, 2]

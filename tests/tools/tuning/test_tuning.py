@@ -192,6 +192,15 @@ def test_bad_trials_are_pruned_by_env_steps():
     assert len(tune(trials=2, pruner="hyperband", warmup_trials=0).table) == 2
 
 
+def test_no_trial_is_pruned_before_the_warm_up_is_complete():
+    study = Study(StudyPlan("tune", None, 9, 0, "hyperband", 2, 0, 1, 9, {}))
+    study.study.pruner = SimpleNamespace(prune=lambda *_: True)
+    for slot in range(3):
+        ((trial, _),) = study.claim(1, lambda trial: {})
+        assert study.prunes(trial) == (slot == 2)
+        study.complete(trial, 1.0)
+
+
 def test_the_file_names_the_metric_of_fresh_seeds(tmp_path):
     result = tune(trials=2, fresh_seeds=3, seeds=2)
     path = result.save(tmp_path / "settings.toml")
