@@ -273,11 +273,12 @@ def _first_error(children: Mapping[Connection, Any], tell: Any) -> str:
     """Print the lines of processes as they come until all have ended; return the first error, or "" without one."""
     going = dict(children)
     while going:
-        for pipe in wait(list(going)):
+        ready: list[Any] = wait(list(going))
+        for pipe in ready:
             try:
-                kind, text = pipe.recv()  # type: ignore[union-attr]
+                kind, text = pipe.recv()
             except EOFError:
-                process = going.pop(pipe)  # type: ignore[arg-type]
+                process = going.pop(pipe)
                 process.join()
                 if process.exitcode != 0:
                     return f"exit code {process.exitcode}"

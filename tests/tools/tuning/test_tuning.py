@@ -82,14 +82,8 @@ def _ask_and_die(storage):
 def test_a_study_searches_what_it_was_begun_with(tmp_path):
     storage = f"sqlite:///{tmp_path}/a.db"
     tune(storage=storage, trials=1, fresh_seeds=0)
-    for changed, message in [
-        ({"env_args": {**SHORT, "choices": 2}}, "was begun with env_args: "),
-        ({"seed": 1}, "was begun with seed: 0, and is now to go on with 1. Name another study"),
-        ({"space": {**SPACE, "learning_rate": (1e-3, 0.5)}}, "begun with setting learning_rate: "),
-        ({"space": {**SPACE, "epochs": [1, 2]}}, "begun with setting epochs: 1, .* on with "),
-    ]:
-        with pytest.raises(ConfigError, match=message):
-            tune(storage=storage, trials=2, **changed)
+    with pytest.raises(ConfigError, match=r"begun with setting epochs: 1, .* on with .*Name another study"):
+        tune({**SPACE, "epochs": [1, 2]}, storage=storage, trials=2)
     with pytest.raises(ConfigError, match="was begun with env"):
         mt.tune("ppo", "marltrain/CartPole-v1", SPACE, trials=2, steps=24, storage=storage)
 
@@ -102,8 +96,13 @@ def test_a_metric_that_is_not_finite_is_a_failure():
 
 
 def test_suggestions_replace_settings_of_a_pair(monkeypatch):
-    seen, make = [], trials_of.make_agents
-    monkeypatch.setattr(trials_of, "make_agents", lambda *args, **more: seen.append(make(*args, **more)) or seen[-1])
+    seen: list[Any] = []
+
+    def recorded(*args, **settings):
+        seen.append(mt.make_agents(*args, **settings))
+        return seen[-1]
+
+    monkeypatch.setattr(trials_of, "make_agents", recorded)
     pair = ("ppo", {"learning_rate": 0.01, "max_grad_norm": None})
     result = mt.tune(pair, Identity, SPACE, trials=1, steps=24, fresh_seeds=0, trainer=FEW, env_args=SHORT)
     rate = result.study.best_params["learning_rate"]
