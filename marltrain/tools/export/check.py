@@ -129,7 +129,8 @@ def near_ties(space: Any, made: Array, expected: Mapping[str, Array], legal: Arr
     numbers = expected.get("probabilities", expected.get("values"))
     if numbers is None:
         return np.zeros(len(made), bool)
-    sizes, starts = np.ravel(getattr(space, "nvec", getattr(space, "n", None))), np.ravel(space.start)
+    sizes = np.ravel(space.nvec if isinstance(space, spaces.MultiDiscrete) else space.n)
+    starts = np.ravel(space.start)
     chosen, reference = (np.reshape(action, (len(made), -1)) - starts for action in (made, expected[ACTION]))
     first, inside = np.cumsum(sizes) - sizes, (chosen >= 0) & (chosen < sizes)
     chosen = np.clip(chosen, 0, sizes - 1)

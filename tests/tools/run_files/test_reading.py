@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import marltrain as mt
@@ -114,7 +116,7 @@ def test_one_algorithm_or_tables_of_players(tmp_path):
 
 
 def test_settings_survive_their_file(tmp_path):
-    settings = {
+    settings: dict[str, dict[str, Any]] = {
         "trainer": {"steps_per_train": 24, "test_freq_steps": None, "resources": {"num_cpus": 1}},
         "agents": {
             "max_grad_norm": None,
