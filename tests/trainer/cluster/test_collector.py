@@ -62,7 +62,7 @@ def test_two_runners_equal_one_process_with_changes_in_the_middle_of_a_fragment_
     assert expected[0]["bytes_to_runners"] == 0
 
 
-LONG_CASES = [(case, runners) for case in CASES for runners in (1, 2, 3)] if LONG else [("ppo", 2)]
+LONG_CASES = [(case, runners) for case in CASES for runners in (1, 2, 3)] if LONG else [("vdn", 2)]
 
 
 @pytest.mark.usefixtures("ray_cluster")
