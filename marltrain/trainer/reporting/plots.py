@@ -91,7 +91,7 @@ def plot_runs(
 
 
 def _read(folder: Path, column: str, smooth: int) -> Curve:
-    tests = read_tests(folder, [column, "metric", "interval_low", "interval_high"]).astype(float)
+    tests = read_tests(folder, [column, "metric", "interval_low", "interval_high"])
     means = tests.rolling(smooth, min_periods=1).mean()
     sides = (means["metric"], means["interval_low"], means["interval_high"])
     return Curve(tests[column].to_numpy(float), *(side.to_numpy(float) for side in sides))
