@@ -107,8 +107,10 @@ def evaluate(
     first = cells[0].spec
     sides_ = sides_of(first, sides)
     if len(competitors) > 1 and len(sides_) < 2:
-        raise ConfigError(f"against: {first.name} has one side ({', '.join(first.names)}), so there is nobody to play "
-                          "against: leave the opponents out")  # fmt: skip
+        raise ConfigError(
+            f"against: {first.name} has one side ({', '.join(first.names)}), and opponents need a second side: leave "
+            "the opponents out, or give two sides"
+        )
     for cell in cells:
         check_seats(cell.spec, competitors, _text(cell.values))
         if cell.spec.names != first.names:

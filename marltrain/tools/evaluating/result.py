@@ -70,7 +70,9 @@ class EvaluationResult:
         if len(self.competitors) < 2:
             raise ConfigError("there are no opponents, so there is no cross-play matrix: give against=[...]")
         if value == "won" and not self.has_winners:
-            raise ConfigError("the game has no winners (its returns do not sum to 0), so nobody won: value='return'")
+            raise ConfigError(
+                "value='won': the game has no winners, since its returns do not sum to 0; give value='return'"
+            )
         rows = [[self._mean(one, other, value) for other in self.competitors] for one in self.competitors]
         return pd.DataFrame(rows, pd.Index(self.competitors, name="agent"), pd.Index(self.competitors, name="against"))
 
