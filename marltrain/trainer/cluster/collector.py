@@ -16,7 +16,7 @@ from marltrain.errors import WorkerError
 from marltrain.layout import Array
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.spec import Step
-from marltrain.trainer.cluster.messages import Acting, ActingTask, Crew, Fragment, Request, size_of
+from marltrain.trainer.cluster.messages import Acting, ActingTask, ActingTasks, Fragment, Request, size_of
 from marltrain.trainer.cluster.runners import RunnerVectorEnv
 from marltrain.trainer.collecting.rollout import Collected, Recorder
 from marltrain.trainer.counters import Traffic
@@ -57,7 +57,7 @@ class RunnerCollector:
             group: {name: (array.shape, array.dtype) for name, array in kept.items()}
             for group, kept in recorder.extras.items()
         }
-        self._crew = Crew(tuple(ActingTask.of(seated) for seated in self._actors.learners), extras)
+        self._acting_tasks = ActingTasks(tuple(ActingTask.of(seated) for seated in self._actors.learners), extras)
         learners = [seated.learner for seated in self._actors.learners]
         self._learners = [learner for learner in learners if isinstance(learner, AlgorithmLearner)]
         size = sum(array.nbytes for array in envs.kept().values())
@@ -143,11 +143,11 @@ class RunnerCollector:
             for carry in self._carries
         )
         explore = tuple(np.ascontiguousarray(array[:, :, own]) for array in self._explore)
-        crew = self._crew if w in pool.lacking else None
-        request = Request(steps, explore, carries, pool.outcome(w), crew)
+        acting_tasks = self._acting_tasks if w in pool.lacking else None
+        request = Request(steps, explore, carries, pool.outcome(w), acting_tasks)
         self.traffic.sent += size_of(request)
         pool.request(w, request, self._reference)
-        return 0.0 if crew is None else STARTING
+        return 0.0 if acting_tasks is None else STARTING
 
     def _received(self, w: int, steps: int, limit: float, extra: float) -> Fragment:
         """Wait for the fragment of a runner; a lost runner is replaced, and its fragment collected again."""

@@ -68,7 +68,7 @@ class ActingTask:
 
 
 @dataclass(frozen=True)
-class Crew:
+class ActingTasks:
     """All learners of a run.  extras: group -> name -> the recorded outputs of acts, (shape [P, E, ...], dtype)."""
 
     tasks: tuple[ActingTask, ...]
@@ -96,14 +96,14 @@ class Request:
 
     steps: T batch steps.  explore: of each learner [K, S, n] bool.  carries: of each learner name -> [K, S, n, ...], or
     None.  outcome: the columns of the present Step (see `Block`) if they have changed, else None.
-    crew: the learners, for a runner that does not hold them.
+    acting_tasks: the learners, for a runner that does not hold them.
     """
 
     steps: int
     explore: tuple[Array, ...]
     carries: tuple[Mapping[str, Array] | None, ...]
     outcome: Array | None
-    crew: Crew | None
+    acting_tasks: ActingTasks | None
 
 
 @dataclass(frozen=True)

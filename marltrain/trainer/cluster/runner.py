@@ -18,7 +18,7 @@ from marltrain.policies.learner.actor import Actor, Noise
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.weights import Weights
 from marltrain.random import restored, state_of
-from marltrain.trainer.cluster.messages import Acting, ActingTask, Crew, Fragment, Request
+from marltrain.trainer.cluster.messages import Acting, ActingTask, ActingTasks, Fragment, Request
 from marltrain.trainer.collecting.rollout import Actors, check_extras
 from marltrain.trainer.seats import LearnerSeats
 
@@ -88,8 +88,8 @@ class RunnerActor(EnvActor):
             return Fragment.failed(WorkerFailure.of(error), of_agents=True)
 
     def _collected(self, request: Request, acting: Sequence[Acting]) -> Fragment:
-        if request.crew is not None:
-            self._take(request.crew)
+        if request.acting_tasks is not None:
+            self._take(request.acting_tasks)
         if request.outcome is not None:
             self._block.outcome[...] = request.outcome
         actors, block, steps = self._actors, self._block, request.steps
@@ -135,23 +135,23 @@ class RunnerActor(EnvActor):
             self._chunk.snapshot(), seconds,
         )  # fmt: skip
 
-    def _take(self, crew: Crew) -> None:
+    def _take(self, acting_tasks: ActingTasks) -> None:
         """Build the learners of a run."""
         task, own = self._task, self._task.high - self._task.low
-        self._tasks = crew.tasks
-        self._learners = [ActingLearner(each, task.num_envs, task.low, task.high) for each in crew.tasks]
+        self._tasks = acting_tasks.tasks
+        self._learners = [ActingLearner(each, task.num_envs, task.low, task.high) for each in acting_tasks.tasks]
         seats = [
             LearnerSeats(
                 learner, each.group, [SimpleNamespace(identity=each.identity)],  # type: ignore[arg-type, list-item]
                 each.players, each.rows, each.names, each.frozen,
             )
-            for learner, each in zip(self._learners, crew.tasks, strict=True)
+            for learner, each in zip(self._learners, acting_tasks.tasks, strict=True)
         ]  # fmt: skip
         self._actors = Actors(task.spec, seats, own, "act")
         self._actors.actions = self._block.arrays.actions
         self._extras = {
             group: {name: ((shape[0], own, *shape[2:]), dtype) for name, (shape, dtype) in kept.items()}
-            for group, kept in crew.extras.items()
+            for group, kept in acting_tasks.extras.items()
         }
 
 
