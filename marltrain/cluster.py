@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import socket
 import threading
 import weakref
@@ -219,12 +220,16 @@ def _connect(ray: ModuleType, address: str) -> None:
     elif address != "auto":
         _check_answers(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    before = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (ray.exceptions.RayError, RuntimeError, OSError, ValueError) as error:
         if ray.is_initialized():
             ray.shutdown()
         raise ConfigError(f"address={address!r}: cannot connect to the Ray cluster: {error_text(error)}") from error
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)  # Ray's handler exits at once, before a run is saved
 
 
 def _check_answers(address: str) -> None:

@@ -1,6 +1,7 @@
 """The connection to Ray: begun once, ended where it was begun, and clear errors without a cluster."""
 
 import importlib
+import signal
 import socket
 import time
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ class FakeRay(SimpleNamespace):
 
     def init(self, address: str, **options: Any) -> None:
         self.calls.append(("init", address, sorted(options)))
+        signal.signal(signal.SIGTERM, lambda number, frame: None)  # Ray sets a handler that exits
         if self.error is not None:
             raise self.error
         self.begun = True
@@ -53,6 +55,15 @@ LOCAL = (
     "local",
     ["_system_config", "include_dashboard", "log_to_driver", "logging_level", "object_store_memory"],
 )
+
+
+def test_the_handler_of_sigterm_stays_as_it_was(fake):
+    before = signal.getsignal(signal.SIGTERM)
+    Cluster().close()
+    fake.error = RuntimeError("refused")
+    with pytest.raises(ConfigError, match="refused"):
+        Cluster()
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_the_last_use_ends_what_the_first_began(fake):

@@ -11,6 +11,8 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 _NOTICE = b"\nmarltrain: finishing this step and saving; interrupt once more to leave at once\n"
+_RAY = "ray._private.worker"
+"""Module of the function that `ray.init` makes the handler of SIGTERM."""
 
 
 class Interrupts:
@@ -20,7 +22,7 @@ class Interrupts:
     leaving: a second signal has arrived; it raised KeyboardInterrupt at once.
 
     Python delivers signals to the main thread only, so in other threads nothing changes. Custom handlers of the user
-    stay in place.
+    stay in place; the handler of `ray.init`, which exits at once, is replaced.
     """
 
     def __init__(self) -> None:
@@ -29,10 +31,11 @@ class Interrupts:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        """Replace Python's default handlers."""
+        """Replace the handlers of Python and Ray."""
         if threading.current_thread() is threading.main_thread():
             for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
-                if signal.getsignal(number) == usual:
+                handler = signal.getsignal(number)
+                if handler == usual or getattr(handler, "__module__", None) == _RAY:
                     self._before[number] = signal.signal(number, self._come)
         return self
 

@@ -47,6 +47,16 @@ def test_interrupted_run_is_saved_and_resumes_exactly(number):
     same_end(expected, agents, result, again)
 
 
+def test_sigterm_saves_the_run_in_a_process_that_called_ray_init(ray_cluster):
+    """Ray's handler of SIGTERM exits at once."""
+    before = signal.getsignal(signal.SIGTERM)
+    assert before.__module__ == "ray._private.worker"
+    callbacks = [At(13, sent(signal.SIGTERM))]
+    result = trainer(steps_per_train=90, callbacks=callbacks).train(ppo(), [1, 1], plot=False)
+    assert (result["stop_reason"], result["num_collected_steps"]) == ("interrupted", 39)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_interrupted_test_is_played_after_resume():
     """The interrupt arrives during the test at 27 env steps, after its first env steps."""
     asked: list = []
