@@ -52,6 +52,7 @@ _HOME = {
     "Head": "marltrain.policies.networks",
     "Hindsight": "marltrain.policies.memory.config",
     "JSONLinesLogger": "marltrain.tools.loggers.scalar_files",
+    "JobHandle": "marltrain.tools.attach",
     "JointAlgorithm": "marltrain.policies.algorithms.joint",
     "JointPhase": "marltrain.policies.algorithms.joint",
     "LSTM": "marltrain.policies.networks",
@@ -88,6 +89,7 @@ _HOME = {
     "Rollout": "marltrain.policies.batch",
     "Rollouts": "marltrain.policies.memory.config",
     "RewardModel": "marltrain.policies.algorithms.reward_model",
+    "RunProgress": "marltrain.trainer.jobs.messages",
     "RunningStatistics": "marltrain.policies.normalisation",
     "SaveError": "marltrain.errors",
     "Schedule": "marltrain.policies.schedules",
@@ -108,6 +110,7 @@ _HOME = {
     "TuneResult": "marltrain.tools.tuning.tuning",
     "WorkerError": "marltrain.errors",
     "accepts": "marltrain.policies.agents.arguments",
+    "attach": "marltrain.tools.attach",
     "check_env": "marltrain.envs",
     "compare": "marltrain.tools.comparing.compare",
     "cosine": "marltrain.policies.schedules",
@@ -127,6 +130,7 @@ _HOME = {
     "load": "marltrain.policies.agents.saving",
     "load_exported": "marltrain.tools.export.loading",
     "make_agents": "marltrain.trainer.make_agents",
+    "named_runs": "marltrain.tools.attach",
     "next_values": "marltrain.policies.returns",
     "play": "marltrain.trainer.play",
     "population_based_training": "marltrain.tools.tuning.pbt",
@@ -265,6 +269,7 @@ if TYPE_CHECKING:
         switch as switch,
     )
     from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
+    from marltrain.tools.attach import JobHandle as JobHandle, attach as attach, named_runs as named_runs
     from marltrain.tools.comparing.compare import compare as compare
     from marltrain.tools.comparing.result import Comparison as Comparison
     from marltrain.tools.dataset import dataset as dataset
@@ -297,6 +302,7 @@ if TYPE_CHECKING:
     from marltrain.trainer.decentralized import DecentralizedTrainer as DecentralizedTrainer
     from marltrain.trainer.demonstrations import demonstrations as demonstrations
     from marltrain.trainer.evaluating.evaluation import TestResult as TestResult
+    from marltrain.trainer.jobs.messages import RunProgress as RunProgress
     from marltrain.trainer.lambda_callback import LambdaCallback as LambdaCallback
     from marltrain.trainer.make_agents import make_agents as make_agents
     from marltrain.trainer.play import play as play

@@ -1,5 +1,7 @@
 """Ray: a connection that is begun where it is needed and ended where we began it, and actors with limited waits.
 
+Actors may have names, by which other processes of the cluster find them.
+
 Nothing of Ray is imported before a `Cluster` is made.
 """
 
@@ -36,6 +38,8 @@ _BUILT_IN = ("num_cpus", "num_gpus", "memory")
 _RAY_NAMES = {"num_cpus": "CPU", "num_gpus": "GPU"}
 _DEAD = re.compile(r"The actor is dead because (.*?)(?: Some common causes.*)?$", re.DOTALL)
 _LOCK = threading.Lock()
+NAMESPACE = "marltrain"
+"""Namespace of the names of actors."""
 
 
 class ActorError(MarlTrainError):
@@ -45,6 +49,10 @@ class ActorError(MarlTrainError):
         """Keep whether the actor hung."""
         super().__init__(message)
         self.hung = hung
+
+
+class NameTakenError(MarlTrainError):
+    """An actor is registered by this name already."""
 
 
 def check_resources(resources: Any) -> None:
@@ -66,6 +74,16 @@ def versions() -> dict[str, str]:
     """Return the versions that must be equal on all nodes."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"Python": python, "marltrain": __version__, "numpy": np.__version__}
+
+
+def check_versions(theirs: Mapping[str, str], node: str) -> None:
+    """Raise ConfigError unless the versions on a node are those of this process."""
+    ours = versions()
+    differing = [f"{name} {theirs.get(name)} (here {ours[name]})" for name in ours if theirs.get(name) != ours[name]]
+    if differing:
+        raise ConfigError(
+            f"the node {node} of the Ray cluster has {', '.join(differing)}: install the same versions on all nodes"
+        )
 
 
 class Cluster:
@@ -101,6 +119,16 @@ class Cluster:
         """Number of CPUs of all nodes, at least 1."""
         return max(int(self.ray.cluster_resources().get("CPU", 1)), 1)
 
+    @property
+    def address(self) -> str:
+        """Address of the cluster, "host:port"."""
+        return str(self.ray.get_runtime_context().gcs_address)
+
+    def names(self) -> list[str]:
+        """Return the names of the actors that have one, see `Actor`."""
+        found = self.ray.util.list_named_actors(all_namespaces=True)
+        return sorted(actor["name"] for actor in found if actor["namespace"] == NAMESPACE)
+
     def check_room(self, resources: Mapping[str, float] | None, what: str) -> None:
         """Raise ConfigError if no node has the resources of one actor.
 
@@ -126,21 +154,40 @@ class Actor:
     A method `about` of its class must return `versions()` and the address of its node, see `about`.
     """
 
-    def __init__(self, cluster: Cluster, kind: type, resources: Mapping[str, float] | None, name: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        kind: type,
+        resources: Mapping[str, float] | None,
+        name: str,
+        registered: str | None = None,
+        arguments: tuple[Any, ...] = (),
+    ) -> None:
         """Start an actor of the class `kind`; `confirm` waits for it.
 
         resources: see `check_resources`; None: one CPU of the node must be free when it starts, and none is kept.
         name: the actor in words, for messages.
+        registered: the name by which `NamedActor` finds it, as long as this process lives.
+        arguments: of the constructor of `kind`.
+
+        Raises NameTakenError if another actor is registered by this name.
         """
         self._cluster, self.name = cluster, name
         given = dict(resources or {})
-        options = {key: given.pop(key) for key in _BUILT_IN if key in given}
+        options: dict[str, Any] = {key: given.pop(key) for key in _BUILT_IN if key in given}
         if resources is not None:
             options.setdefault("num_cpus", 0)
+        if registered is not None:
+            options |= {"name": registered, "namespace": NAMESPACE}
         made = cluster.ray.remote(kind).options(
             **options, resources=given, max_restarts=0, scheduling_strategy="SPREAD"
         )
-        self._handle: Any = made.remote()
+        try:
+            self._handle: Any = made.remote(*arguments)
+        except ValueError as error:
+            if registered is None:
+                raise
+            raise NameTakenError(f"another actor is registered as {registered!r}: {error_text(error)}") from error
         self._about = self._handle.about.remote()
         self._call: Any = None
 
@@ -148,14 +195,11 @@ class Actor:
         """Wait until the actor runs. Raises ActorError, and ConfigError if its node has other versions."""
         theirs, node = self._value(self._about, timeout)
         self.name = f"{self.name}, on node {node}"
-        ours = versions()
-        if differing := [
-            f"{name} {theirs.get(name)} (here {ours[name]})" for name in ours if theirs.get(name) != ours[name]
-        ]:
+        try:
+            check_versions(theirs, node)
+        except ConfigError:
             self.kill()
-            raise ConfigError(
-                f"the node {node} of the Ray cluster has {', '.join(differing)}: install the same versions on all nodes"
-            )
+            raise
 
     def call(self, method: str, *args: Any) -> None:
         """Start a call of a method; `result` waits for it. Calls are executed in order."""
@@ -190,6 +234,30 @@ class Actor:
         except ray.exceptions.RayError as error:
             self.kill()
             raise ActorError(f"{self.name} ended: {_fate(error)}", hung=False) from error
+
+
+class NamedActor:
+    """An actor that another process has registered by a name. It is never ended from here; threads may share it."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        """Find the actor; raises LookupError if there is none of this name."""
+        self._cluster, self.name = cluster, name
+        try:
+            self._handle = cluster.ray.get_actor(name, namespace=NAMESPACE)
+        except ValueError as error:
+            raise LookupError(f"no actor is registered as {name!r}") from error
+
+    def ask(self, method: str, *args: Any, timeout: float) -> Any:
+        """Return the result of a method; raises ActorError if the actor ends, or after `timeout` seconds."""
+        ray = self._cluster.ray
+        if not ray.is_initialized():
+            raise ActorError("Ray was shut down in this process", hung=False)
+        try:
+            return ray.get(getattr(self._handle, method).remote(*args), timeout=timeout)
+        except ray.exceptions.GetTimeoutError:
+            raise ActorError(f"no answer within {timeout:g} s", hung=True) from None
+        except ray.exceptions.RayError as error:
+            raise ActorError(_fate(error), hung=False) from error
 
 
 class Served:

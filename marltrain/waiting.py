@@ -1,4 +1,4 @@
-"""Notices of long compilations, sent to listeners; the final notice holds the duration."""
+"""Notices, such as of long compilations, sent to listeners; the final notice holds the duration."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Compilation:
         self._timer.cancel()
         with self._lock:
             if self._announced:
-                _say(f"compiled {self._what} in {time.perf_counter() - self._started:.1f} s")
+                tell(f"compiled {self._what} in {time.perf_counter() - self._started:.1f} s")
             self._announced = True  # keeps a late timer from sending a notice
 
     def _tell(self) -> None:
         with self._lock:
             if not self._announced:
                 self._announced = True
-                _say(f"compiling {self._what} ...")
+                tell(f"compiling {self._what} ...")
 
 
 @contextmanager
@@ -59,6 +59,7 @@ def compiling(what: str) -> Iterator[None]:
         under_way.done()
 
 
-def _say(line: str) -> None:
+def tell(line: str) -> None:
+    """Send a notice to the listeners."""
     for listener in list(_LISTENERS):
         listener(line)

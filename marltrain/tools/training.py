@@ -32,6 +32,7 @@ TESTS = 10
 OF_TOOLS = {
     "callbacks": "the tools have none",
     "env_args": "give env_args beside it",
+    "name": "trainings of tools have none",
     "progress": "trainings of tools show none",
     "reward_metric": "give reward_metric beside it",
     "run_dir": "trainings of tools write no files",

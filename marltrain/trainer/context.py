@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marltrain.envs import VectorEnv
 from marltrain.layout import Array
@@ -20,6 +20,9 @@ from marltrain.trainer.saving.run_folder import RunFolder
 from marltrain.trainer.seats import Seating
 from marltrain.trainer.setup import TrainerSetup
 from marltrain.trainer.updating.scheduler import UpdateScheduler
+
+if TYPE_CHECKING:
+    from marltrain.trainer.jobs.job import Job
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class RunContext:
     call_number: number of the call of `train`, from 1.  env_seed: seed of its episodes.
     callbacks: built-in ones and the user's.  manifest: facts of the run for its checkpoints.
     earlier: results of the earlier call that this one continues, or None.
+    job: the connection of a named run to attached processes, or None.
     """
 
     setup: TrainerSetup
@@ -74,3 +78,4 @@ class RunContext:
     callbacks: CallbackList
     manifest: dict[str, Any]
     earlier: EarlierRun | None
+    job: Job | None

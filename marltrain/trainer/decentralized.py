@@ -92,6 +92,7 @@ class DecentralizedTrainer:
     address: the Ray cluster: "host:port", "auto" (one that runs on this machine) or "local" (a new one, ended with the
     run); None: the variable RAY_ADDRESS, else "local".
     timeout: seconds that a Ray actor may take to answer; of environments, `env_timeout` if it is given.
+    name: name of the run, by which other processes attach to it while it goes on (`mt.attach`); needs Ray.
     progress: True shows a bar in a terminal and lines in other outputs; a `ProgressPrinter` sets the interval of lines;
     "dashboard" shows curves, returns and losses in a terminal or notebook, and lines in other outputs.
     callbacks: `Callback` objects, called in the given order.
@@ -141,6 +142,7 @@ class DecentralizedTrainer:
         address: str | None = None,
         timeout: float = ANSWER,
         runners: int | None = None,
+        name: str | None = None,
     ) -> None:
         """Check every argument; no environment is built yet."""
         display: Display = progress if isinstance(progress, ProgressPrinter) or progress == DASHBOARD else None
@@ -153,7 +155,7 @@ class DecentralizedTrainer:
             on_fault=on_fault, max_env_restarts=max_env_restarts, env_timeout=env_timeout, collect=collect,
             double_buffer=double_buffer, test_freq_steps=test_freq_steps, max_test_steps=max_test_steps,
             record=record_names(record),
-            resources=resources, address=address, timeout=timeout, runners=runners,
+            resources=resources, address=address, timeout=timeout, runners=runners, name=name,
         )  # fmt: skip
         config.validate(settings, "DecentralizedTrainer")
         check_places(settings)

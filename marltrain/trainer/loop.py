@@ -6,6 +6,7 @@ import logging
 
 from marltrain.trainer.ending import finish
 from marltrain.trainer.evaluating.testing import last_test, play_test
+from marltrain.trainer.jobs.requests import serve
 from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import FoundCheckpoint
 from marltrain.trainer.saving.snapshot import checkpoint_if_due, last_checkpoint, restore
@@ -32,6 +33,8 @@ def train(run: Run, found: FoundCheckpoint | None, *, plot: bool) -> None:
                     play_test(run)
                 if run.context.setup.checkpoint is not None:
                     checkpoint_if_due(run, run.context.setup.checkpoint)
+                if run.context.job is not None:
+                    serve(run)
             run.collector.settle()
             last_checkpoint(run)
             last_test(run)

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -63,6 +63,9 @@ from marltrain.trainer.updating.pace import (
 )
 from marltrain.trainer.updating.planned import PlannedScheduler
 from marltrain.trainer.updating.scheduler import UpdateScheduler
+
+if TYPE_CHECKING:
+    from marltrain.trainer.jobs.job import Job
 
 
 @dataclass(frozen=True)
@@ -129,20 +132,25 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     if earlier is not None:
         for scheduler in schedulers:
             scheduler.follow(earlier.counters.updates, earlier.schedulers)
+    budgets = Budgets.of(settings, Counters() if earlier is None else earlier.counters)
+    job = _job(setup, spec, budgets, stack)
     folder = _folder(setup, call, found, locked, stack)
     if folder is not None:
         record(folder.path, setup, spec, call.agents, masks, streams.full_size)
     calls = 0 if previous is None else previous.calls
-    budgets = Budgets.of(settings, Counters() if earlier is None else earlier.counters)
     path = None if folder is None else folder.path
-    built_in = built_in_callbacks(path, budgets, progress=settings.progress, display=setup.display,
-                                  title=spec.name)  # fmt: skip
+    if job is not None:
+        job.writes_to(path)
+    built_in = built_in_callbacks(
+        path, budgets, progress=settings.progress, display=setup.display, title=spec.name, job=job
+    )
     context = RunContext(
         setup=setup, envs=envs, evaluation=evaluation, seating=seating, line_up=line_up,
         rotate=call.test_agents is not None, learning=learning, exploring=exploring, streams=streams, storage=storage,
         schedulers=schedulers, folder=folder, call_number=calls + 1,
         env_seed=child_seed(setup.seed, "train", calls) if calls else setup.seed, budgets=budgets,
         callbacks=CallbackList([*built_in, *setup.callbacks]), manifest=manifest, earlier=earlier,
+        job=job,
     )  # fmt: skip
     return context, found
 
@@ -291,6 +299,17 @@ def _folder(
         if setup.checkpoint is not None:  # marks the run as resumable, however early it stops
             (folder.path / FOLDER).mkdir(exist_ok=True)
     return folder
+
+
+def _job(setup: TrainerSetup, spec: EnvSpec, budgets: Budgets, stack: ExitStack) -> Job | None:
+    """Return the connection of a named run, which `stack` closes."""
+    if setup.settings.name is None:
+        return None
+    from marltrain.trainer.jobs.job import Job  # loads asyncio
+
+    job = Job.of(setup.settings, spec, budgets)
+    stack.callback(job.close)
+    return job
 
 
 def _without_checkpoint(resume: str | Path, locked: RunFolder | None) -> RunFolder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from marltrain.cluster import ANSWER, check_resources
 from marltrain.config import setting
 from marltrain.envs.faults import MAX_RESTARTS, ON_FAULT, WINDOW
 from marltrain.envs.make import VECTORS
-from marltrain.errors import ConfigError
+from marltrain.errors import ConfigError, shown
 from marltrain.layout import Array
 from marltrain.policies.algorithms.base import MOST_ROWS
 from marltrain.policies.memory.config import MOST_STEPS
@@ -18,6 +19,8 @@ from marltrain.trainer.updating.asynchronous import COLLECT
 
 MOST_ENVS = 2**20
 """Maximum number of environments; it catches typing errors before huge arrays are allocated."""
+NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+"""Names of runs."""
 MOST_EPISODES = 1_000_000
 """Maximum number of episodes of one test; each has a row of returns."""
 
@@ -71,6 +74,7 @@ class TrainerSettings:
     timeout: float = setting(ANSWER, doc="maximum seconds of an actor's answer", above=0)
 
     runners: int | None = setting(None, doc="Ray actors that collect; None: this process collects", low=1)
+    name: str | None = setting(None, doc="name by which other processes attach to the run; needs Ray")
 
     def __post_init__(self) -> None:
         """Set `test_freq` to None if only `test_freq_steps` is given."""
@@ -116,7 +120,12 @@ def check_ray(settings: TrainerSettings) -> None:
     check_resources(settings.resources)
     if settings.runners is not None:
         _check_runners(settings)
+    if settings.name is not None and not NAME.fullmatch(settings.name):
+        raise ConfigError(
+            f"name must consist of letters, digits, '.', '_' and '-', such as 'spread-2', got {shown(settings.name)}"
+        )
     given = [name for name in ("resources", "address") if getattr(settings, name) is not None]
+    given = [name for name in given if name == "resources" or settings.name is None]
     if given and settings.vector != "ray" and settings.runners is None:
         raise ConfigError(
             f"{' and '.join(given)} are those of Ray actors, and there are none with vector={settings.vector!r}: use "

@@ -261,7 +261,7 @@ def test_long_compilations_are_announced_if_progress_is_enabled(capsys, monkeypa
 
     class Compiling(Identity):
         def reset(self, seed=None, options=None):
-            waiting._say("compiling the game ...")
+            waiting.tell("compiling the game ...")
             return super().reset(seed, options)
 
     trainer = mt.DecentralizedTrainer(
@@ -281,5 +281,5 @@ def test_no_announcement_after_the_reader_is_gone(monkeypatch):
 
     monkeypatch.setattr(sys, "stderr", Closed())
     with announced(True):
-        waiting._say("compiling ...")
-        waiting._say("compiled in 2.0 s")
+        waiting.tell("compiling ...")
+        waiting.tell("compiled in 2.0 s")

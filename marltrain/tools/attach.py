@@ -1,0 +1,189 @@
+"""attach: a handle on a named run of another process or machine, by its actor in a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from marltrain.cluster import ActorError, Cluster, NamedActor, check_versions
+from marltrain.config import checked_arguments
+from marltrain.errors import ConfigError, WorkerError, did_you_mean, shown
+from marltrain.trainer.jobs.messages import Answer, RunProgress
+from marltrain.trainer.reporting.run_view import RunView
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STOPPED = "stopped"
+"""Default of the reason of a stop."""
+SLACK = 5.0
+"""Seconds that a reply takes at most on its way."""
+LONGEST_WAIT = 10.0
+"""Seconds of one call that waits for the end of a run; a lost actor is noticed after them."""
+
+
+@checked_arguments
+def attach(name: str, *, address: str | None = None, timeout: float = 60.0) -> JobHandle:
+    """Return a handle on the run that `DecentralizedTrainer(..., name=name)` trains in another process or machine.
+
+    address: "host:port" of the Ray cluster, or "auto": one that runs on this machine. Default: the variable
+    RAY_ADDRESS, else "auto". If this process is connected to a cluster already, this one is used.
+    timeout: seconds that the run may take to answer.
+
+    Raises ConfigError without Ray or a cluster, if no run of this name goes on, and if its process has other versions.
+    """
+    _check_seconds("attach: timeout", timeout)
+    cluster = _cluster(address)
+    try:
+        return JobHandle(cluster, name, timeout)
+    except BaseException:
+        cluster.close()
+        raise
+
+
+@checked_arguments
+def named_runs(*, address: str | None = None, timeout: float = 10.0) -> list[RunProgress]:
+    """Return the progress of all named runs of a Ray cluster that answer, by name.
+
+    address: see `attach`.  timeout: seconds that a run's actor may take to answer.
+    """
+    _check_seconds("named_runs: timeout", timeout)
+    cluster = _cluster(address)
+    try:
+        found = [_progress_of(cluster, name, timeout) for name in cluster.names()]
+        return [progress for progress in found if progress is not None]
+    finally:
+        cluster.close()
+
+
+class JobHandle:
+    """A handle on a named run; `attach` makes it. Several threads may use it.
+
+    name: of the run.  agents: names of the players whose agents it trains.
+    Methods raise WorkerError if the run has ended or does not answer in time.
+    """
+
+    def __init__(self, cluster: Cluster, name: str, timeout: float) -> None:
+        """Find the run's actor; see `attach`."""
+        self.name, self.timeout, self._cluster = name, timeout, cluster
+        try:
+            about = self._actor().ask("about", timeout=timeout)
+        except LookupError:
+            names = cluster.names()
+            raise ConfigError(
+                f"no run is called {name!r} in the Ray cluster at {cluster.address}.{did_you_mean(name, names)} "
+                f"There are: {', '.join(names) or 'none'}. If the run is in another cluster, give its address"
+            ) from None
+        except ActorError as lost:
+            raise self._lost(lost) from lost
+        check_versions(*about)
+        self.agents = self.progress().players
+
+    def __enter__(self) -> Self:
+        """Return the handle."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the handle."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Return the name and the cluster, in one line."""
+        return f"JobHandle({self.name!r})"
+
+    def progress(self) -> RunProgress:
+        """Return how far the run is; see `RunProgress`. The run reports about twice a second."""
+        return self._ask_actor("progress")
+
+    def view(self) -> RunView:
+        """Return the numbers that the dashboard shows."""
+        return self._ask_actor("view")
+
+    def history(self) -> pd.DataFrame:
+        """Return the table of tests so far, as "history" of the result of `train`."""
+        return self._ask_run("table", "history")
+
+    def episodes(self) -> pd.DataFrame:
+        """Return the table of training episodes so far, as "episodes" of the result of `train`."""
+        return self._ask_run("table", "episodes")
+
+    def faults(self) -> pd.DataFrame:
+        """Return the table of faults so far, as "faults" of the result of `train`."""
+        return self._ask_run("table", "faults")
+
+    def stop(self, reason: str = STOPPED) -> None:
+        """End training in good order after the current step and its updates, as `trainer.stop` does.
+
+        reason: `stop_reason` of the result. Returns when the run has taken the request; `wait` waits for its end.
+        """
+        if not isinstance(reason, str) or not reason:
+            raise ConfigError(f"stop: reason must be text, got {shown(reason)}")
+        self._ask_run("stop", reason)
+
+    def wait(self, timeout: float | None = None) -> RunProgress:
+        """Wait until the run ends, or for `timeout` seconds; return its last report.
+
+        Its `stop_reason` is "" if the run goes on. Raises WorkerError if its process ends without a report.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = LONGEST_WAIT if until is None else max(min(until - time.monotonic(), LONGEST_WAIT), 0.0)
+            progress: RunProgress = self._ask_actor("wait", left, extra=left)
+            if progress.stop_reason or (until is not None and time.monotonic() >= until):
+                return progress
+
+    def close(self) -> None:
+        """End the connection to the cluster, if `attach` has begun it."""
+        self._cluster.close()
+
+    def _ask_actor(self, method: str, *args: Any, extra: float = 0.0) -> Any:
+        """Return the result of a method of the run's actor, which may work for `extra` seconds."""
+        try:
+            return self._actor().ask(method, *args, timeout=self.timeout + extra)
+        except (ActorError, LookupError) as lost:
+            raise self._lost(lost) from lost
+
+    def _ask_run(self, kind: str, argument: Any, timeout: float | None = None) -> Any:
+        """Return the run's answer to a request; see `requests.REQUESTS`."""
+        seconds = self.timeout if timeout is None else timeout
+        answer: Answer = self._ask_actor("ask", kind, argument, seconds, extra=seconds - self.timeout + SLACK)
+        return answer.result()
+
+    def _actor(self) -> NamedActor:
+        return NamedActor(self._cluster, self.name)
+
+    def _lost(self, lost: Exception) -> WorkerError:
+        """Return the error for an actor that is gone or does not answer."""
+        if isinstance(lost, ActorError) and lost.hung:
+            return WorkerError(f"the actor of the run {self.name!r}: {lost} (timeout)")
+        return WorkerError(
+            f"the run {self.name!r} has ended, or its process is gone ({lost}). If it goes on, another actor of it "
+            "starts within seconds: ask again"
+        )
+
+
+def _cluster(address: str | None) -> Cluster:
+    """Return a connection to a cluster that runs already."""
+    if address == "local":
+        raise ConfigError(
+            'address="local" begins a new Ray cluster, in which no run goes on: give "auto" or "host:port"'
+        )
+    return Cluster(address or os.environ.get("RAY_ADDRESS") or "auto")
+
+
+def _progress_of(cluster: Cluster, name: str, timeout: float) -> RunProgress | None:
+    """Return the progress of a run; None if it has just ended, or does not answer."""
+    try:
+        progress: RunProgress = NamedActor(cluster, name).ask("progress", timeout=timeout)
+    except (ActorError, LookupError):
+        return None
+    return progress
+
+
+def _check_seconds(what: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ConfigError(f"{what} must be a number of seconds, greater than 0, got {shown(value)}")

@@ -1,0 +1,123 @@
+"""Job: a named run as attached processes see it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from marltrain.spec import EnvSpec
+from marltrain.trainer.callbacks import Callback, Moment
+from marltrain.trainer.due import Budgets
+from marltrain.trainer.jobs.connection import Connection
+from marltrain.trainer.jobs.messages import EVERY, Answer, Report, Request, RunProgress
+from marltrain.trainer.reporting.run_view import RunView
+from marltrain.trainer.settings import TrainerSettings
+from marltrain.waiting import tell
+
+LOOKING = 0.05
+"""Minimum seconds between two looks for the actor's answer."""
+
+
+class Job(Callback):
+    """Reports the progress of a run to its actor, and holds the requests of attached processes.
+
+    requests: those that wait for `serve`.
+    """
+
+    only_watches = True
+
+    def __init__(self, progress: RunProgress, address: str | None, timeout: float) -> None:
+        """Start the actor; see `Connection`.  progress: the first report."""
+        self.requests: list[Request] = []
+        self._progress = progress
+        self._view = RunView(f"{progress.env} - {progress.name}", progress.budgets)
+        self._points: list[tuple[Mapping[str, float], int]] = []
+        self._answers: dict[int, Answer] = {}
+        self._look_at = self._report_at = 0.0
+        self._connection = Connection(progress.name, address, timeout, lambda: (self._progress, self._view))
+
+    @classmethod
+    def of(cls, settings: TrainerSettings, spec: EnvSpec, budgets: Budgets) -> Job:
+        """Return the job of a run that is about to start."""
+        name, process = settings.name or "", f"process {os.getpid()} on {socket.gethostname()}"
+        return cls(
+            RunProgress(name, spec.name, spec.names, process, None, vars(budgets)), settings.address, settings.timeout
+        )
+
+    def writes_to(self, folder: Path | None) -> None:
+        """Note the run's folder."""
+        self._progress = replace(self._progress, run_dir=None if folder is None else str(folder))
+
+    def point(self, scalars: Mapping[str, float], env_steps: int) -> None:
+        """Take a point of a logger of the run."""
+        if not self._connection.given_up:
+            self._points.append((scalars, env_steps))
+
+    def answer(self, request: Request, answer: Answer) -> None:
+        """Send the answer of a request with the next report, which is due now."""
+        self._answers[request.number] = answer
+        self._report_at = 0.0
+
+    def on_train_start(self, moment: Moment) -> None:
+        """Announce the name."""
+        name = self._progress.name
+        tell(f"run {name!r}: marltrain attach {name} --address {self._connection.cluster.address}")
+
+    def on_collect(self, moment: Moment) -> None:
+        """Report, if it is time to."""
+        self._exchange(moment)
+
+    def on_test_start(self, moment: Moment) -> None:
+        """Note that a test has started."""
+        self._note(f"testing 0/{moment.data['episodes']:,} episodes")
+
+    def on_test_step(self, moment: Moment) -> None:
+        """Note how far the test is."""
+        if time.monotonic() >= self._look_at:
+            self._note(f"testing {moment.data['finished']:,}/{moment.data['episodes']:,} episodes")
+            self._exchange(moment)
+
+    def on_test_end(self, moment: Moment) -> None:
+        """Note the metric."""
+        metric, best = moment.data["metric"], self._progress.best
+        best = metric if best is None or moment.data["best"] else best
+        self._progress = replace(self._progress, metric=metric, best=best, note="")
+
+    def on_train_end(self, moment: Moment) -> None:
+        """Send the last report."""
+        self._progress = replace(self._progress, note="", stop_reason=moment.data["reason"] or "ended")
+        self._connection.end(self._report(moment))
+
+    def close(self) -> None:
+        """End the actor, and release the cluster."""
+        self._connection.close()
+
+    def _exchange(self, moment: Moment) -> None:
+        """Take the requests that have come with the last answer, and send the next report if it is due."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOKING
+        self.requests += self._connection.received(now)
+        if now >= self._report_at and self._connection.free(now):
+            self._report_at = now + EVERY
+            self._connection.send(self._report(moment), now)
+
+    def _report(self, moment: Moment) -> Report:
+        """Return what has happened since the last report."""
+        self._progress = replace(
+            self._progress, episodes=moment.episodes, env_steps=moment.env_steps, updates=moment.updates,
+            gradient_steps=moment.gradient_steps, seconds=moment.seconds,
+        )  # fmt: skip
+        for scalars, env_steps in self._points:
+            self._view.add(scalars, env_steps)
+        report = Report(self._progress, self._points, self._answers)
+        self._points, self._answers = [], {}
+        return report
+
+    def _note(self, note: str) -> None:
+        self._progress = replace(self._progress, note=note)

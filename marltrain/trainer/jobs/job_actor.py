@@ -1,0 +1,98 @@
+"""The actor of a named run: it holds what the run reports, and the requests of attached processes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any
+
+from marltrain.cluster import Served
+from marltrain.trainer.jobs.messages import Answer, Report, Request, RunProgress
+from marltrain.trainer.reporting.run_view import RunView
+
+REPLYING = 0.1
+"""Seconds in which the replies to those who wait for the end are sent."""
+
+
+class JobActor(Served):
+    """Passes reports and answers of a run to attached processes, and their requests to the run.
+
+    All methods run in one thread. Those that wait let others run.
+    """
+
+    def __init__(self, progress: RunProgress, view: RunView) -> None:
+        """Start with a first report."""
+        self._progress, self._view, self._at = progress, view, time.monotonic()
+        self._ended = asyncio.Event()
+        self._count = 0
+        self._waiting: dict[int, Request] = {}  # those that the run has not taken
+        self._answers: dict[int, asyncio.Future[Answer]] = {}
+
+    async def report(self, report: Report) -> list[Request]:
+        """Take a report of the run; return the requests since the last one."""
+        self._progress, self._at = report.progress, time.monotonic()
+        for scalars, env_steps in report.points:
+            self._view.add(scalars, env_steps)
+        for number, answer in report.answers.items():
+            future = self._answers.get(number)
+            if future is not None and not future.done():
+                future.set_result(answer)
+        taken, self._waiting = list(self._waiting.values()), {}
+        return taken
+
+    async def end(self, report: Report) -> None:
+        """Take the last report, and send it to all who wait."""
+        await self.report(report)
+        self._ended.set()
+        for future in self._answers.values():
+            if not future.done():
+                future.set_result(Answer(error=("WorkerError", self._over())))
+        await asyncio.sleep(REPLYING)
+
+    async def progress(self) -> RunProgress:
+        """Return the last report."""
+        return replace(self._progress, age=time.monotonic() - self._at)
+
+    async def view(self) -> RunView:
+        """Return the numbers that a dashboard shows."""
+        view, now = self._view, self._progress
+        view.episodes, view.env_steps, view.updates = now.episodes, now.env_steps, now.updates
+        view.seconds, view.note = now.seconds, now.note
+        return view
+
+    async def wait(self, seconds: float) -> RunProgress:
+        """Wait until the run ends, at most so many seconds; return the last report."""
+        try:
+            await asyncio.wait_for(self._ended.wait(), seconds)
+        except TimeoutError:
+            return await self.progress()
+        return await self.progress()
+
+    async def ask(self, kind: str, argument: Any, seconds: float) -> Answer:
+        """Pass a request to the run, and return its answer; an error if there is none after so many seconds.
+
+        A request that the run has not taken by then is withdrawn.
+        """
+        if self._ended.is_set():
+            return Answer(error=("WorkerError", self._over()))
+        self._count += 1
+        number = self._count
+        self._waiting[number] = Request(number, kind, argument)
+        future = self._answers[number] = asyncio.get_running_loop().create_future()
+        try:
+            return await asyncio.wait_for(future, seconds)
+        except TimeoutError:
+            return Answer(error=("WorkerError", self._late(seconds, taken=number not in self._waiting)))
+        finally:
+            self._waiting.pop(number, None)
+            del self._answers[number]
+
+    def _late(self, seconds: float, *, taken: bool) -> str:
+        now = "it has taken the request, and still works on it" if taken else (
+            "the request is withdrawn. It takes requests between two steps of training, and not during a test"
+        )  # fmt: skip
+        return f"the run {self._progress.name!r} has not answered within {seconds:g} s (timeout): {now}"
+
+    def _over(self) -> str:
+        return f"the run {self._progress.name!r} has ended: {self._progress.stop_reason}"

@@ -1,0 +1,63 @@
+"""The run's side of its actor: training goes on without it, and another one is started."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import marltrain as mt
+from marltrain.cluster import NAMESPACE
+from tests.tiers import LONG
+from tests.trainer.running import ppo, tables, trainer
+
+
+class Witness:
+    """Attaches in a thread while the test trains; sends a signal to the run's actor, and waits for the next one."""
+
+    def __init__(self, ray, sign):
+        self.ray, self.sign, self.seen, self.error = ray, sign, [], None
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def run(self):
+        try:
+            self.watch()
+        except BaseException as error:
+            self.error = error
+
+    def watch(self):
+        until = time.monotonic() + 30
+        while not any(progress.name == "lost" for progress in mt.named_runs()) and time.monotonic() < until:
+            time.sleep(0.05)
+        handle = mt.attach("lost", timeout=2)
+        actor = self.ray.get_actor("lost", namespace=NAMESPACE)
+        os.kill(self.ray.get(actor.__ray_call__.remote(lambda self: os.getpid())), self.sign)
+        while time.monotonic() < until:
+            try:
+                self.seen.append(handle.progress())
+                handle.stop("found again")
+                return
+            except mt.WorkerError:
+                time.sleep(0.05)
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP] if LONG else [signal.SIGKILL])
+def test_an_actor_that_is_lost_is_replaced_and_the_run_goes_on(ray_cluster, sign):
+    witness = Witness(ray_cluster, sign)
+    witness.thread.start()
+    with pytest.warns(UserWarning, match="name='lost': .* Another one is started; requests that it held have failed"):
+        result = trainer(name="lost", run_dir=False, test_freq=None, steps_per_train=10**9, timeout=2.0).train(
+            ppo(), [1, 1], plot=False
+        )
+    witness.thread.join(30)
+    assert witness.error is None and result["stop_reason"] == "found again"
+    assert 0 < witness.seen[0].env_steps <= result["num_collected_steps"]
+
+
+def test_a_name_changes_nothing_in_a_run(ray_cluster):
+    named, plain = (
+        trainer(name=name, run_dir=False, steps_per_train=300, test_freq=30).train(ppo(), [1, 1], plot=False)
+        for name in ("same", None)
+    )
+    assert tables(named) == tables(plain)

@@ -1,0 +1,84 @@
+"""The actor of a named run, without Ray: requests and answers, the end, and requests that come too late."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from marltrain.errors import ConfigError, EnvError, WorkerError
+from marltrain.trainer.jobs.job_actor import JobActor
+from marltrain.trainer.jobs.messages import Answer, Report, Request, RunProgress
+from marltrain.trainer.reporting.run_view import RunView
+
+NOW = RunProgress("x", "game", ("a", "b"), "process 1 on here", None, {"env_steps": 1000, "updates": None})
+
+
+def actor() -> JobActor:
+    return JobActor(NOW, RunView("game - x", NOW.budgets))
+
+
+def test_requests_are_taken_once_and_answered_by_number():
+    async def play():
+        served = actor()
+        asked = [asyncio.create_task(served.ask("table", name, 5.0)) for name in ("history", "episodes")]
+        await asyncio.sleep(0)
+        taken = await served.report(Report(replace(NOW, env_steps=250)))
+        assert taken == [Request(1, "table", "history"), Request(2, "table", "episodes")]
+        assert await served.report(Report(NOW, answers={2: Answer("second"), 7: Answer("nobody's")})) == []
+        assert await served.report(Report(NOW, answers={1: Answer.of(ConfigError("no"))})) == []
+        return [await each for each in asked]
+
+    first, second = asyncio.run(play())
+    assert second.result() == "second"
+    with pytest.raises(ConfigError, match="no"):
+        first.result()
+
+
+def test_a_request_in_vain_is_withdrawn_or_known_to_be_taken():
+    async def play():
+        served = actor()
+        withdrawn = await served.ask("stop", "", 0.01)
+        assert await served.report(Report(NOW)) == []
+        late = asyncio.create_task(served.ask("stop", "", 0.05))
+        await asyncio.sleep(0)
+        assert len(await served.report(Report(NOW))) == 1
+        return withdrawn, await late
+
+    withdrawn, late = asyncio.run(play())
+    with pytest.raises(WorkerError, match=r"the run 'x' has not answered within 0.01 s \(timeout\): .* withdrawn"):
+        withdrawn.result()
+    with pytest.raises(WorkerError, match="it has taken the request, and still works on it"):
+        late.result()
+
+
+def test_those_who_wait_hear_of_the_end():
+    async def play():
+        served = actor()
+        assert (await served.wait(0.01)).stop_reason == ""
+        waiting, asked = asyncio.create_task(served.wait(5.0)), asyncio.create_task(served.ask("stop", "", 5.0))
+        await asyncio.sleep(0)
+        await served.end(Report(replace(NOW, stop_reason="stop_fn")))
+        return await waiting, await asked, await served.ask("stop", "", 5.0)
+
+    last, *late = asyncio.run(play())
+    assert last.stop_reason == "stop_fn"
+    for answer in late:
+        with pytest.raises(WorkerError, match="the run 'x' has ended: stop_fn"):
+            answer.result()
+
+
+def test_the_view_gets_points_and_counts():
+    async def play():
+        served = actor()
+        await served.report(Report(replace(NOW, env_steps=250, note="busy"), [({"test/metric": 3.0}, 200)]))
+        return await served.view(), await served.progress()
+
+    view, progress = asyncio.run(play())
+    assert view.text().startswith(" 25%, 0 episodes, 250 env steps, metric 3 (best 3), busy") and progress.done == 0.25
+
+
+def test_errors_of_other_libraries_are_worker_errors():
+    with pytest.raises(EnvError, match="broken"):
+        Answer.of(EnvError("broken")).result()
+    with pytest.raises(WorkerError, match="KeyError: 'x'"):
+        Answer.of(KeyError("x")).result()
