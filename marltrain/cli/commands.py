@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from marltrain.cli.attach import add_attach_arguments, add_status_arguments, attach, status
 from marltrain.cli.compare import add_compare_arguments, compare
 from marltrain.cli.completion import add_completion_arguments, script
 from marltrain.cli.envs import add_envs_arguments, envs
@@ -62,6 +63,8 @@ COMMANDS = {
     "test": Command("play test episodes with a run's agents and print what they earn", add_test_arguments, test),
     "play": Command("watch or film a run's agents", add_play_arguments, play),
     "watch": Command("show the state of a run of another process", add_watch_arguments, watch),
+    "attach": Command("follow, test or end a named run of another process or machine", add_attach_arguments, attach),
+    "status": Command("list the named runs of a Ray cluster", add_status_arguments, status),
     "replay": Command("show or film an episode of an evaluation again", add_replay_arguments, replay),
     "plot": Command("draw the learning curves of runs", add_plot_arguments, plot),
     "compare": Command("compare groups of runs over their seeds", add_compare_arguments, compare),

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from marltrain.cluster import ActorError, Cluster, NamedActor, check_versions
-from marltrain.config import checked_arguments
+from marltrain.config import checked_arguments, validate
 from marltrain.errors import ConfigError, WorkerError, did_you_mean, shown
+from marltrain.tools.watch import follow
 from marltrain.trainer.jobs.messages import Answer, RunProgress
 from marltrain.trainer.reporting.run_view import RunView
+from marltrain.trainer.settings import TestSettings
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from marltrain.trainer.evaluating.evaluation import TestResult
+
 STOPPED = "stopped"
 """Default of the reason of a stop."""
+TESTING = 600.0
+"""Default seconds of a test."""
 SLACK = 5.0
 """Seconds that a reply takes at most on its way."""
 LONGEST_WAIT = 10.0
@@ -115,6 +122,17 @@ class JobHandle:
         """Return the table of faults so far, as "faults" of the result of `train`."""
         return self._ask_run("table", "faults")
 
+    def test(self, episodes: int | None = None, *, timeout: float = TESTING) -> TestResult:
+        """Play a test with the newest weights, in the process of the run, which trains on after it; return its result.
+
+        The test is not recorded in the tables, and changes nothing in the run.
+        episodes: number of episodes; `episodes_per_test` of the run by default.
+        timeout: seconds until the result must be there.
+        """
+        validate(TestSettings(episodes=episodes), "test")
+        _check_seconds("test: timeout", timeout)
+        return self._ask_run("test", episodes, timeout)
+
     def stop(self, reason: str = STOPPED) -> None:
         """End training in good order after the current step and its updates, as `trainer.stop` does.
 
@@ -135,6 +153,16 @@ class JobHandle:
             progress: RunProgress = self._ask_actor("wait", left, extra=left)
             if progress.stop_reason or (until is not None and time.monotonic() >= until):
                 return progress
+
+    def follow(self, *, every: float | None = None, once: bool = False, file: TextIO | None = None) -> None:
+        """Show the run until it ends, as `watch` does: a dashboard in a terminal or notebook, lines in other outputs.
+
+        every: seconds between two looks; None: 2 in a terminal, 30 for lines.
+        once: show the state now, and return.  file: output, stdout by default.
+        """
+        if every is not None:
+            _check_seconds("follow: every", every)
+        follow(_Followed(self), every, once=once, out=sys.stdout if file is None else file)
 
     def close(self) -> None:
         """End the connection to the cluster, if `attach` has begun it."""
@@ -164,6 +192,32 @@ class JobHandle:
             f"the run {self.name!r} has ended, or its process is gone ({lost}). If it goes on, another actor of it "
             "starts within seconds: ask again"
         )
+
+
+class _Followed:
+    """The run of a handle, for `follow`."""
+
+    def __init__(self, handle: JobHandle) -> None:
+        self.handle, self.view = handle, handle.view()
+        self.reason = ""
+
+    def going_on(self) -> bool:
+        return not self.reason
+
+    def read(self) -> None:
+        if not self.reason:
+            self.view = self.handle.view()
+        self.view.note = f"ended: {self.reason}" if self.reason else self.view.note
+
+    def wait(self, seconds: float) -> None:
+        """Wait for so many seconds; the last report of the run ends the wait, and is kept."""
+        last = self.handle.wait(seconds)
+        if last.stop_reason:
+            self.reason = last.stop_reason
+            view = self.view
+            view.episodes, view.env_steps, view.updates, view.seconds = (
+                last.episodes, last.env_steps, last.updates, last.seconds,
+            )  # fmt: skip
 
 
 def _cluster(address: str | None) -> Cluster:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from marltrain.config import checked_arguments
 from marltrain.errors import ConfigError, SaveError, shown
@@ -42,7 +42,28 @@ def watch(run: str | Path, *, every: float | None = None, once: bool = False, fi
     """
     if every is not None and not every > 0:
         raise ConfigError(f"watch: every must be greater than 0, got {shown(every)}")
-    source, out = RunReader(run), sys.stdout if file is None else file
+    follow(RunReader(run), every, once=once, out=sys.stdout if file is None else file)
+
+
+class Source(Protocol):
+    """Reads the state of a run."""
+
+    @property
+    def view(self) -> RunView:
+        """The state, as of the last `read`."""
+
+    def going_on(self) -> bool:
+        """Return whether the run goes on."""
+
+    def read(self) -> None:
+        """Bring the view up to date."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait for so many seconds, or until the run ends."""
+
+
+def follow(source: Source, every: float | None, *, once: bool, out: TextIO) -> None:
+    """Show the state of a run until it ends; see `watch`."""
     screen = None if once else make_screen(out)
     pause = every or (LINES_EVERY if screen is None else TERMINAL_EVERY)
     try:
@@ -51,13 +72,11 @@ def watch(run: str | Path, *, every: float | None = None, once: bool = False, fi
             source.read()
             if screen is not None:
                 screen.show(source.view)
-            elif once:
-                print(source.drawing(), file=out, flush=True)
             else:
-                print(source.view.text(), file=out, flush=True)
+                print(plain(source.view.lines(*SIZE)) if once else source.view.text(), file=out, flush=True)
             if once or not going:
                 return
-            time.sleep(pause)
+            source.wait(pause)
     finally:
         if screen is not None:
             screen.close()
@@ -98,9 +117,9 @@ class RunReader:
         if self._times is not None:
             self.view.seconds = self._times[1] - self._times[0]
 
-    def drawing(self) -> str:
-        """Return the dashboard as text."""
-        return plain(self.view.lines(*SIZE))
+    def wait(self, seconds: float) -> None:
+        """Wait for so many seconds."""
+        time.sleep(seconds)
 
     def _add(self, event: Any) -> None:
         first = event.wall_time if self._times is None else self._times[0]

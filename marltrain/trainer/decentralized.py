@@ -12,7 +12,6 @@ from marltrain.cluster import ANSWER
 from marltrain.envs import resolve
 from marltrain.envs.faults import MAX_RESTARTS
 from marltrain.envs.make import record_names
-from marltrain.envs.python.probe import closed
 from marltrain.envs.vector import check_timeout
 from marltrain.errors import ConfigError, shown
 from marltrain.layout import Array
@@ -21,7 +20,8 @@ from marltrain.random import fresh_seed
 from marltrain.trainer.callbacks import Callback, CallbackList
 from marltrain.trainer.claims import at_work
 from marltrain.trainer.collecting.double_buffer import check_places
-from marltrain.trainer.evaluating.evaluation import Evaluation, TestResult
+from marltrain.trainer.evaluating.evaluation import TestResult
+from marltrain.trainer.evaluating.testing import play_agents
 from marltrain.trainer.hooks import FunctionHooks, Periodic
 from marltrain.trainer.loop import train
 from marltrain.trainer.masks import as_mask, check_learners
@@ -34,7 +34,6 @@ from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import sole
 from marltrain.trainer.saving.continuation import check_finished, take_over
 from marltrain.trainer.saving.run_folder import checked
-from marltrain.trainer.seats import Seating
 from marltrain.trainer.settings import (
     BATCH_SIZE,
     EPISODES,
@@ -250,13 +249,8 @@ class DecentralizedTrainer:
         """
         asked = TestSettings(episodes=episodes)
         config.validate(asked, "DecentralizedTrainer.test")
-        setup, settings = self.setup, self.settings
-        episodes = settings.episodes_per_test if asked.episodes is None else asked.episodes
-        with at_work(self, agents, training=False), announced(settings.progress):
-            num_envs = min(settings.num_test_envs, episodes)
-            with closed(setup.vector_env(num_envs, "test"), setup.source.name) as envs:
-                seating = Seating(envs.spec, agents, setup.seed, stack=False)
-                return Evaluation(envs, setup.seed, settings.max_test_steps).play(seating.learners, episodes)
+        with at_work(self, agents, training=False), announced(self.settings.progress):
+            return play_agents(self.setup, agents, asked.episodes)
 
     def stop(self, reason: str) -> None:
         """End training after the current collector call and its updates.

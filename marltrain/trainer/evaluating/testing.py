@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from marltrain.trainer.evaluating.evaluation import TestInterrupted, TestResult
+from marltrain.envs.python.probe import closed
+from marltrain.policies.agents.agent import Agent
+from marltrain.trainer.evaluating.evaluation import Evaluation, TestInterrupted, TestResult
 from marltrain.trainer.evaluating.selection import Selected
 from marltrain.trainer.run import Run
 from marltrain.trainer.saving.run_files import save_agents, write_table
+from marltrain.trainer.seats import Seating
+from marltrain.trainer.setup import TrainerSetup
+
+
+def play_agents(
+    setup: TrainerSetup, agents: Sequence[Agent], episodes: int | None, given_up: Callable[[], bool] = lambda: False
+) -> TestResult:
+    """Return the result of a test of these agents in these seats, in environments of its own, that is not recorded.
+
+    episodes: number of episodes; None: `episodes_per_test`.  given_up: see `Evaluation.play`.
+    """
+    settings = setup.settings
+    episodes = settings.episodes_per_test if episodes is None else episodes
+    with closed(setup.vector_env(min(settings.num_test_envs, episodes), "test"), setup.source.name) as envs:
+        learners = Seating(envs.spec, agents, setup.seed, stack=False).learners
+        return Evaluation(envs, setup.seed, settings.max_test_steps).play(learners, episodes, given_up=given_up)
 
 
 def last_test(run: Run) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from marltrain.errors import WorkerError
+from marltrain.trainer.evaluating.evaluation import TestInterrupted, TestResult
+from marltrain.trainer.evaluating.testing import play_agents
 from marltrain.trainer.jobs.messages import Answer
 from marltrain.trainer.run import Run
 
@@ -33,5 +36,15 @@ def _table(run: Run, name: str) -> Any:
     return run.history.tests if name == "history" else run.history.episodes
 
 
-REQUESTS: dict[str, Callable[[Run, Any], Any]] = {"stop": _stop, "table": _table}
+def _test(run: Run, episodes: int | None) -> TestResult:
+    """Play a test with the weights that the agents act by now; it is not recorded, and changes nothing in the run."""
+    run.updates.wait()
+    agents = run.context.seating.agents
+    try:
+        return play_agents(run.context.setup, agents, episodes, given_up=lambda: run.interrupts.asked)
+    except TestInterrupted as error:
+        raise WorkerError("the run was interrupted during the test") from error
+
+
+REQUESTS: dict[str, Callable[[Run, Any], Any]] = {"stop": _stop, "table": _table, "test": _test}
 """Kind -> function of the run and the request's argument, which returns the answer."""

@@ -1,0 +1,36 @@
+"""`marltrain attach` and `marltrain status` on a run that trains in a thread."""
+
+import pytest
+
+from marltrain.cli.commands import main
+from tests.trainer.jobs.background import Background
+from tests.trainer.running import ppo
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+def test_a_named_run_is_listed_followed_tested_and_ended(capsys):
+    with Background(ppo(), name="spread") as run:
+        assert main(["status"]) == 0
+        assert main(["attach", "spread", "--once"]) == 0
+        assert main(["attach", "spread", "--test", "2"]) == 0
+        listed, *drawn, tested = capsys.readouterr().out.splitlines()
+        assert listed.startswith("spread  Identity, ") and " env steps, " in listed and ", process " in listed
+        assert len(drawn) == 30 and "Identity - spread" in drawn[0]
+        assert tested.startswith("TestResult(mean=") and "episodes=2" in tested
+        assert main(["attach", "sprad"]) == 2
+        assert "no run is called 'sprad' in the Ray cluster at" in (err := capsys.readouterr().err)
+        assert "Did you mean 'spread'?" in err
+        assert main(["attach", "spread", "--once", "--stop"]) == 2
+        assert main(["attach", "spread", "--stop"]) == 0
+        assert "ended by stopped at " in capsys.readouterr().out
+    assert run.result["stop_reason"] == "stopped"
+    assert main(["status"]) == 0
+    assert capsys.readouterr().out == "no named run goes on in the Ray cluster\n"
+
+
+def test_a_run_is_followed_until_it_ends(capsys):
+    with Background(ppo(), name="followed", steps_per_train=3000):
+        assert main(["attach", "followed", "--every", "60"]) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert "ended" not in first and "3,000 env steps" in last and "ended: steps_per_train" in last

@@ -1,0 +1,58 @@
+"""Requests to a run, executed without an actor."""
+
+import pytest
+
+import marltrain as mt
+from marltrain.errors import ConfigError, WorkerError
+from marltrain.trainer.jobs.messages import Request
+from marltrain.trainer.jobs.requests import REQUESTS, serve
+from tests.trainer.running import ppo, tables, trainer
+
+
+class Asking(mt.Callback):
+    """Executes a request after the first updates."""
+
+    def __init__(self, kind, argument):
+        self.request, self.answers, self.requests = Request(1, kind, argument), [], []
+
+    def on_collect(self, moment):
+        run = moment.trainer.run
+        if moment.updates and not self.answers:
+            self.requests = [self.request]
+            object.__setattr__(run.context, "job", self)
+            serve(run)
+            object.__setattr__(run.context, "job", None)
+
+    def answer(self, request, answer):
+        assert request == self.request
+        self.answers.append(answer)
+
+
+def trained(*callbacks, **settings):
+    settings = {"run_dir": False, "steps_per_train": 200, "test_freq": 30, "callbacks": callbacks, **settings}
+    made, agents = trainer(**settings), ppo()
+    return made.train(agents, [1, 1], plot=False), made, agents
+
+
+def test_a_test_is_played_with_the_present_weights_and_changes_nothing():
+    asking = Asking("test", 3)
+    result, *_ = trained(asking, collect="overlap")
+    assert tables(result) == tables(trained(collect="overlap")[0])
+    (answer,) = asking.answers
+    assert answer.result().returns.shape == (3, 2)
+    late = Asking("test", 5)
+    _, made, agents = trained(late, steps_per_train=18, test_freq=None)  # one update, before the test
+    expected = made.test(agents, 5)
+    assert late.answers[0].result().returns.tolist() == expected.returns.tolist()
+
+
+def test_a_failure_goes_to_the_one_who_asked(monkeypatch):
+    def failing(run, argument):
+        raise {"ours": ConfigError, "other": KeyError}[argument]("broken")
+
+    monkeypatch.setitem(REQUESTS, "fail", failing)
+    for argument, kind, text in (("ours", ConfigError, "^broken"), ("other", WorkerError, "KeyError: 'broken'")):
+        asking = Asking("fail", argument)
+        assert trained(asking)[0]["stop_reason"] == "steps_per_train"
+        with pytest.raises(kind, match=text):
+            asking.answers[0].result()
