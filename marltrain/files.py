@@ -7,6 +7,7 @@ their own folder, their size is checked before memory is allocated, and nothing 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -103,6 +104,19 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
         raise SaveError(str(error).replace(str(beside), str(path))) from error.__cause__
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def made_folder(path: str | Path, what: str = "path") -> Path:
+    """Make a folder, if it does not exist, for files that are written later; return its absolute path.
+
+    Raises SaveError, naming the folder, if it cannot be made or takes no files.
+    """
+    path = path_of(path, what)
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    return path
 
 
 def check_free(path: Path, description: str, what: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from marltrain.cli.options import Parser, integer, pop_given
 from marltrain.errors import ConfigError
+from marltrain.files import made_folder, path_of
 
 
 def add_compare_arguments(parser: Parser) -> None:
@@ -27,15 +28,18 @@ def add_compare_arguments(parser: Parser) -> None:
 def compare(options: dict[str, Any]) -> None:
     """Compare the runs, print the tables and write the report."""
     from marltrain.tools.comparing.compare import compare as compare_runs
-    from marltrain.tools.comparing.report import as_text
+    from marltrain.tools.comparing.report import as_text, write_report
 
     runs, named, out = options.pop("runs", []), options.pop("group", []), options.pop("out", "comparison.html")
     if runs and named:
         raise ConfigError("compare takes runs, or groups of runs with --group, not both")
     ranges = _ranges(options.pop("range", []))
     given = pop_given(options, "metric", "score", "resamples")
-    compared = compare_runs(_groups(named) if named else runs, ranges=ranges, out=out, **given)
-    print(f"{as_text(compared)}\n\n{out}")
+    made_folder(path_of(out, "--out").parent, "--out")
+    compared = compare_runs(_groups(named) if named else runs, ranges=ranges, **given)
+    print(f"{as_text(compared)}\n")
+    write_report(compared, out)
+    print(out)
 
 
 def _groups(texts: Sequence[str]) -> dict[str, list[str]]:

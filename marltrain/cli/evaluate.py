@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from marltrain.cli.agents import supplied
-from marltrain.cli.options import Parser, add_working_folder, integer, key_values, or_none, pop_given
+from marltrain.cli.options import Parser, add_working_folder, integer, key_values, or_none
 from marltrain.errors import ConfigError
+from marltrain.files import made_folder
 from marltrain.tools.run_files.values import parse_value
 
 
@@ -44,6 +45,7 @@ def add_eval_arguments(parser: Parser) -> None:
 def run_eval(options: dict[str, Any]) -> None:
     """Evaluate, print the table and the cross-play matrix, and write the files."""
     from marltrain.tools.evaluating.evaluate import evaluate
+    from marltrain.tools.evaluating.files import write_evaluation
     from marltrain.tools.evaluating.text import as_text
 
     if "env" in options:
@@ -54,10 +56,14 @@ def run_eval(options: dict[str, Any]) -> None:
     supply = supplied(options.pop("supply", []))
     if "against" in options:
         options["against"] = _opponents(options["against"])
-    out = pop_given(options, "out")
-    print(as_text(evaluate(run, grid=grid, env_args=env_args, supply=supply, **options, **out)))
-    if out:
-        print(f"\n{out['out']}")
+    out = options.pop("out", None)
+    if out is not None:
+        made_folder(out, "--out")
+    found = evaluate(run, grid=grid, env_args=env_args, supply=supply, **options)
+    print(as_text(found))
+    if out is not None:
+        write_evaluation(found, out)
+        print(f"\n{out}")
 
 
 def _opponents(texts: Sequence[str]) -> dict[str, str]:

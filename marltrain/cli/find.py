@@ -8,6 +8,7 @@ from typing import Any
 from marltrain.cli.agents import algorithms_and_settings, settings_of_agents
 from marltrain.cli.options import Parser, add_fields, add_working_folder, integer, key_values, pop_given
 from marltrain.errors import ConfigError, did_you_mean
+from marltrain.files import made_folder, path_of
 
 WHAT = ("learning_rate", "optimizer", "agent")
 BY_THE_TOOL = ("episodes_per_train", "steps_per_train", "updates_per_train", "seed", "progress", "vector",
@@ -49,6 +50,7 @@ def add_find_arguments(parser: Parser) -> None:
 def find(options: dict[str, Any]) -> None:
     """Compare the candidates, print the table, and draw the picture."""
     from marltrain.tools.finding.find import find_agent, find_learning_rate, find_optimizer
+    from marltrain.trainer.reporting.figures import kind_of_picture
 
     what, env, algos = options.pop("what"), options.pop("env"), options.pop("algo")
     if what not in WHAT:
@@ -60,6 +62,9 @@ def find(options: dict[str, Any]) -> None:
         "env_args": key_values("--env-arg", options.pop("env_arg", [])),
     }
     out, curves = options.pop("out", "find.png"), options.pop("curves", None)
+    kind_of_picture(out)
+    for file in (out, curves or out):
+        made_folder(path_of(file).parent, "--out, --curves")
     rates, optimizers = pop_given(options, "rates"), pop_given(options, "optimizers")
     for given, meant in ((rates, "learning_rate"), (optimizers, "optimizer")):
         if given and what != meant:

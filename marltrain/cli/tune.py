@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from marltrain.cli.agents import algorithms_and_settings, settings_of_agents
 from marltrain.cli.find import BY_THE_TOOL
 from marltrain.cli.options import Parser, add_fields, add_working_folder, key_values, pop_given
 from marltrain.errors import ConfigError
+from marltrain.files import made_folder
 from marltrain.tools.run_files.values import parse_value
 
 EPILOG = """values after --set: one is fixed, two numbers are a range, more (or one of two repeated) are choices:
@@ -51,10 +51,9 @@ def tune(options: dict[str, Any]) -> None:
         raise ConfigError("tune needs one algorithm for all players: --algo ALGO")
     space = {**from_words(words), **pop_given(options, "share", "backend")}
     env_args = key_values("--env-arg", options.pop("env_arg", []))
-    folder = Path(options.pop("out", options.get("study", "tune")))
+    folder = made_folder(options.pop("out", options.get("study", "tune")), "--out")
     study = pop_given(options, *(field.name for field in fields(TuneSettings)))
     result = search(algo, env, space, env_args=env_args, trainer=options, **study)
-    folder.mkdir(parents=True, exist_ok=True)
     print(result)
     file = result.save(folder / "settings.toml")
     result.table.to_csv(folder / "trials.csv", index=False)

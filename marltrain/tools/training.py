@@ -129,8 +129,17 @@ def train_all(
 
     alone: if the trainings fail together, warn, and repeat each that was not stopped before alone; `Training.error`
       then holds the errors of those that fail, and `watch` sees their tests again. False: raise the error.
-    Raises the error of `Training.make`.
+    Raises the errors of `Training.make` and of `watch`.
     """
+    refusals: list[Exception] = []
+
+    def watched(going: Sequence[Training]) -> None:
+        try:
+            watch(going)
+        except Exception as error:
+            refusals.append(error)
+            raise
+
     for training in trainings:
         training.begin()
     together = [training for training in trainings if fits_population(training.agents)]
@@ -139,9 +148,9 @@ def train_all(
     apart = [training for training in trainings if training not in together]
     try:
         if together:
-            _train_together(plan, together, watch)
+            _train_together(plan, together, watched)
     except Exception as error:  # one of them fails, and ends the others: alone, each fails for itself
-        if not alone:
+        if refusals or not alone:
             raise
         repeated = [training for training in together if not training.stopped]
         warn(f"{len(together)} trainings failed together: {error_text(error)}. {len(repeated)} are repeated alone")
@@ -149,7 +158,9 @@ def train_all(
             training.begin()
         apart = [training for training in trainings if training in apart or training in repeated]
     for training in apart:
-        _train_alone(plan, training, watch)
+        _train_alone(plan, training, watched)
+        if refusals:
+            raise refusals[0]
 
 
 def fits_population(agents: Sequence[Agent]) -> bool:

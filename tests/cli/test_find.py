@@ -40,3 +40,16 @@ def test_candidates_are_compared(capsys, tmp_path, what, words, names):
 )
 def test_wrong_words_are_refused(capsys, words, message):
     assert message in refused(capsys, "find", *words)
+
+
+def test_the_output_is_checked_before_anything_is_trained(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("marltrain.tools.finding.find.train_all", None)
+    picture = str(tmp_path / "rates.txt")
+    assert "a picture's name must end in one of" in refused(
+        capsys, "find", "learning_rate", SYMBOLS, "--algo", "ppo", "--out", picture
+    )
+    (tmp_path / "file").touch()
+    picture = str(tmp_path / "file" / "rates.png")
+    assert "cannot be written" in refused(
+        capsys, "find", "learning_rate", SYMBOLS, "--algo", "ppo", "--out", picture, code=1
+    )

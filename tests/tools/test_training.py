@@ -109,19 +109,35 @@ def test_an_error_that_ends_all_is_found_alone():
 
 
 def test_a_training_that_was_stopped_is_not_repeated_alone():
-    """The watcher ends the first training at its first test, and fails at the next one."""
-    asked, seen = trainings(ppo, (1e-2, 1e-1, 1e-3), (0,)), []
+    """The watcher ends the first training at its first test; later a policy fails."""
+    failing, seen = [], []
+
+    def policy(observation):
+        if failing:
+            raise OSError("no policy")
+        return 0
+
+    both = [Training(c, c, lambda: [ppo(seed=0)[0], mt.FunctionAgent(policy)]) for c in range(3)]
 
     def watch(going):
         seen.append([training.candidate for training in going])
-        asked[0].stopped = True
-        if len(seen) == 2:
-            raise OSError("no storage")
+        both[0].stopped = True
+        failing[:] = [1] if len(seen) == 2 else []
 
-    with pytest.warns(UserWarning, match="no storage. 2 are repeated alone"):
-        train_all(plan(), asked, watch)
-    assert seen == [[0, 1, 2], [1, 2], *[[1]] * 4, *[[2]] * 4]
-    assert [len(training.readings) for training in asked] == [1, 4, 4] and asked[0].stopped
+    with pytest.warns(UserWarning, match="no policy. 2 are repeated alone"):
+        train_all(plan(), both, watch)
+    assert seen[:2] == [[0, 1, 2], [1, 2]]
+    assert len(both[0].readings) == 1 and both[0].stopped and not both[0].error
+    assert [training.error for training in both[1:]] == ["OSError: no policy"] * 2  # no test made it work again
+
+
+def test_an_error_of_the_watcher_ends_all():
+    def watch(going):
+        raise OSError("no storage")
+
+    for asked in (trainings(ppo, (1e-2, 1e-1), (0,)), trainings(ppo, (1e-2,), (0,))):
+        with pytest.raises(OSError, match="no storage"):
+            train_all(plan(), asked, watch)
 
 
 def test_agents_that_need_the_environment_itself_are_trained_alone():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.errors import ConfigError, did_you_mean, shown, warn
+from marltrain.files import made_folder, path_of
 from marltrain.layout import Array
 from marltrain.tools.comparing.report import write_report
 from marltrain.tools.comparing.result import Comparison
@@ -61,6 +62,8 @@ def compare(
     groups = groups_of(runs, metric)
     tasks = list(next(iter(groups.values())))
     scales = _scales(groups, tasks, ranges)
+    if out is not None:
+        made_folder(path_of(out, "out").parent, "out")
     _warn_of_lengths(groups)
     scores = {name: _scores(group, score, scales) for name, group in groups.items()}
     measured = dict.fromkeys(run.measured for group in groups.values() for held in group.values() for run in held)

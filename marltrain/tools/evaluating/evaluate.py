@@ -15,6 +15,7 @@ from marltrain.envs.make import record_names
 from marltrain.envs.python.probe import closed
 from marltrain.envs.registry import Source
 from marltrain.errors import ConfigError, shown
+from marltrain.files import made_folder
 from marltrain.policies.agents.agent import Agent
 from marltrain.random import chosen_seed
 from marltrain.spec import EnvSpec
@@ -118,6 +119,8 @@ def evaluate(
                 f"grid: with {_text(cell.values)} the players are {', '.join(cell.spec.names)}, with other values "
                 f"{', '.join(first.names)}: evaluate over arguments that keep the players"
             )
+    if out is not None:
+        made_folder(out, "out")
     matches = []
     everyone = [agent for competitor in competitors for agent in competitor.agents or ()]
     with at_work(None, everyone, training=False):

@@ -229,7 +229,7 @@ def _compared(
         for c, candidate in enumerate(candidates)
         for seed in find.all_seeds
     ]
-    train_all(plan, trainings)
+    train_all(plan, trainings, lambda going: _check_loss(going, find.by))
     failed = [training for training in trainings if training.error]
     if len(failed) == len(trainings):
         raise AgentError(f"find: every training failed; the first one: {failed[0].error}")
@@ -243,6 +243,12 @@ def _compared(
     names = [candidate.name for candidate in candidates]
     tables = _table(candidates, ranking, trainings, seeds), _curves(names, trainings), _errors(names, failed)
     return FindResult(what, find.by, find.final, numeric, best, interval, *tables)
+
+
+def _check_loss(going: Sequence[Training], by: str) -> None:
+    """Raise ConfigError at the first test after an update if there is no loss of this name."""
+    for training in going if by != "metric" else ():
+        loss_of(training.readings[-1].losses, by)
 
 
 _ADVICE = (

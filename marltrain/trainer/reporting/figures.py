@@ -82,13 +82,20 @@ def add_legend(ax: Axes) -> None:
 def write_figure(figure: Figure, path: str | Path) -> None:
     """Write a figure into a file, .png, .svg or .pdf, and clear it; raises ConfigError for another name."""
     path = path_of(path, "the picture", ConfigError)
-    kinds = figure.canvas.get_supported_filetypes()
-    kind = path.suffix.lower().removeprefix(".")
+    with replacing(path) as beside:
+        figure.savefig(beside, format=kind_of_picture(path))
+    figure.clear()
+
+
+def kind_of_picture(path: str | Path) -> str:
+    """Return the kind of a picture by its name; raises ConfigError for a name of another kind."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kinds = FigureCanvasBase.get_supported_filetypes()
+    kind = path_of(path, "the picture", ConfigError).suffix.lower().removeprefix(".")
     if kind not in kinds:
         raise ConfigError(f"a picture's name must end in one of {', '.join(sorted(kinds))}, got {str(path)!r}")
-    with replacing(path) as beside:
-        figure.savefig(beside, format=kind)
-    figure.clear()
+    return kind
 
 
 def png_of(figure: Figure) -> bytes:

@@ -100,6 +100,12 @@ def test_wrong_arguments_are_refused(arguments, match):
         mt.find_learning_rate("ppo", Identity, **given)
 
 
+def test_an_unknown_loss_is_refused_at_the_first_test_after_an_update(monkeypatch):
+    monkeypatch.setattr("marltrain.tools.finding.find.score_of", None)
+    with pytest.raises(ConfigError, match="by='loss/critc': the updates measure loss/total"):
+        rates("loss/critc", seeds=1)
+
+
 def test_candidates_that_cannot_be_told_apart_are_warned_of():
     with pytest.warns(UserWarning, match="every training scores 7: the candidates cannot be told apart"):
         result = mt.find_learning_rate(
