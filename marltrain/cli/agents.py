@@ -11,6 +11,14 @@ from marltrain.errors import ConfigError, did_you_mean, nearest
 
 AGENT_ARGUMENTS = ("device", "jit_compile", "strategy")
 """Arguments of every agent that `--set` accepts besides the settings of its algorithm."""
+VALUES = """a VALUE is a Python literal, text, a schedule or a network:
+  --set learning_rate=1e-3 --set 'epsilon=linear(1, 0.05, 20000)' --set 'network=MLP((128, 128))'
+each player its own algorithm, and settings of some players:
+  --algo wolf=dqn --algo 'hare_*=ppo' --set wolf.learning_starts=500 --set gamma=0.95
+`marltrain settings ALGO` lists the settings of an algorithm."""
+"""The end of the help of `train`."""
+WIDTH = 22
+"""Columns of the names in the table of settings."""
 
 
 def settings_of_agents() -> list[str]:
@@ -18,19 +26,24 @@ def settings_of_agents() -> list[str]:
     return [*dict.fromkeys(field.name for settings in _settings().values() for field in settings), *AGENT_ARGUMENTS]
 
 
-def settings_help() -> str:
-    """Return a list of every algorithm's settings with their defaults, as text."""
-    lines = [
-        "a VALUE is a Python literal, text, a schedule or a network:",
-        "  --set learning_rate=1e-3 --set 'epsilon=linear(1, 0.05, 20000)' --set 'network=MLP((128, 128))'",
-        "each player its own algorithm, and settings of some players:",
-        "  --algo wolf=dqn --algo 'hare_*=ppo' --set wolf.learning_starts=500 --set gamma=0.95",
-    ]
-    for algo, settings in _settings().items():
-        lines += ["", f"settings of {algo}:"]
-        for field in settings:
-            default = "" if field.default is MISSING else f" (default: {_text(field.default)})"
-            lines.append(f"  {field.name:<22}{field.metadata.get('doc', '')}{default}")
+def settings_table(algo: str) -> str:
+    """Return the settings of an algorithm, a name or module:Class, with their documentation and defaults, as text.
+
+    Raises ConfigError for an unknown algorithm.
+    """
+    from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+
+    if ":" not in algo and algo not in ALGORITHMS:
+        raise ConfigError(
+            f"no algorithm is called {algo!r}.{did_you_mean(algo, ALGORITHMS)} There are {', '.join(ALGORITHMS)}"
+        )
+    kind = imported("ALGO", algo) if ":" in algo else agent_class(algo)
+    if not hasattr(getattr(kind, "algorithm_class", None), "Settings"):
+        raise ConfigError(f"ALGO {algo} is not the class of a learning agent")
+    lines = []
+    for field in fields(kind.algorithm_class.Settings):
+        default = "" if field.default is MISSING else f" (default: {_text(field.default)})"
+        lines.append(f"{field.name:<{WIDTH}} {field.metadata.get('doc', '')}{default}")
     return "\n".join(lines)
 
 

@@ -21,6 +21,7 @@ from marltrain.cli.options import Parser
 from marltrain.cli.plot import add_plot_arguments, plot
 from marltrain.cli.replay import add_replay_arguments, replay
 from marltrain.cli.runs import add_play_arguments, add_test_arguments, play, test
+from marltrain.cli.settings import add_settings_arguments, settings
 from marltrain.cli.train import add_train_arguments, print_how_to_resume, train
 from marltrain.cli.tune import add_tune_arguments, tune
 from marltrain.cli.watch import add_watch_arguments, watch
@@ -70,6 +71,7 @@ COMMANDS = {
     "compare": Command("compare groups of runs over their seeds", add_compare_arguments, compare),
     "export": Command("write a run's policies to files that other programs run", add_export_arguments, export),
     "eval": Command("play a run's agents over a grid of arguments and opponents", add_eval_arguments, run_eval),
+    "settings": Command("list the settings of an algorithm", add_settings_arguments, settings),
     "envs": Command("list the environments that can be named", add_envs_arguments, envs),
     "completion": Command("print a script that completes commands in a shell", add_completion_arguments, _completion),
 }

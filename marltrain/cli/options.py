@@ -15,6 +15,14 @@ from marltrain.errors import ConfigError, nearest
 from marltrain.tools.run_files.values import parse_value
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Leaves more room for the options, so that most of them take one line."""
+
+    def __init__(self, prog: str) -> None:
+        """See argparse."""
+        super().__init__(prog, max_help_position=28)
+
+
 class Parser(argparse.ArgumentParser):
     """Parser of one command's arguments; an unknown option raises ConfigError, which suggests the nearest option."""
 
@@ -24,7 +32,7 @@ class Parser(argparse.ArgumentParser):
             prog=f"marltrain {command}",
             description=summary,
             allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Formatter,
             argument_default=argparse.SUPPRESS,  # omitted options are not passed on: defaults live elsewhere
         )
         self.command = command
@@ -41,6 +49,13 @@ class Parser(argparse.ArgumentParser):
                 hint = f" Did you mean {self.elsewhere.get(near, near)!r}?" if near else ""
                 raise ConfigError(f"{self.command} has no option {option!r}.{hint}")
         return vars(self.parse_args(list(arguments)))
+
+    def format_help(self) -> str:
+        """Return the help; its first line names the positional arguments only."""
+        places = [(action.metavar or action.dest, action.nargs) for action in self._get_positional_actions()]
+        words = [f"{name}..." if nargs in ("+", "*") else name for name, nargs in places]
+        self.usage = " ".join([self.prog, *words, "[options]"])
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError with a message of argparse."""

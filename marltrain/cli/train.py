@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from marltrain.cli.agents import settings_help, settings_of_agents, supply_options
+from marltrain.cli.agents import VALUES, settings_of_agents, supply_options
 from marltrain.cli.callbacks import add_callback_arguments
 from marltrain.cli.options import Parser, add_fields
 from marltrain.cli.run_plan import pop_plan
@@ -48,7 +48,7 @@ def add_train_arguments(parser: Parser) -> None:
     add_callback_arguments(parser)
     add_fields(parser.add_argument_group("the trainer's settings"), TrainerSettings)
     parser.elsewhere = {name: f"--set {name}=..." for name in settings_of_agents()}
-    parser.epilog = settings_help()
+    parser.epilog = VALUES
 
 
 def train(options: dict[str, Any]) -> Path | None:

@@ -82,6 +82,16 @@ def test_the_overview_names_the_commands(capsys, words):
     assert all(f"  {name} " in out for name in COMMANDS)
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_fits_on_two_screens(capsys, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"usage: marltrain {command}") and lines[0].endswith("[options]")
+    assert len(lines) <= 120
+
+
 def test_help_is_quick_and_the_module_runs():
     code = (
         "import sys, runpy\nsys.argv = ['marltrain', '--help']\n"
