@@ -139,6 +139,7 @@ _HOME = {
     "save": "marltrain.policies.agents.saving",
     "setting": "marltrain.config",
     "switch": "marltrain.policies.schedules",
+    "train_offline": "marltrain.tools.offline",
     "tune": "marltrain.tools.tuning.tuning",
     "tuned": "marltrain.trainer.tuned",
     "watch": "marltrain.tools.watch",
@@ -289,6 +290,7 @@ if TYPE_CHECKING:
     from marltrain.tools.loggers.mlflow_logger import MLflowLogger as MLflowLogger
     from marltrain.tools.loggers.scalar_files import CSVLogger as CSVLogger, JSONLinesLogger as JSONLinesLogger
     from marltrain.tools.loggers.wandb_logger import WandbLogger as WandbLogger
+    from marltrain.tools.offline import train_offline as train_offline
     from marltrain.tools.tuning.pbt import (
         PBTResult as PBTResult,
         population_based_training as population_based_training,
