@@ -52,7 +52,7 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Return the help; its first line names the positional arguments only."""
-        places = [(action.metavar or action.dest, action.nargs) for action in self._get_positional_actions()]
+        places = [(str(action.metavar or action.dest), action.nargs) for action in self._get_positional_actions()]
         words = [f"{name}..." if nargs in ("+", "*") else name for name, nargs in places]
         self.usage = " ".join([self.prog, *words, "[options]"])
         return super().format_help()

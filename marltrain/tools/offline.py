@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marltrain.errors import AgentError, ConfigError, shown
-from marltrain.layout import arrays_of
+from marltrain.layout import Obs, arrays_of
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.algorithms.joint import JointAlgorithm
@@ -120,7 +120,7 @@ def _filled(seated: Seats, spec: EnvSpec, data: Demonstrations) -> Reader:
         shown_row = min(i, len(data) - 1)  # nothing is decided on the last Step
         step.turn[0][...] = step.alive[0][...] = i < len(data)
         _put(step.obs[0], data.obs, shown_row)
-        if data.legal is not None:
+        if step.legal[0] is not None and data.legal is not None:
             step.legal[0][...] = data.legal[shown_row]
         streams.arrived(step)
         if i < len(data):
@@ -128,7 +128,7 @@ def _filled(seated: Seats, spec: EnvSpec, data: Demonstrations) -> Reader:
     return reader
 
 
-def _put(into: object, source: object, i: int) -> None:
+def _put(into: Obs, source: Obs, i: int) -> None:
     for to, values in zip(arrays_of(into), arrays_of(source), strict=True):
         to[0, 0] = values[i]
 

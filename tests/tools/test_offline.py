@@ -1,5 +1,7 @@
 """Training from recorded decisions: rows by hand, a policy better than the one that was recorded, and errors."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -13,14 +15,14 @@ from tests.toys import Identity
 LINE = spaces.Box(-10, 10, (1,), np.float32)
 
 
-def recorded(**changes):
+def recorded(**changes: Any) -> mt.Demonstrations:
     """Return two episodes: 1, 2 (truncated after 3), and 5, 6 (terminated at 7); then 8, whose end is unknown."""
-    given = {
+    given: dict[str, Any] = {
         "observation": [[1], [2], [5], [6], [8]], "action": [0, 1, 1, 0, 1], "ends": [0, 1, 0, 1, 0],
         "next_observation": [[2], [3], [6], [7], [9]], "reward": [10, 20, 30, 40, 50], "terminated": [0, 0, 0, 1, 0],
         **changes,
     }  # fmt: skip
-    arrays = {name: None if value is None else np.array(value, np.float32 if "obs" in name else None)
+    arrays: dict[str, Any] = {name: None if value is None else np.array(value, np.float32 if "obs" in name else None)
               for name, value in given.items()}  # fmt: skip
     return mt.Demonstrations.from_arrays(LINE, spaces.Discrete(2), **arrays)
 
@@ -52,7 +54,7 @@ def test_the_identity_is_learned_from_random_actions(algo):
     agent = mt.make_agents(algo, Identity, seed=0, learning_rate=0.01, gamma=0.0)[0]
     table = mt.train_offline(agent, data, updates=100, batch_size=64)
     assert (len(table), table["update"].iloc[-1]) == (100, 100)
-    total = next(name for name in table if name.startswith("loss"))
+    total = next(name for name in map(str, table) if name.startswith("loss"))
     assert np.isfinite(table[total]).all()
     assert [agent.act(symbol) for symbol in range(3)] == [0, 1, 2]
 

@@ -110,7 +110,8 @@ def test_an_error_that_ends_all_is_found_alone():
 
 def test_a_training_that_was_stopped_is_not_repeated_alone():
     """The watcher ends the first training at its first test; later a policy fails."""
-    failing, seen = [], []
+    failing: list[int] = []
+    seen: list[list[int]] = []
 
     def policy(observation):
         if failing:
