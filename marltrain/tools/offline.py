@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marltrain.errors import AgentError, ConfigError, shown
-from marltrain.layout import Obs, arrays_of
+from marltrain.layout import Array, Obs, arrays_of
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.algorithms.joint import JointAlgorithm
@@ -50,7 +50,9 @@ def train_offline(
     for name, value in (("updates", updates), ("batch_size", 1 if batch_size is None else batch_size)):
         if type(value) is not int or value < 1:
             raise ConfigError(f"train_offline: {name} must be an integer of at least 1, got {shown(value)}")
-    _check_data(data)
+    if not isinstance(data, Demonstrations):
+        raise ConfigError(f"train_offline: data must be Demonstrations of one player, got {shown(data)}")
+    _outcomes(data)
     _check_agent(agent)
     spec = _spec_of(data)
     with at_work(None, [agent], training=True):
@@ -61,16 +63,16 @@ def train_offline(
         return _trained(seated, reader, updates, rows)
 
 
-def _check_data(data: Demonstrations) -> None:
-    """Raise ConfigError for another type, and AgentError if outcomes are missing."""
-    if not isinstance(data, Demonstrations):
-        raise ConfigError(f"train_offline: data must be Demonstrations of one player, got {shown(data)}")
-    lacking = [name for name in ("reward", "terminated", "next_obs") if getattr(data, name) is None]
-    if lacking:
+def _outcomes(data: Demonstrations) -> tuple[Array, Array, Obs]:
+    """Return rewards, terminations and next observations; raises AgentError if some are missing."""
+    reward, terminated, following = data.reward, data.terminated, data.next_obs
+    if reward is None or terminated is None or following is None:
+        given = {"reward": reward, "terminated": terminated, "next_obs": following}
         raise AgentError(
-            f"train_offline: the data lack {', '.join(lacking)}, which updates need: record them with "
-            "marltrain.dataset or marltrain.demonstrations"
+            f"train_offline: the data lack {', '.join(name for name, array in given.items() if array is None)}, which "
+            "updates need: record them with marltrain.dataset or marltrain.demonstrations"
         )
+    return reward, terminated, following
 
 
 def _check_agent(agent: Agent) -> None:
@@ -106,17 +108,16 @@ def _spec_of(data: Demonstrations) -> EnvSpec:
 
 def _filled(seated: Seats, spec: EnvSpec, data: Demonstrations) -> Reader:
     """Return a reader of the decisions, stored as the steps of one environment."""
+    reward, terminated, following = _outcomes(data)
     streams = Streams(spec, 1, {0: Storage(rows=len(data) + 1)})
     reader = seated.learner.reader(streams, [[0]])
-    step = Step.empty(spec, 1)
-    reward, terminated, (action,) = data.reward, data.terminated, (data.action[:, None, None],)
-    assert reward is not None and terminated is not None and data.next_obs is not None  # see `_check_data`
+    step, action = Step.empty(spec, 1), data.action[:, None, None]
     ends = data.ends | (np.arange(len(data)) == len(data) - 1)  # the bootstrap of the last row is its next observation
     for i in range(len(data) + 1):
         if i:
             step.reward[...], step.ended[...] = reward[i - 1], ends[i - 1]
             step.terminated[...], step.truncated[...] = terminated[i - 1], ends[i - 1] & ~terminated[i - 1]
-            _put(step.final_obs[0], data.next_obs, i - 1)
+            _put(step.final_obs[0], following, i - 1)
         shown_row = min(i, len(data) - 1)  # nothing is decided on the last Step
         step.turn[0][...] = step.alive[0][...] = i < len(data)
         _put(step.obs[0], data.obs, shown_row)
