@@ -336,8 +336,8 @@ COMPILED = {name: make_backend(name, "cpu", jit_compile=True) for name in BOTH}
         pytest.param("tensorflow", (mt.DQN, "masked", "dueling", {"tau": 0.1}), PAUSES, 5, id="XLA, DQN"),
         *LONG * [pytest.param("tensorflow", (mt.DQN, "discrete", "frames", {}), EVERYONE, 5, id="XLA, DQN, frames")],
         # torch.compile makes a graph for all agents, one where some pause, and one for each number of minibatches
-        pytest.param("torch", (mt.DQN, "masked", "pixels", {"tau": 0.1}), IN_TURN, 5 if LONG else WHOLE,
-                     id="torch.compile, DQN"),
+        *LONG * [pytest.param("torch", (mt.DQN, "masked", "pixels", {"tau": 0.1}), IN_TURN, 5,
+                              id="torch.compile, DQN")],
         *LONG * [pytest.param("torch", (mt.PPO, "masked", "small", {"value_clip": 0.1}), EVERYONE, WHOLE,
                               id="torch.compile, PPO")],
         pytest.param("torch", (mt.PPO, "masked", "tanh", {}), PAUSES, 5, id="numba, PPO"),

@@ -17,6 +17,7 @@ from marltrain.random import child_seed
 from marltrain.trainer.callbacks import Callback
 from tests.envs.driving import run_seed
 from tests.faulty_toys import Broken, Forgetful
+from tests.tiers import LONG
 from tests.toys import Crowd, Identity, Motley, Relay
 from tests.trainer.running import SMALL, Student, changed, dqn, ppo, tables, trainer, weights
 
@@ -28,7 +29,9 @@ def outcome(make, env=Identity, seed=0, **settings):
     return tables(result), weights(agents), [agent.learner_.export(agent.row).info for agent in agents]
 
 
-@pytest.mark.parametrize(("make", "env"), [(ppo, Identity), (dqn, Identity), (ppo, Relay), (dqn, Relay), (ppo, Motley)])
+@pytest.mark.parametrize(
+    ("make", "env"), [(ppo, Identity), (dqn, Relay), *LONG * [(dqn, Identity), (ppo, Relay), (ppo, Motley)]]
+)
 def test_equal_seeds_give_identical_runs(make, env):
     """Tables, weights, moments and random streams, bit for bit; 0 is a valid seed."""
     first, second, other = outcome(make, env), outcome(make, env), outcome(make, env, seed=1)
@@ -39,7 +42,7 @@ def test_equal_seeds_give_identical_runs(make, env):
     assert first[0] != other[0] or env is Motley  # whose rewards learn nothing in 60 steps of small nets
 
 
-@pytest.mark.parametrize("make", [ppo, dqn])
+@pytest.mark.parametrize("make", [dqn, *LONG * [ppo]])
 def test_results_do_not_depend_on_workers(make):
     """One process, and 1, 2 and 3 workers for 4 environments: identical tables and weights, bit for bit."""
     settings = {"num_train_envs": 4, "num_test_envs": 3}
@@ -299,7 +302,8 @@ def test_broken_contract_names_player_environment_and_step(fault, words):
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"), [("raise", "ZeroDivisionError: a fault of the environment's own"), ("kill", "SIGKILL")]
+    ("fault", "words"),
+    [("kill", "SIGKILL"), *LONG * [("raise", "ZeroDivisionError: a fault of the environment's own")]],
 )
 def test_failed_worker_is_reported_and_last_agents_are_saved(fault, words):
     settings = {"vector": "subproc", "num_workers": 2, "num_train_envs": 2, "num_test_envs": 1, "episodes_per_test": 1}

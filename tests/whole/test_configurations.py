@@ -5,7 +5,7 @@ from tests.whole.attempts import tried
 
 
 def test_every_configuration_is_refused_by_name_or_works():
-    count = rounds(180, 300)
+    count = rounds(100, 300)
     tally = tried(count)
     assert not tally.faults, str(tally)
     assert tally.refused > count // 2

@@ -25,6 +25,7 @@ from marltrain.errors import SaveError
 from marltrain.files import sha256, with_checksum
 from marltrain.trainer.reporting.plots import plot_runs
 from marltrain.trainer.saving.checkpoint import FILES, MANIFEST, find
+from tests.tiers import LONG
 from tests.trainer.running import dqn, trainer
 
 
@@ -292,7 +293,7 @@ def leduc(folder: Path | None, **settings: Any) -> mt.DecentralizedTrainer:
     )
 
 
-@pytest.mark.parametrize("vector", ["dummy", "subproc"])
+@pytest.mark.parametrize("vector", ["dummy", *LONG * ["subproc"]])
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [

@@ -72,17 +72,12 @@ CHAIN: dict[str, dict[str, Any]] = {
 IN_A_BOX = ("ddpg", "td3", "sac")
 
 
-def often(algo: str) -> bool:
-    """Whether an algorithm has every case in the short tier, too: one from rollouts and one from a memory."""
-    return LONG or algo in ("ppo", "dqn")
-
-
-CHAINED = CHAIN if LONG else ("ppo", "dqn", "ddpg")
-"""One of each kind of target: of rollouts, of the greatest value, of the actor's action. Others share their code."""
+CHAINED = [("ppo", True), ("ppo", False), ("dqn", True), ("ddpg", True)]
+"""Cases of the short tier, one of each kind of target: of rollouts, of the greatest value, of the actor's action."""
 
 
 @pytest.mark.parametrize(
-    ("algo", "truncate"), [(algo, t) for algo in CHAINED for t in (True, False) if t or often(algo)]
+    ("algo", "truncate"), [(algo, truncate) for algo in CHAIN for truncate in (True, False)] if LONG else CHAINED
 )
 def test_a_chain_cut_by_a_limit_is_worth_one_over_one_minus_gamma(algo, truncate):
     """0.1 / (1 - 0.9) = 1. Told that it ends, the ten equal-looking states are worth V = 0.1 + 0.9 (9/10) V, 0.526, by
@@ -124,10 +119,12 @@ LEARNING: dict[str, dict[str, Any]] = {
 LEARNING["c51"] = {**LEARNING["dqn"], "v_min": -0.5, "v_max": 1.5, "atoms": 11}
 LEARNING["rainbow"] = {**LEARNING["c51"], "n_step": 1}
 GAME = {"players": 2, "length": 10}
+IDENTITY = [("ppo", True), ("a2c", False), ("acer", False), ("dqn", False), ("sac", False)]
+"""Cases of the short tier: of rollouts and of a memory. The others are theirs with another step or another critic."""
 
 
 @pytest.mark.parametrize(
-    ("algo", "share"), [(algo, s) for algo in LEARNING for s in (False, True) if not s or LONG or algo == "ppo"]
+    ("algo", "share"), [(algo, share) for algo in LEARNING for share in (False, True)] if LONG else IDENTITY
 )
 def test_the_identity_is_learned(algo, share):
     agents = mt.make_agents(algo, Identity, env_args=GAME, seed=0, share=share, **LEARNING[algo])
@@ -188,8 +185,11 @@ class Mirror(ParallelEnv):
     ("levers", "untrained", "trained", "policy"),
     [
         pytest.param(False, 14, 19.5, None, id="wheels"),
-        pytest.param(True, -6, -1.0, None, id="levers"),
-        *LONG * [pytest.param(True, -6, -1.0, "beta", id="levers by a Beta distribution")],
+        *LONG
+        * [
+            pytest.param(True, -6, -1.0, None, id="levers"),
+            pytest.param(True, -6, -1.0, "beta", id="levers by a Beta distribution"),
+        ],
     ],
 )
 def test_ppo_learns_wheels_and_levers(levers, untrained, trained, policy):
@@ -205,7 +205,7 @@ def test_ppo_learns_wheels_and_levers(levers, untrained, trained, policy):
     assert last > trained
 
 
-@pytest.mark.parametrize("algo", IN_A_BOX)
+@pytest.mark.parametrize("algo", IN_A_BOX if LONG else ["sac"])
 def test_levers_are_learned_from_a_memory(algo):
     settings = {
         **REPLAY,

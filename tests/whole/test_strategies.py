@@ -126,8 +126,8 @@ def assert_same_learning(agents, others, metrics, other_metrics, updates=UPDATES
 @pytest.mark.parametrize(
     "strategy",
     [
-        DataParallel(processes=2), MultiWorkerMirroredStrategy(workers=2),
-        *LONG * [ParameterServerStrategy(workers=2)],
+        DataParallel(processes=2),
+        *LONG * [MultiWorkerMirroredStrategy(workers=2), ParameterServerStrategy(workers=2)],
     ],
 )  # fmt: skip
 def test_processes_train_as_one_process_does(strategy):

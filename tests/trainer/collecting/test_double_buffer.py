@@ -97,7 +97,7 @@ class Watcher(mt.Callback):
 
 @pytest.mark.parametrize(
     ("make", "backend"),
-    [(ppo, "tensorflow"), (dqn, "torch"), *([(ppo, "torch"), (dqn, "tensorflow")] if LONG else [])],
+    [(ppo, "torch"), *LONG * [(dqn, "torch"), (ppo, "tensorflow"), (dqn, "tensorflow")]],
 )
 def test_double_buffer_equals_stepping_all_environments_together(make, backend, ahead):
     """5 environments on 3 workers, 2 agents, an update every 7 batch steps, a test every 20 episodes."""
@@ -185,7 +185,10 @@ def test_changes_by_hooks_apply_from_the_same_step(ahead):
     assert halved[0]["stop_reason"] == together[0]["stop_reason"] == "stop_fn"
 
 
-@pytest.mark.parametrize("budget", [{"episodes_per_train": 23}, {"updates_per_train": 4}, {"steps_per_train": 141}])
+BUDGETS: list[dict[str, Any]] = [{"episodes_per_train": 23}, {"updates_per_train": 4}, {"steps_per_train": 141}]
+
+
+@pytest.mark.parametrize("budget", BUDGETS if LONG else BUDGETS[:1])
 def test_budgets_end_at_the_same_step(budget):
     together, halved = both(**{"steps_per_train": None, **budget})
     assert equal(together, halved)
@@ -209,7 +212,7 @@ def test_double_buffer_with_asynchronous_updates():
 # Faults
 
 
-@pytest.mark.parametrize("fault", ["raise", "nan"])
+@pytest.mark.parametrize("fault", ["raise", *LONG * ["nan"]])
 def test_survived_faults_have_the_same_effect(fault, ahead):
     args = {"fault": fault, "at": 3, "every": 3}
     together, halved = both(env=Flaky, env_args=args, on_fault="restart", max_env_restarts=400, steps_per_train=300)
@@ -219,7 +222,7 @@ def test_survived_faults_have_the_same_effect(fault, ahead):
     assert halved[0]["num_dropped_steps"] == together[0]["num_dropped_steps"] > 30
 
 
-@pytest.mark.parametrize("fault", ["kill", "hang"])
+@pytest.mark.parametrize("fault", ["kill", *LONG * ["hang"]])
 def test_lost_worker_is_replaced_during_the_step_of_the_other_half(fault, ahead):
     args = {"fault": fault, "at": 3, "every": 25}
     settings = {"on_fault": "restart", "max_env_restarts": 400, "env_timeout": 0.5, "steps_per_train": 100}
@@ -268,7 +271,7 @@ def test_resumed_run_equals_an_uninterrupted_run(every, tmp_path, ahead):
     assert (ahead["first"] > 0) is ("every_minutes" not in every)  # by the clock: at every step, so none is early
 
 
-@pytest.mark.parametrize("every", [{"every_steps": 45}, {"every_episodes": 7}])
+@pytest.mark.parametrize("every", [{"every_episodes": 7}, *LONG * [{"every_steps": 45}]])
 def test_checkpoints_are_written_at_the_same_steps(every, ahead):
     def written(double):
         recorder = Quiet(only=("on_checkpoint",))
@@ -289,7 +292,7 @@ def test_checkpoint_by_minutes_is_written_one_step_later(monkeypatch):
     assert [call[2] for call in recorder.calls if call[2]][:2] == [65, 200]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *LONG * [signal.SIGINT]])
 def test_interrupt_waits_for_the_running_step(number, ahead):
     callbacks = [Watcher(70, lambda: os.kill(os.getpid(), number)), mt.Checkpoint(every_steps=1000)]
     result, _ = run(callbacks=callbacks, update_freq=50)

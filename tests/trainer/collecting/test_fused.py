@@ -108,9 +108,11 @@ def hold(env, make, *, at_once=2.0, **settings):
         pytest.param(SPREAD, lambda: mappo(SPREAD), 4, id="mappo, with global states"),
         pytest.param(SPREAD, lambda: dqn(SPREAD, {}, share=True, identify=True), 4, id="an agent of all players"),
         *([pytest.param(ADVERSARY, lambda: mappo(ADVERSARY), 4, id="mappo in two groups")] if LONG else []),
-        *([pytest.param(ADVERSARY, lambda: ppo(ADVERSARY, {}), 4, id="ppo in two groups")] if LONG else []),
-        pytest.param(ADVERSARY, lambda: dqn(ADVERSARY, {}, target_sync=3), 4, id="dqn in two groups"),
-        *([pytest.param(TAG, lambda: dqn(TAG, {}), 4, id="dqn in two groups of other sizes")] if LONG else []),
+        *LONG * [
+            pytest.param(ADVERSARY, lambda: ppo(ADVERSARY, {}), 4, id="ppo in two groups"),
+            pytest.param(ADVERSARY, lambda: dqn(ADVERSARY, {}, target_sync=3), 4, id="dqn in two groups"),
+            pytest.param(TAG, lambda: dqn(TAG, {}), 4, id="dqn in two groups of other sizes"),
+        ],
         pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=203), 4, id="dqn whose ring wraps"),
         pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=5), 1.0, id="dqn that keeps one batch step"),
         pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=90, n_step=3, tau=0.1), 3, id="dqn over 3 steps"),
@@ -357,7 +359,7 @@ def test_unsupported_agents_use_single_steps(line_up):
     [
         pytest.param(SPREAD, {"team_reward": np.median}, id="team reward by a function"),
         pytest.param("marltrain/tictactoe_v3", {}, id="turns"),
-        pytest.param(CARTPOLE, {"vector": "subproc", "num_workers": 2}, id="worker processes"),
+        *LONG * [pytest.param(CARTPOLE, {"vector": "subproc", "num_workers": 2}, id="worker processes")],
     ],
 )
 def test_callbacks_on_single_steps_disable_fused_steps(env, settings):

@@ -14,6 +14,7 @@ from marltrain.errors import AgentError
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from marltrain.trainer.updating.planned import PlannedScheduler
+from tests.tiers import LONG
 from tests.trainer.collecting.test_fused import CARTPOLE, SPREAD, TAG, Looking, assert_same, train
 from tests.trainer.running import dqn, tables, trainer, weights
 
@@ -81,7 +82,7 @@ def learners(env=SPREAD, **settings):
         pytest.param(SPREAD, {"learning_starts": 400}, id="a late start"),
         pytest.param(SPREAD, {"optimizer": "rmsprop", "max_grad_norm": None}, id="rmsprop"),
         pytest.param(SPREAD, {"optimizer": "sgd", "batch_size": 7}, id="sgd"),
-        pytest.param(TAG, {"capacity": 403}, id="two groups"),
+        *([pytest.param(TAG, {"capacity": 403}, id="two groups")] if LONG else []),
         pytest.param(TAG, {"capacity": 203, "memory": PRIORITISED}, id="priorities in two groups"),
         pytest.param(CARTPOLE, {"capacity": 403, "network": mt.MLP((7, 3), "tanh")}, id="episodes end at any time"),
     ],
