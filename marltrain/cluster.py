@@ -55,19 +55,22 @@ class NameTakenError(MarlTrainError):
     """An actor is registered by this name already."""
 
 
-def check_resources(resources: Any) -> None:
-    """Raise ConfigError unless `resources` is None or a mapping from names of resources to amounts."""
+def check_resources(resources: Any, argument: str = "resources") -> None:
+    """Raise ConfigError unless `resources` is None or a mapping from names of resources to amounts.
+
+    argument: its name, for messages.
+    """
     example = "such as {'num_cpus': 1} or {'num_gpus': 0.5, 'fast_disk': 1}"
     if resources is None:
         return
     if not isinstance(resources, Mapping) or not all(isinstance(name, str) and name for name in resources):
-        raise ConfigError(f"resources must map names of resources to amounts, {example}, got {shown(resources)}")
+        raise ConfigError(f"{argument} must map names of resources to amounts, {example}, got {shown(resources)}")
     for name, amount in resources.items():
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < float("inf"):
-            raise ConfigError(f"resources[{name!r}] must be a number from 0, {example}, got {shown(amount)}")
+            raise ConfigError(f"{argument}[{name!r}] must be a number from 0, {example}, got {shown(amount)}")
         if name in _RAY_NAMES.values():
             ours = next(key for key, value in _RAY_NAMES.items() if value == name)
-            raise ConfigError(f"resources[{name!r}] is written {ours!r} here, as in ray.remote")
+            raise ConfigError(f"{argument}[{name!r}] is written {ours!r} here, as in ray.remote")
 
 
 def versions() -> dict[str, str]:
@@ -201,14 +204,18 @@ class Actor:
             self.kill()
             raise
 
-    def call(self, method: str, *args: Any) -> None:
-        """Start a call of a method; `result` waits for it. Calls are executed in order."""
+    def call(self, method: str, *args: Any) -> Any:
+        """Start a call of a method and return its reference; `result` waits for it. Calls are executed in order."""
         if self._cluster.ray.is_initialized():  # otherwise the call would begin another cluster
             self._call = getattr(self._handle, method).remote(*args)
+        return self._call
 
-    def result(self, timeout: float) -> Any:
-        """Return the result of the last call; raises ActorError if the actor ended, or after `timeout` seconds."""
-        return self._value(self._call, timeout)
+    def result(self, timeout: float, call: Any = None) -> Any:
+        """Return the result of a call, by default of the last; raises ActorError if the actor ended or is too slow.
+
+        timeout: seconds.  call: what `call` returned.
+        """
+        return self._value(self._call if call is None else call, timeout)
 
     def ready(self, timeout: float) -> bool:
         """Return whether the last call is done, or the actor lost, after at most `timeout` seconds."""

@@ -73,7 +73,8 @@ def add_fields(group: Any, settings: type, but: Collection[str] = ()) -> None:
             group.add_argument(option, action="append", metavar="NAME", help=text)
             continue
         if "Mapping" in str(field.type):
-            group.add_argument(f"--{field.name}", action="append", metavar="KEY=VALUE", help=field.metadata["doc"])
+            option = f"--{field.name.replace('_', '-')}"
+            group.add_argument(option, action="append", metavar="KEY=VALUE", help=field.metadata["doc"])
             continue
         kind = next(kinds[word] for word in str(field.type).split(" | ") if word in kinds)
         choices = field.metadata["choices"]

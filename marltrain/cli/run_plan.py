@@ -36,8 +36,9 @@ def pop_plan(options: dict[str, Any]) -> RunPlan:
     env_args = {**plan.env_args, **key_values("--env-arg", options.pop("env_arg", []))}
     plan = _with_settings(plan, options.pop("algo", []), key_values("--set", options.pop("set", [])))
     given = pop_given(options, *FLAGS, "backend", "weights", "team_reward", "run_dir")
-    if "resources" in options:
-        options["resources"] = key_values("--resources", options["resources"])
+    for name in ("resources", "learner_resources"):
+        if name in options:
+            options[name] = key_values(f"--{name.replace('_', '-')}", options[name])
     if options.pop("dashboard", False):
         if not options.setdefault("progress", "dashboard"):
             raise ConfigError("--dashboard has no meaning with --no-progress")

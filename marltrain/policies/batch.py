@@ -5,13 +5,13 @@ All arrays are numpy arrays; the learners convert them to tensors of their frame
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from marltrain.layout import Array, Obs
+from marltrain.layout import Array, Obs, map_tree
 from marltrain.state import State
 
 if TYPE_CHECKING:
@@ -286,6 +286,18 @@ class TeamRollout(TeamBatch):
     """
 
     cut: Array
+
+
+def map_batch(function: Callable[[Array], Array], batch: Any) -> Any:
+    """Return a batch, or a team's batch, with a function applied to every array, also those within its mappings."""
+    made = {}
+    for held in fields(batch):
+        value = getattr(batch, held.name)
+        if isinstance(value, list):
+            made[held.name] = [map_batch(function, part) for part in value]
+        else:
+            made[held.name] = map_tree(function, value)
+    return replace(batch, **made)
 
 
 @dataclass

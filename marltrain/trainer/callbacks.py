@@ -78,7 +78,7 @@ class Moment:
     """Argument of every callback method: the counters of the run and the data of the event.
 
     episodes: finished training episodes.  env_steps, updates, gradient_steps: number so far.
-    seconds: time since training started.  traffic: bytes sent to runners and received from them.
+    seconds: time since training started.  traffic: bytes sent to Ray actors and received from them.
     data, by event:
       on_train_start   "agents": list, "line_up": list, the agents that play the tests
       on_episode_start "env": int, number of the environment, "episode": int, number of its episode

@@ -22,6 +22,7 @@ from marltrain.trainer.setup import TrainerSetup
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 if TYPE_CHECKING:
+    from marltrain.trainer.cluster.learners import LearnerActors
     from marltrain.trainer.jobs.job import Job
 
 
@@ -55,6 +56,7 @@ class RunContext:
     streams: recorded data.  storage: the rows and columns that the streams keep, by group.
     schedulers: schedulers of the learners.  folder: the run's folder; None if no files are written.
     call_number: number of the call of `train`, from 1.  env_seed: seed of its episodes.
+    learner_actors: the actors in which agents learn; None: they learn in this process.
     callbacks: built-in ones and the user's.  manifest: facts of the run for its checkpoints.
     earlier: results of the earlier call that this one continues, or None.
     job: the connection of a named run to attached processes, or None.
@@ -71,6 +73,7 @@ class RunContext:
     streams: Streams
     storage: Mapping[int, Storage]
     schedulers: list[UpdateScheduler]
+    learner_actors: LearnerActors | None
     folder: RunFolder | None
     call_number: int
     env_seed: int

@@ -33,11 +33,16 @@ class Counters:
 
 @dataclass
 class Traffic:
-    """Bytes of arrays sent to runners and received from them in this call of `train`, and the number of fragments."""
+    """Bytes of arrays sent to runners and received from them in this call of `train`, and the number of fragments.
+
+    to_learners, from_learners: bytes sent to learner actors and received from them.
+    """
 
     sent: int = 0
     received: int = 0
     fragments: int = 0
+    to_learners: int = 0
+    from_learners: int = 0
 
 
 class Clock:

@@ -86,8 +86,11 @@ class DecentralizedTrainer:
     `TestResult.records`, and in the table of tests as means of numbers and shares of texts.
     runners: number of Ray actors that hold the training environments, act in them with weights sent to them, and send
     the steps until the next update at once. Results equal those without. Agents learn and are tested in this process.
-    resources: what each Ray actor occupies, such as {"num_cpus": 1, "fast_disk": 1}; None: one CPU must be free when it
-    starts, and none is kept.
+    learners: number of Ray actors that make the updates; the agents are split over them, and a team stays whole.
+    Results equal those without. Memory, acting and tests stay in this process.
+    learner_resources: what each learner actor occupies, such as {"num_gpus": 1}; None: as for `resources`.
+    resources: what each other Ray actor occupies, such as {"num_cpus": 1, "fast_disk": 1}; None: one CPU must be free
+    when it starts, and none is kept.
     address: the Ray cluster: "host:port", "auto" (one that runs on this machine) or "local" (a new one, ended with the
     run); None: the variable RAY_ADDRESS, else "local".
     timeout: seconds that a Ray actor may take to answer; of environments, `env_timeout` if it is given.
@@ -142,6 +145,8 @@ class DecentralizedTrainer:
         timeout: float = ANSWER,
         runners: int | None = None,
         name: str | None = None,
+        learners: int | None = None,
+        learner_resources: Mapping[str, float] | None = None,
     ) -> None:
         """Check every argument; no environment is built yet."""
         display: Display = progress if isinstance(progress, ProgressPrinter) or progress == DASHBOARD else None
@@ -155,6 +160,7 @@ class DecentralizedTrainer:
             double_buffer=double_buffer, test_freq_steps=test_freq_steps, max_test_steps=max_test_steps,
             record=record_names(record),
             resources=resources, address=address, timeout=timeout, runners=runners, name=name,
+            learners=learners, learner_resources=learner_resources,
         )  # fmt: skip
         config.validate(settings, "DecentralizedTrainer")
         check_places(settings)
@@ -214,7 +220,8 @@ class DecentralizedTrainer:
         `num_collected_episodes`, `num_gradient_steps`, `num_updates`, `training_time` (seconds, including tests),
         `stop_reason`, `run_dir`, `history` and `episodes` (pandas). `faults` (pandas) and `num_faults` report faults of
         environments, `num_dropped_steps` the env steps of episodes dropped because of them. `bytes_to_runners` and
-        `bytes_from_runners` count what this call sent to runners and received from them.
+        `bytes_from_runners` count what this call sent to runners and received from them, `bytes_to_learners` and
+        `bytes_from_learners` what it sent to learner actors and received from them.
         Ctrl-C and SIGTERM end training after the current step, save and return the result so far; a second one exits
         at once. An exception is raised again after the last agents are saved.
         Raises AgentError, MaskError or ConfigError before training starts, SaveError for a damaged checkpoint.

@@ -49,6 +49,7 @@ from marltrain.trainer.saving.resume import (
 )
 from marltrain.trainer.saving.run_folder import RunFolder, default_name, existing_folder, new_folder
 from marltrain.trainer.seats import Seating, Seats
+from marltrain.trainer.settings import TrainerSettings
 from marltrain.trainer.setup import TrainerSetup
 from marltrain.trainer.team_reward import try_team_reward
 from marltrain.trainer.updating.asynchronous import AsyncScheduler, learning_thread
@@ -65,6 +66,7 @@ from marltrain.trainer.updating.planned import PlannedScheduler
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 if TYPE_CHECKING:
+    from marltrain.trainer.cluster.learners import LearnerActors
     from marltrain.trainer.jobs.job import Job
 
 
@@ -128,7 +130,7 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     streams = _streams(previous, envs, seating, storage)
     if _needs_goal_reward(seating):
         streams.goals_judged_by(goal_reward(setup.source, stack))
-    schedulers = _schedulers(seating, streams, num_envs, defaults, settings.collect, stack)
+    schedulers, learner_actors = _schedulers(seating, streams, num_envs, defaults, settings, stack)
     if earlier is not None:
         for scheduler in schedulers:
             scheduler.follow(earlier.counters.updates, earlier.schedulers)
@@ -147,7 +149,7 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     context = RunContext(
         setup=setup, envs=envs, evaluation=evaluation, seating=seating, line_up=line_up,
         rotate=call.test_agents is not None, learning=learning, exploring=exploring, streams=streams, storage=storage,
-        schedulers=schedulers, folder=folder, call_number=calls + 1,
+        schedulers=schedulers, learner_actors=learner_actors, folder=folder, call_number=calls + 1,
         env_seed=child_seed(setup.seed, "train", calls) if calls else setup.seed, budgets=budgets,
         callbacks=CallbackList([*built_in, *setup.callbacks]), manifest=manifest, earlier=earlier,
         job=job,
@@ -259,15 +261,20 @@ def _streams(previous: Run | None, envs: VectorEnv, seating: Seating, storage: M
 
 
 def _schedulers(
-    seating: Seating, streams: Streams, num_envs: int, defaults: Defaults, collect: str, stack: ExitStack
-) -> list[UpdateScheduler]:
-    """Return the schedulers of the learners."""
+    seating: Seating, streams: Streams, num_envs: int, defaults: Defaults, settings: TrainerSettings, stack: ExitStack
+) -> tuple[list[UpdateScheduler], LearnerActors | None]:
+    """Return the schedulers of the learners, and the actors that make their updates, None without any."""
     learners = [seated for seated in seating.updated if seated.learner.needs is not None and not seated.all_frozen]
-    thread, schedulers = stack.enter_context(learning_thread(collect)), []
+    if settings.learners is not None:
+        from marltrain.trainer.cluster.lending import remote_schedulers  # loads Ray
+
+        return remote_schedulers(learners, streams, num_envs, defaults, settings, stack)
+    thread = stack.enter_context(learning_thread(settings.collect))
+    schedulers: list[UpdateScheduler] = []
     for seated in learners:
         schedulers.append(_scheduler(seated, streams, num_envs, defaults, thread))
         stack.callback(schedulers[-1].close)  # runs also if the next learner is refused
-    return schedulers
+    return schedulers, None
 
 
 def _scheduler(

@@ -30,6 +30,8 @@ class TrainResult(dict[str, Any]):
             "faults": run.faults.frame,
             "bytes_to_runners": run.traffic.sent,
             "bytes_from_runners": run.traffic.received,
+            "bytes_to_learners": run.traffic.to_learners,
+            "bytes_from_learners": run.traffic.from_learners,
         })  # fmt: skip
 
     def __repr__(self) -> str:

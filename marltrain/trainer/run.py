@@ -74,6 +74,8 @@ class Run:
             lambda: self.due.episodes_left(self.counters.episodes), self.traffic,
         )  # fmt: skip
         context.envs.on_faults = self.note_faults
+        if context.learner_actors is not None:
+            context.learner_actors.report, context.learner_actors.traffic = self.note_faults, self.traffic
         self.interrupts = Interrupts()
         self.reason = ""
         self.started = self.finished = self.continued = self.new_best = False

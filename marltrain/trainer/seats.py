@@ -118,6 +118,14 @@ class LearnerSeats(Seats):
         return np.stack([np.concatenate([own, np.delete(values, k, 0).ravel()]) for k, own in enumerate(values)])
 
 
+def _players(parts: Sequence[LearnerSeats]) -> Array:
+    return np.concatenate([part.players.ravel() for part in parts])
+
+
+def _places(parts: Sequence[LearnerSeats]) -> tuple[list[int], list[int]]:
+    return [part.players.shape[1] for part in parts], np.argsort(_players(parts)).tolist()
+
+
 def _silent(learns: Array) -> list[tuple[int, int]]:
     return [(int(k), int(seat)) for k, seat in np.argwhere(~learns)]
 
@@ -132,7 +140,7 @@ class TeamSeats(Seats):
     @classmethod
     def of(cls, parts: list[LearnerSeats]) -> TeamSeats:
         """Join the learners of a team; raises AgentError if they do not fit, or for another number of players."""
-        players = np.concatenate([part.players.ravel() for part in parts])
+        players = _players(parts)
         learners = [part.learner for part in parts if isinstance(part.learner, AlgorithmLearner)]
         settings = learners[0].algorithm.settings
         if settings.team_size != len(players):
@@ -142,8 +150,12 @@ class TeamSeats(Seats):
                 f"({', '.join(parts[0].names[p] for p in np.sort(players))}). Make them in one call of make_agents for "
                 "this environment, or with another team_size="
             )
-        order = np.argsort(players).tolist()
-        return cls(JointLearner(learners, [part.players.shape[1] for part in parts], order), parts)
+        return cls(JointLearner(learners, *_places(parts)), parts)
+
+    @property
+    def places(self) -> tuple[list[int], list[int]]:
+        """The seats of each part's agents, and the order of the players; see `JointLearner`."""
+        return _places(self.parts)
 
     @property
     def group(self) -> int:  # type: ignore[override]

@@ -74,6 +74,8 @@ class TrainerSettings:
     timeout: float = setting(ANSWER, doc="maximum seconds of an actor's answer", above=0)
 
     runners: int | None = setting(None, doc="Ray actors that collect; None: this process collects", low=1)
+    learners: int | None = setting(None, doc="Ray actors that learn; None: this process learns", low=1)
+    learner_resources: Mapping[str, float] | None = setting(None, doc="what each learner actor occupies")
     name: str | None = setting(None, doc="name by which other processes attach to the run; needs Ray")
 
     def __post_init__(self) -> None:
@@ -118,18 +120,30 @@ class TestSettings:
 def check_ray(settings: TrainerSettings) -> None:
     """Raise ConfigError for settings of Ray actors where there are none."""
     check_resources(settings.resources)
+    check_resources(settings.learner_resources, "learner_resources")
     if settings.runners is not None:
         _check_runners(settings)
     if settings.name is not None and not NAME.fullmatch(settings.name):
         raise ConfigError(
             f"name must consist of letters, digits, '.', '_' and '-', such as 'spread-2', got {shown(settings.name)}"
         )
-    given = [name for name in ("resources", "address") if getattr(settings, name) is not None]
-    given = [name for name in given if name == "resources" or settings.name is None]
-    if given and settings.vector != "ray" and settings.runners is None:
+    if settings.learners is not None and settings.collect != "serial":
+        raise ConfigError(
+            f"learners={settings.learners} make every update before the next batch step, and collect="
+            f"{settings.collect!r} does not wait for it: leave one of them out"
+        )
+    acting, learning = settings.vector == "ray" or settings.runners is not None, settings.learners is not None
+    there = {
+        "resources": acting,
+        "learner_resources": learning,
+        "address": acting or learning or settings.name is not None,
+    }
+    given = [name for name, of_use in there.items() if not of_use and getattr(settings, name) is not None]
+    if given:
+        use = "learners=" if given == ["learner_resources"] else 'runners= or vector="ray"'
         raise ConfigError(
             f"{' and '.join(given)} are those of Ray actors, and there are none with vector={settings.vector!r}: use "
-            f'runners= or vector="ray", or leave {" and ".join(given)} out'
+            f"{use}, or leave {' and '.join(given)} out"
         )
 
 

@@ -1,4 +1,4 @@
-"""ActingCopies: the networks that a learner acts with while another thread updates the originals."""
+"""ActingCopies: the networks that a learner acts with while another thread, or another process, makes its updates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class ActingCopies:
     """Copies of a learner's networks and statistics for acting; none until `begin`.
 
     nets, statistics: name -> copy.
-    wait: waits for the thread that updates the originals; called before an agent is read or changed.
+    wait: waits for the thread that updates the originals, or gets their state from another process; called before an
+      agent is read or changed.
     """
 
     def __init__(self, actor: Actor, weights: Weights) -> None:
@@ -32,8 +33,16 @@ class ActingCopies:
         self.wait = wait
         self.actor.use(self.nets, self.statistics)
 
+    def lend(self, wait: Callable[[], object], changed: Callable[[], object]) -> None:
+        """Let another process make the updates; without copies.
+
+        wait: see the class.  changed: called after an agent has been loaded or changed here.
+        """
+        self.wait, self._changed = wait, changed
+
     def sync(self) -> None:
         """Copy the current weights into the copies."""
+        self._changed()
         for name, net in self.nets.items():
             net.assign(self.weights.nets[name].flat)
             net.discard_copies()
@@ -42,7 +51,7 @@ class ActingCopies:
 
     def end(self) -> None:
         """Act with the trained networks."""
-        self.nets, self.statistics, self.wait = {}, {}, _no_thread
+        self.nets, self.statistics, self.wait, self._changed = {}, {}, _nobody, _nobody
         self.actor.use(self.weights.nets, self.weights.statistics)
 
     def state(self) -> State:
@@ -65,5 +74,5 @@ class ActingCopies:
                 value[...] = within(state.place(place), state.array(place, value.dtype, value.shape), *LIMITS[key])
 
 
-def _no_thread() -> None:
-    """Do nothing: no thread updates the networks."""
+def _nobody() -> None:
+    """Do nothing: nobody else updates the networks."""

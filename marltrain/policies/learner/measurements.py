@@ -38,10 +38,14 @@ class Measurements:
 
     def clear(self) -> None:
         """Measure nothing."""
-        self.effective = False
-        if self.noise:
-            self.noise = False
-            self._steps.measure_noise(on=False)
+        self.follow(effective=False, noise=False)
+
+    def follow(self, *, effective: bool, noise: bool) -> None:
+        """Measure what the measurements of the same learner in another process do; see `ask`."""
+        self.effective = effective
+        if noise != self.noise:
+            self.noise = noise
+            self._steps.measure_noise(on=noise)
 
     def ask(self, quantity: str) -> None:
         """Measure "effective_sample_size" or "gradient_noise" in all later updates.
@@ -73,8 +77,7 @@ class Measurements:
                 raise ConfigError(
                     f"{self._who}: the gradient noise is measured by two parts of each minibatch, and {why}"
                 )
-            self._steps.measure_noise(on=True)
-            self.noise = True
+            self.follow(effective=self.effective, noise=True)
 
     def effective_share(self, nets: Networks, tensors: WholeBatch) -> Array:
         """Return the effective sample size of an update's rows as a share of their number, [K].

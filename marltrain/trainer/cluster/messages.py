@@ -17,11 +17,31 @@ from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.trainer.seats import LearnerSeats
 
 
+def packed(learner: AlgorithmLearner, who: str) -> bytes:
+    """Return the class of an algorithm, its settings, layout and action space, pickled by cloudpickle.
+
+    who: the agents in messages.  Raises ConfigError if that fails.
+    """
+    algorithm = learner.algorithm
+    try:
+        return bytes(cloudpickle.dumps((type(algorithm), algorithm.settings, algorithm.layout, algorithm.action_space)))
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"the agent of {who}: {algorithm.name}'s class and settings cannot be sent to Ray actors: {error}"
+        ) from error
+
+
+def unpacked(made_of: bytes) -> Any:
+    """Return the algorithm that `packed` packed; trusted, because the bytes come from the driver."""
+    kind, *arguments = cloudpickle.loads(made_of)
+    return kind(*arguments)
+
+
 @dataclass(frozen=True)
 class ActingTask:
     """One learner and its seats, as a runner needs them to act.
 
-    made_of: the algorithm's class, settings, layout and action space, pickled by cloudpickle.
+    made_of: the algorithm, see `packed`.
     backend: name of its framework.  num_agents: K.  group, players, rows, frozen: see `LearnerSeats`.
     identity: see `Agent`.  who: the agents in messages.  needed: the outputs of acts that the learner needs.
     """
@@ -47,24 +67,15 @@ class ActingTask:
                 "runners act with agents of marltrain's own algorithms over NetworkSpecs; the agent of "
                 f"{seated.who} is of another kind. Leave runners out"
             )
-        algorithm = learner.algorithm
-        made_of = type(algorithm), algorithm.settings, algorithm.layout, algorithm.action_space
-        try:
-            data = bytes(cloudpickle.dumps(made_of))
-        except (pickle.PicklingError, TypeError, AttributeError) as error:
-            raise ConfigError(
-                f"the agent of {seated.who}: {algorithm.name}'s class and settings cannot be sent to runners: {error}"
-            ) from error
         return cls(
-            data, learner.backend.name, learner.num_agents, seated.group, seated.players, seated.rows, seated.frozen,
-            seated.names, tuple(seated.agents[0].identity), seated.who,
+            packed(learner, seated.who), learner.backend.name, learner.num_agents, seated.group, seated.players,
+            seated.rows, seated.frozen, seated.names, tuple(seated.agents[0].identity), seated.who,
             () if learner.needs is None else tuple(learner.needs.columns),
         )  # fmt: skip
 
     def algorithm(self) -> Any:
-        """Return the algorithm; trusted, because the bytes come from the driver."""
-        kind, *made_of = cloudpickle.loads(self.made_of)
-        return kind(*made_of)
+        """Return the algorithm."""
+        return unpacked(self.made_of)
 
 
 @dataclass(frozen=True)

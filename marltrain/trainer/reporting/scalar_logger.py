@@ -6,6 +6,7 @@ train/env_steps_per_second
 train/episodes                    finished training episodes
 train/updates                     updates so far
 cluster/bytes_to_runners, cluster/bytes_from_runners  bytes so far, with runners
+cluster/bytes_to_learners, cluster/bytes_from_learners  bytes so far, with learner actors
 test/metric, test/return/<player>
 user/<name>                       values given to `Moment.log`
 """
@@ -125,6 +126,9 @@ class ScalarLogger(Callback):
         if moment.traffic.fragments:
             scalars["cluster/bytes_to_runners"] = moment.traffic.sent
             scalars["cluster/bytes_from_runners"] = moment.traffic.received
+        if moment.traffic.to_learners:
+            scalars["cluster/bytes_to_learners"] = moment.traffic.to_learners
+            scalars["cluster/bytes_from_learners"] = moment.traffic.from_learners
         if scalars:
             self._send(scalars, moment.env_steps)
             self.flush()

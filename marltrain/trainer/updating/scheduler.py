@@ -23,6 +23,9 @@ from marltrain.state import State
 from marltrain.trainer.seats import Seats
 from marltrain.trainer.updating.pace import Defaults, batch_size_of, batch_steps_left, pace_of, updates_due
 
+Metrics = dict[str, dict[str, float]]
+"""Label of an agent -> name -> value."""
+
 
 class UpdateMetrics(NamedTuple):
     """Metrics of R rounds of updates that compiled code made.
@@ -36,7 +39,7 @@ class UpdateMetrics(NamedTuple):
     values: Array
     error: AgentError | None
 
-    def by_agent(self) -> dict[str, dict[str, float]]:
+    def by_agent(self) -> Metrics:
         """Return the means over the rounds, {label: {name: value}}; empty without rounds."""
         if not len(self.values):
             return {}
@@ -177,7 +180,7 @@ class UpdateScheduler:
         updates, _ = updates_due(self.pace, self._credit, self._steps_since_update)
         return updates > 0 and (most is None or most > self.updates)
 
-    def update(self, env_steps: int, most: int | None = None) -> dict[str, dict[str, float]]:
+    def update(self, env_steps: int, most: int | None = None) -> Metrics:
         """Make the updates that are due, at most `most` in this run; return each agent's mean metrics by label.
 
         First, scheduled hyperparameters (epsilon, learning rates) get their values at `env_steps`.
@@ -194,32 +197,60 @@ class UpdateScheduler:
         """Number of gradient passes of the agents, without those of updates under way."""
         return int(self.seated.learner.gradient_steps.sum())
 
-    def wait(self) -> dict[str, dict[str, float]]:
+    @property
+    def under_way(self) -> bool:
+        """Whether a round of updates that `update` has begun goes on elsewhere; `go_on` advances it."""
+        return False
+
+    def go_on(self) -> Metrics:
+        """Wait for one update of the round under way and order the next; return the metrics of a finished round."""
+        return {}
+
+    def wait(self) -> Metrics:
         """Wait for the updates under way and return their metrics; the agents still act with the old weights."""
         return {}
 
-    def settle(self) -> dict[str, dict[str, float]]:
+    def settle(self) -> Metrics:
         """Wait for the updates under way and return their metrics; the agents act with the new weights."""
         return {}
 
     def close(self) -> None:
         """End the overlap of acting and learning, if there is any."""
 
-    def _make(
-        self, batches: Iterable[tuple[int, Rollout | Transitions]], ready: Array, env_steps: int
-    ) -> dict[str, dict[str, float]]:
+    def _make(self, batches: Iterable[tuple[int, Rollout | Transitions]], ready: Array, env_steps: int) -> Metrics:
         """Make one update for each batch; raises AgentError if a loss or a gradient is not finite."""
         rounds, rows = [], batch_size_of(self.seated.learner.pace, self.defaults)
         for number, batch in batches:
-            rounds.append(self.seated.learner.update(batch, learn=ready, batch_size=rows))
-            if (error := not_finite(self.seated, rounds[-1], ready, number, env_steps)) is not None:
-                if self.on_not_finite is None:
-                    raise error
-                self.on_not_finite(error)
-            if self._reader is not None:
-                rounds[-1] |= self._reader.metrics()
-                self._reader.learned(batch)
-        return _by_agent(self.seated.labels, rounds, ready)
+            measured = self.seated.learner.update(batch, learn=ready, batch_size=rows)
+            rounds.append(self._checked(measured, batch, number, ready, env_steps))
+        return self._by_agent(rounds, ready)
+
+    def _checked(
+        self, measured: dict[str, Array], batch: Rollout | Transitions, number: int, ready: Array, env_steps: int
+    ) -> dict[str, Array]:
+        """Return the metrics of an update with those of its rows; the reader gets the batch with its errors.
+
+        Raises AgentError if a loss or a gradient is not finite.
+        """
+        if (error := not_finite(self.seated, measured, ready, number, env_steps)) is not None:
+            if self.on_not_finite is None:
+                raise error
+            self.on_not_finite(error)
+        if self._reader is not None:
+            measured |= self._reader.metrics()
+            self._reader.learned(batch)
+        return measured
+
+    def _by_agent(self, rounds: Sequence[Mapping[str, Array]], ready: Array) -> Metrics:
+        """Return the means of the metrics over the rounds that have them."""
+        if not rounds:
+            return {}
+        means, labels = dict(rounds[0]), self.seated.labels
+        if len(rounds) > 1:
+            names = dict.fromkeys(name for measured in rounds for name in measured)
+            means = {name: _mean([measured[name] for measured in rounds if name in measured]) for name in names}
+        values = {name: mean.tolist() for name, mean in means.items()}
+        return {labels[k]: {name: value[k] for name, value in values.items()} for k in np.flatnonzero(ready).tolist()}
 
     def _batches(
         self, reader: Reader, ready: Array, steps: int, most: int | None
@@ -276,20 +307,6 @@ def not_finite(
                 np.flatnonzero(broken),
             )
     return None
-
-
-def _by_agent(
-    labels: Sequence[str], rounds: Sequence[Mapping[str, Array]], ready: Array
-) -> dict[str, dict[str, float]]:
-    """Return the means of the metrics over the rounds that have them, {label: {name: value}}."""
-    if not rounds:
-        return {}
-    means = dict(rounds[0])
-    if len(rounds) > 1:
-        names = dict.fromkeys(name for measured in rounds for name in measured)
-        means = {name: _mean([measured[name] for measured in rounds if name in measured]) for name in names}
-    values = {name: mean.tolist() for name, mean in means.items()}
-    return {labels[k]: {name: value[k] for name, value in values.items()} for k in np.flatnonzero(ready).tolist()}
 
 
 def _mean(values: Sequence[Array]) -> Array:

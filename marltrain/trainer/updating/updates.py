@@ -9,9 +9,7 @@ from marltrain.errors import raised_by
 from marltrain.trainer.callbacks import Events
 from marltrain.trainer.counters import Counters
 from marltrain.trainer.reporting.history import History
-from marltrain.trainer.updating.scheduler import UpdateMetrics, UpdateScheduler
-
-Metrics = dict[str, dict[str, float]]
+from marltrain.trainer.updating.scheduler import Metrics, UpdateMetrics, UpdateScheduler
 
 
 class Updates:
@@ -46,11 +44,17 @@ class Updates:
             self._gather(scheduler.settle for scheduler in due)
             if any(scheduler.will_update(self._most) for scheduler in due):
                 self._events.tell("on_update_start")
-        metrics: Metrics = {}
-        for scheduler in due:
-            metrics.update(scheduler.update(self._counters.env_steps, self._most))
+        metrics = self._updated(due)
         self._counters.updates = max(scheduler.updates for scheduler in self.schedulers)
         self._record(metrics)
+
+    def _updated(self, due: Sequence[UpdateScheduler]) -> Metrics:
+        """Make the updates of schedulers that are due; those that are made in actors are made at the same time."""
+        made = [scheduler.update(self._counters.env_steps, self._most) for scheduler in due]
+        while any(scheduler.under_way for scheduler in due):
+            for metrics, scheduler in zip(made, due, strict=True):
+                metrics.update(scheduler.go_on())
+        return {label: values for metrics in made for label, values in metrics.items()}
 
     def add(self, metrics: UpdateMetrics) -> None:
         """Count updates that the collector has made, and call the callbacks for them."""

@@ -1,0 +1,217 @@
+"""Learner actors as the driver sees them: calls, lost actors, and the shares of agents that each of them holds."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from marltrain.children import here_only
+from marltrain.cluster import Actor, ActorError, Cluster
+from marltrain.envs.faults import DIED, TIMEOUT, Fault, FaultLog, FaultPolicy
+from marltrain.envs.workers.pool import STARTING
+from marltrain.errors import AgentError, WorkerError
+from marltrain.policies.learner.trained import Trained
+from marltrain.trainer.cluster.learner_actor import LearnerActor
+from marltrain.trainer.cluster.learning import LearningTask, UpdateAnswer, UpdateOrder
+from marltrain.trainer.cluster.messages import size_of
+from marltrain.trainer.counters import Traffic
+
+SLOWER = 10.0
+"""How many times as long as the last update of a share took, the next may take."""
+UPDATE = "update"
+
+
+class LearnerActors:
+    """Ray actors in which agents learn. `Share.call` sends orders to them.
+
+    report: called with each fault.  traffic: counts the bytes of arrays.  clock: env steps of the run, for faults.
+    lost: whether an actor was lost and not replaced.
+    """
+
+    def __init__(
+        self, number: int, cluster: Cluster, resources: Mapping[str, float] | None, timeout: float, policy: FaultPolicy
+    ) -> None:
+        """Start the actors; `hold` gives them their learners.
+
+        resources: see `Actor`.  timeout: seconds that an actor may take to answer, in addition to `SLOWER` times what
+          the ordered updates took the last time, and 60 s before its first update.
+        policy: of it, `on_fault="raise"` and `max_env_restarts`.
+        """
+        self._cluster, self._resources, self._timeout, self._policy = cluster, resources, timeout, policy
+        self._log, self.clock, self.lost = FaultLog(policy), 0, False
+        self.report: Callable[[Sequence[Fault]], object] = list
+        self.traffic = Traffic()
+        self._shares: list[list[Share]] = [[] for _ in range(number)]
+        self._actors: list[Actor] = []
+        self.close = weakref.finalize(self, here_only(_finish), self._actors, cluster)
+        for a in range(number):
+            self._actors.append(self._started(a))
+
+    def hold(self, tasks: Sequence[tuple[int, LearningTask, slice]]) -> list[Share]:
+        """Build the learners of shares, (number of the actor, task, agents of the learner) each, at the same time.
+
+        Raises AgentError if one cannot be built, and WorkerError if an actor is lost meanwhile.
+        """
+        made = []
+        for a, task, rows in tasks:
+            made.append(Share(self, a, sum(map(len, self._shares)), task, rows))
+            self._shares[a].append(made[-1])
+        try:
+            for a in sorted({a for a, _, _ in tasks}):
+                self._actors[a].confirm(self._timeout + STARTING)
+            sent = [(share, share.send("hold", share.task)) for share in made]
+            for share, call in sent:
+                self.value(share.actor, call, STARTING)
+        except ActorError as lost:
+            raise WorkerError(f"{lost}; learners could not be built there") from lost
+        return made
+
+    def send(self, a: int, method: str, share: int, *arguments: Any) -> Any:
+        """Start a call of a method of `LearnerActor`; return its reference."""
+        self.traffic.to_learners += size_of(arguments)
+        return self._actors[a].call("serve", method, share, *arguments)
+
+    def value(self, a: int, call: Any, extra: float = 0.0) -> Any:
+        """Wait for the result of a call; raises ActorError if the actor is lost, AgentError for an error in it.
+
+        extra: seconds that it may take in addition.
+        """
+        failure, result = self._actors[a].result(self._limit(a) + extra, call)
+        if failure is not None:
+            message, traceback = failure
+            raise AgentError(f"{message}\n\nThe traceback of learner actor {a}:\n{traceback}")
+        self.traffic.from_learners += size_of(result)
+        return result
+
+    def replace(self, a: int, lost: ActorError) -> None:
+        """Start another actor in place of a lost one, and bring its shares to where they were.
+
+        Raises WorkerError with on_fault="raise" or without Ray, and EnvError if too many were lost.
+        """
+        error: ActorError | None = lost
+        self.lost = True
+        while error is not None:
+            self._note(error)
+            try:
+                self._actors[a] = self._started(a)
+                self._actors[a].confirm(self._timeout + STARTING)
+                for share in self._shares[a]:
+                    share.restore()
+                error = None
+            except ActorError as again:
+                error = again
+        self.lost = False
+
+    def _started(self, a: int) -> Actor:
+        return Actor(self._cluster, LearnerActor, self._resources, f"learner actor {a}")
+
+    def _limit(self, a: int) -> float:
+        """Return the seconds that the calls of an actor may take."""
+        at_work = [share for share in self._shares[a] if share.waiting]
+        first = STARTING if any(share.fresh for share in at_work) else 0.0  # code is compiled
+        return self._timeout + first + SLOWER * sum(share.seconds * share.waiting for share in at_work)
+
+    def _note(self, lost: ActorError) -> None:
+        """Report a lost actor; raises an error if that is not survived."""
+        if self._policy.on_fault == "raise" or not self._cluster.ray.is_initialized():
+            raise WorkerError(f"{lost}. If it ran out of memory, use more actors, or smaller batches") from lost
+        hint = " (timeout; raise it if an update takes longer)" if lost.hung else ""
+        fault = Fault(
+            TIMEOUT if lost.hung else DIED, -1, -1, -1, -1,
+            f"{lost}{hint}. Its agents go on from their last state, and the updates since are made again",
+        )  # fmt: skip
+        self.report([fault])
+        self._log.add([fault], self.clock)
+
+
+class Share:
+    """Some agents of a learner, or a team, in an actor. It keeps what brings them back if the actor is lost.
+
+    actor: the number of the actor.  rows: the agents among those of the learner.
+    confirmed: the last state that the driver has.  seconds: that the last update took.
+    waiting: updates ordered since the last answer.  fresh: whether its actor has made no update yet.
+    """
+
+    def __init__(self, actors: LearnerActors, actor: int, number: int, task: LearningTask, rows: slice) -> None:
+        """Store the task; `load` sets a state.  number: of the share, among all."""
+        self.actor, self.task, self.rows = actor, task, rows
+        self.seconds, self.waiting, self.fresh = 0.0, 0, True
+        self._actors, self._number = actors, number
+        self.confirmed: Trained | None = None
+        self._log: list[UpdateOrder] = []  # the updates since
+        self._log_size = self._state_size = 0  # bytes
+        self._open: tuple[Any, ...] = ()  # the call that is under way
+        self._call: Any = None
+
+    def send(self, method: str, *arguments: Any) -> Any:
+        """Start a call and return its reference, without keeping it."""
+        self.waiting += method == UPDATE
+        return self._actors.send(self.actor, method, self._number, *arguments)
+
+    def load(self, state: Trained) -> None:
+        """Set the state of the agents."""
+        self._confirm(state)
+        self.call("load", state)
+        self.result()
+
+    def call(self, method: str, *arguments: Any) -> None:
+        """Start a call; `result` waits for it."""
+        if method == UPDATE:
+            self._log += arguments
+            self._log_size += size_of(arguments)
+        self._open, self._call = (method, *arguments), self.send(method, *arguments)
+
+    def result(self) -> Any:
+        """Return the result of the last call; a lost actor is replaced."""
+        while True:
+            try:
+                result = self._actors.value(self.actor, self._call)
+                break
+            except ActorError as lost:
+                self._actors.replace(self.actor, lost)
+            except AgentError:
+                self._open = ()
+                raise
+        self._open, self.waiting = (), 0
+        if isinstance(result, UpdateAnswer):
+            self.seconds, self.fresh = result.seconds, False
+        elif isinstance(result, Trained):
+            self._confirm(copy.deepcopy(result))  # what Ray gives occupies the object store
+        return result
+
+    def finish(self) -> None:
+        """Wait for a call that an error has left under way."""
+        if self._open:
+            self.result()
+
+    def restore(self) -> None:
+        """Bring the agents back in a new actor: load the confirmed state, and make the updates since again."""
+        self.waiting, self.fresh = 0, True
+        self._actors.value(self.actor, self.send("hold", self.task), STARTING)
+        if self.confirmed is not None:
+            self._actors.value(self.actor, self.send("load", self.confirmed))
+        for order in self._log:
+            self._call = self.send(UPDATE, order)
+        if self._open and self._open[0] != UPDATE:
+            self._call = self.send(*self._open)
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether the kept updates are larger than the state: it is then cheaper to get the state."""
+        return self._log_size > self._state_size
+
+    def _confirm(self, state: Trained) -> None:
+        self.confirmed, self._state_size = state, size_of(state)
+        self._log, self._log_size = [], 0
+
+
+def _finish(actors: list[Actor], cluster: Cluster) -> None:
+    """End all actors, then release the cluster."""
+    try:
+        for actor in actors:
+            actor.kill()
+    finally:
+        actors.clear()
+        cluster.close()

@@ -1,0 +1,173 @@
+"""What the driver and the learner actors send each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from marltrain.errors import ConfigError
+from marltrain.layout import Array
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.joint_learner import JointLearner
+from marltrain.policies.learner.learner import Learner, Pace
+from marltrain.policies.learner.trained import parts_of
+from marltrain.trainer.cluster.messages import packed
+from marltrain.trainer.seats import Seats, TeamSeats
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True)
+class LearningTask:
+    """Some agents of a learner, as an actor needs them to learn.
+
+    made_of: the algorithm of each part, see `packed`.  agents: the number of agents of each part.
+    team: seats and order of a `JointLearner`; None for an `AlgorithmLearner`.
+    backend, device, jit_compile: see `make_backend`.  threads: of an operation.
+    """
+
+    made_of: tuple[bytes, ...]
+    agents: tuple[int, ...]
+    team: tuple[list[int], list[int]] | None
+    backend: str
+    device: str
+    jit_compile: bool
+    threads: int
+
+    @classmethod
+    def of(cls, seated: Seats, agents: int, resources: Mapping[str, float] | None, actors: int) -> LearningTask:
+        """Return the task of some agents of a learner, `agents` in number, or of a whole team.
+
+        resources: of each actor.  actors: their number.
+        Raises ConfigError for a learner that actors cannot hold.
+        """
+        parts, given = _checked(seated), dict(resources or {})
+        backend = parts[0].backend
+        on_gpu = given.get("num_gpus", 0) > 0
+        if CPU not in str(backend.device).lower() and not on_gpu:
+            raise ConfigError(
+                f"the agent of {seated.who} computes on {backend.device}, and learner actors get no GPU: give "
+                'learner_resources={"num_gpus": 1}, or make the agent with device="cpu"'
+            )
+        team = seated.places if isinstance(seated, TeamSeats) else None
+        return cls(
+            tuple(packed(part, seated.who) for part in parts),
+            (agents,) if team is None else tuple(part.num_agents for part in parts), team,
+            backend.name, "auto" if on_gpu else CPU, backend.jit_compile,
+            max(1, int(given.get("num_cpus", 0)) or backend.threads() // actors),
+        )  # fmt: skip
+
+
+def _checked(seated: Seats) -> list[AlgorithmLearner]:
+    """Return the parts of a learner; raises ConfigError for one that actors cannot hold."""
+    learner = seated.learner
+    if not isinstance(learner, AlgorithmLearner | JointLearner) or any(p.weights.custom for p in parts_of(learner)):
+        raise ConfigError(
+            "learner actors hold agents of marltrain's own algorithms over NetworkSpecs; the agent of "
+            f"{seated.who} is of another kind. Leave learners out, or let it not learn (mt.FrozenAgent)"
+        )
+    parts = parts_of(learner)
+    if (strategy := parts[0].backend.strategy) is not None:
+        raise ConfigError(
+            f"the agent of {seated.who} has {strategy}, which splits its minibatches, and learners= splits agents: "
+            "leave one of them out"
+        )
+    return parts
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What the driver may have changed in a part of a learner since the last update.
+
+    hyper: name -> [k] float64.  pace: see `Learner`.  effective, noise: see `Measurements`.
+    """
+
+    hyper: Mapping[str, Array]
+    pace: Pace
+    effective: bool
+    noise: bool
+
+    @classmethod
+    def of(cls, part: AlgorithmLearner, rows: slice) -> Numbers:
+        """Return the numbers of some agents."""
+        hyper = {name: values[rows].copy() for name, values in part.hyper.values.items()}
+        return cls(hyper, part.pace, part.measured.effective, part.measured.noise)
+
+    def put(self, part: AlgorithmLearner) -> None:
+        """Set the numbers of a learner."""
+        part.hyper.adapt(changed(part, self.hyper), np.ones(part.num_agents, bool))
+        part.pace = self.pace
+        part.measured.follow(effective=self.effective, noise=self.noise)
+
+
+def changed(part: AlgorithmLearner, hyper: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the hyperparameters that differ from those of a learner."""
+    now = part.hyper.values
+    return {name: values for name, values in hyper.items() if not np.array_equal(values, now[name])}
+
+
+@dataclass(frozen=True)
+class UpdateOrder:
+    """An update of k agents, or of a team.
+
+    batch: their rows.  learn: [k] bool.  batch_size: see `Learner.update`.  numbers: of each part.
+    """
+
+    batch: Any
+    learn: Array
+    batch_size: int
+    numbers: tuple[Numbers, ...]
+
+
+@dataclass(frozen=True)
+class UpdateAnswer:
+    """The outcome of an update of k agents.
+
+    metrics: name -> [k].  skipped: see `Learner.skipped`.  errors: [k, B], see `Transitions`; None without them.
+    updates, gradient_steps: of each part, [k] int64.  hyper: of each part, name -> [k], those that the update changed.
+    seconds: that it took.
+    """
+
+    metrics: Mapping[str, Array]
+    skipped: Mapping[str, Array]
+    errors: Array | None
+    updates: tuple[Array, ...]
+    gradient_steps: tuple[Array, ...]
+    hyper: tuple[Mapping[str, Array], ...]
+    seconds: float
+
+
+def joined_metrics(
+    answers: Sequence[UpdateAnswer | None], agents: Sequence[int], learn: Sequence[Array]
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return the metrics [K] and `Learner.skipped` of all agents of a learner.
+
+    answers: those of its shares; None for a share without rows.  agents: the number of agents of each share.
+    learn: of each share [k] bool.  A metric that a share did not measure is NaN there, and skipped by those that learn.
+    """
+    made = [answer for answer in answers if answer is not None]
+    if len(made) == len(answers) == 1:
+        return dict(made[0].metrics), dict(made[0].skipped)
+    names = dict.fromkeys(name for answer in made for name in answer.metrics)
+    metrics, skipped = {}, {}
+    for name in names:
+        parts = [
+            np.full(k, np.nan) if answer is None or name not in answer.metrics else answer.metrics[name]
+            for answer, k in zip(answers, agents, strict=True)
+        ]
+        absent = [
+            own if answer is None or name not in answer.metrics else answer.skipped.get(name, np.zeros(k, bool))
+            for answer, k, own in zip(answers, agents, learn, strict=True)
+        ]
+        metrics[name], left = np.concatenate(parts), np.concatenate(absent)
+        if left.any():
+            skipped[name] = left
+    return metrics, skipped
+
+
+def learner_of(task: LearningTask, parts: Sequence[AlgorithmLearner]) -> Learner:
+    """Return the learner of a task from its parts."""
+    return parts[0] if task.team is None else JointLearner(parts, *task.team)

@@ -1,0 +1,64 @@
+"""Learner actors in this process, in place of Ray's: arguments and results are pickled, and arrays are read-only."""
+
+import pickle
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from marltrain.cluster import ActorError
+from marltrain.trainer.cluster import learners, lending
+
+
+def sent(value: Any) -> Any:
+    """Return a value as another process gets it from the object store."""
+    buffers: list[Any] = []
+    data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return pickle.loads(data, buffers=[bytes(buffer.raw()) for buffer in buffers])
+
+
+class LocalActor:
+    """An `Actor` that executes each call at once.
+
+    dies: numbers of the calls, over all actors, at which the called actor dies.  made, called: numbers so far.
+    """
+
+    dies: ClassVar[set[int]] = set()
+    made: ClassVar[list[str]] = []
+    called: ClassVar[list[str]] = []
+
+    def __init__(self, cluster: Any, kind: type, resources: Any, name: str) -> None:
+        self.name, self._served, self._results = name, kind(), list[Any]()
+        self.made.append(name)
+
+    def confirm(self, timeout: float) -> None:
+        self.name += ", on node here"
+
+    def call(self, method: str, *arguments: Any) -> int:
+        self.called.append(f"{arguments[0]} {arguments[1]}")
+        if len(self.called) - 1 in self.dies:
+            self._served = None
+        if self._served is not None:
+            self._results.append(sent(getattr(self._served, method)(*sent(arguments))))
+        return len(self._results) - 1
+
+    def result(self, timeout: float, call: int) -> Any:
+        if self._served is None:
+            raise ActorError(f"{self.name} ended: killed", hung=False)
+        return self._results[call]
+
+    def kill(self) -> None:
+        self._served = None
+
+
+@pytest.fixture
+def local_actors(monkeypatch: pytest.MonkeyPatch) -> type[LocalActor]:
+    """Let learner actors be `LocalActor`s."""
+    for name in ("made", "called", "dies"):
+        monkeypatch.setattr(LocalActor, name, type(getattr(LocalActor, name))())
+    monkeypatch.setattr(learners, "Actor", LocalActor)
+    ray = SimpleNamespace(is_initialized=lambda: True)
+    cluster = SimpleNamespace(ray=ray, check_room=lambda resources, what: None, close=lambda: None)
+    monkeypatch.setattr(lending, "Cluster", lambda address: cluster)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return LocalActor
