@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
+from functools import partial
 
 from marltrain.layout import Array
 from marltrain.policies.batch import Rollout, Transitions
@@ -11,13 +12,13 @@ from marltrain.trainer.cluster.learners import LearnerActors
 from marltrain.trainer.cluster.remote_learner import RemoteLearner
 from marltrain.trainer.seats import Seats
 from marltrain.trainer.updating.pace import Defaults, batch_size_of
-from marltrain.trainer.updating.scheduler import Metrics, UpdateScheduler
+from marltrain.trainer.updating.scheduler import Metrics, UpdateScheduler, by_agent, checked
 
 
 class RemoteScheduler(UpdateScheduler):
     """Scheduler of a learner whose updates actors make; memory and sampling stay in this process.
 
-    `update` orders the first update of a round; `go_on` waits for it and orders the next.
+    `update` orders the first update of a round; `advance` waits for it and orders the next.
     """
 
     def __init__(
@@ -27,31 +28,12 @@ class RemoteScheduler(UpdateScheduler):
         """Start without an update under way."""
         super().__init__(seated, streams, num_envs, defaults)
         self._remote, self._actors = remote, actors
-        self._round: Generator[None, None, Metrics] | None = None
-
-    @property
-    def under_way(self) -> bool:
-        """See `UpdateScheduler`."""
-        return self._round is not None
-
-    def go_on(self) -> Metrics:
-        """See `UpdateScheduler`."""
-        if self._round is None:
-            return {}
-        made, self._round = self._round, None
-        try:
-            next(made)
-        except StopIteration as end:
-            metrics: Metrics = end.value
-            return metrics
-        self._round = made
-        return {}
 
     def settle(self) -> Metrics:
         """See `UpdateScheduler`: finish a round that an error elsewhere has left."""
         metrics: Metrics = {}
-        while self.under_way:
-            metrics = self.go_on()
+        while self.advance is not None:
+            metrics = self.advance()
         return metrics
 
     def close(self) -> None:
@@ -61,8 +43,18 @@ class RemoteScheduler(UpdateScheduler):
     def _make(self, batches: Iterable[tuple[int, Rollout | Transitions]], ready: Array, env_steps: int) -> Metrics:
         """Order the first update."""
         self._actors.clock = env_steps
-        self._round = self._updates(batches, ready, env_steps)
-        return self.go_on()
+        return self._advanced(self._updates(batches, ready, env_steps))
+
+    def _advanced(self, updates: Generator[None, None, Metrics]) -> Metrics:
+        """Go on to where there is something to wait for; return the metrics at the end."""
+        self.advance = None
+        try:
+            next(updates)
+        except StopIteration as end:
+            metrics: Metrics = end.value
+            return metrics
+        self.advance = partial(self._advanced, updates)
+        return {}
 
     def _updates(
         self, batches: Iterable[tuple[int, Rollout | Transitions]], ready: Array, env_steps: int
@@ -72,9 +64,9 @@ class RemoteScheduler(UpdateScheduler):
         for number, batch in batches:
             self._remote.order(batch, ready, rows)
             yield
-            rounds.append(self._checked(self._remote.result(), batch, number, ready, env_steps))
+            rounds.append(checked(self, self._remote.result(), batch, number, ready, env_steps))
         if rounds:
             self._remote.order_weights()
             yield
             self._remote.take_weights()
-        return self._by_agent(rounds, ready)
+        return by_agent(self.seated.labels, rounds, ready)

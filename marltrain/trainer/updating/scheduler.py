@@ -65,11 +65,14 @@ class UpdateScheduler:
     plans: whether compiled code may make updates of this scheduler between batch steps.
     address: address of the arguments of the updates that `prepare_updates` has prepared; 0 without any.
     on_not_finite: called in place of raising NotFiniteError, if it is set: the other agents then learn on.
+    advance: set while updates that `update` has begun are made elsewhere: waits for one and orders the next; returns
+      the metrics after the last one.
     """
 
     plans: ClassVar[bool] = False
     address: int = 0
     on_not_finite: Callable[[NotFiniteError], Any] | None = None
+    advance: Callable[[], Metrics] | None = None
 
     def __init__(self, seated: Seats, streams: Streams, num_envs: int, defaults: Defaults) -> None:
         """Start without learning agents; `set_learning` sets them."""
@@ -197,15 +200,6 @@ class UpdateScheduler:
         """Number of gradient passes of the agents, without those of updates under way."""
         return int(self.seated.learner.gradient_steps.sum())
 
-    @property
-    def under_way(self) -> bool:
-        """Whether a round of updates that `update` has begun goes on elsewhere; `go_on` advances it."""
-        return False
-
-    def go_on(self) -> Metrics:
-        """Wait for one update of the round under way and order the next; return the metrics of a finished round."""
-        return {}
-
     def wait(self) -> Metrics:
         """Wait for the updates under way and return their metrics; the agents still act with the old weights."""
         return {}
@@ -222,35 +216,8 @@ class UpdateScheduler:
         rounds, rows = [], batch_size_of(self.seated.learner.pace, self.defaults)
         for number, batch in batches:
             measured = self.seated.learner.update(batch, learn=ready, batch_size=rows)
-            rounds.append(self._checked(measured, batch, number, ready, env_steps))
-        return self._by_agent(rounds, ready)
-
-    def _checked(
-        self, measured: dict[str, Array], batch: Rollout | Transitions, number: int, ready: Array, env_steps: int
-    ) -> dict[str, Array]:
-        """Return the metrics of an update with those of its rows; the reader gets the batch with its errors.
-
-        Raises AgentError if a loss or a gradient is not finite.
-        """
-        if (error := not_finite(self.seated, measured, ready, number, env_steps)) is not None:
-            if self.on_not_finite is None:
-                raise error
-            self.on_not_finite(error)
-        if self._reader is not None:
-            measured |= self._reader.metrics()
-            self._reader.learned(batch)
-        return measured
-
-    def _by_agent(self, rounds: Sequence[Mapping[str, Array]], ready: Array) -> Metrics:
-        """Return the means of the metrics over the rounds that have them."""
-        if not rounds:
-            return {}
-        means, labels = dict(rounds[0]), self.seated.labels
-        if len(rounds) > 1:
-            names = dict.fromkeys(name for measured in rounds for name in measured)
-            means = {name: _mean([measured[name] for measured in rounds if name in measured]) for name in names}
-        values = {name: mean.tolist() for name, mean in means.items()}
-        return {labels[k]: {name: value[k] for name, value in values.items()} for k in np.flatnonzero(ready).tolist()}
+            rounds.append(checked(self, measured, batch, number, ready, env_steps))
+        return by_agent(self.seated.labels, rounds, ready)
 
     def _batches(
         self, reader: Reader, ready: Array, steps: int, most: int | None
@@ -282,6 +249,24 @@ class UpdateScheduler:
         return started
 
 
+def checked(
+    scheduler: UpdateScheduler, measured: dict[str, Array], batch: Rollout | Transitions, number: int, ready: Array,
+    env_steps: int,
+) -> dict[str, Array]:  # fmt: skip
+    """Return the metrics of an update with those of its rows; the reader gets the batch with its errors.
+
+    Raises AgentError if a loss or a gradient is not finite.
+    """
+    if (error := not_finite(scheduler.seated, measured, ready, number, env_steps)) is not None:
+        if scheduler.on_not_finite is None:
+            raise error
+        scheduler.on_not_finite(error)
+    if scheduler._reader is not None:
+        measured |= scheduler._reader.metrics()
+        scheduler._reader.learned(batch)
+    return measured
+
+
 def rngs_of(seated: Seats, ready: Array) -> list[np.random.Generator | None]:
     """Return the agents' random streams for sampling rows; None for an agent that does not learn."""
     return [rng if on else None for rng, on in zip(seated.learner.rngs("sample"), ready, strict=True)]
@@ -307,6 +292,18 @@ def not_finite(
                 np.flatnonzero(broken),
             )
     return None
+
+
+def by_agent(labels: Sequence[str], rounds: Sequence[Mapping[str, Array]], ready: Array) -> Metrics:
+    """Return the means of the metrics over the rounds that have them."""
+    if not rounds:
+        return {}
+    means = dict(rounds[0])
+    if len(rounds) > 1:
+        names = dict.fromkeys(name for measured in rounds for name in measured)
+        means = {name: _mean([measured[name] for measured in rounds if name in measured]) for name in names}
+    values = {name: mean.tolist() for name, mean in means.items()}
+    return {labels[k]: {name: value[k] for name, value in values.items()} for k in np.flatnonzero(ready).tolist()}
 
 
 def _mean(values: Sequence[Array]) -> Array:

@@ -51,9 +51,9 @@ class Updates:
     def _updated(self, due: Sequence[UpdateScheduler]) -> Metrics:
         """Make the updates of schedulers that are due; those that are made in actors are made at the same time."""
         made = [scheduler.update(self._counters.env_steps, self._most) for scheduler in due]
-        while any(scheduler.under_way for scheduler in due):
+        while any(scheduler.advance for scheduler in due):
             for metrics, scheduler in zip(made, due, strict=True):
-                metrics.update(scheduler.go_on())
+                metrics.update({} if scheduler.advance is None else scheduler.advance())
         return {label: values for metrics in made for label, values in metrics.items()}
 
     def add(self, metrics: UpdateMetrics) -> None:
