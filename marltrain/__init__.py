@@ -20,6 +20,7 @@ _HOME = {
     "Agent": "marltrain.policies.agents.agent",
     "AgentArguments": "marltrain.policies.agents.arguments",
     "AgentError": "marltrain.errors",
+    "AgentHandle": "marltrain.tools.attach",
     "AgentState": "marltrain.policies.batch",
     "Algorithm": "marltrain.policies.algorithms.base",
     "Batch": "marltrain.policies.batch",
@@ -270,7 +271,12 @@ if TYPE_CHECKING:
         switch as switch,
     )
     from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
-    from marltrain.tools.attach import JobHandle as JobHandle, attach as attach, named_runs as named_runs
+    from marltrain.tools.attach import (
+        AgentHandle as AgentHandle,
+        JobHandle as JobHandle,
+        attach as attach,
+        named_runs as named_runs,
+    )
     from marltrain.tools.comparing.compare import compare as compare
     from marltrain.tools.comparing.result import Comparison as Comparison
     from marltrain.tools.dataset import dataset as dataset

@@ -4,6 +4,7 @@ One integer seeds a run. Every stream is identified by its path below this seed,
 
     (seed, "episode", role, environment, episode)   one episode of one environment; role is "train" or "test"
     (seed, "agent", player)                         an agent made by `make_agents`
+    (seed, "serve", player)                         acts for processes that are attached to a run
     (agent seed, "weights", network)                initial weights
     (agent seed, purpose)                           "act", "sample", "update", "test"
 """

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 from marltrain.cluster import ActorError, Cluster, NamedActor, check_versions
 from marltrain.config import checked_arguments, validate
 from marltrain.errors import ConfigError, WorkerError, did_you_mean, shown
+from marltrain.layout import Array
 from marltrain.tools.watch import follow
-from marltrain.trainer.jobs.messages import Answer, RunProgress
+from marltrain.trainer.jobs.messages import STARTING, Answer, RunProgress
 from marltrain.trainer.reporting.run_view import RunView
 from marltrain.trainer.settings import TestSettings
 
@@ -59,7 +60,7 @@ def named_runs(*, address: str | None = None, timeout: float = 10.0) -> list[Run
     _check_seconds("named_runs: timeout", timeout)
     cluster = _cluster(address)
     try:
-        found = [_progress_of(cluster, name, timeout) for name in cluster.names()]
+        found = [_progress_of(cluster, name, timeout) for name in _names(cluster)]
         return [progress for progress in found if progress is not None]
     finally:
         cluster.close()
@@ -78,7 +79,7 @@ class JobHandle:
         try:
             about = self._actor().ask("about", timeout=timeout)
         except LookupError:
-            names = cluster.names()
+            names = _names(cluster)
             raise ConfigError(
                 f"no run is called {name!r} in the Ray cluster at {cluster.address}.{did_you_mean(name, names)} "
                 f"There are: {', '.join(names) or 'none'}. If the run is in another cluster, give its address"
@@ -121,6 +122,15 @@ class JobHandle:
     def faults(self) -> pd.DataFrame:
         """Return the table of faults so far, as "faults" of the result of `train`."""
         return self._ask_run("table", "faults")
+
+    def agent(self, name: str) -> AgentHandle:
+        """Return a handle on the agent of a player; raises ConfigError for an unknown player."""
+        if name not in self.agents:
+            raise ConfigError(
+                f"the run {self.name!r} has no player {name!r}.{did_you_mean(name, self.agents)} It has: "
+                f"{', '.join(self.agents)}"
+            )
+        return AgentHandle(self, name)
 
     def test(self, episodes: int | None = None, *, timeout: float = TESTING) -> TestResult:
         """Play a test with the newest weights, in the process of the run, which trains on after it; return its result.
@@ -194,6 +204,60 @@ class JobHandle:
         )
 
 
+class AgentHandle:
+    """An agent of a named run, by the name of its player; `JobHandle.agent` makes it. Several threads may use it.
+
+    Calls of several threads and processes that come at the same time are answered by one act.
+
+    updates: updates of the run in the weights of the last act; -1 before the first.
+    """
+
+    def __init__(self, job: JobHandle, name: str) -> None:
+        """Take the run and the player."""
+        self.name, self.updates, self._job = name, -1, job
+        self._served = ""  # name of the actor of the agents, once it has answered
+
+    def __repr__(self) -> str:
+        """Return the player and the run, in one line."""
+        return f"AgentHandle({self.name!r}, run={self._job.name!r})"
+
+    def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
+        """Return the action with the newest weights, for one observation or a batch; see `Agent.act`.
+
+        The run sends its weights at most once a second. Raises AgentError for agents that runners could not hold,
+        WorkerError if the run has ended or does not answer.
+        """
+        return self.act_with_carry(observation, None, legal, explore)[0]
+
+    def act_with_carry(
+        self, observation: Any, carry: Any, legal: Any = None, explore: bool | Array = False
+    ) -> tuple[Any, Any]:
+        """Return (action, next carry), to act over an episode with a recurrent network.
+
+        carry: None at the first decision of an episode, then what the last call returned.
+        """
+        lost: Exception | None = None
+        for _ in range(2):  # the second try starts another actor in place of a lost one
+            try:
+                answer = self._asked(self.name, observation, legal, carry, explore)
+            except (ActorError, LookupError) as error:
+                self._served, lost = "", error
+                if isinstance(error, ActorError) and error.hung:
+                    break
+            else:
+                action, following, self.updates = answer.result()
+                return action, following
+        raise WorkerError(f"the actor of the agents of the run {self._job.name!r}: {lost}") from lost
+
+    def _asked(self, *arguments: Any) -> Answer:
+        """Return the answer of the actor of the agents, which the run starts at the first call."""
+        limit = self._job.timeout + (0.0 if self._served else STARTING)
+        actor = NamedActor(self._job._cluster, self._served or self._job._ask_run("serve", None))
+        answer: Answer = actor.ask("act", *arguments, timeout=limit)
+        self._served = actor.name
+        return answer
+
+
 class _Followed:
     """The run of a handle, for `follow`."""
 
@@ -227,6 +291,11 @@ def _cluster(address: str | None) -> Cluster:
             'address="local" begins a new Ray cluster, in which no run goes on: give "auto" or "host:port"'
         )
     return Cluster(address or os.environ.get("RAY_ADDRESS") or "auto")
+
+
+def _names(cluster: Cluster) -> list[str]:
+    """Return the names of the runs; other actors of a run have names with a slash."""
+    return [name for name in cluster.names() if "/" not in name]
 
 
 def _progress_of(cluster: Cluster, name: str, timeout: float) -> RunProgress | None:

@@ -1,11 +1,16 @@
 """Handles on named runs: progress, tables, the orderly end, and clear errors."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+import ray
 
 import marltrain as mt
-from marltrain.errors import ConfigError, WorkerError
+from marltrain.cluster import NAMESPACE
+from marltrain.errors import ConfigError, SpecError, WorkerError
+from tests.tiers import LONG
 from tests.trainer.jobs.background import Background
 from tests.trainer.running import ppo, trainer
 
@@ -43,6 +48,43 @@ def test_a_handle_shows_a_run_and_ends_it():
     with pytest.raises(ConfigError, match=r"no run is called 'meeting' in the Ray cluster at .* There are: none"):
         mt.attach("meeting")
     assert mt.named_runs() == [] and time.monotonic() - begun < 5
+
+
+def test_agents_act_with_the_newest_weights_for_several_callers():
+    """Without updates the acts are those of the run's agents; with updates the weights follow."""
+    symbols = np.arange(3)
+    with Background(ppo(), name="asked", update_freq=10**5) as run:
+        handle = mt.attach("asked")
+        agent, expected = handle.agent("player_1"), run.agents[1].act(symbols)
+        with ThreadPoolExecutor(4) as callers:
+            found = list(callers.map(lambda _: agent.act(symbols), range(8)))
+        assert all(acts.tolist() == expected.tolist() for acts in found) and agent.updates == 0
+        assert agent.act(1) == expected[1]
+        with pytest.raises(SpecError):
+            agent.act("x")
+        with pytest.raises(ConfigError, match=r"no player 'player_2'.* It has: player_0, player_1"):
+            handle.agent("player_2")
+        assert [progress.name for progress in mt.named_runs()] == ["asked"]
+        if LONG:
+            ray.kill(ray.get_actor("asked/agents", namespace=NAMESPACE))
+            assert agent.act(1) == expected[1]  # another one is started
+    with pytest.raises(WorkerError, match="the run 'asked' has ended"):
+        agent.act(1)
+    if LONG:
+        weights_follow_updates()
+
+
+def weights_follow_updates():
+    """The weights are sent once a second."""
+    with Background(ppo(), name="learning"):
+        handle = mt.attach("learning")
+        agent, seen = handle.agent("player_0"), list[int]()
+        while len(set(seen)) < 3:
+            agent.act(1)
+            seen.append(agent.updates)
+        assert seen == sorted(seen) and seen[-1] > 0
+        while handle.progress().updates < seen[-1]:
+            time.sleep(0.05)
 
 
 def test_wrong_arguments_are_refused():

@@ -62,7 +62,7 @@ class ActingTask:
     def of(cls, seated: LearnerSeats) -> ActingTask:
         """Return the task of a learner; raises ConfigError for one that runners cannot hold."""
         learner = seated.learner
-        if not isinstance(learner, AlgorithmLearner) or learner.weights.custom:
+        if not isinstance(learner, AlgorithmLearner) or not can_act_elsewhere(seated):
             raise ConfigError(
                 "runners act with agents of marltrain's own algorithms over NetworkSpecs; the agent of "
                 f"{seated.who} is of another kind. Leave runners out"
@@ -76,6 +76,11 @@ class ActingTask:
     def algorithm(self) -> Any:
         """Return the algorithm."""
         return unpacked(self.made_of)
+
+
+def can_act_elsewhere(seated: LearnerSeats) -> bool:
+    """Return whether actors can act with a learner: its algorithm is sent to them, its networks are NetworkSpecs."""
+    return isinstance(seated.learner, AlgorithmLearner) and not seated.learner.weights.custom
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from marltrain.cluster import Cluster
 from marltrain.spec import EnvSpec
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.due import Budgets
@@ -18,6 +20,9 @@ from marltrain.trainer.reporting.run_view import RunView
 from marltrain.trainer.settings import TrainerSettings
 from marltrain.waiting import tell
 
+if TYPE_CHECKING:
+    from marltrain.trainer.jobs.policies import Policies
+
 LOOKING = 0.05
 """Minimum seconds between two looks for the actor's answer."""
 
@@ -25,7 +30,7 @@ LOOKING = 0.05
 class Job(Callback):
     """Reports the progress of a run to its actor, and holds the requests of attached processes.
 
-    requests: those that wait for `serve`.
+    requests: those that wait for `serve`.  policies: the agents as attached processes ask them; None: nobody has asked.
     """
 
     only_watches = True
@@ -33,6 +38,7 @@ class Job(Callback):
     def __init__(self, progress: RunProgress, address: str | None, timeout: float) -> None:
         """Start the actor; see `Connection`.  progress: the first report."""
         self.requests: list[Request] = []
+        self.policies: Policies | None = None
         self._progress = progress
         self._view = RunView(f"{progress.env} - {progress.name}", progress.budgets)
         self._points: list[tuple[Mapping[str, float], int]] = []
@@ -47,6 +53,16 @@ class Job(Callback):
         return cls(
             RunProgress(name, spec.name, spec.names, process, None, vars(budgets)), settings.address, settings.timeout
         )
+
+    @property
+    def name(self) -> str:
+        """Name of the run."""
+        return self._progress.name
+
+    @property
+    def cluster(self) -> Cluster:
+        """The connection to Ray."""
+        return self._connection.cluster
 
     def writes_to(self, folder: Path | None) -> None:
         """Note the run's folder."""
@@ -64,8 +80,7 @@ class Job(Callback):
 
     def on_train_start(self, moment: Moment) -> None:
         """Announce the name."""
-        name = self._progress.name
-        tell(f"run {name!r}: marltrain attach {name} --address {self._connection.cluster.address}")
+        tell(f"run {self.name!r}: marltrain attach {self.name} --address {self.cluster.address}")
 
     def on_collect(self, moment: Moment) -> None:
         """Report, if it is time to."""
@@ -93,7 +108,9 @@ class Job(Callback):
         self._connection.end(self._report(moment))
 
     def close(self) -> None:
-        """End the actor, and release the cluster."""
+        """End the actors, and release the cluster."""
+        if self.policies is not None:
+            self.policies.close()
         self._connection.close()
 
     def _exchange(self, moment: Moment) -> None:

@@ -15,6 +15,11 @@ EVERY = 0.5
 """Seconds between two reports of a run."""
 
 
+def served_name(run: str) -> str:
+    """Return the name of the actor that acts with the agents of a run; names of runs have no slash."""
+    return f"{run}/agents"
+
+
 @dataclass(frozen=True)
 class RunProgress:
     """How far a named run is.

@@ -13,8 +13,13 @@ from marltrain.trainer.run import Run
 
 
 def serve(run: Run) -> None:
-    """Execute the requests that have come. One that fails gives its error to those who asked; training goes on."""
+    """Execute the requests that have come, and send new weights to the actor of the agents if it is time to.
+
+    A request that fails gives its error to those who asked; training goes on.
+    """
     job = run.context.job
+    if job is not None and job.policies is not None:
+        job.policies.refresh(run.counters.updates)
     while job is not None and job.requests:
         request = job.requests.pop(0)
         try:
@@ -46,5 +51,18 @@ def _test(run: Run, episodes: int | None) -> TestResult:
         raise WorkerError("the run was interrupted during the test") from error
 
 
-REQUESTS: dict[str, Callable[[Run, Any], Any]] = {"stop": _stop, "table": _table, "test": _test}
+def _serve(run: Run, nothing: None) -> str:
+    """Start the actor of the run's agents; return its name."""
+    job, context = run.context.job, run.context
+    if job is None:
+        raise RuntimeError("a run without a name serves no agents")
+    if job.policies is None:
+        from marltrain.trainer.jobs.policies import Policies  # loads the code of runners
+
+        settings, seats = context.setup.settings, context.seating.learners
+        job.policies = Policies(job.cluster, job.name, context.envs.spec, context.setup.seed, seats, settings.timeout)
+    return job.policies.start(run.counters.updates)
+
+
+REQUESTS: dict[str, Callable[[Run, Any], Any]] = {"stop": _stop, "table": _table, "test": _test, "serve": _serve}
 """Kind -> function of the run and the request's argument, which returns the answer."""

@@ -12,6 +12,8 @@ from tests.trainer.running import ppo, tables, trainer
 class Asking(mt.Callback):
     """Executes a request after the first updates."""
 
+    policies = None
+
     def __init__(self, kind, argument):
         self.request, self.answers, self.requests = Request(1, kind, argument), [], []
 
