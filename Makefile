@@ -139,7 +139,7 @@ loggers-test: $(LOGGERS) ## log runs with wandb (offline) and mlflow (SQLite), a
 	$(THREADS) $(BIN)/python -m pytest -n 0 tests/tools/loggers/services.py
 
 cluster-test: $(ALL) ## the long tests of Ray actors: all numbers of actors, lost and hanging actors, resumed runs
-	MARLTRAIN_TESTS=long $(THREADS) $(BIN)/python -m pytest -n 0 --timeout 600 tests/test_cluster.py tests/envs/workers/test_ray_vector.py tests/trainer/cluster
+	MARLTRAIN_TESTS=long MARLTRAIN_KILLS=30 $(THREADS) $(BIN)/python -m pytest -n 0 --timeout 600 tests/test_cluster.py tests/envs/workers/test_ray_vector.py tests/trainer/cluster tests/whole/test_random_kills.py
 
 play-test: $(ALL) ## play tic-tac-toe in a window of an X server without a screen, by pressed keys
 	@for tool in Xvfb xdotool; do command -v $$tool > /dev/null || apt-get install -y -q xvfb xdotool > /dev/null 2>&1 \
