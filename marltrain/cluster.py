@@ -152,7 +152,7 @@ class Cluster:
 
 
 class Actor:
-    """One Ray actor and the call that it works on. Every wait has a limit.
+    """One Ray actor and the last call of it. Every wait has a limit.
 
     A method `about` of its class must return `versions()` and the address of its node, see `about`.
     """

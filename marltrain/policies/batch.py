@@ -205,6 +205,7 @@ class Rollout(Batch):
         unless `Needs.joint_actions` asks for them.
     own: [K, B] bool, the agent's own decisions; None unless `Needs.shared` asks for those of others.
     fresh: [K, B] bool, False for replayed rows; None: no row is replayed.
+    lag: [K, B] float32, updates made since the weights that acted, at most; None: the rollout is by the newest ones.
     rows, errors: see `Transitions`; a row may stand in several sequences.
     """
 
@@ -219,6 +220,7 @@ class Rollout(Batch):
     others: Array | None = None
     own: Array | None = None
     fresh: Array | None = None
+    lag: Array | None = None
     rows: Array | None = None
     errors: Array | None = None
 

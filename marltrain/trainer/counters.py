@@ -36,6 +36,8 @@ class Traffic:
     """Bytes of arrays sent to runners and received from them in this call of `train`, and the number of fragments.
 
     to_learners, from_learners: bytes sent to learner actors and received from them.
+    lag: updates between the weights of the newest batch step and the update that reads it; None: synchronous runners.
+    max_lag: the largest so far.
     """
 
     sent: int = 0
@@ -43,6 +45,8 @@ class Traffic:
     fragments: int = 0
     to_learners: int = 0
     from_learners: int = 0
+    lag: int | None = None
+    max_lag: int = 0
 
 
 class Clock:

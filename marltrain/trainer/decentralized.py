@@ -86,6 +86,8 @@ class DecentralizedTrainer:
     `TestResult.records`, and in the table of tests as means of numbers and shares of texts.
     runners: number of Ray actors that hold the training environments, act in them with weights sent to them, and send
     the steps until the next update at once. Results equal those without. Agents learn and are tested in this process.
+    sync, max_lag: runners wait for each update. With sync=False they work ahead, with weights at most `max_lag` updates
+    old (1 by default); results then depend on max_lag, but not on the number of runners or their speed.
     learners: number of Ray actors that make the updates; the agents are split over them, and a team stays whole.
     Results equal those without. Memory, acting and tests stay in this process.
     learner_resources: what each learner actor occupies, such as {"num_gpus": 1}; None: as for `resources`.
@@ -147,6 +149,8 @@ class DecentralizedTrainer:
         name: str | None = None,
         learners: int | None = None,
         learner_resources: Mapping[str, float] | None = None,
+        sync: bool = True,
+        max_lag: int | None = None,
     ) -> None:
         """Check every argument; no environment is built yet."""
         display: Display = progress if isinstance(progress, ProgressPrinter) or progress == DASHBOARD else None
@@ -161,6 +165,7 @@ class DecentralizedTrainer:
             record=record_names(record),
             resources=resources, address=address, timeout=timeout, runners=runners, name=name,
             learners=learners, learner_resources=learner_resources,
+            sync=sync, max_lag=max_lag,
         )  # fmt: skip
         config.validate(settings, "DecentralizedTrainer")
         check_places(settings)
@@ -221,7 +226,8 @@ class DecentralizedTrainer:
         `stop_reason`, `run_dir`, `history` and `episodes` (pandas). `faults` (pandas) and `num_faults` report faults of
         environments, `num_dropped_steps` the env steps of episodes dropped because of them. `bytes_to_runners` and
         `bytes_from_runners` count what this call sent to runners and received from them, `bytes_to_learners` and
-        `bytes_from_learners` what it sent to learner actors and received from them.
+        `bytes_from_learners` what it sent to learner actors and received from them; `max_lag` is the
+        largest lag of asynchronous runners.
         Ctrl-C and SIGTERM end training after the current step, save and return the result so far; a second one exits
         at once. An exception is raised again after the last agents are saved.
         Raises AgentError, MaskError or ConfigError before training starts, SaveError for a damaged checkpoint.

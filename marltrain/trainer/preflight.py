@@ -7,10 +7,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from marltrain.errors import AgentError, warn
+from marltrain.errors import AgentError, ConfigError, warn
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
+from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.learner import Pace
 from marltrain.trainer.context import RunContext
 from marltrain.trainer.seats import LearnerSeats
@@ -51,6 +53,25 @@ def warn_of_early_end(
                 f"training before its first update, at env step {first:,} (update_freq={pace.update_freq:,}{own}). "
                 "Train for longer, or let it learn earlier"
             )
+
+
+def check_lag(learners: Sequence[LearnerSeats], max_lag: int | None) -> None:
+    """Raise ConfigError for on-policy learners that cannot learn from what asynchronous runners have collected.
+
+    max_lag: of the runners; None: they are synchronous, or there are none.
+    """
+    for seated in learners:
+        learner, needs = seated.learner, seated.learner.needs
+        if not max_lag or needs is None or not needs.on_policy or seated.all_frozen:
+            continue
+        if not isinstance(learner, AlgorithmLearner) or learner.algorithm.corrects_lag:
+            continue  # runners refuse other learners themselves
+        able = [name for name in ALGORITHMS if agent_class(name).algorithm_class.corrects_lag]
+        raise ConfigError(
+            f"sync=False: the agent of {seated.who} learns on-policy, and {learner.algorithm.name} does not correct "
+            f"for actions that were chosen by earlier weights. Use {', '.join(able)}, an off-policy algorithm, "
+            "max_lag=0, or leave sync=False out"
+        )
 
 
 def warn_of_no_update(learners: Sequence[LearnerSeats], learning: Array, updates: int, reason: str) -> None:

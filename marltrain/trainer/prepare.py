@@ -32,7 +32,7 @@ from marltrain.trainer.due import Budgets
 from marltrain.trainer.evaluating.evaluation import Evaluation
 from marltrain.trainer.evaluating.population import PopulationEvaluation
 from marltrain.trainer.masks import as_mask, check_learners
-from marltrain.trainer.preflight import check_line_up, warn_of_early_end
+from marltrain.trainer.preflight import check_lag, check_line_up, warn_of_early_end
 from marltrain.trainer.reporting.built_in import built_in_callbacks
 from marltrain.trainer.reporting.run_config import record
 from marltrain.trainer.run import Run
@@ -113,6 +113,7 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
         check_joint_actions(seated, spec)
     for updated in seating.updated:
         check_team(updated, spec, defaults)
+    check_lag(seating.learners, settings.lag)
     warn_of_early_end(
         seating.learners, learning, num_envs, defaults, settings.steps_per_train, begun=earlier is not None
     )

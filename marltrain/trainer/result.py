@@ -32,6 +32,7 @@ class TrainResult(dict[str, Any]):
             "bytes_from_runners": run.traffic.received,
             "bytes_to_learners": run.traffic.to_learners,
             "bytes_from_learners": run.traffic.from_learners,
+            "max_lag": run.traffic.max_lag,
         })  # fmt: skip
 
     def __repr__(self) -> str:

@@ -35,6 +35,10 @@ class Default(int):
 EPISODES, TEST_EPISODES = Default(5000), Default(100)
 BATCH_SIZE, UPDATE_FREQ = Default(64), Default(100)
 TEST_STEPS = 100_000
+MAX_LAG = 1
+"""Default of `max_lag` with sync=False: a rollout is collected while the one before it is learned from."""
+MOST_LAG = 1_000
+"""Maximum of `max_lag`, which detects typing errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +76,14 @@ class TrainerSettings:
     resources: Mapping[str, float] | None = setting(None, doc="what each Ray actor occupies")
     address: str | None = setting(None, doc="Ray cluster: host:port, auto, or local")
     timeout: float = setting(ANSWER, doc="maximum seconds of an actor's answer", above=0)
-
     runners: int | None = setting(None, doc="Ray actors that collect; None: this process collects", low=1)
     learners: int | None = setting(None, doc="Ray actors that learn; None: this process learns", low=1)
     learner_resources: Mapping[str, float] | None = setting(None, doc="what each learner actor occupies")
     name: str | None = setting(None, doc="name by which other processes attach to the run; needs Ray")
+    sync: bool = setting(True, doc="runners wait for each update")
+    max_lag: int | None = setting(
+        None, doc="with --no-sync: updates by which runners may be behind (default: 1)", low=0, high=MOST_LAG
+    )
 
     def __post_init__(self) -> None:
         """Set `test_freq` to None if only `test_freq_steps` is given."""
@@ -87,6 +94,11 @@ class TrainerSettings:
     def given(self) -> frozenset[str]:
         """Names of the values for learners, `batch_size` and `update_freq`, that the user gave."""
         return frozenset(n for n in ("batch_size", "update_freq") if not isinstance(getattr(self, n), Default))
+
+    @property
+    def lag(self) -> int | None:
+        """Maximum lag of asynchronous runners; None: they are synchronous."""
+        return None if self.sync else MAX_LAG if self.max_lag is None else self.max_lag
 
     @property
     def tests(self) -> bool:
@@ -123,6 +135,13 @@ def check_ray(settings: TrainerSettings) -> None:
     check_resources(settings.learner_resources, "learner_resources")
     if settings.runners is not None:
         _check_runners(settings)
+    elif not settings.sync:
+        raise ConfigError("sync=False lets runners work ahead of the updates: give runners=, or leave sync=False out")
+    if settings.sync and settings.max_lag is not None:
+        raise ConfigError(
+            f"max_lag={settings.max_lag} has no effect with sync=True, where nothing lags: give sync=False, or leave "
+            "max_lag out"
+        )
     if settings.name is not None and not NAME.fullmatch(settings.name):
         raise ConfigError(
             f"name must consist of letters, digits, '.', '_' and '-', such as 'spread-2', got {shown(settings.name)}"

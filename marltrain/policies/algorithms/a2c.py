@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from marltrain.config import Range, setting
+from marltrain.layout import Array
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings
 from marltrain.policies.algorithms.base import FASTEST, CompiledForm, Networks, Phase, weighted_mean
+from marltrain.policies.algorithms.lagging import LaggingRollouts, lags, ratio_metrics, traces
 from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.schedules import Schedule
+from marltrain.policies.tensor_batch import WholeBatch
 
 
 @dataclass(frozen=True, kw_only=True)
-class A2CSettings(ActorCriticSettings):
+class A2CSettings(LaggingRollouts, ActorCriticSettings):
     """Settings of A2C; with `gae_lambda=1`, advantages are those of the paper: rewards up to the rollout's end."""
 
     learning_rate: float | Schedule = setting(
@@ -45,11 +48,16 @@ class A2CSettings(ActorCriticSettings):
 
 
 class A2CAlgorithm(ActorCritic):
-    """A2C: one pass over each rollout, without clipping, because the policy that acted is the one that learns."""
+    """A2C: one pass over each rollout, without clipping, because the policy that acted is the one that learns.
+
+    In a rollout that lags, advantages and targets are those of V-trace, and so is the policy gradient, rho A grad log
+    pi with rho = min(1, ratio) (Espeholt et al. 2018, arXiv:1802.01561, section 4.2).
+    """
 
     name = "a2c"
     Settings: ClassVar[type[A2CSettings]] = A2CSettings
     update_freq = 80
+    corrects_lag = traces_gradients = True
 
     def compiled_form(self) -> CompiledForm | None:
         """Return the form of acting; the framework makes the gradient steps."""
@@ -59,6 +67,14 @@ class A2CAlgorithm(ActorCritic):
     def phases(self) -> tuple[Phase, ...]:
         """The single phase, which trains all networks."""
         return (Phase("policy", tuple(self.networks()), self._loss),)
+
+    def _traces(self, ops: Any, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array | None:
+        """See `ActorCritic`."""
+        if not lags(tensors.batch):
+            return None
+        log_ratio = tensors.to_numpy(self._log_ratio(ops, nets, tensors))
+        tensors.metrics |= ratio_metrics(log_ratio, tensors.batch.weight)
+        return traces(log_ratio) if self.settings.lag_correction else None
 
     def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return L = -log pi(a|s) A + c_v (V(s) - R)^2 / 2 - c_e entropy (Mnih et al. 2016, section 4)."""

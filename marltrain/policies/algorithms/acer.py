@@ -60,7 +60,7 @@ class ACERAlgorithm(Algorithm):
 
     name = "acer"
     Settings: ClassVar[type[ACERSettings]] = ACERSettings
-    on_policy = True
+    on_policy = corrects_lag = True
     acts_in_numpy = noise_by_rows = True
     optimizer_epsilon = 1e-5
 

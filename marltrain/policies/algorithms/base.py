@@ -154,7 +154,8 @@ class Algorithm:
     """Base class of algorithms: acting and learning over arrays with a leading axis K for K agents.
 
     Class attributes: `name`, `Settings` (a frozen dataclass), `on_policy`, `replays` (on-policy, but with a replay
-    memory on demand), `optimizer_epsilon`, `update_freq` and `batch_size` (defaults where neither the agent nor the
+    memory on demand), `corrects_lag` (on-policy, but learns from rollouts that were acted with earlier weights, see
+    `Rollout.lag`), `optimizer_epsilon`, `update_freq` and `batch_size` (defaults where neither the agent nor the
     trainer is given a value; None: the trainer's), `reads_triplets` (losses read the columns of `TripletTransitions`),
     and two flags for faster acting. `acts_in_numpy`: the class's own `act` (or `act_with_carry`) uses only `ops`, so
     that it can run in numpy without the framework's overhead. `noise_by_rows`: the class's own `noise` of a + b rows is
@@ -165,6 +166,7 @@ class Algorithm:
     Settings: ClassVar[type[Any]] = Settings
     on_policy: ClassVar[bool]
     replays: ClassVar[bool] = False
+    corrects_lag: ClassVar[bool] = False
     optimizer_epsilon: ClassVar[float] = 1e-8
     update_freq: ClassVar[int | None] = None
     batch_size: ClassVar[int | None] = None

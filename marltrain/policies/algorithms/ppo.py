@@ -18,6 +18,7 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings, scaled_rewards
 from marltrain.policies.algorithms.base import MOST_PASSES, CompiledForm, Networks, Phase, weighted_mean
+from marltrain.policies.algorithms.lagging import LaggingRollouts, lags, ratio_metrics, traces
 from marltrain.policies.algorithms.replayed_rollouts import (
     ReplayedRollouts,
     check_replay,
@@ -35,7 +36,7 @@ PENALTIES = 1e-6, 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOSettings(ReplayedRollouts, ActorCriticSettings):
+class PPOSettings(LaggingRollouts, ReplayedRollouts, ActorCriticSettings):
     """Settings of PPO; the defaults suit small games."""
 
     shared_trunk: bool = setting(False, doc="one network with a head for the policy and one for the value")
@@ -75,7 +76,7 @@ class PPOAlgorithm(ActorCritic):
 
     name = "ppo"
     Settings: ClassVar[type[PPOSettings]] = PPOSettings
-    replays = True
+    replays = corrects_lag = True
 
     def __init__(self, settings: PPOSettings, layout: Layout, action_space: Space) -> None:
         """See `ActorCritic`; with `target_kl`, updates end where approx_kl exceeds 1.5 times it.
@@ -119,15 +120,19 @@ class PPOAlgorithm(ActorCritic):
     def _traces(self, ops: Any, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array | None:
         """Return min(1, ratio) of the present policy to the one that acted; limit the ratios that the loss begins with.
 
-        Without a replay memory: None, as the rows are those of the present policy.
+        Without a replay memory, and in a rollout that does not lag: None, as the rows are those of the present policy.
         """
-        if self.settings.memory is None:
+        replaying, lagging = self.settings.memory is not None, lags(tensors.batch)
+        if not (replaying or lagging):
+            return None
+        log_ratio = tensors.to_numpy(self._log_ratio(ops, nets, tensors))
+        if lagging:
+            tensors.metrics |= ratio_metrics(log_ratio, tensors.batch.weight)
+        if not (replaying or self.settings.lag_correction):
             return None
         acted = tensors.batch.extras["log_prob"]
-        log_ratio = tensors.to_numpy(self._log_ratio(ops, nets, tensors))
         tensors.log_prob = tensors.to_tensor(truncated(acted, log_ratio, tensors.to_numpy(hyper["replay_truncation"])))
-        trace: Array = np.exp(np.minimum(log_ratio, 0.0))
-        return trace
+        return traces(log_ratio)
 
     def _row_errors(self, ops: Any, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array:
         """Return lambda |TD error| + (1 - lambda) |ratio - 1| by the updated networks; see `Algorithm.row_errors`."""

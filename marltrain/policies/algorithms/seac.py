@@ -34,6 +34,7 @@ class SEACAlgorithm(A2CAlgorithm):
     """
 
     name = "seac"
+    corrects_lag = False  # its loss corrects for the rows of other agents only
     Settings: ClassVar[type[SEACSettings]] = SEACSettings
     recurrent = ()  # the carries of another agent's rows are those of its networks
 

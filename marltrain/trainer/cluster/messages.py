@@ -93,32 +93,43 @@ class ActingTasks:
 
 @dataclass(frozen=True)
 class Acting:
-    """The state of a learner's acting at the start of a fragment.
+    """What a learner acts by in a fragment.
 
     nets: name -> weights of its networks.  statistics: name -> key -> running statistics.
-    hyper: name -> [K] float64.  counts: [K, A] int64, see `Actor`.  rngs: K states of generators.
+    hyper: name -> [K] float64.  counts: [K, A] int64, see `Actor`.
     """
 
     nets: Mapping[str, Array]
     statistics: Mapping[str, Mapping[str, Array]]
     hyper: Mapping[str, Array]
     counts: Array
-    rngs: Sequence[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Start:
+    """The start of a fragment, for one runner.
+
+    rngs: of each learner K states of generators.  carries: of each learner name -> [K, S, n, ...], or None.
+    outcome: the columns of the present Step (see `Block`) if they have changed, else None.
+    """
+
+    rngs: tuple[Sequence[dict[str, Any]], ...]
+    carries: tuple[Mapping[str, Array] | None, ...]
+    outcome: Array | None
 
 
 @dataclass(frozen=True)
 class Request:
     """An order to collect a fragment, for one runner.
 
-    steps: T batch steps.  explore: of each learner [K, S, n] bool.  carries: of each learner name -> [K, S, n, ...], or
-    None.  outcome: the columns of the present Step (see `Block`) if they have changed, else None.
+    steps: T batch steps.  explore: of each learner [K, S, n] bool.
+    start: where the fragment starts; None: at the end of the one that was ordered before it.
     acting_tasks: the learners, for a runner that does not hold them.
     """
 
     steps: int
     explore: tuple[Array, ...]
-    carries: tuple[Mapping[str, Array] | None, ...]
-    outcome: Array | None
+    start: Start | None
     acting_tasks: ActingTasks | None
 
 

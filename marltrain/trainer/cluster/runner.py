@@ -18,7 +18,7 @@ from marltrain.policies.learner.actor import Actor, Noise
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.weights import Weights
 from marltrain.random import restored, state_of
-from marltrain.trainer.cluster.messages import Acting, ActingTask, ActingTasks, Fragment, Request
+from marltrain.trainer.cluster.messages import Acting, ActingTask, ActingTasks, Fragment, Request, Start
 from marltrain.trainer.collecting.rollout import Actors, check_extras
 from marltrain.trainer.seats import LearnerSeats
 
@@ -51,9 +51,8 @@ class ActingLearner:
 
         self.actor.noise = Noise(draw, ahead=self.actor.noise.ahead)
 
-    def load(self, acting: Acting) -> list[np.random.Generator]:
-        """Take the state at the start of a fragment; return the generators of the acts."""
-        self.actor.noise.settle()
+    def load(self, acting: Acting) -> None:
+        """Take what the learner acts by in a fragment."""
         backend = self.weights.backend
         for name, flat in acting.nets.items():
             self.weights.nets[name].assign(backend.tensor(flat))
@@ -63,7 +62,11 @@ class ActingLearner:
                 value[...] = values[key]
         self.hyper.adapt(acting.hyper, np.ones(self.actor.counts.shape[0], bool))
         self.actor.counts[...] = acting.counts
-        self._generators = [restored(state) for state in acting.rngs]
+
+    def draw_from(self, states: Sequence[dict[str, Any]]) -> list[np.random.Generator]:
+        """Take the states of the generators; return the generators of the acts."""
+        self.actor.noise.settle()
+        self._generators = [restored(state) for state in states]
         return self._generators
 
     def rngs(self, purpose: str) -> list[np.random.Generator]:
@@ -90,12 +93,12 @@ class RunnerActor(EnvActor):
     def _collected(self, request: Request, acting: Sequence[Acting]) -> Fragment:
         if request.acting_tasks is not None:
             self._take(request.acting_tasks)
-        if request.outcome is not None:
-            self._block.outcome[...] = request.outcome
+        if request.start is not None:
+            self._go_to(request.start)
         actors, block, steps = self._actors, self._block, request.steps
-        actors.rngs = [learner.load(state) for learner, state in zip(self._learners, acting, strict=True)]
+        for learner, state in zip(self._learners, acting, strict=True):
+            learner.load(state)
         actors.exploring = [explore.reshape(len(explore), -1) for explore in request.explore]
-        actors.carries = [carry and {name: _flat(array) for name, array in carry.items()} for carry in request.carries]
         extras = {
             group: {name: np.zeros((steps, *shape), dtype) for name, (shape, dtype) in kept.items()}
             for group, kept in self._extras.items()
@@ -134,6 +137,14 @@ class RunnerActor(EnvActor):
             tuple([state_of(rng) for rng in learner.rngs("act")] for learner in self._learners),
             self._chunk.snapshot(), seconds,
         )  # fmt: skip
+
+    def _go_to(self, start: Start) -> None:
+        """Act from a given state on, in place of the end of the last fragment."""
+        actors = self._actors
+        if start.outcome is not None:
+            self._block.outcome[...] = start.outcome
+        actors.rngs = [learner.draw_from(states) for learner, states in zip(self._learners, start.rngs, strict=True)]
+        actors.carries = [carry and {name: _flat(array) for name, array in carry.items()} for carry in start.carries]
 
     def _take(self, acting_tasks: ActingTasks) -> None:
         """Build the learners of a run."""

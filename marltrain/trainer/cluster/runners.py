@@ -33,17 +33,24 @@ class RunnerPool(RayPool):
         self.lacking = set(range(len(tasks)))
         super().__init__(tasks, *arguments)
 
-    def request(self, w: int, request: Request, acting: Any) -> None:
-        """Start a fragment of one runner; acting: reference to a list of `Acting`, which all runners share."""
+    def request(self, w: int, request: Request, acting: Any) -> Any:
+        """Order a fragment from one runner, which collects it after those ordered before; return the call.
+
+        acting: reference to a list of `Acting`, which all runners share.
+        """
         self._check_open()
-        self._actors[w].call("collect", request, acting)
+        call = self._actors[w].call("collect", request, acting)
         self.lacking.discard(w)
         self._changed[w] = False
+        return call
 
-    def fragment(self, w: int, steps: int, timeout: float) -> Fragment | Loss:
-        """Wait for the fragment of one runner; raises EnvError or AgentError for an error in it."""
+    def fragment(self, w: int, call: Any, steps: int, timeout: float) -> Fragment | Loss:
+        """Wait for a fragment of one runner; raises EnvError or AgentError for an error in it.
+
+        call: of its order, see `request`.
+        """
         try:
-            fragment: Fragment = self._actors[w].result(timeout)
+            fragment: Fragment = self._actors[w].result(timeout, call)
         except ActorError as lost:
             if lost.hung:
                 return Loss(w, TIMEOUT, f"{lost} ({self._limit}; raise it if {steps} batch steps take longer)")
@@ -102,12 +109,12 @@ class RunnerVectorEnv(RayVectorEnv):
         return self._actions
 
     def kept(self) -> dict[str, Array]:
-        """Return copies of the arrays of the present Step."""
-        return {name: array.copy() for name, array in self._step.arrays().items()}
+        """Return copies of the arrays of the present Step, and of the lengths of its episodes."""
+        return {name: array.copy() for name, array in self._shown().items()}
 
     def put_back(self, kept: Mapping[str, Array]) -> None:
-        """Write arrays that `kept` returned into the Step."""
-        for name, array in self._step.arrays().items():
+        """Write arrays that `kept` returned back."""
+        for name, array in self._shown().items():
             array[...] = kept[name]
 
     def shown(self, outcomes: Sequence[Array], reports: Sequence[bytes]) -> None:
@@ -154,6 +161,9 @@ class RunnerVectorEnv(RayVectorEnv):
     def replayed(self, snapshot: Mapping[str, Array]) -> int:
         """Return the most env steps that an environment replays to reach a snapshot."""
         return 0 if self.source.game is not None else int(snapshot["length"].max())
+
+    def _shown(self) -> dict[str, Array]:
+        return self._step.arrays() | {"length": self._shared.length}
 
     def _check_restored_all(self, answer: bytes) -> None:
         """Raise WorkerError if an environment has not returned to where it was."""

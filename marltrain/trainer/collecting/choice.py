@@ -37,7 +37,9 @@ def make_collector(
         from marltrain.trainer.cluster.runners import RunnerVectorEnv
 
         if isinstance(envs, RunnerVectorEnv):
-            return RunnerCollector(envs, recorder, updates.schedulers, setup.settings.timeout, traffic)
+            return RunnerCollector(
+                envs, recorder, updates.schedulers, setup.settings.timeout, traffic, setup.settings.lag
+            )
     plain = SyncCollector(envs, recorder)
     by_function = team_rewards is not None and team_rewards.function is not None
     if setup.source.game is None or by_function or context.callbacks.listens("on_step"):

@@ -7,6 +7,7 @@ train/episodes                    finished training episodes
 train/updates                     updates so far
 cluster/bytes_to_runners, cluster/bytes_from_runners  bytes so far, with runners
 cluster/bytes_to_learners, cluster/bytes_from_learners  bytes so far, with learner actors
+cluster/lag                       of the newest env steps, with asynchronous runners
 test/metric, test/return/<player>
 user/<name>                       values given to `Moment.log`
 """
@@ -129,6 +130,8 @@ class ScalarLogger(Callback):
         if moment.traffic.to_learners:
             scalars["cluster/bytes_to_learners"] = moment.traffic.to_learners
             scalars["cluster/bytes_from_learners"] = moment.traffic.from_learners
+        if moment.traffic.lag is not None:
+            scalars["cluster/lag"] = moment.traffic.lag
         if scalars:
             self._send(scalars, moment.env_steps)
             self.flush()

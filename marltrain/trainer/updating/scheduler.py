@@ -61,12 +61,15 @@ class UpdateScheduler:
 
     It owns the reader, and the counts since the last update; the learner owns weights and optimizers.
 
-    learn: [K] bool, the agents that learn.  updates: updates of this run.
+    learn: [K] bool, the agents that learn.  updates: updates of this run.  period: batch steps between them.
     plans: whether compiled code may make updates of this scheduler between batch steps.
     address: address of the arguments of the updates that `prepare_updates` has prepared; 0 without any.
     on_not_finite: called in place of raising NotFiniteError, if it is set: the other agents then learn on.
     advance: set while updates that `update` has begun are made elsewhere: waits for one and orders the next; returns
       the metrics after the last one.
+    rounds: number of times that updates were due in this call of `train`.
+    lag: rounds since the weights that chose the actions since the last one, at most; None if actions are always chosen
+      with the newest weights.
     """
 
     plans: ClassVar[bool] = False
@@ -78,6 +81,7 @@ class UpdateScheduler:
         """Start without learning agents; `set_learning` sets them."""
         self.seated, self.streams, self.num_envs = seated, streams, num_envs
         self.pace, self.defaults = pace_of(seated, defaults), defaults
+        self.period = batch_steps_left(self.pace, num_envs)
         needs = seated.learner.needs
         self.shared = defaults.shared_memory and not (needs is not None and needs.shared)
         self.learn = np.zeros(len(seated.agents), bool)
@@ -87,7 +91,8 @@ class UpdateScheduler:
         self._steps_since_update = 0  # env steps
         self._credit = 0.0  # fraction of an update, carried over from the last one
         self._practised = np.zeros(len(seated.agents), np.int64)  # env steps of this run that each agent may learn from
-        self.updates = 0
+        self.updates = self.rounds = 0
+        self.lag: int | None = None
         self._behind = False  # whether agents act with older weights than the learner's
 
     def set_learning(self, mask: Array) -> None:
@@ -126,7 +131,7 @@ class UpdateScheduler:
         reader = State() if self._reader is None else self._reader.state()
         made = State.joined(reader=reader)
         made.info |= {"gathered": self._steps_since_update, "credit": self._credit, "updates": self.updates}
-        made.info["behind"], made.arrays["practised"] = self._behind, self._practised
+        made.info["behind"], made.info["lag"], made.arrays["practised"] = self._behind, self.lag, self._practised
         return made
 
     def restore(self, state: State, *, memory: bool) -> None:
@@ -139,6 +144,7 @@ class UpdateScheduler:
         if not 0 <= self._credit < 1:
             raise SaveError(f"{state.place('credit')} must be a fraction of an update, below 1, got {self._credit}")
         self._behind = state.value("behind", bool)
+        self.lag = None if state.info.get("lag") is None else state.count("lag")
         practised = state.array("practised", np.int64, self._practised.shape)
         self._practised[...] = within(state.place("practised"), practised, 0, MOST_COUNTED)
         if self._reader is not None and memory:
@@ -227,7 +233,10 @@ class UpdateScheduler:
         if reader.rollouts:
             self.updates += 1
             given = (gammas, rngs_of(self.seated, ready)) if reader.draws else (gammas,)
-            yield self.updates, reader.take(*given)
+            rollout = reader.take(*given)
+            if self.lag and isinstance(rollout, Rollout):
+                rollout.lag = np.full(rollout.weight.shape, self.lag, np.float32)
+            yield self.updates, rollout
             replaying = isinstance(reader, ReplayedRolloutReader) and (reader.sequences.size()[ready] > 0).any()
             updates = self.pace.replay_ratio if replaying else 0
         else:

@@ -54,7 +54,10 @@ class Updates:
         while any(scheduler.advance for scheduler in due):
             for metrics, scheduler in zip(made, due, strict=True):
                 metrics.update({} if scheduler.advance is None else scheduler.advance())
-        return {label: values for metrics in made for label, values in metrics.items()}
+        for scheduler in due:
+            scheduler.rounds += 1
+        parts = map(_with_lag, due, made)
+        return {label: values for metrics in parts for label, values in metrics.items()}
 
     def add(self, metrics: UpdateMetrics) -> None:
         """Count updates that the collector has made, and call the callbacks for them."""
@@ -107,3 +110,11 @@ class Updates:
 
     def _gradient_steps(self) -> int:
         return sum(scheduler.gradient_steps for scheduler in self.schedulers)
+
+
+def _with_lag(scheduler: UpdateScheduler, metrics: Metrics) -> Metrics:
+    """Return the metrics of an update with the lag of the actions that it was the first to read, if they may lag."""
+    if scheduler.lag is None:
+        return metrics
+    lag, scheduler.lag = float(scheduler.lag), 0
+    return {label: {**values, "lag": lag} for label, values in metrics.items()}

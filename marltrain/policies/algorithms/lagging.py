@@ -1,0 +1,43 @@
+"""Correction of rollouts that were acted with earlier weights, as asynchronous runners collect them.
+
+Advantages and targets are those of V-trace (Espeholt et al. 2018, arXiv:1802.01561): each row's part is multiplied by
+min(1, ratio), for the ratio of the present policy to the one that acted, whose log-probabilities are stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from marltrain.config import setting
+from marltrain.layout import Array
+from marltrain.policies.learner.minibatches import shares_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaggingRollouts:
+    """Settings of an on-policy algorithm that corrects for the lag of its rollouts."""
+
+    lag_correction: bool = setting(
+        True, doc="correct rollouts of asynchronous runners for the weights that acted; False is for comparisons"
+    )
+
+
+def lags(batch: Any) -> bool:
+    """Return whether a rollout was acted with earlier weights; see `Rollout.lag`."""
+    return getattr(batch, "lag", None) is not None
+
+
+def traces(log_ratio: Array) -> Array:
+    """Return min(1, ratio), for log pi(a|s) - log mu(a|s) of the present policy pi and the one that acted."""
+    trace: Array = np.exp(np.minimum(log_ratio, 0.0))
+    return trace
+
+
+def ratio_metrics(log_ratio: Array, weight: Array) -> dict[str, Array]:
+    """Return the mean and the variance of the ratios over the rows, by agent; see `traces`.  weight: [K, B]."""
+    ratio, share = np.exp(log_ratio.astype(np.float64)), shares_of(weight)
+    mean = (ratio * share).sum(1)
+    return {"ratio_mean": mean, "ratio_variance": (np.square(ratio - mean[:, None]) * share).sum(1)}

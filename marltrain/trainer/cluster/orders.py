@@ -1,0 +1,229 @@
+"""Orders of fragments: what all runners collect at the same time, and what holds at its start."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from marltrain.envs.workers.pool import STARTING, Loss
+from marltrain.layout import Array
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.random import state_of
+from marltrain.trainer.cluster.messages import Acting, ActingTask, ActingTasks, Fragment, Request, Start, size_of
+from marltrain.trainer.cluster.runners import RunnerVectorEnv
+from marltrain.trainer.collecting.rollout import Recorder
+from marltrain.trainer.counters import Traffic
+
+SLOWER = 10.0
+"""How many times as long as the last fragment took, per batch step in its slowest runner, the next may take."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """What agents act by from some moment on.
+
+    acting: of each learner.  reference: of `acting` in the object store.  exploring: of each learner [K, S * E] bool.
+    rounds: see `UpdateScheduler`, of each scheduler.
+    """
+
+    acting: list[Acting]
+    reference: Any
+    exploring: Sequence[Array]
+    rounds: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The start of a fragment in all environments.
+
+    snapshot: the data that leads to the present Step.  step: copies of its arrays.
+    rngs: of each learner K states of generators.  carries: of each learner name -> [K, S, E, ...], or None.
+    """
+
+    snapshot: Mapping[str, Array]
+    step: dict[str, Array]
+    rngs: tuple[Sequence[dict[str, Any]], ...]
+    carries: tuple[Mapping[str, Array] | None, ...]
+
+
+@dataclass(frozen=True)
+class Order:
+    """A fragment of `steps` batch steps, ordered from all runners.
+
+    origin: its start; None: the end of the one that was ordered before it.
+    calls: of each runner.  starting: seconds that each runner has to build the learners first.
+    """
+
+    steps: int
+    version: Version
+    origin: Origin | None
+    calls: list[Any]
+    starting: list[float]
+
+
+@dataclass(frozen=True)
+class Received:
+    """Fragments of `steps` batch steps, of all runners.  origin: their start."""
+
+    steps: int
+    version: Version
+    origin: Origin
+    fragments: list[Fragment]
+
+
+NOTHING = Received(0, Version([], None, [], []), Origin({}, {}, (), ()), [])
+"""Before the first fragment."""
+
+
+class Orders:
+    """Orders fragments from all runners and receives them in the same order; lost runners are replaced.
+
+    The driver's generators, carries and counts are those after the fragments that were received last.
+
+    pending: orders whose fragments are not received yet, the oldest first.
+    pace: seconds per batch step of the last fragments, in the slowest runner; 0 before the first ones.
+    """
+
+    def __init__(self, envs: RunnerVectorEnv, recorder: Recorder, timeout: float, traffic: Traffic) -> None:
+        """Describe the learners for the runners; see `RunnerCollector`."""
+        self.envs, self.actors, self.traffic, self._timeout = envs, recorder.actors, traffic, timeout
+        self.actors.actions = envs.actions
+        extras = {
+            group: {name: (array.shape, array.dtype) for name, array in kept.items()}
+            for group, kept in recorder.extras.items()
+        }
+        self._acting_tasks = ActingTasks(tuple(ActingTask.of(seated) for seated in self.actors.learners), extras)
+        learners = [seated.learner for seated in self.actors.learners]
+        self.learners = [learner for learner in learners if isinstance(learner, AlgorithmLearner)]
+        self.pending: deque[Order] = deque()
+        self.pace = 0.0
+        self._snapshot: Mapping[str, Array] | None = None
+
+    def newest(self, rounds: Sequence[int]) -> Version:
+        """Return what agents act by now, and store it where the runners read it.  rounds: of each scheduler."""
+        acting = [_acting(learner) for learner in self.learners]
+        self.traffic.sent += size_of(acting)
+        return Version(acting, self.envs.pool.put(acting), self.actors.exploring, rounds)
+
+    def outdated(self, version: Version) -> bool:
+        """Return whether masks or hyperparameters have changed since a version."""
+        if version.exploring is not self.actors.exploring and any(
+            not np.array_equal(old, new) for old, new in zip(version.exploring, self.actors.exploring, strict=True)
+        ):
+            return True
+        return any(
+            not np.array_equal(values, acting.hyper[name])
+            for learner, acting in zip(self.learners, version.acting, strict=True)
+            for name, values in learner.hyper.values.items()
+        )
+
+    def here(self) -> Origin:
+        """Return the present state, if all fragments that were received are used up."""
+        if self._snapshot is None:
+            self._snapshot = self.envs.snapshot()
+        carries = tuple(
+            None if carry is None else {name: self._by_env(i, array) for name, array in carry.items()}
+            for i, carry in enumerate(self.actors.carries)
+        )
+        rngs = tuple([state_of(rng) for rng in learner.rngs("act")] for learner in self.learners)
+        return Origin(self._snapshot, self.envs.kept(), rngs, carries)
+
+    def place(self, steps: int, version: Version, origin: Origin | None = None) -> None:
+        """Order a fragment; origin: `here()`, or None for the end of the fragment that was ordered last."""
+        order = Order(steps, version, origin, [], [])
+        for w in range(len(self.envs.columns)):
+            order.starting.append(STARTING if w in self.envs.pool.lacking else 0.0)
+            order.calls.append(self._request(w, order, origin))
+        self.pending.append(order)
+
+    def receive(self) -> Received:
+        """Wait for the oldest order, which starts at the present Step, and take over what holds after it."""
+        order = self.pending[0]
+        origin = self.here() if order.origin is None else order.origin
+        limit = self._limit(order.steps)
+        fragments = [self._received(w, order, origin, limit) for w in range(len(self.envs.columns))]
+        self.pending.popleft()
+        self.pace = max(part.seconds for part in fragments) / order.steps
+        self.traffic.received += size_of(fragments)
+        self.traffic.fragments += 1
+        self._take_over(order.version, fragments)
+        return Received(order.steps, order.version, origin, fragments)
+
+    def go_back(self, origin: Origin) -> None:
+        """Bring all runners, and the Step, back to the start of a fragment; pending orders are collected in vain.
+
+        Ray cannot take calls of an actor back: it would wait for the missing ones, and then give up the actor.
+        """
+        steps = self.envs.replayed(origin.snapshot) + sum(order.steps for order in self.pending)
+        self.pending.clear()
+        self.envs.rewind(origin.snapshot, origin.step, self._limit(steps))
+
+    def _request(self, w: int, order: Order, origin: Origin | None) -> Any:
+        """Order a fragment from one runner; return the call."""
+        pool, own = self.envs.pool, self.envs.columns[w]
+        start = None
+        if origin is not None:
+            carries = tuple(
+                carry and {name: np.ascontiguousarray(array[:, :, own]) for name, array in carry.items()}
+                for carry in origin.carries
+            )
+            start = Start(origin.rngs, carries, pool.outcome(w))
+        exploring = (self._by_env(i, array)[:, :, own] for i, array in enumerate(order.version.exploring))
+        request = Request(
+            order.steps, tuple(map(np.ascontiguousarray, exploring)), start,
+            self._acting_tasks if w in pool.lacking else None,
+        )  # fmt: skip
+        self.traffic.sent += size_of(request)
+        return pool.request(w, request, order.version.reference)
+
+    def _received(self, w: int, order: Order, origin: Origin, limit: float) -> Fragment:
+        """Wait for the fragment of a runner; a lost runner is replaced, and gets all pending orders again."""
+        pool = self.envs.pool
+        while isinstance(found := pool.fragment(w, order.calls[w], order.steps, limit + order.starting[w]), Loss):
+            now = self.envs.kept()
+            self.envs.replace(found, origin.snapshot, origin.step, self._limit(self.envs.replayed(origin.snapshot)))
+            order.starting[w] = STARTING
+            for each in self.pending:
+                each.calls[w] = self._request(w, each, origin if each is order else None)
+            self.envs.put_back(now)
+        return found
+
+    def _take_over(self, version: Version, fragments: Sequence[Fragment]) -> None:
+        """Set generators, carries and counts to those after the fragments."""
+        first = fragments[0]
+        for i, (learner, acting) in enumerate(zip(self.learners, version.acting, strict=True)):
+            for rng, state in zip(learner.rngs("act"), first.rngs[i], strict=True):
+                rng.bit_generator.state = state
+            learner.actor.counts[...] = acting.counts + sum(part.counts[i] - acting.counts for part in fragments)
+            if first.carries[i] is not None:
+                self.actors.carries[i] = _joined([part.carries[i] for part in fragments])
+        self._snapshot = {name: np.concatenate([part.snapshot[name] for part in fragments]) for name in first.snapshot}
+
+    def _limit(self, steps: int) -> float:
+        """Return the seconds that a runner may take for a number of batch steps, collected or replayed."""
+        return self._timeout + SLOWER * self.pace * steps
+
+    def _by_env(self, i: int, array: Array) -> Array:
+        """Return rows [K, S * E, ...] of learner i as [K, S, E, ...]."""
+        return array.reshape(len(array), -1, self.envs.num_envs, *array.shape[2:])
+
+
+def _joined(parts: Sequence[Any]) -> dict[str, Array]:
+    """Return carries [K, S, n, ...] of all runners as one, [K, S * E, ...]."""
+    whole = {name: np.concatenate([part[name] for part in parts], axis=2) for name in parts[0]}
+    return {name: array.reshape(len(array), -1, *array.shape[3:]) for name, array in whole.items()}
+
+
+def _acting(learner: AlgorithmLearner) -> Acting:
+    """Return copies of what a learner acts by."""
+    backend, weights = learner.backend, learner.weights
+    return Acting(
+        {name: np.array(backend.numpy(net.flat)) for name, net in weights.online.items()},
+        {name: {k: v.copy() for k, v in kept.values().items()} for name, kept in weights.statistics.items()},
+        {name: values.copy() for name, values in learner.hyper.values.items()},
+        learner.actor.counts.copy(),
+    )

@@ -1,0 +1,74 @@
+"""Rollouts that were acted with earlier weights: V-trace by hand, in PPO and A2C, and switched off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import marltrain as mt
+from tests.policies.batches import VECTOR, some_rollout
+from tests.policies.learner.test_gradient_step_priorities import WAYS, constants
+
+TWO = spaces.Discrete(2)
+COMMON: dict[str, Any] = {
+    "seed": 0, "learning_rate": 0.0, "minibatches": 1, "gae_lambda": 1.0, "normalize_advantage": False,
+}  # fmt: skip
+RATIOS = np.array([2.0, 0.625, 5.0])
+
+
+def measured(kind: Any, *, lag: float | None = 1.0, **settings: Any) -> dict[str, float]:
+    """The metrics of an update: the policy gives both actions 1/2, the critic 1; those that acted 1/4, 4/5 and 1/10."""
+    agent: Any = kind(VECTOR, TWO, network=mt.MLP((4,)), **COMMON, **settings)
+    constants(agent, {"actor": [0.0, 0.0], "critic": 1.0})
+    batch = some_rollout(np.random.default_rng(0), VECTOR, TWO, [3])
+    given = {"reward": [1, 2, -3], "discount": [0.5, 0.5, 0], "cut": [0, 0, 1], "boot": [-1, -1, 0]}
+    for name, values in given.items():
+        setattr(batch, name, np.array([values]).astype(getattr(batch, name).dtype))
+    batch.extras["log_prob"] = np.log(0.5 / RATIOS[None]).astype(np.float32)
+    batch.lag = None if lag is None else np.full((1, 3), lag, np.float32)
+    made = agent.learner_.update(batch, learn=np.ones(1, bool), batch_size=3)
+    return {name: float(values[0]) for name, values in made.items()}
+
+
+def vtrace() -> tuple[np.ndarray, np.ndarray]:
+    """Targets v and advantages r + gamma v' - V by Espeholt et al. 2018, equation 1, with V = 1 and limits of 1.
+
+    v_2 = 1 - 4, v_1 = 1 + 5/8 * 1.5 + 1/2 * 5/8 (v_2 - 1), v_0 = 1 + 1 * 0.5 + 1/2 * 1 (v_1 - 1).
+    """
+    delta, discount, c = np.array([0.5, 1.5, -4.0]), np.array([0.5, 0.5, 0.0]), np.minimum(RATIOS, 1.0)
+    target = np.array([
+        1.0 + sum(np.prod(discount[s:t]) * np.prod(c[s:t]) * c[t] * delta[t] for t in range(s, 3)) for s in range(3)
+    ])  # fmt: skip
+    np.testing.assert_allclose(target, [1.34375, 0.6875, -3.0])
+    return target, np.array([1.0 + 0.5 * target[1], 2.0 + 0.5 * target[2], -3.0]) - 1.0
+
+
+@pytest.mark.parametrize(("backend", "jit_compile"), WAYS)
+def test_ppo_by_hand(backend, jit_compile):
+    """Ratios are truncated to 2; the clipped objective is 1.2 A_0, 0.8 A_1 and 2 A_2."""
+    found = measured(mt.PPO, epochs=1, backend=backend, jit_compile=jit_compile)
+    target, advantage = vtrace()
+    assert found["loss/actor"] == pytest.approx(-(np.array([1.2, 0.8, 2.0]) * advantage).mean(), rel=1e-4)
+    assert found["loss/critic"] == pytest.approx(0.5 * np.square(target - 1.0).mean(), rel=1e-4)
+    assert found["ratio_mean"] == pytest.approx(RATIOS.mean(), rel=1e-5)
+    assert found["ratio_variance"] == pytest.approx(RATIOS.var(), rel=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+def test_a2c_by_hand(backend):
+    """The policy gradient is min(1, ratio) A grad log pi, and log pi = -log 2."""
+    found = measured(mt.A2C, backend=backend)
+    target, advantage = vtrace()
+    assert found["loss/actor"] == pytest.approx(np.log(2) * (np.minimum(RATIOS, 1.0) * advantage).mean(), rel=1e-4)
+    assert found["loss/critic"] == pytest.approx(0.5 * np.square(target - 1.0).mean(), rel=1e-4)
+
+
+@pytest.mark.parametrize(("kind", "settings"), [(mt.PPO, {"epochs": 1}), (mt.A2C, {})])
+def test_without_correction_and_without_lag_the_losses_are_the_usual_ones(kind, settings):
+    usual, off = measured(kind, lag=None, **settings), measured(kind, lag_correction=False, **settings)
+    assert off == usual | {"ratio_mean": off["ratio_mean"], "ratio_variance": off["ratio_variance"]}
+    assert "ratio_variance" not in usual and off["ratio_variance"] == pytest.approx(RATIOS.var(), rel=1e-5)
+    assert usual["loss/actor"] != pytest.approx(measured(kind, **settings)["loss/actor"], rel=0.01)
