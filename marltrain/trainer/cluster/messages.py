@@ -93,7 +93,7 @@ class ActingTasks:
 
 @dataclass(frozen=True)
 class Acting:
-    """What a learner acts by in a fragment.
+    """What a learner acts by.
 
     nets: name -> weights of its networks.  statistics: name -> key -> running statistics.
     hyper: name -> [K] float64.  counts: [K, A] int64, see `Actor`.
@@ -103,6 +103,18 @@ class Acting:
     statistics: Mapping[str, Mapping[str, Array]]
     hyper: Mapping[str, Array]
     counts: Array
+
+    @classmethod
+    def now(cls, learner: AlgorithmLearner) -> Acting:
+        """Return copies of what a learner acts by now; with overlapping updates, of its acting copies."""
+        nets = {name: learner.actor.nets[name] for name in learner.weights.online}
+        statistics = learner.copies.statistics or learner.weights.statistics
+        return cls(
+            {name: np.array(learner.backend.numpy(net.flat)) for name, net in nets.items()},
+            {name: {key: value.copy() for key, value in kept.values().items()} for name, kept in statistics.items()},
+            {name: values.copy() for name, values in learner.hyper.values.items()},
+            learner.actor.counts.copy(),
+        )
 
 
 @dataclass(frozen=True)

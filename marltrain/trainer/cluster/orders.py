@@ -105,7 +105,7 @@ class Orders:
 
     def newest(self, rounds: Sequence[int]) -> Version:
         """Return what agents act by now, and store it where the runners read it.  rounds: of each scheduler."""
-        acting = [_acting(learner) for learner in self.learners]
+        acting = [Acting.now(learner) for learner in self.learners]
         self.traffic.sent += size_of(acting)
         return Version(acting, self.envs.pool.put(acting), self.actors.exploring, rounds)
 
@@ -216,14 +216,3 @@ def _joined(parts: Sequence[Any]) -> dict[str, Array]:
     """Return carries [K, S, n, ...] of all runners as one, [K, S * E, ...]."""
     whole = {name: np.concatenate([part[name] for part in parts], axis=2) for name in parts[0]}
     return {name: array.reshape(len(array), -1, *array.shape[3:]) for name, array in whole.items()}
-
-
-def _acting(learner: AlgorithmLearner) -> Acting:
-    """Return copies of what a learner acts by."""
-    backend, weights = learner.backend, learner.weights
-    return Acting(
-        {name: np.array(backend.numpy(net.flat)) for name, net in weights.online.items()},
-        {name: {k: v.copy() for k, v in kept.values().items()} for name, kept in weights.statistics.items()},
-        {name: values.copy() for name, values in learner.hyper.values.items()},
-        learner.actor.counts.copy(),
-    )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-import numpy as np
-
 from marltrain.cluster import Actor, ActorError, Cluster, NamedActor, NameTakenError
 from marltrain.errors import ConfigError, WorkerError, warn
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
@@ -92,7 +90,7 @@ class Policies:
             return
         begun = time.monotonic()
         learners = [seated.learner for seated in self._seats if isinstance(seated.learner, AlgorithmLearner)]
-        self._actor.call("load", [acting_now(learner) for learner in learners], updates)
+        self._actor.call("load", [Acting.now(learner) for learner in learners], updates)
         self._sent, self._under_way = (time.monotonic(), updates), True
         self._pause = max(EVERY, (time.monotonic() - begun) / SHARE)
 
@@ -113,16 +111,3 @@ class Policies:
             warn(f"{lost}. Another one starts when an attached process asks for an act")
         self._under_way, self._limit = False, self._timeout
         return True
-
-
-def acting_now(learner: AlgorithmLearner) -> Acting:
-    """Return copies of what a learner acts by now; with overlapping updates, of its acting copies. No generators."""
-    nets = {name: learner.actor.nets[name] for name in learner.weights.online}
-    statistics = learner.copies.statistics or learner.weights.statistics
-    return Acting(
-        {name: np.array(learner.backend.numpy(net.flat)) for name, net in nets.items()},
-        {name: {key: value.copy() for key, value in kept.values().items()} for name, kept in statistics.items()},
-        {name: values.copy() for name, values in learner.hyper.values.items()},
-        learner.actor.counts.copy(),
-        [],
-    )  # fmt: skip

@@ -10,8 +10,7 @@ from marltrain.envs import resolve
 from marltrain.envs.python.probe import probe
 from marltrain.errors import AgentError, SpecError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.trainer.cluster.messages import ActingTask, can_act_elsewhere
-from marltrain.trainer.jobs.policies import acting_now
+from marltrain.trainer.cluster.messages import Acting, ActingTask, can_act_elsewhere
 from marltrain.trainer.jobs.policy_actor import PolicyActor
 from marltrain.trainer.seats import Seating
 from tests.toys import Identity, Relay
@@ -26,7 +25,7 @@ def served(env, agents):
 
     async def load(updates):
         learners = [seated.learner for seated in seats]
-        await made.load([acting_now(each) for each in learners if isinstance(each, AlgorithmLearner)], updates)
+        await made.load([Acting.now(each) for each in learners if isinstance(each, AlgorithmLearner)], updates)
 
     return spec, made, load
 
