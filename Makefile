@@ -22,7 +22,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test cluster-test config-test fault-test loggers-test play-test tutorials gallery docs-test corruption-test forgery-test long-run clean
+.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test cluster-test nodes-test config-test fault-test loggers-test play-test tutorials gallery docs-test corruption-test forgery-test long-run clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -140,6 +140,9 @@ loggers-test: $(LOGGERS) ## log runs with wandb (offline) and mlflow (SQLite), a
 
 cluster-test: $(ALL) ## the long tests of Ray actors: all numbers of actors, lost and hanging actors, resumed runs
 	MARLTRAIN_TESTS=long MARLTRAIN_KILLS=30 $(THREADS) $(BIN)/python -m pytest -n 0 --timeout 600 tests/test_cluster.py tests/envs/workers/test_ray_vector.py tests/trainer/cluster tests/whole/test_random_kills.py
+
+nodes-test: $(ALL) ## train over two Ray nodes in network namespaces, cut one off and freeze it (needs root)
+	$(THREADS) $(BIN)/python -m tests.trainer.cluster.nodes
 
 play-test: $(ALL) ## play tic-tac-toe in a window of an X server without a screen, by pressed keys
 	@for tool in Xvfb xdotool; do command -v $$tool > /dev/null || apt-get install -y -q xvfb xdotool > /dev/null 2>&1 \
