@@ -116,7 +116,8 @@ class Cut(mt.Callback):
 
     def on_step(self, moment: mt.Moment) -> None:
         """Begin a fault that comes while runners collect: some time after a batch step."""
-        self.runners = self.runners or [actor.name for actor in moment.trainer.run.context.envs.pool._actors]
+        trainer: Any = moment.trainer
+        self.runners = self.runners or [actor.name for actor in trainer.run.context.envs.pool._actors]
         if moment.env_steps >= 150 and self.where in ("rollout", "frozen"):
             self._once(lambda: threading.Timer(0.02, cut if self.where == "rollout" else freeze).start())
 
@@ -150,8 +151,7 @@ def freeze() -> None:
 def trained(where: str, folder: Path, **settings: Any) -> tuple[Any, Any, list[str]]:
     """Return the result of a run with one fault, the states of its agents, and the names of its runners."""
     agents, fault = agents_of("dqn"), Cut(where)
-    callbacks = [fault] if "runners" in settings else []
-    callbacks += [mt.Checkpoint(every_steps=100)]
+    callbacks: list[mt.Callback] = [mt.Checkpoint(every_steps=100), *([fault] if "runners" in settings else [])]
     trainer = trainer_of("dqn", callbacks=callbacks, run_dir=folder, timeout=30.0, **settings)
     result = trainer.train(agents, [1], plot=False)
     return result, [agent.state() for agent in agents], fault.runners
