@@ -12,7 +12,9 @@ from marltrain.cluster import ActorError, Cluster, NamedActor, check_versions
 from marltrain.config import checked_arguments, validate
 from marltrain.errors import ConfigError, WorkerError, did_you_mean, shown
 from marltrain.layout import Array
+from marltrain.spec import PlayerSpec
 from marltrain.tools.watch import follow
+from marltrain.trainer.jobs.experience import rows_of
 from marltrain.trainer.jobs.messages import STARTING, Answer, RunProgress
 from marltrain.trainer.reporting.run_view import RunView
 from marltrain.trainer.settings import TestSettings
@@ -216,6 +218,7 @@ class AgentHandle:
         """Take the run and the player."""
         self.name, self.updates, self._job = name, -1, job
         self._served = ""  # name of the actor of the agents, once it has answered
+        self._player: PlayerSpec | None = None  # once the run has told that the agent learns from observed transitions
 
     def __repr__(self) -> str:
         """Return the player and the run, in one line."""
@@ -248,6 +251,34 @@ class AgentHandle:
                 action, following, self.updates = answer.result()
                 return action, following
         raise WorkerError(f"the actor of the agents of the run {self._job.name!r}: {lost}") from lost
+
+    def observe(
+        self, observation: Any, action: Any, reward: Any, next_observation: Any, terminated: Any, *, legal: Any = None,
+        next_legal: Any = None,
+    ) -> None:  # fmt: skip
+        """Give the agent's replay memory a transition, or B transitions with a leading axis, of a runner of your own.
+
+        They are kept beside the run's own and drawn with the same probability, the newest `capacity` of them. They are
+        transitions of one step, also for agents with n_step above 1, and do not count towards `learning_starts`. Eight
+        transitions enter the memory at once, when the next eight come. Checkpoints do not hold them.
+
+        observation, next_observation: in the environment's format; an "action_mask" is the default of `legal`.
+        action: in the environment's format.  reward: float.
+        terminated: bool; False also at an end by a time limit, after which the next observation has a value.
+        legal, next_legal: [A] or [B, A] bool, for players with legal actions; next_legal is not read after termination.
+
+        Returns when the run's actor holds them; the run takes them about twice a second. If it is slower than the
+        runner, the call waits for up to `timeout` seconds.
+        Raises ConfigError for agents that cannot learn so (on-policy, recurrent, of a team, with priorities or
+        hindsight), SpecError for values that do not fit, WorkerError if the run has ended.
+        """
+        if self._player is None:
+            self._player = self._job._ask_run("player", self.name)
+        values = observation, action, reward, next_observation, terminated, legal, next_legal
+        seconds = self._job.timeout
+        rows = rows_of(self._player, *values)
+        answer: Answer = self._job._ask_actor("observe", self.name, rows, seconds, extra=SLACK)
+        answer.result()
 
     def _asked(self, *arguments: Any) -> Answer:
         """Return the answer of the actor of the agents, which the run starts at the first call."""

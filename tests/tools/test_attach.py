@@ -10,9 +10,10 @@ import ray
 import marltrain as mt
 from marltrain.cluster import NAMESPACE
 from marltrain.errors import ConfigError, SpecError, WorkerError
+from marltrain.policies.memory.observed import ObservedReader
 from tests.tiers import LONG
 from tests.trainer.jobs.background import Background
-from tests.trainer.running import ppo, trainer
+from tests.trainer.running import dqn, ppo, trainer
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -72,6 +73,28 @@ def test_agents_act_with_the_newest_weights_for_several_callers():
         agent.act(1)
     if LONG:
         weights_follow_updates()
+
+
+def test_agents_learn_from_transitions_of_a_runner():
+    """The run stores all transitions, and draws those of complete blocks."""
+    with Background([*dqn()[:1], *ppo()[1:]], name="fed") as run:
+        handle = mt.attach("fed")
+        agent = handle.agent("player_0")
+        for _ in range(5):
+            agent.observe([0, 1, 2], [2, 1, 0], [0.0, 1.0, 0.0], [1, 2, 0], [False, False, True])
+        agent.observe(1, 1, 1.0, 2, False)
+        with pytest.raises(SpecError, match="action must be one element"):
+            agent.observe(1, 3, 1.0, 2, False)
+        with pytest.raises(ConfigError, match=r"the agent of 'player_1' cannot learn .*: it learns on-policy"):
+            handle.agent("player_1").observe(1, 1, 1.0, 2, False)
+        while handle.progress().observed < 16:
+            time.sleep(0.05)
+        assert handle.progress().observed == 16
+    assert run.trainer.run is not None and run.trainer.run.context.job is not None
+    (memory,) = run.trainer.run.context.job.experience.memories.values()
+    assert memory.streams.rings[0].drawable_count.tolist() == [8, 0]
+    readers = [scheduler._reader for scheduler in run.trainer.run.context.schedulers]
+    assert [isinstance(reader, ObservedReader) for reader in readers] == [True, False]
 
 
 def weights_follow_updates():

@@ -10,7 +10,7 @@ from typing import Any
 from marltrain.cluster import Actor, ActorError, Cluster, NamedActor, NameTakenError
 from marltrain.errors import ConfigError, WorkerError, raised_by, warn
 from marltrain.trainer.jobs.job_actor import JobActor
-from marltrain.trainer.jobs.messages import STARTING, Report, Request
+from marltrain.trainer.jobs.messages import STARTING, Report, Taken
 
 LOGGER = logging.getLogger("marltrain")
 ANSWERED = 5.0
@@ -68,21 +68,22 @@ class Connection:
             self._actor.call("report", report)
             self._sent_at = now
 
-    def received(self, now: float) -> list[Request]:
-        """Return the requests in the answer to the last report; empty as long as there is none."""
-        actor, requests = self._actor, []
+    def received(self, now: float) -> Taken | None:
+        """Return the answer to the last report; None as long as there is none."""
+        actor = self._actor
         if actor is None or self._sent_at is None:
-            return []
+            return None
         try:
             if actor.ready(0.0):
-                requests = actor.result(ANSWERED)
+                taken: Taken = actor.result(ANSWERED)
                 self._sent_at, self._limit = None, self._timeout
-            elif now - self._sent_at > self._limit:
+                return taken
+            if now - self._sent_at > self._limit:
                 actor.kill()
                 raise ActorError(f"{actor.name} did not answer within {self._limit:g} s", hung=True)
         except ActorError as lost:
             self._lose(lost, now)
-        return requests
+        return None
 
     def end(self, report: Report) -> None:
         """Send the last report; wait for it at most `FAREWELL` seconds, and as long for the one under way."""
@@ -139,7 +140,10 @@ class Connection:
             return
         self._restarts += 1
         self._lost_at = self._start_at = now
-        warn(f"name={self.name!r}: {lost}. Another one is started; requests that it held have failed")
+        warn(
+            f"name={self.name!r}: {lost}. Another one is started; requests that it held have failed, and transitions "
+            "that it held are not learned from"
+        )
 
     def _start_again(self, now: float) -> None:
         """Start an actor in place of a lost one, which may hold the name for a moment."""

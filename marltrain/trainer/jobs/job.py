@@ -15,7 +15,7 @@ from marltrain.spec import EnvSpec
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.due import Budgets
 from marltrain.trainer.jobs.connection import Connection
-from marltrain.trainer.jobs.messages import EVERY, Answer, Report, Request, RunProgress
+from marltrain.trainer.jobs.messages import EVERY, Answer, Experience, Report, Request, RunProgress
 from marltrain.trainer.reporting.run_view import RunView
 from marltrain.trainer.settings import TrainerSettings
 from marltrain.waiting import tell
@@ -31,6 +31,7 @@ class Job(Callback):
     """Reports the progress of a run to its actor, and holds the requests of attached processes.
 
     requests: those that wait for `serve`.  policies: the agents as attached processes ask them; None: nobody has asked.
+    experience: transitions that attached processes have observed.
     """
 
     only_watches = True
@@ -39,6 +40,7 @@ class Job(Callback):
         """Start the actor; see `Connection`.  progress: the first report."""
         self.requests: list[Request] = []
         self.policies: Policies | None = None
+        self.experience = Experience()
         self._progress = progress
         self._view = RunView(f"{progress.env} - {progress.name}", progress.budgets)
         self._points: list[tuple[Mapping[str, float], int]] = []
@@ -119,7 +121,9 @@ class Job(Callback):
         if now < self._look_at:
             return
         self._look_at = now + LOOKING
-        self.requests += self._connection.received(now)
+        if (taken := self._connection.received(now)) is not None:
+            self.requests += taken.requests
+            self.experience.waiting += taken.experience
         if now >= self._report_at and self._connection.free(now):
             self._report_at = now + EVERY
             self._connection.send(self._report(moment), now)
@@ -129,6 +133,7 @@ class Job(Callback):
         self._progress = replace(
             self._progress, episodes=moment.episodes, env_steps=moment.env_steps, updates=moment.updates,
             gradient_steps=moment.gradient_steps, seconds=moment.seconds,
+            observed=self.experience.stored,
         )  # fmt: skip
         for scalars, env_steps in self._points:
             self._view.add(scalars, env_steps)

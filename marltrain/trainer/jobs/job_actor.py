@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marltrain.cluster import Served
-from marltrain.trainer.jobs.messages import Answer, Report, Request, RunProgress
+from marltrain.trainer.jobs.messages import MOST_HELD, Answer, Report, Request, RunProgress, Taken
 from marltrain.trainer.reporting.run_view import RunView
+
+if TYPE_CHECKING:
+    from marltrain.policies.memory.observed import ObservedRows
 
 REPLYING = 0.1
 """Seconds in which the replies to those who wait for the end are sent."""
@@ -28,9 +31,11 @@ class JobActor(Served):
         self._count = 0
         self._waiting: dict[int, Request] = {}  # those that the run has not taken
         self._answers: dict[int, asyncio.Future[Answer]] = {}
+        self._experience: list[tuple[str, ObservedRows]] = []
+        self._held, self._room = 0, asyncio.Event()  # bytes
 
-    async def report(self, report: Report) -> list[Request]:
-        """Take a report of the run; return the requests since the last one."""
+    async def report(self, report: Report) -> Taken:
+        """Take a report of the run; return what has come for it since the last one."""
         self._progress, self._at = report.progress, time.monotonic()
         for scalars, env_steps in report.points:
             self._view.add(scalars, env_steps)
@@ -38,7 +43,9 @@ class JobActor(Served):
             future = self._answers.get(number)
             if future is not None and not future.done():
                 future.set_result(answer)
-        taken, self._waiting = list(self._waiting.values()), {}
+        taken = Taken(list(self._waiting.values()), self._experience)
+        self._waiting, self._experience, self._held = {}, [], 0
+        self._room.set()
         return taken
 
     async def end(self, report: Report) -> None:
@@ -68,6 +75,23 @@ class JobActor(Served):
         except TimeoutError:
             return await self.progress()
         return await self.progress()
+
+    async def observe(self, player: str, rows: ObservedRows, seconds: float) -> Answer:
+        """Hold transitions for the run; wait for room, at most so many seconds."""
+        try:
+            await asyncio.wait_for(self._has_room(rows.size), seconds)
+        except TimeoutError:
+            return Answer(error=("WorkerError", self._late(seconds, taken=False)))
+        if self._ended.is_set():
+            return Answer(error=("WorkerError", self._over()))
+        self._experience.append((player, rows))
+        self._held += rows.size
+        return Answer()
+
+    async def _has_room(self, size: int) -> None:
+        while self._held and self._held + size > MOST_HELD and not self._ended.is_set():
+            self._room.clear()
+            await self._room.wait()
 
     async def ask(self, kind: str, argument: Any, seconds: float) -> Answer:
         """Pass a request to the run, and return its answer; an error if there is none after so many seconds.

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marltrain import errors
 from marltrain.errors import MarlTrainError, error_text
 
+if TYPE_CHECKING:
+    from marltrain.policies.memory.observed import ObservedMemory, ObservedRows
+
 STARTING = 60.0
 """Seconds that an actor has to start."""
+MOST_HELD = 64 * 2**20
+"""Bytes of observed transitions that an actor holds for the run; beyond, `observe` waits."""
 EVERY = 0.5
 """Seconds between two reports of a run."""
 
@@ -27,6 +32,7 @@ class RunProgress:
     name: of the run.  env: of the environment.  players: their names.  process: where the run goes on.
     run_dir: its folder there, or None.  budgets: counts at which it ends, by counter; None: no limit.
     episodes, env_steps, updates, gradient_steps: counts so far.  seconds: its duration.
+    observed: transitions from attached processes that agents may learn from.
     metric, best: metric of the last test, and the best one; None before the first test.
     note: what happens now, such as a test.  stop_reason: reason of its end; "" while it goes on.
     age: seconds since the run has reported this.
@@ -43,6 +49,7 @@ class RunProgress:
     updates: int = 0
     gradient_steps: int = 0
     seconds: float = 0.0
+    observed: int = 0
     metric: float | None = None
     best: float | None = None
     note: str = ""
@@ -85,6 +92,26 @@ class Request:
     number: int
     kind: str
     argument: Any = None
+
+
+@dataclass
+class Experience:
+    """The transitions that attached processes have observed, in the run.
+
+    waiting: those that are not stored yet, by player.  memories: by group of players.  stored: number of transitions.
+    """
+
+    waiting: list[tuple[str, ObservedRows]] = field(default_factory=list)
+    memories: dict[int, ObservedMemory] = field(default_factory=dict)
+    stored: int = 0
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a run gets for a report: the requests, and the observed transitions by player, since the last one."""
+
+    requests: Sequence[Request]
+    experience: Sequence[tuple[str, ObservedRows]]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from marltrain.errors import WorkerError
+from marltrain.spec import PlayerSpec
 from marltrain.trainer.evaluating.evaluation import TestInterrupted, TestResult
 from marltrain.trainer.evaluating.testing import play_agents
+from marltrain.trainer.jobs.experience import memory_of, store
 from marltrain.trainer.jobs.messages import Answer
 from marltrain.trainer.run import Run
 
@@ -18,9 +20,12 @@ def serve(run: Run) -> None:
     A request that fails gives its error to those who asked; training goes on.
     """
     job = run.context.job
-    if job is not None and job.policies is not None:
+    if job is None:
+        return
+    if job.policies is not None:
         job.policies.refresh(run.counters.updates)
-    while job is not None and job.requests:
+    store(run, job.experience)
+    while job.requests:
         request = job.requests.pop(0)
         try:
             answer = Answer(REQUESTS[request.kind](run, request.argument))
@@ -64,5 +69,20 @@ def _serve(run: Run, nothing: None) -> str:
     return job.policies.start(run.counters.updates)
 
 
-REQUESTS: dict[str, Callable[[Run, Any], Any]] = {"stop": _stop, "table": _table, "test": _test, "serve": _serve}
+def _player(run: Run, name: str) -> PlayerSpec:
+    """Make the memory for the observed transitions of a player; return the player."""
+    job, spec = run.context.job, run.context.envs.spec
+    if job is None:
+        raise RuntimeError("a run without a name observes nothing")
+    memory_of(run, job.experience, name)
+    return spec.players[spec.names.index(name)]
+
+
+REQUESTS: dict[str, Callable[[Run, Any], Any]] = {
+    "stop": _stop,
+    "table": _table,
+    "test": _test,
+    "serve": _serve,
+    "player": _player,
+}
 """Kind -> function of the run and the request's argument, which returns the answer."""

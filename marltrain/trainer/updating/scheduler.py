@@ -16,6 +16,7 @@ from marltrain.checks import MOST_COUNTED, within
 from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array
 from marltrain.policies.batch import Rollout, Transitions
+from marltrain.policies.memory.observed import ObservedReader
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.sequences import ReplayedRolloutReader
 from marltrain.policies.memory.streams import Streams
@@ -64,6 +65,7 @@ class UpdateScheduler:
     learn: [K] bool, the agents that learn.  updates: updates of this run.  period: batch steps between them.
     plans: whether compiled code may make updates of this scheduler between batch steps.
     address: address of the arguments of the updates that `prepare_updates` has prepared; 0 without any.
+    observed: transitions made outside of the run, from which the reader draws, too; see `draw_also`.
     on_not_finite: called in place of raising NotFiniteError, if it is set: the other agents then learn on.
     advance: set while updates that `update` has begun are made elsewhere: waits for one and orders the next; returns
       the metrics after the last one.
@@ -74,6 +76,7 @@ class UpdateScheduler:
 
     plans: ClassVar[bool] = False
     address: int = 0
+    observed: Streams | None = None
     on_not_finite: Callable[[NotFiniteError], Any] | None = None
     advance: Callable[[], Metrics] | None = None
 
@@ -107,7 +110,7 @@ class UpdateScheduler:
         if self._reader is None:
             self._steps_since_update = 0
         if seats != self._seats:
-            self._seats, self._reader = seats, self.seated.learner.reader(self.streams, seats)
+            self._seats, self._reader = seats, _reader_of(self, seats)
 
     def follow(self, updates: int, earlier: Iterable[UpdateScheduler]) -> None:
         """Continue the counts of an earlier `train` call.
@@ -274,6 +277,21 @@ def checked(
         measured |= scheduler._reader.metrics()
         scheduler._reader.learned(batch)
     return measured
+
+
+def draw_also(scheduler: UpdateScheduler, observed: Streams) -> None:
+    """Draw from observed transitions, too, from the next `set_learning` on.
+
+    observed: those of an `ObservedMemory`.  The scheduler's learner must draw transitions uniformly.
+    """
+    scheduler.observed, scheduler._seats = observed, []
+
+
+def _reader_of(scheduler: UpdateScheduler, seats: Sequence[Sequence[int]]) -> Reader:
+    """Return the reader of these players."""
+    learner, observed = scheduler.seated.learner, scheduler.observed
+    own = learner.reader(scheduler.streams, seats)
+    return own if observed is None else ObservedReader(own, learner.reader(observed, seats))
 
 
 def rngs_of(seated: Seats, ready: Array) -> list[np.random.Generator | None]:

@@ -2,12 +2,14 @@
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from marltrain.errors import ConfigError, EnvError, WorkerError
 from marltrain.trainer.jobs.job_actor import JobActor
-from marltrain.trainer.jobs.messages import Answer, Report, Request, RunProgress
+from marltrain.trainer.jobs.messages import Answer, Report, Request, RunProgress, Taken
 from marltrain.trainer.reporting.run_view import RunView
 
 NOW = RunProgress("x", "game", ("a", "b"), "process 1 on here", None, {"env_steps": 1000, "updates": None})
@@ -23,9 +25,9 @@ def test_requests_are_taken_once_and_answered_by_number():
         asked = [asyncio.create_task(served.ask("table", name, 5.0)) for name in ("history", "episodes")]
         await asyncio.sleep(0)
         taken = await served.report(Report(replace(NOW, env_steps=250)))
-        assert taken == [Request(1, "table", "history"), Request(2, "table", "episodes")]
-        assert await served.report(Report(NOW, answers={2: Answer("second"), 7: Answer("nobody's")})) == []
-        assert await served.report(Report(NOW, answers={1: Answer.of(ConfigError("no"))})) == []
+        assert taken == Taken([Request(1, "table", "history"), Request(2, "table", "episodes")], [])
+        assert await served.report(Report(NOW, answers={2: Answer("second"), 7: Answer("nobody's")})) == Taken([], [])
+        assert await served.report(Report(NOW, answers={1: Answer.of(ConfigError("no"))})) == Taken([], [])
         return [await each for each in asked]
 
     first, second = asyncio.run(play())
@@ -38,10 +40,10 @@ def test_a_request_in_vain_is_withdrawn_or_known_to_be_taken():
     async def play():
         served = actor()
         withdrawn = await served.ask("stop", "", 0.01)
-        assert await served.report(Report(NOW)) == []
+        assert await served.report(Report(NOW)) == Taken([], [])
         late = asyncio.create_task(served.ask("stop", "", 0.05))
         await asyncio.sleep(0)
-        assert len(await served.report(Report(NOW))) == 1
+        assert len((await served.report(Report(NOW))).requests) == 1
         return withdrawn, await late
 
     withdrawn, late = asyncio.run(play())
@@ -82,3 +84,25 @@ def test_errors_of_other_libraries_are_worker_errors():
         Answer.of(EnvError("broken")).result()
     with pytest.raises(WorkerError, match="KeyError: 'x'"):
         Answer.of(KeyError("x")).result()
+
+
+def test_transitions_wait_for_room(monkeypatch):
+    """Each call brings 40 of the 100 bytes that the actor holds; the third waits until the run has taken the others."""
+    monkeypatch.setattr("marltrain.trainer.jobs.job_actor.MOST_HELD", 100)
+    rows: Any = SimpleNamespace(size=40)
+
+    async def play():
+        served = actor()
+        for _ in range(2):
+            (await served.observe("a", rows, 0.01)).result()
+        late = await served.observe("a", rows, 0.01)
+        third = asyncio.create_task(served.observe("b", rows, 5.0))
+        await asyncio.sleep(0)
+        taken = await served.report(Report(NOW))
+        (await third).result()
+        return late, taken, await served.report(Report(NOW))
+
+    late, taken, rest = asyncio.run(play())
+    assert taken.experience == [("a", rows)] * 2 and rest.experience == [("b", rows)]
+    with pytest.raises(WorkerError, match="has not answered within"):
+        late.result()

@@ -4,7 +4,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.errors import ConfigError, WorkerError
-from marltrain.trainer.jobs.messages import Request
+from marltrain.trainer.jobs.messages import Experience, Request
 from marltrain.trainer.jobs.requests import REQUESTS, serve
 from tests.trainer.running import ppo, tables, trainer
 
@@ -16,6 +16,7 @@ class Asking(mt.Callback):
 
     def __init__(self, kind, argument):
         self.request, self.answers, self.requests = Request(1, kind, argument), [], []
+        self.experience = Experience()
 
     def on_collect(self, moment):
         run = moment.trainer.run
