@@ -262,6 +262,16 @@ class Actor:
             raise ActorError(f"{self.name} ended: {_fate(error)}", hung=False) from error
 
 
+def end_actors(actors: list[Actor], cluster: Cluster) -> None:
+    """End all actors, then release the cluster."""
+    try:
+        for actor in actors:
+            actor.kill()
+    finally:
+        actors.clear()
+        cluster.close()
+
+
 class NamedActor:
     """An actor that another process has registered by a name. It is never ended from here; threads may share it."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from marltrain.children import here_only
-from marltrain.cluster import Actor, ActorError, Cluster
+from marltrain.cluster import Actor, ActorError, Cluster, end_actors
 from marltrain.envs.faults import DIED, TIMEOUT, Fault, FaultLog, FaultPolicy
 from marltrain.envs.workers.pool import STARTING
 from marltrain.errors import AgentError, WorkerError
@@ -45,7 +45,7 @@ class LearnerActors:
         self.traffic = Traffic()
         self._shares: list[list[Share]] = [[] for _ in range(number)]
         self._actors: list[Actor] = []
-        self.close = weakref.finalize(self, here_only(_finish), self._actors, cluster)
+        self.close = weakref.finalize(self, here_only(end_actors), self._actors, cluster)
         for a in range(number):
             self._actors.append(self._started(a))
 
@@ -205,13 +205,3 @@ class Share:
     def _confirm(self, state: Trained) -> None:
         self.confirmed, self._state_size = state, size_of(state)
         self._log, self._log_size = [], 0
-
-
-def _finish(actors: list[Actor], cluster: Cluster) -> None:
-    """End all actors, then release the cluster."""
-    try:
-        for actor in actors:
-            actor.kill()
-    finally:
-        actors.clear()
-        cluster.close()

@@ -80,13 +80,8 @@ class RemoteLearner:
             self._take([share.result() for share in self.shares])
             return
         asked = zip(self.shares, self._moved, strict=True)
-        results = [share.result() if moved else None for share, moved in asked]
-        for i, part in enumerate(self._parts):
-            known = TrainedWeights.of(part.weights, complete=False)
-            pieces = [
-                known.rows(share.rows) if result is None else result[i]
-                for share, result in zip(self.shares, results, strict=True)
-            ]
+        results = [share.result() if moved else self._known(share.rows) for share, moved in asked]
+        for part, pieces in zip(self._parts, zip(*results, strict=True), strict=True):
             TrainedWeights.joined(pieces).put(part.weights)
         self._moved = [False for _ in self.shares]
 
@@ -113,6 +108,10 @@ class RemoteLearner:
         finally:
             for part in self._parts:
                 part.copies.end()
+
+    def _known(self, rows: slice) -> tuple[TrainedWeights, ...]:
+        """Return the networks by which some agents act, of each part, as they are here."""
+        return tuple(TrainedWeights.of(part.weights, complete=False).rows(rows) for part in self._parts)
 
     def _take(self, states: Sequence[Trained]) -> None:
         Trained.joined(states).put(self.learner)

@@ -63,7 +63,7 @@ class Backend(base.Backend):
 
     def overwrite(self, old: Tensor, new: Array) -> None:
         """See `base.Backend`."""
-        old.copy_(torch.from_numpy(new))
+        old.copy_(self._tensor(new))
 
     def function(self, step: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Return the function, compiled if `jit_compile` is set."""

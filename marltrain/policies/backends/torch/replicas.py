@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,19 +14,42 @@ from torch import Tensor, distributed
 
 from marltrain.policies.backends.base import Loss, Network
 from marltrain.policies.backends.torch import Backend
-from marltrain.policies.learner.parallel.strategies import Member
+from marltrain.policies.learner.parallel.strategies import LOOPBACK, Member
+
+_SIOCGIFADDR = 0x8915
 
 
 def joined(member: Member) -> Backend:
-    """Join the process group over the loopback device; return the backend of this process."""
+    """Join the process group over the device of the member's address; return the backend of this process."""
     torch.set_num_threads(member.threads)
-    loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
-    if loopback is not None:
-        os.environ["GLOO_SOCKET_IFNAME"] = loopback
+    if (device := _network_device(member.address)) is not None:
+        os.environ["GLOO_SOCKET_IFNAME"] = device
     distributed.init_process_group(
-        "gloo", init_method=f"tcp://127.0.0.1:{member.ports[0]}", rank=member.index, world_size=len(member.ports)
+        "gloo", init_method=f"tcp://{member.first}:{member.ports[0]}", rank=member.index, world_size=len(member.ports)
     )
     return ReplicaBackend(member.device)
+
+
+def _network_device(address: str) -> str | None:
+    """Return the network device of an address of this machine; None if it is not known."""
+    names = [name for _, name in socket.if_nameindex()]
+    if address == LOOPBACK:
+        return next((name for name in names if name.startswith("lo")), None)
+    return next((name for name in names if _address_of(name) == address), None)
+
+
+def _address_of(device: str) -> str | None:
+    """Return the IPv4 address of a network device; None without one, and where only Linux could tell."""
+    if not sys.platform.startswith("linux"):
+        return None
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        try:
+            told = fcntl.ioctl(one.fileno(), _SIOCGIFADDR, struct.pack("256s", device.encode()[:15]))
+        except OSError:  # the device has no address
+            return None
+    return socket.inet_ntoa(told[20:24])
 
 
 class ReplicaBackend(Backend):

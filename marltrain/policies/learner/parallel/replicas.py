@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import numpy as np
@@ -16,9 +17,12 @@ from marltrain.policies.backends.base import Backend
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.parallel.processes import Processes, free_ports
 from marltrain.policies.learner.parallel.replica import Replica
-from marltrain.policies.learner.parallel.strategies import Member, Strategy
+from marltrain.policies.learner.parallel.strategies import DataParallel, Member, Strategy
 from marltrain.policies.learner.weights import Weights
 from marltrain.policies.tensor_batch import TensorBatch
+
+if TYPE_CHECKING:
+    from marltrain.policies.learner.parallel.ray_processes import RayProcesses
 
 _ADVICE = (
     "If it ran out of memory, use fewer processes or a smaller network; without strategy= the agents learn in the "
@@ -76,20 +80,25 @@ class Team:
         self.strategy, self.algorithm, self.backend, self.num_agents = strategy, algorithm, backend, num_agents
         self.outdated, self.moved = True, False
         self._sent = _by_value(strategy, algorithm)
-        self._processes: Processes | None = None
+        self._processes: Processes | RayProcesses | None = None
 
     def start(self) -> None:
         """Start the processes unless they are running; raises WorkerError if one fails."""
         if self._processes is not None:
             return
-        names, backend = self.strategy.members(), self.backend
-        ports = free_ports(len(names))
-        threads = max(1, backend.threads() // self.strategy.computing())
+        backend, strategy = self.backend, self.strategy
+        names = [f"{name} of {strategy}" for name in strategy.members()]
+        ports, threads = free_ports(len(names)), max(1, backend.threads() // strategy.computing())
         members = [
-            Member(self.strategy, i, ports, backend.name, str(backend.device), threads, self.num_agents, self._sent)
+            Member(strategy, i, ports, backend.name, str(backend.device), threads, self.num_agents, self._sent)
             for i in range(len(names))
         ]
-        self._processes = Processes([f"{name} of {self.strategy}" for name in names], Replica, members, _ADVICE)
+        if isinstance(strategy, DataParallel) and strategy.address is not None:
+            from marltrain.policies.learner.parallel.ray_processes import RayProcesses
+
+            self._processes = RayProcesses(names, [_on_ray(m, strategy) for m in members], strategy, _ADVICE)
+        else:
+            self._processes = Processes(names, Replica, members, _ADVICE)
 
     def ask(self, orders: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Send order i to member i and return the answers.
@@ -150,6 +159,13 @@ def part_of(columns: dict[str, Any], part: int, parts: int) -> dict[str, Any]:
     cut: dict[str, Any] = map_tree(lambda array: array[:, index], columns)
     cut["weight"] = cut["weight"] * (wanted < rows).astype(np.float32)
     return cut
+
+
+def _on_ray(member: Member, strategy: DataParallel) -> Member:
+    """Return the member with the device and the threads that the resources of its actor give."""
+    given = strategy.resources or {}
+    device = "cuda" if given.get("num_gpus", 0) > 0 else member.device
+    return replace(member, device=device, threads=max(1, int(given.get("num_cpus", member.threads))))
 
 
 def _by_value(strategy: Strategy, algorithm: Algorithm) -> bytes:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from marltrain.cluster import ANSWER, check_resources
 from marltrain.config import checked_arguments, setting, validate
 from marltrain.errors import ConfigError, did_you_mean
 
 MOST = 1024
 """Maximum number of devices or processes of one machine that share a minibatch."""
+
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -97,10 +101,31 @@ class ParameterServerStrategy(Strategy):
 @checked_arguments
 @dataclass(frozen=True)
 class DataParallel(Strategy):
-    """Processes that sum gradients with `torch.distributed` (gloo)."""
+    """Processes that sum gradients with `torch.distributed` (gloo): children of this one, or actors of a Ray cluster.
+
+    With an `address`, as in `DecentralizedTrainer`, they are Ray actors, on the nodes that have the `resources`.
+    """
 
     backend: ClassVar[str] = "torch"
     processes: int = setting(2, doc="processes that share a minibatch", low=1, high=MOST)
+    address: str | None = setting(None, doc="Ray cluster: host:port, auto, or local; None: no Ray")
+    resources: Mapping[str, float] | None = setting(None, doc="what each Ray actor occupies")
+    timeout: float = setting(ANSWER, doc="maximum seconds of an actor's answer", above=0)
+
+    def __post_init__(self) -> None:
+        """Check the settings; raises ConfigError."""
+        super().__post_init__()
+        check_resources(self.resources, "DataParallel: resources")
+        if self.address is None and self.resources is not None:
+            raise ConfigError(
+                "DataParallel: resources are those of Ray actors: give the address of the cluster, too, such as "
+                'address="auto", or leave resources out'
+            )
+
+    def __repr__(self) -> str:
+        """Return the settings without those of Ray if there are none."""
+        ray = "" if self.address is None else f", address={self.address!r}, resources={self.resources!r}"
+        return f"DataParallel(processes={self.processes}{ray})"
 
     def members(self) -> tuple[str, ...]:
         """Return the names of the processes."""
@@ -111,7 +136,9 @@ class DataParallel(Strategy):
 class Member:
     """Arguments of one process of a strategy.
 
-    index: its index in `strategy.members()`.  ports: one free port of the loopback device per member.
+    index: its index in `strategy.members()`.
+    ports: one free port of the loopback device per member; of Ray actors, one of the first member.
+    first, address: addresses of the first member and of this one.
     backend, device: names of its backend and device.  threads: its number of threads.  num_agents: K.
     algorithm: class, settings, layout and action space, pickled with cloudpickle.
     """
@@ -124,6 +151,8 @@ class Member:
     threads: int
     num_agents: int
     algorithm: bytes
+    first: str = LOOPBACK
+    address: str = LOOPBACK
 
     @property
     def learns(self) -> bool:
