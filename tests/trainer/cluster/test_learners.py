@@ -122,8 +122,9 @@ def test_learners_in_this_process_equal_none(case, number, local_actors):  # noq
 
 if LONG:
 
-    def test_learners_with_compiled_updates_equal_one_process(local_actors):
-        made = [agents_of("dqn", jit_compile=True) for _ in range(2)]
+    @pytest.mark.parametrize("settings", [{"jit_compile": True}, {"backend": "tensorflow"}])
+    def test_learners_with_compiled_updates_and_tensorflow_equal_one_process(settings, local_actors):
+        made = [agents_of("dqn", **settings) for _ in range(2)]
         assert_equal(trained("dqn", made[0]), trained("dqn", made[1], learners=2), tolerance=1e-6)
 
     @pytest.mark.usefixtures("ray_cluster")
@@ -131,6 +132,15 @@ if LONG:
     def test_learners_in_ray_and_runners_equal_one_process(case, runners):
         found = trained(case, learners=1 if case == "vdn" else 2, runners=runners)
         assert_equal(trained(case), found, tolerance=1e-6)
+
+    @pytest.mark.usefixtures("ray_cluster")
+    def test_runners_work_ahead_while_actors_learn():
+        """What corrects a rollout for its lag is sent with it."""
+        seen: list[Any] = []
+        watch = mt.LambdaCallback(on_update_end=lambda moment: seen.append(moment.data["metrics"]["agent_2"]))
+        result, _ = trained("ppo", learners=2, runners=2, sync=False, steps_per_train=400, callbacks=[watch])
+        assert result["max_lag"] == 1 and result["num_updates"] == 4
+        assert "ratio_variance" not in seen[0] and seen[-1]["ratio_variance"] > 0
 
 
 def test_learners_of_several_kinds_are_updated_at_the_same_time(local_actors):  # noqa: F811
