@@ -26,6 +26,7 @@ import numpy as np
 
 from marltrain.children import here_only
 from marltrain.errors import ConfigError, MarlTrainError, clean, error_text, shown
+from marltrain.ray_nodes import clusters_here, use_token
 from marltrain.version import __version__
 
 ANSWER = 60.0
@@ -88,6 +89,11 @@ def check_versions(theirs: Mapping[str, str], node: str) -> None:
         raise ConfigError(
             f"the node {node} of the Ray cluster has {', '.join(differing)}: install the same versions on all nodes"
         )
+
+
+def connected() -> bool:
+    """Return whether this process is connected to a cluster; raises ConfigError if Ray is not installed."""
+    return bool(_module().is_initialized())
 
 
 class Cluster:
@@ -323,6 +329,8 @@ def _connect(ray: ModuleType, address: str) -> None:
         }
     elif address != "auto":
         _check_answers(address)
+        if address in clusters_here():
+            use_token()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     before = signal.getsignal(signal.SIGTERM)
     try:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from marltrain.tools.attach import JobHandle
     from marltrain.trainer.jobs.messages import RunProgress
 
-ADDRESS = "Ray cluster: host:port, or auto (default: RAY_ADDRESS, else the one that runs on this machine)"
+ADDRESS = "Ray cluster: host:port (default: RAY_ADDRESS, else all that run on this machine)"
 LATE = 10.0
 """Seconds after which the age of a report is shown."""
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from marltrain.cluster import ActorError, Cluster, NamedActor, check_versions
+from marltrain.cluster import ActorError, Cluster, NamedActor, check_versions, connected
 from marltrain.config import checked_arguments, validate
 from marltrain.errors import ConfigError, WorkerError, did_you_mean, shown
 from marltrain.layout import Array
+from marltrain.ray_nodes import clusters_here
 from marltrain.spec import PlayerSpec
 from marltrain.tools.watch import follow
 from marltrain.trainer.jobs.experience import rows_of
@@ -38,34 +40,41 @@ LONGEST_WAIT = 10.0
 def attach(name: str, *, address: str | None = None, timeout: float = 60.0) -> JobHandle:
     """Return a handle on the run that `DecentralizedTrainer(..., name=name)` trains in another process or machine.
 
-    address: "host:port" of the Ray cluster, or "auto": one that runs on this machine. Default: the variable
-    RAY_ADDRESS, else "auto". If this process is connected to a cluster already, this one is used.
+    address: "host:port" of the Ray cluster. Default: the cluster that this process is connected to, else the variable
+    RAY_ADDRESS, else all clusters that run on this machine are searched.
     timeout: seconds that the run may take to answer.
 
     Raises ConfigError without Ray or a cluster, if no run of this name goes on, and if its process has other versions.
     """
     _check_seconds("attach: timeout", timeout)
-    cluster = _cluster(address)
-    try:
-        return JobHandle(cluster, name, timeout)
-    except BaseException:
+    looked: dict[str, list[str]] = {}
+    for cluster in _clusters(address):
+        names = _names(cluster)
+        if name in names:
+            return JobHandle(cluster, name, timeout)
+        looked[cluster.address] = names
         cluster.close()
-        raise
+    known = sorted(other for names in looked.values() for other in names)
+    raise ConfigError(
+        f"no run is called {name!r} in the Ray cluster at {' or '.join(looked)}.{did_you_mean(name, known)} There are: "
+        f"{', '.join(known) or 'none'}. If the run is in another cluster, give its address"
+    )
 
 
 @checked_arguments
 def named_runs(*, address: str | None = None, timeout: float = 10.0) -> list[RunProgress]:
-    """Return the progress of all named runs of a Ray cluster that answer, by name.
+    """Return the progress of all named runs that answer, by name.
 
     address: see `attach`.  timeout: seconds that a run's actor may take to answer.
     """
     _check_seconds("named_runs: timeout", timeout)
-    cluster = _cluster(address)
-    try:
-        found = [_progress_of(cluster, name, timeout) for name in _names(cluster)]
-        return [progress for progress in found if progress is not None]
-    finally:
-        cluster.close()
+    found = []
+    for cluster in _clusters(address):
+        try:
+            found += [_progress_of(cluster, name, timeout) for name in _names(cluster)]
+        finally:
+            cluster.close()
+    return sorted((progress for progress in found if progress is not None), key=lambda progress: progress.name)
 
 
 class JobHandle:
@@ -79,17 +88,11 @@ class JobHandle:
         """Find the run's actor; see `attach`."""
         self.name, self.timeout, self._cluster = name, timeout, cluster
         try:
-            about = self._actor().ask("about", timeout=timeout)
-        except LookupError:
-            names = _names(cluster)
-            raise ConfigError(
-                f"no run is called {name!r} in the Ray cluster at {cluster.address}.{did_you_mean(name, names)} "
-                f"There are: {', '.join(names) or 'none'}. If the run is in another cluster, give its address"
-            ) from None
-        except ActorError as lost:
-            raise self._lost(lost) from lost
-        check_versions(*about)
-        self.agents = self.progress().players
+            check_versions(*self._ask_actor("about"))
+            self.agents = self.progress().players
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         """Return the handle."""
@@ -315,13 +318,27 @@ class _Followed:
             )  # fmt: skip
 
 
-def _cluster(address: str | None) -> Cluster:
-    """Return a connection to a cluster that runs already."""
+def _clusters(address: str | None) -> Iterator[Cluster]:
+    """Yield connections to the clusters in which a run may be, see `attach`; close each before the next.
+
+    Raises ConfigError if there is none. Of several, those that refuse are left out.
+    """
     if address == "local":
         raise ConfigError(
             'address="local" begins a new Ray cluster, in which no run goes on: give "auto" or "host:port"'
         )
-    return Cluster(address or os.environ.get("RAY_ADDRESS") or "auto")
+    given = address or ("auto" if connected() else os.environ.get("RAY_ADDRESS"))
+    places = [given] if given else clusters_here() or ["auto"]
+    refused: list[ConfigError] = []
+    for place in places:
+        try:
+            cluster = Cluster(place)
+        except ConfigError as error:  # such as one of another user
+            refused.append(error)
+        else:
+            yield cluster
+    if len(refused) == len(places):
+        raise refused[0]
 
 
 def _names(cluster: Cluster) -> list[str]:

@@ -27,10 +27,3 @@ def test_a_named_run_is_listed_followed_tested_and_ended(capsys):
     assert run.result["stop_reason"] == "stopped"
     assert main(["status"]) == 0
     assert capsys.readouterr().out == "no named run goes on in the Ray cluster\n"
-
-
-def test_a_run_is_followed_until_it_ends(capsys):
-    with Background(ppo(), name="followed", steps_per_train=3000):
-        assert main(["attach", "followed", "--every", "60"]) == 0
-    first, last = capsys.readouterr().out.splitlines()
-    assert "ended" not in first and "3,000 env steps" in last and "ended: steps_per_train" in last

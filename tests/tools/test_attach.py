@@ -1,7 +1,12 @@
 """Handles on named runs: progress, tables, the orderly end, and clear errors."""
 
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,6 +16,9 @@ import marltrain as mt
 from marltrain.cluster import NAMESPACE
 from marltrain.errors import ConfigError, SpecError, WorkerError
 from marltrain.policies.memory.observed import ObservedReader
+from marltrain.tools import attach as attaching
+from marltrain.trainer.jobs.messages import RunProgress
+from marltrain.trainer.reporting.run_view import RunView
 from tests.tiers import LONG
 from tests.trainer.jobs.background import Background
 from tests.trainer.running import dqn, ppo, trainer
@@ -40,7 +48,8 @@ def test_a_handle_shows_a_run_and_ends_it():
     assert result["num_collected_steps"] == last.env_steps > now.env_steps > 0
     assert result["num_updates"] == last.updates and result["reward_metric_stats"][-1] == last.metric
     assert max(result["reward_metric_stats"]) == last.best
-    assert result["history"][: len(history)].equals(history) and len(history) > 0
+    known = result["history"][history.columns]  # of numbers that the run has measured by then
+    assert known[: len(history)].equals(history) and len(history) > 0
     assert result["episodes"][: len(episodes)].equals(episodes) and len(episodes) > 0
     assert result["faults"].equals(faults)
     begun = time.monotonic()
@@ -108,6 +117,74 @@ def weights_follow_updates():
         assert seen == sorted(seen) and seen[-1] > 0
         while handle.progress().updates < seen[-1]:
             time.sleep(0.05)
+
+
+def test_another_process_ends_a_run(ray_cluster):
+    """By the command line, with the address that the run prints."""
+    with Background(ppo(), name="watched") as run:
+        address = ray_cluster.get_runtime_context().gcs_address
+        words = [sys.executable, "-m", "marltrain", "attach", "watched", "--address", address, "--stop"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, run.result["stop_reason"]) == (0, "stopped"), done.stderr
+    steps = run.result["num_collected_steps"]
+    assert done.stdout.splitlines() == ["the run has taken the request", f"ended by stopped at {steps:,} env steps"]
+
+
+def test_a_run_is_followed_until_it_ends(capsys):
+    """The run ends in the second wait; its last report is shown."""
+    now = RunProgress("x", "game", ("a",), "process 1 on here", None, {"env_steps": 100}, env_steps=50)
+    ended = replace(now, env_steps=100, seconds=7.0, stop_reason="steps_per_train")
+    waits, reports = list[float](), [now, ended]
+
+    def wait(seconds):
+        waits.append(seconds)
+        return reports.pop(0)
+
+    handle = SimpleNamespace(
+        wait=wait, view=lambda: RunView("game - x", now.budgets, env_steps=50 + len(waits), note="testing")
+    )
+    mt.JobHandle.follow(handle, every=3.0)  # type: ignore[arg-type]
+    assert waits == [3.0, 3.0]
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert first.startswith(" 50%, 0 episodes, 50 env steps") and "51 env steps, testing" in second
+    assert last.startswith("100%, 0 episodes, 100 env steps") and last.endswith("ended: steps_per_train, 0:07")
+
+
+class OneOfThree:
+    """A connection to one of three clusters; the first refuses, the last holds two runs."""
+
+    runs: ClassVar[dict[str, list[str]]] = {"b:2": [], "c:3": ["y", "y/agents", "x"]}
+    open: ClassVar[list[str]] = []
+
+    def __init__(self, address):
+        assert not self.open
+        if address not in self.runs:
+            raise ConfigError(f"{address} refuses")
+        self.address = address
+        self.open.append(address)
+
+    def names(self):
+        return self.runs[self.address]
+
+    def close(self):
+        self.open.clear()
+
+
+def test_all_clusters_of_the_machine_are_searched(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(attaching, "Cluster", OneOfThree)
+    monkeypatch.setattr(attaching, "connected", lambda: False)
+    monkeypatch.setattr(attaching, "clusters_here", lambda: ["a:1", "b:2", "c:3"])
+    monkeypatch.setattr(attaching, "_progress_of", lambda cluster, name, timeout: SimpleNamespace(name=name))
+    assert [run.name for run in mt.named_runs()] == ["x", "y"] and not OneOfThree.open
+    with pytest.raises(ConfigError, match=r"no run is called 'z' in the Ray cluster at b:2 or c:3. There are: x, y"):
+        mt.attach("z")
+    monkeypatch.setattr(attaching, "clusters_here", lambda: ["a:1"])
+    with pytest.raises(ConfigError, match="a:1 refuses"):
+        mt.named_runs()
+    monkeypatch.setenv("RAY_ADDRESS", "d:4")
+    with pytest.raises(ConfigError, match="d:4 refuses"):
+        mt.attach("x")
 
 
 def test_wrong_arguments_are_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -10,6 +11,8 @@ from typing import Any, Self
 import marltrain as mt
 from tests.trainer.running import trainer
 
+PAUSE = 0.01
+"""Seconds between two batch steps: the run shall not take the processor from those who are attached to it."""
 LIMIT = 60.0
 """Seconds that a run may take to end."""
 
@@ -22,7 +25,7 @@ class Background:
 
     def __init__(self, agents: Sequence[Any], mask: Sequence[int] | None = None, **settings: Any) -> None:
         self._begun = threading.Event()
-        begun = mt.LambdaCallback(on_collect=lambda moment: self._begun.set())
+        begun = mt.LambdaCallback(on_collect=self._collected)
         given = {"steps_per_train": 10**9, "run_dir": False, "test_freq": None, **settings}
         given["callbacks"] = [*given.get("callbacks", ()), begun]
         self.agents, self.trainer = list(agents), trainer(**given)
@@ -30,6 +33,10 @@ class Background:
         self.result: dict[str, Any] = {}
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._train, daemon=True)
+
+    def _collected(self, moment: mt.Moment) -> None:
+        self._begun.set()
+        time.sleep(PAUSE)
 
     def _train(self) -> None:
         try:

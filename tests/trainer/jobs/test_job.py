@@ -57,7 +57,7 @@ def test_an_actor_that_is_lost_is_replaced_and_the_run_goes_on(ray_cluster, sign
 
 def test_a_name_changes_nothing_in_a_run(ray_cluster):
     named, plain = (
-        trainer(name=name, run_dir=False, steps_per_train=300, test_freq=30).train(ppo(), [1, 1], plot=False)
+        trainer(name=name, run_dir=False, steps_per_train=120, test_freq=30).train(ppo(), [1, 1], plot=False)
         for name in ("same", None)
     )
     assert tables(named) == tables(plain)

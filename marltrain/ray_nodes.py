@@ -1,0 +1,45 @@
+"""Ray clusters of this machine: their addresses, and the token that they ask for."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from pathlib import Path
+
+PROCESSES = Path("/proc")
+ADDRESS = b"--gcs-address="
+
+
+def clusters_here() -> list[str]:
+    """Return the addresses "host:port" of the clusters that have a node on this machine, started by this user.
+
+    They are read from the command lines of Ray's processes; empty where the system does not show these in /proc.
+    """
+    found = {address for process in PROCESSES.glob("[0-9]*") if (address := _address_of(process))}
+    return sorted(found)
+
+
+def _address_of(process: Path) -> str:
+    """Return the address in the command line of a node's process; "" for other processes."""
+    try:
+        words = (process / "cmdline").read_bytes().split(b"\0")
+        if not words[0].endswith(b"raylet") or process.stat().st_uid != os.getuid():
+            return ""
+    except OSError:  # the process has ended
+        return ""
+    return next((word.removeprefix(ADDRESS).decode() for word in words if word.startswith(ADDRESS)), "")
+
+
+def use_token() -> None:
+    """Use the token of this user in connections, if there is one and `RAY_AUTH_MODE` is not set.
+
+    Ray does so for the address "auto" only. Clusters that `ray.init` begins ask for it by default.
+    """
+    authentication = importlib.import_module("ray._private.authentication.authentication_token_setup")
+    logger = logging.getLogger(authentication.__name__)
+    before, logger.disabled = logger.disabled, True  # a notice at each connection
+    try:
+        authentication.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    finally:
+        logger.disabled = before
