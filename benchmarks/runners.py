@@ -1,0 +1,188 @@
+"""Rates of training with runners beside one process, and learning with a lag beside learning without one.
+
+    python benchmarks/runners.py [--updates 6] [--repeats 5] [--only one two uneven]
+    python benchmarks/runners.py --learn [--seeds 5] [--only "PPO, lag 4"]
+
+Rates: PPO; env steps per second from the end of the first update to the end of the last one, by the wall clock. Runs of
+the two sides alternate, and the ratio is the median of those of neighbouring runs; other programs disturb them all.
+
+one     mpe2/simple_spread_v3, one synchronous runner beside one process; also the processor time of the driver and the
+        runner beside that of one process
+two     the same, two synchronous runners beside one process
+uneven  CartPole, two runners, asynchronous beside synchronous; one of 8 environments sleeps 2 ms in each step
+
+Learning: CartPole with the settings of `mt.tuned`. A greedy test of 20 episodes each 5,000 env steps gives a curve; the
+weights at the end play 100 other episodes. Means over seeds with 95 % bootstrap intervals, and the mean variance of the
+importance ratios of rollouts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Iterable
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from gymnasium.envs.classic_control import CartPoleEnv
+
+import marltrain as mt
+from marltrain.cluster import Cluster
+from marltrain.random import child_seed
+from marltrain.trainer.evaluating.evaluation import bootstrap
+
+SPREAD, CARTPOLE = "mpe2/simple_spread_v3", "marltrain/CartPole-v1"
+ENVS, ROLLOUT, EPISODES, EVERY = 8, 2_048, 20, 5_000
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Uneven(CartPoleEnv):
+    """CartPole; the environment whose first episode has the seed `sleeper` sleeps 2 ms in each step."""
+
+    def __init__(self, sleeper: int) -> None:
+        super().__init__()
+        self.sleeper = sleeper
+        self.sleeps: bool | None = None
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        """Decide in the first reset whether this is the environment that sleeps."""
+        if self.sleeps is None:
+            self.sleeps = seed == self.sleeper
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        """Sleep, or do not."""
+        if self.sleeps:
+            time.sleep(0.002)
+        return super().step(action)  # type: ignore[no-untyped-call]
+
+
+class Rate(mt.Callback):
+    """Notes env steps, time and processor time at the end of every update."""
+
+    only_watches = True
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[int, float, float]] = []
+        self.pids: list[int] = []
+
+    def on_update_end(self, moment: Any) -> None:
+        """Note the numbers; the runners are asked for their processes once."""
+        pool = getattr(moment.trainer.run.context.envs, "pool", None)
+        if pool is not None and not self.pids:
+            calls = [actor._handle.__ray_call__.remote(lambda self: os.getpid()) for actor in pool._actors]
+            self.pids = pool._cluster.ray.get(calls)
+        self.notes.append((moment.env_steps, time.perf_counter(), time.process_time() + sum(map(cpu, self.pids))))
+
+    def per_second(self, clock: int) -> float:
+        """Return env steps per second of a clock: 1, time; 2, processor time."""
+        first, last = self.notes[0], self.notes[-1]
+        return (last[0] - first[0]) / (last[clock] - first[clock])
+
+
+def cpu(pid: int) -> float:
+    """Return the processor time of a process in seconds."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def rate(env: Any, updates: int, **settings: Any) -> Rate:
+    """Train PPO for a number of updates; return what was noted."""
+    env_args = {"sleeper": child_seed(0, "episode", "train", 0, 0)} if env is Uneven else None
+    agents, noted = mt.make_agents("ppo", env, env_args=env_args, seed=0), Rate()
+    trainer = mt.DecentralizedTrainer(
+        env, env_args, seed=0, num_train_envs=ENVS, update_freq=ROLLOUT, updates_per_train=updates, test_freq=None,
+        run_dir=False, progress=False, callbacks=[noted], **settings,
+    )  # fmt: skip
+    trainer.train(agents, [1] * len(agents), plot=False)
+    return noted
+
+
+RATES: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any]]] = {
+    "one": ("one runner / one process", SPREAD, {"runners": 1}, {}),
+    "two": ("two runners / one process", SPREAD, {"runners": 2}, {}),
+    "uneven": ("asynchronous / synchronous", Uneven, {"runners": 2, "sync": False}, {"runners": 2}),
+}
+
+
+def print_rates(names: Iterable[str], updates: int, repeats: int) -> None:
+    """Print the rates of both sides and the median ratio."""
+    for name in names:
+        what, env, *sides = RATES[name]
+        noted = [tuple(rate(env, updates, **side) for side in sides) for _ in range(repeats)]
+        for clock, unit in ((1, "second"), (2, "second of processor time")):
+            pairs = [tuple(each.per_second(clock) for each in pair) for pair in noted]
+            ratios = [a / b for a, b in pairs]
+            ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
+            print(
+                f"{what}: {ours:,.0f} / {theirs:,.0f} env steps per {unit}, {statistics.median(ratios):.2f} x "
+                f"({min(ratios):.2f} to {max(ratios):.2f})",
+                flush=True,
+            )
+
+
+LAGS: dict[str, tuple[str, dict[str, Any], int | None]] = {
+    "PPO": ("ppo", {}, None),
+    "PPO, lag 4": ("ppo", {}, 4),
+    "PPO, lag 4, not corrected": ("ppo", {"lag_correction": False}, 4),
+    "PPO, lag 16": ("ppo", {}, 16),
+    "PPO, lag 16, not corrected": ("ppo", {"lag_correction": False}, 16),
+    "DQN": ("dqn", {}, None),
+    "DQN, lag 4": ("dqn", {}, 4),
+}
+
+
+def learned(name: str, seed: int) -> tuple[float, float, float]:
+    """Train; return the mean return of the curve, that of the final test, and the mean variance of the ratios."""
+    algorithm, settings, lag = LAGS[name]
+    tuned = mt.tuned(algorithm, "gymnasium/CartPole-v1")
+    agents = mt.make_agents(algorithm, CARTPOLE, seed=seed, jit_compile=True, **tuned["agents"], **settings)
+    own = tuned["trainer"] | {"test_freq": None, "test_freq_steps": EVERY}
+    own |= {"episodes_per_test": EPISODES, "num_test_envs": EPISODES}
+    own |= {} if lag is None else {"runners": 1, "sync": False, "max_lag": lag}
+    result = mt.DecentralizedTrainer(CARTPOLE, seed=seed, run_dir=False, progress=False, **own).train(
+        agents, [1], plot=False
+    )
+    history = result["history"].iloc[1:]  # the first test is before training
+    variance = history["player_0/ratio_variance"].mean() if "player_0/ratio_variance" in history else 0.0
+    final = mt.DecentralizedTrainer(CARTPOLE, num_test_envs=EPISODES, seed=10**6 + seed, run_dir=False, progress=False)
+    return float(history["metric"].mean()), float(final.test(agents, episodes=100).returns.mean()), float(variance)
+
+
+def print_learning(names: Iterable[str], seeds: int) -> None:
+    """Print a line of a table for each variant."""
+    print(
+        "| agent | mean of the curve | 95 % interval | at the end, seeds | mean | 95 % interval | variance of ratios |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for name in names:
+        curves, finals, variances = np.array([learned(name, seed) for seed in range(seeds)]).T
+        spans = [f"{m.mean():.0f} | {' to '.join(f'{end:.0f}' for end in bootstrap(m))}" for m in (curves, finals)]
+        each = " ".join(f"{value:.0f}" for value in finals)
+        print(f"| {name} | {spans[0]} | {each} | {spans[1]} | {variances.mean():.3f} |", flush=True)
+
+
+def main() -> None:
+    """Print rates or learning."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--learn", action="store_true")
+    parser.add_argument("--updates", type=int, default=6)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", nargs="+", choices=[*RATES, *LAGS])
+    given = parser.parse_args()
+    cluster = Cluster("local")  # for all runs
+    if given.learn:
+        print_learning([name for name in LAGS if name in (given.only or LAGS)], given.seeds)
+    else:
+        print_rates([name for name in RATES if name in (given.only or RATES)], given.updates, given.repeats)
+    cluster.close()
+
+
+if __name__ == "__main__":
+    main()
