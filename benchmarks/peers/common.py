@@ -41,13 +41,14 @@ CARTPOLE = {
 
 @dataclass(frozen=True)
 class Task:
-    """The work of a run. seconds: duration of the measurement, after the first update."""
+    """The work of a run. seconds: duration of the measurement, after the first update. runners: see `add_runners`."""
 
     work: str
     players: int
     envs: int
     seconds: float
     seed: int
+    runners: int = 0
 
 
 def parser_of(about: str | None, works: tuple[str, ...]) -> argparse.ArgumentParser:
@@ -60,11 +61,16 @@ def parser_of(about: str | None, works: tuple[str, ...]) -> argparse.ArgumentPar
     return parser
 
 
-def task_of(about: str | None, *works: str) -> Task:
-    """Read the task from the command line."""
-    args = parser_of(about, works).parse_args()
+def add_runners(parser: argparse.ArgumentParser) -> None:
+    """Add the option of W1 with environments in other processes."""
+    parser.add_argument("--runners", type=int, default=0, help="Ray actors that collect; 0: this process")
+
+
+def task_of(about: str | None, *works: str, parser: argparse.ArgumentParser | None = None) -> Task:
+    """Read the task from the command line.  parser: with more options; None: the common ones."""
+    args = (parser or parser_of(about, works)).parse_args()
     WATCH.start_clock(processor=args.processor)
-    return Task(args.work, PLAYERS[args.work], ENVS[args.work], args.seconds, args.seed)
+    return Task(args.work, PLAYERS[args.work], ENVS[args.work], args.seconds, args.seed, getattr(args, "runners", 0))
 
 
 class Over(Exception):  # noqa: N818

@@ -1,9 +1,10 @@
 """marltrain on its native games: the works of the comparison, and W1 with other numbers of players and environments.
 
     python -m benchmarks.peers.ours W1 [--backend tensorflow] [--compiled] [--players 8] [--envs 64] [--width 128]
+    python -m benchmarks.peers.ours W1 --runners 2
 
---width sets the width of the networks. A short first run compiles the code and reads it from the disk cache; the second
-run is measured.
+With --runners, the game is mpe2's, in Ray actors. --width sets the width of the networks. A short first run compiles the
+code and reads it from the disk cache; the second run is measured.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class Trial:
     @property
     def env(self) -> tuple[str, dict[str, Any]]:
         """Name of the game, and its arguments."""
-        return (CARTPOLE, {}) if self.task.work == "W3" else (SPREAD, {"N": self.task.players})
+        if self.task.work == "W3":
+            return CARTPOLE, {}
+        return ("mpe2/simple_spread_v3" if self.task.runners else SPREAD), {"N": self.task.players}
 
 
 class Laps(Callback):
@@ -132,6 +135,7 @@ def run(trial: Trial, **budget: Any) -> Any:
 def asked() -> Trial:
     """Read the trial from the command line."""
     parser = common.parser_of(__doc__, tuple(SETTINGS))
+    common.add_runners(parser)
     parser.add_argument("--backend", choices=("torch", "tensorflow"), default="torch")
     parser.add_argument("--compiled", action="store_true", help="jit_compile=True")
     parser.add_argument("--collect", help="collect= of the trainer; left out by default")
@@ -141,8 +145,9 @@ def asked() -> Trial:
     args = parser.parse_args()
     WATCH.start_clock(processor=args.processor)
     players, envs = args.players or common.PLAYERS[args.work], args.envs or common.ENVS[args.work]
-    task = Task(args.work, players, envs, args.seconds, args.seed)
-    trainer = {"collect": args.collect} if args.collect else {}
+    task = Task(args.work, players, envs, args.seconds, args.seed, args.runners)
+    trainer: dict[str, Any] = {"collect": args.collect} if args.collect else {}
+    trainer |= {"runners": args.runners} if args.runners else {}
     if args.work == "W6":
         trainer["team_reward"] = "mean"
     return Trial(task, args.width, args.backend, args.compiled, trainer)

@@ -1,6 +1,6 @@
 """RLlib's new stack in one process: a module for each player (W1, W4, W2).
 
-    .venv-peers/rllib/bin/python -m benchmarks.peers.rllib W1 [--seconds 30] [--seed 0]
+    .venv-peers/rllib/bin/python -m benchmarks.peers.rllib W1 [--seconds 30] [--seed 0] [--runners 2]
 
 RLlib makes 17 minibatches of PPO instead of 16.
 """
@@ -31,7 +31,7 @@ def ppo(task: Task) -> AlgorithmConfig:
     """Return the configuration of PPO for W1 and W4."""
     return (
         PPOConfig()
-        .env_runners(num_envs_per_env_runner=task.envs, rollout_fragment_length=common.STEPS)
+        .env_runners(num_envs_per_env_runner=task.envs // max(task.runners, 1), rollout_fragment_length=common.STEPS)
         .training(
             train_batch_size_per_learner=task.envs * common.STEPS, num_epochs=common.EPOCHS,
             minibatch_size=task.envs * common.STEPS // common.MINIBATCHES, shuffle_batch_per_epoch=True,
@@ -65,7 +65,7 @@ def configured(task: Task) -> AlgorithmConfig:
     activation = "relu" if task.work == "W2" else "tanh"
     return (
         config.environment("spread")
-        .env_runners(num_env_runners=0)
+        .env_runners(num_env_runners=task.runners)
         .learners(num_learners=0)
         .multi_agent(policies=set(players), policy_mapping_fn=lambda player, *args, **kwargs: player)
         .rl_module(
@@ -82,12 +82,16 @@ def configured(task: Task) -> AlgorithmConfig:
 
 def main() -> None:
     """Build the algorithm, and train until the time is over."""
-    task = common.task_of(__doc__, "W1", "W4", "W2")
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    parser = common.parser_of(__doc__, ("W1", "W4", "W2"))
+    common.add_runners(parser)
+    task = common.task_of(__doc__, parser=parser)
+    ray.init(num_cpus=1 + task.runners, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     algorithm = configured(task).build_algo()
     learned = False
     while True:
-        algorithm.train()
+        result = algorithm.train()
+        if task.runners:  # other processes count for themselves
+            WATCH.steps = int(result["env_runners"]["num_env_steps_sampled_lifetime"])
         learned = learned or task.work != "W2" or WATCH.steps > common.LEARNING_STARTS
         if learned and WATCH.lap(task.seconds):
             break
