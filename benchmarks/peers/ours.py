@@ -3,8 +3,8 @@
     python -m benchmarks.peers.ours W1 [--backend tensorflow] [--compiled] [--players 8] [--envs 64] [--width 128]
     python -m benchmarks.peers.ours W1 --runners 2
 
-With --runners, the game is mpe2's, in Ray actors. --width sets the width of the networks. A short first run compiles the
-code and reads it from the disk cache; the second run is measured.
+With --runners, the game is mpe2's, in Ray actors. --width sets the width of the networks. A short first run compiles
+the code and reads it from the disk cache; the second run is measured.
 """
 
 from __future__ import annotations
