@@ -104,8 +104,6 @@ def test_every_setting_of_the_trainer_is_an_option(capsys):
     out = capsys.readouterr().out
     for name in TrainerSettings.__dataclass_fields__:
         assert f"--{name.replace('_', '-')}" in out
-    assert "epsilon" in out
-    assert "linear(1.0, 0.05, 20000)" in out
 
 
 def test_a_run_is_resumed(capsys, tmp_path):
