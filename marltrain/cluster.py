@@ -154,13 +154,20 @@ class Cluster:
         strategies = importlib.import_module("ray.util.scheduling_strategies")
         return strategies.NodeAffinitySchedulingStrategy(chosen, soft=True)
 
+    def room(self, resources: Mapping[str, float]) -> int:
+        """Return how many actors that occupy `resources` fit on all nodes, at least 1 and at most one for each CPU."""
+        wanted = {name: amount for name, amount in _wanted(resources).items() if amount}
+        if not wanted:
+            return self.cpus
+        fitting = sum(min(int(node.get(name, 0) // wanted[name]) for name in wanted) for node in self._nodes())
+        return min(max(fitting, 1), self.cpus)
+
     def check_room(self, resources: Mapping[str, float] | None, what: str) -> None:
         """Raise ConfigError if no node has the resources of one actor.
 
         what: the actors in words, such as "each actor of environments".
         """
-        wanted = {_RAY_NAMES.get(name, name): amount for name, amount in (resources or {"num_cpus": 1}).items()}
-        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        wanted, nodes = _wanted(resources), self._nodes()
         if any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
             return
         hidden = ("node:", "memory", "object_store_memory")
@@ -171,6 +178,15 @@ class Cluster:
             f"{what} needs {wanted}, which no node of the Ray cluster has; the nodes have: "
             f"{'; '.join(map(str, have)) or 'none'}. Change resources, or start a node that has them"
         )
+
+    def _nodes(self) -> list[dict[str, float]]:
+        """Return the resources of each node."""
+        return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+
+
+def _wanted(resources: Mapping[str, float] | None) -> dict[str, float]:
+    """Return what an actor needs to start, by Ray's names."""
+    return {_RAY_NAMES.get(name, name): amount for name, amount in (resources or {"num_cpus": 1}).items()}
 
 
 class Actor:

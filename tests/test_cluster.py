@@ -66,6 +66,22 @@ def test_the_handler_of_sigterm_stays_as_it_was(fake):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_actors_share_the_nodes_by_their_processors(fake):
+    """A node of 4 CPUs and one of 2; a third has ended. Actors of 2 CPUs: two and one; of 1.5: two and one."""
+    large, small, gone = (letter * 56 for letter in "abc")
+    sizes = {large: 4.0, small: 2.0, gone: 16.0}
+    fake.nodes = lambda: [
+        {"NodeID": name, "Alive": name != gone, "Resources": {"CPU": cpus, "disk": 1.0}} for name, cpus in sizes.items()
+    ]
+    fake.cluster_resources = lambda: {"CPU": 6.0}
+    cluster = Cluster()
+    assert [cluster.next_place().node_id for _ in range(6)] == [large, large, small, large, large, small]
+    fits = [cluster.room(wanted) for wanted in ({"num_cpus": 2}, {"num_cpus": 1.5}, {"disk": 1}, {"num_gpus": 1}, {})]
+    assert fits == [3, 3, 2, 1, 6]
+    assert cluster.room({"num_cpus": 0}) == 6
+    cluster.close()
+
+
 def test_the_last_use_ends_what_the_first_began(fake):
     first, second = Cluster(), Cluster()
     first.close()

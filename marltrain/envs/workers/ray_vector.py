@@ -44,7 +44,8 @@ class RayVectorEnv(WorkerVectorEnv):
         """Start `num_workers` actors (default: one per CPU of the cluster, at most one per environment).
 
         resources: what each actor occupies, such as {"num_cpus": 1, "fast_disk": 1}; None: one CPU must be free when
-        an actor starts, and none is kept.
+        an actor starts, and none is kept. With resources, the default is half of the actors that fit: the environments
+        of tests have actors of their own.
         address: see `Cluster`.  timeout: seconds that an actor may take to answer, where `env_timeout` is not given.
 
         Raises ConfigError without Ray, if nothing answers at the address, if no node has the resources, if the nodes'
@@ -54,7 +55,8 @@ class RayVectorEnv(WorkerVectorEnv):
         given = resolve(source)
         cluster = Cluster(address)
         try:
-            workers = min(num_envs, cluster.cpus) if num_workers is None else num_workers
+            most = cluster.cpus if resources is None else max(1, cluster.room(resources) // 2)  # tests have as many
+            workers = min(num_envs, most) if num_workers is None else num_workers
             super().__init__(
                 given, num_envs, workers,
                 role=role, with_state=with_state, recording=recording, handling=handling, record=record,
