@@ -140,30 +140,31 @@ def test_a_resumed_run_equals_one_that_was_not_stopped(tmp_path, case, max_lag):
     assert expected[0]["max_lag"] == max_lag
 
 
-@pytest.mark.skipif(not LONG, reason="100 updates of PPO")
-@pytest.mark.usefixtures("ray_cluster")
-def test_the_variance_of_importance_ratios_grows_with_the_lag():
-    """Their mean is 1 for any two policies; a lag of 16 updates of 256 env steps leaves the variance below 1/2."""
-    variance = {}
-    for lag in (1, 16):
-        agents = mt.make_agents("ppo", "marltrain/CartPole-v1", seed=0, learning_rate=1e-3, epochs=10, minibatches=4)
-        result = mt.DecentralizedTrainer(
-            "marltrain/CartPole-v1", seed=0, num_train_envs=8, update_freq=256, updates_per_train=50, test_freq=None,
-            test_freq_steps=3_000, episodes_per_test=1, run_dir=False, progress=False, runners=1, sync=False,
-            max_lag=lag,
-        ).train(agents, [1], plot=False)  # fmt: skip
-        rows = result["history"].iloc[3:]
-        assert result["max_lag"] == lag and (rows["player_0/lag"] == lag).all()
-        assert rows["player_0/ratio_mean"].between(0.9, 1.1).all()
-        variance[lag] = rows["player_0/ratio_variance"].mean()
-    assert 0 < variance[1] < variance[16] < 0.5
+if LONG:
 
+    @pytest.mark.usefixtures("ray_cluster")
+    def test_the_variance_of_importance_ratios_grows_with_the_lag():
+        """Their mean is 1 for any two policies; a lag of 16 updates of 256 env steps leaves the variance below 1/2."""
+        variance = {}
+        for lag in (1, 16):
+            agents = mt.make_agents(
+                "ppo", "marltrain/CartPole-v1", seed=0, learning_rate=1e-3, epochs=10, minibatches=4
+            )
+            result = mt.DecentralizedTrainer(
+                "marltrain/CartPole-v1", seed=0, num_train_envs=8, update_freq=256, updates_per_train=50, test_freq=None,
+                test_freq_steps=3_000, episodes_per_test=1, run_dir=False, progress=False, runners=1, sync=False,
+                max_lag=lag,
+            ).train(agents, [1], plot=False)  # fmt: skip
+            rows = result["history"].iloc[3:]
+            assert result["max_lag"] == lag and (rows["player_0/lag"] == lag).all()
+            assert rows["player_0/ratio_mean"].between(0.9, 1.1).all()
+            variance[lag] = rows["player_0/ratio_variance"].mean()
+        assert 0 < variance[1] < variance[16] < 0.5
 
-@pytest.mark.skipif(not LONG, reason="runs with runners and learner actors")
-@pytest.mark.usefixtures("ray_cluster")
-def test_learner_actors_change_nothing():
-    expected = trained("dqn", **ASYNC, max_lag=2)
-    assert_equal(expected, trained("dqn", **ASYNC, max_lag=2, learners=1), tolerance=0.0)
+    @pytest.mark.usefixtures("ray_cluster")
+    def test_learner_actors_change_nothing():
+        expected = trained("dqn", **ASYNC, max_lag=2)
+        assert_equal(expected, trained("dqn", **ASYNC, max_lag=2, learners=1), tolerance=0.0)
 
 
 @pytest.mark.parametrize(
