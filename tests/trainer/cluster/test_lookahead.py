@@ -151,8 +151,8 @@ if LONG:
                 "ppo", "marltrain/CartPole-v1", seed=0, learning_rate=1e-3, epochs=10, minibatches=4
             )
             result = mt.DecentralizedTrainer(
-                "marltrain/CartPole-v1", seed=0, num_train_envs=8, update_freq=256, updates_per_train=50, test_freq=None,
-                test_freq_steps=3_000, episodes_per_test=1, run_dir=False, progress=False, runners=1, sync=False,
+                "marltrain/CartPole-v1", seed=0, num_train_envs=8, update_freq=256, updates_per_train=50,
+                test_freq=None, test_freq_steps=3_000, episodes_per_test=1, run_dir=False, progress=False, runners=1, sync=False,
                 max_lag=lag,
             ).train(agents, [1], plot=False)  # fmt: skip
             rows = result["history"].iloc[3:]
