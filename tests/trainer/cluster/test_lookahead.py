@@ -152,8 +152,8 @@ if LONG:
             )
             result = mt.DecentralizedTrainer(
                 "marltrain/CartPole-v1", seed=0, num_train_envs=8, update_freq=256, updates_per_train=50,
-                test_freq=None, test_freq_steps=3_000, episodes_per_test=1, run_dir=False, progress=False, runners=1, sync=False,
-                max_lag=lag,
+                test_freq=None, test_freq_steps=3_000, episodes_per_test=1, run_dir=False, progress=False, runners=1,
+                sync=False, max_lag=lag,
             ).train(agents, [1], plot=False)  # fmt: skip
             rows = result["history"].iloc[3:]
             assert result["max_lag"] == lag and (rows["player_0/lag"] == lag).all()
