@@ -143,7 +143,7 @@ class Cluster:
     def next_place(self) -> Any:
         """Return where the next actor without resources of its own starts: nodes take turns, by their CPUs.
 
-        Ray would start such actors on nodes chosen at random.
+        Ray would start such actors on nodes chosen at random. Another node takes the place of a busy one.
         """
         cpus = {node["NodeID"]: node["Resources"].get("CPU", 0) for node in self.ray.nodes() if node["Alive"]}
         usable = {node: count for node, count in cpus.items() if count >= 1}
@@ -152,7 +152,7 @@ class Cluster:
         chosen = min(usable, key=lambda node: (self._placed[node] + 1) / usable[node])
         self._placed[chosen] += 1
         strategies = importlib.import_module("ray.util.scheduling_strategies")
-        return strategies.NodeAffinitySchedulingStrategy(chosen, soft=True)
+        return strategies.NodeAffinitySchedulingStrategy(chosen, soft=True, _spill_on_unavailable=True)
 
     def room(self, resources: Mapping[str, float]) -> int:
         """Return how many actors that occupy `resources` fit on all nodes, at least 1 and at most one for each CPU."""
@@ -298,8 +298,10 @@ class NamedActor:
     """An actor that another process has registered by a name. It is never ended from here; threads may share it."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
-        """Find the actor; raises LookupError if there is none of this name."""
+        """Find the actor; raises LookupError if there is none of this name, or if Ray was shut down here."""
         self._cluster, self.name = cluster, name
+        if not cluster.ray.is_initialized():  # Ray would begin another cluster
+            raise LookupError(f"no actor is registered as {name!r}: Ray was shut down in this process")
         try:
             self._handle = cluster.ray.get_actor(name, namespace=NAMESPACE)
         except ValueError as error:

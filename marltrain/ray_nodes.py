@@ -36,7 +36,10 @@ def use_token() -> None:
 
     Ray does so for the address "auto" only. Clusters that `ray.init` begins ask for it by default.
     """
-    authentication = importlib.import_module("ray._private.authentication.authentication_token_setup")
+    try:
+        authentication = importlib.import_module("ray._private.authentication.authentication_token_setup")
+    except ImportError:  # earlier versions of Ray have no tokens
+        return
     logger = logging.getLogger(authentication.__name__)
     before, logger.disabled = logger.disabled, True  # a notice at each connection
     try:

@@ -38,7 +38,8 @@ def train_offline(
     `capacity`, `learning_starts` and `update_freq` have no meaning here. Schedules count updates in place of env steps.
 
     agent: it learns in place.
-    data: rewards, terminations and next observations are needed; `marltrain.dataset` and `from_minari` give them.
+    data: rewards, terminations and next observations are needed; `marltrain.dataset` and `from_minari` give them. A row
+    whose next observation is not that of the row after it ends there, as by a truncation.
     updates: number of gradient passes.  batch_size: rows of a batch; None: the agent's, or else its algorithm's.
     seed: for agents that have no random stream of their own yet.
 
@@ -57,10 +58,13 @@ def train_offline(
     spec = _spec_of(data)
     with at_work(None, [agent], training=True):
         seated = Seating(spec, [agent], chosen_seed(seed, "train_offline"), stack=True).updated[0]
-        reader = _filled(seated, spec, data)
-        pace = seated.learner.pace
-        rows = batch_size or pace.batch_size or pace.default_batch_size or DEFAULT_ROWS
-        return _trained(seated, reader, updates, rows)
+        try:
+            reader = _filled(seated, spec, data)
+            pace = seated.learner.pace
+            rows = batch_size or pace.batch_size or pace.default_batch_size or DEFAULT_ROWS
+            return _trained(seated, reader, updates, rows)
+        finally:
+            seated.learner.close()
 
 
 def _outcomes(data: Demonstrations) -> tuple[Array, Array, Obs]:
@@ -112,7 +116,9 @@ def _filled(seated: Seats, spec: EnvSpec, data: Demonstrations) -> Reader:
     streams = Streams(spec, 1, {0: Storage(rows=len(data) + 1)})
     reader = seated.learner.reader(streams, [[0]])
     step, action = Step.empty(spec, 1), data.action[:, None, None]
-    ends = data.ends | (np.arange(len(data)) == len(data) - 1)  # the bootstrap of the last row is its next observation
+    ends = data.ends | ~_followed(data.obs, following)  # other rows bootstrap from their own next observation
+    if step.final_legal[0] is not None:
+        step.final_legal[0][...] = True  # the data do not tell the legal actions at an end
     for i in range(len(data) + 1):
         if i:
             step.reward[...], step.ended[...] = reward[i - 1], ends[i - 1]
@@ -127,6 +133,13 @@ def _filled(seated: Seats, spec: EnvSpec, data: Demonstrations) -> Reader:
         if i < len(data):
             streams.decided(0, action[i], {})
     return reader
+
+
+def _followed(obs: Obs, following: Obs) -> Array:
+    """Return whether the next observation of each row is the observation of the row after it, [N] bool."""
+    parts = zip(arrays_of(obs), arrays_of(following), strict=True)
+    equal = [(after[:-1] == seen[1:]).reshape(len(seen) - 1, -1).all(1) for seen, after in parts]
+    return np.append(np.all(equal, axis=0), False)
 
 
 def _put(into: Obs, source: Obs, i: int) -> None:

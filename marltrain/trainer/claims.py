@@ -23,12 +23,13 @@ if hasattr(os, "register_at_fork"):
 def at_work(trainer: object, agents: Any, *, training: bool) -> Iterator[None]:
     """Reserve a trainer and a list of agents for this thread; other objects in the list are ignored.
 
+    trainer: None if there is none.
     training: reserve them for one call of `train`. With False, hooks of `train` may test or show the agents.
     Raises ConfigError for a trainer in use, and AgentError, naming its place, for an agent in use.
     """
     me, work = threading.get_ident(), "training" if training else "playing"
     named: dict[int, tuple[str, type[MarlTrainError]]] = {}
-    if training:
+    if training and trainer is not None:
         named[id(trainer)] = ("this trainer", ConfigError)
     for i, agent in enumerate(agents if isinstance(agents, list | tuple) else ()):  # checked by `Seating`
         if isinstance(agent, Agent):

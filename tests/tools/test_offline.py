@@ -48,6 +48,14 @@ def test_the_rows_are_those_of_the_data_by_hand():
     ]  # fmt: skip
 
 
+def test_rows_without_ends_lead_to_their_own_next_observation():
+    """Shuffled rows are no episode."""
+    data = recorded(ends=[0, 0, 0, 1, 0], next_observation=[[2], [3], [7], [7], [9]])
+    assert rows_read(mt.DQN(LINE, spaces.Discrete(2), seed=0), data) == [
+        (1, 0, 10, 0.5, 2), (2, 1, 20, 0.5, 3), (5, 1, 30, 0.5, 7), (6, 0, 40, 0, 7), (8, 1, 50, 0.5, 9)
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("algo", ["dqn", "sac"])
 def test_the_identity_is_learned_from_random_actions(algo):
     data = mt.demonstrations(Identity, [mt.RandomAgent(), mt.RandomAgent()], episodes=40, player="player_0")
@@ -68,7 +76,19 @@ def test_legal_actions_are_kept():
     reader = _filled(Seating(spec, [agent], 0, stack=True).updated[0], spec, data)
     batch = reader.sample([np.random.default_rng(0)], np.array([0.5]), 200)
     assert batch.legal.sum(2).tolist() == (~batch.obs.reshape(1, 200, 9, 2).any(3)).sum(2).tolist()
+    assert batch.next_legal.any(2).all()
     assert len(mt.train_offline(agent, data, updates=3)) == 3
+
+
+def test_all_actions_are_legal_after_a_truncation():
+    data = recorded(legal=[[1, 0], [0, 1], [0, 1], [1, 1], [1, 1]])
+    masked = spaces.Dict({"observation": LINE, "action_mask": spaces.Box(0, 1, (2,), np.int8)})
+    agent = mt.DQN(masked, spaces.Discrete(2), seed=0)
+    spec = _spec_of(data)
+    reader = _filled(Seating(spec, [agent], 0, stack=True).updated[0], spec, data)
+    batch = reader.sample([np.random.default_rng(0)], np.array([0.5]), 100)
+    after = {(o, *legal) for o, legal in zip(batch.obs[0, :, 0].tolist(), batch.next_legal[0].tolist(), strict=True)}
+    assert after == {(1, False, True), (2, True, True), (5, True, True), (6, True, True), (8, True, True)}
 
 
 @pytest.mark.parametrize(
