@@ -35,7 +35,8 @@ def train(run: Run, found: FoundCheckpoint | None, *, plot: bool) -> None:
                     checkpoint_if_due(run, run.context.setup.checkpoint)
                 if run.context.job is not None:
                     serve(run)
-            run.collector.settle()
+            if run.context.setup.settings.sync:
+                run.collector.settle()  # agents' generators end as in one process; asynchronous ones need not
             last_checkpoint(run)
             last_test(run)
         except KeyboardInterrupt as error:

@@ -20,7 +20,7 @@ from marltrain.trainer.counters import Traffic
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 FIRST = 16
-"""Batch steps of the first fragment; its duration sets the limit of the next one."""
+"""Batch steps of the first fragment at most; its duration sets the limit of the next one."""
 MOST_BYTES = 256 * 2**20
 """Maximum size of the Steps of all fragments that are ordered and not used."""
 
@@ -71,10 +71,16 @@ class RunnerCollector:
 
         They give up what they have collected beyond the present fragment. If they are beyond the Step in it, they
         return to its start and repeat it. Raises WorkerError if the repeated steps end differently.
+
+        Afterwards the state of the environments is known here, and runners are not asked for it.
         """
+        if self._ahead:
+            self._go_back()
+        self.envs.known = self._orders.snapshot
+
+    def _go_back(self) -> None:
+        """See `settle`."""
         orders, fragment = self._orders, self._fragment
-        if not self._ahead:
-            return
         if self._within:
             now, last = self.envs.kept(), [part.outcomes[self._given - 1] for part in fragment.fragments]
             orders.go_back(fragment.origin)
@@ -97,11 +103,20 @@ class RunnerCollector:
         """Order all fragments that may be ordered now."""
         newest = None
         while steps := self._lookahead.steps(self._ahead, most):
-            if not self._orders.pace and not self._ahead:
-                steps = min(steps, FIRST)
             newest = newest or self._orders.newest([scheduler.rounds for scheduler in self.schedulers])
-            self._orders.place(steps, newest, None if self._ahead else self._orders.here())
-            self._ahead += steps
+            for part in self._parts(steps):
+                self._orders.place(part, newest, None if self._ahead else self._orders.here())
+                self._ahead += part
+
+    def _parts(self, steps: int) -> list[int]:
+        """Return the lengths in which a fragment is ordered: the first one in two, to measure the pace.
+
+        Both parts of an asynchronous fragment are ordered now, with the same weights, so that the fragments after it
+        begin where they would without the division: a new collector, as of a resumed run, changes no result.
+        """
+        if self._orders.pace or self._ahead or steps <= FIRST:
+            return [steps]
+        return [FIRST] if self._synchronous else [FIRST, steps - FIRST]
 
     def _give(self, fragment: Received, t: int) -> None:
         """Record the decisions of batch step t of a fragment, then show its outcome."""

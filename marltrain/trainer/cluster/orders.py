@@ -86,6 +86,7 @@ class Orders:
 
     pending: orders whose fragments are not received yet, the oldest first.
     pace: seconds per batch step of the last fragments, in the slowest runner; 0 before the first ones.
+    snapshot: the data that leads to the end of the fragments that were received last, or to the start; None: unknown.
     """
 
     def __init__(self, envs: RunnerVectorEnv, recorder: Recorder, timeout: float, traffic: Traffic) -> None:
@@ -101,7 +102,7 @@ class Orders:
         self.learners = [learner for learner in learners if isinstance(learner, AlgorithmLearner)]
         self.pending: deque[Order] = deque()
         self.pace = 0.0
-        self._snapshot: Mapping[str, Array] | None = None
+        self.snapshot: Mapping[str, Array] | None = None
 
     def newest(self, rounds: Sequence[int]) -> Version:
         """Return what agents act by now, and store it where the runners read it.  rounds: of each scheduler."""
@@ -123,14 +124,14 @@ class Orders:
 
     def here(self) -> Origin:
         """Return the present state, if all fragments that were received are used up."""
-        if self._snapshot is None:
-            self._snapshot = self.envs.snapshot()
+        if self.snapshot is None:
+            self.snapshot = self.envs.snapshot()
         carries = tuple(
             None if carry is None else {name: self._by_env(i, array) for name, array in carry.items()}
             for i, carry in enumerate(self.actors.carries)
         )
         rngs = tuple([state_of(rng) for rng in learner.rngs("act")] for learner in self.learners)
-        return Origin(self._snapshot, self.envs.kept(), rngs, carries)
+        return Origin(self.snapshot, self.envs.kept(), rngs, carries)
 
     def place(self, steps: int, version: Version, origin: Origin | None = None) -> None:
         """Order a fragment; origin: `here()`, or None for the end of the fragment that was ordered last."""
@@ -201,7 +202,7 @@ class Orders:
             learner.actor.counts[...] = acting.counts + sum(part.counts[i] - acting.counts for part in fragments)
             if first.carries[i] is not None:
                 self.actors.carries[i] = _joined([part.carries[i] for part in fragments])
-        self._snapshot = {name: np.concatenate([part.snapshot[name] for part in fragments]) for name in first.snapshot}
+        self.snapshot = {name: np.concatenate([part.snapshot[name] for part in fragments]) for name in first.snapshot}
 
     def _limit(self, steps: int) -> float:
         """Return the seconds that a runner may take for a number of batch steps, collected or replayed."""

@@ -88,10 +88,14 @@ class RunnerPool(RayPool):
 
 
 class RunnerVectorEnv(RayVectorEnv):
-    """Environments that live in runners. They are stepped by the runners only: see `RunnerCollector`."""
+    """Environments that live in runners. They are stepped by the runners only: see `RunnerCollector`.
+
+    known: the data that leads to the present Step, if it came with a fragment; None: runners are asked for it.
+    """
 
     _pool: RunnerPool
     _pool_type: ClassVar[type[RayPool]] = RunnerPool
+    known: Mapping[str, Array] | None = None
 
     @property
     def pool(self) -> RunnerPool:
@@ -119,7 +123,7 @@ class RunnerVectorEnv(RayVectorEnv):
 
     def shown(self, outcomes: Sequence[Array], reports: Sequence[bytes]) -> None:
         """Take over one batch step of all runners: its columns and the faults that environments survived."""
-        self.faults, self.recorded = (), ()
+        self.faults, self.recorded, self.known = (), (), None
         self._env_steps += self.num_envs
         for w, outcome in enumerate(outcomes):
             self._pool.show(w, outcome)
@@ -161,6 +165,9 @@ class RunnerVectorEnv(RayVectorEnv):
     def replayed(self, snapshot: Mapping[str, Array]) -> int:
         """Return the most env steps that an environment replays to reach a snapshot."""
         return 0 if self.source.game is not None else int(snapshot["length"].max())
+
+    def _snapshot(self) -> dict[str, Array]:
+        return super()._snapshot() if self.known is None else dict(self.known)
 
     def _shown(self) -> dict[str, Array]:
         return self._step.arrays() | {"length": self._shared.length}

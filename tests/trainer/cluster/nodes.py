@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,9 @@ class Cut(mt.Callback):
         """Begin a fault that comes while runners collect: some time after a batch step."""
         trainer: Any = moment.trainer
         self.runners = self.runners or [actor.name for actor in trainer.run.context.envs.pool._actors]
+        envs = trainer.run.context.envs
+        if self.where == "checkpoint" and "state" not in vars(envs):
+            envs.state = partial(self._cut_in, envs.state, trainer.run)
         if moment.env_steps >= 150 and self.where in ("rollout", "frozen"):
             self._once(lambda: threading.Timer(0.02, cut if self.where == "rollout" else freeze).start())
 
@@ -126,10 +130,11 @@ class Cut(mt.Callback):
         if self.where == "update" and moment.env_steps >= 150:
             self._once(cut)
 
-    def on_checkpoint(self, moment: mt.Moment) -> None:
-        """Cut in a checkpoint."""
-        if self.where == "checkpoint" and moment.env_steps >= 150:
+    def _cut_in(self, state: Callable[[], Any], run: Any) -> Any:
+        """Cut in a checkpoint, before the state of the environments is taken."""
+        if run.counters.env_steps >= 150:
             self._once(cut)
+        return state()
 
     def _once(self, act: Callable[[], Any]) -> None:
         if not self.done:

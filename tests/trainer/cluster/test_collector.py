@@ -11,6 +11,7 @@ import pytest
 import marltrain as mt
 from marltrain.errors import AgentError, ConfigError, WorkerError
 from marltrain.trainer.cluster.messages import ActingTask
+from marltrain.trainer.cluster.runners import RunnerVectorEnv
 from tests.tiers import LONG
 from tests.toys import Identity
 from tests.trainer.cluster.training import CASES, agents_of, assert_equal, trained, trainer_of
@@ -72,12 +73,22 @@ def test_runners_equal_one_process(case, runners):
 
 
 def resumed(tmp_path: Any, first: Any, second: Any) -> Any:
-    """Return the result of a run that is stopped at a checkpoint in the middle of a fragment, and resumed."""
+    """Return the result of a run that is stopped at a checkpoint in the middle of a fragment, and resumed.
+
+    Runners of the first part are lost while the checkpoint is written: it needs nothing from them.
+    """
     agents, checkpoint = agents_of("dqn"), mt.Checkpoint(every_episodes=7)
     folder = tmp_path / f"{first}-{second}"
-    trainer_of("dqn", run_dir=folder, callbacks=[checkpoint], runners=first, episodes_per_train=7).train(
-        agents, [1], plot=False
-    )
+    trainer: Any = trainer_of("dqn", run_dir=folder, callbacks=[checkpoint], runners=first, episodes_per_train=7)
+    state = RunnerVectorEnv.state
+
+    def disturbed(envs: Any) -> Any:
+        send(signal.SIGKILL, trainer.run, 0)
+        return state(envs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunnerVectorEnv, "state", disturbed)
+        assert trainer.train(agents, [1], plot=False)["num_faults"] == 0
     agents = agents_of("dqn")
     trainer = trainer_of("dqn", run_dir=folder, callbacks=[mt.Checkpoint(every_episodes=7)], runners=second)
     result = trainer.train(agents, [1], plot=False, resume=folder)
