@@ -73,7 +73,7 @@ class A2CAlgorithm(ActorCritic):
         if not lags(tensors.batch):
             return None
         log_ratio = tensors.to_numpy(self._log_ratio(ops, nets, tensors))
-        tensors.metrics |= ratio_metrics(log_ratio, tensors.batch.weight)
+        tensors.metrics |= ratio_metrics(log_ratio, tensors.batch.fresh_weight)
         return traces(log_ratio) if self.settings.lag_correction else None
 
     def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -72,8 +72,8 @@ class ActorCritic(Algorithm):
     Losses of subclasses get the columns `obs`, `legal`, `action` (the raw one of `distribution`), `log_prob` of the
     policy that acted, `value` of the old critic, `advantage` and `target`.
 
-    traces_gradients: whether `advantage` is multiplied by `_traces`, for a loss that does not have the ratio to the
-    policy that acted.
+    traces_gradients: whether `advantage` is multiplied by `_traces`, after it is normalised, for a loss that does not
+    have the ratio to the policy that acted; such a batch has the column `trace`.
     """
 
     Settings: ClassVar[type[Any]] = ActorCriticSettings
@@ -209,7 +209,7 @@ class ActorCritic(Algorithm):
         advantage = gae(rewards_of(batch, tensors), batch.discount, value, follows, batch.cut, lam, trace)
         target = advantage + value if trace is None else trace * advantage + value
         if self.traces_gradients and trace is not None:
-            advantage = trace * advantage
+            tensors.trace = tensors.to_tensor(trace)
         tensors.metrics |= rollout_metrics(batch, value, target)
         value, target = self._in_units_of_the_critic(value, target, batch.fresh_weight, tensors)
         tensors.value, tensors.advantage, tensors.target = map(tensors.to_tensor, (value, advantage, target))
@@ -263,11 +263,13 @@ class ActorCritic(Algorithm):
         return ((value - mean) / deviation).astype(np.float32), normalised
 
     def over_rows(self, ops: Any, batch: TensorBatch) -> None:
-        """Normalise the advantages of the minibatch if `normalize_advantage` is set."""
+        """Normalise the advantages of the minibatch if `normalize_advantage` is set, then multiply by the traces."""
         if self.settings.normalize_advantage:
             centred = batch.advantage - weighted_mean(ops, batch.advantage, batch.weight)[:, None]
             deviation = ops.sqrt(weighted_mean(ops, ops.square(centred), batch.weight))
             batch.advantage = centred / (deviation + 1e-8)[:, None]
+        if "trace" in vars(batch):
+            batch.advantage = batch.trace * batch.advantage
 
 
 def _sampled(

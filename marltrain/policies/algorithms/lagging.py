@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from marltrain.config import setting
+from marltrain.errors import ConfigError
 from marltrain.layout import Array
+from marltrain.policies.algorithms.replayed_rollouts import MOST_LOG_RATIO
 from marltrain.policies.learner.minibatches import shares_of
 
 
@@ -23,6 +25,12 @@ class LaggingRollouts:
     lag_correction: bool = setting(
         True, doc="correct rollouts of asynchronous runners for the weights that acted; False is for comparisons"
     )
+
+
+def check_correction(settings: LaggingRollouts, name: str, reason: str) -> None:
+    """Raise ConfigError for `lag_correction=False` where it has no effect; reason: a clause."""
+    if not settings.lag_correction:
+        raise ConfigError(f"{name}: lag_correction=False has no effect {reason}: leave it out")
 
 
 def lags(batch: Any) -> bool:
@@ -37,7 +45,11 @@ def traces(log_ratio: Array) -> Array:
 
 
 def ratio_metrics(log_ratio: Array, weight: Array) -> dict[str, Array]:
-    """Return the mean and the variance of the ratios over the rows, by agent; see `traces`.  weight: [K, B]."""
-    ratio, share = np.exp(log_ratio.astype(np.float64)), shares_of(weight)
+    """Return the mean and the variance of the ratios over the new rows, by agent; see `traces`.
+
+    weight: [K, B], 0 for earlier rows that are drawn from a memory.
+    """
+    ratio = np.exp(np.clip(log_ratio.astype(np.float64), -MOST_LOG_RATIO, MOST_LOG_RATIO))
+    share = shares_of(weight)
     mean = (ratio * share).sum(1)
     return {"ratio_mean": mean, "ratio_variance": (np.square(ratio - mean[:, None]) * share).sum(1)}

@@ -18,7 +18,7 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings, scaled_rewards
 from marltrain.policies.algorithms.base import MOST_PASSES, CompiledForm, Networks, Phase, weighted_mean
-from marltrain.policies.algorithms.lagging import LaggingRollouts, lags, ratio_metrics, traces
+from marltrain.policies.algorithms.lagging import LaggingRollouts, check_correction, lags, ratio_metrics, traces
 from marltrain.policies.algorithms.replayed_rollouts import (
     ReplayedRollouts,
     check_replay,
@@ -85,6 +85,8 @@ class PPOAlgorithm(ActorCritic):
         """
         super().__init__(settings, layout, action_space)
         check_replay(settings, self.name)
+        if settings.memory is not None:
+            check_correction(settings, self.name, "with a replay memory, whose rows are always corrected")
         if settings.memory is not None and settings.target_kl is not None:
             raise ConfigError(
                 f"{self.name}: target_kl={settings.target_kl} ends updates by the divergence from the policy that "
@@ -127,7 +129,7 @@ class PPOAlgorithm(ActorCritic):
             return None
         log_ratio = tensors.to_numpy(self._log_ratio(ops, nets, tensors))
         if lagging:
-            tensors.metrics |= ratio_metrics(log_ratio, tensors.batch.weight)
+            tensors.metrics |= ratio_metrics(log_ratio, tensors.batch.fresh_weight)
         if not (replaying or self.settings.lag_correction):
             return None
         acted = tensors.batch.extras["log_prob"]

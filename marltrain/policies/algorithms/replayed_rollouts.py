@@ -37,8 +37,8 @@ class ReplayedRollouts:
                                   high=MOST_REPLAYED)  # fmt: skip
     sequence_length: int = setting(16, doc="decisions of a replayed sequence", low=1, high=LONGEST)
     replay_truncation: float | Schedule = setting(
-        2.0, doc="largest ratio of the policy to the one that acted with which a row enters an update", low=1,
-        per_row=True,
+        2.0, doc="largest ratio of the policy to the one that acted with which an earlier row, or one of a rollout "
+        "that lags, enters an update", low=1, per_row=True,
     )  # fmt: skip
     priority_lambda: float | Schedule = setting(
         0.5, doc="lambda of the priorities lambda |TD error| + (1 - lambda) |ratio - 1|", low=0, high=1, per_row=True
@@ -48,12 +48,12 @@ class ReplayedRollouts:
 def check_replay(settings: ReplayedRollouts, name: str) -> None:
     """Raise ConfigError for a memory without priorities or with parts that rollouts do not have.
 
-    Also for other settings of the replay without a memory.
+    Also for other settings of the replay without a memory, except `replay_truncation`, which rollouts that lag have.
     """
     memory = settings.memory
     if memory is None:
         for f in fields(ReplayedRollouts):
-            if (value := getattr(settings, f.name)) != f.default:
+            if f.name != "replay_truncation" and (value := getattr(settings, f.name)) != f.default:
                 raise ConfigError(
                     f"{name}: {f.name}={value!r} has no effect without a replay memory: leave it out, or give "
                     "memory=marltrain.Replay(prioritised=marltrain.Prioritised())"

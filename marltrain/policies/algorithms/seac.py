@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from marltrain.config import setting
+from marltrain.layout import Layout, Space
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.a2c import A2CAlgorithm, A2CSettings
 from marltrain.policies.algorithms.base import CompiledForm, Networks, weighted_mean
+from marltrain.policies.algorithms.lagging import check_correction
 from marltrain.policies.batch import Batch, Needs, Rollout
 from marltrain.policies.schedules import Schedule
 from marltrain.policies.tensor_batch import WholeBatch
@@ -37,6 +39,11 @@ class SEACAlgorithm(A2CAlgorithm):
     corrects_lag = False  # its loss corrects for the rows of other agents only
     Settings: ClassVar[type[SEACSettings]] = SEACSettings
     recurrent = ()  # the carries of another agent's rows are those of its networks
+
+    def __init__(self, settings: SEACSettings, layout: Layout, action_space: Space) -> None:
+        """See `A2CAlgorithm`; raises ConfigError for `lag_correction`, as rollouts that lag are refused."""
+        super().__init__(settings, layout, action_space)
+        check_correction(settings, self.name, "on an algorithm that does not learn from rollouts that lag")
 
     def compiled_form(self) -> CompiledForm | None:
         """Return the form of acting; the framework makes the gradient steps."""

@@ -113,8 +113,11 @@ class Updates:
 
 
 def _with_lag(scheduler: UpdateScheduler, metrics: Metrics) -> Metrics:
-    """Return the metrics of an update with the lag of the actions that it was the first to read, if they may lag."""
-    if scheduler.lag is None:
+    """Return the metrics of an update with the lag of the actions that it was the first to read, if they may lag.
+
+    Without an update, as with too few rows, the next one is the first to read them.
+    """
+    if scheduler.lag is None or not metrics:
         return metrics
     lag, scheduler.lag = float(scheduler.lag), 0
     return {label: {**values, "lag": lag} for label, values in metrics.items()}

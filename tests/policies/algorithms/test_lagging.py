@@ -9,19 +9,20 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
+from marltrain.policies.algorithms.lagging import ratio_metrics
 from tests.policies.batches import VECTOR, some_rollout
 from tests.policies.learner.test_gradient_step_priorities import WAYS, constants
 
 TWO = spaces.Discrete(2)
 COMMON: dict[str, Any] = {
-    "seed": 0, "learning_rate": 0.0, "minibatches": 1, "gae_lambda": 1.0, "normalize_advantage": False,
+    "seed": 0, "learning_rate": 0.0, "minibatches": 1, "gae_lambda": 1.0,
 }  # fmt: skip
 RATIOS = np.array([2.0, 0.625, 5.0])
 
 
 def measured(kind: Any, *, lag: float | None = 1.0, **settings: Any) -> dict[str, float]:
     """The metrics of an update: the policy gives both actions 1/2, the critic 1; those that acted 1/4, 4/5 and 1/10."""
-    agent: Any = kind(VECTOR, TWO, network=mt.MLP((4,)), **COMMON, **settings)
+    agent: Any = kind(VECTOR, TWO, network=mt.MLP((4,)), **{**COMMON, "normalize_advantage": False, **settings})
     constants(agent, {"actor": [0.0, 0.0], "critic": 1.0})
     batch = some_rollout(np.random.default_rng(0), VECTOR, TWO, [3])
     given = {"reward": [1, 2, -3], "discount": [0.5, 0.5, 0], "cut": [0, 0, 1], "boot": [-1, -1, 0]}
@@ -64,6 +65,20 @@ def test_a2c_by_hand(backend):
     target, advantage = vtrace()
     assert found["loss/actor"] == pytest.approx(np.log(2) * (np.minimum(RATIOS, 1.0) * advantage).mean(), rel=1e-4)
     assert found["loss/critic"] == pytest.approx(0.5 * np.square(target - 1.0).mean(), rel=1e-4)
+
+
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+def test_a2c_normalizes_advantages_before_it_multiplies_by_the_ratios(backend):
+    found = measured(mt.A2C, backend=backend, normalize_advantage=True)
+    _, advantage = vtrace()
+    normalized = (advantage - advantage.mean()) / advantage.std()
+    assert found["loss/actor"] == pytest.approx(np.log(2) * (np.minimum(RATIOS, 1.0) * normalized).mean(), rel=1e-4)
+
+
+def test_ratio_metrics_are_finite_and_those_of_new_rows():
+    made = ratio_metrics(np.array([[np.log(2.0), 0.0, 800.0], [800.0, 0.0, 0.0]]), np.array([[1.0, 1, 0], [1, 0, 0]]))
+    np.testing.assert_allclose(made["ratio_mean"], [1.5, np.exp(20.0)])
+    np.testing.assert_allclose(made["ratio_variance"], [0.25, 0.0])
 
 
 @pytest.mark.parametrize(("kind", "settings"), [(mt.PPO, {"epochs": 1}), (mt.A2C, {})])

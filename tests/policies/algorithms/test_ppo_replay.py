@@ -147,6 +147,11 @@ def test_wrong_settings():
 
     with pytest.raises(ConfigError, match=r"priority_lambda=0.25 has no effect without a replay memory"):
         made(priority_lambda=0.25)
+    assert made(replay_truncation=4.0).settings.replay_truncation == 4.0  # for rollouts that lag
+    with pytest.raises(ConfigError, match="lag_correction=False has no effect with a replay memory"):
+        made(memory=MEMORY, lag_correction=False)
+    with pytest.raises(ConfigError, match="seac: lag_correction=False has no effect on an algorithm that does not"):
+        mt.SEAC(VECTOR, THREE, lag_correction=False)
     with pytest.raises(ConfigError, match="draws by priorities: add prioritised="):
         made(memory=mt.Replay(100))
     with pytest.raises(ConfigError, match=r"Replay\(n_step\) has no effect on the replay of rollouts"):

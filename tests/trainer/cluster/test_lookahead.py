@@ -18,6 +18,7 @@ from marltrain.trainer.cluster.collector import RunnerCollector
 from marltrain.trainer.cluster.lookahead import WorkAhead
 from marltrain.trainer.cluster.runners import RunnerPool
 from marltrain.trainer.preflight import check_lag
+from marltrain.trainer.updating.updates import _with_lag
 from tests.tiers import LONG
 from tests.trainer.cluster.training import agents_of, assert_equal, trained, trainer_of
 
@@ -91,6 +92,13 @@ def test_the_first_fragment_of_a_collector_moves_no_other(period, max_lag, expec
         scheduler.steps_left = scheduler.steps_left - 1 or period
         scheduler.rounds += scheduler.steps_left == period
     assert orders == expected
+
+
+def test_the_lag_of_rows_that_no_update_has_read_is_kept_for_the_next_one():
+    scheduler: Any = SimpleNamespace(lag=3)
+    assert _with_lag(scheduler, {}) == {} and scheduler.lag == 3
+    assert _with_lag(scheduler, {"player_0": {"loss": 1.0}}) == {"player_0": {"loss": 1.0, "lag": 3.0}}
+    assert scheduler.lag == 0
 
 
 class Disturbed(mt.Callback):
@@ -172,7 +180,7 @@ def test_a_resumed_run_equals_one_that_was_not_stopped(tmp_path, case, max_lag, 
     checkpointed(case, tmp_path / "parts", episodes_per_train=7, **settings)
     found = checkpointed(case, tmp_path / "parts", **settings)
     assert_equal(expected, found, tolerance=0.0)
-    assert expected[0]["max_lag"] == (3 if more else max_lag)
+    assert expected[0]["max_lag"] == max_lag
 
 
 if LONG:
