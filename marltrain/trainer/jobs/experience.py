@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import ConfigError, SpecError, shown, warn
-from marltrain.layout import Array, Space, arrays_of, map_tree
+from marltrain.errors import ConfigError, MarlTrainError, SpecError, shown, warn
+from marltrain.layout import Array, Obs, Space, arrays_of, map_tree
 from marltrain.policies.agents.spaces import action_dtype, action_shape, encoded, indexed
 from marltrain.policies.batch import Needs
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
@@ -20,21 +23,35 @@ from marltrain.trainer.run import Run
 from marltrain.trainer.seats import LearnerSeats, Seats, TeamSeats
 from marltrain.trainer.updating.scheduler import UpdateScheduler, draw_also
 
+STORING = 0.1
+"""Seconds that storing may take between two collector calls, and the minimum seconds until it goes on."""
+PART = 128
+"""Transitions that are stored at once."""
+
 
 def store(run: Run, experience: Experience) -> None:
-    """Store the transitions that wait; warn of those for agents that cannot learn from them."""
-    if not experience.waiting:
+    """Store the transitions that wait, as many as the time allows; warn of those that agents cannot learn from."""
+    if not experience.waiting or time.monotonic() < experience.goes_on_at:
         return
     run.updates.wait()
-    waiting, experience.waiting = experience.waiting, []
-    for name, rows in waiting:
+    until, waiting = time.monotonic() + STORING, deque(experience.waiting)
+    while waiting and time.monotonic() < until:
+        name, rows = waiting.popleft()
+        part = rows.part(slice(PART))
         try:
             memory = memory_of(run, experience, name)
-        except ConfigError as error:  # such as those of a handle that was made for an earlier run of this name
+            place = run.context.envs.spec.names.index(name)
+            check_rows(run.context.envs.spec.players[place], part)
+        except MarlTrainError as error:  # such as those of a handle that was made for an earlier run of this name
             warn(f"{len(rows)} observed transitions are dropped: {error}")
-        else:
-            memory.add(run.context.envs.spec.names.index(name), rows)
-            experience.stored += len(rows)
+            continue
+        memory.add(place, part)
+        experience.stored += len(part)
+        if len(rows) > PART:
+            waiting.appendleft((name, rows.part(slice(PART, None))))
+    experience.waiting = list(waiting)
+    if waiting:
+        experience.goes_on_at = time.monotonic() + STORING
 
 
 def memory_of(run: Run, experience: Experience, name: str) -> ObservedMemory:
@@ -98,7 +115,56 @@ def rows_of(
     given = _column("reward", reward, rows, batched, np.float32)
     if not np.isfinite(given).all():
         raise SpecError("observe: rewards must be finite")
+    if not (_finite(obs) and _finite(next_obs)):
+        raise SpecError("observe: observations must be finite")
     return ObservedRows(obs, known[0], _actions(space, action, rows, batched), given, ended, next_obs, known[1])
+
+
+def check_rows(player: PlayerSpec, rows: ObservedRows) -> None:
+    """Raise SpecError unless transitions fit a player: arrays, legal actions and finite values.
+
+    `rows_of` makes only such transitions; those of a handle for an earlier run of the same name may have other spaces.
+    """
+    space = player.action_space
+    legal = np.zeros((0, int(space.n)), bool) if player.masked and isinstance(space, spaces.Discrete) else None
+    obs = player.layout.empty((0,))
+    action: Array = np.zeros((0, *action_shape(space)), action_dtype(space))
+    like = ObservedRows(obs, legal, action, np.zeros(0, np.float32), np.zeros(0, bool), obs, legal)
+    own = f"those of {player.name!r} in this run"
+    for field in fields(ObservedRows):
+        found, expected = (_form(getattr(each, field.name)) for each in (rows, like))
+        if found != expected:
+            raise SpecError(f"their {field.name} is {found}, {own} is {expected}")
+    arrays = [array for field in fields(rows) for array in _leaves(getattr(rows, field.name))]
+    if len({len(array) for array in arrays}) > 1:
+        raise SpecError(f"{own} have arrays of equal length, got {[len(array) for array in arrays]}")
+    if not all(array.any(1).all() for array in (rows.legal, rows.next_legal) if array is not None):
+        raise SpecError(f"{own} have a legal action each")
+    if not (
+        _finite(rows.obs) and _finite(rows.next_obs) and np.isfinite(rows.reward).all() and _in(space, rows.action)
+    ):
+        raise SpecError(f"{own} have finite values, and actions of {space}")
+
+
+def _form(tree: Any) -> str:
+    """Return the shapes without the leading axis and the dtypes of arrays, in words."""
+    return str(map_tree(lambda array: f"{array.shape[1:]} {array.dtype}", tree))
+
+
+def _leaves(tree: Any) -> list[Array]:
+    return [] if tree is None else arrays_of(tree)
+
+
+def _finite(obs: Obs) -> bool:
+    return all(np.isfinite(array).all() for array in arrays_of(obs))
+
+
+def _in(space: Space, action: Array) -> bool:
+    """Return whether actions in the loop's format are elements of a space; those of a Box need only be finite."""
+    if isinstance(space, spaces.Box):
+        return bool(np.isfinite(action).all())
+    most = space.nvec.reshape(-1) if isinstance(space, spaces.MultiDiscrete) else getattr(space, "n", 0)
+    return bool(((action >= 0) & (action < most)).all())
 
 
 def _next_legal(legal: Any, ended: Array, batched: bool, like: Array | None) -> Array | None:

@@ -96,7 +96,7 @@ class Job(Callback):
         """Note how far the test is."""
         if time.monotonic() >= self._look_at:
             self._note(f"testing {moment.data['finished']:,}/{moment.data['episodes']:,} episodes")
-            self._exchange(moment)
+            self._exchange(moment, testing=True)
 
     def on_test_end(self, moment: Moment) -> None:
         """Note the metric."""
@@ -115,8 +115,11 @@ class Job(Callback):
             self.policies.close()
         self._connection.close()
 
-    def _exchange(self, moment: Moment) -> None:
-        """Take the requests that have come with the last answer, and send the next report if it is due."""
+    def _exchange(self, moment: Moment, *, testing: bool = False) -> None:
+        """Take the requests that have come with the last answer, and send the next report if it is due.
+
+        Observed transitions stay with the actor while the run still stores others, and during a test.
+        """
         now = time.monotonic()
         if now < self._look_at:
             return
@@ -126,9 +129,9 @@ class Job(Callback):
             self.experience.waiting += taken.experience
         if now >= self._report_at and self._connection.free(now):
             self._report_at = now + EVERY
-            self._connection.send(self._report(moment), now)
+            self._connection.send(self._report(moment, room=not testing and not self.experience.waiting), now)
 
-    def _report(self, moment: Moment) -> Report:
+    def _report(self, moment: Moment, *, room: bool = False) -> Report:
         """Return what has happened since the last report."""
         self._progress = replace(
             self._progress, episodes=moment.episodes, env_steps=moment.env_steps, updates=moment.updates,
@@ -137,7 +140,7 @@ class Job(Callback):
         )  # fmt: skip
         for scalars, env_steps in self._points:
             self._view.add(scalars, env_steps)
-        report = Report(self._progress, self._points, self._answers)
+        report = Report(self._progress, self._points, self._answers, room)
         self._points, self._answers = [], {}
         return report
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from marltrain.cluster import Served
-from marltrain.trainer.jobs.messages import MOST_HELD, Answer, Report, Request, RunProgress, Taken
+from marltrain.trainer.jobs.messages import MOST_HELD, MOST_ROWS, Answer, Report, Request, RunProgress, Taken
 from marltrain.trainer.reporting.run_view import RunView
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class JobActor(Served):
         self._waiting: dict[int, Request] = {}  # those that the run has not taken
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._experience: list[tuple[str, ObservedRows]] = []
-        self._held, self._room = 0, asyncio.Event()  # bytes
+        self._held, self._rows, self._room = 0, 0, asyncio.Event()  # bytes, transitions
 
     async def report(self, report: Report) -> Taken:
         """Take a report of the run; return what has come for it since the last one."""
@@ -43,15 +43,18 @@ class JobActor(Served):
             future = self._answers.get(number)
             if future is not None and not future.done():
                 future.set_result(answer)
-        taken = Taken(list(self._waiting.values()), self._experience)
-        self._waiting, self._experience, self._held = {}, [], 0
-        self._room.set()
-        return taken
+        requests, self._waiting = list(self._waiting.values()), {}
+        experience: list[tuple[str, ObservedRows]] = []
+        if report.room:
+            experience, self._experience, self._held, self._rows = self._experience, [], 0, 0
+            self._room.set()
+        return Taken(requests, experience)
 
     async def end(self, report: Report) -> None:
         """Take the last report, and send it to all who wait."""
         await self.report(report)
         self._ended.set()
+        self._room.set()
         for future in self._answers.values():
             if not future.done():
                 future.set_result(Answer(error=("WorkerError", self._over())))
@@ -79,17 +82,20 @@ class JobActor(Served):
     async def observe(self, player: str, rows: ObservedRows, seconds: float) -> Answer:
         """Hold transitions for the run; wait for room, at most so many seconds."""
         try:
-            await asyncio.wait_for(self._has_room(rows.size), seconds)
+            await asyncio.wait_for(self._has_room(rows.size, len(rows)), seconds)
         except TimeoutError:
             return Answer(error=("WorkerError", self._late(seconds, taken=False)))
         if self._ended.is_set():
             return Answer(error=("WorkerError", self._over()))
         self._experience.append((player, rows))
-        self._held += rows.size
+        self._held, self._rows = self._held + rows.size, self._rows + len(rows)
         return Answer()
 
-    async def _has_room(self, size: int) -> None:
-        while self._held and self._held + size > MOST_HELD and not self._ended.is_set():
+    async def _has_room(self, size: int, rows: int) -> None:
+        """Wait until the run has taken what is held, if it were too much with so many bytes and transitions."""
+        while self._held and not self._ended.is_set():
+            if self._held + size <= MOST_HELD and self._rows + rows <= MOST_ROWS:
+                return
             self._room.clear()
             await self._room.wait()
 

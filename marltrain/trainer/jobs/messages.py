@@ -16,6 +16,8 @@ STARTING = 60.0
 """Seconds that an actor has to start."""
 MOST_HELD = 64 * 2**20
 """Bytes of observed transitions that an actor holds for the run; beyond, `observe` waits."""
+MOST_ROWS = 2**13
+"""Observed transitions that it holds: a run stores about as many in half a second."""
 EVERY = 0.5
 """Seconds between two reports of a run."""
 
@@ -99,11 +101,13 @@ class Experience:
     """The transitions that attached processes have observed, in the run.
 
     waiting: those that are not stored yet, by player.  memories: by group of players.  stored: number of transitions.
+    goes_on_at: time until which storing rests.
     """
 
     waiting: list[tuple[str, ObservedRows]] = field(default_factory=list)
     memories: dict[int, ObservedMemory] = field(default_factory=dict)
     stored: int = 0
+    goes_on_at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -120,8 +124,10 @@ class Report:
 
     points: (scalars, env steps) of its loggers since the last report.
     answers: by the number of the request.
+    room: whether the run takes observed transitions now.
     """
 
     progress: RunProgress
     points: Sequence[tuple[Mapping[str, float], int]] = ()
     answers: Mapping[int, Answer] = field(default_factory=dict)
+    room: bool = True

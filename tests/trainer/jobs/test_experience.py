@@ -1,6 +1,9 @@
 """Observed transitions in a run: which agents take them, how they are checked, and that updates draw them."""
 
 import re
+from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,8 @@ import marltrain as mt
 from marltrain.envs import resolve
 from marltrain.envs.python.probe import probe
 from marltrain.errors import ConfigError, SpecError
-from marltrain.trainer.jobs.experience import memory_of, rows_of, store
+from marltrain.policies.memory.observed import ObservedRows
+from marltrain.trainer.jobs.experience import check_rows, memory_of, rows_of, store
 from marltrain.trainer.jobs.messages import Experience
 from tests.toys import Identity, Relay
 from tests.trainer.running import SHORT, SMALL, dqn, noted_batches, ppo, trainer
@@ -104,6 +108,16 @@ def test_wrong_transitions_are_refused(wrong, message):
         rows_of(player, **{**GOOD, **wrong})
 
 
+@pytest.mark.parametrize("wrong", ["observation", "next_observation"])
+def test_observations_must_be_finite(wrong):
+    player = probe(resolve(Relay)).players[0]
+    good, bad = np.zeros((2, 3)), np.array([[0, 0, 0], [0, np.nan, 0]])
+    given = {"observation": good, "next_observation": good, "legal": np.ones((2, 3)), "next_legal": np.ones((2, 3))}
+    rows_of(player, **{**GOOD, **given})
+    with pytest.raises(SpecError, match="observations must be finite"):
+        rows_of(player, **{**GOOD, **given, wrong: bad})
+
+
 def test_legal_actions_are_read_from_arguments_and_observations():
     """A single transition of a player whose observation holds its mask."""
     player = probe(resolve(Relay)).players[0]
@@ -128,3 +142,62 @@ def test_transitions_for_other_agents_are_dropped_with_a_warning():
     with pytest.warns(UserWarning, match="3 observed transitions are dropped: the agent of 'player_1' cannot learn"):
         trainer(steps_per_train=3, run_dir=False, test_freq=None, callbacks=[runner]).train(ppo(), [1, 1], plot=False)
     assert runner.experience.stored == 0
+
+
+FITTING = ObservedRows(
+    np.zeros((2, 3), np.float32), np.ones((2, 3), bool), np.array([0, 2]), np.zeros(2, np.float32),
+    np.array([False, True]), np.ones((2, 3), np.float32), np.ones((2, 3), bool),
+)  # fmt: skip
+MISFITS: dict[str, tuple[dict[str, Any], str]] = {
+    "another space": ({"obs": np.zeros((2, 4), np.float32)}, r"is \(4,\) float32, those of 'ann' .* \(3,\) float32"),
+    "another dtype": ({"action": np.zeros(2, np.float32)}, "their action is .* float32, .* int64"),
+    "a mapping": ({"next_obs": {"vector": np.zeros((2, 3), np.float32)}}, "their next_obs is {'vector'"),
+    "no masks": ({"legal": None, "next_legal": None}, r"their legal is None, .* \(3,\) bool"),
+    "nothing legal": ({"next_legal": np.array([[1, 1, 1], [0, 0, 0]], bool)}, "those of 'ann' .* have a legal action"),
+    "not finite": ({"obs": np.full((2, 3), np.nan, np.float32)}, "those of 'ann' .* have finite values"),
+    "an unknown action": ({"action": np.array([0, 3])}, r"have finite values, and actions of Discrete\(3\)"),
+    "other lengths": ({"next_obs": np.zeros((3, 3), np.float32)}, "have arrays of equal length"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MISFITS)
+def test_transitions_that_do_not_fit_the_player_are_refused(case):
+    player = probe(resolve(Relay)).players[0]
+    check_rows(player, FITTING)
+    wrong, message = MISFITS[case]
+    with pytest.raises(SpecError, match=message):
+        check_rows(player, replace(FITTING, **wrong))
+
+
+class Sender(mt.Callback):
+    """Gives transitions to a run once, then lets it store what time allows."""
+
+    def __init__(self, *rows):
+        self.experience, self.stored = Experience([("player_1", each) for each in rows]), []
+
+    def on_collect(self, moment):
+        if len(self.stored) < 2:
+            store(moment.trainer.run, self.experience)
+            self.stored.append(self.experience.stored)
+
+
+def fitting(rows):
+    """Transitions that fit Identity."""
+    obs, zeros = np.eye(3, dtype=np.float32)[np.zeros(rows, int)], np.zeros(rows, np.float32)
+    return ObservedRows(obs, None, np.zeros(rows, int), zeros, zeros > 0, obs, None)
+
+
+def test_transitions_of_another_space_are_dropped_and_training_goes_on():
+    sender = Sender(FITTING, fitting(5))
+    with pytest.warns(UserWarning, match="2 observed transitions are dropped: their legal is .* 'player_1' .* None"):
+        trainer(steps_per_train=6, run_dir=False, test_freq=None, callbacks=[sender]).train(dqn(), [1, 1], plot=False)
+    assert sender.stored == [5, 5]
+
+
+def test_storing_takes_a_limited_time(monkeypatch):
+    """The clock goes on by 0.04 s at each look: three parts of 128 are stored, then storing rests."""
+    clock = count(0.0, 0.04)
+    monkeypatch.setattr("marltrain.trainer.jobs.experience.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    sender = Sender(fitting(1000), fitting(3))
+    trainer(steps_per_train=6, run_dir=False, test_freq=None, callbacks=[sender]).train(dqn(), [1, 1], plot=False)
+    assert sender.stored == [256, 256] and [len(rows) for _, rows in sender.experience.waiting] == [744, 3]

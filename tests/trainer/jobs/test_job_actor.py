@@ -2,8 +2,7 @@
 
 import asyncio
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -86,10 +85,20 @@ def test_errors_of_other_libraries_are_worker_errors():
         Answer.of(KeyError("x")).result()
 
 
+class Held:
+    """Stands for observed transitions."""
+
+    def __init__(self, size, rows):
+        self.size, self.rows = size, rows
+
+    def __len__(self):
+        return self.rows
+
+
 def test_transitions_wait_for_room(monkeypatch):
     """Each call brings 40 of the 100 bytes that the actor holds; the third waits until the run has taken the others."""
     monkeypatch.setattr("marltrain.trainer.jobs.job_actor.MOST_HELD", 100)
-    rows: Any = SimpleNamespace(size=40)
+    rows: Any = Held(40, 1)
 
     async def play():
         served = actor()
@@ -106,3 +115,27 @@ def test_transitions_wait_for_room(monkeypatch):
     assert taken.experience == [("a", rows)] * 2 and rest.experience == [("b", rows)]
     with pytest.raises(WorkerError, match="has not answered within"):
         late.result()
+
+
+def test_transitions_stay_with_the_actor_while_the_run_takes_none(monkeypatch):
+    """As during a test. It holds at most 10 of them, but also a larger batch if there are no others."""
+    monkeypatch.setattr("marltrain.trainer.jobs.job_actor.MOST_ROWS", 10)
+    first, second, large = (cast(Any, Held(1, rows)) for rows in (7, 4, 20))
+
+    async def play():
+        served = actor()
+        (await served.observe("a", first, 0.01)).result()
+        late = await served.observe("a", second, 0.01)
+        kept = await served.report(Report(NOW, room=False))
+        taken = await served.report(Report(NOW))
+        (await served.observe("a", large, 0.01)).result()
+        waiting = asyncio.create_task(served.observe("a", first, 5.0))
+        await asyncio.sleep(0)
+        await served.end(Report(replace(NOW, stop_reason="stop_fn"), room=False))
+        return late, kept, taken, await waiting
+
+    late, kept, taken, over = asyncio.run(play())
+    assert kept == Taken([], []) and taken == Taken([], [("a", first)])
+    for answer, text in ((late, "has not answered within"), (over, "has ended: stop_fn")):
+        with pytest.raises(WorkerError, match=text):
+            answer.result()
