@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from marltrain.trainer.jobs.messages import RunProgress
 
 ADDRESS = "Ray cluster: host:port (default: RAY_ADDRESS, else all that run on this machine)"
+ANSWERED = 10.0
+"""Seconds that a run may take to answer `status`."""
 LATE = 10.0
 """Seconds after which the age of a report is shown."""
 
@@ -52,13 +54,15 @@ def add_status_arguments(parser: Parser) -> None:
 
 def status(options: dict[str, Any]) -> None:
     """Print one line for each named run that goes on."""
-    from marltrain.tools.attach import named_runs
+    from marltrain.tools.attach import listed_runs
 
-    runs = named_runs(**options)
+    runs, silent = listed_runs(options.get("address"), ANSWERED)
     width = max((len(run.name) for run in runs), default=0)
     for run in runs:
         print(f"{run.name:<{width}}  {_line(run)}")
-    if not runs:
+    for name in silent:
+        print(f"{name}: no answer within {ANSWERED:g} s")
+    if not runs and not silent:
         print("no named run goes on in the Ray cluster")
 
 

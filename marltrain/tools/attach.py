@@ -15,6 +15,7 @@ from marltrain.errors import ConfigError, WorkerError, did_you_mean, shown
 from marltrain.layout import Array
 from marltrain.ray_nodes import clusters_here
 from marltrain.spec import PlayerSpec
+from marltrain.tools.run_link import RunLink
 from marltrain.tools.watch import follow
 from marltrain.trainer.jobs.experience import rows_of
 from marltrain.trainer.jobs.messages import STARTING, Answer, RunProgress
@@ -68,13 +69,25 @@ def named_runs(*, address: str | None = None, timeout: float = 10.0) -> list[Run
     address: see `attach`.  timeout: seconds that a run's actor may take to answer.
     """
     _check_seconds("named_runs: timeout", timeout)
-    found = []
+    return listed_runs(address, timeout)[0]
+
+
+def listed_runs(address: str | None, timeout: float) -> tuple[list[RunProgress], list[str]]:
+    """Return the progress of all named runs that answer, by name, and the names of the others."""
+    found: list[RunProgress] = []
+    silent: list[str] = []
     for cluster in _clusters(address):
         try:
-            found += [_progress_of(cluster, name, timeout) for name in _names(cluster)]
+            for name in _names(cluster):
+                try:
+                    found.append(_progress_of(cluster, name, timeout))
+                except ActorError as error:
+                    silent += [name] if error.hung else []
+                except LookupError:
+                    continue  # it has just ended
         finally:
             cluster.close()
-    return sorted((progress for progress in found if progress is not None), key=lambda progress: progress.name)
+    return sorted(found, key=lambda progress: progress.name), sorted(silent)
 
 
 class JobHandle:
@@ -82,13 +95,16 @@ class JobHandle:
 
     name: of the run.  agents: names of the players whose agents it trains.
     Methods raise WorkerError if the run has ended or does not answer in time.
+
+    A handle that finds the end of the run, or of the cluster, closes itself: Ray ends a process that stays connected to
+    a cluster that is gone, after about a minute.
     """
 
     def __init__(self, cluster: Cluster, name: str, timeout: float) -> None:
         """Find the run's actor; see `attach`."""
-        self.name, self.timeout, self._cluster = name, timeout, cluster
+        self.name, self.timeout, self._link = name, timeout, RunLink(cluster, name, timeout)
         try:
-            check_versions(*self._ask_actor("about"))
+            check_versions(*self._link.ask("about"))
             self.agents = self.progress().players
         except BaseException:
             self.close()
@@ -110,11 +126,11 @@ class JobHandle:
 
     def progress(self) -> RunProgress:
         """Return how far the run is; see `RunProgress`. The run reports about twice a second."""
-        return self._ask_actor("progress")
+        return self._link.ask("progress")
 
     def view(self) -> RunView:
         """Return the numbers that the dashboard shows."""
-        return self._ask_actor("view")
+        return self._link.ask("view", patient=True)
 
     def history(self) -> pd.DataFrame:
         """Return the table of tests so far, as "history" of the result of `train`."""
@@ -165,8 +181,11 @@ class JobHandle:
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             left = LONGEST_WAIT if until is None else max(min(until - time.monotonic(), LONGEST_WAIT), 0.0)
-            progress: RunProgress = self._ask_actor("wait", left, extra=left)
-            if progress.stop_reason or (until is not None and time.monotonic() >= until):
+            progress: RunProgress = self._link.ask("wait", left, extra=left, patient=True)
+            if progress.stop_reason:
+                self._link.close(f"the run {self.name!r} has ended: {progress.stop_reason}")
+                return progress
+            if until is not None and time.monotonic() >= until:
                 return progress
 
     def follow(self, *, every: float | None = None, once: bool = False, file: TextIO | None = None) -> None:
@@ -181,32 +200,13 @@ class JobHandle:
 
     def close(self) -> None:
         """End the connection to the cluster, if `attach` has begun it."""
-        self._cluster.close()
-
-    def _ask_actor(self, method: str, *args: Any, extra: float = 0.0) -> Any:
-        """Return the result of a method of the run's actor, which may work for `extra` seconds."""
-        try:
-            return self._actor().ask(method, *args, timeout=self.timeout + extra)
-        except (ActorError, LookupError) as lost:
-            raise self._lost(lost) from lost
+        self._link.close(f"the handle on the run {self.name!r} is closed")
 
     def _ask_run(self, kind: str, argument: Any, timeout: float | None = None) -> Any:
         """Return the run's answer to a request; see `requests.REQUESTS`."""
         seconds = self.timeout if timeout is None else timeout
-        answer: Answer = self._ask_actor("ask", kind, argument, seconds, extra=seconds - self.timeout + SLACK)
+        answer: Answer = self._link.ask("ask", kind, argument, seconds, extra=seconds - self.timeout + SLACK)
         return answer.result()
-
-    def _actor(self) -> NamedActor:
-        return NamedActor(self._cluster, self.name)
-
-    def _lost(self, lost: Exception) -> WorkerError:
-        """Return the error for an actor that is gone or does not answer."""
-        if isinstance(lost, ActorError) and lost.hung:
-            return WorkerError(f"the actor of the run {self.name!r}: {lost} (timeout)")
-        return WorkerError(
-            f"the run {self.name!r} has ended, or its process is gone ({lost}). If it goes on, another actor of it "
-            "starts within seconds: ask again"
-        )
 
 
 class AgentHandle:
@@ -280,13 +280,13 @@ class AgentHandle:
         values = observation, action, reward, next_observation, terminated, legal, next_legal
         seconds = self._job.timeout
         rows = rows_of(self._player, *values)
-        answer: Answer = self._job._ask_actor("observe", self.name, rows, seconds, extra=SLACK)
+        answer: Answer = self._job._link.ask("observe", self.name, rows, seconds, extra=SLACK)
         answer.result()
 
     def _asked(self, *arguments: Any) -> Answer:
         """Return the answer of the actor of the agents, which the run starts at the first call."""
         limit = self._job.timeout + (0.0 if self._served else STARTING)
-        actor = NamedActor(self._job._cluster, self._served or self._job._ask_run("serve", None))
+        actor = self._job._link.actor(self._served or self._job._ask_run("serve", None))
         answer: Answer = actor.ask("act", *arguments, timeout=limit)
         self._served = actor.name
         return answer
@@ -346,12 +346,9 @@ def _names(cluster: Cluster) -> list[str]:
     return [name for name in cluster.names() if "/" not in name]
 
 
-def _progress_of(cluster: Cluster, name: str, timeout: float) -> RunProgress | None:
-    """Return the progress of a run; None if it has just ended, or does not answer."""
-    try:
-        progress: RunProgress = NamedActor(cluster, name).ask("progress", timeout=timeout)
-    except (ActorError, LookupError):
-        return None
+def _progress_of(cluster: Cluster, name: str, timeout: float) -> RunProgress:
+    """Return the progress of a run; raises LookupError and ActorError."""
+    progress: RunProgress = NamedActor(cluster, name).ask("progress", timeout=timeout)
     return progress
 
 

@@ -3,6 +3,8 @@
 import pytest
 
 from marltrain.cli.commands import main
+from marltrain.cluster import ActorError
+from marltrain.tools import attach as attaching
 from tests.trainer.jobs.background import Background
 from tests.trainer.running import ppo
 
@@ -27,3 +29,15 @@ def test_a_named_run_is_listed_followed_tested_and_ended(capsys):
     assert run.result["stop_reason"] == "stopped"
     assert main(["status"]) == 0
     assert capsys.readouterr().out == "no named run goes on in the Ray cluster\n"
+
+
+def test_a_run_that_does_not_answer_is_named(monkeypatch, capsys):
+    silent = ActorError("no answer within 10 s", hung=True)
+
+    def progress_of(cluster, name, timeout):
+        raise silent
+
+    monkeypatch.setattr(attaching, "_names", lambda cluster: ["busy"])
+    monkeypatch.setattr(attaching, "_progress_of", progress_of)
+    assert main(["status"]) == 0
+    assert capsys.readouterr().out == "busy: no answer within 10 s\n"

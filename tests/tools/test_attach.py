@@ -53,7 +53,7 @@ def test_a_handle_shows_a_run_and_ends_it():
     assert result["episodes"][: len(episodes)].equals(episodes) and len(episodes) > 0
     assert result["faults"].equals(faults)
     begun = time.monotonic()
-    with pytest.raises(WorkerError, match="the run 'meeting' has ended, or its process is gone"):
+    with pytest.raises(WorkerError, match="the run 'meeting' has ended: enough"):
         handle.progress()
     with pytest.raises(ConfigError, match=r"no run is called 'meeting' in the Ray cluster at .* There are: none"):
         mt.attach("meeting")

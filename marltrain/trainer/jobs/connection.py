@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from marltrain.cluster import Actor, ActorError, Cluster, NamedActor, NameTakenError
-from marltrain.errors import ConfigError, WorkerError, raised_by, warn
+from marltrain.errors import ConfigError, WorkerError, warn
 from marltrain.trainer.jobs.job_actor import JobActor
 from marltrain.trainer.jobs.messages import STARTING, Report, Taken
 
@@ -92,8 +92,9 @@ class Connection:
         if self._sent_at is not None:
             actor.ready(FAREWELL)
         actor.call("end", report)
-        lost = raised_by(lambda: actor.result(FAREWELL))
-        if isinstance(lost, ActorError):
+        try:
+            actor.result(FAREWELL)
+        except ActorError as lost:
             LOGGER.warning("the end of run %r could not be told to attached processes: %s", self.name, lost)
 
     def close(self) -> None:

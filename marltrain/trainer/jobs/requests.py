@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import cloudpickle
+
 from marltrain.errors import WorkerError
 from marltrain.spec import PlayerSpec
 from marltrain.trainer.evaluating.evaluation import TestInterrupted, TestResult
@@ -29,6 +31,7 @@ def serve(run: Run) -> None:
         request = job.requests.pop(0)
         try:
             answer = Answer(REQUESTS[request.kind](run, request.argument))
+            cloudpickle.dumps(answer)  # a table may hold what an environment gave in its infos
         except Exception as error:
             answer = Answer.of(error)
         job.answer(request, answer)

@@ -1,5 +1,7 @@
 """Requests to a run, executed without an actor."""
 
+from threading import Lock
+
 import pytest
 
 import marltrain as mt
@@ -51,10 +53,13 @@ def test_a_test_is_played_with_the_present_weights_and_changes_nothing():
 
 def test_a_failure_goes_to_the_one_who_asked(monkeypatch):
     def failing(run, argument):
+        if argument == "unpicklable":
+            return Lock()
         raise {"ours": ConfigError, "other": KeyError}[argument]("broken")
 
     monkeypatch.setitem(REQUESTS, "fail", failing)
-    for argument, kind, text in (("ours", ConfigError, "^broken"), ("other", WorkerError, "KeyError: 'broken'")):
+    for argument, kind, text in (("ours", ConfigError, "^broken"), ("other", WorkerError, "KeyError: 'broken'"),
+                                 ("unpicklable", WorkerError, "cannot pickle '_thread.lock'")):  # fmt: skip
         asking = Asking("fail", argument)
         assert trained(asking)[0]["stop_reason"] == "steps_per_train"
         with pytest.raises(kind, match=text):
