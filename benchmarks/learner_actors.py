@@ -73,7 +73,10 @@ def main() -> None:
         seated: Any = SimpleNamespace(learner=lent, who="the agents")
         (places,) = split([AGENTS], args.actors)
         shares = actors.hold(
-            [(a, LearningTask.of(seated, rows.stop - rows.start, None, args.actors), rows) for a, rows in places]
+            [
+                (a, LearningTask.of(seated, rows.stop - rows.start, None, args.actors), rows, "agents")
+                for a, rows in places
+            ]
         )
         remote = RemoteLearner(lent, shares, actors)
 

@@ -90,9 +90,10 @@ class DecentralizedTrainer:
     old (1 by default); results then depend on max_lag, but not on the number of runners or their speed.
     learners: number of Ray actors that make the updates; the agents are split over them, and a team stays whole.
     Results equal those without. Memory, acting and tests stay in this process.
-    learner_resources: what each learner actor occupies, such as {"num_gpus": 1}; None: as for `resources`.
-    resources: what each other Ray actor occupies, such as {"num_cpus": 1, "fast_disk": 1}; None: one CPU must be free
-    when it starts, and none is kept.
+    learner_resources: what each learner actor occupies, such as {"num_gpus": 1}; None: one CPU must be free, and none
+    is kept.
+    resources: what each other Ray actor occupies, such as {"num_cpus": 1, "fast_disk": 1}; None: one CPU must be free,
+    and none is kept.
     address: the Ray cluster: "host:port", "auto" (one that runs on this machine) or "local" (a new one, ended with the
     run); None: the variable RAY_ADDRESS, else "local".
     timeout: seconds that a Ray actor may take to answer; of environments, `env_timeout` if it is given.

@@ -76,6 +76,7 @@ class Run:
         context.envs.on_faults = self.note_faults
         if context.learner_actors is not None:
             context.learner_actors.report, context.learner_actors.traffic = self.note_faults, self.traffic
+            context.learner_actors.leaving = lambda: self.interrupts.leaving
         self.interrupts = Interrupts()
         self.reason = ""
         self.started = self.finished = self.continued = self.new_best = False

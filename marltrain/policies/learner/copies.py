@@ -51,7 +51,7 @@ class ActingCopies:
 
     def end(self) -> None:
         """Act with the trained networks."""
-        self.nets, self.statistics, self.wait, self._changed = {}, {}, _nobody, _nobody
+        self.nets, self.statistics, self.wait, self._changed = {}, {}, _do_nothing, _do_nothing
         self.actor.use(self.weights.nets, self.weights.statistics)
 
     def state(self) -> State:
@@ -74,5 +74,5 @@ class ActingCopies:
                 value[...] = within(state.place(place), state.array(place, value.dtype, value.shape), *LIMITS[key])
 
 
-def _nobody() -> None:
+def _do_nothing() -> None:
     """Do nothing: nobody else updates the networks."""

@@ -21,13 +21,15 @@ from marltrain.trainer.counters import Traffic
 SLOWER = 10.0
 """How many times as long as the last update of a share took, the next may take."""
 UPDATE = "update"
+LOSSES = 3
+"""Losses of an actor in a row, without an answer in between, that end the run."""
 
 
 class LearnerActors:
     """Ray actors in which agents learn. `Share.call` sends orders to them.
 
     report: called with each fault.  traffic: counts the bytes of arrays.  clock: env steps of the run, for faults.
-    lost: whether an actor was lost and not replaced.
+    lost: whether an actor was lost and not replaced.  leaving: returns whether the run is to end at once.
     """
 
     def __init__(
@@ -42,24 +44,28 @@ class LearnerActors:
         self._cluster, self._resources, self._timeout, self._policy = cluster, resources, timeout, policy
         self._log, self.clock, self.lost = FaultLog(policy), 0, False
         self.report: Callable[[Sequence[Fault]], object] = list
+        self.leaving: Callable[[], bool] = bool
         self.traffic = Traffic()
         self._shares: list[list[Share]] = [[] for _ in range(number)]
         self._actors: list[Actor] = []
+        self._losses = [0] * number  # of each actor, since its last answer
         self.close = weakref.finalize(self, here_only(end_actors), self._actors, cluster)
         for a in range(number):
             self._actors.append(self._started(a))
 
-    def hold(self, tasks: Sequence[tuple[int, LearningTask, slice]]) -> list[Share]:
-        """Build the learners of shares, (number of the actor, task, agents of the learner) each, at the same time.
+    def hold(self, tasks: Sequence[tuple[int, LearningTask, slice, str]]) -> list[Share]:
+        """Build the learners of shares at the same time.
+
+        tasks: of each share the number of the actor, the task, the agents among those of the learner, and their names.
 
         Raises AgentError if one cannot be built, and WorkerError if an actor is lost meanwhile.
         """
         made = []
-        for a, task, rows in tasks:
-            made.append(Share(self, a, sum(map(len, self._shares)), task, rows))
+        for a, task, rows, names in tasks:
+            made.append(Share(self, a, sum(map(len, self._shares)), task, rows, names))
             self._shares[a].append(made[-1])
         try:
-            for a in sorted({a for a, _, _ in tasks}):
+            for a in sorted({a for a, *_ in tasks}):
                 self._actors[a].confirm(self._timeout + STARTING)
             sent = [(share, share.send("hold", share.task)) for share in made]
             for share, call in sent:
@@ -85,24 +91,50 @@ class LearnerActors:
         self.traffic.from_learners += size_of(result)
         return result
 
+    @property
+    def given_up(self) -> bool:
+        """Whether actors are no longer waited for: one was lost and not replaced, or the run is to end at once."""
+        return self.lost or self.leaving()
+
+    def answered(self, a: int) -> None:
+        """Note that an actor has done what it was asked for."""
+        self._losses[a] = 0
+
     def replace(self, a: int, lost: ActorError) -> None:
         """Start another actor in place of a lost one, and bring its shares to where they were.
 
-        Raises WorkerError with on_fault="raise" or without Ray, and EnvError if too many were lost.
+        Raises WorkerError with on_fault="raise", without Ray, if no other actor starts, and after `LOSSES` in a row;
+        EnvError if too many were lost.
         """
+        if self.lost:
+            raise WorkerError(f"{lost}; it is not replaced, because another loss has ended the run") from lost
         error: ActorError | None = lost
         self.lost = True
         while error is not None:
-            self._note(error)
+            self._note(a, error)
             try:
-                self._actors[a] = self._started(a)
-                self._actors[a].confirm(self._timeout + STARTING)
+                self._restart(a, error)
                 for share in self._shares[a]:
                     share.restore()
                 error = None
             except ActorError as again:
                 error = again
         self.lost = False
+
+    def _restart(self, a: int, lost: ActorError) -> None:
+        """Start another actor; raises WorkerError if it does not start within its limit."""
+        limit = self._timeout + STARTING
+        self._actors[a] = self._started(a)
+        try:
+            self._actors[a].confirm(limit)
+        except ActorError as error:
+            if not error.hung:
+                raise
+            wanted = "one free CPU" if self._resources is None else f"learner_resources={dict(self._resources)}"
+            raise WorkerError(
+                f"{lost}. Another actor in its place did not start within {limit:g} s: it needs {wanted}, which no "
+                "node seems to have now. Start a node that has them, free them, or change learner_resources"
+            ) from error
 
     def _started(self, a: int) -> Actor:
         return Actor(self._cluster, LearnerActor, self._resources, f"learner actor {a}")
@@ -113,10 +145,14 @@ class LearnerActors:
         first = STARTING if any(share.fresh for share in at_work) else 0.0  # code is compiled
         return self._timeout + first + SLOWER * sum(share.seconds * share.waiting for share in at_work)
 
-    def _note(self, lost: ActorError) -> None:
+    def _note(self, a: int, lost: ActorError) -> None:
         """Report a lost actor; raises an error if that is not survived."""
-        if self._policy.on_fault == "raise" or not self._cluster.ray.is_initialized():
-            raise WorkerError(f"{lost}. If it ran out of memory, use more actors, or smaller batches") from lost
+        if not self._cluster.ray.is_initialized():
+            raise WorkerError(f"{lost}. Call ray.shutdown() after the run only") from lost
+        if self._policy.on_fault == "raise":
+            raise WorkerError(
+                f"{lost}. {self._remedy(lost)}, or leave on_fault out: lost actors are replaced"
+            ) from lost
         hint = " (timeout; raise it if an update takes longer)" if lost.hung else ""
         fault = Fault(
             TIMEOUT if lost.hung else DIED, -1, -1, -1, -1,
@@ -124,19 +160,33 @@ class LearnerActors:
         )  # fmt: skip
         self.report([fault])
         self._log.add([fault], self.clock)
+        self._losses[a] += 1
+        if self._losses[a] == LOSSES:
+            names = ", ".join(share.names for share in self._shares[a])
+            raise WorkerError(
+                f"learner actor {a}, which holds {names}, was lost {LOSSES} times in a row without an answer in "
+                f"between. The last time: {lost}. {self._remedy(lost)}"
+            ) from lost
+
+    def _remedy(self, lost: ActorError) -> str:
+        if lost.hung:
+            return f"If an update takes longer, raise timeout (now {self._timeout:g} s)"
+        return 'If it ran out of memory, use more learners, smaller batches, or learner_resources={"memory": bytes}'
 
 
 class Share:
     """Some agents of a learner, or a team, in an actor. It keeps what brings them back if the actor is lost.
 
-    actor: the number of the actor.  rows: the agents among those of the learner.
+    actor: the number of the actor.  rows: the agents among those of the learner.  names: of the agents.
     confirmed: the last state that the driver has.  seconds: that the last update took.
     waiting: updates ordered since the last answer.  fresh: whether its actor has made no update yet.
     """
 
-    def __init__(self, actors: LearnerActors, actor: int, number: int, task: LearningTask, rows: slice) -> None:
+    def __init__(
+        self, actors: LearnerActors, actor: int, number: int, task: LearningTask, rows: slice, names: str
+    ) -> None:
         """Store the task; `load` sets a state.  number: of the share, among all."""
-        self.actor, self.task, self.rows = actor, task, rows
+        self.actor, self.task, self.rows, self.names = actor, task, rows, names
         self.seconds, self.waiting, self.fresh = 0.0, 0, True
         self._actors, self._number = actors, number
         self.confirmed: Trained | None = None
@@ -174,6 +224,7 @@ class Share:
             except AgentError:
                 self._open = ()
                 raise
+        self._actors.answered(self.actor)
         self._open, self.waiting = (), 0
         if isinstance(result, UpdateAnswer):
             self.seconds, self.fresh = result.seconds, False

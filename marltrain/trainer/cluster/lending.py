@@ -54,10 +54,11 @@ def remote_schedulers(
     return schedulers, actors
 
 
-def _task(seated: Seats, a: int, rows: slice, settings: TrainerSettings) -> tuple[int, LearningTask, slice]:
-    """Return the number of an actor, the task of its share, and the agents of the share."""
+def _task(seated: Seats, a: int, rows: slice, settings: TrainerSettings) -> tuple[int, LearningTask, slice, str]:
+    """Return the number of an actor, the task of its share, the agents of the share, and their names."""
     task = LearningTask.of(seated, rows.stop - rows.start, settings.learner_resources, settings.learners or 1)
-    return a, task, slice(None) if isinstance(seated, TeamSeats) else rows
+    rows = slice(None) if isinstance(seated, TeamSeats) else rows
+    return a, task, rows, ", ".join(seated.labels[rows])
 
 
 def split(agents: Sequence[int], number: int) -> list[list[tuple[int, slice]]]:

@@ -27,9 +27,9 @@ class RemoteLearner:
     def __init__(self, learner: Learner, shares: Sequence[Share], actors: LearnerActors) -> None:
         """Lend the learner to the shares, which are in the actors."""
         self.learner, self.shares, self._parts, self._actors = learner, list(shares), parts_of(learner), actors
-        self._outdated, self._behind = True, False  # the shares; the driver's learner
+        self._actors_outdated, self._driver_outdated = True, False
         self._ordered: list[bool] = []  # the shares that make the update
-        self._moved = [False for _ in shares]  # since the weights were taken
+        self._weights_changed = [False for _ in shares]  # of each share, since the weights were taken
         self._whole = False
         self._batch: Any = None
         self._learn: list[Array] = []
@@ -38,11 +38,13 @@ class RemoteLearner:
 
     def order(self, batch: Any, learn: Array, batch_size: int) -> None:
         """Start an update; see `Learner.update`.  A share without a row to learn from makes none."""
-        if self._outdated:
+        if self._actors_outdated:
             state = Trained.of(self.learner)
             for share in self.shares:
                 share.load(state.rows(share.rows))
-            self._outdated = False
+            self._actors_outdated = False
+        elif any(share.outgrown for share in self.shares):  # of a round of many updates not all batches are kept
+            self._states()
         self._batch, self._ordered = batch, []
         self._learn = [learn[share.rows] for share in self.shares]
         for share, own in zip(self.shares, self._learn, strict=True):
@@ -51,8 +53,8 @@ class RemoteLearner:
             if self._ordered[-1]:
                 numbers = tuple(Numbers.of(part, share.rows) for part in self._parts)
                 share.call(UPDATE, UpdateOrder(rows, own, batch_size, numbers))
-        self._moved = [old or new for old, new in zip(self._moved, self._ordered, strict=True)]
-        self._behind = True
+        self._weights_changed = [old or new for old, new in zip(self._weights_changed, self._ordered, strict=True)]
+        self._driver_outdated = True
 
     def result(self) -> dict[str, Array]:
         """Wait for the update; return its metrics [K], and set the errors of the batch."""
@@ -70,7 +72,7 @@ class RemoteLearner:
     def order_weights(self) -> None:
         """Ask for the networks by which agents act, or for everything, if that is cheaper in the long run."""
         self._whole = any(share.outgrown for share in self.shares)
-        for share, moved in zip(self.shares, self._moved, strict=True):
+        for share, moved in zip(self.shares, self._weights_changed, strict=True):
             if self._whole or moved:
                 share.call("state" if self._whole else "weights")
 
@@ -79,27 +81,25 @@ class RemoteLearner:
         if self._whole:
             self._take([share.result() for share in self.shares])
             return
-        asked = zip(self.shares, self._moved, strict=True)
+        asked = zip(self.shares, self._weights_changed, strict=True)
         results = [share.result() if moved else self._known(share.rows) for share, moved in asked]
         for part, pieces in zip(self._parts, zip(*results, strict=True), strict=True):
             TrainedWeights.joined(pieces).put(part.weights)
-        self._moved = [False for _ in self.shares]
+        self._weights_changed = [False for _ in self.shares]
 
     def fetch(self) -> None:
         """Get the complete state of the agents, if they have been updated since.
 
-        After the loss of an actor that ends the run, it is the last one that the driver has.
+        After the loss of an actor that ends the run, and after a second interrupt, it is the last that the driver has.
         """
-        if not self._behind:
+        if not self._driver_outdated:
             return
-        if self._actors.lost:
+        if self._actors.given_up:
             self._take([share.confirmed for share in self.shares if share.confirmed is not None])
             return
         for share in self.shares:
             share.finish()
-        for share in self.shares:
-            share.call("state")
-        self._take([share.result() for share in self.shares])
+        self._take(self._states())
 
     def close(self) -> None:
         """Take the agents back."""
@@ -113,13 +113,19 @@ class RemoteLearner:
         """Return the networks by which some agents act, of each part, as they are here."""
         return tuple(TrainedWeights.of(part.weights, complete=False).rows(rows) for part in self._parts)
 
+    def _states(self) -> list[Trained]:
+        """Return the states of the shares, which keep them."""
+        for share in self.shares:
+            share.call("state")
+        return [share.result() for share in self.shares]
+
     def _take(self, states: Sequence[Trained]) -> None:
         Trained.joined(states).put(self.learner)
-        self._behind, self._moved = False, [False for _ in self.shares]
+        self._driver_outdated, self._weights_changed = False, [False for _ in self.shares]
 
     def _changed(self) -> None:
         """Note that an agent was changed here: the shares get the state before the next update."""
-        self._outdated = True
+        self._actors_outdated = True
 
     def _count(self, rows: slice, answer: UpdateAnswer) -> None:
         """Take over the counts of an update, and the hyperparameters that it has changed."""

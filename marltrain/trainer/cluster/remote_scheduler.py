@@ -30,8 +30,10 @@ class RemoteScheduler(UpdateScheduler):
         self._remote, self._actors = remote, actors
 
     def settle(self) -> Metrics:
-        """See `UpdateScheduler`: finish a round that an error elsewhere has left."""
+        """See `UpdateScheduler`: finish a round that an error elsewhere has left, unless the run is to end at once."""
         metrics: Metrics = {}
+        if self._actors.leaving():
+            self.advance = None
         while self.advance is not None:
             metrics = self.advance()
         return metrics

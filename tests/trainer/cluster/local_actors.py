@@ -20,10 +20,13 @@ def sent(value: Any) -> Any:
 class LocalActor:
     """An `Actor` that executes each call at once.
 
-    dies: numbers of the calls, over all actors, at which the called actor dies.  made, called: numbers so far.
+    dies: numbers of the calls, over all actors, at which the called actor dies.  made, called: so far.
+    late: numbers of the actors that do not start within their limit.  cluster: a stand-in for that of Ray.
     """
 
     dies: ClassVar[set[int]] = set()
+    late: ClassVar[set[int]] = set()
+    cluster: ClassVar[Any] = None
     made: ClassVar[list[str]] = []
     called: ClassVar[list[str]] = []
 
@@ -32,6 +35,8 @@ class LocalActor:
         self.made.append(name)
 
     def confirm(self, timeout: float) -> None:
+        if len(self.made) - 1 in self.late:
+            raise ActorError(f"{self.name} did not answer within {timeout:g} s", hung=True)
         self.name += ", on node here"
 
     def call(self, method: str, *arguments: Any) -> int:
@@ -54,11 +59,12 @@ class LocalActor:
 @pytest.fixture
 def local_actors(monkeypatch: pytest.MonkeyPatch) -> type[LocalActor]:
     """Let learner actors be `LocalActor`s."""
-    for name in ("made", "called", "dies"):
+    for name in ("made", "called", "dies", "late"):
         monkeypatch.setattr(LocalActor, name, type(getattr(LocalActor, name))())
     monkeypatch.setattr(learners, "Actor", LocalActor)
     ray = SimpleNamespace(is_initialized=lambda: True)
     cluster = SimpleNamespace(ray=ray, check_room=lambda resources, what: None, close=lambda: None)
+    monkeypatch.setattr(LocalActor, "cluster", cluster)
     monkeypatch.setattr(lending, "Cluster", lambda address: cluster)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     return LocalActor

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 import marltrain as mt
+from marltrain.cluster import ActorError
+from marltrain.envs.faults import FaultPolicy
 from marltrain.errors import AgentError, ConfigError, EnvError, WorkerError
 from marltrain.trainer.cluster.learner_actor import LearnerActor
+from marltrain.trainer.cluster.learners import LearnerActors, Share
 from marltrain.trainer.cluster.learning import LearningTask, UpdateAnswer, joined_metrics
 from marltrain.trainer.cluster.lending import split
 from tests.tiers import LONG
@@ -157,18 +160,17 @@ def test_learners_of_several_kinds_are_updated_at_the_same_time(local_actors):  
     assert calls[:7] == ["update 0", "update 2", "update 0", "weights 2", "update 0", "weights 0", "update 0"]
 
 
-LOSSES = [(1, signal.SIGKILL), *([(2, signal.SIGKILL), (2, signal.SIGSTOP)] if LONG else [])]
+if LONG:
 
-
-@pytest.mark.parametrize(("number", "sign"), LOSSES)
-def test_a_lost_learner_actor_is_replaced(tmp_path, ray_cluster, number, sign):
-    """Ray actors; hooks change agents, and one actor is killed or frozen: equal to one process."""
-    timeout = 60.0 if sign == signal.SIGKILL else 15.0
-    expected, found = meddled(tmp_path), meddled(tmp_path, (ray_cluster, sign), learners=number, timeout=timeout)
-    assert_same(expected, found)
-    faults, kind = found[0]["faults"], "died" if sign == signal.SIGKILL else "timeout"
-    assert faults["kind"].tolist() == [kind] and "learner actor 0, on node" in faults["message"].iloc[0]
-    assert kind == "died" or "did not answer within" in faults["message"].iloc[0]
+    @pytest.mark.parametrize(("number", "sign"), [(1, signal.SIGKILL), (2, signal.SIGKILL), (2, signal.SIGSTOP)])
+    def test_a_lost_learner_actor_is_replaced(tmp_path, ray_cluster, number, sign):
+        """Ray actors; hooks change agents, and one actor is killed or frozen: equal to one process."""
+        timeout = 60.0 if sign == signal.SIGKILL else 15.0
+        expected, found = meddled(tmp_path), meddled(tmp_path, (ray_cluster, sign), learners=number, timeout=timeout)
+        assert_same(expected, found)
+        faults, kind = found[0]["faults"], "died" if sign == signal.SIGKILL else "timeout"
+        assert faults["kind"].tolist() == [kind] and "learner actor 0, on node" in faults["message"].iloc[0]
+        assert kind == "died" or "did not answer within" in faults["message"].iloc[0]
 
 
 @pytest.mark.usefixtures("ray_cluster")
@@ -185,11 +187,13 @@ def resumed(tmp_path: Any, first: Any, second: Any) -> Any:
     return trained("dqn", steps_per_train=400, learners=second, resume=tmp_path / "run", **given)
 
 
-@pytest.mark.parametrize(("first", "second"), [(2, 3), (3, None), (None, 2)] if LONG else [(2, 3)])
-def test_a_run_is_resumed_with_another_number_of_learners(tmp_path, local_actors, first, second):  # noqa: F811
-    expected, found = trained("dqn", steps_per_train=400), resumed(tmp_path, first, second)
-    assert_equal(expected, found, tolerance=1e-6)
-    assert len(local_actors.made) == (first or 0) + (second or 0)
+if LONG:
+
+    @pytest.mark.parametrize(("first", "second"), [(2, 3), (3, None), (None, 2)])
+    def test_a_run_is_resumed_with_another_number_of_learners(tmp_path, local_actors, first, second):
+        expected, found = trained("dqn", steps_per_train=400), resumed(tmp_path, first, second)
+        assert_equal(expected, found, tolerance=1e-6)
+        assert len(local_actors.made) == (first or 0) + (second or 0)
 
 
 def test_an_error_in_an_update_names_the_actor_and_leaves_the_agents_as_they_were(local_actors, monkeypatch):  # noqa: F811
@@ -213,7 +217,12 @@ def test_an_error_in_an_update_names_the_actor_and_leaves_the_agents_as_they_wer
     ("settings", "error", "message"),
     [
         ({"on_fault": "raise"}, WorkerError, r"learner actor 0, on node here ended: killed\. If it ran out of memory"),
-        ({"max_env_restarts": 2}, EnvError, "3 faults within 10,000 env steps; max_env_restarts=2 are survived"),
+        ({"max_env_restarts": 1}, EnvError, "2 faults within 10,000 env steps; max_env_restarts=1 are survived"),
+        (
+            {},
+            WorkerError,
+            r"actor 0, which holds agent_0, agent_1, was lost 3 times in a row .* killed\. If it ran out",
+        ),
     ],
 )
 def test_lost_actors_are_errors_where_they_are_not_survived(local_actors, settings, error, message):  # noqa: F811
@@ -227,6 +236,68 @@ def test_lost_actors_are_errors_where_they_are_not_survived(local_actors, settin
         assert int(agent.learner_.updates[agent.row]) == 0
         for name, array in other.state().arrays.items():
             np.testing.assert_array_equal(agent.state().arrays[name], array)
+
+
+@pytest.mark.parametrize(
+    ("running", "late", "on_fault", "resources", "message"),
+    [
+        (False, False, None, None, r"it hung\. Call ray\.shutdown\(\) after the run only"),
+        (True, False, "raise", None, r"it hung\. If an update .*, raise timeout \(now 5 s\), or leave on_fault out"),
+        (True, True, None, {"num_cpus": 4}, r"not start within 65 s: it needs learner_resources=\{'num_cpus': 4\}, "),
+        (True, True, None, None, "not start within 65 s: it needs one free CPU, which"),
+    ],
+)
+def test_a_lost_actor_that_cannot_be_replaced(local_actors, running, late, on_fault, resources, message):  # noqa: F811
+    local_actors.cluster.ray.is_initialized = lambda: running
+    actors = LearnerActors(1, local_actors.cluster, resources, 5.0, FaultPolicy(on_fault))
+    local_actors.late.update({1} if late else ())
+    with pytest.raises(WorkerError, match=message):
+        actors.replace(0, ActorError("it hung", hung=True))
+    assert len(local_actors.made) == 1 + late and actors.lost
+    with pytest.raises(WorkerError, match="not replaced, because another loss has ended the run"):
+        actors.replace(0, ActorError("it ended", hung=False))
+
+
+def test_a_round_of_many_updates_keeps_no_more_than_a_state_and_a_batch(local_actors, monkeypatch):  # noqa: F811
+    """Ten updates a round, each about a quarter of the state; the actor dies between two of a round."""
+    call, kept = Share.call, []
+
+    def watched(self: Any, method: str, *arguments: Any) -> None:
+        if method == "update":
+            kept.append(self._log_size / self._state_size)
+        call(self, method, *arguments)
+
+    monkeypatch.setattr(Share, "call", watched)
+    given: Any = {"learning_starts": 60, "batch_size": 16, "network": mt.MLP((8,)), "update_per_step": 0.25}
+    made = [mt.make_agents("dqn", SPREAD, seed=0, **given) for _ in range(2)]
+    settings: Any = {"update_freq": 40, "steps_per_train": 160}
+    local_actors.dies.add(20)
+    expected, found = trained("dqn", made[0], **settings), trained("dqn", made[1], learners=1, **settings)
+    assert_equal(expected, found, tolerance=1e-6)
+    assert found[0]["num_faults"] == 1 and max(kept) <= 1.0 < 1.5 * max(kept)
+    assert "usu" in "".join(name[0] for name in local_actors.called)  # update, state, update
+
+
+def test_a_second_interrupt_waits_for_no_actor(local_actors, monkeypatch):  # noqa: F811
+    """It arrives in an update of the second round; the agents are those of the start, and are not asked for."""
+    made, calls = LearnerActor._update, []
+
+    def update(self: Any, share: int, order: Any) -> Any:
+        if "weights 1" in local_actors.called and share == 1:
+            calls.append(len(local_actors.called))
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+        return made(self, share, order)
+
+    monkeypatch.setattr(LearnerActor, "_update", update)
+    agents, fresh = agents_of("ppo"), agents_of("ppo")
+    with pytest.raises(KeyboardInterrupt):
+        trained("ppo", agents, learners=2)
+    assert calls == [len(local_actors.called)]
+    for agent, other in zip(agents, fresh, strict=True):
+        for name, array in other.state().arrays.items():
+            np.testing.assert_array_equal(agent.state().arrays[name], array)
+        assert int(agent.learner_.updates[agent.row]) == 0
 
 
 def test_agents_are_split_evenly_and_the_next_learner_begins_at_the_next_actor():
