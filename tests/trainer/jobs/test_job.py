@@ -4,11 +4,17 @@ import os
 import signal
 import threading
 import time
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import marltrain as mt
-from marltrain.cluster import NAMESPACE
+from marltrain.cluster import NAMESPACE, ActorError
+from marltrain.trainer.jobs.connection import Connection
+from marltrain.trainer.jobs.job import Job
+from marltrain.trainer.jobs.messages import Report, RunProgress
 from tests.tiers import LONG
 from tests.trainer.running import ppo, tables, trainer
 
@@ -61,3 +67,50 @@ def test_a_name_changes_nothing_in_a_run(ray_cluster):
         for name in ("same", None)
     )
     assert tables(named) == tables(plain)
+
+
+class Reports:
+    """Stands for the connection of a job; keeps whether each report takes observed transitions."""
+
+    def __init__(self, *_):
+        self.room = list[bool]()
+
+    def received(self, now):
+        return None
+
+    def free(self, now):
+        return True
+
+    def send(self, report, now):
+        self.room.append(report.room)
+
+
+def test_a_run_takes_no_transitions_during_a_test_and_while_it_stores_others(monkeypatch):
+    monkeypatch.setattr("marltrain.trainer.jobs.job.Connection", Reports)
+    monkeypatch.setattr("marltrain.trainer.jobs.job.LOOKING", 0.0)
+    monkeypatch.setattr("marltrain.trainer.jobs.job.EVERY", 0.0)
+    job = Job(RunProgress("x", "game", ("a",), "process 1 on here", None, {}), None, 1.0)
+    moment: Any = SimpleNamespace(
+        data={"finished": 1, "episodes": 2}, episodes=0, env_steps=0, updates=0, gradient_steps=0, seconds=0.0
+    )
+    job.on_collect(moment)
+    job.on_test_step(moment)
+    job.experience.waiting = [("a", None)]  # type: ignore[list-item]
+    job.on_collect(moment)
+    reports: Any = job._connection
+    assert reports.room == [True, False, False]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, ActorError])
+def test_only_a_lost_actor_is_passed_over_at_the_end(kind, caplog):
+    """An interrupt ends the wait for the last report."""
+
+    def result(timeout):
+        raise ActorError("gone", hung=False) if kind is ActorError else kind
+
+    connection = Connection.__new__(Connection)
+    actor: Any = SimpleNamespace(call=lambda *_: None, result=result)
+    connection.name, connection._actor, connection._sent_at = "x", actor, None
+    with pytest.raises(KeyboardInterrupt) if kind is KeyboardInterrupt else nullcontext():
+        connection.end(Report(RunProgress("x", "game", ("a",), "process 1 on here", None, {})))
+    assert ("the end of run 'x' could not be told" in caplog.text) == (kind is ActorError)
