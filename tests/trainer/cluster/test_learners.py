@@ -259,7 +259,7 @@ def test_a_lost_actor_that_cannot_be_replaced(local_actors, running, late, on_fa
 
 
 def test_a_round_of_many_updates_keeps_no_more_than_a_state_and_a_batch(local_actors, monkeypatch):  # noqa: F811
-    """Ten updates a round, each about a quarter of the state; the actor dies between two of a round."""
+    """Ten updates a round, each with a batch of 0.9 times the size of the state; the actor dies within a round."""
     call, kept = Share.call, []
 
     def watched(self: Any, method: str, *arguments: Any) -> None:
