@@ -128,11 +128,13 @@ def ended_in_a_fragment(env: Any, **settings: Any) -> Any:
     return trainer.train(agents, [1, 1], plot=False)
 
 
-@pytest.mark.usefixtures("ray_cluster")
-def test_environments_that_are_not_reproducible_have_fragments_of_one_batch_step():
-    expected, found = ended_in_a_fragment(Marked), ended_in_a_fragment(Marked, runners=2)
-    columns = [name for name in expected["episodes"].columns if name != "seconds"]
-    assert found["episodes"][columns].equals(expected["episodes"][columns])
+if LONG:
+
+    @pytest.mark.usefixtures("ray_cluster")
+    def test_environments_that_are_not_reproducible_have_fragments_of_one_batch_step():
+        expected, found = ended_in_a_fragment(Marked), ended_in_a_fragment(Marked, runners=2)
+        columns = [name for name in expected["episodes"].columns if name != "seconds"]
+        assert found["episodes"][columns].equals(expected["episodes"][columns])
 
 
 @pytest.mark.usefixtures("ray_cluster")
@@ -142,13 +144,17 @@ def test_repeated_steps_that_differ_are_an_error():
         ended_in_a_fragment(Drifting, runners=2)
 
 
-@pytest.mark.usefixtures("ray_cluster")
-def test_an_act_that_lacks_what_the_learner_needs_is_an_error_of_the_agents(monkeypatch):
-    made = ActingTask.of
-    monkeypatch.setattr(ActingTask, "of", lambda seated: dataclasses.replace(made(seated), needed=("hint",)))
-    told = r"the agent of player_0 and player_1 needs hint from its act, in addition to the action; the act returned "
-    with pytest.raises(AgentError, match=f"{told}log_prob"):
-        ended_in_a_fragment(Identity, runners=2)
+if LONG:
+
+    @pytest.mark.usefixtures("ray_cluster")
+    def test_an_act_that_lacks_what_the_learner_needs_is_an_error_of_the_agents(monkeypatch):
+        made = ActingTask.of
+        monkeypatch.setattr(ActingTask, "of", lambda seated: dataclasses.replace(made(seated), needed=("hint",)))
+        told = (
+            r"the agent of player_0 and player_1 needs hint from its act, in addition to the action; the act returned "
+        )
+        with pytest.raises(AgentError, match=f"{told}log_prob"):
+            ended_in_a_fragment(Identity, runners=2)
 
 
 def test_agents_that_runners_cannot_hold_are_refused():

@@ -171,16 +171,18 @@ def checkpointed(case: str, folder: Any, **settings: Any) -> Any:
     return result, [agent.state() for agent in agents]
 
 
-@pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize(("case", "max_lag", "more"), RESUMED)
-def test_a_resumed_run_equals_one_that_was_not_stopped(tmp_path, case, max_lag, more):
-    """A checkpoint in the middle of a fragment: what runners have collected beyond it is collected again."""
-    settings = {"max_lag": max_lag, **more}
-    expected = checkpointed(case, tmp_path / "whole", **settings)
-    checkpointed(case, tmp_path / "parts", episodes_per_train=7, **settings)
-    found = checkpointed(case, tmp_path / "parts", **settings)
-    assert_equal(expected, found, tolerance=0.0)
-    assert expected[0]["max_lag"] == max_lag
+if LONG:
+
+    @pytest.mark.usefixtures("ray_cluster")
+    @pytest.mark.parametrize(("case", "max_lag", "more"), RESUMED)
+    def test_a_resumed_run_equals_one_that_was_not_stopped(tmp_path, case, max_lag, more):
+        """A checkpoint in the middle of a fragment: what runners have collected beyond it is collected again."""
+        settings = {"max_lag": max_lag, **more}
+        expected = checkpointed(case, tmp_path / "whole", **settings)
+        checkpointed(case, tmp_path / "parts", episodes_per_train=7, **settings)
+        found = checkpointed(case, tmp_path / "parts", **settings)
+        assert_equal(expected, found, tolerance=0.0)
+        assert expected[0]["max_lag"] == max_lag
 
 
 if LONG:
