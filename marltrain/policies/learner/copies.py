@@ -75,4 +75,4 @@ class ActingCopies:
 
 
 def _do_nothing() -> None:
-    """Do nothing: nobody else updates the networks."""
+    """Do nothing: the networks are updated in this process alone."""

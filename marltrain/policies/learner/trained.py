@@ -1,4 +1,4 @@
-"""Trained: what the updates of a learner change, as numpy arrays; it is moved between processes and cut by agents."""
+"""Trained: the state that the updates of a learner change, as numpy arrays, cut by agents and sent to processes."""
 
 from __future__ import annotations
 

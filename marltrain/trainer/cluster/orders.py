@@ -1,4 +1,4 @@
-"""Orders of fragments: what all runners collect at the same time, and what holds at its start."""
+"""Orders of fragments: batch steps that all runners collect, and the weights and states at their start."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ LOOKING = 0.05
 class Job(Callback):
     """Reports the progress of a run to its actor, and holds the requests of attached processes.
 
-    requests: those that wait for `serve`.  policies: the agents as attached processes ask them; None: nobody has asked.
+    requests: those that wait for `serve`.  policies: the agents that act for others; None before the first request.
     experience: transitions that attached processes have observed.
     """
 
