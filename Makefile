@@ -8,6 +8,8 @@ THREADS := OMP_NUM_THREADS=1 TF_CPP_MIN_LOG_LEVEL=3
 TESTS   ?= tests
 JOBS    ?= 2
 # Packages are not compiled at the installation: most of their modules are never imported.
+# Instead, the first process that imports a module keeps its compiled form, even where the shell's variable forbids it.
+export PYTHONDONTWRITEBYTECODE :=
 PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 EXTRAS  := dev,docs,tensorflow
 

@@ -1,6 +1,6 @@
 """Rates of training with runners beside one process, and learning with a lag beside learning without one.
 
-    python benchmarks/runners.py [--updates 6] [--repeats 5] [--only one two uneven]
+    python benchmarks/runners.py [--jit-compile] [--envs 8] [--updates 6] [--repeats 5] [--only one two uneven]
     python benchmarks/runners.py --learn [--seeds 5] [--only "PPO, lag 4"]
 
 Rates: PPO; env steps per second from the end of the first update to the end of the last one, by the wall clock. Runs of
@@ -9,7 +9,7 @@ the two sides alternate, and the ratio is the median of those of neighbouring ru
 one     mpe2/simple_spread_v3, one synchronous runner beside one process; also the processor time of the driver and the
         runner beside that of one process
 two     the same, two synchronous runners beside one process
-uneven  CartPole, two runners, asynchronous beside synchronous; one of 8 environments sleeps 2 ms in each step
+uneven  CartPole, two runners, asynchronous beside synchronous; one of the environments sleeps 2 ms in each step
 
 Learning: CartPole with the settings of `mt.tuned`. A greedy test of 20 episodes each 5,000 env steps gives a curve; the
 weights at the end play 100 other episodes. Means over seeds with 95 % bootstrap intervals, and the mean variance of the
@@ -36,7 +36,7 @@ from marltrain.random import child_seed
 from marltrain.trainer.evaluating.evaluation import bootstrap
 
 SPREAD, CARTPOLE = "mpe2/simple_spread_v3", "marltrain/CartPole-v1"
-ENVS, ROLLOUT, EPISODES, EVERY = 8, 2_048, 20, 5_000
+ROLLOUT, EPISODES, EVERY = 2_048, 20, 5_000
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -91,12 +91,13 @@ def cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICK
 
 
-def rate(env: Any, updates: int, **settings: Any) -> Rate:
+def rate(env: Any, envs: int, updates: int, jit_compile: bool, **settings: Any) -> Rate:
     """Train PPO for a number of updates; return what was noted."""
     env_args = {"sleeper": child_seed(0, "episode", "train", 0, 0)} if env is Uneven else None
-    agents, noted = mt.make_agents("ppo", env, env_args=env_args, seed=0), Rate()
+    agents = mt.make_agents("ppo", env, env_args=env_args, seed=0, jit_compile=jit_compile)
+    noted = Rate()
     trainer = mt.DecentralizedTrainer(
-        env, env_args, seed=0, num_train_envs=ENVS, update_freq=ROLLOUT, updates_per_train=updates, test_freq=None,
+        env, env_args, seed=0, num_train_envs=envs, update_freq=ROLLOUT, updates_per_train=updates, test_freq=None,
         run_dir=False, progress=False, callbacks=[noted], **settings,
     )  # fmt: skip
     trainer.train(agents, [1] * len(agents), plot=False)
@@ -110,11 +111,11 @@ RATES: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def print_rates(names: Iterable[str], updates: int, repeats: int) -> None:
-    """Print the rates of both sides and the median ratio."""
+def print_rates(names: Iterable[str], repeats: int, **given: Any) -> None:
+    """Print the rates of both sides and the median ratio; given: envs, updates and jit_compile of `rate`."""
     for name in names:
         what, env, *sides = RATES[name]
-        noted = [tuple(rate(env, updates, **side) for side in sides) for _ in range(repeats)]
+        noted = [tuple(rate(env, **given, **side) for side in sides) for _ in range(repeats)]
         for clock, unit in ((1, "second"), (2, "second of processor time")):
             pairs = [tuple(each.per_second(clock) for each in pair) for pair in noted]
             ratios = [a / b for a, b in pairs]
@@ -171,6 +172,8 @@ def main() -> None:
     """Print rates or learning."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--learn", action="store_true")
+    parser.add_argument("--jit-compile", action="store_true", help="rates of compiled agents")
+    parser.add_argument("--envs", type=int, default=8)
     parser.add_argument("--updates", type=int, default=6)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=5)
@@ -180,7 +183,9 @@ def main() -> None:
     if given.learn:
         print_learning([name for name in LAGS if name in (given.only or LAGS)], given.seeds)
     else:
-        print_rates([name for name in RATES if name in (given.only or RATES)], given.updates, given.repeats)
+        names = [name for name in RATES if name in (given.only or RATES)]
+        sides = {"envs": given.envs, "updates": given.updates, "jit_compile": given.jit_compile}
+        print_rates(names, given.repeats, **sides)
     cluster.close()
 
 

@@ -36,13 +36,21 @@ class Picture(Text):
         return None
 
 
+class Untimed:
+    """A clock that does not wait: tic-tac-toe shows one picture a second."""
+
+    def tick(self, fps: int = 0) -> int:
+        return 0
+
+
 def typed(monkeypatch, keys, *, closed=False):
-    """Let pygame report these keys, one after another, in place of those of the window."""
+    """Let pygame report these keys, one after another, in place of those of the window; clocks do not wait."""
     made = [pygame.event.Event(pygame.KEYDOWN, key=pygame.key.key_code(key)) for key in keys]
     made += [pygame.event.Event(pygame.QUIT)] if closed else []
     events = iter(made)
     monkeypatch.setattr(pygame.event, "poll", lambda: next(events, pygame.event.Event(pygame.NOEVENT)))
     monkeypatch.setattr(displays, "HOLD", 0.0)
+    monkeypatch.setattr(pygame.time, "Clock", Untimed)
 
 
 def noted_actions(monkeypatch) -> list[Any]:

@@ -145,13 +145,16 @@ def test_processes_train_as_one_process_does(strategy):
     hand.processes.close()
 
 
-@pytest.mark.parametrize(
-    ("strategy", "victim"),
-    [
+VICTIMS = [
+    (DataParallel(processes=2), "process 0"),
+    *LONG * [
+        (MultiWorkerMirroredStrategy(workers=2), "worker 1"),
         (ParameterServerStrategy(workers=2, servers=1), "server 0"),
-        *LONG * [(DataParallel(processes=2), "process 0"), (MultiWorkerMirroredStrategy(workers=2), "worker 1")],
     ],
-)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("strategy", "victim"), VICTIMS)
 def test_processes_train_dqn_as_one_process_does_until_one_is_killed(strategy, victim):
     agents, _, metrics = alone("dqn", strategy.backend)
     seen: dict[str, Any] = {}
