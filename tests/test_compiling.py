@@ -78,7 +78,11 @@ def module(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, text: str) 
 
 @pytest.fixture
 def told(tmp_path, monkeypatch):
-    """A function that returns what is said of `rule` where constants are so."""
+    """A function that returns what is said of `rule` where constants are so.
+
+    Python does not keep compiled modules meanwhile: it knows one by the second and the size of its file.
+    """
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def told(**constants):
         values = {**SAME, **constants}
