@@ -111,6 +111,13 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
             "minibatches": 4,
         },
     },
+    ("ppo", "gymnasium/LunarLander-v3"): {
+        "trainer": {"num_train_envs": 16, "update_freq": 16_384, "test_freq": 500, "steps_per_train": 1_000_000},
+        "agents": {
+            "learning_rate": 3e-4, "gamma": 0.999, "gae_lambda": 0.98, "clip": 0.2, "entropy_coef": 0.01, "epochs": 4,
+            "minibatches": 256,
+        },
+    },
     ("td3", "gymnasium/Pendulum-v1"): {
         "trainer": {"num_train_envs": 4, "update_freq": 4, "test_freq": 250, "steps_per_train": 20_000},
         "agents": {
