@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from marltrain.errors import ConfigError
 
 if TYPE_CHECKING:
     from marltrain.tools.run_files.plan import RunPlan
+    from marltrain.trainer.callbacks import Callback
 
 FLAGS = ("share", "identify", "self_play", "tuned")
 
@@ -43,9 +44,20 @@ def pop_plan(options: dict[str, Any]) -> RunPlan:
         if not options.setdefault("progress", "dashboard"):
             raise ConfigError("--dashboard has no meaning with --no-progress")
         options["progress"] = "dashboard"
-    callbacks = (*plan.callbacks, *pop_callbacks(options))
+    callbacks = _joined(plan.callbacks, pop_callbacks(options))
     trainer = {**plan.trainer, **pop_given(options, *(f.name for f in fields(TrainerSettings)))}
     return replace(plan, env_args=env_args, trainer=trainer, callbacks=callbacks, **given)
+
+
+def _joined(of_file: Sequence[Callback], of_options: Sequence[Callback]) -> tuple[Callback, ...]:
+    """Return the callbacks of a file and of options; raises ConfigError for a logger that both name."""
+    from marltrain.trainer.reporting.scalar_logger import ScalarLogger
+
+    kinds = {type(callback) for callback in of_file if isinstance(callback, ScalarLogger)}
+    for callback in of_options:
+        if type(callback) in kinds:
+            raise ConfigError(f"--log: the file has a {type(callback).__name__} already: leave the option out")
+    return (*of_file, *of_options)
 
 
 def _read(path: str, env: str | None) -> RunPlan:

@@ -30,6 +30,7 @@ class Film(Callback):
     """
 
     only_watches = True
+    described_by = ("env", "env_args", "every", "episodes", "suffix", "fps", "max_steps", "seed")
 
     @checked_arguments
     def __init__(
@@ -50,13 +51,7 @@ class Film(Callback):
         if suffix not in FILMS:
             raise ConfigError(f"Film: suffix must be {' or '.join(FILMS)}, got {shown(suffix)}")
         self.env, self.every, self.suffix = env, every, suffix
-        self.arguments: dict[str, Any] = {
-            "env_args": env_args,
-            "episodes": episodes,
-            "fps": fps,
-            "max_steps": max_steps,
-            "seed": seed,
-        }
+        self.env_args, self.episodes, self.fps, self.max_steps, self.seed = env_args, episodes, fps, max_steps, seed
         self._tests = 0
         self._line_up: list[Agent] = []
 
@@ -73,7 +68,10 @@ class Film(Callback):
         folder.mkdir(exist_ok=True)
         copies = {id(agent): FrozenAgent(agent) for agent in self._line_up}
         out = folder / f"{moment.env_steps:09}{self.suffix}"
-        play(self.env, [copies[id(agent)] for agent in self._line_up], out=out, **self.arguments)
+        play(
+            self.env, [copies[id(agent)] for agent in self._line_up], env_args=self.env_args, episodes=self.episodes,
+            out=out, fps=self.fps, max_steps=self.max_steps, seed=self.seed,
+        )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:
         """Return the number of tests so far."""

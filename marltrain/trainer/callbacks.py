@@ -139,9 +139,12 @@ class Callback:
 
     only_watches: True in a class that does not change how agents act or learn. Then `double_buffer` steps ahead of
     the callback, and compiled code may make several rounds of updates before one call of `on_update_end`.
+    described_by: attributes that hold arguments of the constructor, for `config.json` and files of runs. Those hold a
+    dataclass `settings` and `players`, too.
     """
 
     only_watches: ClassVar[bool] = False
+    described_by: ClassVar[tuple[str, ...]] = ()
 
     def prepare(self, settings: TrainerSettings, players: Mapping[str, Agent]) -> None:
         """Called by `train` before the run has a folder; raise ConfigError here if the callback does not fit the run.

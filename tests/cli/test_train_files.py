@@ -137,10 +137,23 @@ def test_shared_agents_are_shared_again(tmp_path, capsys):
         ]  # fmt: skip
 
 
-def test_a_logger_is_no_part_of_a_file(tmp_path, capsys):
-    (tmp_path / "run.toml").write_text(RUN)
-    words = ["train", tmp_path / "run.toml", "--env", SYMBOLS, "--log", "csv", "--print-config"]
-    assert "no file can hold the logger CSVLogger: leave --log out" in refused(capsys, *words)
+def test_loggers_are_a_part_of_a_file(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text(RUN + '[[callbacks]]\ntype = "JSONLinesLogger"\nevery = 100.0\n')
+    words = ["train", tmp_path / "run.toml", "--env", SYMBOLS]
+    printed = said(capsys, *words, "--log", "csv", "--dashboard", "--print-config")
+    assert 'type = "JSONLinesLogger"\nevery = 100.0\n\n[[callbacks]]\ntype = "CSVLogger"\n' in printed
+    assert 'progress = "dashboard"\n' in printed
+    assert "--log: the file has a JSONLinesLogger already" in refused(capsys, *words, "--log", "jsonl")
+    assert said(capsys, *_written(tmp_path, printed), "--print-config") == printed
+    said(capsys, *words, "--run-dir", tmp_path / "one")
+    assert (tmp_path / "one" / "scalars.jsonl").stat().st_size
+    again = said(capsys, "train", tmp_path / "one" / "config.json", "--env", SYMBOLS, "--print-config")
+    assert again.endswith('type = "JSONLinesLogger"\nevery = 100.0\n')
+
+
+def _written(folder, text):
+    (folder / "again.toml").write_text(text)
+    return ["train", folder / "again.toml", "--env", SYMBOLS]
 
 
 class Mine(mt.PPO):

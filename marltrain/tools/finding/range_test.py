@@ -76,7 +76,7 @@ class LearningRateRangeTest(Callback):
     ) -> None:
         """Check the arguments."""
         self.settings = _Settings(low=low, high=high, env_steps=env_steps, stop_at=stop_at, restore=restore)
-        self._players = checked_players("LearningRateRangeTest", players)
+        self.players = checked_players("LearningRateRangeTest", players)
         self._agents: dict[str, LearningAgent] = {}
         self._before: list[tuple[LearningAgent, AgentState]] = []
         self._rows: list[dict[str, float]] = []
@@ -90,7 +90,7 @@ class LearningRateRangeTest(Callback):
         if steps is None:
             raise ConfigError("LearningRateRangeTest: give env_steps, or steps_per_train to the trainer")
         self._steps = steps
-        self._agents = chosen_agents("LearningRateRangeTest", NUMBER, self._players, players)
+        self._agents = chosen_agents("LearningRateRangeTest", NUMBER, self.players, players)
         for agent in self._agents.values():
             check_value(agent, NUMBER, self.settings.high)
 

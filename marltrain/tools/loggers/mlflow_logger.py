@@ -33,6 +33,8 @@ class MLflowLogger(RunLogger):
     Raises ConfigError for a wrong argument, or if mlflow is not installed.
     """
 
+    described_by = ("experiment", "name", "uri", "every", "files")
+
     @checked_arguments
     def __init__(
         self,

@@ -28,6 +28,7 @@ class ScalarFile(ScalarLogger, ABC):
     keeps the rows up to its env step, and appends.
     """
 
+    described_by = ("path", "every")
     name: ClassVar[str]
     """Name of the file in the run's folder."""
 

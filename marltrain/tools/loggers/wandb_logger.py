@@ -29,6 +29,8 @@ class WandbLogger(RunLogger):
     Raises ConfigError for a wrong argument, or if wandb is not installed.
     """
 
+    described_by = ("project", "entity", "name", "group", "tags", "mode", "folder", "every", "files")
+
     @checked_arguments
     def __init__(
         self,
@@ -47,13 +49,8 @@ class WandbLogger(RunLogger):
         super().__init__(every=every, files=files)
         if mode not in (None, *MODES):
             raise ConfigError(f"WandbLogger: mode must be None or one of {', '.join(MODES)}, got {mode!r}")
-        self.arguments = {
-            "project": project,
-            "entity": entity,
-            "group": group,
-            "tags": list(tags) or None,
-            "mode": mode,
-        }
+        self.project, self.entity, self.group, self.mode = project, entity, group, mode
+        self.tags = tuple(tags)
         self.name, self.folder = name, None if folder is None else Path(folder)
         self._wandb = imported("wandb", "WandbLogger", "wandb")
         self._run: Any = None
@@ -62,8 +59,9 @@ class WandbLogger(RunLogger):
         """Begin or continue a run."""
         run_id = run_id or secrets.token_hex(4)
         self._run = self._wandb.init(
-            **self.arguments, id=run_id, name=self.name or folder.name, dir=str(self.folder or folder),
-            resume="allow", reinit="create_new",
+            project=self.project, entity=self.entity, group=self.group, tags=list(self.tags) or None, mode=self.mode,
+            id=run_id, name=self.name or folder.name, dir=str(self.folder or folder), resume="allow",
+            reinit="create_new",
         )  # fmt: skip
         self._run.config.update(dict(config), allow_val_change=True)
         self._run.define_metric(STEPS, hidden=True)

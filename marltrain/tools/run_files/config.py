@@ -14,9 +14,10 @@ from marltrain.policies.algorithms.registry import ALGORITHMS
 from marltrain.policies.memory.config import Replay
 from marltrain.policies.networks import spec_from
 from marltrain.policies.schedules import Schedule
-from marltrain.tools.run_files.callbacks import CALLBACKS, make_callback
+from marltrain.tools.run_files.callbacks import CALLBACKS, SERVICES, imports_nothing, make_callback
 from marltrain.tools.run_files.plan import PlayerPlan, RunPlan
 from marltrain.tools.run_files.sharing import by_agent
+from marltrain.trainer.reporting.run_config import PLACES
 from marltrain.trainer.settings import TrainerSettings
 
 SCHEDULE = {"kind", "start", "stop", "steps"}
@@ -95,7 +96,14 @@ def _value(file: Path, where: str, name: str, value: Any) -> Any:
 
 
 def _callbacks(file: Path, entries: list[dict[str, Any]]) -> list[Any]:
-    """Return the callbacks that files can hold; warns of others."""
-    if others := [entry["type"] for entry in entries if entry["type"] not in CALLBACKS]:
-        warn(f"{file}: the run had callbacks that no file can make, and they are left out: {', '.join(others)}")
-    return [make_callback(entry) for entry in entries if entry["type"] in CALLBACKS]
+    """Return the callbacks that files can hold, but loggers of services; warns of others.
+
+    Files that they write have their default places.
+    """
+    kept = [e for e in entries if e["type"] in CALLBACKS and e["type"] not in SERVICES and imports_nothing(e)]
+    if others := [entry["type"] for entry in entries if entry not in kept]:
+        warn(
+            f"{file}: callbacks that are not made from a config.json are left out: {', '.join(others)}. Give loggers "
+            "again (--log), and others in Python"
+        )
+    return [make_callback({name: value for name, value in entry.items() if name not in PLACES}) for entry in kept]

@@ -134,6 +134,8 @@ class MadeRun:
     def completed(self) -> RunPlan:
         """Return the plan with every setting of the trainer and of the agents, as they were made."""
         trainer = {**settings_of_trainer(self.trainer.settings), "seed": self.trainer.seed}
+        if self.trainer.setup.display is not None:
+            trainer["progress"] = self.trainer.setup.display
         plans = {}
         for name, agent in zip(self.names, self.agents, strict=True):
             given = self.of(name) if self.plan.players else PlayerPlan(self.plan.algo)

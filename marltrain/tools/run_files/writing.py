@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from marltrain.errors import ConfigError
 from marltrain.files import path_of, replacing
-from marltrain.tools.run_files.callbacks import CALLBACKS
+from marltrain.tools.run_files.callbacks import arguments_of
 from marltrain.tools.run_files.plan import RunPlan
 from marltrain.tools.run_files.values import as_text
-from marltrain.trainer.reporting.run_config import described_callback
-from marltrain.trainer.reporting.scalar_logger import ScalarLogger
 
 FLAGS = ("share", "identify", "self_play", "tuned")
 BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -36,7 +33,7 @@ def to_toml(plan: RunPlan) -> str:
         extra |= {} if own.explores else {"explores": False}
         lines += _table(f"players.{_key(player)}", {**extra, **own.settings})
     for callback in plan.callbacks:
-        lines += _table("callbacks", _callback(callback), array=True)
+        lines += _table("callbacks", arguments_of(callback), array=True)
     return "\n".join(lines) + "\n"
 
 
@@ -52,18 +49,6 @@ def write_settings(path: str | Path, tables: Mapping[str, Mapping[str, Any]], *,
     with replacing(path) as beside:
         Path(beside).write_text("\n".join(lines).lstrip("\n") + "\n", encoding="utf-8")
     return Path(path)
-
-
-def _callback(callback: Any) -> dict[str, Any]:
-    """Return the type and the arguments of a callback that files of runs know; raises ConfigError for others."""
-    name = type(callback).__name__
-    if isinstance(callback, ScalarLogger):
-        raise ConfigError(f"no file can hold the logger {name}: leave --log out, and give it again beside the file")
-    if name not in CALLBACKS:
-        raise ConfigError(f"no file can hold the callback {name}: give it in Python. Files hold {', '.join(CALLBACKS)}")
-    defaults = {f.name: f.default for f in fields(callback.settings)}
-    given = described_callback(callback)
-    return {key: value for key, value in given.items() if key not in defaults or value != defaults[key]}
 
 
 def _table(name: str, table: Mapping[str, Any], *, array: bool = False) -> list[str]:

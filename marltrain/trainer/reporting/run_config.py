@@ -27,6 +27,9 @@ from marltrain.trainer.setup import TrainerSetup
 
 LIBRARIES = ("marltrain", "gymnasium", "numpy", "pettingzoo")
 WHERE_LOADED = ("keras", "tensorflow", "tianshou", "torch")
+PLACES = ("path", "folder", "uri")
+"""Arguments of callbacks that config.json does not hold: a run made from it overwrites no file, and an address may hold
+a password."""
 
 
 def record(
@@ -63,7 +66,7 @@ def record(
             ],
             "code": _code(setup, agents),
             "seats": seats,
-            "callbacks": [to_json(described_callback(callback)) for callback in setup.callbacks],
+            "callbacks": [to_json(_without_places(described_callback(callback))) for callback in setup.callbacks],
             "versions": {
                 "python": platform.python_version(),
                 "numba": version("numba"),
@@ -110,11 +113,18 @@ def loaded(names: Sequence[str]) -> list[str]:
 
 
 def described_callback(callback: Callback) -> dict[str, Any]:
-    """Return a callback's type, and its settings and players if it has some."""
+    """Return a callback's type, and its settings, players and further arguments if it has some."""
     settings: Any = getattr(callback, "settings", None)
     players = getattr(callback, "players", None)
     own = asdict(settings) if is_dataclass(type(settings)) else {}
+    for name in callback.described_by:
+        value = getattr(callback, name)
+        own[name] = str(value) if isinstance(value, Path) else value
     return {"type": type(callback).__name__, **own, **({} if players is None else {"players": players})}
+
+
+def _without_places(described: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in described.items() if name not in PLACES}
 
 
 def _described(agent: Agent) -> dict[str, Any]:

@@ -1,0 +1,74 @@
+"""Callbacks in files of runs: each with its arguments, as TOML and back."""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import marltrain as mt
+from marltrain.tools.run_files.callbacks import CALLBACKS, arguments_of, make_callback
+from marltrain.tools.run_files.config import _callbacks
+from marltrain.tools.run_files.plan import RunPlan
+from marltrain.tools.run_files.reading import read_plan
+from marltrain.tools.run_files.writing import to_toml
+from marltrain.trainer.reporting.run_config import PLACES, described_callback
+
+GIVEN: dict[str, dict[str, Any]] = {
+    "Adapt": {"name": "learning_rate", "by": "kl", "low": 1e-5, "high": 1e-2, "target": 0.02, "direction": "down"},
+    "Checkpoint": {"every_minutes": 2.5, "memory": False},
+    "CSVLogger": {"path": "tables/mine.csv", "every": 5.0},
+    "EarlyStopping": {"patience": 3, "episodes": 100},
+    "Film": {"env": "gymnasium/CartPole-v1", "env_args": {"max_episode_steps": 9}, "every": 2, "suffix": ".mp4"},
+    "JSONLinesLogger": {"every": 0.5},
+    "LearningRateRangeTest": {"high": 0.5, "stop_at": None, "players": ("wolf_*",)},
+    "MLflowLogger": {"experiment": "games", "uri": "sqlite:///mlflow.db", "files": False},
+    "ReduceOnPlateau": {"players": ("wolf_*", "hare"), "factor": 0.3},
+    "WandbLogger": {"project": "games", "tags": ("a", "b"), "mode": "offline", "folder": "elsewhere"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _services(monkeypatch):
+    for name in ("wandb", "mlflow"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+
+
+def test_every_callback_with_its_arguments_becomes_a_file_and_back(tmp_path):
+    assert set(GIVEN) == set(CALLBACKS)
+    made = [CALLBACKS[kind](**arguments) for kind, arguments in GIVEN.items()]
+    given = {kind: {"type": kind, **own} for kind, own in GIVEN.items()}
+    given["CSVLogger"]["path"] = str(tmp_path / "tables" / "mine.csv")  # the working folder of a test is its own
+    assert [arguments_of(callback) for callback in made] == list(given.values())
+    (tmp_path / "run.toml").write_text(to_toml(RunPlan("gymnasium/CartPole-v1", algo="ppo", callbacks=made)))
+    again = read_plan(tmp_path / "run.toml").callbacks
+    assert [described_callback(callback) for callback in again] == [described_callback(callback) for callback in made]
+
+
+@pytest.mark.parametrize("kind", CALLBACKS)
+def test_unknown_arguments_are_refused(kind):
+    with pytest.raises(mt.ConfigError, match=f"{kind} has no argument 'colour'"):
+        make_callback({"type": kind, **GIVEN[kind], "colour": 1})
+
+
+def test_a_file_chooses_no_code():
+    class Mine(mt.CSVLogger):
+        pass
+
+    with pytest.raises(mt.ConfigError, match="no file can hold the callback Mine"):
+        arguments_of(Mine())
+    with pytest.raises(mt.ConfigError, match=r"Film: 'env' is 'mine:Env'\. No file may choose what code is run"):
+        make_callback({"type": "Film", "env": "mine:Env"})
+    with pytest.raises(mt.ConfigError, match="No file may choose what code is run"):
+        arguments_of(mt.Film(object()))
+
+
+def test_a_config_makes_no_logger_of_a_service_and_names_no_place(tmp_path):
+    entries: list[dict[str, Any]] = [{"type": kind, **own} for kind, own in GIVEN.items()]
+    entries += [{"type": "Film", "env": "mine:Env"}, {"type": "Mine"}]
+    with pytest.warns(UserWarning, match=r"are left out: MLflowLogger, WandbLogger, Film, Mine\. Give loggers again"):
+        made = _callbacks(tmp_path / "config.json", entries)
+    assert [type(callback).__name__ for callback in made] == [
+        kind for kind in GIVEN if kind not in ("MLflowLogger", "WandbLogger")
+    ]
+    assert all(described_callback(callback).get(place) is None for callback in made for place in PLACES)
