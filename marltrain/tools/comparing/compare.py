@@ -66,11 +66,11 @@ def compare(
         made_folder(path_of(out, "out").parent, "out")
     _warn_of_lengths(groups)
     scores = {name: _scores(group, score, scales) for name, group in groups.items()}
-    measured = dict.fromkeys(run.measured for group in groups.values() for held in group.values() for run in held)
+    measured = {run.measure: run.measured for group in groups.values() for held in group.values() for run in held}
     compared = Comparison(
         {name: {task: [run.folder for run in held] for task, held in group.items()} for name, group in groups.items()},
         scores, _table(groups, scores, resamples, normalised=ranges is not None), _pairs(scores, resamples),
-        _profiles(scores, resamples), _curves(groups, scales, resamples), "; ".join(measured), score,
+        _profiles(scores, resamples), _curves(groups, scales, resamples), "; ".join(measured.values()), score,
         ranges is not None,
     )  # fmt: skip
     if out is not None:

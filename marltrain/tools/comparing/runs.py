@@ -28,7 +28,8 @@ FEWEST = 3
 class ComparedRun:
     """A run and the values of its tests.
 
-    task: the environment and its arguments.  measured: what the values are, in words.
+    task: the environment and its arguments.
+    measured: what the values are, in words.  measure: text that is equal for runs with equal measures.
     steps, values: [tests] float64, rising env steps; tests without a value are left out.
     """
 
@@ -37,6 +38,7 @@ class ComparedRun:
     task: str
     seed: Any
     measured: str
+    measure: str
     steps: Array
     values: Array
 
@@ -58,19 +60,26 @@ def read_run(folder: Path, metric: str) -> ComparedRun:
         raise ConfigError(f"{folder}: no test has a value of {metric!r}, so the run has no score: leave the run out, "
                           "or let it play tests")  # fmt: skip
     arguments = ", ".join(f"{name}={json.dumps(value)}" for name, value in sorted(env_args.items()))
+    measured, measure = _measured(kept, metric, config.get("reward_metric"))
     return ComparedRun(
-        folder, env, f"{env} ({arguments})" if arguments else env, config.get("seed"), _measured(kept, metric),
+        folder, env, f"{env} ({arguments})" if arguments else env, config.get("seed"), measured, measure,
         kept["env_steps"].to_numpy(float), kept[metric].to_numpy(float),
     )  # fmt: skip
 
 
-def _measured(tests: Any, metric: str) -> str:
-    """Return what the values of a column are: the default metric is the mean return of the players that are judged."""
+def _measured(tests: Any, metric: str, own: Any) -> tuple[str, str]:
+    """Return what the values of a column are, as `measured` and `measure` of a `ComparedRun`.
+
+    The default metric is the mean return of the players that are judged.  own: the `reward_metric` in config.json.
+    """
     if metric != METRIC:
-        return metric
+        return metric, metric
+    if isinstance(own, dict) and {"name", "code"} <= own.keys():
+        return f"reward_metric {own['name']} (code {own['code'][:8]})", own["code"]
     if tests["interval_low"].isna().all():
-        return "a reward_metric"
-    return f"mean return of {tests['judged'].iloc[-1]}"
+        return "a reward_metric", "a reward_metric"
+    mean = f"mean return of {tests['judged'].iloc[-1]}"
+    return mean, mean
 
 
 def groups_of(
@@ -139,7 +148,7 @@ def _check_measured(runs: Sequence[ComparedRun]) -> None:
     first: dict[str, ComparedRun] = {}
     for run in runs:
         other = first.setdefault(run.task, run)
-        if run.measured != other.measured:
+        if run.measure != other.measure:
             raise ConfigError(
                 f"runs of different metrics cannot be compared: {other.folder} measures {other.measured}, {run.folder} "
                 f"measures {run.measured}. Name a column that both tables of tests hold, such as "

@@ -22,6 +22,7 @@ from marltrain.policies.algorithms.registry import registered_name
 from marltrain.policies.backends import BACKENDS, make_backend
 from marltrain.spec import EnvSpec
 from marltrain.trainer.callbacks import Callback
+from marltrain.trainer.reporting.functions import described_function
 from marltrain.trainer.settings import Default
 from marltrain.trainer.setup import TrainerSetup
 
@@ -38,7 +39,8 @@ def record(
     """Write config.json: environment, trainer settings, each seat's agent, seed, versions, processor and threads.
 
     Seats that hold the same agent have the same "agent_index". "given": the trainer's settings that other values do not
-    replace. "code": what changes the run and has no JSON form, such as functions.
+    replace. "code": what changes the run and has no JSON form, such as functions. "reward_metric": that function, by
+    its name and the hash of its code.
 
     memory: bytes of the rows to learn from, when the memory is full.
     """
@@ -65,6 +67,7 @@ def record(
                 f.name for f in fields(setup.settings) if not isinstance(getattr(setup.settings, f.name), Default)
             ],
             "code": _code(setup, agents),
+            "reward_metric": None if setup.reward_metric is None else described_function(setup.reward_metric),
             "seats": seats,
             "callbacks": [to_json(_without_places(described_callback(callback))) for callback in setup.callbacks],
             "versions": {

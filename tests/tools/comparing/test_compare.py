@@ -57,6 +57,15 @@ def test_score_of_a_run(tmp_path, score, expected):
     assert mt.compare([write(tmp_path)], score=score, resamples=5).scores["ppo"][0, 0] == pytest.approx(expected)
 
 
+def test_runs_of_one_reward_metric_are_compared(tmp_path):
+    code = "0123456789ab"
+    write(tmp_path, scores={"ppo": FIRST["ppo"]}, reward_metric={"name": "<lambda>", "code": code})
+    write(tmp_path, scores={"dqn": FIRST["dqn"]}, reward_metric={"name": "score", "code": code})
+    assert mt.compare([tmp_path], resamples=5).metric in [
+        f"reward_metric {n} (code 01234567)" for n in ("<lambda>", "score")
+    ]
+
+
 def test_another_column_of_the_tests(tmp_path):
     found = mt.compare([write(tmp_path)], metric="return/player_0", resamples=5)
     assert found.scores["ppo"][:, 0].tolist() == [6, 10, 8, 18, 2]
@@ -109,6 +118,11 @@ def test_runs_that_cannot_be_compared(tmp_path):
     judged = write(tmp_path / "judged")
     write_run(judged / "x", [0, 1], seed=9, judged=["player_0", "player_1"])
     assert "runs of different metrics" in refused(judged)
+    code = {"name": "score", "code": "0123456789ab"}
+    own = write(tmp_path / "own", reward_metric=code)
+    write_run(own / "x", [0, 1], seed=9, reward_metric={**code, "code": "ab"})
+    assert "own/dqn-CartPole-v1-0 measures reward_metric score (code 01234567)" in refused(own)
+    assert "own/x measures reward_metric score (code ab). Name a column that both tables" in refused(own)
     empty = write(tmp_path / "empty")
     write_run(empty / "x", [], seed=9)
     assert "no test has a value of 'metric'" in refused(empty)

@@ -11,6 +11,7 @@ import torch
 
 import marltrain as mt
 from marltrain.tools.run_files.config import plan_of_config
+from marltrain.trainer.reporting.functions import described_function
 from marltrain.trainer.reporting.run_config import _is_json, processor
 from tests.trainer.running import dqn, ppo, trainer
 
@@ -48,12 +49,22 @@ def test_memory_bytes_include_the_trees_of_priorities():
 
 def test_what_a_file_cannot_hold_is_named_and_refused(tmp_path):
     """The given batch size, 64, equals the default number, which an algorithm would replace."""
-    made = trainer(steps_per_train=3, batch_size=64, stop_fn=lambda metric, episode: False)
+
+    def lowest(returns):
+        return returns.min()
+
+    made = trainer(steps_per_train=3, batch_size=64, stop_fn=lambda metric, episode: False, reward_metric=lowest)
     made.train(ppo(), [1, 1], plot=False)
     config = json.loads(Path("run/config.json").read_text())
-    assert config["code"] == ["stop_fn"] and [seat["agent_index"] for seat in config["seats"]] == [0, 1]
+    assert config["reward_metric"] == described_function(lowest) and len(config["reward_metric"]["code"]) == 64
+    assert config["code"] == ["stop_fn", "reward_metric"] and [seat["agent_index"] for seat in config["seats"]] == [
+        0,
+        1,
+    ]
     assert "batch_size" in config["given"] and "episodes_per_train" not in config["given"]
-    with pytest.raises(mt.ConfigError, match=r"the run has code of your own: stop_fn\. Train it from Python"):
+    with pytest.raises(
+        mt.ConfigError, match=r"the run has code of your own: stop_fn, reward_metric\. Train it from Python"
+    ):
         plan_of_config(Path("run/config.json"))
     Path("run/config.json").write_text(json.dumps({**config, "code": []}))
     assert plan_of_config(Path("run/config.json")).trainer["batch_size"] == 64
