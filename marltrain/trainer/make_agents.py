@@ -162,6 +162,8 @@ class _Entry:
                 f"player {player.name!r}: its {made_by.__name__} cannot be made: {error_text(error)}. Look at the "
                 f"settings given for it: {', '.join(map(str, self.settings)) or 'none'}"
             ) from error
+        if isinstance(made, LearningAgent):
+            made.masked = made.masked or player.masked
         return made
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from marltrain.checks import of_type
 from marltrain.config import Unsaved, build, check_function, checked_arguments, validate
 from marltrain.errors import AgentError, ConfigError, SaveError, did_you_mean, shown
 from marltrain.layout import Array, Obs, Space, map_tree
@@ -31,7 +32,7 @@ from marltrain.policies.memory.config import Replay
 from marltrain.policies.networks import NetworkSpec, spec_from
 from marltrain.policies.schedules import Schedule
 from marltrain.random import chosen_seed
-from marltrain.spaces import check_actions, describe_space
+from marltrain.spaces import check_actions, describe_space, without_mask
 from marltrain.spec import PlayerSpec
 
 REWARD_MODEL = "reward_model"
@@ -42,6 +43,9 @@ class LearningAgent(Remembering, Agent):
     """Agent that learns with an `Algorithm`.
 
     A new agent has its own learner; a trainer stacks agents of the same kind in one learner.
+
+    masked: whether its environment gives masks of legal actions, as far as the agent knows: the observation space holds
+      one, or the agent was made or seated for a player with masks.
     """
 
     algorithm_class: ClassVar[type[Algorithm]]
@@ -90,6 +94,7 @@ class LearningAgent(Remembering, Agent):
         self._set_spaces(observation_space, action_space, place.frame_stack)
         layout = layout_for(self._seated()[0], self.identity)
         check_actions(action_space)
+        self.masked = without_mask(observation_space)[1]
         self.seed = chosen_seed(seed, name)
         kind = self.algorithm_class
         if kind.on_policy and not kind.replays and isinstance(settings.get("memory"), Replay):
@@ -162,6 +167,7 @@ class LearningAgent(Remembering, Agent):
     def sit(self, player: PlayerSpec, seed: int) -> None:
         """Take a seat; raises AgentError if the spaces or the number of stacked frames differ."""
         super().sit(player, seed)
+        self.masked = self.masked or player.masked
         stack = self._seated()[0].stack
         if player.layout.stack != stack:
             raise AgentError(
@@ -222,6 +228,7 @@ class LearningAgent(Remembering, Agent):
             **described_spaces(self.observation_space, self.action_space),
             "frame_stack": self._seated()[0].stack,
             **({"identity": list(self.identity)} if self.identity else {}),
+            **({"masked": True} if self.masked else {}),
             "backend": self.backend.name,
             "settings": {f.name: self._setting(f.name) for f in fields(self.settings)},
             "learner": inner.info,
@@ -280,6 +287,7 @@ class LearningAgent(Remembering, Agent):
             *spaces_from(info), backend=backend or info["backend"], seed=int(info["learner"]["seed"]),
             frame_stack=info["frame_stack"], identity=info.get("identity", ()), **settings,
         )  # fmt: skip
+        agent.masked = agent.masked or of_type("masked", info.get("masked", False), bool)
         agent.learner_.load(0, AgentState(info["learner"], state.arrays))
         return agent
 

@@ -48,8 +48,8 @@ def export(
 
     path: "x.onnx", "x.pt2" (torch), or a folder (saved_model).  format: "onnx", "torch" or "saved_model".
     sampling: actions are samples of a stochastic policy, made from an input of uniform numbers; False: the best ones.
-    legal: whether a mask of legal actions is an input; None: if the observation space holds an "action_mask". For an
-        environment whose masks come through the infos, give True.
+    legal: whether a mask of legal actions is an input; None: if the agent was made for, or trained in, an environment
+        that gives masks, in observations or in infos.
     players, env, env_args: kept in the description of the file.
     observations: number of random observations on which the file is compared with the agent.
     Raises ConfigError for an agent that is not a `LearningAgent`, for samples of a deterministic policy, for a network

@@ -27,7 +27,6 @@ from marltrain.policies.exploration.discrete import ACTION_COUNTS
 from marltrain.policies.networks import Plan
 from marltrain.policies.normalisation import CLIP, RunningStatistics
 from marltrain.policies.recurrence import carries_of
-from marltrain.spaces import without_mask
 
 ACTION, LEGAL, PLAYER, CARRY, UNIFORM = "action", "legal", "player", "carry", "uniform"
 """Names of inputs and outputs, beside `observation` and the numbers of `Algorithm.policy_numbers`."""
@@ -59,7 +58,7 @@ class PolicyFunction:
     def __init__(self, agent: LearningAgent, *, sampling: bool, legal: bool | None = None) -> None:
         """Find the inputs, the outputs and the networks.
 
-        legal: whether a mask of legal actions is an input; None: if the observation space has an "action_mask".
+        legal: whether a mask of legal actions is an input; None: as the agent knows, `LearningAgent.masked`.
         Raises ConfigError for samples of a deterministic policy, and for a mask of actions that are not Discrete.
         """
         self.algorithm, self.row, self.identity = agent.algorithm, agent.row, agent.identity
@@ -292,4 +291,4 @@ def _masked(agent: LearningAgent, legal: bool | None) -> bool:
         raise ConfigError(f"export: legal=True is for Discrete actions, got {agent.action_space}: leave it out")
     if legal is not None:
         return legal
-    return discrete and agent.observation_space is not None and without_mask(agent.observation_space)[1]
+    return discrete and agent.masked

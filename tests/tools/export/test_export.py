@@ -96,6 +96,22 @@ def _other_versions_are_refused(path):
         mt.load_exported(path)
 
 
+def test_masks_of_infos_follow_from_the_environment_that_an_agent_was_made_for(tmp_path):
+    """Taxi's observation is a number, and its infos hold the mask; a saved agent knows it, too."""
+
+    def inputs(agent: Any) -> list[str]:
+        return [port.name for port in PolicyFunction(agent, sampling=False).inputs]
+
+    taxi = "gymnasium/Taxi-v4"
+    mt.save(tmp_path / "agent", mt.make_agents("dqn", taxi, network=NETWORK, seed=0))
+    (loaded,) = mt.load(tmp_path / "agent")
+    assert inputs(loaded) == ["observation", "legal"]
+    by_class = mt.DQN(spaces.Discrete(500), spaces.Discrete(6), network=NETWORK)
+    assert not by_class.masked and inputs(by_class) == ["observation"]
+    mt.DecentralizedTrainer(taxi, run_dir=False, progress=False, num_test_envs=1).test([by_class], 1)
+    assert by_class.masked and inputs(by_class) == ["observation", "legal"]
+
+
 def test_carries_and_samples_of_a_loaded_policy(tmp_path):
     agent = CASES["ppo, gru"]()
     mt.export(agent, tmp_path / "policy.pt2", format="torch", sampling=True)
