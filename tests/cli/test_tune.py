@@ -1,5 +1,6 @@
 """`marltrain tune`, and training with the settings that it writes."""
 
+import pandas as pd
 import pytest
 
 from tests.cli.running import SYMBOLS, refused, said
@@ -21,9 +22,27 @@ def test_settings_are_searched_and_trained_with(capsys, tmp_path):
     assert (tmp_path / "run" / "config.json").exists()
 
 
+def test_a_population_is_trained_and_its_best_member_goes_on(capsys, tmp_path):
+    words = ["--mode", "pbt", "--members", 4, "--replaced", 0.5, "--steps", 24, "--test-freq-steps", 8, "--seed", 3]
+    words += ["--set", "network=MLP((4,))", "--set", "learning_rate=0.001", "0.1", "--out", tmp_path / "a"]
+    printed = said(capsys, "tune", SYMBOLS, "--algo", "ppo", *ENV, *words, *FEW)
+    assert "4 members, " in printed and "100 episodes on fresh seeds: mean return" in printed
+    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert names == ["best", "members.csv", "population.png", "settings.toml"]
+    table = pd.read_csv(tmp_path / "a" / "members.csv")
+    assert set(table["env_steps"]) == {0, 9, 18, 24} and (table["copied"] >= 0).sum() == 4
+    train = printed.splitlines()[-1].split()[1:]
+    assert train[-2:] == ["--weights", str(tmp_path / "a" / "best")]
+    complete = said(capsys, *train, "--print-config")
+    assert 'network = "MLP(hidden=(4, )' in complete and "steps_per_train = 24" in complete
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--algo", "ppo", "--mode", "pbt", "--trials", "3"], "--trials has a meaning only with --mode study"),
+        (["--algo", "ppo", "--members", "8"], "--members has a meaning only with --mode pbt"),
+        (["--algo", "ppo", "--mode", "pbt", "--set", "epochs=1", "2", "2"], "ranges of numbers that are not whole"),
         (["--algo", "ppo", "--set", "lr=1", "2"], "Did you mean"),
         (["--algo", "ppo", "--set", "epochs=1", "--set", "epochs=2"], "--set names 'epochs' twice"),
         (["--algo", "player_0=ppo"], "tune needs one algorithm for all players"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,9 @@ FACTORS = (0.8, 1.25)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Settings:
+class PBTSettings:
+    """Settings of `population_based_training`, which explains them."""
+
     members: int = setting(16, doc="agents that are trained at once", low=4)
     steps: int = setting(50_000, doc="env steps of each member", low=1)
     every: int | None = setting(None, doc="env steps between tests", low=1)
@@ -45,16 +48,32 @@ class _Settings:
 class PBTResult:
     """Result of `population_based_training`.
 
-    agents: of the best member, one per player.  metric: that of its last test, the largest of all members.
-    settings: its settings at the end.
+    member: number of the best member.  agents: its agents, one per player.
+    metric: that of its last test, the largest of all members.  settings: its settings at the end.
     table: a row for each member and test: `member`, `env_steps`, `metric`, its settings until then, and `copied`, the
       member whose weights and settings it then took over; -1: none.
     """
 
+    member: int
     agents: list[Agent]
     metric: float
     settings: dict[str, float]
     table: pd.DataFrame
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw the metric and the settings of all members over env steps; return the path of the picture."""
+        from marltrain.tools.tuning.plots import draw_population  # loads matplotlib
+
+        return draw_population(self.table, self.member, Path(path))
+
+    def __repr__(self) -> str:
+        """Return the number of members, and the metric and settings of the best one, in a few lines."""
+        settings = ", ".join(f"{name}={value:.4g}" for name, value in self.settings.items())
+        return (
+            f"{self.table['member'].nunique()} members, {int((self.table['copied'] >= 0).sum())} copies\n"
+            f"best member: {self.member}, metric {self.metric:.6g} in its last test, the largest of all members\n"
+            f"its settings at the end: {settings}"
+        )
 
 
 @checked_arguments
@@ -85,7 +104,7 @@ def population_based_training(
     Raises ConfigError for a wrong argument, and AgentError for agents that cannot be trained on copies of the
     environment or if all members fail. An error of the environment or of an agent ends the population, and is raised.
     """
-    asked = _Settings(members=members, steps=steps, every=every, share=share, seed=seed)
+    asked = PBTSettings(members=members, steps=steps, every=every, share=share, seed=seed)
     validate(asked, "population_based_training")
     found = Space.of(name, space or {}, per_row=True)
     if found.choices or found.whole:
@@ -104,7 +123,8 @@ def population_based_training(
         raise AgentError(f"population_based_training: every member failed; the first one: {trainings[0].error}")
     best = max(alive, key=lambda training: training.readings[-1].metric)
     last = best.readings[-1].metric
-    return PBTResult(best.agents, last, population.settings[best.candidate], population.table())
+    chosen = population.settings[best.candidate]
+    return PBTResult(best.candidate, best.agents, last, chosen, population.table())
 
 
 class _Population:
@@ -113,7 +133,7 @@ class _Population:
     settings: of each member.  rows: what `table` shows.
     """
 
-    def __init__(self, ranges: Mapping[str, Range], asked: _Settings) -> None:
+    def __init__(self, ranges: Mapping[str, Range], asked: PBTSettings) -> None:
         self.ranges, self.asked, self.rng = ranges, asked, generator(asked.seed, "pbt")
         self.settings = [{name: self._drawn(own) for name, own in ranges.items()} for _ in range(asked.members)]
         self.rows: list[dict[str, Any]] = []

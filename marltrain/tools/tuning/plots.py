@@ -1,4 +1,4 @@
-"""Pictures of a study: its history, slices and importances of its parameters."""
+"""Pictures of a study: its history, slices and importances of its parameters; of a population over env steps."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NO_PARAMETERS = ("trial", "state", "metric", "error")
+NOT_SHOWN = ("member", "env_steps", "copied")
+"""Columns of the table of a population that have no curve."""
 LEAST, LEAST_COMPARED = 3, 10
 """Numbers of complete trials from which slices, and importances of several parameters, are drawn."""
 COLUMNS = 3
@@ -100,5 +102,25 @@ def _importances(study: Any, path: Path) -> Path:
     ax.barh(names, [found[name] for name in names], color=COLORS[0])
     _style(ax)
     ax.set_xlabel("importance for the metric")
+    write_figure(figure, path)
+    return path
+
+
+def draw_population(table: pd.DataFrame, best: int, path: Path) -> Path:
+    """Draw the picture of `PBTResult.plot`; best: number of the best member, which is drawn in color."""
+    shown = [name for name in table.columns if name not in NOT_SHOWN]
+    figure = new_figure(7.2, 1.0 + 2.0 * len(shown))
+    axes = figure.subplots(len(shown), 1, squeeze=False, sharex=True)[:, 0]
+    for ax, name in zip(axes, shown, strict=True):
+        for member, rows in table.groupby("member"):
+            own = {"color": COLORS[1], "lw": 1.8, "zorder": 3} if member == best else {"color": "#bbbbbb", "lw": 0.8}
+            ax.plot(rows["env_steps"], rows[name], **own)
+        values = table[name]
+        if name != "metric" and values.min() > 0 and values.max() / values.min() >= WIDE:
+            ax.set_yscale("log")
+        style(ax)
+        ax.set_ylabel(name)
+    axes[-1].set_xlabel(f"env steps (in color: member {best}, the best at the end)")
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_figure(figure, path)
     return path

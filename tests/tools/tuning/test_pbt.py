@@ -31,6 +31,8 @@ def test_the_worst_members_copy_the_best_and_change_their_settings():
         factor = after["learning_rate"] / same["learning_rate"][row.copied]
         assert factor == pytest.approx(0.8) or factor == pytest.approx(1.25) or after["learning_rate"] == 1.5
     assert result.agents[0].hyper.learning_rate == pytest.approx(result.settings["learning_rate"])
+    assert table.set_index(["env_steps", "member"])["metric"][48, result.member] == result.metric
+    assert repr(result).startswith(f"5 members, 5 copies\nbest member: {result.member}, metric")
     again = trained().table
     assert again.to_csv() == table.to_csv() and trained(seed=1).table.to_csv() != table.to_csv()
 
