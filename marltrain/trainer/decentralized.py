@@ -82,8 +82,9 @@ class DecentralizedTrainer:
     environment's code fails before its first finished episode, else a restart.
     max_env_restarts: maximum number of survived faults within 10,000 env steps.
     env_timeout: seconds that a worker may take for one env step of its environments (subproc and ray only).
-    record: attributes of the environment (fields of a native game) that are recorded at the end of test episodes: in
-    `TestResult.records`, and in the table of tests as means of numbers and shares of texts.
+    record: attributes of the environment (fields of a native game) at the end of episodes: those of tests are in
+    `TestResult.records`, and in the table of tests as means of numbers and shares of texts; those of training episodes
+    are in the table of episodes.
     runners: number of Ray actors that hold the training environments, act in them with weights sent to them, and send
     the steps until the next update at once. Results equal those without. Agents learn and are tested in this process.
     sync, max_lag: runners wait for each update. With sync=False they work ahead, with weights at most `max_lag` updates

@@ -192,9 +192,11 @@ class Run:
 
     def _finished(self, finished: FinishedEpisodes) -> None:
         """Record finished episodes and call the callbacks."""
+        recorded = dict(self.context.envs.recorded)
         self.history.add_episodes(
             envs=finished.envs, env_steps=self.counters.env_steps, lengths=finished.lengths,
             seconds=self.clock.seconds, returns=finished.returns,
+            records=[recorded.get(e, {}) for e in finished.envs.tolist()] if recorded else (),
         )  # fmt: skip
         for i, e in enumerate(finished.envs.tolist()):
             self.counters.episodes += 1

@@ -72,7 +72,7 @@ class TrainerSettings:
     double_buffer: bool = setting(False, doc="step the environments in two halves (subproc)")
     test_freq_steps: int | None = setting(None, doc="env steps between tests, also with test_freq", low=1)
     max_test_steps: int | None = setting(TEST_STEPS, doc="env steps after which a test is cut; None: no limit", low=1)
-    record: tuple[str, ...] = setting((), doc="attribute of the environment, recorded at the end of test episodes")
+    record: tuple[str, ...] = setting((), doc="attribute of the environment, recorded at the end of episodes")
     resources: Mapping[str, float] | None = setting(None, doc="what each Ray actor occupies")
     address: str | None = setting(None, doc="Ray cluster: host:port, auto, or local")
     timeout: float = setting(ANSWER, doc="maximum seconds of an actor's answer", above=0)

@@ -47,7 +47,7 @@ class TrainerSetup:
             return RunnerVectorEnv(
                 self.source, num_envs, num_workers=settings.runners, resources=settings.resources,
                 address=settings.address, timeout=settings.timeout, with_state=with_state, recording=True,
-                handling=handling,
+                handling=handling, record=settings.record,
             )  # fmt: skip
         remote = settings.vector == "ray"
         return make_vector(
@@ -55,7 +55,7 @@ class TrainerSetup:
             recording=role == "train" and self.checkpoint is not None,
             num_workers=None if settings.num_workers is None else min(settings.num_workers, num_envs),
             on_fault=settings.on_fault, max_env_restarts=settings.max_env_restarts, env_timeout=settings.env_timeout,
-            record=settings.record if role == "test" else (),
+            record=settings.record,
             resources=settings.resources if remote else None, address=settings.address if remote else None,
             timeout=settings.timeout,
         )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from marltrain.envs.python.contract import Contract
 from marltrain.envs.recorded import Recorded, flat_values
 from marltrain.errors import ConfigError, EnvError
 from marltrain.layout import Array, Obs
-from marltrain.random import child_seed, sequence
+from marltrain.random import sequence
 from marltrain.spec import EnvSpec, Step, empty_actions
 
 STEP, RESET, BEGIN, PUBLISH, VIEW = range(5)
@@ -61,7 +62,7 @@ class GameBatch:
         self.num_envs = num_envs
         self.records = np.zeros(num_envs, game.fields)
         self.actions = empty_actions(spec, num_envs)
-        self._spec, self._out, self._first, self._role, self._seed = spec, out, first_index, role, 0
+        self._spec, self._out, self._first, self._role = spec, out, first_index, role
         self._restart, self._record = restart, tuple(record)
         self.recorded: list[Recorded] = []
         self._run = program(game)
@@ -76,7 +77,6 @@ class GameBatch:
 
     def reset(self, seed: int) -> None:
         """Start episode 0 of a run in all environments."""
-        self._seed = seed
         self.reset_each([(seed, self._first + e) for e in range(self.num_envs)])
 
     def reset_each(self, places: Sequence[tuple[int, int]]) -> None:
@@ -99,10 +99,15 @@ class GameBatch:
             calls = [self._pool.submit(self._run, self.address, STEP, low, high, 0) for low, high in self._parts]
             wrong = max(call.result() for call in calls)
         self.check(wrong)
-        if self._record:
-            self._record_ends()
+        if self.records_fields:
+            self.record_ends()
 
-    def _record_ends(self) -> None:
+    @property
+    def records_fields(self) -> bool:
+        """Whether fields are recorded; then `record_ends` must follow a step that compiled code makes."""
+        return bool(self._record)
+
+    def record_ends(self) -> None:
         """Record fields of the environments whose episode has ended, then start their next one."""
         self.recorded = []
         for e in np.flatnonzero(self._out.ended).tolist():
@@ -110,8 +115,7 @@ class GameBatch:
             self.recorded.append((self._first + e, values))
             if self._restart:
                 self.records["episode"][e] += 1
-                episode = int(self.records["episode"][e])
-                self.begin(e, child_seed(self._seed, "episode", self._role, self._first + e, episode))
+                self.begin(e, seed_of(self.records[e]))
 
     def check(self, answer: int) -> None:
         """Raise EnvError if `answer`, the result of `kernel.run`, reports an illegal action."""
@@ -235,6 +239,16 @@ def _branch(seed: int, role: str, index: int) -> tuple[int, int]:
     words = max(4, -(-int(seed).bit_length() // 32)) + 3
     stir = _HASH_START * pow(_HASH_FACTOR, 4 * words, 2**32) % 2**32
     return int(sequence(seed, "episode", role, index).pool[0]), stir
+
+
+def seed_of(record: Any) -> int:
+    """Return the seed of a record's episode."""
+    from marltrain.envs.native.chance import episode_seed  # loads numba
+
+    shared = SimpleNamespace(branch=int(record["branch"]), stir=int(record["stir"]))
+    function: Any = episode_seed
+    with np.errstate(over="ignore"):  # unsigned numbers of 64 bits, as in compiled code
+        return int(function.py_func(shared, int(record["episode"])))
 
 
 def _row(array: Obs | None, row: int) -> Array | None:

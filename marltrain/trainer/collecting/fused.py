@@ -150,6 +150,9 @@ class FusedCollector:
         self.lengths += begun
         streams.torn = False
         self.batch.check(int(self._record["wrong"][0]))
+        if self.batch.records_fields:
+            self.batch.record_ends()
+            self.sync.envs.recorded = self.batch.recorded
         return Collected(
             step, made, recorded, filter(None, (scheduler.take_metrics() for scheduler in self._schedulers))
         )

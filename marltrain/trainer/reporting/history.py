@@ -16,6 +16,7 @@ from marltrain.errors import SaveError
 from marltrain.files import replacing
 from marltrain.layout import Array
 from marltrain.state import State
+from marltrain.trainer.reporting.episode_records import ROW, EpisodeRecords
 from marltrain.trainer.reporting.tables import LongTable, Readings
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ TESTS_FILE = "history.parquet"
 EPISODES_FILE = "episodes.parquet"
 EPISODES = "episodes"
 """Folder of files with rows of episodes that exceed the memory limit; resuming a run reads them."""
+RECORDS = "records"
+"""Folder of files with recorded values of episodes, likewise."""
 HELD = 2**20
 """Maximum size of the rows of episodes in memory, in bytes."""
 WRITING_SHARE = 0.02
@@ -112,7 +115,7 @@ class History:
       the test's episodes, and `record/<name>=<text>`, the share of episodes with this text.
     episodes: one row per finished training episode: `episode` (0, 1, ... in order of their end), `env`, `env_steps`
       (of the run at the end of the episode), `length` (env steps), `seconds`, `return/<player>` (undiscounted sums of
-      rewards).
+      rewards). With `record`: `record/<name>`, a number or a text.
     """
 
     def __init__(self, names: Sequence[str], folder: str | Path | None) -> None:
@@ -124,6 +127,8 @@ class History:
         kinds: dict[str, Any] = {**EPISODE, **dict.fromkeys(self._returns, np.float64)}
         held = -(-HELD // sum(np.dtype(kind).itemsize for kind in kinds.values()))
         self._episodes = LongTable(kinds, None if self._folder is None else self._folder / EPISODES, held)
+        row = sum(np.dtype(kind).itemsize for kind in ROW.values())
+        self._records = EpisodeRecords(None if self._folder is None else self._folder / RECORDS, -(-HELD // row))
         self._written = -math.inf
         self._writing = 0.0
 
@@ -162,12 +167,23 @@ class History:
         names = (*TEST, *self._returns, *OUTCOME)
         self._tests.add(dict(zip(names, map(float, values), strict=True)) | self._means.take() | {**(records or {})})
 
-    def add_episodes(self, *, envs: Array, env_steps: int, lengths: Array, seconds: float, returns: Array) -> None:
+    def add_episodes(
+        self,
+        *,
+        envs: Array,
+        env_steps: int,
+        lengths: Array,
+        seconds: float,
+        returns: Array,
+        records: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         """Add the rows of n training episodes that finished in one batch step, numbered in order.
 
-        envs, lengths: [n] int64.  returns: [P, n].
+        envs, lengths: [n] int64.  returns: [P, n].  records: recorded values of each; none if nothing is recorded.
         """
         rows, first = len(envs), len(self._episodes)
+        for i, values in enumerate(records):
+            self._records.add(first + i, values)
         numbers = np.arange(first, first + rows)
         self._episodes.extend(rows, numbers, envs, env_steps, lengths, seconds, *returns)
 
@@ -187,7 +203,7 @@ class History:
         """A copy of the table of episodes."""
         import pandas as pd
 
-        return pd.DataFrame(self._episodes.arrays(), copy=False)
+        return pd.DataFrame(self._episodes.arrays() | self._records.reader().take(len(self._episodes)), copy=False)
 
     @property
     def num_tests(self) -> int:
@@ -203,6 +219,8 @@ class History:
         """Return both tables and the running means for the next test's row."""
         made = State.joined(tests=self._tests.state(), episodes=self._episodes.state(), means=self._means.state())
         made.info["judged"] = list(self._judged)
+        if self._records:
+            made.add("records", self._records.state())
         return made
 
     def restore(self, state: State) -> None:
@@ -213,6 +231,8 @@ class History:
         if (counted != np.floor(counted)).any():
             raise SaveError(f"{state.place('tests/rows')}: {', '.join(WHOLE)} must be whole numbers")
         self._episodes.restore(state.part("episodes"))
+        if "records" in state.info:
+            self._records.restore(state.part("records"), len(self._episodes))
         self._means.restore(state.part("means"))
         self._judged = state.values("judged", str)
         if not set(self._tests.column("judged")) <= set(range(len(self._judged))):
@@ -241,7 +261,15 @@ class History:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        parts = (pa.table(part) for part in self._episodes.parts())
+        reader = self._records.reader()
+        kinds = dict.fromkeys(reader.textual, pa.string())
+        parts = (
+            pa.table({
+                name: pa.array(values, kinds.get(name))
+                for name, values in (part | reader.take(len(part["episode"]))).items()
+            })
+            for part in self._episodes.parts()
+        )  # fmt: skip
         first = next(parts)
         with pq.ParquetWriter(path, first.schema, use_dictionary=False) as writer:
             for part in itertools.chain([first], parts):

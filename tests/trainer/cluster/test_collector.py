@@ -45,7 +45,7 @@ class Meddler(mt.Callback):
 
 def meddled(sign: int | None = None, **settings: Any) -> Any:
     agents = agents_of("dqn")
-    trainer = trainer_of("dqn", callbacks=[Meddler(agents, sign)], **settings)
+    trainer = trainer_of("dqn", callbacks=[Meddler(agents, sign)], record=["_elapsed_steps"], **settings)
     return trainer.train(agents, [1], plot=False), [agent.state() for agent in agents]
 
 
@@ -55,7 +55,8 @@ def test_two_runners_equal_one_process_with_changes_in_the_middle_of_a_fragment_
     """5 environments in 2 runners; masks and epsilon change between updates, and a runner is killed or frozen."""
     expected, found = meddled(), meddled(sign, runners=2, timeout=15.0 if sign == signal.SIGSTOP else 60.0)
     assert_equal(expected, found, tolerance=0.0)
-    faults = found[0]["faults"]
+    episodes, faults = found[0]["episodes"], found[0]["faults"]
+    assert episodes["record/_elapsed_steps"].tolist() == episodes["length"].tolist()
     kinds = {signal.SIGKILL: "died", signal.SIGSTOP: "timeout"}
     assert faults["kind"].tolist() == [kinds[sign]] and "Its fragment is collected again" in faults["message"].iloc[0]
     assert sign == signal.SIGKILL or "(timeout; raise it if" in faults["message"].iloc[0]
