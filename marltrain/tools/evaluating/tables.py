@@ -13,6 +13,12 @@ from marltrain.trainer.evaluating.evaluation import bootstrap
 if TYPE_CHECKING:
     import pandas as pd
 
+OWN = (
+    "match", "player", "agent", "against", "episode", "episodes", "length", "return", "low", "high", "won", "drawn",
+    "lost", "unfinished", "seed",
+)  # fmt: skip
+"""Columns of the tables; an argument of the environment of such a name has the column "grid/<name>"."""
+
 
 def tables_of(matches: Sequence[Match]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the tables of `EvaluationResult`: matches and players, and episodes."""
@@ -56,6 +62,9 @@ def _episodes(number: int, match: Match) -> dict[str, Any]:
 
 
 def _cell(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a cell, those that are no numbers or texts as text."""
+    """Return the columns of a cell: values that are no numbers or texts as text."""
     plain = (bool, int, float, str, type(None))
-    return {name: value if isinstance(value, plain) else repr(value) for name, value in cell.items()}
+    return {
+        f"grid/{name}" if name in OWN else name: value if isinstance(value, plain) else repr(value)
+        for name, value in cell.items()
+    }

@@ -1,6 +1,10 @@
+from typing import Any, ClassVar
+
 import numpy as np
 import pandas as pd
 import pytest
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
 
 import marltrain as mt
 from marltrain.cli import main
@@ -87,12 +91,56 @@ def test_grid_of_arguments():
     agents = [mt.RandomAgent()]
     grid = {"length": [2, 5], "players": [1]}
     found = mt.evaluate(agents, env=Identity, grid=grid, episodes=4, seed=7)
-    assert found.table["length"].tolist() == [2, 5]
+    assert found.table["length"].tolist() == [2, 5] == found.table["grid/length"].tolist()
     assert [match.cell for match in found.matches] == [{"length": 2, "players": 1}, {"length": 5, "players": 1}]
     again = mt.evaluate(agents, env=Identity, grid=grid, episodes=4, seed=7, vector="subproc", num_workers=2)
     pd.testing.assert_frame_equal(again.episodes, found.episodes)
     assert found.episodes["seed"].nunique() == 4  # equal seeds in both cells
     assert png_of(draw_returns(found))[1:4] == b"PNG"
+
+
+class Parity(ParallelEnv):
+    """Player "odd" wins an odd number of steps, else player "even"; observations and actions change nothing."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "parity"}
+
+    def __init__(self, length: int = 1) -> None:
+        self.length, self.possible_agents = length, ["odd", "even"]
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Discrete(2)
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.t, self.winner = list(self.possible_agents), 0, None
+        return dict.fromkeys(self.agents, 0), {name: {} for name in self.agents}
+
+    def step(self, actions):
+        self.t += 1
+        over, players = self.t == self.length, list(self.agents)
+        self.winner = players[1 - self.length % 2] if over else None
+        rewards = {name: 0.0 if not over else 1.0 if name == self.winner else -1.0 for name in players}
+        self.agents = [] if over else players
+        ended = dict.fromkeys(players, over)
+        return dict.fromkeys(players, 0), rewards, ended, dict.fromkeys(players, False), {name: {} for name in players}
+
+
+def test_wins_over_a_grid_counted_by_hand(tmp_path):
+    """Of 1, 2 and 5 steps, "odd" wins the first and the last game, whoever plays."""
+    agents = [mt.RandomAgent(), mt.RandomAgent()]
+    found = mt.evaluate(
+        agents, env=Parity, grid={"length": [1, 2, 5]}, against=["random"], sides=["odd"], episodes=3,
+        record=["winner"], out=tmp_path,
+    )  # fmt: skip
+    won = found.table.pivot_table(index="grid/length", columns="player", values="won")
+    assert won["odd"].tolist() == [1, 0, 1] and won["even"].tolist() == [0, 1, 0]
+    assert (found.table["episodes"] == 3).all() and len(found.table) == 3 * 2 * 2 * 2
+    winners = {1: "odd", 2: "even", 5: "odd"}
+    assert [winners[n] for n in found.episodes["grid/length"]] == found.episodes["record/winner"].tolist()
+    read = pd.read_parquet(tmp_path / "table.parquet")
+    assert read["won"].tolist() == found.table["won"].tolist() == pd.read_csv(tmp_path / "table.csv")["won"].tolist()
 
 
 def test_arguments_that_change_the_spaces_are_refused_before_anything_is_played(monkeypatch):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import marltrain as mt
@@ -75,11 +76,11 @@ def assert_equal_curves(curve_of: Any, history: Any) -> None:
 
 def test_wandb_offline_directory_holds_the_run_and_its_resumed_part():
     run(mt.WandbLogger(mode="offline", every=1e9), 90)
-    result = run(mt.WandbLogger(mode="offline", every=1e9), 150, resume="run")
+    run(mt.WandbLogger(mode="offline", every=1e9), 150, resume="run")
     files = sorted(Path("run/wandb").glob("offline-run-*/run-*.wandb"))
     assert len(files) == 2 and len({file.name for file in files}) == 1, "one id in both directories"
     rows = [row for file in files for row in history_of(file)]
-    assert_equal_curves(lambda tag: curve(rows, tag), result["history"])
+    assert_equal_curves(lambda tag: curve(rows, tag), pd.read_parquet("run/history.parquet"))
     begun = [record.run for record in records(files[1]) if record.WhichOneof("record_type") == "run"]
     assert begun[0].display_name == "run" and begun[0].project == "marltrain"
     kinds = [record.artifact for record in records(files[1]) if record.WhichOneof("record_type") == "artifact"]
@@ -93,14 +94,14 @@ def test_wandb_offline_directory_holds_the_run_and_its_resumed_part():
 def test_mlflow_store_holds_the_run_and_its_resumed_part(tmp_path):
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     run(mt.MLflowLogger("games", uri=uri, every=1e9), 90)
-    result = run(mt.MLflowLogger("games", uri=uri, every=1e9), 150, resume="run")
+    run(mt.MLflowLogger("games", uri=uri, every=1e9), 150, resume="run")
     client = import_module("mlflow").MlflowClient(uri)
     experiment = client.get_experiment_by_name("games")
     (there,) = client.search_runs([experiment.experiment_id])
     number = there.info.run_id
     assert_equal_curves(
         lambda tag: {m.step: m.value for m in sorted(client.get_metric_history(number, tag), key=lambda m: m.step)},
-        result["history"],
+        pd.read_parquet("run/history.parquet"),
     )
     assert there.info.status == "FINISHED" and there.info.run_name == "run"
     assert there.data.params["seats/0/agent/settings/epochs"] == "1" and there.data.params["env"] == result_env()

@@ -171,6 +171,15 @@ def test_the_lock_follows_no_link(tmp_path, monkeypatch):
     assert _lock_file("mysql://a").parent == tmp_path / "marltrain"
 
 
+if LONG:
+    from benchmarks.tuning import check
+
+    def test_the_interval_of_ten_more_seeds_contains_the_metric_of_the_file():
+        """The best of 12 trials of PPO on CartPole lies above both."""
+        best, (low, high), metric, mean, (more_low, more_high) = check()
+        assert more_low <= metric <= more_high and low <= mean <= high and best > max(metric, mean)
+
+
 if LONG:  # processes start slowly
 
     def test_two_processes_share_a_study(tmp_path):
