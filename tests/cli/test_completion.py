@@ -1,4 +1,3 @@
-import shutil
 import subprocess
 
 import pytest
@@ -36,9 +35,7 @@ def test_every_command_and_its_options_are_in_the_script(capsys):
     assert completed(script, "marltrain", "wat") == ["watch"]
     assert completed(script, "marltrain", "train", "--plateau-f") == ["--plateau-factor"]
     assert completed(script, "marltrain", "play", "--hu") == ["--human"]
-    if shutil.which("zsh"):
-        checked = ["zsh", "-n", "-c", said(capsys, "completion", "zsh")]
-        assert subprocess.run(checked, check=False).returncode == 0
+    assert said(capsys, "completion", "zsh").endswith(script)  # zsh reads it with bashcompinit: `make completion-test`
 
 
 def test_another_shell_is_refused(capsys):
