@@ -31,6 +31,8 @@ LEAST = 5
 MEMORY = 0.9
 """Weight of earlier updates in the smoothed loss that may end the sweep."""
 QUANTITIES = ("loss", "return")
+TABLE, PICTURE = "range_test.csv", "range_test.png"
+"""Files in the run's folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,8 @@ class LearningRateRangeTest(Callback):
     The learning rate range test (Smith 2017, arXiv:1506.01186, section 3.3): a good rate lies where the loss falls
     fastest, or where the returns of training episodes rise fastest. One run is one seed: `find_learning_rate` compares
     rates with intervals.
+
+    The run's folder gets the table and the picture of the losses, range_test.csv and range_test.png.
 
     low, high: the range.  env_steps: length of the sweep; None: `steps_per_train` of the trainer.
     stop_at: the sweep ends when the loss exceeds this multiple of the smallest one (both smoothed), or is not finite;
@@ -133,10 +137,15 @@ class LearningRateRangeTest(Callback):
             moment.stop("the sweep is complete")
 
     def on_train_end(self, moment: Moment) -> None:
-        """Restore the agents."""
+        """Restore the agents, and write the sweep into the run's folder."""
         if self.settings.restore:
             for agent, state in self._before:
                 agent.restore(state)
+        run = getattr(moment.trainer, "run", None)
+        if run is not None and run.context.folder is not None and self._rows:
+            self.table.to_csv(run.context.folder.path / TABLE, index=False)
+            if self.table["loss"].notna().sum() >= LEAST:
+                self.plot(run.context.folder.path / PICTURE)
 
     def rate_at(self, env_steps: int) -> float:
         """Return the learning rate after some env steps."""

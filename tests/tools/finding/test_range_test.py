@@ -1,6 +1,7 @@
 """A sweep of the learning rate within a run."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import marltrain as mt
@@ -40,6 +41,14 @@ def test_a_sweep_shorter_than_the_run_ends_it():
     callback, result, _ = sweep(steps=160, high=0.5)
     assert result["stop_reason"] == "the sweep is complete" and result["num_collected_steps"] == 160
     assert callback.table["learning_rate"].iloc[-1] == pytest.approx(0.5)
+
+
+def test_a_run_with_a_folder_gets_the_sweep(tmp_path):
+    callback = mt.LearningRateRangeTest(1e-3, 0.1, env_steps=80)
+    made = trainer(Bandit, {}, callbacks=[callback], steps_per_train=80, test_freq=None, **TRAINER)
+    made.train(mt.make_agents(Regressor, Bandit, seed=0, **SETTINGS), [1], plot=False)
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "run" / "range_test.csv"), callback.table)
+    assert (tmp_path / "run" / "range_test.png").stat().st_size > 5_000
 
 
 def test_returns_and_losses_are_drawn(tmp_path):
