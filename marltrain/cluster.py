@@ -190,7 +190,7 @@ def _wanted(resources: Mapping[str, float] | None) -> dict[str, float]:
 
 
 class Actor:
-    """One Ray actor and the last call of it. Every wait has a limit.
+    """One Ray actor and the last call of it. Every wait has a limit.  node: its address, once it is confirmed.
 
     A method `about` of its class must return `versions()` and the address of its node, see `about`.
     """
@@ -213,7 +213,7 @@ class Actor:
 
         Raises NameTakenError if another actor is registered by this name.
         """
-        self._cluster, self.name = cluster, name
+        self._cluster, self.name, self.node = cluster, name, ""
         given = dict(resources or {})
         options: dict[str, Any] = {key: given.pop(key) for key in _BUILT_IN if key in given}
         if resources is not None:
@@ -237,10 +237,10 @@ class Actor:
 
     def confirm(self, timeout: float) -> None:
         """Wait until the actor runs. Raises ActorError, and ConfigError if its node has other versions."""
-        theirs, node = self._value(self._about, timeout)
-        self.name = f"{self.name}, on node {node}"
+        theirs, self.node = self._value(self._about, timeout)
+        self.name = f"{self.name}, on node {self.node}"
         try:
-            check_versions(theirs, node)
+            check_versions(theirs, self.node)
         except ConfigError:
             self.kill()
             raise

@@ -81,6 +81,8 @@ def _line(run: RunProgress) -> str:
              f"{run.env_steps:,} env steps", f"{run.updates:,} updates"]  # fmt: skip
     if run.metric is not None:
         parts.append(f"metric {run.metric:.4g} (best {run.best:.4g})")
+    if run.runners:
+        parts.append(f"{run.runners} of {run.all_runners} runners")
     parts += [text for text in (run.note, clock(run.seconds), run.process) if text]
     if run.age > LATE:
         parts.append(f"last report {clock(run.age)} ago")

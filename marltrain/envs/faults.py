@@ -143,6 +143,11 @@ class FaultLog:
         if self._policy.too_many(len(self._recent)):
             raise EnvError(self._summary())
 
+    def full(self, clock: int) -> bool:
+        """Return whether one more fault at env step `clock` would be too many."""
+        recent = [time for time, _ in self._recent if clock - time < WINDOW]
+        return self._policy.too_many(len(recent) + 1)
+
     def state(self, clock: int) -> Array:
         """Return the state for `restore`, as bytes of JSON."""
         entries = [(time - clock, fault) for time, fault in self._recent]

@@ -38,6 +38,7 @@ class Traffic:
     to_learners, from_learners: bytes sent to learner actors and received from them.
     lag: updates between the weights of the newest batch step and the update that reads it; None: synchronous runners.
     max_lag: the largest so far.
+    runners: that collect now; 0 without runners.  fewest_runners: so far.
     """
 
     sent: int = 0
@@ -47,6 +48,13 @@ class Traffic:
     from_learners: int = 0
     lag: int | None = None
     max_lag: int = 0
+    runners: int = 0
+    fewest_runners: int = 0
+
+    def collect_with(self, runners: int) -> None:
+        """Note the number of runners that collect from now on."""
+        self.fewest_runners = min(self.fewest_runners, runners) if self.runners else runners
+        self.runners = runners
 
 
 class Clock:

@@ -87,6 +87,8 @@ class DecentralizedTrainer:
     are in the table of episodes.
     runners: number of Ray actors that hold the training environments, act in them with weights sent to them, and send
     the steps until the next update at once. Results equal those without. Agents learn and are tested in this process.
+    min_runners: number of runners with which the run goes on if others are lost; the others take their environments
+    over, and new runners join once they have started. None: a lost runner is replaced before the run goes on.
     sync, max_lag: runners wait for each update. With sync=False they work ahead, with weights at most `max_lag` updates
     old (1 by default); results then depend on max_lag, but not on the number of runners or their speed.
     learners: number of Ray actors that make the updates; the agents are split over them, and a team stays whole.
@@ -148,6 +150,7 @@ class DecentralizedTrainer:
         address: str | None = None,
         timeout: float = ANSWER,
         runners: int | None = None,
+        min_runners: int | None = None,
         name: str | None = None,
         learners: int | None = None,
         learner_resources: Mapping[str, float] | None = None,
@@ -165,7 +168,7 @@ class DecentralizedTrainer:
             on_fault=on_fault, max_env_restarts=max_env_restarts, env_timeout=env_timeout, collect=collect,
             double_buffer=double_buffer, test_freq_steps=test_freq_steps, max_test_steps=max_test_steps,
             record=record_names(record),
-            resources=resources, address=address, timeout=timeout, runners=runners, name=name,
+            resources=resources, address=address, timeout=timeout, runners=runners, min_runners=min_runners, name=name,
             learners=learners, learner_resources=learner_resources,
             sync=sync, max_lag=max_lag,
         )  # fmt: skip
@@ -229,7 +232,7 @@ class DecentralizedTrainer:
         environments, `num_dropped_steps` the env steps of episodes dropped because of them. `bytes_to_runners` and
         `bytes_from_runners` count what this call sent to runners and received from them, `bytes_to_learners` and
         `bytes_from_learners` what it sent to learner actors and received from them; `max_lag` is the
-        largest lag of asynchronous runners.
+        largest lag of asynchronous runners, `fewest_runners` the smallest number of runners that collected.
         Ctrl-C and SIGTERM end training after the current step, save and return the result so far; a second one exits
         at once. An exception is raised again after the last agents are saved.
         Raises AgentError, MaskError or ConfigError before training starts, SaveError for a damaged checkpoint.

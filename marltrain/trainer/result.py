@@ -33,6 +33,7 @@ class TrainResult(dict[str, Any]):
             "bytes_to_learners": run.traffic.to_learners,
             "bytes_from_learners": run.traffic.from_learners,
             "max_lag": run.traffic.max_lag,
+            "fewest_runners": run.traffic.fewest_runners,
         })  # fmt: skip
 
     def __repr__(self) -> str:

@@ -77,6 +77,7 @@ class TrainerSettings:
     address: str | None = setting(None, doc="Ray cluster: host:port, auto, or local")
     timeout: float = setting(ANSWER, doc="maximum seconds of an actor's answer", above=0)
     runners: int | None = setting(None, doc="Ray actors that collect; None: this process collects", low=1)
+    min_runners: int | None = setting(None, doc="runners with which the run goes on if others are lost", low=1)
     learners: int | None = setting(None, doc="Ray actors that learn; None: this process learns", low=1)
     learner_resources: Mapping[str, float] | None = setting(None, doc="what each learner actor occupies")
     name: str | None = setting(None, doc="name by which other processes attach to the run; needs Ray")
@@ -99,6 +100,11 @@ class TrainerSettings:
     def lag(self) -> int | None:
         """Maximum lag of asynchronous runners; None: they are synchronous."""
         return None if self.sync else MAX_LAG if self.max_lag is None else self.max_lag
+
+    @property
+    def least_runners(self) -> int | None:
+        """Number of runners with which the run goes on if others are lost; None: it needs all of them."""
+        return self.min_runners if (self.min_runners or 0) < (self.runners or 0) else None
 
     @property
     def tests(self) -> bool:
@@ -135,6 +141,10 @@ def check_ray(settings: TrainerSettings) -> None:
     check_resources(settings.learner_resources, "learner_resources")
     if settings.runners is not None:
         _check_runners(settings)
+    elif settings.min_runners is not None:
+        raise ConfigError(
+            f"min_runners={settings.min_runners} is of use with runners only: give runners=, or leave it out"
+        )
     elif not settings.sync:
         raise ConfigError("sync=False lets runners work ahead of the updates: give runners=, or leave sync=False out")
     if settings.sync and settings.max_lag is not None:
@@ -172,6 +182,13 @@ def _check_runners(settings: TrainerSettings) -> None:
         raise ConfigError(
             f"runners must be at most num_train_envs ({settings.num_train_envs}), got {settings.runners}: each holds "
             "at least one environment"
+        )
+    if settings.min_runners is not None and settings.min_runners > (settings.runners or 1):
+        raise ConfigError(f"min_runners must be at most runners ({settings.runners}), got {settings.min_runners}")
+    if settings.least_runners is not None and settings.on_fault == "raise":
+        raise ConfigError(
+            f'on_fault="raise" ends the run when a runner is lost, and min_runners={settings.min_runners} lets it go '
+            "on: leave one of them out"
         )
     others = {
         "vector": settings.vector != "dummy", "num_workers": settings.num_workers is not None,

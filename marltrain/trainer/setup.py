@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from marltrain.envs import Source, VectorEnv, make_vector
 from marltrain.envs.faults import FaultPolicy
@@ -41,14 +42,17 @@ class TrainerSetup:
         """Return `num_envs` environments; role: "train" or "test".  with_state: see `make_vector`."""
         settings = self.settings
         if settings.runners is not None and role == "train":
-            from marltrain.trainer.cluster.runners import RunnerVectorEnv  # loads learners
+            from marltrain.trainer.cluster.elastic import ElasticVectorEnv  # loads learners
+            from marltrain.trainer.cluster.runners import RunnerVectorEnv
 
-            handling = FaultPolicy(settings.on_fault, settings.max_env_restarts)
-            return RunnerVectorEnv(
-                self.source, num_envs, num_workers=settings.runners, resources=settings.resources,
-                address=settings.address, timeout=settings.timeout, with_state=with_state, recording=True,
-                handling=handling, record=settings.record,
-            )  # fmt: skip
+            arguments: dict[str, Any] = {
+                "num_workers": settings.runners, "resources": settings.resources, "address": settings.address,
+                "timeout": settings.timeout, "with_state": with_state, "recording": True,
+                "handling": FaultPolicy(settings.on_fault, settings.max_env_restarts), "record": settings.record,
+            }  # fmt: skip
+            if (least := settings.least_runners) is not None:
+                return ElasticVectorEnv(self.source, num_envs, least=least, **arguments)
+            return RunnerVectorEnv(self.source, num_envs, **arguments)
         remote = settings.vector == "ray"
         return make_vector(
             self.source, None, num_envs, vector=settings.vector, role=role, with_state=with_state,

@@ -5,6 +5,7 @@ import pytest
 from marltrain.cli.commands import main
 from marltrain.cluster import ActorError
 from marltrain.tools import attach as attaching
+from marltrain.trainer.jobs.messages import RunProgress
 from tests.trainer.jobs.background import Background
 from tests.trainer.running import ppo
 
@@ -41,3 +42,11 @@ def test_a_run_that_does_not_answer_is_named(monkeypatch, capsys):
     monkeypatch.setattr(attaching, "_progress_of", progress_of)
     assert main(["status"]) == 0
     assert capsys.readouterr().out == "busy: no answer within 10 s\n"
+
+
+def test_the_runners_that_collect_are_listed(monkeypatch, capsys):
+    progress = RunProgress("spread", "Spread", (), "process 1 on here", None, {}, runners=2, all_runners=4)
+    monkeypatch.setattr(attaching, "_names", lambda cluster: ["spread"])
+    monkeypatch.setattr(attaching, "_progress_of", lambda cluster, name, timeout: progress)
+    assert main(["status"]) == 0
+    assert " updates, 2 of 4 runners, " in capsys.readouterr().out

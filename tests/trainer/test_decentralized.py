@@ -91,7 +91,8 @@ def test_files_of_a_run():
     assert set(result) == {
         "reward_metric_stats", "num_collected_steps", "num_collected_episodes", "num_gradient_steps", "num_updates",
         "training_time", "stop_reason", "run_dir", "history", "episodes", "num_faults", "faults", "num_dropped_steps",
-        "bytes_to_runners", "bytes_from_runners", "max_lag", "bytes_to_learners", "bytes_from_learners",
+        "bytes_to_runners", "bytes_from_runners", "max_lag", "fewest_runners", "bytes_to_learners",
+        "bytes_from_learners",
     }  # fmt: skip
     assert len(result["reward_metric_stats"]) == len(result["history"]) == 3
     assert result["num_collected_episodes"] == len(result["episodes"]) == 12

@@ -83,10 +83,7 @@ class WorkerPool(ABC):
         self._start(w)
         self._number += 1
         self._numbers[w] = STARTED
-        started = self._answer(w, self._starting)
-        if isinstance(started, Answer) and started.failure is not None:
-            self._end(w)
-            started = Loss(w, DIED, f"{self._description(w)}, cannot be started again: {started.failure.message}")
+        started = self._built(w, self._starting)
         if isinstance(started, Loss):
             return started
         self._order_one(w, command, data)
@@ -124,6 +121,14 @@ class WorkerPool(ABC):
     @abstractmethod
     def _end(self, w: int) -> None:
         """Kill a worker."""
+
+    def _built(self, w: int, timeout: float | None) -> Answer | Loss:
+        """Wait until a worker has built its environments; one that cannot is ended, and lost."""
+        started = self._answer(w, timeout)
+        if isinstance(started, Answer) and started.failure is not None:
+            self._end(w)
+            return Loss(w, DIED, f"{self._description(w)}, cannot be started again: {started.failure.message}")
+        return started
 
     def _order_one(self, w: int, command: int, data: bytes) -> None:
         self._numbers[w] = self._number

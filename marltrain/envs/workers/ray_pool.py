@@ -65,7 +65,7 @@ class RayPool(WorkerPool):
             raise WorkerError("the Ray actors of the environments are closed; build a new vector environment")
 
     def _start(self, w: int) -> None:
-        actor = Actor(self._cluster, self._served, self._resources, super()._description(w))
+        actor = Actor(self._cluster, self._served, self._resources, self._held_by(w))
         actor.call("start", self._tasks[w].to_bytes())
         self._changed[w], self._confirmed[w] = True, False
         if w < len(self._actors):
@@ -103,6 +103,10 @@ class RayPool(WorkerPool):
 
     def _description(self, w: int) -> str:
         return self._actors[w].name
+
+    def _held_by(self, w: int) -> str:
+        """Return the actor and its environments in words, without its node."""
+        return super()._description(w)
 
 
 def copy_outcome(source: Shared, target: Shared) -> None:

@@ -20,8 +20,9 @@ class EnvActor(Served):
     _chunk: Chunk | GameBatch
 
     def start(self, task_bytes: bytes) -> tuple[bytes, None]:
-        """Build the environments of a task, see `Task.to_bytes`; return the answer STARTED."""
+        """Build the environments of a task, see `Task.to_bytes`, in place of others; return the answer STARTED."""
         try:
+            self.close()
             self._task = Task.from_bytes(task_bytes)
             self._block = Block.empty(self._task.spec, self._task.high - self._task.low)
             self._chunk = build(self._task, self._block.arrays)

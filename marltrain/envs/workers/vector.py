@@ -22,6 +22,11 @@ from marltrain.random import child_seed
 from marltrain.spec import Step, empty_actions
 
 
+def shares(num_envs: int, num_workers: int) -> list[int]:
+    """Return the first environment of each worker, and the number of environments: E environments in even shares."""
+    return [num_envs * w // num_workers for w in range(num_workers + 1)]
+
+
 class WorkerVectorEnv(VectorEnv):
     """Environments in workers that hold several each. A subclass starts the workers and carries the arrays.
 
@@ -51,7 +56,7 @@ class WorkerVectorEnv(VectorEnv):
         super().__init__(source, num_envs, with_state=with_state, handling=handling)
         self._survives_loss = source.game is None and self._fault_policy.survives(DIED, proven=True)
         self._role, self._seed = role, 0
-        cuts = [num_envs * w // num_workers for w in range(num_workers + 1)]
+        cuts = shares(num_envs, num_workers)
         middle = (num_workers + 1) // 2
         self._halves = (range(middle), range(middle, num_workers))
         self.halves = (slice(0, cuts[middle]), slice(cuts[middle], num_envs))

@@ -58,6 +58,8 @@ class RunnerCollector:
         """Give the next batch step; order fragments, and wait for the next one if the last one is used up."""
         if self._synchronous and self._within and self._orders.outdated(self._fragment.version):
             self.settle()
+        if not self._within:
+            self._orders.let_join()
         self._order(most)
         if not self._within:
             self._fragment, self._given = self._orders.receive(), 0
@@ -82,14 +84,14 @@ class RunnerCollector:
         """See `settle`."""
         orders, fragment = self._orders, self._fragment
         if self._within:
-            now, last = self.envs.kept(), [part.outcomes[self._given - 1] for part in fragment.fragments]
+            now = self.envs.kept()
             orders.go_back(fragment.origin)
             orders.place(self._given, fragment.version, fragment.origin)
             self._fragment = orders.receive()
-            for w, (old, part) in enumerate(zip(last, self._fragment.fragments, strict=True)):
-                if not np.array_equal(old, part.outcomes[-1]):
-                    raise self._differs(w)
             self.envs.put_back(now)
+            for w, part in enumerate(self._fragment.fragments):
+                if not np.array_equal(self.envs.pool.as_bytes(w), part.outcomes[-1]):
+                    raise self._differs(w)
         else:
             orders.go_back(orders.here())
         self._ahead = 0

@@ -136,18 +136,23 @@ class Orders:
     def place(self, steps: int, version: Version, origin: Origin | None = None) -> None:
         """Order a fragment; origin: `here()`, or None for the end of the fragment that was ordered last."""
         order = Order(steps, version, origin, [], [])
-        for w in range(len(self.envs.columns)):
-            order.starting.append(STARTING if w in self.envs.pool.lacking else 0.0)
-            order.calls.append(self._request(w, order, origin))
+        self._request_all(order, origin)
         self.pending.append(order)
 
     def receive(self) -> Received:
         """Wait for the oldest order, which starts at the present Step, and take over what holds after it."""
         order = self.pending[0]
         origin = self.here() if order.origin is None else order.origin
-        limit = self._limit(order.steps)
-        fragments = [self._received(w, order, origin, limit) for w in range(len(self.envs.columns))]
+        fragments: list[Fragment] = []
+        while (w := len(fragments)) < len(self.envs.columns):
+            limit = self._limit(order.steps) + order.starting[w]
+            found = self.envs.pool.fragment(w, order.calls[w], order.steps, limit)
+            if not isinstance(found, Loss):
+                fragments.append(found)
+            elif self._recover(found, origin):
+                fragments = []
         self.pending.popleft()
+        self.traffic.collect_with(len(fragments))
         self.pace = max(part.seconds for part in fragments) / order.steps
         self.traffic.received += size_of(fragments)
         self.traffic.fragments += 1
@@ -159,9 +164,33 @@ class Orders:
 
         Ray cannot take calls of an actor back: it would wait for the missing ones, and then give up the actor.
         """
-        steps = self.envs.replayed(origin.snapshot) + sum(order.steps for order in self.pending)
+        limit = self._to_return(origin)
         self.pending.clear()
-        self.envs.rewind(origin.snapshot, origin.step, self._limit(steps))
+        self.envs.rewind(origin.snapshot, origin.step, limit)
+
+    def let_join(self) -> None:
+        """Give environments to runners that have started, if all fragments that were received are used up."""
+        if self.envs.joining():
+            origin = self.here()
+            self.envs.recover((), origin.snapshot, origin.step, self._to_return(origin))
+            self._order_again(origin)
+
+    def _to_return(self, origin: Origin) -> float:
+        """Return the seconds that runners may take for all pending orders, and then to the start of a fragment."""
+        return self._limit(self.envs.replayed(origin.snapshot) + sum(order.steps for order in self.pending))
+
+    def _order_again(self, origin: Origin) -> None:
+        """Order all pending fragments again, the first from its start."""
+        for order in self.pending:
+            self._request_all(order, origin if order is self.pending[0] else None)
+
+    def _request_all(self, order: Order, origin: Origin | None) -> None:
+        """Order a fragment from every runner."""
+        order.calls.clear()
+        order.starting.clear()
+        for w in range(len(self.envs.columns)):
+            order.starting.append(self._to_start(w))
+            order.calls.append(self._request(w, order, origin))
 
     def _request(self, w: int, order: Order, origin: Origin | None) -> Any:
         """Order a fragment from one runner; return the call."""
@@ -181,17 +210,27 @@ class Orders:
         self.traffic.sent += size_of(request)
         return pool.request(w, request, order.version.reference)
 
-    def _received(self, w: int, order: Order, origin: Origin, limit: float) -> Fragment:
-        """Wait for the fragment of a runner; a lost runner is replaced, and gets all pending orders again."""
-        pool = self.envs.pool
-        while isinstance(found := pool.fragment(w, order.calls[w], order.steps, limit + order.starting[w]), Loss):
-            now = self.envs.kept()
-            self.envs.replace(found, origin.snapshot, origin.step, self._limit(self.envs.replayed(origin.snapshot)))
-            order.starting[w] = STARTING
-            for each in self.pending:
-                each.calls[w] = self._request(w, each, origin if each is order else None)
-            self.envs.put_back(now)
-        return found
+    def _recover(self, loss: Loss, origin: Origin) -> bool:
+        """Order all pending fragments again after the loss of a runner.
+
+        From another one in its place; or from all runners, with other environments: then returns True.
+        """
+        w, now, before = loss.worker, self.envs.kept(), len(self.envs.columns)
+        limit = self._to_return(origin)
+        divided = self.envs.recover([loss], origin.snapshot, origin.step, limit)
+        self.envs.put_back(now)
+        if divided:
+            self.pace *= max(1.0, before / len(self.envs.columns))  # each has more environments
+            self._order_again(origin)
+            return True
+        for order in self.pending:
+            order.starting[w] = self._to_start(w)
+            order.calls[w] = self._request(w, order, origin if order is self.pending[0] else None)
+        return False
+
+    def _to_start(self, w: int) -> float:
+        """Return the seconds that a runner has to build the learners, if its next fragment is its first."""
+        return STARTING if w in self.envs.pool.lacking else 0.0
 
     def _take_over(self, version: Version, fragments: Sequence[Fragment]) -> None:
         """Set generators, carries and counts to those after the fragments."""

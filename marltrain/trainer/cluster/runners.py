@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from marltrain.cluster import ActorError
 from marltrain.envs.faults import DIED, TIMEOUT, Fault
-from marltrain.envs.workers.pool import Loss
+from marltrain.envs.workers.pool import STARTING, Loss
 from marltrain.envs.workers.ray_pool import RayPool, copy_arrays, copy_outcome
 from marltrain.envs.workers.ray_vector import RayVectorEnv
 from marltrain.envs.workers.worker import RESTORE
@@ -67,15 +67,27 @@ class RunnerPool(RayPool):
 
     def outcome(self, w: int) -> Array | None:
         """Return the columns of runner w as bytes if this process may have changed them, else None."""
-        if not self._changed[w]:
-            return None
-        copy_outcome(self._columns[w], self._blocks[w].arrays)
-        return self._blocks[w].outcome
+        return self.as_bytes(w) if self._changed[w] else None
+
+    @property
+    def starting(self) -> float:
+        """Seconds that a runner has to start and to build its environments."""
+        return self._starting or STARTING
+
+    @property
+    def needs(self) -> str:
+        """What a runner needs to start, in words."""
+        return "one free CPU" if self._resources is None else f"resources={dict(self._resources)}"
 
     def show(self, w: int, outcome: Array) -> None:
         """Take over the columns after a batch step of runner w."""
         self._blocks[w].outcome[...] = outcome
         copy_outcome(self._blocks[w].arrays, self._columns[w])
+
+    def as_bytes(self, w: int) -> Array:
+        """Return the columns of runner w as bytes."""
+        copy_outcome(self._columns[w], self._blocks[w].arrays)
+        return self._blocks[w].outcome
 
     def show_actions(self, w: int, actions: Array) -> None:
         """Take over the actions of runner w."""
@@ -138,18 +150,34 @@ class RunnerVectorEnv(RayVectorEnv):
         """Bring all runners back to a snapshot and its Step; a runner that is lost on the way is replaced."""
         self.put_back(kept)
         self._pool.order(RESTORE, pack_arrays(snapshot))
+        losses = []
         for answer in self._pool.wait(timeout=timeout):
             if isinstance(answer, Loss):
-                self.replace(answer, snapshot, kept, timeout)
+                losses.append(answer)
             else:
                 self._check_restored_all(answer)
+        if losses:
+            self.recover(losses, snapshot, kept, timeout)
         self.put_back(kept)
 
-    def replace(self, loss: Loss, snapshot: Mapping[str, Array], kept: Mapping[str, Array], timeout: float) -> None:
-        """Start another runner in place of a lost one, and bring it to a snapshot within `timeout` seconds.
+    def joining(self) -> bool:
+        """Return whether runners have started that `recover`, without losses, gives environments."""
+        return False
 
-        Raises WorkerError with on_fault="raise", and EnvError if too many were lost.
+    def recover(
+        self, losses: Sequence[Loss], snapshot: Mapping[str, Array], kept: Mapping[str, Array], timeout: float
+    ) -> bool:
+        """Bring the environments of lost runners to a snapshot in others, within `timeout` seconds.
+
+        Returns whether all environments were divided among the runners anew and brought there; here, each lost runner
+        is replaced instead. Raises WorkerError with on_fault="raise", and EnvError if too many were lost.
         """
+        for loss in losses:
+            self._replaced(loss, snapshot, kept, timeout)
+        return False
+
+    def _replaced(self, loss: Loss, snapshot: Mapping[str, Array], kept: Mapping[str, Array], timeout: float) -> None:
+        """Start another runner in place of a lost one."""
         if self._fault_policy.on_fault == "raise":
             raise self._pool.error(loss)
         answer: bytes | Loss = loss

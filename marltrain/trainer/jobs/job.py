@@ -53,8 +53,11 @@ class Job(Callback):
         """Return the job of a run that is about to start."""
         name, process = settings.name or "", f"process {os.getpid()} on {socket.gethostname()}"
         return cls(
-            RunProgress(name, spec.name, spec.names, process, None, vars(budgets)), settings.address, settings.timeout
-        )
+            RunProgress(
+                name, spec.name, spec.names, process, None, vars(budgets), all_runners=settings.runners or 0
+            ),
+            settings.address, settings.timeout,
+        )  # fmt: skip
 
     @property
     def name(self) -> str:
@@ -136,7 +139,7 @@ class Job(Callback):
         self._progress = replace(
             self._progress, episodes=moment.episodes, env_steps=moment.env_steps, updates=moment.updates,
             gradient_steps=moment.gradient_steps, seconds=moment.seconds,
-            observed=self.experience.stored,
+            observed=self.experience.stored, runners=moment.traffic.runners,
         )  # fmt: skip
         for scalars, env_steps in self._points:
             self._view.add(scalars, env_steps)

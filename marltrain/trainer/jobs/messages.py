@@ -36,6 +36,7 @@ class RunProgress:
     episodes, env_steps, updates, gradient_steps: counts so far.  seconds: its duration.
     observed: transitions from attached processes that agents may learn from.
     metric, best: metric of the last test, and the best one; None before the first test.
+    runners, all_runners: that collect now, and as many as the run was given; 0 without runners.
     note: what happens now, such as a test.  stop_reason: reason of its end; "" while it goes on.
     age: seconds since the run has reported this.
     """
@@ -54,6 +55,8 @@ class RunProgress:
     observed: int = 0
     metric: float | None = None
     best: float | None = None
+    runners: int = 0
+    all_runners: int = 0
     note: str = ""
     stop_reason: str = ""
     age: float = 0.0

@@ -127,6 +127,7 @@ class ScalarLogger(Callback):
         if moment.traffic.fragments:
             scalars["cluster/bytes_to_runners"] = moment.traffic.sent
             scalars["cluster/bytes_from_runners"] = moment.traffic.received
+            scalars["cluster/runners"] = moment.traffic.runners
         if moment.traffic.to_learners:
             scalars["cluster/bytes_to_learners"] = moment.traffic.to_learners
             scalars["cluster/bytes_from_learners"] = moment.traffic.from_learners

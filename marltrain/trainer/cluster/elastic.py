@@ -1,0 +1,223 @@
+"""Elastic runners: a run goes on with fewer runners after a loss, and with more once others have started.
+
+Whenever their number changes, all environments are divided among the runners anew. Results stay the same: seeds and
+random numbers belong to environments, see `ActingLearner`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from marltrain.cluster import Actor, ActorError
+from marltrain.envs.faults import DIED, WINDOW, Fault
+from marltrain.envs.workers.pool import STARTING, Loss
+from marltrain.envs.workers.ray_pool import RayPool
+from marltrain.envs.workers.shared import Block, Shared
+from marltrain.envs.workers.vector import shares
+from marltrain.envs.workers.worker import RESTORE, STARTED, Task
+from marltrain.errors import ConfigError, WorkerError
+from marltrain.files import pack_arrays
+from marltrain.layout import Array
+from marltrain.trainer.cluster.runners import RunnerPool, RunnerVectorEnv
+
+LOGGER = logging.getLogger("marltrain")
+LOOKING = 1.0
+"""Minimum seconds between two looks for runners that have started."""
+PATIENCE = 0.2
+"""Seconds of one wait for a runner that a run cannot go on without."""
+ANSWERED = 5.0
+"""Seconds in which an answer that is ready is read."""
+
+
+class ElasticPool(RunnerPool):
+    """Runners whose number changes.  waiting: actors that were started and hold no environments yet."""
+
+    def __init__(self, tasks: Sequence[Task], *arguments: Any) -> None:
+        """See RayPool."""
+        self.waiting: list[Actor] = []
+        super().__init__(tasks, *arguments)
+
+    @property
+    def actors(self) -> list[Actor]:
+        """The runners, in the order of their environments."""
+        return list(self._actors)
+
+    def start_another(self) -> None:
+        """Start an actor; Ray holds it back until a node has its resources."""
+        actor = Actor(self._cluster, self._served, self._resources, "another runner")
+        actor.call("about")
+        self.waiting.append(actor)
+
+    def started(self) -> tuple[list[Actor], list[str]]:
+        """Return the waiting actors that run, and the errors of those that cannot; none of them waits any longer."""
+        running: list[Actor] = []
+        errors: list[str] = []
+        for actor in [each for each in self.waiting if each.ready(0.0)]:
+            self.waiting.remove(actor)
+            try:
+                actor.confirm(ANSWERED)
+                running.append(actor)
+            except (ActorError, ConfigError) as error:
+                errors.append(str(error))
+        return running, errors
+
+    def divide(
+        self, tasks: Sequence[Task], columns: Sequence[Shared], actors: Sequence[Actor], snapshot: bytes, timeout: float
+    ) -> list[bytes | Loss]:
+        """Give each actor one of the tasks, and bring all environments to a snapshot.
+
+        Actors execute the orders that they have before. Returns the answers to the snapshot if no actor was lost;
+        columns: the arrays of each task.  timeout: seconds for orders under way and the snapshot.
+        """
+        self._tasks, self._columns, self._all = list(tasks), list(columns), range(len(tasks))
+        self._actors[:] = actors
+        self._blocks = [Block.empty(task.spec, task.high - task.low) for task in tasks]
+        self._changed, self._confirmed = [True for _ in tasks], [True for _ in tasks]
+        self.lacking = set(self._all)
+        self._number += 1
+        self._numbers = [STARTED for _ in tasks]
+        for w, (actor, task) in enumerate(zip(actors, tasks, strict=True)):
+            actor.name = f"{self._held_by(w)}, on node {actor.node}"
+            actor.call("start", task.to_bytes())
+        until = time.monotonic() + timeout + STARTING
+        built = [self._built(w, max(until - time.monotonic(), 0.0)) for w in self._all]
+        if losses := [answer for answer in built if isinstance(answer, Loss)]:
+            return [*losses]
+        self.order(RESTORE, snapshot)
+        return self.wait(timeout=timeout)
+
+    def close(self) -> None:
+        """See WorkerPool."""
+        for actor in self.waiting:
+            actor.kill()
+        self.waiting.clear()
+        super().close()
+
+
+class ElasticVectorEnv(RunnerVectorEnv):
+    """Environments in runners that may become fewer, and more again.
+
+    A lost runner's environments go to the others at once, while another actor is started. It joins at the end of a
+    fragment. After more than `max_env_restarts` losses no actor is started until the first of them are long ago.
+    """
+
+    _pool: ElasticPool
+    _pool_type: ClassVar[type[RayPool]] = ElasticPool
+
+    def __init__(self, source: Any, num_envs: int, *, least: int, **arguments: Any) -> None:
+        """Start all runners, see `RayVectorEnv`.  least: the number that the run cannot go on without."""
+        super().__init__(source, num_envs, **arguments)
+        if not self.spec.reproducible:
+            self.close()
+            raise ConfigError(
+                f"min_runners={least}: {self.source.name} is not reproducible, so that its episodes cannot go on in "
+                "other runners. Leave min_runners out"
+            )
+        self._least, self._wanted, self._look_at = least, len(self._tasks), 0.0
+        self._joining: list[Actor] = []
+
+    def joining(self) -> bool:
+        """See `RunnerVectorEnv`; looks at most once a second, and starts the runners that are missing."""
+        now = time.monotonic()
+        if now < self._look_at or len(self._tasks) == self._wanted:
+            return False
+        self._look_at = now + LOOKING
+        if not self._fault_log.full(self._env_steps):
+            for _ in range(self._wanted - len(self._tasks) - len(self._pool.waiting)):
+                self._pool.start_another()
+        self._look(len(self._tasks))
+        return bool(self._joining)
+
+    def recover(
+        self, losses: Sequence[Loss], snapshot: Mapping[str, Array], kept: Mapping[str, Array], timeout: float
+    ) -> bool:
+        """Divide the environments among the other runners and those that have started; see `RunnerVectorEnv`."""
+        data = pack_arrays(snapshot)
+        while True:
+            actors = self._remaining(losses)
+            cuts = list(itertools.pairwise(shares(self.num_envs, len(actors))))
+            self._tasks = [
+                replace(self._tasks[0], low=low, high=high, number=w, num_workers=len(cuts))
+                for w, (low, high) in enumerate(cuts)
+            ]
+            self.put_back(kept)
+            columns = [self._shared.part(low, high, w) for w, (low, high) in enumerate(cuts)]
+            answers = self._pool.divide(self._tasks, columns, actors, data, timeout)
+            losses = [answer for answer in answers if isinstance(answer, Loss)]
+            if not losses:
+                break
+        for answer in answers:
+            if not isinstance(answer, Loss):
+                self._check_restored_all(answer)
+        self.put_back(kept)
+        return True
+
+    def _remaining(self, losses: Sequence[Loss]) -> list[Actor]:
+        """Return the runners with which the run goes on; waits if they are too few.
+
+        Raises WorkerError if no other one starts, EnvError if too many were lost.
+        """
+        lost = {loss.worker for loss in losses}
+        actors = [actor for w, actor in enumerate(self._pool.actors) if w not in lost]
+        for loss in losses:
+            self._note(loss.kind, loss.description, len(actors))
+        self._look(len(actors))
+        until = time.monotonic() + self._pool.starting
+        while len(actors) + len(self._joining) < self._least:
+            if time.monotonic() > until:
+                raise self._too_few(losses, len(actors))
+            if not self._pool.waiting:
+                self._pool.start_another()
+            self._pool.waiting[0].ready(PATIENCE)
+            self._look(len(actors))
+        if self._joining:
+            LOGGER.warning(
+                "%s has started: %d of %d runners collect", " and ".join(actor.name for actor in self._joining),
+                len(actors) + len(self._joining), self._wanted,
+            )  # fmt: skip
+        actors, self._joining = [*actors, *self._joining], []
+        return actors
+
+    def _look(self, left: int) -> None:
+        """Take the actors that have started; note those that could not.  left: runners without them."""
+        running, errors = self._pool.started()
+        self._joining += running
+        for error in errors:
+            self._note(DIED, error, left)
+
+    def _note(self, kind: str, description: str, left: int) -> None:
+        """Report a lost runner, and start another one; raises EnvError if too many were lost.
+
+        left: number of the others.
+        """
+        used_up = self._fault_log.full(self._env_steps)
+        follows = f"The run goes on with {left} of {self._wanted} runners"
+        if left < self._least:
+            follows = f"{left} of {self._wanted} runners are left, and the run waits for min_runners={self._least}"
+        elif used_up:
+            follows += (
+                f". max_env_restarts={self._fault_policy.max_env_restarts} within {WINDOW:,} env steps are used up: no "
+                "other one is started for now"
+            )
+        fault = Fault(kind, -1, -1, -1, -1, f"{description}. {follows}")
+        self.on_faults([fault])
+        if used_up and left >= self._least:
+            LOGGER.warning("%s", fault.message)
+            return
+        self._fault_log.add([fault], self._env_steps)
+        self._pool.start_another()
+
+    def _too_few(self, losses: Sequence[Loss], left: int) -> WorkerError:
+        """Close all runners; return the error of a run that cannot go on."""
+        pool = self._pool
+        pool.close()
+        return WorkerError(
+            f"{losses[-1].description}. {left} of {self._wanted} runners are left (min_runners={self._least}), and no "
+            f"other one started within {pool.starting:g} s: it needs {pool.needs}, which no node seems to have now. "
+            "Start a node that has them, free them, or lower min_runners"
+        )
