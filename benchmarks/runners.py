@@ -11,9 +11,9 @@ one     mpe2/simple_spread_v3, one synchronous runner beside one process; also t
 two     the same, two synchronous runners beside one process
 uneven  CartPole, two runners, asynchronous beside synchronous; one of the environments sleeps 2 ms in each step
 
-Learning: CartPole with the settings of `mt.tuned`. A greedy test of 20 episodes each 5,000 env steps gives a curve; the
-weights at the end play 100 other episodes. Means over seeds with 95 % bootstrap intervals, and the mean variance of the
-importance ratios of rollouts.
+Learning: CartPole with the settings of `mt.tuned`, and simple_spread ("spread", the native game). A greedy test of 20
+episodes each 5,000 env steps (20,000 on simple_spread) gives a curve; the weights at the end play 100 other episodes.
+Means over seeds with 95 % bootstrap intervals, and the mean variance of the importance ratios of rollouts.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ from marltrain.cluster import Cluster
 from marltrain.random import child_seed
 from marltrain.trainer.evaluating.evaluation import bootstrap
 
-SPREAD, CARTPOLE = "mpe2/simple_spread_v3", "marltrain/CartPole-v1"
-ROLLOUT, EPISODES, EVERY = 2_048, 20, 5_000
+SPREAD, NATIVE_SPREAD, CARTPOLE = "mpe2/simple_spread_v3", "marltrain/simple_spread_v3", "marltrain/CartPole-v1"
+ROLLOUT, EPISODES = 2_048, 20
+EVERY = {CARTPOLE: 5_000, NATIVE_SPREAD: 20_000}
+"""Env steps between two tests."""
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -127,32 +129,54 @@ def print_rates(names: Iterable[str], repeats: int, **given: Any) -> None:
             )
 
 
-LAGS: dict[str, tuple[str, dict[str, Any], int | None]] = {
-    "PPO": ("ppo", {}, None),
-    "PPO, lag 4": ("ppo", {}, 4),
-    "PPO, lag 4, not corrected": ("ppo", {"lag_correction": False}, 4),
-    "PPO, lag 16": ("ppo", {}, 16),
-    "PPO, lag 16, not corrected": ("ppo", {"lag_correction": False}, 16),
-    "DQN": ("dqn", {}, None),
-    "DQN, lag 4": ("dqn", {}, 4),
+LAGS: dict[str, tuple[str, str, dict[str, Any], int | None]] = {
+    "PPO": (CARTPOLE, "ppo", {}, None),
+    "PPO, lag 4": (CARTPOLE, "ppo", {}, 4),
+    "PPO, lag 4, not corrected": (CARTPOLE, "ppo", {"lag_correction": False}, 4),
+    "PPO, lag 16": (CARTPOLE, "ppo", {}, 16),
+    "PPO, lag 16, not corrected": (CARTPOLE, "ppo", {"lag_correction": False}, 16),
+    "DQN": (CARTPOLE, "dqn", {}, None),
+    "DQN, lag 4": (CARTPOLE, "dqn", {}, 4),
+    "PPO, spread": (NATIVE_SPREAD, "ppo", {}, None),
+    "PPO, spread, lag 4": (NATIVE_SPREAD, "ppo", {}, 4),
+    "DQN, spread": (NATIVE_SPREAD, "dqn", {}, None),
+    "DQN, spread, lag 4": (NATIVE_SPREAD, "dqn", {}, 4),
 }
+"""(Environment, algorithm, settings of the agents, lag); None: one process."""
+
+
+def settings_of(env: str, algorithm: str) -> dict[str, Any]:
+    """Return the settings of agents and trainer: the tuned ones where there are some."""
+    if env == CARTPOLE:
+        return mt.tuned(algorithm, "gymnasium/CartPole-v1")
+    if algorithm == "ppo":
+        return mt.tuned(algorithm, SPREAD)
+    steps = 200_000
+    return {
+        "agents": {
+            "learning_rate": 5e-4, "gamma": 0.95, "epsilon": mt.linear(1.0, 0.05, steps // 2), "capacity": 100_000,
+            "learning_starts": 2_000, "update_per_step": 0.125, "target_sync": 200,
+        },
+        "trainer": {"num_train_envs": 16, "update_freq": 256, "steps_per_train": steps},
+    }  # fmt: skip
 
 
 def learned(name: str, seed: int) -> tuple[float, float, float]:
     """Train; return the mean return of the curve, that of the final test, and the mean variance of the ratios."""
-    algorithm, settings, lag = LAGS[name]
-    tuned = mt.tuned(algorithm, "gymnasium/CartPole-v1")
-    agents = mt.make_agents(algorithm, CARTPOLE, seed=seed, jit_compile=True, **tuned["agents"], **settings)
-    own = tuned["trainer"] | {"test_freq": None, "test_freq_steps": EVERY}
+    env, algorithm, settings, lag = LAGS[name]
+    known = settings_of(env, algorithm)
+    agents = mt.make_agents(algorithm, env, seed=seed, jit_compile=True, **known["agents"], **settings)
+    own = known["trainer"] | {"test_freq": None, "test_freq_steps": EVERY[env]}
     own |= {"episodes_per_test": EPISODES, "num_test_envs": EPISODES}
     own |= {} if lag is None else {"runners": 1, "sync": False, "max_lag": lag}
-    result = mt.DecentralizedTrainer(CARTPOLE, seed=seed, run_dir=False, progress=False, **own).train(
-        agents, [1], plot=False
+    result = mt.DecentralizedTrainer(env, seed=seed, run_dir=False, progress=False, **own).train(
+        agents, [1] * len(agents), plot=False
     )
     history = result["history"].iloc[1:]  # the first test is before training
-    variance = history["player_0/ratio_variance"].mean() if "player_0/ratio_variance" in history else 0.0
-    final = mt.DecentralizedTrainer(CARTPOLE, num_test_envs=EPISODES, seed=10**6 + seed, run_dir=False, progress=False)
-    return float(history["metric"].mean()), float(final.test(agents, episodes=100).returns.mean()), float(variance)
+    variances = [history[name].mean() for name in history.columns if name.endswith("/ratio_variance")]
+    final = mt.DecentralizedTrainer(env, num_test_envs=EPISODES, seed=10**6 + seed, run_dir=False, progress=False)
+    last = final.test(agents, episodes=100).returns.mean()
+    return float(history["metric"].mean()), float(last), float(np.mean(variances)) if variances else 0.0
 
 
 def print_learning(names: Iterable[str], seeds: int) -> None:
@@ -163,8 +187,8 @@ def print_learning(names: Iterable[str], seeds: int) -> None:
     print("|---|---|---|---|---|---|---|")
     for name in names:
         curves, finals, variances = np.array([learned(name, seed) for seed in range(seeds)]).T
-        spans = [f"{m.mean():.0f} | {' to '.join(f'{end:.0f}' for end in bootstrap(m))}" for m in (curves, finals)]
-        each = " ".join(f"{value:.0f}" for value in finals)
+        spans = [f"{m.mean():.1f} | {' to '.join(f'{end:.1f}' for end in bootstrap(m))}" for m in (curves, finals)]
+        each = " ".join(f"{value:.1f}" for value in finals)
         print(f"| {name} | {spans[0]} | {each} | {spans[1]} | {variances.mean():.3f} |", flush=True)
 
 
