@@ -14,7 +14,6 @@ import platform
 import re
 import shutil
 import signal
-import socket
 import threading
 import weakref
 from collections import Counter
@@ -26,13 +25,11 @@ import numpy as np
 
 from marltrain.children import here_only
 from marltrain.errors import ConfigError, MarlTrainError, clean, error_text, shown
-from marltrain.ray_nodes import clusters_here, use_token
+from marltrain.ray_nodes import check_answers, clusters_here, use_token
 from marltrain.version import __version__
 
 ANSWER = 60.0
 """Default seconds that an actor may take to answer."""
-_CONNECT = 5.0
-"""Seconds to connect to the address of a cluster."""
 _MIB = 2**20
 _STORE = 1024 * _MIB
 """Most bytes of the object store of a cluster that we start; a quarter of the free shared memory if that is less."""
@@ -151,8 +148,11 @@ class Cluster:
             return "SPREAD"
         chosen = min(usable, key=lambda node: (self._placed[node] + 1) / usable[node])
         self._placed[chosen] += 1
-        strategies = importlib.import_module("ray.util.scheduling_strategies")
-        return strategies.NodeAffinitySchedulingStrategy(chosen, soft=True, _spill_on_unavailable=True)
+        return _if_possible_on(chosen)
+
+    def own_place(self) -> Any:
+        """Return where actors start that serve this process: on its node, or on another one if that is not possible."""
+        return _if_possible_on(self.ray.get_runtime_context().get_node_id())
 
     def room(self, resources: Mapping[str, float]) -> int:
         """Return how many actors that occupy `resources` fit on all nodes, at least 1 and at most one for each CPU."""
@@ -162,10 +162,10 @@ class Cluster:
         fitting = sum(min(int(node.get(name, 0) // wanted[name]) for name in wanted) for node in self._nodes())
         return min(max(fitting, 1), self.cpus)
 
-    def check_room(self, resources: Mapping[str, float] | None, what: str) -> None:
+    def check_room(self, resources: Mapping[str, float] | None, what: str, argument: str = "resources") -> None:
         """Raise ConfigError if no node has the resources of one actor.
 
-        what: the actors in words, such as "each actor of environments".
+        what: the actors in words, such as "each actor of environments".  argument: that gives their resources.
         """
         wanted, nodes = _wanted(resources), self._nodes()
         if any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
@@ -176,12 +176,17 @@ class Cluster:
         ]
         raise ConfigError(
             f"{what} needs {wanted}, which no node of the Ray cluster has; the nodes have: "
-            f"{'; '.join(map(str, have)) or 'none'}. Change resources, or start a node that has them"
+            f"{'; '.join(map(str, have)) or 'none'}. Change {argument}, or start a node that has them"
         )
 
     def _nodes(self) -> list[dict[str, float]]:
         """Return the resources of each node."""
         return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+
+
+def _if_possible_on(node: str) -> Any:
+    strategies = importlib.import_module("ray.util.scheduling_strategies")
+    return strategies.NodeAffinitySchedulingStrategy(node, soft=True, _spill_on_unavailable=True)
 
 
 def _wanted(resources: Mapping[str, float] | None) -> dict[str, float]:
@@ -208,7 +213,7 @@ class Actor:
 
         resources: see `check_resources`; None: one CPU of the node must be free when it starts, and none is kept.
         name: the actor in words, for messages.
-        registered: the name by which `NamedActor` finds it, as long as this process lives.
+        registered: the name by which `NamedActor` finds it, as long as this process lives. It starts on this node.
         arguments: of the constructor of `kind`.
 
         Raises NameTakenError if another actor is registered by this name.
@@ -219,13 +224,10 @@ class Actor:
         if resources is not None:
             options.setdefault("num_cpus", 0)
         if registered is not None:
-            options |= {"name": registered, "namespace": NAMESPACE}
-        made = cluster.ray.remote(kind).options(
-            **options,
-            resources=given,
-            max_restarts=0,
-            scheduling_strategy=cluster.next_place() if resources is None else "SPREAD",
-        )
+            options |= {"name": registered, "namespace": NAMESPACE, "scheduling_strategy": cluster.own_place()}
+        else:
+            options["scheduling_strategy"] = cluster.next_place() if resources is None else "SPREAD"
+        made = cluster.ray.remote(kind).options(**options, resources=given, max_restarts=0)
         try:
             self._handle: Any = made.remote(*arguments)
         except ValueError as error:
@@ -346,7 +348,7 @@ def _connect(ray: ModuleType, address: str) -> None:
             "_system_config": {"worker_niceness": 0},  # 15 by default: actors would wait for all other programs
         }
     elif address != "auto":
-        _check_answers(address)
+        check_answers(address)
         if address in clusters_here():
             use_token()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -360,20 +362,6 @@ def _connect(ray: ModuleType, address: str) -> None:
     finally:
         if before is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)  # Ray's handler exits at once, before a run is saved
-
-
-def _check_answers(address: str) -> None:
-    """Raise ConfigError unless a program answers at "host:port"; Ray would try for much longer."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdecimal():
-        raise ConfigError(f'address must be "host:port", "auto" or "local", got {shown(address)}')
-    try:
-        socket.create_connection((host, int(port)), timeout=_CONNECT).close()
-    except (OSError, OverflowError) as error:
-        raise ConfigError(
-            f"address={address!r}: nothing answers there ({error}). Start the cluster (ray start --head), or leave "
-            "address out for one on this machine"
-        ) from error
 
 
 def _check_same(ray: ModuleType, address: str | None) -> None:

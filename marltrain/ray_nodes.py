@@ -1,14 +1,19 @@
-"""Ray clusters of this machine: their addresses, and the token that they ask for."""
+"""Addresses of Ray clusters: those of this machine and the token that they ask for, and whether one answers."""
 
 from __future__ import annotations
 
 import importlib
 import logging
 import os
+import socket
 from pathlib import Path
+
+from marltrain.errors import ConfigError, shown
 
 PROCESSES = Path("/proc")
 ADDRESS = b"--gcs-address="
+CONNECT = 5.0
+"""Seconds to connect to the address of a cluster."""
 
 
 def clusters_here() -> list[str]:
@@ -18,6 +23,20 @@ def clusters_here() -> list[str]:
     """
     found = {address for process in PROCESSES.glob("[0-9]*") if (address := _address_of(process))}
     return sorted(found)
+
+
+def check_answers(address: str) -> None:
+    """Raise ConfigError unless a program answers at "host:port"; Ray would try for much longer."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigError(f'address must be "host:port", "auto" or "local", got {shown(address)}')
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"address={address!r}: nothing answers there ({error}). Start the cluster (ray start --head), or leave "
+            "address out for one on this machine"
+        ) from error
 
 
 def _address_of(process: Path) -> str:

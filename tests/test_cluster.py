@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from marltrain import cluster
-from marltrain.cluster import Actor, Cluster, check_resources, versions
+from marltrain.cluster import Actor, Cluster, Served, check_resources, versions
 from marltrain.envs.workers.ray_pool import _finish
 from marltrain.errors import ConfigError
 
@@ -79,6 +79,25 @@ def test_actors_share_the_nodes_by_their_processors(fake):
     fits = [cluster.room(wanted) for wanted in ({"num_cpus": 2}, {"num_cpus": 1.5}, {"disk": 1}, {"num_gpus": 1}, {})]
     assert fits == [3, 3, 2, 1, 6]
     assert cluster.room({"num_cpus": 0}) == 6
+    cluster.close()
+
+
+def test_actors_that_serve_this_process_start_on_its_node(fake):
+    """Those with a name; others are spread over the nodes."""
+    own, places = "d" * 56, list[Any]()
+    fake.get_runtime_context = lambda: SimpleNamespace(gcs_address="10.0.0.1:6379", get_node_id=lambda: own)
+    handle = SimpleNamespace(about=SimpleNamespace(remote=lambda: None))
+
+    def options(**given: Any) -> Any:
+        places.append(given)
+        return SimpleNamespace(remote=lambda: handle)
+
+    fake.remote = lambda kind: SimpleNamespace(options=options)
+    cluster = Cluster()
+    Actor(cluster, Served, {"num_cpus": 0}, "the actor of the run", "spread")
+    Actor(cluster, Served, {"num_cpus": 0}, "an actor")
+    named, other = (given["scheduling_strategy"] for given in places)
+    assert (named.node_id, named.soft, other) == (own, True, "SPREAD")
     cluster.close()
 
 

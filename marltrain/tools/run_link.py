@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from typing import Any
 
@@ -62,10 +63,26 @@ class RunLink:
                     self.close(ended)
                     raise WorkerError(ended) from lost
                 if not patient:
+                    self._look_later()
                     raise WorkerError(
                         f"{ended}. If it goes on, another actor of it starts within seconds: ask again"
                     ) from lost
                 time.sleep(AGAIN)
+
+    def _look_later(self) -> None:
+        """Close the link if the run is not found after `REPLACED` seconds: perhaps nobody calls it again."""
+        looking = threading.Timer(REPLACED, self._look)
+        looking.daemon = True
+        looking.start()
+
+    def _look(self) -> None:
+        """Close the link if the run, or the cluster, is gone."""
+        try:
+            if not self._over:
+                self.actor().ask("about", timeout=self._timeout)
+        except (ActorError, LookupError, WorkerError) as lost:
+            if not (isinstance(lost, ActorError) and lost.hung):
+                self.close(f"the run {self._name!r} has ended, or its process is gone ({lost})")
 
     def close(self, reason: str) -> None:
         """End the connection to the cluster, if this process has begun it; the first reason is kept for errors."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from marltrain.errors import warn
+from marltrain.trainer.collecting.rollout import NotRepeatedError
 from marltrain.trainer.ending import finish
 from marltrain.trainer.evaluating.testing import last_test, play_test
 from marltrain.trainer.jobs.requests import serve
@@ -36,7 +38,7 @@ def train(run: Run, found: FoundCheckpoint | None, *, plot: bool) -> None:
                 if run.context.job is not None:
                     serve(run)
             if run.context.setup.settings.sync:
-                run.collector.settle()  # agents' generators end as in one process; asynchronous ones need not
+                _settle(run)
             last_checkpoint(run)
             last_test(run)
         except KeyboardInterrupt as error:
@@ -84,6 +86,19 @@ def _resume(run: Run, found: FoundCheckpoint) -> None:
         LOGGER.warning("%s is resumed without a Checkpoint callback: no further checkpoints are written", found.path)
     if run.due.tests.due(run.counters):
         play_test(run)
+
+
+def _settle(run: Run) -> None:
+    """Let agents' generators end as in one process; those of asynchronous runs need not.
+
+    A checkpoint at the end needs it. Otherwise it is a warning if environments do not repeat their steps.
+    """
+    try:
+        run.collector.settle()
+    except NotRepeatedError as error:
+        if run.context.setup.checkpoint is not None:
+            raise
+        warn(f"{error}. Training has ended in good order, but the agents' generators are not those of one process")
 
 
 def _announce(run: Run) -> None:

@@ -1,6 +1,7 @@
 """How a handle finds that a run has ended, that its actor is replaced, or that the cluster is gone; without Ray."""
 
 import socket
+import time
 from typing import Any
 
 import pytest
@@ -77,3 +78,18 @@ def test_the_connection_is_closed_if_the_cluster_is_gone(made):
         with pytest.raises(WorkerError, match=r"the run 'x' has ended: the Ray cluster at 127.0.0.1:.* is gone"):
             link.ask("wait", patient=True)
     assert cluster.closed and Lost.looks == 0
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_the_connection_is_closed_after_an_error_although_nobody_asks_again(made, monkeypatch, back):
+    """Unless another actor of the run has started within `REPLACED` seconds."""
+    monkeypatch.setattr(run_link, "REPLACED", 0.05)
+    link, cluster, _ = made
+    Lost.back = 2 if back else 10**9
+    with pytest.raises(WorkerError, match="ask again"):
+        link.ask("progress")
+    until = time.monotonic() + 20.0
+    while Lost.looks < 2 or not (back or cluster.closed):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert bool(cluster.closed) != back

@@ -10,19 +10,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from marltrain.errors import ConfigError, WorkerError
+from marltrain.errors import ConfigError
 from marltrain.spec import Step
 from marltrain.trainer.cluster.lookahead import InStep, Lookahead, WorkAhead
 from marltrain.trainer.cluster.orders import NOTHING, Orders, Received
 from marltrain.trainer.cluster.runners import RunnerVectorEnv
-from marltrain.trainer.collecting.rollout import Collected, Recorder
+from marltrain.trainer.collecting.rollout import Collected, NotRepeatedError, Recorder
 from marltrain.trainer.counters import Traffic
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 FIRST = 16
 """Batch steps of the first fragment at most; its duration sets the limit of the next one."""
 MOST_BYTES = 256 * 2**20
-"""Maximum size of the Steps of all fragments that are ordered and not used."""
+"""Maximum size of the Steps of all fragments that are ordered and not used, and maximum size of their weights."""
 
 
 class RunnerCollector:
@@ -72,7 +72,7 @@ class RunnerCollector:
         """Bring the runners to the Step that was given last.
 
         They give up what they have collected beyond the present fragment. If they are beyond the Step in it, they
-        return to its start and repeat it. Raises WorkerError if the repeated steps end differently.
+        return to its start and repeat it. Raises NotRepeatedError if the repeated steps end differently.
 
         Afterwards the state of the environments is known here, and runners are not asked for it.
         """
@@ -105,7 +105,7 @@ class RunnerCollector:
         """Order all fragments that may be ordered now."""
         newest = None
         while steps := self._lookahead.steps(self._ahead, most):
-            newest = newest or self._orders.newest([scheduler.rounds for scheduler in self.schedulers])
+            newest = newest or self._orders.newest([scheduler.times_due for scheduler in self.schedulers])
             for part in self._parts(steps):
                 self._orders.place(part, newest, None if self._ahead else self._orders.here())
                 self._ahead += part
@@ -136,8 +136,8 @@ class RunnerCollector:
     def _note_lag(self, fragment: Received) -> None:
         """Note how many updates have been made since the weights that a fragment was acted with."""
         self.traffic.lag = 0
-        for scheduler, then in zip(self.schedulers, fragment.version.rounds, strict=True):
-            lag = scheduler.rounds - then
+        for scheduler, then in zip(self.schedulers, fragment.version.times_due, strict=True):
+            lag = scheduler.times_due - then
             scheduler.lag = max(scheduler.lag or 0, lag)
             self.traffic.lag = max(self.traffic.lag, lag)
         self.traffic.max_lag = max(self.traffic.max_lag, self.traffic.lag)
@@ -163,7 +163,8 @@ class RunnerCollector:
                 f"sync=False: {self.envs.source.name} is not reproducible, and runners that work ahead return to "
                 "earlier steps at checkpoints, at the end, and when one is lost. Leave sync=False out"
             )
-        return WorkAhead(self.schedulers, max_lag, self._most_steps())
+        weights = max(1, self._orders.weights_size)
+        return WorkAhead(self.schedulers, max_lag, self._most_steps(), max(1, MOST_BYTES // weights))
 
     def _most_steps(self) -> int:
         """Return the maximum number of batch steps that are ordered and not given."""
@@ -174,10 +175,10 @@ class RunnerCollector:
         seats = self.recorder.actors.learners
         return next((s.who for s in seats if s.learner.actor is not None and s.learner.actor.counts.size), None)
 
-    def _differs(self, w: int) -> WorkerError:
+    def _differs(self, w: int) -> NotRepeatedError:
         """Return the error for a runner whose repeated steps differ from those that were given."""
         envs, own = self.envs, self.envs.columns[w]
-        return WorkerError(
+        return NotRepeatedError(
             f"runner {w} repeated the first {self._given} batch steps of its fragment, and its environments "
             f"{own.start} to {own.stop - 1} ({envs.source.name}) gave another Step than before at the last of them. "
             'They are not reproducible: use only the generator that reset(seed) makes, or set metadata["reproducible"] '

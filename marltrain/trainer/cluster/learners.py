@@ -71,7 +71,8 @@ class LearnerActors:
             for share, call in sent:
                 self.value(share.actor, call, STARTING)
         except ActorError as lost:
-            raise WorkerError(f"{lost}; learners could not be built there") from lost
+            needs = f". It needs {self._needs}: start a node that has them, or free them" if lost.hung else ""
+            raise WorkerError(f"{lost}; learners could not be built there{needs}") from lost
         return made
 
     def send(self, a: int, method: str, share: int, *arguments: Any) -> Any:
@@ -130,11 +131,15 @@ class LearnerActors:
         except ActorError as error:
             if not error.hung:
                 raise
-            wanted = "one free CPU" if self._resources is None else f"learner_resources={dict(self._resources)}"
             raise WorkerError(
-                f"{lost}. Another actor in its place did not start within {limit:g} s: it needs {wanted}, which no "
-                "node seems to have now. Start a node that has them, free them, or change learner_resources"
+                f"{lost}. Another actor in its place did not start within {limit:g} s: it needs {self._needs}, which "
+                "no node seems to have now. Start a node that has them, free them, or change learner_resources"
             ) from error
+
+    @property
+    def _needs(self) -> str:
+        """What an actor needs to start, in words."""
+        return "one free CPU" if self._resources is None else f"learner_resources={dict(self._resources)}"
 
     def _started(self, a: int) -> Actor:
         return Actor(self._cluster, LearnerActor, self._resources, f"learner actor {a}")

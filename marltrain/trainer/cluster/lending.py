@@ -38,7 +38,7 @@ def remote_schedulers(
     ]
     cluster = Cluster(settings.address)
     try:
-        cluster.check_room(resources, "each learner actor")
+        cluster.check_room(resources, "each learner actor", "learner_resources")
         policy = FaultPolicy(settings.on_fault, settings.max_env_restarts)
         actors = LearnerActors(number, cluster, resources, settings.timeout, policy)
     except BaseException:

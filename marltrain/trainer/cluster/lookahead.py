@@ -43,12 +43,18 @@ class WorkAhead:
     lengths of fragments and their weights follow from counts alone, never from the time that runners take.
     """
 
-    def __init__(self, schedulers: Sequence[UpdateScheduler], max_lag: int, most_ahead: int) -> None:
-        """Take the schedulers of all learners; most_ahead: maximum batch steps that are ordered and not used."""
+    def __init__(
+        self, schedulers: Sequence[UpdateScheduler], max_lag: int, most_ahead: int, most_fragments: int
+    ) -> None:
+        """Take the schedulers of all learners.
+
+        most_ahead: maximum batch steps that are ordered and not used.  most_fragments: the same for fragments.
+        """
         self._schedulers, self._max_lag = schedulers, max_lag
-        self._most_ahead, self._longest = most_ahead, max(1, most_ahead // 2)
         shortest = min(scheduler.period for scheduler in schedulers)
         self._updates = max(1, min(-(-SHORT // shortest), (max_lag + 1) // 2))  # of a fragment
+        self._most_ahead = min(most_ahead, most_fragments * self._updates * shortest)
+        self._longest = max(1, most_ahead // 2)
 
     def steps(self, ahead: int, most: int) -> int:
         """See `Lookahead`. Tests and budgets end no fragment: `settle` returns to the batch step that was used."""

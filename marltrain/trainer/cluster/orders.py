@@ -27,13 +27,13 @@ class Version:
     """What agents act by from some moment on.
 
     acting: of each learner.  reference: of `acting` in the object store.  exploring: of each learner [K, S * E] bool.
-    rounds: see `UpdateScheduler`, of each scheduler.
+    times_due: see `UpdateScheduler`, of each scheduler.
     """
 
     acting: list[Acting]
     reference: Any
     exploring: Sequence[Array]
-    rounds: Sequence[int]
+    times_due: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,16 @@ class Orders:
         self.pace = 0.0
         self.snapshot: Mapping[str, Array] | None = None
 
-    def newest(self, rounds: Sequence[int]) -> Version:
-        """Return what agents act by now, and store it where the runners read it.  rounds: of each scheduler."""
+    @property
+    def weights_size(self) -> int:
+        """Bytes of what agents act by."""
+        return size_of([Acting.now(learner) for learner in self.learners])
+
+    def newest(self, times_due: Sequence[int]) -> Version:
+        """Return what agents act by now, and store it where the runners read it.  times_due: of each scheduler."""
         acting = [Acting.now(learner) for learner in self.learners]
         self.traffic.sent += size_of(acting)
-        return Version(acting, self.envs.pool.put(acting), self.actors.exploring, rounds)
+        return Version(acting, self.envs.pool.put(acting), self.actors.exploring, times_due)
 
     def outdated(self, version: Version) -> bool:
         """Return whether masks or hyperparameters have changed since a version."""

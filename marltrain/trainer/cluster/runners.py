@@ -12,11 +12,12 @@ from marltrain.envs.workers.pool import STARTING, Loss
 from marltrain.envs.workers.ray_pool import RayPool, copy_arrays, copy_outcome
 from marltrain.envs.workers.ray_vector import RayVectorEnv
 from marltrain.envs.workers.worker import RESTORE
-from marltrain.errors import AgentError, EnvError, WorkerError
+from marltrain.errors import AgentError, EnvError
 from marltrain.files import pack_arrays
 from marltrain.layout import Array
 from marltrain.trainer.cluster.messages import Acting, Fragment, Request
 from marltrain.trainer.cluster.runner import RunnerActor
+from marltrain.trainer.collecting.rollout import NotRepeatedError
 
 
 class RunnerPool(RayPool):
@@ -201,10 +202,10 @@ class RunnerVectorEnv(RayVectorEnv):
         return self._step.arrays() | {"length": self._shared.length}
 
     def _check_restored_all(self, answer: bytes) -> None:
-        """Raise WorkerError if an environment has not returned to where it was."""
+        """Raise NotRepeatedError if an environment has not returned to where it was."""
         if restarted := json.loads(answer)["restarted"]:
             e, reason = restarted[0]
-            raise WorkerError(
+            raise NotRepeatedError(
                 f"environment {e} cannot be brought back to the start of a runner's fragment: {reason}. Use vector="
                 '"ray", which drops running episodes when an actor is lost'
             )

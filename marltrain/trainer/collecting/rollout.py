@@ -9,7 +9,7 @@ import numpy as np
 
 from marltrain.checks import of_type, shaped
 from marltrain.envs import VectorEnv
-from marltrain.errors import AgentError, SaveError
+from marltrain.errors import AgentError, SaveError, WorkerError
 from marltrain.layout import Array, Obs, map_tree
 from marltrain.policies.batch import Acted
 from marltrain.policies.identity import identified, numbers_of
@@ -255,6 +255,10 @@ class Collected(NamedTuple):
     updates: Iterable[UpdateMetrics] = ()
 
 
+class NotRepeatedError(WorkerError):
+    """Environments that were to repeat steps, and did not."""
+
+
 class Collector(Protocol):
     """Makes batch steps: agents act, the streams record the actions, the environments step.
 
@@ -267,7 +271,10 @@ class Collector(Protocol):
         """Act on a Step and make at least one and at most `most` batch steps."""
 
     def settle(self) -> None:
-        """Bring environments, generators and carries to the Step that was returned last, if they are ahead of it."""
+        """Bring environments, generators and carries to the Step that was returned last, if they are ahead of it.
+
+        Raises NotRepeatedError for environments that must repeat steps for this, and do not.
+        """
 
 
 class SyncCollector:

@@ -69,9 +69,9 @@ class UpdateScheduler:
     on_not_finite: called in place of raising NotFiniteError, if it is set: the other agents then learn on.
     advance: set while updates that `update` has begun are made elsewhere: waits for one and orders the next; returns
       the metrics after the last one.
-    rounds: number of times that updates were due in this call of `train`.
-    lag: rounds since the weights that chose the actions since the last one, at most; None if actions are always chosen
-      with the newest weights.
+    times_due: how often updates were due in this call of `train`, with those that were left out for too few rows.
+    lag: the most by which `times_due` exceeds that of the weights of an action since the last update; None if actions
+      are always chosen with the newest weights.
     """
 
     plans: ClassVar[bool] = False
@@ -94,7 +94,7 @@ class UpdateScheduler:
         self._steps_since_update = 0  # env steps
         self._credit = 0.0  # fraction of an update, carried over from the last one
         self._practised = np.zeros(len(seated.agents), np.int64)  # env steps of this run that each agent may learn from
-        self.updates = self.rounds = 0
+        self.updates = self.times_due = 0
         self.lag: int | None = None
         self._behind = False  # whether agents act with older weights than the learner's
 

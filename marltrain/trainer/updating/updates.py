@@ -55,7 +55,7 @@ class Updates:
             for metrics, scheduler in zip(made, due, strict=True):
                 metrics.update({} if scheduler.advance is None else scheduler.advance())
         for scheduler in due:
-            scheduler.rounds += 1
+            scheduler.times_due += 1
         parts = map(_with_lag, due, made)
         return {label: values for metrics in parts for label, values in metrics.items()}
 

@@ -58,10 +58,10 @@ def test_ppo_by_hand(backend, jit_compile):
     assert found["ratio_variance"] == pytest.approx(RATIOS.var(), rel=1e-5)
 
 
-@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
-def test_a2c_by_hand(backend):
+@pytest.mark.parametrize(("backend", "jit_compile"), WAYS)
+def test_a2c_by_hand(backend, jit_compile):
     """The policy gradient is min(1, ratio) A grad log pi, and log pi = -log 2."""
-    found = measured(mt.A2C, backend=backend)
+    found = measured(mt.A2C, backend=backend, jit_compile=jit_compile)
     target, advantage = vtrace()
     assert found["loss/actor"] == pytest.approx(np.log(2) * (np.minimum(RATIOS, 1.0) * advantage).mean(), rel=1e-4)
     assert found["loss/critic"] == pytest.approx(0.5 * np.square(target - 1.0).mean(), rel=1e-4)

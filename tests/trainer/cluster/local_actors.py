@@ -63,7 +63,7 @@ def local_actors(monkeypatch: pytest.MonkeyPatch) -> type[LocalActor]:
         monkeypatch.setattr(LocalActor, name, type(getattr(LocalActor, name))())
     monkeypatch.setattr(learners, "Actor", LocalActor)
     ray = SimpleNamespace(is_initialized=lambda: True)
-    cluster = SimpleNamespace(ray=ray, check_room=lambda resources, what: None, close=lambda: None)
+    cluster = SimpleNamespace(ray=ray, check_room=lambda *asked: None, close=lambda: None)
     monkeypatch.setattr(LocalActor, "cluster", cluster)
     monkeypatch.setattr(lending, "Cluster", lambda address: cluster)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

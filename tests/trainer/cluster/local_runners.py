@@ -60,7 +60,7 @@ def local_runners(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[LocalRunner]
     monkeypatch.setattr(LocalRunner, "held", False)
     monkeypatch.setattr(LocalRunner, "dies", set())
     ray = SimpleNamespace(is_initialized=lambda: True, put=sent)
-    cluster = SimpleNamespace(ray=ray, cpus=4, check_room=lambda resources, what: None, close=lambda: None)
+    cluster = SimpleNamespace(ray=ray, cpus=4, check_room=lambda *asked: None, close=lambda: None)
     for module in (ray_pool, elastic):
         monkeypatch.setattr(module, "Actor", LocalRunner)
     monkeypatch.setattr(ray_vector, "Cluster", lambda address: cluster)

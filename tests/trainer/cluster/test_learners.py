@@ -175,7 +175,9 @@ if LONG:
 
 @pytest.mark.usefixtures("ray_cluster")
 def test_resources_that_no_node_has_are_refused():
-    told = r"each learner actor needs \{'GPU': 1\}, which no node of the Ray cluster has"
+    told = (
+        r"each learner actor needs \{'GPU': 1\}, which no node of the Ray cluster has; .* Change learner_resources, or"
+    )
     with pytest.raises(ConfigError, match=told):
         trained("dqn", learners=2, learner_resources={"num_gpus": 1})
 
@@ -256,6 +258,16 @@ def test_a_lost_actor_that_cannot_be_replaced(local_actors, running, late, on_fa
     assert len(local_actors.made) == 1 + late and actors.lost
     with pytest.raises(WorkerError, match="not replaced, because another loss has ended the run"):
         actors.replace(0, ActorError("it ended", hung=False))
+
+
+def test_an_actor_that_does_not_start_tells_what_it_needs(local_actors):  # noqa: F811
+    local_actors.late.add(0)
+    actors = LearnerActors(1, local_actors.cluster, {"num_cpus": 4}, 5.0, FaultPolicy(None))
+    task: Any = None
+    with pytest.raises(
+        WorkerError, match=r"not be built there\. It needs learner_resources=\{'num_cpus': 4\}: start a"
+    ):
+        actors.hold([(0, task, slice(None), "agent_0")])
 
 
 def test_a_round_of_many_updates_keeps_no_more_than_a_state_and_a_batch(local_actors, monkeypatch):  # noqa: F811

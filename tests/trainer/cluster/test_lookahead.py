@@ -26,14 +26,14 @@ ASYNC: dict[str, Any] = {"runners": 2 if LONG else 1, "sync": False}
 
 
 def orders_of(
-    updates: list[tuple[int, int]], max_lag: int, steps: int, most_ahead: int = 10**6
+    updates: list[tuple[int, int]], max_lag: int, steps: int, most_ahead: int = 10**6, most_fragments: int = 10**6
 ) -> Iterator[tuple[int, int, int]]:
     """Yield (batch step of the order, first, last + 1) of each fragment, while batch steps and updates take turns.
 
     updates: (batch steps to the first update, batch steps between two) of each learner.
     """
     made = [SimpleNamespace(steps_left=left, period=period) for left, period in updates]
-    lookahead, ahead = WorkAhead(made, max_lag, most_ahead), 0  # type: ignore[arg-type]
+    lookahead, ahead = WorkAhead(made, max_lag, most_ahead, most_fragments), 0  # type: ignore[arg-type]
     for now in range(steps):
         while length := lookahead.steps(ahead, 1):
             yield now, now + ahead, now + ahead + length
@@ -67,6 +67,13 @@ def test_a_fragment_takes_half_of_the_memory_at_most():
     assert max(end - now for now, _, end in found) == 60
 
 
+def test_fragments_of_large_weights_are_few():
+    """Two copies of the weights fit: two fragments of 40 batch steps, and not four, as a lag of 3 allows."""
+    found = list(orders_of([(40, 40)], 3, 81, most_fragments=2))
+    assert found == [(0, 0, 40), (0, 40, 80), (40, 80, 120), (80, 120, 160)]
+    assert list(orders_of([(10, 10)], 4, 41, most_fragments=1)) == [(0, 0, 20), (20, 20, 40), (40, 40, 60)]
+
+
 @pytest.mark.parametrize(
     ("period", "max_lag", "expected"),
     [
@@ -78,19 +85,19 @@ def test_a_fragment_takes_half_of_the_memory_at_most():
 )
 def test_the_first_fragment_of_a_collector_moves_no_other(period, max_lag, expected):
     """(Batch step of the order, length, updates of its weights): the first is ordered in two parts at the same time."""
-    scheduler, orders = SimpleNamespace(steps_left=period, period=period, rounds=0, now=0), list[Any]()
+    scheduler, orders = SimpleNamespace(steps_left=period, period=period, times_due=0, now=0), list[Any]()
     made = SimpleNamespace(
-        pace=0.0, newest=lambda rounds: rounds[0], here=lambda: None,
+        pace=0.0, newest=lambda times_due: times_due[0], here=lambda: None,
         place=lambda steps, version, origin: orders.append((scheduler.now, steps, version)),
     )  # fmt: skip
     collector: Any = object.__new__(RunnerCollector)
     collector.schedulers, collector._orders, collector._ahead, collector._synchronous = [scheduler], made, 0, False
-    collector._lookahead = WorkAhead([scheduler], max_lag, 10**6)  # type: ignore[list-item]
+    collector._lookahead = WorkAhead([scheduler], max_lag, 10**6, 10**6)  # type: ignore[list-item]
     for scheduler.now in range(37):
         collector._order(1)
         made.pace, collector._ahead = 1.0, collector._ahead - 1
         scheduler.steps_left = scheduler.steps_left - 1 or period
-        scheduler.rounds += scheduler.steps_left == period
+        scheduler.times_due += scheduler.steps_left == period
     assert orders == expected
 
 
