@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +24,6 @@ class RayVectorEnv(WorkerVectorEnv):
     """
 
     _pool: RayPool
-    _pool_type: ClassVar[type[RayPool]] = RayPool
 
     def __init__(
         self,
@@ -67,7 +66,11 @@ class RayVectorEnv(WorkerVectorEnv):
             memory = np.zeros(shared_size(self.spec, num_envs, workers), np.uint8)
             shared = shared_arrays(self.spec, num_envs, workers, memory)
             names = (timeout, "timeout") if limit is None else (limit, "env_timeout")
-            self._open(shared, self._pool_type(self._tasks, shared, cluster, resources, *names))
+            self._open(shared, self._made_pool(self._tasks, shared, cluster, resources, *names))
         except BaseException:
             cluster.close()
             raise
+
+    def _made_pool(self, *arguments: Any) -> RayPool:
+        """Return the actors, see `RayPool`; a subclass has others."""
+        return RayPool(*arguments)

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from marltrain.cluster import Actor, ActorError
 from marltrain.envs.faults import DIED, WINDOW, Fault
@@ -37,15 +37,24 @@ ANSWERED = 5.0
 class ElasticPool(RunnerPool):
     """Runners whose number changes.  waiting: actors that were started and hold no environments yet."""
 
-    def __init__(self, tasks: Sequence[Task], *arguments: Any) -> None:
-        """See RayPool."""
+    def __init__(self, least: int, tasks: Sequence[Task], shared: Shared, *arguments: Any) -> None:
+        """Start with those runners that start within the timeout; see RayPool.
+
+        least: of them, else others are waited for. Raises WorkerError if none starts.
+        """
         self.waiting: list[Actor] = []
-        super().__init__(tasks, *arguments)
+        self._least, self._shared = least, shared
+        super().__init__(tasks, shared, *arguments)
 
     @property
     def actors(self) -> list[Actor]:
         """The runners, in the order of their environments."""
         return list(self._actors)
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks of the runners."""
+        return list(self._tasks)
 
     def start_another(self) -> None:
         """Start an actor; Ray holds it back until a node has its resources."""
@@ -53,37 +62,26 @@ class ElasticPool(RunnerPool):
         actor.call("about")
         self.waiting.append(actor)
 
-    def started(self) -> tuple[list[Actor], list[str]]:
+    def started(self) -> tuple[list[Actor], list[ActorError | ConfigError]]:
         """Return the waiting actors that run, and the errors of those that cannot; none of them waits any longer."""
         running: list[Actor] = []
-        errors: list[str] = []
+        errors: list[ActorError | ConfigError] = []
         for actor in [each for each in self.waiting if each.ready(0.0)]:
             self.waiting.remove(actor)
             try:
                 actor.confirm(ANSWERED)
                 running.append(actor)
             except (ActorError, ConfigError) as error:
-                errors.append(str(error))
+                errors.append(error)
         return running, errors
 
-    def divide(
-        self, tasks: Sequence[Task], columns: Sequence[Shared], actors: Sequence[Actor], snapshot: bytes, timeout: float
-    ) -> list[bytes | Loss]:
-        """Give each actor one of the tasks, and bring all environments to a snapshot.
+    def divide(self, actors: Sequence[Actor], snapshot: bytes, timeout: float) -> list[bytes | Loss]:
+        """Divide the environments among actors, and bring them to a snapshot.
 
-        Actors execute the orders that they have before. Returns the answers to the snapshot if no actor was lost;
-        columns: the arrays of each task.  timeout: seconds for orders under way and the snapshot.
+        Actors execute the orders that they have before. Returns the answers to the snapshot if no actor was lost, else
+        the losses.  timeout: seconds for orders under way and the snapshot.
         """
-        self._tasks, self._columns, self._all = list(tasks), list(columns), range(len(tasks))
-        self._actors[:] = actors
-        self._blocks = [Block.empty(task.spec, task.high - task.low) for task in tasks]
-        self._changed, self._confirmed = [True for _ in tasks], [True for _ in tasks]
-        self.lacking = set(self._all)
-        self._number += 1
-        self._numbers = [STARTED for _ in tasks]
-        for w, (actor, task) in enumerate(zip(actors, tasks, strict=True)):
-            actor.name = f"{self._held_by(w)}, on node {actor.node}"
-            actor.call("start", task.to_bytes())
+        self._give(actors)
         until = time.monotonic() + timeout + STARTING
         built = [self._built(w, max(until - time.monotonic(), 0.0)) for w in self._all]
         if losses := [answer for answer in built if isinstance(answer, Loss)]:
@@ -91,12 +89,70 @@ class ElasticPool(RunnerPool):
         self.order(RESTORE, snapshot)
         return self.wait(timeout=timeout)
 
+    def too_few(self, why: str, left: int, wanted: int) -> WorkerError:
+        """Close all runners; return the error of a run with fewer runners than it needs.  why: "", or a sentence."""
+        self.close()
+        return WorkerError(
+            f"{why}{left} of {wanted} runners are there (min_runners={self._least}), and no other one started within "
+            f"{self.starting:g} s: it needs {self.needs}, which no node seems to have now. Start a node that has them, "
+            "free them, or lower min_runners"
+        )
+
     def close(self) -> None:
         """See WorkerPool."""
         for actor in self.waiting:
             actor.kill()
         self.waiting.clear()
         super().close()
+
+    def _open(self) -> None:
+        """Start the runners, and build the environments in those that have started."""
+        try:
+            for _ in self._all:
+                self.start_another()
+            self._give(self._first())
+            for answer in self._answers(self._all, self._starting):
+                if isinstance(answer, Loss):
+                    raise self.error(answer)
+        except BaseException:
+            self.close()
+            raise
+
+    def _first(self) -> list[Actor]:
+        """Return the runners that have started once all have, or after the timeout."""
+        running, begun, wanted = list[Actor](), time.monotonic(), len(self.waiting)
+        while self.waiting:
+            waited = time.monotonic() - begun
+            if waited > self.starting:
+                raise self.too_few("", len(running), wanted)
+            if waited > self.starting - STARTING and len(running) >= self._least:
+                LOGGER.warning("%d of %d runners have started; the others join later", len(running), wanted)
+                break
+            self.waiting[0].ready(PATIENCE)
+            more, errors = self.started()
+            running += more
+            if errors:
+                raise errors[0] if isinstance(errors[0], ConfigError) else WorkerError(str(errors[0])) from errors[0]
+        return running
+
+    def _give(self, actors: Sequence[Actor]) -> None:
+        """Let actors build their shares of the environments."""
+        cuts = list(itertools.pairwise(shares(self._tasks[0].num_envs, len(actors))))
+        self._tasks = [
+            replace(self._tasks[0], low=low, high=high, number=w, num_workers=len(cuts))
+            for w, (low, high) in enumerate(cuts)
+        ]
+        self._actors[:] = actors
+        self._all = range(len(cuts))
+        self._columns = [self._shared.part(task.low, task.high, w) for w, task in enumerate(self._tasks)]
+        self._blocks = [Block.empty(task.spec, task.high - task.low) for task in self._tasks]
+        self._changed, self._confirmed = [True for _ in cuts], [True for _ in cuts]
+        self.lacking = set(self._all)
+        self._number += 1
+        self._numbers = [STARTED for _ in cuts]
+        for w, (actor, task) in enumerate(zip(actors, self._tasks, strict=True)):
+            actor.name = f"{self._held_by(w)}, on node {actor.node}"
+            actor.call("start", task.to_bytes())
 
 
 class ElasticVectorEnv(RunnerVectorEnv):
@@ -107,18 +163,19 @@ class ElasticVectorEnv(RunnerVectorEnv):
     """
 
     _pool: ElasticPool
-    _pool_type: ClassVar[type[RayPool]] = ElasticPool
 
-    def __init__(self, source: Any, num_envs: int, *, least: int, **arguments: Any) -> None:
-        """Start all runners, see `RayVectorEnv`.  least: the number that the run cannot go on without."""
-        super().__init__(source, num_envs, **arguments)
+    def __init__(self, source: Any, num_envs: int, *, least: int, num_workers: int, **arguments: Any) -> None:
+        """Start `num_workers` runners, see `RayVectorEnv`.  least: the number that the run cannot go on without."""
+        self._least = least
+        super().__init__(source, num_envs, num_workers=num_workers, **arguments)
         if not self.spec.reproducible:
             self.close()
             raise ConfigError(
                 f"min_runners={least}: {self.source.name} is not reproducible, so that its episodes cannot go on in "
                 "other runners. Leave min_runners out"
             )
-        self._least, self._wanted, self._look_at = least, len(self._tasks), 0.0
+        self._tasks = self._pool.tasks
+        self._wanted, self._look_at = num_workers, 0.0
         self._joining: list[Actor] = []
 
     def joining(self) -> bool:
@@ -140,14 +197,9 @@ class ElasticVectorEnv(RunnerVectorEnv):
         data = pack_arrays(snapshot)
         while True:
             actors = self._remaining(losses)
-            cuts = list(itertools.pairwise(shares(self.num_envs, len(actors))))
-            self._tasks = [
-                replace(self._tasks[0], low=low, high=high, number=w, num_workers=len(cuts))
-                for w, (low, high) in enumerate(cuts)
-            ]
             self.put_back(kept)
-            columns = [self._shared.part(low, high, w) for w, (low, high) in enumerate(cuts)]
-            answers = self._pool.divide(self._tasks, columns, actors, data, timeout)
+            answers = self._pool.divide(actors, data, timeout)
+            self._tasks = self._pool.tasks
             losses = [answer for answer in answers if isinstance(answer, Loss)]
             if not losses:
                 break
@@ -156,6 +208,9 @@ class ElasticVectorEnv(RunnerVectorEnv):
                 self._check_restored_all(answer)
         self.put_back(kept)
         return True
+
+    def _made_pool(self, *arguments: Any) -> RayPool:
+        return ElasticPool(self._least, *arguments)
 
     def _remaining(self, losses: Sequence[Loss]) -> list[Actor]:
         """Return the runners with which the run goes on; waits if they are too few.
@@ -170,7 +225,7 @@ class ElasticVectorEnv(RunnerVectorEnv):
         until = time.monotonic() + self._pool.starting
         while len(actors) + len(self._joining) < self._least:
             if time.monotonic() > until:
-                raise self._too_few(losses, len(actors))
+                raise self._pool.too_few(f"{losses[-1].description}. ", len(actors), self._wanted)
             if not self._pool.waiting:
                 self._pool.start_another()
             self._pool.waiting[0].ready(PATIENCE)
@@ -188,7 +243,7 @@ class ElasticVectorEnv(RunnerVectorEnv):
         running, errors = self._pool.started()
         self._joining += running
         for error in errors:
-            self._note(DIED, error, left)
+            self._note(DIED, str(error), left)
 
     def _note(self, kind: str, description: str, left: int) -> None:
         """Report a lost runner, and start another one; raises EnvError if too many were lost.
@@ -211,13 +266,3 @@ class ElasticVectorEnv(RunnerVectorEnv):
             return
         self._fault_log.add([fault], self._env_steps)
         self._pool.start_another()
-
-    def _too_few(self, losses: Sequence[Loss], left: int) -> WorkerError:
-        """Close all runners; return the error of a run that cannot go on."""
-        pool = self._pool
-        pool.close()
-        return WorkerError(
-            f"{losses[-1].description}. {left} of {self._wanted} runners are left (min_runners={self._least}), and no "
-            f"other one started within {pool.starting:g} s: it needs {pool.needs}, which no node seems to have now. "
-            "Start a node that has them, free them, or lower min_runners"
-        )

@@ -107,7 +107,6 @@ class RunnerVectorEnv(RayVectorEnv):
     """
 
     _pool: RunnerPool
-    _pool_type: ClassVar[type[RayPool]] = RunnerPool
     known: Mapping[str, Array] | None = None
 
     @property
@@ -194,6 +193,9 @@ class RunnerVectorEnv(RayVectorEnv):
     def replayed(self, snapshot: Mapping[str, Array]) -> int:
         """Return the most env steps that an environment replays to reach a snapshot."""
         return 0 if self.source.game is not None else int(snapshot["length"].max())
+
+    def _made_pool(self, *arguments: Any) -> RayPool:
+        return RunnerPool(*arguments)
 
     def _snapshot(self) -> dict[str, Array]:
         return super()._snapshot() if self.known is None else dict(self.known)

@@ -15,18 +15,20 @@ from tests.trainer.cluster.local_actors import sent
 class LocalRunner:
     """An `Actor` that executes each call at once.
 
-    made: all of them.  held: the cluster has no room for another one.  dies: (number, method): the runner that is made
-    so late dies in its first call of this method.
+    made: all of them.  held: the cluster has no room for another one.  room: the cluster has room for so many.
+    dies: (number, method): the runner of this number dies in its first call of this method.
     """
 
     made: ClassVar[list[Any]] = []
     held: ClassVar[bool] = False
+    room: ClassVar[int] = 100
     dies: ClassVar[set[tuple[int, str]]] = set()
 
     def __init__(self, cluster: Any, kind: type, resources: Any, name: str) -> None:
         self.name, self.node, self._served, self._results = name, "", kind(), list[Any]()
-        self.number, self.waits = len(self.made), self.held
+        self.number, self.waits = len(self.made), True
         self.made.append(self)
+        self.ready(0.0)
 
     def confirm(self, timeout: float) -> None:
         if self._served is None or self.waits:
@@ -46,7 +48,7 @@ class LocalRunner:
         return self._results[call]
 
     def ready(self, timeout: float) -> bool:
-        self.waits = self.waits and type(self).held
+        self.waits = self.waits and (type(self).held or self.number >= type(self).room)
         return self._served is None or not self.waits
 
     def kill(self) -> None:
@@ -58,6 +60,7 @@ def local_runners(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[LocalRunner]
     """Let runners be `LocalRunner`s, and look for those that have started at the end of every fragment."""
     monkeypatch.setattr(LocalRunner, "made", [])
     monkeypatch.setattr(LocalRunner, "held", False)
+    monkeypatch.setattr(LocalRunner, "room", 100)
     monkeypatch.setattr(LocalRunner, "dies", set())
     ray = SimpleNamespace(is_initialized=lambda: True, put=sent)
     cluster = SimpleNamespace(ray=ray, cpus=4, check_room=lambda *asked: None, close=lambda: None)

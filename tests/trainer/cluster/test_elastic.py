@@ -114,11 +114,34 @@ def test_a_run_below_the_minimum_waits_for_a_runner_and_then_ends(local_runners,
     monkeypatch.setattr(elastic, "STARTING", 0.0)
     monkeypatch.setattr("marltrain.envs.workers.pool.STARTING", 0.0)
     told = (
-        r"runner 0, which held .* killed\. 1 of 3 runners are left \(min_runners=2\), and no other one started within "
+        r"runner 0, which held .* killed\. 1 of 3 runners are there \(min_runners=2\), and no other one started within "
         r"0\.2 s: it needs one free CPU, which no node seems to have now"
     )
     with pytest.raises(WorkerError, match=told):
         disturbed(local_runners, "dqn", {2: (0, 1)}, (1, 0), min_runners=2, timeout=0.2)
+
+
+def test_a_run_begins_with_the_runners_that_there_is_room_for(local_runners, monkeypatch):  # noqa: F811
+    """Two of three start; the third one later. With room for one, it does not begin."""
+    monkeypatch.setattr(elastic, "STARTING", 0.1)
+    monkeypatch.setattr("marltrain.envs.workers.pool.STARTING", 0.1)
+    local_runners.room = 2
+
+    class Growing(mt.Callback):
+        def on_episode_end(self, moment):
+            local_runners.room = 3 if moment.episodes > 5 else 2
+
+    agents = agents_of("dqn")
+    given: dict[str, Any] = {"runners": 3, "min_runners": 2, "timeout": 0.1}
+    result = trainer_of("dqn", callbacks=[Growing()], **given).train(agents, [1], plot=False)
+    assert_equal(trained("dqn"), (result, [agent.state() for agent in agents]), tolerance=0.0)
+    assert result["fewest_runners"] == 2 and result["num_faults"] == 0
+    assert [runner.name.partition(" (")[0] for runner in local_runners.made] == [
+        f"runner {w}, which held environments {share}" for w, share in enumerate(("0 to 0", "1 to 2", "3 to 4"))
+    ]
+    local_runners.room = len(local_runners.made) + 1
+    with pytest.raises(WorkerError, match=r"1 of 3 runners are there \(min_runners=2\), and no other one started"):
+        trained("dqn", **given)
 
 
 class Marked(Identity):
