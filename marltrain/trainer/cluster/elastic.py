@@ -35,7 +35,7 @@ ANSWERED = 5.0
 
 
 class ElasticPool(RunnerPool):
-    """Runners whose number changes.  waiting: actors that were started and hold no environments yet."""
+    """Runners whose number changes.  waiting: actors without environments; they run, or do not run yet."""
 
     def __init__(self, least: int, tasks: Sequence[Task], shared: Shared, *arguments: Any) -> None:
         """Start with those runners that start within the timeout; see RayPool.
@@ -62,18 +62,28 @@ class ElasticPool(RunnerPool):
         actor.call("about")
         self.waiting.append(actor)
 
-    def started(self) -> tuple[list[Actor], list[ActorError | ConfigError]]:
-        """Return the waiting actors that run, and the errors of those that cannot; none of them waits any longer."""
-        running: list[Actor] = []
+    @property
+    def running(self) -> list[Actor]:
+        """The waiting actors that run."""
+        return [actor for actor in self.waiting if actor.node]
+
+    def look(self, patience: float = 0.0) -> list[ActorError | ConfigError]:
+        """Find out which of the waiting actors run; return the errors of those that cannot, which wait no longer.
+
+        patience: seconds in which one may start.
+        """
         errors: list[ActorError | ConfigError] = []
-        for actor in [each for each in self.waiting if each.ready(0.0)]:
-            self.waiting.remove(actor)
-            try:
-                actor.confirm(ANSWERED)
-                running.append(actor)
-            except (ActorError, ConfigError) as error:
-                errors.append(error)
-        return running, errors
+        starting = [actor for actor in self.waiting if not actor.node]
+        if starting:
+            starting[0].ready(patience)
+        for actor in starting:
+            if actor.ready(0.0):
+                try:
+                    actor.confirm(ANSWERED)
+                except (ActorError, ConfigError) as error:
+                    self.waiting.remove(actor)
+                    errors.append(error)
+        return errors
 
     def divide(self, actors: Sequence[Actor], snapshot: bytes, timeout: float) -> list[bytes | Loss]:
         """Divide the environments among actors, and bring them to a snapshot.
@@ -120,20 +130,17 @@ class ElasticPool(RunnerPool):
 
     def _first(self) -> list[Actor]:
         """Return the runners that have started once all have, or after the timeout."""
-        running, begun, wanted = list[Actor](), time.monotonic(), len(self.waiting)
-        while self.waiting:
+        begun, wanted = time.monotonic(), len(self.waiting)
+        while (count := len(self.running)) < wanted:
             waited = time.monotonic() - begun
             if waited > self.starting:
-                raise self.too_few("", len(running), wanted)
-            if waited > self.starting - STARTING and len(running) >= self._least:
-                LOGGER.warning("%d of %d runners have started; the others join later", len(running), wanted)
+                raise self.too_few("", count, wanted)
+            if waited > self.starting - STARTING and count >= self._least:
+                LOGGER.warning("%d of %d runners have started; the others join later", count, wanted)
                 break
-            self.waiting[0].ready(PATIENCE)
-            more, errors = self.started()
-            running += more
-            if errors:
-                raise errors[0] if isinstance(errors[0], ConfigError) else WorkerError(str(errors[0])) from errors[0]
-        return running
+            for error in self.look(PATIENCE):
+                raise error if isinstance(error, ConfigError) else WorkerError(str(error)) from error
+        return self.running
 
     def _give(self, actors: Sequence[Actor]) -> None:
         """Let actors build their shares of the environments."""
@@ -143,6 +150,7 @@ class ElasticPool(RunnerPool):
             for w, (low, high) in enumerate(cuts)
         ]
         self._actors[:] = actors
+        self.waiting = [actor for actor in self.waiting if actor not in actors]
         self._all = range(len(cuts))
         self._columns = [self._shared.part(task.low, task.high, w) for w, task in enumerate(self._tasks)]
         self._blocks = [Block.empty(task.spec, task.high - task.low) for task in self._tasks]
@@ -176,7 +184,6 @@ class ElasticVectorEnv(RunnerVectorEnv):
             )
         self._tasks = self._pool.tasks
         self._wanted, self._look_at = num_workers, 0.0
-        self._joining: list[Actor] = []
 
     def joining(self) -> bool:
         """See `RunnerVectorEnv`; looks at most once a second, and starts the runners that are missing."""
@@ -188,7 +195,7 @@ class ElasticVectorEnv(RunnerVectorEnv):
             for _ in range(self._wanted - len(self._tasks) - len(self._pool.waiting)):
                 self._pool.start_another()
         self._look(len(self._tasks))
-        return bool(self._joining)
+        return bool(self._pool.running)
 
     def recover(
         self, losses: Sequence[Loss], snapshot: Mapping[str, Array], kept: Mapping[str, Array], timeout: float
@@ -223,26 +230,20 @@ class ElasticVectorEnv(RunnerVectorEnv):
             self._note(loss.kind, loss.description, len(actors))
         self._look(len(actors))
         until = time.monotonic() + self._pool.starting
-        while len(actors) + len(self._joining) < self._least:
+        while len(actors) + len(joining := self._pool.running) < self._least:
             if time.monotonic() > until:
                 raise self._pool.too_few(f"{losses[-1].description}. ", len(actors), self._wanted)
             if not self._pool.waiting:
                 self._pool.start_another()
-            self._pool.waiting[0].ready(PATIENCE)
-            self._look(len(actors))
-        if self._joining:
-            LOGGER.warning(
-                "%s has started: %d of %d runners collect", " and ".join(actor.name for actor in self._joining),
-                len(actors) + len(self._joining), self._wanted,
-            )  # fmt: skip
-        actors, self._joining = [*actors, *self._joining], []
+            self._look(len(actors), PATIENCE)
+        for actor in joining:
+            LOGGER.warning("%s, has started: %d of %d runners collect", actor.name, len(actors) + 1, self._wanted)
+            actors.append(actor)
         return actors
 
-    def _look(self, left: int) -> None:
-        """Take the actors that have started; note those that could not.  left: runners without them."""
-        running, errors = self._pool.started()
-        self._joining += running
-        for error in errors:
+    def _look(self, left: int, patience: float = 0.0) -> None:
+        """Look which actors have started; note those that could not.  left: runners without them."""
+        for error in self._pool.look(patience):
             self._note(DIED, str(error), left)
 
     def _note(self, kind: str, description: str, left: int) -> None:
