@@ -19,21 +19,21 @@ ELASTIC: dict[str, Any] = {"runners": 3, "min_runners": 1}
 
 
 class Disturber(mt.Callback):
-    """Kills runners, and lets others start, after given numbers of episodes; notes how many runners collect.
+    """Kills runners, and lets others start, at given batch steps; notes how many runners collect.
 
-    kills: episodes -> numbers of the runners that are killed then.  held: episodes at which the cluster has no room any
-    more, and at which it has room again.
+    kills: batch step -> numbers of the runners that are killed then.  held: batch steps from which on the cluster has
+    no room any more, and has room again.
     """
 
     def __init__(self, local: Any, kills: dict[int, tuple[int, ...]], held: tuple[int, int]) -> None:
         self.local, self.kills, self.held = local, kills, held
-        self.ended, self.collecting = 0, list[int]()
+        self.steps, self.collecting = 0, list[int]()
 
-    def on_episode_end(self, moment):
-        self.ended += 1
-        if self.ended in self.held:
-            self.local.held = self.ended == self.held[0]
-        for w in self.kills.get(self.ended, ()):
+    def on_step(self, moment):
+        self.steps += 1
+        if self.steps in self.held:
+            self.local.held = self.steps == self.held[0]
+        for w in self.kills.get(self.steps, ()):
             moment.trainer.run.context.envs.pool._actors[w].kill()
 
     def on_update_end(self, moment):
@@ -52,9 +52,9 @@ def disturbed(local: Any, case: str, kills: Any, held: tuple[int, int], **settin
 @pytest.mark.parametrize("case", ["dqn", *LONG * ["ppo", "vdn", "gru"]])
 def test_a_run_goes_on_with_fewer_runners_and_with_more_again(local_runners, caplog, case):  # noqa: F811
     """5 environments; two runners of three are lost one after another without room for others, which comes later."""
-    kills, held = {2: (2,), 5: (0,)}, (1, 8)
-    found, collecting = disturbed(local_runners, case, kills, held)
-    assert_equal(trained(case), found, tolerance=0.0 if case in ("dqn", "ppo") else 1e-6)
+    kills, settings = {12: (2,), 27: (0,)}, {"update_freq": 50, "batch_size": 50} if case in ("ppo", "gru") else {}
+    found, collecting = disturbed(local_runners, case, kills, (5, 45), **settings)
+    assert_equal(trained(case, **settings), found, tolerance=0.0 if case in ("dqn", "ppo") else 1e-6)
     assert collecting == [3, 2, 1, 3] and found[0]["fewest_runners"] == 1
     told = found[0]["faults"]["message"]
     assert found[0]["num_faults"] == 2
@@ -69,7 +69,7 @@ def test_runners_are_lost_together_and_while_environments_are_divided(local_runn
     """Two of three at once; then the first that joins dies before it has built its environments."""
     settings: dict[str, Any] = {} if sync else {"sync": False, "max_lag": 2}
     local_runners.dies.add((3, "start"))
-    found, collecting = disturbed(local_runners, "dqn", {2: (0, 1)}, (1, 5), **settings)
+    found, collecting = disturbed(local_runners, "dqn", {12: (0, 1)}, (5, 30), **settings)
     expected = trained("dqn", runners=1, **settings)
     assert_equal(expected, found, tolerance=0.0)
     assert collecting[:2] == [3, 1] and collecting[-1] == 3 and found[0]["num_faults"] == 3
@@ -100,13 +100,13 @@ def test_a_checkpoint_in_the_middle_of_a_fragment_finds_a_lost_runner(local_runn
 def test_restarts_that_are_used_up_end_a_run_below_the_minimum_only(local_runners, caplog):  # noqa: F811
     """One restart is survived: for the second loss no runner is started; the third one leaves too few."""
     settings: dict[str, Any] = {"min_runners": 2, "max_env_restarts": 1}
-    found, collecting = disturbed(local_runners, "dqn", {2: (0,), 6: (1,)}, (0, 0), **settings)
+    found, collecting = disturbed(local_runners, "dqn", {12: (0,), 40: (1,)}, (0, 0), **settings)
     assert collecting == [3, 2]
     assert_equal(trained("dqn"), found, tolerance=0.0)
     assert "max_env_restarts=1 within 10,000 env steps are used up: no other one is started" in caplog.text
     assert len(local_runners.made) == 4 and found[0]["num_faults"] == 2
     with pytest.raises(EnvError, match="2 faults within 10,000 env steps; max_env_restarts=1 are survived"):
-        disturbed(local_runners, "dqn", {2: (0,), 6: (1,), 7: (0,)}, (0, 0), **settings)
+        disturbed(local_runners, "dqn", {12: (0,), 40: (1,), 60: (0,)}, (0, 0), **settings)
 
 
 def test_a_run_below_the_minimum_waits_for_a_runner_and_then_ends(local_runners, monkeypatch):  # noqa: F811
@@ -117,7 +117,7 @@ def test_a_run_below_the_minimum_waits_for_a_runner_and_then_ends(local_runners,
         r"0\.2 s: it needs one free CPU, which no node seems to have now"
     )
     with pytest.raises(WorkerError, match=told):
-        disturbed(local_runners, "dqn", {2: (0, 1)}, (1, 0), min_runners=2, timeout=0.2)
+        disturbed(local_runners, "dqn", {12: (0, 1)}, (5, 0), min_runners=2, timeout=0.2)
 
 
 def test_a_run_begins_with_the_runners_that_there_is_room_for(local_runners, monkeypatch):  # noqa: F811
