@@ -12,6 +12,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.cluster import NAMESPACE, ActorError
+from marltrain.trainer.counters import Traffic
 from marltrain.trainer.jobs.connection import Connection
 from marltrain.trainer.jobs.job import Job
 from marltrain.trainer.jobs.messages import Report, RunProgress
@@ -91,8 +92,9 @@ def test_a_run_takes_no_transitions_during_a_test_and_while_it_stores_others(mon
     monkeypatch.setattr("marltrain.trainer.jobs.job.EVERY", 0.0)
     job = Job(RunProgress("x", "game", ("a",), "process 1 on here", None, {}), None, 1.0)
     moment: Any = SimpleNamespace(
-        data={"finished": 1, "episodes": 2}, episodes=0, env_steps=0, updates=0, gradient_steps=0, seconds=0.0
-    )
+        data={"finished": 1, "episodes": 2}, episodes=0, env_steps=0, updates=0, gradient_steps=0, seconds=0.0,
+        traffic=Traffic(),
+    )  # fmt: skip
     job.on_collect(moment)
     job.on_test_step(moment)
     job.experience.waiting = [("a", None)]  # type: ignore[list-item]
