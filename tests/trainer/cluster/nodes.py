@@ -2,6 +2,7 @@
 
 `python -m tests.trainer.cluster.nodes` needs root and the command `ip`. It trains over both nodes, cuts the second node
 off in the middle of a rollout, of an update and of a checkpoint, freezes it, and compares each run with one process.
+In the last run ("fewer") the first node has no room for a second runner, and the run goes on with one.
 The addresses exist on this machine only.
 """
 
@@ -41,7 +42,9 @@ VARIABLES = {**os.environ, "RAY_AUTH_MODE": "disabled", "no_proxy": HOSTS, "NO_P
 """Environment variables of all processes: without a token of this user, and without a proxy of this machine."""
 WITHIN = 60.0
 """Seconds that a node may take to start."""
-CUTS = ("nothing", "rollout", "update", "checkpoint", "frozen")
+CUTS = ("nothing", "rollout", "update", "checkpoint", "frozen", "fewer")
+FEWER: dict[str, Any] = {"min_runners": 1, "resources": {"num_cpus": 2}}
+"""Settings of a run whose runners each occupy a whole node."""
 
 
 def ip(*words: str) -> str:
@@ -122,8 +125,8 @@ class Cut(mt.Callback):
         envs = trainer.run.context.envs
         if self.where == "checkpoint" and "state" not in vars(envs):
             envs.state = partial(self._cut_in, envs.state, trainer.run)
-        if moment.env_steps >= 150 and self.where in ("rollout", "frozen"):
-            self._once(lambda: threading.Timer(0.02, cut if self.where == "rollout" else freeze).start())
+        if moment.env_steps >= 150 and self.where in ("rollout", "frozen", "fewer"):
+            self._once(lambda: threading.Timer(0.02, freeze if self.where == "frozen" else cut).start())
 
     def on_update_start(self, moment: mt.Moment) -> None:
         """Cut in an update."""
@@ -167,13 +170,15 @@ def drive(where: str) -> None:
     folder = Path(tempfile.mkdtemp())
     *expected, _ = trained("nothing", folder / "alone")
     started = time.monotonic()
-    *found, runners = trained(where, folder / "both", runners=2, address=ADDRESS)
+    elastic = FEWER if where == "fewer" else {}
+    *found, runners = trained(where, folder / "both", runners=2, address=ADDRESS, **elastic)
     seconds = time.monotonic() - started
     nodes = {node for node, address in NODES.items() for name in runners if address in name}
     assert nodes == set(NODES), f"runners on both nodes are expected, got {runners}"
     assert_equal(expected, found, tolerance=0.0)
     kinds = found[0]["faults"]["kind"].tolist()
     assert bool(kinds) == (where != "nothing"), kinds
+    assert found[0]["fewest_runners"] == (1 if elastic else 2)
     shutil.rmtree(folder)
     print(
         f"{where}: equal to one process after {seconds:.0f} s; runners lost: {', '.join(kinds) or 'none'}", flush=True
