@@ -7,6 +7,9 @@ sys.path.insert(0, str(Path(__file__).parent / "extensions"))
 
 import marltrain
 
+# No page needs TensorFlow; tianshou would import it with TensorBoard, which takes longer than all other imports.
+sys.modules["tensorflow"] = None  # type: ignore[assignment]
+
 project = "marltrain"
 author = "The marltrain authors"
 project_copyright = author
@@ -14,10 +17,11 @@ version = release = marltrain.__version__
 
 extensions = [
     "myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "sphinx_design",
-    "api_summaries", "generated", "plain_docstrings", "public_names",
+    "api_pages", "generated", "plain_docstrings", "public_names",
 ]  # fmt: skip
 myst_enable_extensions = ["colon_fence"]
-exclude_patterns = ["_build"]
+# Examples are parts of the pages that api_pages writes.
+exclude_patterns = ["_build", "api_examples"]
 
 html_theme = "furo"
 html_title = f"marltrain {version}"

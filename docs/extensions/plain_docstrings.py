@@ -44,18 +44,19 @@ def _block(block: list[str]) -> Iterator[str]:
                 yield _entry(entry)
     else:
         for line in block:
-            yield _inline(line)
+            yield inline(line)
 
 
 def _entry(text: str) -> str:
     found = _ENTRY.match(text)
     if found is None:
-        return f"  {_inline(text.strip())}"
+        return f"  {inline(text.strip())}"
     names = ", ".join(f"``{name}``" for name in found.group()[:-2].split(", "))
-    return f"- {names}: {_inline(text[found.end() :])}"
+    return f"- {names}: {inline(text[found.end() :])}"
 
 
-def _inline(text: str) -> str:
+def inline(text: str) -> str:
+    """Return a line of plain text, with code in backticks, as reStructuredText."""
     parts = _CODE.split(text)
     return "".join(
         _code(part[1:-1]) if i % 2 else _SPECIAL.sub(r"\\\1", part)

@@ -1,6 +1,10 @@
-"""Fails the build unless the API page documents exactly the public names, and links a name from wherever it stands."""
+"""Fails the build unless the API pages document exactly the public names, and links a name from wherever it stands.
+
+In the pages of the guide, code such as `mt.Checkpoint` or `mt.save(path, agents)` in a sentence becomes a link.
+"""
 
 import importlib
+import re
 from typing import Any
 
 from docutils import nodes
@@ -8,8 +12,11 @@ from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import SphinxError
+from sphinx.transforms import SphinxTransform
 
 import marltrain
+
+MENTION = re.compile(r"mt\.(\w+)(?:\(.*\))?")
 
 
 def _check(_app: Sphinx, env: BuildEnvironment) -> None:
@@ -23,6 +30,38 @@ def _check(_app: Sphinx, env: BuildEnvironment) -> None:
         raise SphinxError(
             f"docs/api.rst documents {', '.join(extra)}, not in marltrain.__all__"
         )
+
+
+class Mentions(SphinxTransform):
+    """Turns `mt.NAME` in sentences into links; headings and the texts of links stay as they are."""
+
+    default_priority = 400
+
+    def apply(self, **kwargs: Any) -> None:
+        """Put a reference around each literal of a public name."""
+        for literal in list(self.document.findall(nodes.literal)):
+            found = MENTION.fullmatch(literal.astext())
+            if not found or found[1] not in marltrain.__all__ or _in_link(literal):
+                continue
+            link = pending_xref(
+                "",
+                refdomain="py",
+                reftype="obj",
+                reftarget=f"marltrain.{found[1]}",
+                refexplicit=True,
+                refwarn=True,
+                refdoc=self.env.docname,
+            )
+            literal.replace_self(link)
+            link += literal
+
+
+def _in_link(node: nodes.Node) -> bool:
+    while node.parent is not None:
+        node = node.parent
+        if isinstance(node, (nodes.reference, nodes.title, pending_xref)):
+            return True
+    return False
 
 
 def _resolve(
@@ -58,6 +97,7 @@ def _exists(target: str) -> bool:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
+    app.add_transform(Mentions)
     app.connect("env-check-consistency", _check)
     app.connect("missing-reference", _resolve)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
