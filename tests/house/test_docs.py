@@ -18,9 +18,13 @@ import pytest
 from marltrain.trainer.settings import TrainerSettings
 from tests.house.pages import blocks_of, run_block
 from tests.house.repository import PACKAGE, ROOT, python_files
+from tests.tiers import LONG
 from tests.trainer.running import without_pictures
 
-PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
+LONG_ONLY = ["docs/api_examples/tools.md"]
+"""Pages that are executed in the long tier only; the guide executes the same functions."""
+MARKDOWN = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
+PAGES = [page for page in MARKDOWN if LONG or page not in LONG_ONLY]
 TEST_EPISODES = 4
 AT_LENGTH = ("docs/environments.md",)
 """Pages that print the faults of complete tests."""
@@ -90,7 +94,7 @@ def test_test_marks_shorten_a_block(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_all_fenced_code_blocks_are_found() -> None:
-    for page in PAGES:
+    for page in MARKDOWN:
         text = (ROOT / page).read_text(encoding="utf-8")
         fenced = re.findall(r"^```(?:python|bash|\{literalinclude\})", text, re.MULTILINE)
         assert len(blocks_of(ROOT / page)) == len(fenced), page
