@@ -28,7 +28,7 @@ WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SEARCHED = {
     "hindsight": "memory.html", "rivals connect four": "tutorials/self_play.html",
-    "speaker listener": "tutorials/first_game.html", "EarlyStopping": "api/EarlyStopping.html",
+    "random partner": "tutorials/first_game.html", "EarlyStopping": "api/EarlyStopping.html",
 }  # fmt: skip
 """Words, and a page that the search must find by them."""
 OUTSIDE = """() => {
