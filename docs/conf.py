@@ -32,6 +32,7 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}
 autodoc_preserve_defaults = True
+python_maximum_signature_line_length = 100  # longer ones have a line for each argument
 autodoc_typehints_format = "short"
 autosummary_generate = False
 

@@ -14,8 +14,10 @@ from sphinx.application import Sphinx
 
 import marltrain
 
-_ENTRY = re.compile(r"[A-Za-z_][\w.]*(?:, [A-Za-z_][\w.]*)*: ")
-_NEXT_ENTRY = re.compile(rf"  +(?={_ENTRY.pattern})")
+_NAME = r"(?!(?:None|True|False):)[A-Za-z_][\w.]*(?:\([\w ,\[\]]*\)(?: -> \w+)?)?"
+_ENTRY = re.compile(rf"{_NAME}(?:, {_NAME})*: ")
+_ENTRY_NAMES = re.compile(_NAME)
+_NEXT_ENTRY = re.compile(rf"(?<=\S)  +(?={_ENTRY.pattern})")
 _CODE = re.compile(r"(`[^`]+`)")
 _SPECIAL = re.compile(r"([\\*|]|_(?!\w))")
 _ARRAY = re.compile(
@@ -40,8 +42,9 @@ def _block(block: list[str]) -> Iterator[str]:
         yield from ("::", "", *(f"  {line}" for line in block))
     elif _ENTRY.match(block[0]):
         for line in block:
-            for entry in _NEXT_ENTRY.split(line):
-                yield _entry(entry)
+            first, *more = _NEXT_ENTRY.split(line)
+            yield f"  {inline(first.strip())}" if first[0] == " " else _entry(first)
+            yield from map(_entry, more)
     else:
         for line in block:
             yield inline(line)
@@ -51,7 +54,7 @@ def _entry(text: str) -> str:
     found = _ENTRY.match(text)
     if found is None:
         return f"  {inline(text.strip())}"
-    names = ", ".join(f"``{name}``" for name in found.group()[:-2].split(", "))
+    names = ", ".join(f"``{name}``" for name in _ENTRY_NAMES.findall(found.group()))
     return f"- {names}: {inline(text[found.end() :])}"
 
 

@@ -66,7 +66,7 @@ class DecentralizedTrainer:
     number of finished episodes passes a multiple of the number of environments.
     save_best_fn(episode): called after a test whose metric is the best so far.  save_last_fn(): called at the end.
     stop_fn(metric, episode) -> bool: called after every test; True ends training.
-    reward_metric(rewards [episodes, players]) -> float; by default the mean over the players that learn at that test.
+    reward_metric(rewards [episodes, players]) -> float: by default the mean over the players that learn at that test.
     shared_memory: a learner also learns from the transitions of other seats with the same spaces (off-policy only).
     team_reward: None, "mean", "sum" or f(rewards [P]): one reward for all players; or {team: [players]}, names or
       patterns: the mean of the team's rewards for each of its players. Used in learning only.
