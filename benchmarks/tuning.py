@@ -3,8 +3,10 @@
     python benchmarks/tuning.py [--trials 50] [--steps 3000] [--population 25] [--jobs 2] [--rounds 3]
 
 Studies of PPO on CartPole with random settings (learning rate, gae_lambda, clip), a seed a trial, no pruning, 10 tests
-of 20 episodes each. Each study is a process of its own with its imports, as a call of `marltrain tune` is. The studies
-of a round run in turn; the numbers are medians over rounds, with the smallest and largest one.
+of 20 episodes each. A study is made by calls that share its storage, each in a process of its own with its imports, as
+calls of `marltrain tune` in several terminals are. The studies of a round are made in turn; the numbers are medians
+over rounds, with the smallest and largest one. "of a core": by the processor time of all processes, which other work on
+the machine changes little; "by the clock": by wall time.
 
     python benchmarks/tuning.py --check
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -44,47 +47,56 @@ MORE = 10
 """Number of further seeds of `--check`."""
 
 
-def search(trials: int, steps: int, population: int, jobs: int, *, compiled: bool) -> None:
-    """Make a study."""
+def search(folder: str, trials: int, steps: int, population: int, *, compiled: bool) -> None:
+    """Make the trials of a study that no other process makes."""
+    mt.tune(
+        "ppo", ENV, {**SPACE, "jit_compile": compiled}, trials=trials, steps=steps, population=population,
+        storage=f"sqlite:///{folder}/study.db", pruner="none", warmup_trials=trials, fresh_seeds=0, trainer=TRAINER,
+        progress=False,
+    )  # fmt: skip
+
+
+def timed(processes: int, words: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the processor time and the wall time of a study that several processes make."""
+    begun, used = time.perf_counter(), _processor_time()
     with tempfile.TemporaryDirectory() as folder:
-        mt.tune(
-            "ppo", ENV, {**SPACE, "jit_compile": compiled}, trials=trials, steps=steps, population=population,
-            jobs=jobs, storage=f"sqlite:///{folder}/study.db", pruner="none", warmup_trials=trials, fresh_seeds=0,
-            trainer=TRAINER, progress=False,
-        )  # fmt: skip
+        code = f"from benchmarks.tuning import search; search({folder!r}, **{dict(words)!r})"
+        made = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(processes)]
+        codes = [process.wait() for process in made]
+    if any(codes):
+        raise SystemExit("a process failed")
+    return _processor_time() - used, time.perf_counter() - begun
 
 
-def timed(words: Mapping[str, Any]) -> float:
-    """Return the wall time of a study in a process of its own."""
-    code = f"from benchmarks.tuning import search; search(**{dict(words)!r})"
-    begun = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True)
-    return time.perf_counter() - begun
+def _processor_time() -> float:
+    """Return the processor time of all processes that this one has started, and that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def compare(options: argparse.Namespace) -> None:
     """Measure and print trials an hour."""
     common = {"trials": options.trials, "steps": options.steps}
     kinds = {
-        f"{options.jobs} processes, a trial at a time": {"population": 1, "jobs": options.jobs},
-        f"1 process, {options.population} trials at once": {"population": options.population, "jobs": 1},
-        f"{options.jobs} processes, {options.population} at once": {
-            "population": options.population,
-            "jobs": options.jobs,
-        },
+        f"{options.jobs} processes, a trial at a time": (options.jobs, 1),
+        f"1 process, {options.population} trials at once": (1, options.population),
+        f"{options.jobs} processes, {options.population} at once": (options.jobs, options.population),
     }
     for path, compiled in (("plain", False), ("compiled", True)):
-        search(2, 512, 2, 1, compiled=compiled)  # compiles what is kept on disk
-        hours: dict[str, list[float]] = {name: [] for name in kinds}
+        timed(1, {"trials": 2, "steps": 512, "population": 2, "compiled": compiled})  # compiles what is kept on disk
+        hours: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
         for _ in range(options.rounds):
-            for name, own in kinds.items():
-                hours[name].append(3600 * options.trials / timed({**common, **own, "compiled": compiled}))
-        first = np.median(next(iter(hours.values())))
-        print(f"{path:<36}{'trials an hour':>16}{'times':>8}")
-        for name, found in hours.items():
-            middle = np.median(found)
-            spread = f"({min(found):,.0f} to {max(found):,.0f})"
-            print(f"  {name:<34}{middle:>16,.0f}{middle / first:>8.1f}  {spread}", flush=True)
+            for name, (processes, population) in kinds.items():
+                seconds = timed(processes, {**common, "population": population, "compiled": compiled})
+                hours[name].append((3600 * options.trials / seconds[0], 3600 * options.trials / seconds[1]))
+        print(f"{path}: trials an hour")
+        for i, by in enumerate(("of a core", "by the clock")):
+            first = np.median([found[i] for found in next(iter(hours.values()))])
+            for name, pairs in hours.items():
+                found = [pair[i] for pair in pairs]
+                spread = f"({min(found):,.0f} to {max(found):,.0f})"
+                middle = np.median(found)
+                print(f"  {by:<14}{name:<34}{middle:>8,.0f}{middle / first:>7.1f} x  {spread}", flush=True)
 
 
 def check(steps: int = 3000) -> tuple[float, tuple[float, float], float, float, tuple[float, float]]:
