@@ -60,6 +60,11 @@ class Seats:
         return " and ".join(self.labels)
 
     @property
+    def acting(self) -> list[LearnerSeats]:
+        """The seats of the learners that act."""
+        raise TypeError(f"{type(self).__name__} must define acting")
+
+    @property
     def all_frozen(self) -> bool:
         """Whether no agent ever learns."""
         raise TypeError(f"{type(self).__name__} must define all_frozen")
@@ -90,6 +95,11 @@ class LearnerSeats(Seats):
     def labels(self) -> list[str]:
         """See `Seats`."""
         return ["+".join(self.names[p] for p in seats) for seats in self.players]
+
+    @property
+    def acting(self) -> list[LearnerSeats]:
+        """See `Seats`."""
+        return [self]
 
     @property
     def all_frozen(self) -> bool:
@@ -173,6 +183,11 @@ class TeamSeats(Seats):
         return [label for part in self.parts for label in part.labels]
 
     @property
+    def acting(self) -> list[LearnerSeats]:
+        """See `Seats`."""
+        return self.parts
+
+    @property
     def all_frozen(self) -> bool:
         """See `Seats`."""
         return all(part.all_frozen for part in self.parts)
@@ -213,7 +228,7 @@ class Seating:
     def recorded(self) -> list[LearnerSeats]:
         """The learners whose rows are stored: those with an agent that may learn, and all of its team."""
         learning = [seats for seats in self.updated if not seats.all_frozen]
-        parts = [part for seats in learning for part in (seats.parts if isinstance(seats, TeamSeats) else [seats])]
+        parts = [part for seats in learning for part in seats.acting]
         return [seated for seated in self.learners if seated in parts]
 
     def state(self, but: Sequence[Agent] = ()) -> State:

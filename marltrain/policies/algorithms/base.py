@@ -73,6 +73,18 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class MixerForm:
+    """Description of a `mixer.MonotonicMixer` for compiled code.
+
+    network: name of its network among those of the team.  units, skip: see there.
+    """
+
+    network: str
+    units: int
+    skip: bool
+
+
+@dataclass(frozen=True)
 class CompiledForm:
     """Description of acting and learning for compiled code: a network with one head, an action rule and a loss.
 
@@ -85,14 +97,17 @@ class CompiledForm:
       r + discount * max Q_target. "double_q": like "q", but the online network chooses the next action. "clipped": one
       phase trains this network and a critic with one output, in this order, with the loss and settings of
       `algorithms.ppo`, on logits or on means; the critic reads the observation, the global state, or both in this
-      order. None: the framework makes the gradient passes.
+      order. "mixed_q" and "double_mixed_q": one joint phase trains this network of all agents of a team, as "q" and
+      "double_q", with the squared error of the mixture of their values. None: the framework makes the gradient passes.
     actions: the scale and the bounds of the actions of the rule "gaussian".
+    mixer: the mixer of the loss "mixed_q" or "double_mixed_q"; None: the values are added.
     """
 
     network: str
     rule: str | None
     loss: str | None = None
     actions: Continuous | None = None
+    mixer: MixerForm | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from marltrain.policies.algorithms.base import MixerForm
 from marltrain.policies.algorithms.central_critic import INPUTS
 from marltrain.policies.batch import StateNeed
 from marltrain.policies.networks import MLP, Head, NetworkDefinition
@@ -13,14 +14,18 @@ MIXER = "mixer"
 
 
 class MonotonicMixer:
-    """Mixes the values of a team's players by weights that a network makes from the global state."""
+    """Mixes the values of a team's players by weights that a network makes from the global state.
+
+    units: hidden units of the mixture.  skip: whether the sum of the values is added to it.
+    """
 
     def __init__(self, settings: Any, *, gain: float = 1.0, skip: bool = False) -> None:
         """Read `mixing_units`, `hyper_units`, `mixer_input`, `team_size` and `state_size`.
 
         gain: gain of the initial weights of the network's last layer.  skip: add the sum of the values to the mixture.
         """
-        self._settings, self._gain, self._skip = settings, gain, skip
+        self._settings, self._gain = settings, gain
+        self.units, self.skip = settings.mixing_units, skip
         self.need = StateNeed(INPUTS[settings.mixer_input] or "state", settings.state_size or 0)
 
     def network(self) -> NetworkDefinition:
@@ -34,15 +39,19 @@ class MonotonicMixer:
         return NetworkDefinition(spec, [head], None, vectors=(settings.state_size,))
 
     @property
+    def form(self) -> MixerForm:
+        """The description for compiled code."""
+        return MixerForm(MIXER, self.units, self.skip)
+
+    @property
     def _widths(self) -> list[int]:
         """Numbers of outputs: W1, b1, w2 and V(s)."""
-        units = self._settings.mixing_units
-        return [self._settings.team_size * units, units, units, 1]
+        return [self._settings.team_size * self.units, self.units, self.units, 1]
 
     def mixed(self, ops: Any, net: Any, values: Any, state: Any) -> Any:
         """Return |w2(s)| elu(|W1(s)| q + b1(s)) + V(s), [1, B], which increases in every value q_i of [1, B, N]."""
         first, bias, second, value = ops.split(net(state)[0], self._widths)
-        weights = ops.unflatten(ops.absolute(first), self._settings.mixing_units)  # [1, B, N, units]
+        weights = ops.unflatten(ops.absolute(first), self.units)  # [1, B, N, units]
         hidden = ops.elu(ops.sum(values[..., None] * weights, -2) + bias)
         mixture = ops.sum(hidden * ops.absolute(second), -1) + value[..., 0]
-        return mixture + ops.sum(values, -1) if self._skip else mixture
+        return mixture + ops.sum(values, -1) if self.skip else mixture

@@ -6,7 +6,7 @@ acts by its own values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from marltrain.config import Range, setting
@@ -14,6 +14,7 @@ from marltrain.policies.algorithms.base import (
     FASTEST,
     MOST_PASSES,
     CompiledForm,
+    MixerForm,
     Phase,
     Settings,
     missing,
@@ -77,6 +78,11 @@ class ValueMixing(JointAlgorithm, QLearning):
         """Return the compiled form of acting, for `compiled_form` of a subclass; None if dueling or recurrent."""
         unfit = self.settings.dueling or self.carry()
         return None if unfit else CompiledForm("q", self.exploration.compiled_rule)
+
+    def learning_form(self, mixer: MixerForm | None = None) -> CompiledForm | None:
+        """Return the compiled form of acting and learning, for `compiled_form`; see `CompiledForm`."""
+        form, loss = self.acting_form(), "double_mixed_q" if self.settings.double else "mixed_q"
+        return None if form is None else replace(form, loss=loss, mixer=mixer)
 
     def values(self, ops: Any, outputs: Any) -> Any:
         """Return Q [K, B, A] from the heads' outputs; dueling: V + A - mean A (Wang et al. 2016, eq. 9)."""

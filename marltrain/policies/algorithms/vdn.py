@@ -24,8 +24,8 @@ class VDNAlgorithm(ValueMixing):
     Settings: ClassVar[type[VDNSettings]] = VDNSettings
 
     def compiled_form(self) -> CompiledForm | None:
-        """Return the form of acting."""
-        return self.acting_form()
+        """Return the form of acting and learning."""
+        return self.learning_form()
 
     def mixed(self, ops: Any, team: Team, values: Any, *, target: bool) -> Any:
         """Return the sum of the values (eq. 1)."""

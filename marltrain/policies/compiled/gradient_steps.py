@@ -30,7 +30,7 @@ def compiled_steps(
     They require an algorithm whose own class defines `compiled_form`, and small networks on a CPU.
     Raises TypeError for a loss that compiled code does not support.
     """
-    form = algorithm.compiled_form() if "compiled_form" in vars(type(algorithm)) else None
+    form = own_form(algorithm)
     if form is None or form.loss is None or not can_learn(form, algorithm, backend, nets):
         return None
     if form.loss not in LOSSES:
@@ -48,17 +48,18 @@ def compiled_steps(
     return QSteps([QStep(*parts, double=form.loss == "double_q")])
 
 
+def own_form(algorithm: Algorithm) -> CompiledForm | None:
+    """Return the compiled form that the algorithm's own class defines; None if it defines none."""
+    return algorithm.compiled_form() if "compiled_form" in vars(type(algorithm)) else None
+
+
 def can_learn(form: CompiledForm, algorithm: Algorithm, backend: Backend, nets: Mapping[str, Network]) -> bool:
     """Return whether compiled code can make the gradient steps.
 
     It requires an optimizer that compiled code has, memory shared with the framework, small networks of a supported
     kind, and an algorithm that does not end updates early.
     """
-    if algorithm.ends_update is not None:
-        return False
-    if algorithm.settings.optimizer not in RULES:
-        return False
-    if not backend.jit_compile or not backend.shares_memory or backend.strategy is not None:
+    if not is_supported(algorithm, backend):
         return False
     names = {form.network, *(name for phase in algorithm.phases for name in phase.trains)}
     small = all(
@@ -66,6 +67,13 @@ def can_learn(form: CompiledForm, algorithm: Algorithm, backend: Backend, nets: 
         for name, net in ((name, nets[name]) for name in names)
     )  # fmt: skip
     return small and [phase.every for phase in algorithm.phases] == [1]
+
+
+def is_supported(algorithm: Algorithm, backend: Backend) -> bool:
+    """Return whether compiled code supports an algorithm's updates and optimizer, and the backend."""
+    if algorithm.ends_update is not None or algorithm.settings.optimizer not in RULES:
+        return False
+    return backend.jit_compile and backend.shares_memory and backend.strategy is None
 
 
 def _is_known(network: Network, form: CompiledForm, name: str) -> TypeGuard[StackedNetwork]:

@@ -89,6 +89,15 @@ def forward(n: Any, x: int, rows: int, weights: int, activations: int) -> int:
 
 
 @compiled
+def outputs_at(n: Any, rows: int, activations: int) -> int:
+    """Return the address of a network's outputs [rows, choices] among the outputs of all layers; see `forward`."""
+    place = activations
+    for i in range(n.layers - 1):
+        place += 4 * rows * n.outputs[i]
+    return place
+
+
+@compiled
 def transpose_weights(n: Any, weights: int, transposed: int) -> None:
     """Write the transposed weights of all layers, at the offsets of the weights; `backward` needs them."""
     inputs = n.width
@@ -108,9 +117,7 @@ def backward(
     activations: the result of `forward`, with the last layer's outputs replaced by the loss's gradient with respect
       to them. The outputs of the other layers are overwritten by their gradients.
     """
-    output_grads = activations
-    for i in range(n.layers - 1):
-        output_grads += 4 * rows * n.outputs[i]
+    output_grads = outputs_at(n, rows, activations)
     for behind in range(n.layers):
         i = n.layers - 1 - behind
         outputs, inputs = n.outputs[i], n.outputs[i - 1] if i else n.width

@@ -18,17 +18,23 @@ METRICS = 4
 LOSS, MEAN, NORM, CLIPPED = range(METRICS)
 """Rows of the metrics of a gradient step."""
 
-_ONE = (
+Q_NETWORKS = NETWORK + [(name, np.int64) for name in (
     "agents", "rows", "double", "rule", "due",  # K agents, B rows each; due [K]
     "weights", "target", "first", "second", "count",  # [K, size], and steps so far [K]
-    "obs", "action", "reward", "discount", "share", "next_obs", "next_legal",  # [K, B, ...]; next_legal may be 0 (none)
-    "limit", "rate", "weight_decay", "momentum", "epsilon",  # [K] each, and one float64
+    "obs", "action", "next_obs", "next_legal",  # [K, B, ...]; next_legal may be 0 (none)
+    "rate", "weight_decay", "momentum", "epsilon",  # [K] each, and one float64
+    "activations", "next_activations", "transposed", "gradient", "zeros", "scratch",  # work arrays
+)]  # fmt: skip
+"""Fields of a record for the Q-networks of K agents and their rows: numbers and addresses."""
+_ONE = (
+    "reward", "discount", "share",  # [K, B]
+    "limit",  # [K]
     "metrics",  # [4, K]
     "part", "products",  # gradient of the first half of the rows [size], its products float64 [2, K]; 0: not measured
     "scale", "errors",  # [K], factors of the losses; [K, B], sizes of the rows' errors, written; both may be 0 (none)
-    "activations", "next_activations", "transposed", "gradient", "targets", "zeros", "scratch",  # work arrays
+    "targets",  # work array
 )  # fmt: skip
-Q_STEP = np.dtype(NETWORK + [(name, np.int64) for name in _ONE])
+Q_STEP = np.dtype(Q_NETWORKS + [(name, np.int64) for name in _ONE])
 """Arguments of a gradient step: numbers and addresses."""
 
 
@@ -55,19 +61,29 @@ def step(p: Any) -> bool:
 
 @compiled
 def write_targets(p: Any, k: int) -> None:
-    """Write the targets r + discount * Q_target(s', a'), where a' is the best action by the online or target network.
+    """Write the targets r + discount * Q_target(s', a') of an agent's rows; see `write_next_values`."""
+    rows = p.rows
+    write_next_values(p, k, p.targets)
+    targets = numbers(p.targets, rows)
+    reward, discount = numbers(p.reward + 4 * k * rows, rows), numbers(p.discount + 4 * k * rows, rows)
+    for row in range(rows):
+        targets[row] = reward[row] + discount[row] * targets[row]
 
-    The online network chooses a' if `double` is set.
+
+@compiled
+def write_next_values(p: Any, k: int, made: int) -> None:
+    """Write Q_target(s', a') of agent k's rows to `made` [B]; a' is the best legal action.
+
+    The online network chooses a' if `double` is set, otherwise the target network.  p: a record with Q_NETWORKS.
     """
     x, rows = p.next_obs + 4 * k * p.rows * p.width, p.rows
     valued = forward(p, x, rows, p.target + 4 * k * p.size, p.next_activations)
     judged = forward(p, x, rows, p.weights + 4 * k * p.size, p.activations) if p.double else valued
-    values, targets = numbers(valued, rows * p.choices), numbers(p.targets, rows)
-    reward, discount = numbers(p.reward + 4 * k * rows, rows), numbers(p.discount + 4 * k * rows, rows)
+    values, following = numbers(valued, rows * p.choices), numbers(made, rows)
     for row in range(rows):
         legal = p.next_legal and p.next_legal + (k * rows + row) * p.choices
         action = best(numbers(judged + 4 * row * p.choices, p.choices), legal)
-        targets[row] = reward[row] + discount[row] * values[row * p.choices + action]
+        following[row] = values[row * p.choices + action]
 
 
 @compiled

@@ -14,14 +14,12 @@ from marltrain.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of
-from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.compiled.q_kernel import METRICS, NORM, Q_STEP, step, step_at, targets_follow
-from marltrain.policies.compiled.trained_network import TrainedNetwork, allocate
+from marltrain.policies.compiled.q_networks import ROWS, QNetworks
 from marltrain.policies.learner.gradient_step import GradientSteps, noise_names, noise_rows
 from marltrain.policies.learner.weights import Weights
 
-_COLUMNS = {"obs": np.float32, "action": np.int64, "reward": np.float32, "discount": np.float32, "weight": np.float32,
-            "next_obs": np.float32, "next_legal": np.bool_}  # fmt: skip
+_COLUMNS = (*ROWS, "reward", "discount", "weight")
 
 
 class QStep:
@@ -48,18 +46,13 @@ class QStep:
         self.metrics: tuple[str, ...] = ("loss/total", "q_mean", f"grad_norm/{name}", f"grad_norm_clipped/{name}")
         self.measures = False
         self.record = np.zeros(1, Q_STEP)
-        record, rule = self.record[0], algorithm.settings.optimizer
-        self._network = TrainedNetwork(record, nets[name], optimizers[name], rule, backend)
-        self.agents, self._widths, self.rows = self._network.agents, self._network.widths, 0
+        record = self.record[0]
+        self._networks = QNetworks(record, nets, optimizers, name, algorithm.settings.optimizer, backend, double=double)
+        self.agents, self.rows = self._networks.agents, 0
         self.prioritised = algorithm.prioritised
-        self._target = nets[f"target_{name}"].numbers()  # keeps it alive: compiled code has only addresses
         read = {"limit": "max_grad_norm", "rate": algorithm.rate_name(name), **{n: n for n in OPTIMIZER_NUMBERS}}
         self.indices = {field: self.names.index(hyper) for field, hyper in read.items()}
         self._measured = np.zeros((METRICS, self.agents), np.float32)
-        self._due = np.ones(self.agents, bool)
-        self._work: list[Array] = []
-        record["agents"], record["double"], record["rule"] = self.agents, double, RULES[rule]
-        record["target"], record["due"] = address_of(self._target), address_of(self._due)
         self.address = address_of(self.record)
 
     def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
@@ -73,7 +66,7 @@ class QStep:
         if self.prioritised:
             scale = self.backend.numpy(columns["scale"])
             self.set_errors(scale, np.zeros((self.agents, self.rows), np.float32))
-        check_places("actions", arrays["action"], self._widths[-1])
+        check_places("actions", arrays["action"], self._networks.choices)
         record = self.record[0]
         for field, index in self.indices.items():
             record[field] = address_of(hyper[index])
@@ -100,20 +93,16 @@ class QStep:
         """Write which agents learn, [K] bool, and the addresses of the minibatch's columns, [K, B, ...]."""
         reward = columns["reward"]
         rows = 0 if reward is None or reward.ndim != 2 else reward.shape[1]
-        axes = {"obs": self._widths[:1], "next_obs": self._widths[:1], "next_legal": self._widths[-1:]}
-        places = {
-            name: 0
-            if array is None and name == "next_legal"
-            else place_of(name, array, _COLUMNS[name], (self.agents, rows, *axes.get(name, ())))
-            for name, array in {"reward": reward, **columns}.items()
-        }
+        shape = self.agents, rows
+        places = {"reward": place_of("reward", reward, np.float32, shape), **self._networks.places(columns, rows)}
+        for name, field in (("discount", "discount"), ("weight", "share")):
+            places[field] = place_of(name, columns[name], np.float32, shape)
         if rows != self.rows:
-            sizes = self._network.work_sizes(rows)
-            self._work = allocate(self.record[0], {**sizes, "next_activations": sizes["activations"], "targets": rows})
-            self.record["rows"] = self.rows = rows
-        self._due[...] = due
-        for name, place in places.items():
-            self.record["share" if name == "weight" else name] = place
+            self._networks.allocate(rows, targets=rows)
+            self.rows = rows
+        self._networks.due[...] = due
+        for field, place in places.items():
+            self.record[field] = place
 
     def set_errors(self, scale: Array, errors: Array) -> None:
         """Write the addresses of the losses' factors [K] float32, and of the errors to write, [K, B] float32."""

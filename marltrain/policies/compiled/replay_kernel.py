@@ -180,16 +180,19 @@ class Draws:
             return
         self._rngs = list(rngs)  # keeps them alive: compiled code has only addresses
         for k, rng in enumerate(rngs):
-            interface = None if rng is None else rng.bit_generator.ctypes
-            self._generators[k] = 0 if interface is None else interface.state_address
+            self._generators[k] = 0 if rng is None else rng.bit_generator.ctypes.state_address
             for functions, name in ((self._bits, "next_uint32"), (self._doubles, "next_double")):
-                function = None if interface is None else ctypes.cast(getattr(interface, name), ctypes.c_void_p).value
-                functions[k] = function or 0
+                functions[k] = 0 if rng is None else function_of(rng, name)
 
     def refresh(self) -> None:
         """Write the players' first cells, which change when the ring grows."""
         ring = self.reader.ring
         self._seats[...] = self._players * (ring.capacity * ring.num_envs)
+
+
+def function_of(rng: np.random.Generator, name: str) -> int:
+    """Return the address of a function of a generator, such as "next_uint32" or "next_double"."""
+    return ctypes.cast(getattr(rng.bit_generator.ctypes, name), ctypes.c_void_p).value or 0
 
 
 def reader_of(

@@ -9,7 +9,7 @@ import numpy as np
 
 from marltrain.addresses import copy, next_double, numbers, outcomes, record_at, wholes
 from marltrain.compiling import compiled, program
-from marltrain.policies.compiled.acting import ACT, act_at
+from marltrain.policies.compiled.acting import ACT
 from marltrain.policies.compiled.priority_kernel import (
     PRIORITIES,
     draw_rows,
@@ -18,54 +18,29 @@ from marltrain.policies.compiled.priority_kernel import (
     share_out,
     trees_at,
 )
-from marltrain.policies.compiled.q_kernel import METRICS, Q_STEP, step, step_at, targets_follow
+from marltrain.policies.compiled.q_kernel import Q_STEP, step, step_at, targets_follow
 from marltrain.policies.compiled.replay_kernel import READING, draw, read, reading_at
+from marltrain.policies.compiled.rounds_kernel import ROUNDS, begin_round, metrics_of_update, shares_of_update
 
 _ONE = (
-    "rounds", "after", "updates",  # R rounds: batch steps of the plan before each [R]; updates of each [R]
-    "begun",  # batch steps of the plan made before the call
-    "act", "step", "reading",  # addresses of an ACT, a Q_STEP and a READING
-    "agents", "settings",  # K; number of hyperparameters H
-    "limit_index", "rate_index", "weight_decay_index", "momentum_index",  # among the hyperparameters
-    "epsilon_index",  # the same; -1: none
-    "hyper", "gamma", "share", "metrics",  # float32 [R, H, K], float64 [R, K]; per update: float32 [K], [4, K]
-    "round", "made", "broken",  # rounds and updates made so far; whether the last update's loss was not finite
+    "reading",  # address of a READING
     "trees", "beta",  # address of PRIORITIES, or 0 (uniform draws); float64 [R, K]
     "random", "numbers", "importance",  # float64 [K, B], int64 [K, B] (rows) and float32 [K, B], of prioritised draws
 )  # fmt: skip
-UPDATE = np.dtype([(name, np.int64) for name in _ONE])
-"""Arguments of the updates that are due within a call of compiled code: numbers and addresses."""
-
-
-@compiled
-def updates_at(address: int) -> Any:
-    """Return the UPDATE record at an address."""
-    return record_at(address, UPDATE)
-
-
-@compiled
-def is_due(u: Any, steps: int) -> bool:
-    """Return whether a round is due after `steps` batch steps of the call."""
-    return u.round < u.rounds and wholes(u.after, u.rounds)[u.round] == u.begun + steps
+UPDATE = np.dtype(ROUNDS + [(name, np.int64) for name in _ONE])
+"""Arguments of the updates of a learner that are due within a call of compiled code: numbers and addresses."""
 
 
 @compiled
 def update(address: int, now: int) -> int:
     """Make the next round of the UPDATE at an address; return 0. now: the batch step of the newest row."""
-    u = updates_at(address)
-    p, r, each = step_at(u.step), reading_at(u.reading), 4 * u.agents
-    hyper = u.hyper + u.round * u.settings * each
-    p.limit, p.rate = hyper + u.limit_index * each, hyper + u.rate_index * each
-    p.weight_decay, p.momentum = hyper + u.weight_decay_index * each, hyper + u.momentum_index * each
+    u = record_at(address, UPDATE)
+    p, r = step_at(u.step), reading_at(u.reading)
     r.gamma = u.gamma + 8 * u.round * u.agents
     if u.trees:
         copy(u.beta + 8 * u.round * u.agents, trees_at(u.trees).beta, 8 * u.agents)
-    if u.epsilon_index >= 0:
-        copy(hyper + u.epsilon_index * each, act_at(u.act).epsilon, each)
-    due = wholes(u.updates, u.rounds)[u.round]
-    u.round += 1
-    for _ in range(due):
-        p.metrics = u.metrics + METRICS * each * u.made
+    for _ in range(begin_round(u, p)):
+        p.metrics = metrics_of_update(u)
         if u.trees:
             draw_prioritised(u, r, p, now)
         else:
@@ -74,7 +49,7 @@ def update(address: int, now: int) -> int:
         fine = step(p)
         if p.errors and fine:
             fine = learn_priorities(u, r, p)
-        targets_follow(p, u.share + each * u.made)
+        targets_follow(p, shares_of_update(u))
         u.made += 1
         if not fine:
             u.broken = 1

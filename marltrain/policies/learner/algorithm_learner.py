@@ -40,7 +40,7 @@ from marltrain.random import MOST_SEED, generator, restored, state_of
 from marltrain.state import State
 
 if TYPE_CHECKING:
-    from marltrain.policies.compiled.replay_update import CompiledUpdates
+    from marltrain.policies.compiled.planned_updates import CompiledUpdates
 
 TEAM = "team/"
 """Prefix of the names of the arrays of a team's networks in the state of an agent."""
@@ -230,27 +230,17 @@ class AlgorithmLearner(Learner):
 
     def obstacle(self) -> str | None:
         """See `Learner`."""
-        if not self.steps.plannable:
-            return None
-        if self.measured.noise:
-            return "the gradient noise is measured"
-        if self.weights.statistics:
-            return "observations are normalized"
-        if self.needs.identity:
-            return "observations get the player's one-hot (identity)"
-        if self.needs.n_step > 1:
-            return f"n_step={self.needs.n_step}"
-        return "" if self.memory is None else self.memory.obstacle
+        return hindrance(self) if self.steps.plannable else None
 
     def compiled_updates(self, reader: Reader, batch_size: int) -> CompiledUpdates | None:
         """See `Learner`."""
         if self.obstacle() != "":
             return None
         from marltrain.policies.compiled.replay_kernel import CompiledReader
-        from marltrain.policies.compiled.replay_update import CompiledUpdates
+        from marltrain.policies.compiled.replay_update import ReplayUpdates
 
         (step,) = self.steps
-        return CompiledUpdates(self, step, reader, batch_size) if isinstance(reader, CompiledReader) else None
+        return ReplayUpdates(self, step, reader, batch_size) if isinstance(reader, CompiledReader) else None
 
     def _whole(self, batch: Batch, *, every: bool) -> WholeBatch:
         """Return the batch as tensors for `Algorithm.prepare`: every column, or only those that losses get.
@@ -315,6 +305,19 @@ class AlgorithmLearner(Learner):
             self._streams[purpose][row] = restored(rngs.value(purpose, dict))
         self.steps.outdated()
         self.copies.sync()
+
+
+def hindrance(learner: AlgorithmLearner) -> str:
+    """Return why compiled code cannot make the updates between batch steps, "" if nothing hinders it."""
+    if learner.measured.noise:
+        return "the gradient noise is measured"
+    if learner.weights.statistics:
+        return "observations are normalized"
+    if learner.needs.identity:
+        return "observations get the player's one-hot (identity)"
+    if learner.needs.n_step > 1:
+        return f"n_step={learner.needs.n_step}"
+    return "" if learner.memory is None else learner.memory.obstacle
 
 
 def load_weights(learner: AlgorithmLearner, row: int, arrays: Mapping[str, Array]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,16 +12,21 @@ from marltrain.layout import Array
 from marltrain.policies.algorithms.joint import JointAlgorithm
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS
 from marltrain.policies.batch import TeamBatch, TeamRollout
-from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner, hindrance
 from marltrain.policies.learner.gradient_step import MeanMetrics
-from marltrain.policies.learner.joint_step import OF_TEAM, JointStep
+from marltrain.policies.learner.joint_step import OF_TEAM
 from marltrain.policies.learner.learner import Learner, Pace
+from marltrain.policies.learner.make_joint_steps import make_joint_steps
 from marltrain.policies.learner.minibatches import shares_of
+from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.memory.team_reader import TeamReader
 from marltrain.policies.memory.team_rollouts import TeamRolloutReader
 from marltrain.policies.normalisation import NORMALISED, RunningStatistics, normalised_batch, observe
 from marltrain.policies.recurrence import sequence_columns
+
+if TYPE_CHECKING:
+    from marltrain.policies.compiled.planned_updates import CompiledUpdates
 
 TEAM_COLUMNS = ("reward", "discount", "state", "next_state", "others", "next_others")
 """Columns of a `TeamBatch` that losses get, beside the weights, whose sum is 1."""
@@ -53,8 +58,7 @@ class JointLearner(Learner):
             part.team = team
         algorithm.check_team([p.algorithm for p, n in zip(parts, seats, strict=True) for _ in range(p.num_agents * n)])
         self.num_agents = sum(part.num_agents for part in parts)
-        phases = range(len(algorithm.joint_phases))
-        self.steps = [JointStep(number, parts, team, seats, order) for number in phases]
+        self.steps = make_joint_steps(parts, team, seats, order)
         self._draws = [[phase.draw for phase in part.algorithm.joint_phases] for part in parts]  # type: ignore[attr-defined]
         ends = np.cumsum([part.num_agents for part in parts]).tolist()
         self._own = [slice(end - part.num_agents, end) for part, end in zip(parts, ends, strict=True)]
@@ -149,7 +153,7 @@ class JointLearner(Learner):
 
     def _prepare(self, columns: dict[str, Any], batch: TeamRollout) -> dict[str, Array]:
         """Add the columns that the algorithm computes from a complete rollout; return its metrics [K]."""
-        first, hyper = self.steps[0], {str(i): part.hyper.tensors() for i, part in enumerate(self.parts)}
+        first, hyper = self.steps.steps[0], {str(i): part.hyper.tensors() for i, part in enumerate(self.parts)}
         with self.backend.no_gradient():
             team = first.team(first.nets, columns, hyper)
             added, measured = self.algorithm.prepare_team(self.backend.ops, team, batch, self.backend.numpy)
@@ -183,18 +187,29 @@ class JointLearner(Learner):
 
         The team's move when those of the agent with most updates do, of the agents that learn.
         """
-        of_team, most = 0.0, 0
+        of_team, most, shares = 0.0, 0, []
         for part, learning in zip(self.parts, learns, strict=True):
             part.gradient_steps += learning
             part.updates += learning
             share = learning * part.algorithm.target_share(part.updates, part.hyper.values)
-            if part.weights.target and np.count_nonzero(share):
-                part.weights.follow(share)
+            shares.append(share)
             lead = int(np.where(learning, part.updates, 0).argmax())
             if learning[lead] and part.updates[lead] > most:
                 of_team, most = float(share[lead]), int(part.updates[lead])
-        if self.team.target and of_team:
-            self.team.follow(np.array([of_team]))
+        self.steps.follow(self.parts, self.team, shares, of_team)
+
+    def obstacle(self) -> str | None:
+        """See `Learner`."""
+        return hindrance(self.parts[0]) if self.steps.plannable else None
+
+    def compiled_updates(self, reader: Reader, batch_size: int) -> CompiledUpdates | None:
+        """See `Learner`."""
+        if self.obstacle() != "":
+            return None
+        from marltrain.policies.compiled.team_replay_update import TeamUpdates, reads_team
+
+        (step,) = self.steps
+        return TeamUpdates(self.parts[0], step, reader, batch_size) if reads_team(reader) else None
 
 
 def _columns(part: AlgorithmLearner, rows: Any) -> dict[str, Any]:

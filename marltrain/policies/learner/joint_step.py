@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from marltrain.layout import Array
 from marltrain.policies.algorithms.joint import JointAlgorithm, Member, Team
 from marltrain.policies.backends.base import Forward, Network, Optimizer
 from marltrain.policies.learner.gradient_step import TOTAL
@@ -144,6 +145,34 @@ class JointStep:
         hyper = {name: number[:1] for name, number in numbers["0"].items()}
         rows = TensorBatch(**columns[OF_TEAM])
         return Team(self.backend.ops, members, _under(nets, OF_TEAM), rows, hyper, self.order)
+
+
+class JointSteps:
+    """The gradient steps of a team, one per phase, in order.
+
+    plannable: whether compiled code can make updates with them between batch steps; see `CompiledUpdates`.
+    """
+
+    plannable = False
+
+    def __init__(self, steps: Sequence[Any]) -> None:
+        """Store the function of each phase, with the arguments and the result of `JointStep`."""
+        self.steps = list(steps)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the functions of the phases."""
+        return iter(self.steps)
+
+    def follow(self, parts: Sequence[AlgorithmLearner], team: Weights, shares: Sequence[Array], of_team: float) -> None:
+        """Move the target networks of the parts towards the online networks by `shares`, each [K_i].
+
+        of_team: the share of the networks of the team.
+        """
+        for part, share in zip(parts, shares, strict=True):
+            if part.weights.target and np.count_nonzero(share):
+                part.weights.follow(share)
+        if team.target and of_team:
+            team.follow(np.array([of_team]))
 
 
 def _under(nets: Mapping[str, Any], part: str) -> dict[str, Any]:

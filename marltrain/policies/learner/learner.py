@@ -19,7 +19,7 @@ from marltrain.policies.memory.streams import Streams
 from marltrain.state import State
 
 if TYPE_CHECKING:
-    from marltrain.policies.compiled.replay_update import CompiledUpdates
+    from marltrain.policies.compiled.planned_updates import CompiledUpdates
     from marltrain.policies.learner.measurements import Measurements
 
 PURPOSES = ("act", "sample", "update")

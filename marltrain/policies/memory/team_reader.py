@@ -64,17 +64,20 @@ class TeamReader(Reader):
         rng = next((rng for rng in rngs if rng is not None), None)
         if rng is None or not self._drawable_count:
             raise AgentError("no agent of the team has a closed row to learn from yet; ask `size()` first")
-        if self.needs.block:
-            drawn = self._draw(rng, -(-batch_size // (self.needs.block - self.needs.burn_in)))
-            times, envs, valid, learned = self._continued(*drawn)
-        else:
-            times, envs = self._draw(rng, batch_size)
-            valid = learned = np.ones(batch_size, bool)
+        if not self.needs.block:
+            return self.at(*self._draw(rng, batch_size), gamma)
+        drawn = self._draw(rng, -(-batch_size // (self.needs.block - self.needs.burn_in)))
+        times, envs, valid, learned = self._continued(*drawn)
         batch = self._batch(times, envs, [part.found(times, envs, valid) for part in self.parts], gamma)
         batch.weight *= learned
         for part in batch.parts:
             part.weight *= np.tile(learned, part.weight.shape[1] // len(learned))
         return batch
+
+    def at(self, times: Array, envs: Array, gamma: Array) -> TeamBatch:
+        """Return the batch steps `times` [B] of environments `envs` [B]; the errors are those of `sample`."""
+        every = np.ones(len(times), bool)
+        return self._batch(times, envs, [part.found(times, envs, every) for part in self.parts], gamma)
 
     def _batch(self, times: Array, envs: Array, found: Sequence[Found], gamma: Array) -> TeamBatch:
         """Return the batch steps `times` [B] of environments `envs` [B], with the rows that each part has found."""

@@ -19,8 +19,8 @@ from marltrain.envs.native.batch import FINE, STEP
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.layout import Array
 from marltrain.policies.compiled.acting import act_program
-from marltrain.policies.compiled.replay_update_kernel import UPDATE, is_due, update_program, updates_at
 from marltrain.policies.compiled.ring_kernel import ROWS, arrived, decided, is_free, ring_record, rows_at, takes
+from marltrain.policies.compiled.rounds_kernel import ROUNDS, is_due, rounds_at
 from marltrain.policies.compiled.states_kernel import (
     STATES,
     has_room,
@@ -38,7 +38,7 @@ from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 MOST = 32
 """Maximum number of learners, ring buffers and groups."""
-_ONE = ("most", "envs", "players", "actors", "rings", "groups", "schedulers", "act", "update", "game", "batch",
+_ONE = ("most", "envs", "players", "actors", "rings", "groups", "schedulers", "act", "game", "batch",
         "wrong", "remembered", "states", "shared")  # fmt: skip
 _ARRAYS = ("reward", "learned", "returns", "ended", "terminated", "truncated")
 _LISTS = ("actor", "noise", "ring", "time", "turn", "size", "scheduler", "read")
@@ -46,7 +46,7 @@ FUSED = np.dtype([(n, np.int64) for n in (*_ONE, *_ARRAYS)] + [(name, np.int64, 
 """Arguments of the fused kernel: numbers and addresses.
 
 most: maximum batch steps.  envs, players, actors, rings, groups, schedulers: how many there are.
-act, update, game: addresses of kernels.  batch: address of the game kernel's arguments.
+act, game: addresses of kernels.  batch: address of the game kernel's arguments.
 wrong: return value of the game kernel.  remembered: whether the outcome of the last step is recorded.
 states: address of STATES, or 0 if no global states are stored.
 shared: address of SHARED, or 0 if all players learn from their own rewards.
@@ -54,7 +54,7 @@ reward, learned, returns, ended, terminated, truncated: addresses of arrays; lea
 actor: addresses of ACT, one for each learner; noise: number of its first act.
 ring: addresses of ROWS, one for each ring buffer; time: batch step of its newest row, the same for all.
 turn, size: for each group the address of its turn flags, and their number.
-scheduler: addresses of UPDATE; read: index of the ring buffer that each reads.
+scheduler: addresses of ROUNDS; read: index of the ring buffer that each reads.
 """
 
 
@@ -163,12 +163,10 @@ class FusedCollector:
     def _prepare_updates(self, most: int) -> int:
         """Prepare the updates of the next batch steps; return the number of steps allowed."""
         for scheduler in self._schedulers:
-            most = min(most, self._prepare(scheduler, most, self._address_of.get(id(scheduler.seated), 0)))
+            most = min(most, self._prepare(scheduler, most, self._address_of.get(id(scheduler.seated.acting[0]), 0)))
         prepared = [scheduler for scheduler in self._schedulers if scheduler.address]
         groups = [ring.index for ring in self.rings]
         self._record["schedulers"] = len(prepared)
-        if prepared and not self._record["update"][0]:
-            self._record["update"] = entry(update_program(), 2)
         self._fill("scheduler", [scheduler.address for scheduler in prepared])
         self._fill("read", [groups.index(scheduler.seated.group) for scheduler in prepared])
         return most
@@ -247,9 +245,9 @@ def fused_steps(address: int) -> int:
 def learned(s: Any, made: int) -> bool:
     """Make the updates that are due; return whether their losses and gradients are finite."""
     for i in range(s.schedulers):
-        u = updates_at(s.scheduler[i])
+        u = rounds_at(s.scheduler[i])
         if is_due(u, made):
-            call(s.update, (s.scheduler[i], s.time[s.read[i]] + made))
+            call(u.program, (s.scheduler[i], s.time[s.read[i]] + made))
             if u.broken:
                 return False
     return True
@@ -287,4 +285,4 @@ def some(address: int, size: int) -> bool:
 
 @functools.cache
 def _program() -> Any:
-    return program(fused_steps, ROWS, STATES, SHARED, FUSED, UPDATE)
+    return program(fused_steps, ROWS, STATES, SHARED, FUSED, np.dtype(ROUNDS))

@@ -20,7 +20,7 @@ from marltrain.spaces import split_mask
 from marltrain.spec import PlayerSpec
 from marltrain.trainer.jobs.messages import Experience
 from marltrain.trainer.run import Run
-from marltrain.trainer.seats import LearnerSeats, Seats, TeamSeats
+from marltrain.trainer.seats import Seats
 from marltrain.trainer.updating.scheduler import UpdateScheduler, draw_also
 
 STORING = 0.1
@@ -205,8 +205,7 @@ def _element(space: Space, one: Any) -> Any:
 
 def _trains(seated: Seats, player: int) -> bool:
     """Return whether a learner trains the agent of a player."""
-    parts = seated.parts if isinstance(seated, TeamSeats) else [seated]
-    return any(bool((part.players == player).any()) for part in parts if isinstance(part, LearnerSeats))
+    return any(bool((part.players == player).any()) for part in seated.acting)
 
 
 def _obstacle(scheduler: UpdateScheduler) -> str:

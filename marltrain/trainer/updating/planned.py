@@ -15,7 +15,7 @@ from marltrain.trainer.updating.pace import Defaults, batch_size_of, batch_steps
 from marltrain.trainer.updating.scheduler import UpdateMetrics, UpdateScheduler, not_finite, rngs_of
 
 if TYPE_CHECKING:
-    from marltrain.policies.compiled.replay_update import CompiledUpdates
+    from marltrain.policies.compiled.planned_updates import CompiledUpdates
 
 MOST_PLANNED = 64
 """Maximum rounds of a plan, and maximum updates of several rounds; it bounds the latency of a stop request."""

@@ -248,7 +248,7 @@ def test_there_is_room_for_a_pass(hidden, rows, needed):
         native.update(
             some_transitions(np.random.default_rng(0), VECTOR, 4, 3, count), learn=everyone(native), batch_size=1
         )
-    room = native.steps.steps[0]._work
+    room = native.steps.steps[0]._networks._work
     assert all(array.dtype == np.float32 for array in room)
     assert [len(array) for array in room] == needed
 
